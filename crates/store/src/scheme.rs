@@ -1,0 +1,173 @@
+//! The interface that every storage scheme implements.
+//!
+//! A scheme owns its bytes on disk: where they lie, how they are found again after a crash, how they are
+//! verified. It does not know about HTTP semantics, memory, or who is waiting. Futures are not `Send`: they run
+//! on the core that created them, so that a scheme may use that core's I/O ring.
+//!
+//! **An object may be partial**: a record plus a set of extents of its body. A complete object has one extent from
+//! 0 to `body_bytes`.
+//!
+//! **Never a wrong byte**: a reader returns only bytes that it has verified against the key, the URL and the
+//! checksums of the record; whatever does not verify is [`SchemeError::Corrupt`], which callers treat as a miss.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+
+use humboldt_freshness::Times;
+
+use crate::key::Key;
+
+/// What every operation on a scheme returns.
+pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SchemeError>> + 'a>>;
+
+/// Why a scheme could not do what it was asked. All but [`SchemeError::Corrupt`] leave stored data as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemeError {
+    /// The operating system refused. Counted against the directory: repeated errors take it out of service.
+    #[error("{operation}: {source}")]
+    Io {
+        /// What was being done, for the log line: `open /cache/00/1A/00001A2B`.
+        operation: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// What was read is not what was written, or not this key's. The record has been dropped from the index.
+    #[error("record does not verify: {0}")]
+    Corrupt(&'static str),
+    /// No room, too many open files, or the queue of the scheme is full: the object is not stored, or not read.
+    #[error("busy or full: {0}")]
+    Busy(&'static str),
+    /// The directory is out of service.
+    #[error("out of service")]
+    Down,
+}
+
+/// What kind of record is stored.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// An answer: head and body.
+    Object,
+    /// A list of the request fields that select among the variants of a URL; its body is empty and its `head` is
+    /// the serialised list.
+    Vary,
+}
+
+/// Everything that is stored besides the body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Full key, compared on every read.
+    pub key: Key,
+    /// What this is.
+    pub kind: RecordKind,
+    /// The URL, compared by the caller on every hit.
+    pub url: Box<[u8]>,
+    /// Serialised response head (see `StoredHead`) or the Vary list.
+    pub head: Box<[u8]>,
+    /// Freshness of the answer.
+    pub times: Times,
+}
+
+/// Bytes `start..end` of a body are stored.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset of the first byte.
+    pub start: u64,
+    /// Offset behind the last byte.
+    pub end: u64,
+}
+
+/// Figures of one cache directory, for manager pages and metrics.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SchemeStats {
+    /// Objects in the index.
+    pub objects: u64,
+    /// Bytes in use, rounded up to what the file system allocates.
+    pub used_bytes: u64,
+    /// Configured size.
+    pub capacity_bytes: u64,
+    /// Bytes of memory that the index needs.
+    pub index_bytes: u64,
+    /// Files open now.
+    pub open_files: u64,
+    /// Objects read since the start.
+    pub reads: u64,
+    /// Objects written since the start.
+    pub writes: u64,
+    /// Objects removed to make room since the start.
+    pub evictions: u64,
+    /// Errors since the start, records that did not verify among them.
+    pub errors: u64,
+    /// Progress of the rebuild in percent, 100 when the index is complete.
+    pub rebuild_percent: u8,
+    /// Whether the directory has been taken out of service.
+    pub down: bool,
+}
+
+/// One cache directory. Shared by all cores.
+pub trait Scheme: Send + Sync {
+    /// The scheme's name in squid.conf.
+    fn name(&self) -> &'static str;
+
+    /// The directory or file.
+    fn path(&self) -> &Path;
+
+    /// Whether an object with a body of `body_bytes` (`None`: not known yet) may be offered to this directory
+    /// now: size limits, room, health.
+    fn admits(&self, body_bytes: Option<u64>) -> bool;
+
+    /// How busy it is, 0 to 1000, for `store_dir_select_algorithm least-load`.
+    fn load(&self) -> u16;
+
+    /// Whether the index has this key. `false` is certain only when the rebuild is done.
+    fn contains(&self, key: &Key) -> bool;
+
+    /// Opens a stored object. `None` when it is not there.
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>>;
+
+    /// Starts to write an object; it replaces any record of the same key when committed, and not before.
+    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>>;
+
+    /// Replaces head and times of a stored object, as after a 304 answer. A scheme that cannot do so in place
+    /// removes the object instead: it must never keep the old head with the new times.
+    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()>;
+
+    /// Removes a key. When the future resolves, neither a reader nor a crash brings it back.
+    fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool>;
+
+    /// Housekeeping, called about once a second on one core: eviction by the water marks, log compaction, slices
+    /// of the rebuild. Bounded work per call.
+    fn maintain(&self) -> IoFuture<'_, ()>;
+
+    /// Makes a clean stop: after it, the next start finds everything without a scan. Called once, blocking.
+    fn close(&self) -> Result<(), SchemeError>;
+
+    /// Figures.
+    fn stats(&self) -> SchemeStats;
+}
+
+/// An open stored object.
+pub trait Reader {
+    /// Its record, already verified against the key.
+    fn record(&self) -> &Record;
+
+    /// Length of the whole body when it is known.
+    fn body_bytes(&self) -> Option<u64>;
+
+    /// The parts of the body that are stored, ascending, not touching each other. At least one for a non-empty body.
+    fn extents(&self) -> &[Extent];
+
+    /// Reads verified bytes at `offset` into the start of `buf`; returns how many, at least 1 inside an extent and
+    /// 0 outside.
+    fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize>;
+}
+
+/// An object being written. Dropped without [`Writer::commit`], it leaves nothing that could be found.
+pub trait Writer {
+    /// Appends `parts` at `offset`. Offsets only grow; a gap starts a new extent.
+    fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()>;
+
+    /// Makes the object visible and lasting. `body_bytes` is the length of the whole body, or `None` if it is not known
+    /// because only a part was received.
+    fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()>;
+}
