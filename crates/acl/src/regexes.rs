@@ -1,0 +1,220 @@
+//! Lists of regular expressions, one of which must match.
+
+use humboldt_conf::translate_regex as translate;
+use memchr::memmem::Finder;
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::error::AclProblem;
+use crate::required::{Required, required};
+
+/// Lists up to this length keep their expressions apart, each behind a cheap test.
+const MAX_SEPARATE: usize = 8;
+
+/// So many expressions of longer lists become one automaton.
+const MERGED: usize = 500;
+
+/// Bound on the memory of one compiled expression, bytes.
+const MAX_COMPILED_BYTES: usize = 64 << 20;
+
+/// Compiled values of an ACL whose values are regular expressions.
+#[derive(Debug)]
+pub(crate) struct RegexList(Vec<Gated>);
+
+#[derive(Debug)]
+struct Gated {
+    gate: Gate,
+    regex: Regex,
+}
+
+/// What must hold for the expression to have a chance.
+#[derive(Debug)]
+enum Gate {
+    Open,
+    StartsWith { text: Box<[u8]>, ignore_case: bool },
+    Contains(Box<Finder<'static>>),
+}
+
+/// One expression as configured.
+struct Pattern<'a> {
+    text: &'a str,
+    ignore_case: bool,
+}
+
+impl RegexList {
+    /// Compiles the values; `-i` and `+i` among them switch case-insensitivity on and off for those that follow.
+    pub(crate) fn compile(values: &[String]) -> Result<Self, AclProblem> {
+        let mut ignore_case = false;
+        let mut patterns = Vec::with_capacity(values.len());
+        for value in values {
+            match value.as_str() {
+                "-i" => ignore_case = true,
+                "+i" => ignore_case = false,
+                text => patterns.push(Pattern { text, ignore_case }),
+            }
+        }
+        // Each one by itself first: only so it is known which one is wrong, and that it has no part outside its group.
+        let alone: Vec<Regex> = patterns.iter().map(compile_one).collect::<Result<_, _>>()?;
+        if patterns.len() > MAX_SEPARATE {
+            drop(alone);
+            let mut merged = Vec::new();
+            for chunk in patterns.chunks(MERGED) {
+                merge(chunk, &mut merged)?;
+            }
+            return Ok(Self(merged));
+        }
+        let gated =
+            patterns.iter().zip(alone).map(|(pattern, regex)| Gated { gate: Gate::of(pattern), regex });
+        Ok(Self(gated.collect()))
+    }
+
+    /// Whether one of them matches somewhere in `text`.
+    #[inline]
+    pub(crate) fn is_match(&self, text: &[u8]) -> bool {
+        self.0.iter().any(|part| part.gate.admits(text) && part.regex.is_match(text))
+    }
+}
+
+impl Gate {
+    fn of(pattern: &Pattern<'_>) -> Self {
+        let ignore_case = pattern.ignore_case;
+        match required(pattern.text) {
+            // Case folding of other than ASCII is left to the automaton.
+            Some(Required { text, .. }) if ignore_case && !text.is_ascii() => Self::Open,
+            Some(Required { text, at_start: true }) => {
+                Self::StartsWith { text: text.into_bytes().into_boxed_slice(), ignore_case }
+            }
+            Some(Required { text, at_start: false }) if !ignore_case => {
+                Self::Contains(Box::new(Finder::new(text.as_bytes()).into_owned()))
+            }
+            _ => Self::Open,
+        }
+    }
+
+    #[inline]
+    fn admits(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Open => true,
+            Self::StartsWith { text: start, ignore_case } => text.get(..start.len()).is_some_and(|head| {
+                if *ignore_case { head.eq_ignore_ascii_case(start) } else { head == start.as_ref() }
+            }),
+            Self::Contains(finder) => finder.find(text).is_some(),
+        }
+    }
+}
+
+fn compile_one(pattern: &Pattern<'_>) -> Result<Regex, AclProblem> {
+    if has_back_reference(pattern.text) {
+        // Translated as the digit it would match less than what it is there to deny.
+        let reason = "back references are not supported".to_string();
+        return Err(AclProblem::Regex { pattern: pattern.text.to_string(), reason });
+    }
+    let compiled = builder(&translate(pattern.text)).case_insensitive(pattern.ignore_case).build();
+    compiled.map_err(|error| problem(pattern.text, &error))
+}
+
+/// Compiles all `patterns`, each valid by itself, into one expression, or into more if it grows too big.
+fn merge(patterns: &[Pattern<'_>], out: &mut Vec<Gated>) -> Result<(), AclProblem> {
+    let alternatives: Vec<String> = (patterns.iter())
+        .map(|pattern| {
+            let flag = if pattern.ignore_case { "i" } else { "" };
+            format!("(?{flag}:{})", translate(pattern.text))
+        })
+        .collect();
+    match builder(&alternatives.join("|")).build() {
+        Ok(regex) => out.push(Gated { gate: Gate::Open, regex }),
+        Err(_) if patterns.len() > 1 => {
+            let (left, right) = patterns.split_at(patterns.len() / 2);
+            merge(left, out)?;
+            merge(right, out)?;
+        }
+        Err(error) => return Err(problem(patterns.first().map_or("", |pattern| pattern.text), &error)),
+    }
+    Ok(())
+}
+
+/// POSIX semantics as far as they can be set: bytes, and a dot that matches all of them.
+fn builder(translated: &str) -> RegexBuilder {
+    let mut builder = RegexBuilder::new(translated);
+    builder.unicode(false).dot_matches_new_line(true).size_limit(MAX_COMPILED_BYTES);
+    builder
+}
+
+/// Whether `\1` to `\9` occurs.
+fn has_back_reference(pattern: &str) -> bool {
+    let mut bytes = pattern.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'\\' && bytes.next().is_some_and(|next| matches!(next, b'1'..=b'9')) {
+            return true;
+        }
+    }
+    false
+}
+
+fn problem(pattern: &str, error: &regex::Error) -> AclProblem {
+    let reason = error.to_string();
+    // The message draws the expression over several lines; its last line says what is wrong.
+    let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
+    AclProblem::Regex { pattern: pattern.to_string(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(values: &[&str]) -> RegexList {
+        RegexList::compile(&values.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn matching() {
+        let rows: [(&[&str], &str, bool); 15] = [
+            (&["foo"], "http://x/foo", true),
+            (&["foo"], "http://x/FOO", false),
+            (&["-i", "foo"], "http://x/FOO", true),
+            (&["-i", "a", "+i", "foo"], "http://x/FOO", false),
+            (&["-i", "^HTTP://"], "http://x/", true),
+            (&["^http://y"], "http://x/", false),
+            (&[r"\.(exe|zip)$"], "/a.zip", true),
+            (&[r"\.(exe|zip)$"], "/a.zipx", false),
+            (&["a.b"], "a\nb", true),
+            (&["^$"], "", true),
+            (&["a{b"], "a{b", true),
+            (&["é"], "é", true),
+            (&["-i", "ab*c"], "AC", true),
+            (&["ab*c"], "ac", true),
+            (&[], "x", false),
+        ];
+        for (values, text, want) in rows {
+            assert_eq!(list(values).is_match(text.as_bytes()), want, "{values:?} {text}");
+        }
+    }
+
+    #[test]
+    fn long_lists_mean_the_same() {
+        let mut values: Vec<String> = (0..1200).map(|n| format!("site{n}\\.example|^alt{n}x")).collect();
+        values.push("-i".to_string());
+        values.push("UPPER".to_string());
+        let list = RegexList::compile(&values).unwrap();
+        assert_eq!(list.0.len(), 3);
+        for (text, want) in [
+            ("http://site77.example/", true),
+            ("alt1199x", true),
+            ("http://alt5x", false),
+            ("upper", true),
+            ("SITE1.example", false),
+        ] {
+            assert_eq!(list.is_match(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_wrong_one_is_named() {
+        let mut values: Vec<String> = (0..20).map(|n| format!("p{n}")).collect();
+        values[13] = "a)|(b".to_string();
+        let Err(AclProblem::Regex { pattern, reason }) = RegexList::compile(&values) else { panic!() };
+        assert_eq!(pattern, "a)|(b");
+        assert!(!reason.is_empty() && !reason.contains('\n'));
+        assert!(RegexList::compile(&["*.example.com".to_string()]).is_err());
+        assert!(RegexList::compile(&[r"(a)\1".to_string()]).is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! Ordered access lists: the first rule that matches decides.
+
+use humboldt_conf::AccessRule;
+
+use crate::error::AclError;
+use crate::matcher::{Match, Term, all};
+use crate::set::AclSet;
+use crate::subject::Subject;
+
+/// What a list says about a subject.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// Allowed.
+    Allowed {
+        /// The rule that matched, counted from 0; `None` if none did.
+        rule: Option<usize>,
+    },
+    /// Denied.
+    Denied {
+        /// The rule that matched, counted from 0; `None` if none did.
+        rule: Option<usize>,
+        /// The last ACL of that rule, which selects the `deny_info` page.
+        last_acl: Option<&'a str>,
+    },
+    /// Not to be decided without the addresses of the destination: look the host up and check again with
+    /// [`Subject::dst_ips`], which is empty if the look-up failed.
+    NeedDstIps,
+}
+
+impl Verdict<'_> {
+    /// Allowed.
+    #[inline]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed { .. })
+    }
+}
+
+/// A compiled access list.
+#[derive(Clone, Debug)]
+pub struct RuleList {
+    rules: Box<[Rule]>,
+    /// What holds where no rule matches.
+    otherwise_allow: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    allow: bool,
+    terms: Box<[Term]>,
+}
+
+impl RuleList {
+    /// Compiles a list. `default_allow` holds if it is empty; if no rule matches, the opposite of the last one does.
+    ///
+    /// # Errors
+    /// Every ACL in it that is not defined or cannot be evaluated. Such a rule is never skipped: that could allow what
+    /// it is there to deny.
+    pub fn compile(acls: &AclSet, rules: &[AccessRule], default_allow: bool) -> Result<Self, Vec<AclError>> {
+        let mut errors = Vec::new();
+        let mut compiled = Vec::with_capacity(rules.len());
+        for rule in rules {
+            let mut terms = Vec::with_capacity(rule.terms.len());
+            for term in &rule.terms {
+                match acls.term(&term.name, term.negated) {
+                    Ok(term) => terms.push(term),
+                    Err(error) => errors.push(error),
+                }
+            }
+            compiled.push(Rule { allow: rule.allow, terms: terms.into_boxed_slice() });
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let otherwise_allow = compiled.last().map_or(default_allow, |last| !last.allow);
+        Ok(Self { rules: compiled.into_boxed_slice(), otherwise_allow })
+    }
+
+    /// No rules: the default holds for everybody.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Decides.
+    pub fn check(&self, subject: &Subject<'_>) -> Verdict<'_> {
+        for (index, rule) in self.rules.iter().enumerate() {
+            match all(&rule.terms, subject) {
+                Match::No => {}
+                Match::NeedDstIps => return Verdict::NeedDstIps,
+                Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
+                Match::Yes => {
+                    let last_acl = rule.terms.last().map(|term| term.acl.name.as_ref());
+                    return Verdict::Denied { rule: Some(index), last_acl };
+                }
+            }
+        }
+        if self.otherwise_allow {
+            Verdict::Allowed { rule: None }
+        } else {
+            Verdict::Denied { rule: None, last_acl: None }
+        }
+    }
+}

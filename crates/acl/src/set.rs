@@ -1,0 +1,254 @@
+//! Compiling the `acl` definitions of a configuration.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use humboldt_conf::{AclDef, AclKind};
+use humboldt_http::Method;
+
+use crate::addresses::AddressSet;
+use crate::domains::DomainSet;
+use crate::error::{AclError, AclProblem};
+use crate::matcher::{Acl, Matcher, Term};
+use crate::ranges::{RangeSet, parse_numbers};
+use crate::regexes::RegexList;
+use crate::schedule::Schedule;
+
+/// Bound on groups (`any-of`, `all-of`) within groups.
+const MAX_NESTING: usize = 16;
+
+/// The ACLs of a configuration, by name. Names have no case.
+#[derive(Debug, Default)]
+pub struct AclSet {
+    acls: HashMap<Box<str>, Result<Arc<Acl>, AclError>>,
+}
+
+impl AclSet {
+    /// Compiles all definitions. Names of hosts among addresses are looked up here, which blocks. One of a kind that cannot be evaluated is kept as such: it is an error only in
+    /// [`crate::RuleList::compile`] of a list that uses it.
+    ///
+    /// # Errors
+    /// Every definition with a value that its kind does not take.
+    pub fn compile(definitions: &[AclDef]) -> Result<Self, Vec<AclError>> {
+        let by_name = definitions.iter().map(|definition| (folded(&definition.name), definition)).collect();
+        let mut compiler = Compiler { by_name, done: HashMap::new() };
+        for definition in definitions {
+            // Its error, if any, is in `done`.
+            let _ = compiler.acl(&definition.name, 0);
+        }
+        let mut wrong: Vec<AclError> = Vec::new();
+        for definition in definitions {
+            if let Some(Err(error)) = compiler.done.get(&folded(&definition.name)) {
+                let unsupported = matches!(error.problem, AclProblem::Unsupported { .. });
+                if !unsupported && !wrong.contains(error) {
+                    wrong.push(error.clone());
+                }
+            }
+        }
+        if wrong.is_empty() { Ok(Self { acls: compiler.done }) } else { Err(wrong) }
+    }
+
+    /// The ACL of this name, as a term of a rule.
+    pub(crate) fn term(&self, name: &str, negated: bool) -> Result<Term, AclError> {
+        match self.acls.get(&folded(name)) {
+            Some(Ok(acl)) => Ok(Term { acl: Arc::clone(acl), negated }),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(undefined(name)),
+        }
+    }
+}
+
+fn folded(name: &str) -> Box<str> {
+    name.to_ascii_lowercase().into_boxed_str()
+}
+
+fn undefined(name: &str) -> AclError {
+    AclError { acl: name.to_string(), location: Default::default(), problem: AclProblem::Undefined }
+}
+
+/// Compiles definitions on demand, because groups may come before their members.
+struct Compiler<'a> {
+    by_name: HashMap<Box<str>, &'a AclDef>,
+    done: HashMap<Box<str>, Result<Arc<Acl>, AclError>>,
+}
+
+impl Compiler<'_> {
+    fn acl(&mut self, name: &str, depth: usize) -> Result<Arc<Acl>, AclError> {
+        if let Some(done) = self.done.get(&folded(name)) {
+            return done.clone();
+        }
+        let Some(definition) = self.by_name.get(&folded(name)).copied() else { return Err(undefined(name)) };
+        let wrong = |problem| AclError {
+            acl: definition.name.clone(),
+            location: definition.location.clone(),
+            problem,
+        };
+        if depth > MAX_NESTING {
+            return Err(wrong(AclProblem::Nesting));
+        }
+        let matcher = match definition.kind {
+            AclKind::AnyOf => self.terms(&definition.values, depth).map(Matcher::AnyOf),
+            AclKind::AllOf => {
+                let lines = definition.values.iter().map(|line| {
+                    let names: Vec<String> = line.split_ascii_whitespace().map(str::to_string).collect();
+                    self.terms(&names, depth)
+                });
+                lines.collect::<Result<Vec<_>, _>>().map(|lines| Matcher::AllOf(lines.into_boxed_slice()))
+            }
+            _ => compile(definition).map_err(wrong),
+        };
+        let matcher = matcher.map_err(|error| match error.problem {
+            AclProblem::Undefined => AclError { location: definition.location.clone(), ..error },
+            _ => error,
+        });
+        let acl = matcher.map(|matcher| Arc::new(Acl { name: definition.name.as_str().into(), matcher }));
+        // In a circle every member ends here once, with the error of the innermost.
+        self.done.insert(folded(name), acl.clone());
+        acl
+    }
+
+    fn terms(&mut self, names: &[String], depth: usize) -> Result<Box<[Term]>, AclError> {
+        let term = |written: &String| {
+            let name = written.trim_start_matches('!');
+            let negated = (written.len() - name.len()) % 2 == 1;
+            Ok(Term { acl: self.acl(name, depth + 1)?, negated })
+        };
+        names.iter().map(term).collect()
+    }
+}
+
+/// Compiles a definition that does not refer to others.
+fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
+    let values = definition.values.as_slice();
+    if values.is_empty() && needs_values(definition.kind) {
+        return Err(AclProblem::Missing);
+    }
+    let regexes = || RegexList::compile(values);
+    let request_field = |name: &[u8]| Ok(Matcher::RequestField { name: name.into(), regexes: regexes()? });
+    Ok(match definition.kind {
+        AclKind::Src => Matcher::Source(AddressSet::compile(values)?),
+        AclKind::Dst => Matcher::Destination {
+            addresses: AddressSet::compile(values)?,
+            no_lookup: definition.flags.no_lookup,
+        },
+        AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
+        AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
+        AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
+        AclKind::UrlRegex => Matcher::Url(regexes()?),
+        AclKind::UrlPathRegex => Matcher::UrlPath(regexes()?),
+        AclKind::UrlLogin => Matcher::UrlLogin(regexes()?),
+        AclKind::Port => Matcher::Port(numbers(values, "a port or a range of ports")?),
+        AclKind::LocalPort => Matcher::LocalPort(numbers(values, "a port or a range of ports")?),
+        AclKind::MyPortName => Matcher::PortName(values.into()),
+        AclKind::Method => Matcher::Method(values.iter().map(|value| method(value)).collect()),
+        AclKind::Proto => Matcher::Scheme(
+            values.iter().map(|value| value.to_ascii_lowercase().into_bytes().into()).collect(),
+        ),
+        AclKind::Time => Matcher::Time(Schedule::compile(values)?),
+        AclKind::Browser => request_field(b"User-Agent")?,
+        AclKind::RefererRegex => request_field(b"Referer")?,
+        AclKind::ReqMimeType => request_field(b"Content-Type")?,
+        AclKind::ReqHeader => {
+            let (name, regexes) = named_field(values)?;
+            Matcher::RequestField { name, regexes }
+        }
+        AclKind::RepMimeType => {
+            Matcher::ResponseField { name: (*b"Content-Type").into(), regexes: regexes()? }
+        }
+        AclKind::RepHeader => {
+            let (name, regexes) = named_field(values)?;
+            Matcher::ResponseField { name, regexes }
+        }
+        AclKind::HttpStatus => Matcher::Status(statuses(values)?),
+        AclKind::MaxConn => Matcher::Connections(connections(values)?),
+        AclKind::Random => Matcher::Random(probability(values)?),
+        AclKind::Note => note(definition)?,
+        kind => {
+            let reason = kind.unsupported().unwrap_or("not implemented");
+            return Err(AclProblem::Unsupported { kind: kind.name(), reason });
+        }
+    })
+}
+
+/// An ACL without values never matches, which an empty file of values may well mean; only these make no sense so.
+fn needs_values(kind: AclKind) -> bool {
+    matches!(
+        kind,
+        AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random | AclKind::Note
+    )
+}
+
+fn value_error(value: &str, expected: &'static str) -> AclProblem {
+    AclProblem::Value { value: value.to_string(), expected }
+}
+
+fn numbers(values: &[String], expected: &'static str) -> Result<RangeSet<u16>, AclProblem> {
+    let parse = |value: &String| parse_numbers(value).ok_or_else(|| value_error(value, expected));
+    values.iter().map(parse).collect::<Result<_, _>>().map(RangeSet::new)
+}
+
+/// As [`numbers`], and `400-` is open-ended.
+fn statuses(values: &[String]) -> Result<RangeSet<u16>, AclProblem> {
+    let parse = |value: &String| {
+        let open = value.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u16::MAX)));
+        open.or_else(|| parse_numbers(value))
+            .ok_or_else(|| value_error(value, "a status or a range of statuses"))
+    };
+    values.iter().map(parse).collect::<Result<_, _>>().map(RangeSet::new)
+}
+
+/// Known methods are found in any case, others only as written, because methods have case (RFC 9110 section 9.1).
+fn method(value: &str) -> Box<[u8]> {
+    let upper = value.to_ascii_uppercase();
+    let name = if Method::from_bytes(upper.as_bytes()) == Method::Other { value } else { &upper };
+    name.as_bytes().into()
+}
+
+/// Field name and expressions. Flags may stand before the name.
+fn named_field(values: &[String]) -> Result<(Box<[u8]>, RegexList), AclProblem> {
+    let mut expressions = values.to_vec();
+    let at =
+        expressions.iter().position(|value| value != "-i" && value != "+i").ok_or(AclProblem::Missing)?;
+    let name = expressions.remove(at);
+    if expressions.is_empty() {
+        return Err(AclProblem::Missing);
+    }
+    Ok((name.into_bytes().into(), RegexList::compile(&expressions)?))
+}
+
+/// The limit of `maxconn`. As in Squid one line is meant; of several the last counts. `-s` may stand before it.
+fn connections(values: &[String]) -> Result<u32, AclProblem> {
+    let value = values.last().ok_or(AclProblem::Missing)?;
+    value.parse().map_err(|_| value_error(value, "a number of connections"))
+}
+
+/// The share of 2^64 that `0.25`, `1/4` or `1:3` means.
+fn probability(values: &[String]) -> Result<u64, AclProblem> {
+    let value = values.last().ok_or(AclProblem::Missing)?;
+    let wrong = || value_error(value, "a probability such as 0.25, 1/4 or 1:3");
+    let pair = |separator: char| {
+        let (part, other) = value.split_once(separator)?;
+        Some((part.parse::<u32>().ok()?, other.parse::<u32>().ok()?))
+    };
+    let share = if let Some((part, other)) = pair(':') {
+        f64::from(part) / (f64::from(part) + f64::from(other))
+    } else if let Some((part, whole)) = pair('/') {
+        f64::from(part) / f64::from(whole)
+    } else {
+        value.parse().map_err(|_| wrong())?
+    };
+    if !(0.0..=1.0).contains(&share) {
+        return Err(wrong());
+    }
+    // `as` saturates: 1.0 becomes the largest threshold.
+    Ok((share * u64::MAX as f64) as u64)
+}
+
+fn note(definition: &AclDef) -> Result<Matcher, AclProblem> {
+    let (name, values) = definition.values.split_first().ok_or(AclProblem::Missing)?;
+    Ok(Matcher::Note {
+        name: name.as_bytes().into(),
+        values: values.into(),
+        separators: definition.flags.list_separators.as_ref().map(|text| text.as_bytes().into()),
+    })
+}

@@ -1,0 +1,377 @@
+//! Definitions and rules as a configuration has them, checked against subjects.
+
+use std::net::IpAddr;
+
+use humboldt_acl::{AclError, AclProblem, AclSet, RuleList, Subject, Verdict};
+use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location};
+use humboldt_http::{RequestHead, ResponseHead, Version};
+use proptest::prelude::*;
+
+/// Squid's predefined ACLs and the ones of its sample configuration.
+const SAMPLE: &str = "
+acl all src all
+acl manager url_regex -i ^cache_object:// +i ^[^:]+://[^/]+/squid-internal-mgr/
+acl localhost src 127.0.0.1/32 ::1
+acl to_localhost dst 127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128
+acl CONNECT method CONNECT
+acl localnet src 10.0.0.0/8 192.168.0.0/16 fc00::/7
+acl SSL_ports port 443
+acl Safe_ports port 80 21 443 70 210 1025-65535 280 488 591 777
+";
+
+const SAMPLE_RULES: &str = "
+deny !Safe_ports
+deny CONNECT !SSL_ports
+allow localhost manager
+deny manager
+allow localnet
+allow localhost
+deny all
+";
+
+/// Definitions, one a line; the configuration's own reader is tested in its own crate.
+fn definitions(text: &str) -> Vec<AclDef> {
+    let mut defined: Vec<AclDef> = Vec::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (name, kind) = (words[1], AclKind::from_name(words[2]).expect("a kind"));
+        let flags = AclFlags { no_lookup: words.get(3) == Some(&"-n"), ..AclFlags::default() };
+        let rest = words[3..].iter().filter(|word| **word != "-n").map(ToString::to_string);
+        let values: Vec<String> =
+            if kind == AclKind::AllOf { vec![rest.collect::<Vec<_>>().join(" ")] } else { rest.collect() };
+        match defined.iter_mut().find(|definition| definition.name.eq_ignore_ascii_case(name)) {
+            Some(definition) => definition.values.extend(values),
+            None => {
+                let line = u32::try_from(index).expect("few lines");
+                let location = Location { file: "squid.conf".into(), line, column: 5 };
+                defined.push(AclDef { name: name.into(), kind, flags, values, location });
+            }
+        }
+    }
+    defined
+}
+
+fn access_rules(text: &str) -> Vec<AccessRule> {
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let mut words = line.split(' ');
+            let allow = words.next() == Some("allow");
+            let term = |word: &str| AclTerm {
+                name: word.trim_start_matches('!').into(),
+                negated: word.starts_with('!'),
+            };
+            AccessRule { allow, terms: words.map(term).collect() }
+        })
+        .collect()
+}
+
+fn list(acls: &str, rules: &str) -> RuleList {
+    let acls = AclSet::compile(&definitions(acls)).expect("sound definitions");
+    RuleList::compile(&acls, &access_rules(rules), false).expect("sound rules")
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// A GET for `http://www.example.com/a` from 10.0.0.1.
+fn subject() -> Subject<'static> {
+    Subject {
+        client_ip: ip("10.0.0.1"),
+        local_ip: ip("10.0.0.254"),
+        local_port: 3128,
+        port_name: Some("inner"),
+        method: b"GET",
+        scheme: b"http",
+        host: b"www.example.com",
+        host_ip: None,
+        port: 80,
+        url: b"http://www.example.com/a",
+        path: b"/a",
+        request: None,
+        response: None,
+        dst_ips: None,
+        now: 946_857_600, // Monday, 00:00 UTC
+        local_offset_s: 0,
+        connections_from_client: 1,
+        random: 1 << 62,
+        notes: &[(b"team", b"red,blue")],
+    }
+}
+
+fn matches(acl: &str, subject: &Subject<'_>) -> bool {
+    list(&format!("acl x {acl}"), "allow x").check(subject).is_allowed()
+}
+
+#[test]
+fn the_sample_rules() {
+    let list = list(SAMPLE, SAMPLE_RULES);
+    let get = subject();
+    let connect =
+        Subject { method: b"CONNECT", scheme: b"", url: b"www.example.com:443", path: b"", port: 443, ..get };
+    let manager = Subject { url: b"http://proxy:3128/squid-internal-mgr/info", port: 3128, ..get };
+    let denied = |rule, acl| Verdict::Denied { rule: Some(rule), last_acl: Some(acl) };
+    let rows = [
+        (get, Verdict::Allowed { rule: Some(4) }),
+        (Subject { client_ip: ip("::1"), ..get }, Verdict::Allowed { rule: Some(5) }),
+        (Subject { client_ip: ip("::ffff:127.0.0.1"), ..get }, Verdict::Allowed { rule: Some(5) }),
+        (Subject { client_ip: ip("8.8.8.8"), ..get }, denied(6, "all")),
+        (Subject { port: 25, ..get }, denied(0, "Safe_ports")),
+        (Subject { port: 1024, ..get }, denied(0, "Safe_ports")),
+        (connect, Verdict::Allowed { rule: Some(4) }),
+        (Subject { port: 8443, ..connect }, denied(1, "SSL_ports")),
+        (manager, denied(3, "manager")),
+        (Subject { client_ip: ip("127.0.0.1"), ..manager }, Verdict::Allowed { rule: Some(2) }),
+        (Subject { url: b"http://proxy/squid%2dinternal-mgr/info", ..manager }, denied(3, "manager")),
+        (Subject { url: b"CACHE_object://proxy/", ..manager }, denied(3, "manager")),
+        (
+            Subject { url: b"http://proxy/x/squid-internal-mgr/", ..manager },
+            Verdict::Allowed { rule: Some(4) },
+        ),
+    ];
+    for (subject, want) in rows {
+        assert_eq!(list.check(&subject), want, "{subject:?}");
+    }
+}
+
+#[test]
+fn the_built_in_configuration() {
+    let text = humboldt_conf::builtin_text(std::path::Path::new("/nowhere"));
+    let (config, diagnostics) = humboldt_conf::parse_str("built-in", &text);
+    assert!(!diagnostics.has_errors());
+    let acls = AclSet::compile(&config.acl).expect("sound definitions");
+    let list = RuleList::compile(&acls, &config.http_access, false).expect("sound rules");
+    let away = Subject { client_ip: ip("8.8.8.8"), dst_ips: Some(&[]), ..subject() };
+    let home = Subject { client_ip: ip("127.0.0.1"), ..away };
+    assert!(list.check(&home).is_allowed());
+    assert!(!list.check(&away).is_allowed());
+    assert!(!list.check(&Subject { port: 25, ..home }).is_allowed());
+    let manager =
+        list.check(&Subject { url: b"http://proxy:3128/squid-internal-mgr/info", port: 3128, ..away });
+    assert!(matches!(manager, Verdict::Denied { last_acl: Some("manager"), .. }), "{manager:?}");
+}
+
+#[test]
+fn without_a_match_the_opposite_of_the_last_rule_holds() {
+    let other = Subject { client_ip: ip("8.8.8.8"), ..subject() };
+    let none = Verdict::Denied { rule: None, last_acl: None };
+    assert_eq!(list(SAMPLE, "allow localnet").check(&other), none);
+    assert_eq!(list(SAMPLE, "deny localnet").check(&other), Verdict::Allowed { rule: None });
+    assert_eq!(list(SAMPLE, "deny manager\nallow localnet").check(&other), none);
+    let acls = AclSet::compile(&[]).expect("nothing");
+    for default_allow in [true, false] {
+        let empty = RuleList::compile(&acls, &[], default_allow).expect("nothing");
+        assert!(empty.is_empty());
+        assert_eq!(empty.check(&other).is_allowed(), default_allow);
+    }
+}
+
+#[test]
+fn every_kind() {
+    let get = subject();
+    let rows = [
+        ("src 10.0.0.0/8", true),
+        ("src 11.0.0.0/8", false),
+        ("localip 10.0.0.254", true),
+        ("localport 3128", true),
+        ("localport 3129", false),
+        ("myportname inner", true),
+        ("myportname outer", false),
+        ("dstdomain .example.com", true),
+        ("dstdomain example.com", false),
+        ("dstdom_regex ^www\\.", true),
+        ("dstdom_regex -i EXAMPLE", true),
+        ("dstdom_regex EXAMPLE", false),
+        ("url_regex ^http://www", true),
+        ("url_regex ^https://", false),
+        ("urlpath_regex ^/a$", true),
+        ("urlpath_regex www", false),
+        ("urllogin .", false),
+        ("port 80-90", true),
+        ("port 81", false),
+        ("method get", true),
+        ("method POST HEAD", false),
+        ("proto HTTP", true),
+        ("proto FTP", false),
+        ("time M", true),
+        ("time TWHFAS", false),
+        ("time M 00:00-01:00", true),
+        ("maxconn 0", true),
+        ("maxconn 1", false),
+        ("random 1/2", true),
+        ("random 0.2", false),
+        ("random 1:2", true),
+        ("random 1:3", false),
+        ("note team red,blue", true),
+        ("note team red", false),
+        ("note team", true),
+        ("note crew", false),
+        ("browser .", false),
+        ("http_status 200", false),
+    ];
+    for (acl, want) in rows {
+        assert_eq!(matches(acl, &get), want, "{acl}");
+    }
+    assert!(matches("urllogin ^ann:", &Subject { url: b"ftp://ann:x@host/@b", ..get }));
+    assert!(!matches("urllogin b", &Subject { url: b"ftp://host/@b", ..get }));
+    assert!(!matches("urlpath_regex .*", &Subject { path: b"", ..get }));
+    assert!(matches("method PROPfind", &Subject { method: b"PROPfind", ..get }));
+    assert!(!matches("method PROPfind", &Subject { method: b"PROPFIND", ..get }));
+    let mut definition = definitions("acl x note team red");
+    definition[0].flags.list_separators = Some(",".into());
+    let acls = AclSet::compile(&definition).expect("sound");
+    assert!(
+        RuleList::compile(&acls, &access_rules("allow x"), false).expect("sound").check(&get).is_allowed()
+    );
+}
+
+#[test]
+fn kinds_about_messages() {
+    let mut request = RequestHead::default();
+    for (name, value) in [("User-Agent", "curl/8"), ("Referer", "http://r/"), ("X-A", "one"), ("x-a", "two")]
+    {
+        request.fields.push_named(name.as_bytes(), value.as_bytes());
+    }
+    request.fields.push_named(b"Content-Type", b"text/xml");
+    let mut response = ResponseHead::default();
+    response.set_line(Version::Http11, 404, b"");
+    response.fields.push_named(b"Content-Type", b"video/mp4");
+    response.fields.push_named(b"Server", b"nginx");
+    let full = Subject { request: Some(&request), response: Some(&response), ..subject() };
+    let rows = [
+        ("browser ^curl", true),
+        ("browser ^wget", false),
+        ("referer_regex ^http://r", true),
+        ("req_header X-A ^one, two$", true),
+        ("req_header X-A -i TWO", true),
+        ("req_header X-B .", false),
+        ("req_mime_type ^text/", true),
+        ("rep_mime_type ^video/", true),
+        ("rep_mime_type ^text/", false),
+        ("rep_header Server nginx", true),
+        ("rep_header X-A one", false),
+        ("http_status 404", true),
+        ("http_status 400-403 405-", false),
+        ("http_status 400-", true),
+    ];
+    for (acl, want) in rows {
+        let acl = acl.replace("one, two", "one,.two");
+        assert_eq!(matches(&acl, &full), want, "{acl}");
+        assert!(!matches(&acl, &subject()), "{acl} without messages");
+    }
+}
+
+#[test]
+fn destinations_are_looked_up_only_when_they_matter() {
+    let acls =
+        "acl bad dst 192.0.2.0/24\nacl here src 10.0.0.0/8\nacl quiet dst -n 192.0.2.0/24\nacl lost dst none";
+    let rules = list(acls, "deny !here\ndeny bad\nallow here");
+    let get = subject();
+    assert_eq!(rules.check(&get), Verdict::NeedDstIps);
+    assert!(!rules.check(&Subject { client_ip: ip("8.8.8.8"), ..get }).is_allowed());
+    let (good, evil) = ([ip("203.0.113.1")], [ip("203.0.113.1"), ip("192.0.2.7")]);
+    assert!(rules.check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
+    assert!(rules.check(&Subject { dst_ips: Some(&[]), ..get }).is_allowed());
+    assert!(!rules.check(&Subject { dst_ips: Some(&evil), ..get }).is_allowed());
+    assert!(!rules.check(&Subject { host_ip: Some(ip("192.0.2.1")), ..get }).is_allowed());
+    assert!(rules.check(&Subject { host_ip: Some(ip("192.0.3.1")), ..get }).is_allowed());
+    assert_eq!(list(acls, "allow !bad").check(&get), Verdict::NeedDstIps, "negation does not hide it");
+    assert!(list(acls, "allow !quiet").check(&get).is_allowed());
+    assert!(list(acls, "allow lost").check(&Subject { dst_ips: Some(&[]), ..get }).is_allowed());
+    assert!(!list(acls, "allow lost").check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
+}
+
+#[test]
+fn groups() {
+    let acls = "acl either any-of a b\nacl both all-of a !b\nacl both all-of c\nacl a port 80\nacl b method POST\n\
+                acl c port 90\nacl far dst 192.0.2.1\nacl mixed any-of a far";
+    let get = subject();
+    let rows = [
+        ("allow either", get, true),
+        ("allow both", get, true),
+        ("allow both", Subject { method: b"POST", ..get }, false),
+        ("allow both", Subject { method: b"POST", port: 90, ..get }, true),
+        ("allow either", Subject { port: 81, ..get }, false),
+        ("allow EITHER !Both", Subject { method: b"POST", ..get }, true),
+        ("allow mixed", get, true),
+    ];
+    for (rules, subject, want) in rows {
+        assert_eq!(list(acls, rules).check(&subject).is_allowed(), want, "{rules} {subject:?}");
+    }
+    assert_eq!(list(acls, "allow mixed").check(&Subject { port: 81, ..get }), Verdict::NeedDstIps);
+}
+
+fn compile_errors(text: &str) -> Vec<AclError> {
+    AclSet::compile(&definitions(text)).err().unwrap_or_default()
+}
+
+#[test]
+fn wrong_definitions_are_listed_with_their_place() {
+    let errors = compile_errors(
+        "acl a src 10.0.0.300\nacl ok port 80\nacl b port x\nacl c url_regex [\nacl d time Q\nacl e random 2\n\
+         acl f any-of a nothing\nacl g req_header X\nacl h maxconn many\nacl i http_status x",
+    );
+    let names: Vec<&str> = errors.iter().map(|error| error.acl.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c", "d", "e", "g", "h", "i"]);
+    assert_eq!(errors[1].to_string(), "squid.conf:2:5: acl b: `x` is not a port or a range of ports");
+    let missing = compile_errors("acl f any-of nothing");
+    assert_eq!(missing[0].to_string(), "squid.conf:0:5: acl nothing: not defined");
+    assert_eq!(compile_errors("acl x maxconn")[0].problem, AclProblem::Missing);
+}
+
+#[test]
+fn circles_and_depth_are_refused() {
+    let circle = compile_errors("acl a any-of b\nacl b all-of a");
+    assert!(circle.iter().all(|error| error.problem == AclProblem::Nesting) && !circle.is_empty());
+    let mut deep: Vec<String> = (0..40).map(|n| format!("acl g{n} any-of g{}", n + 1)).collect();
+    deep.push("acl g40 port 80".into());
+    assert!(!compile_errors(&deep.join("\n")).is_empty());
+    // Members that are defined, and so compiled, first are no burden.
+    deep.reverse();
+    assert!(compile_errors(&deep.join("\n")).is_empty());
+}
+
+#[test]
+fn what_cannot_be_evaluated_is_an_error_only_where_it_is_used() {
+    let text = format!("{SAMPLE}acl users proxy_auth REQUIRED\nacl staff any-of users localhost");
+    let acls = AclSet::compile(&definitions(&text)).expect("unused, so no error");
+    assert!(RuleList::compile(&acls, &access_rules(SAMPLE_RULES), false).is_ok());
+    for rules in ["allow users", "deny !users", "allow staff", "allow localhost !USERS"] {
+        let errors = RuleList::compile(&acls, &access_rules(rules), false).expect_err(rules);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].acl, "users");
+        assert!(matches!(errors[0].problem, AclProblem::Unsupported { kind: "proxy_auth", .. }));
+    }
+    let unknown = RuleList::compile(&acls, &access_rules("allow nobody"), false).expect_err("unknown");
+    assert_eq!(unknown[0].problem, AclProblem::Undefined);
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_values_are_harmless(
+        kind in proptest::sample::select(AclKind::ALL),
+        // No letters beyond those of days and hexadecimal: host names would be looked up.
+        values in proptest::collection::vec("[0-9:./\\-]{0,12}|[\\[\\]\\\\(){}*+?|^$a-f{]{0,12}", 0..4),
+        url in "[ -~]{0,40}",
+    ) {
+        let values: Vec<String> = if matches!(kind, AclKind::Src | AclKind::Dst | AclKind::LocalIp) {
+            values.into_iter().filter(|value| !value.contains(|c: char| c.is_ascii_alphabetic())).collect()
+        } else {
+            values
+        };
+        let definition = AclDef {
+            name: "x".into(),
+            kind,
+            flags: AclFlags::default(),
+            values,
+            location: Location::default(),
+        };
+        if let Ok(acls) = AclSet::compile(&[definition])
+            && let Ok(list) = RuleList::compile(&acls, &access_rules("allow x"), false)
+        {
+            let strange = Subject { url: url.as_bytes(), path: url.as_bytes(), host: url.as_bytes(), ..subject() };
+            list.check(&strange);
+        }
+    }
+}

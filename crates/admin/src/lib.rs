@@ -1,0 +1,1 @@
+//! Cache manager pages and Prometheus metrics.

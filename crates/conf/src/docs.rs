@@ -1,0 +1,123 @@
+//! The reference of all directives, as Markdown, from the table.
+
+use std::collections::BTreeMap;
+
+use crate::table::{self, Directive, Status};
+
+const HEAD: &str = "# squid.conf
+
+<!-- Made from crates/conf/src/table by `HUMBOLDT_BLESS=1 cargo test -p humboldt-conf --test docs`; do not edit. -->
+
+Humboldt reads Squid's configuration language. This page lists every directive that it knows, and says of each \
+whether it works, is accepted and has no effect, or is not supported yet.
+
+## The language
+
+- A line is a directive and its values, separated by blanks. `#` starts a comment at the beginning of a line or after \
+a blank.
+- A backslash at the very end of a line continues it on the next one; comments and empty lines in between are skipped.
+- `include PATH ...` reads other files (`*`, `?` and `[...]` are patterns), at most 16 deep.
+- `if CONDITION`, `else`, `endif`, where a condition is `true`, `false` or `INTEGER = INTEGER`. In nested `if`s all \
+conditions must hold.
+- `${service_name}` and `${process_name}` stand for `squid`. `${process_number}` stands for 0, or for 1 after \
+`workers` with more than one: there is only one process, whose threads share one cache.
+- Sizes take the units bytes, KB, MB, GB and TB, of 1024 each; times take milliseconds, seconds, minutes, hours, days, \
+weeks, fortnights, months, years and decades.
+- Names of ACLs are compared without regard to case. An ACL must be defined above the rules that use it.
+- A rule that uses an ACL which cannot be evaluated is an error: it is never skipped, because that could allow what it \
+is meant to deny.
+";
+
+/// The whole page.
+pub fn docs_markdown() -> String {
+    let mut sections: BTreeMap<usize, (&str, Vec<&Directive>)> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for directive in table::directives() {
+        let at = order.iter().position(|section| *section == directive.section).unwrap_or_else(|| {
+            order.push(directive.section);
+            order.len() - 1
+        });
+        sections.entry(at).or_insert((directive.section, Vec::new())).1.push(directive);
+    }
+    let mut out = HEAD.to_owned();
+    out.push_str("\n## How many\n\nstatus | directives\n--- | ---\n");
+    for (title, matches) in STATUSES {
+        let count = table::directives().filter(|d| matches(d.status)).count();
+        out.push_str(&format!("{title} | {count}\n"));
+    }
+    out.push_str("\n## Types of ACL\n\n");
+    push_acl_kinds(&mut out);
+    for (section, directives) in sections.values() {
+        out.push_str(&format!("\n## {section}\n"));
+        for directive in directives.iter().filter(|d| d.status == Status::Works) {
+            push_working(directive, &mut out);
+        }
+        push_known(directives, &mut out);
+    }
+    out
+}
+
+type StatusTest = fn(Status) -> bool;
+
+const STATUSES: [(&str, StatusTest); 4] = [
+    ("works", |s| s == Status::Works),
+    ("accepted, no effect", |s| matches!(s, Status::Ignored(_))),
+    ("not supported yet", |s| matches!(s, Status::Unsupported(_))),
+    ("obsolete", |s| matches!(s, Status::Obsolete(_))),
+];
+
+fn push_acl_kinds(out: &mut String) {
+    let kinds = crate::AclKind::ALL.iter();
+    let works: Vec<_> = kinds.clone().filter(|k| k.unsupported().is_none()).map(|k| code(k.name())).collect();
+    out.push_str(&format!("These are evaluated: {}.\n\n", works.join(", ")));
+    out.push_str("type | not evaluated, because\n--- | ---\n");
+    for kind in kinds {
+        if let Some(why) = kind.unsupported() {
+            out.push_str(&format!("`{}` | {why}\n", kind.name()));
+        }
+    }
+}
+
+fn push_working(directive: &Directive, out: &mut String) {
+    out.push_str(&format!("\n### {}\n\n```\n{}\n```\n\n", directive.name, directive.syntax));
+    let default = if directive.default.is_empty() { "none" } else { directive.default };
+    out.push_str(&format!("{} Type: {}. Default: `{default}`.", sentence(directive.doc), directive.value));
+    if !directive.aliases.is_empty() {
+        let names: Vec<_> = directive.aliases.iter().map(|name| code(name)).collect();
+        out.push_str(&format!(" Also: {}.", names.join(", ")));
+    }
+    out.push('\n');
+}
+
+fn push_known(directives: &[&Directive], out: &mut String) {
+    let known: Vec<_> = directives.iter().filter(|d| d.status != Status::Works).collect();
+    if known.is_empty() {
+        return;
+    }
+    if known.iter().all(|d| matches!(d.status, Status::Obsolete(_))) {
+        out.push_str("\ndirective | what to do instead\n--- | ---\n");
+    } else {
+        out.push_str("\nKnown only:\n\ndirective | meaning | here\n--- | --- | ---\n");
+    }
+    for directive in known {
+        let names: Vec<_> =
+            std::iter::once(&directive.name).chain(directive.aliases).map(|name| code(name)).collect();
+        let names = names.join(", ");
+        let row = match directive.status {
+            Status::Works => continue,
+            Status::Obsolete(advice) => format!("{names} | {advice}\n"),
+            Status::Ignored(why) => format!("{names} | {} | no effect: {why}\n", directive.doc),
+            Status::Unsupported(why) => format!("{names} | {} | not supported: {why}\n", directive.doc),
+        };
+        out.push_str(&row);
+    }
+}
+
+fn code(name: &str) -> String {
+    format!("`{name}`")
+}
+
+/// Lines of a doc comment as one paragraph.
+fn sentence(doc: &str) -> String {
+    doc.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,206 @@
+//! Lists of rules that use ACLs.
+
+use super::{Kind, units};
+use crate::line::{Line, Problem, Token};
+use crate::suggest::suggest;
+use crate::types::{AccessRule, AclTerm, DenyInfo, SizeRule, UpgradeRule};
+
+/// `allow|deny ACL…`
+pub(crate) struct Rules;
+/// `SIZE [ACL…]`
+pub(crate) struct SizeRules;
+/// `PROTOCOL allow|deny ACL…`
+pub(crate) struct Upgrades;
+/// `PAGE ACL…`
+pub(crate) struct DenyInfos;
+
+impl Kind for Rules {
+    type Out = Vec<AccessRule>;
+    const NAME: &'static str = "access rules";
+
+    fn apply(out: &mut Vec<AccessRule>, line: &mut Line<'_>) -> Result<(), Problem> {
+        out.push(read_rule(line)?);
+        Ok(())
+    }
+}
+
+impl Kind for SizeRules {
+    type Out = Vec<SizeRule>;
+    const NAME: &'static str = "size and ACLs";
+
+    fn apply(out: &mut Vec<SizeRule>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let limit_bytes = units::read_size(line, 1)?;
+        out.push(SizeRule { limit_bytes, terms: read_terms(line)? });
+        Ok(())
+    }
+}
+
+impl Kind for Upgrades {
+    type Out = Vec<UpgradeRule>;
+    const NAME: &'static str = "protocol and access rules";
+
+    fn apply(out: &mut Vec<UpgradeRule>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let protocol = line.expect("a protocol")?.text;
+        out.push(UpgradeRule { protocol, rule: read_rule(line)? });
+        Ok(())
+    }
+}
+
+impl Kind for DenyInfos {
+    type Out = Vec<DenyInfo>;
+    const NAME: &'static str = "page and ACLs";
+
+    fn apply(out: &mut Vec<DenyInfo>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let page = line.expect("a page")?.text;
+        let mut acls = Vec::new();
+        while let Some(token) = line.next()? {
+            match line.state.acl(&token.text) {
+                Some(acl) => acls.push(acl.name.clone()),
+                // Squid looks names up only when it needs them: no reason to refuse the line.
+                None => line.warn(&token, format!("no ACL is named `{}`", token.text), None),
+            }
+        }
+        if acls.is_empty() {
+            line.warn(&line.name.clone(), "no ACL follows: this line has no effect", None);
+            return Ok(());
+        }
+        out.push(DenyInfo { page, acls });
+        Ok(())
+    }
+}
+
+/// Reads `allow|deny ACL…`.
+pub(super) fn read_rule(line: &mut Line<'_>) -> Result<AccessRule, Problem> {
+    let action = line.expect("`allow` or `deny`")?;
+    let allow = match action.text.as_str() {
+        "allow" => true,
+        "deny" => false,
+        other => {
+            let problem = action.error(format!("expected `allow` or `deny`, found `{other}`"));
+            return Err(match suggest(&other.to_ascii_lowercase(), ["allow", "deny"]) {
+                Some(word) => problem.with_help(format!("did you mean `{word}`?")),
+                None => problem,
+            });
+        }
+    };
+    let terms = read_terms(line)?;
+    if terms.is_empty() {
+        // Squid skips such a line. Skipping a `deny` would open what it closes.
+        return Err(action
+            .error("no ACL follows: it is not clear what this rule is about")
+            .with_help(format!("write `{} {} all` to mean everything", line.name.text, action.text)));
+    }
+    Ok(AccessRule { allow, terms })
+}
+
+/// Reads `[!]ACL…` up to the end of the line.
+pub(super) fn read_terms(line: &mut Line<'_>) -> Result<Vec<AclTerm>, Problem> {
+    let mut terms = Vec::new();
+    while let Some(token) = line.next()? {
+        terms.push(resolve(&token, line)?);
+    }
+    Ok(terms)
+}
+
+/// Finds the ACL that a word means. One that is not known is reported, and taken by its name.
+fn resolve(token: &Token, line: &mut Line<'_>) -> Result<AclTerm, Problem> {
+    let bare = token.text.trim_start_matches('!');
+    let negations = token.text.len() - bare.len();
+    if bare.is_empty() {
+        return Err(token.error("the name of an ACL is missing after `!`"));
+    }
+    let negated = negations % 2 == 1;
+    if let Some(acl) = line.state.acl(bare) {
+        let term = AclTerm { name: acl.name.clone(), negated };
+        let reason = acl.unusable.clone();
+        *line.state.used.entry(bare.to_ascii_lowercase()).or_default() |= reason.is_some();
+        if let Some(reason) = reason {
+            let why = format!("this rule cannot be evaluated: {reason}");
+            let help = "remove the rule, or express it with other ACLs; it is never skipped, because that could \
+                        allow what it is meant to deny";
+            line.report(token.error(why).with_help(help));
+        }
+        return Ok(term);
+    }
+    let names = line.state.acls.values().map(|acl| acl.name.as_str());
+    let mut problem = token.error(format!("no ACL is named `{bare}`"));
+    if let Some(name) = suggest(bare, names) {
+        problem = problem.with_help(format!("did you mean `{name}`?"));
+    } else if matches!(bare, "allow" | "deny") {
+        problem =
+            problem.with_help(format!("only ACLs follow here: remove `{bare}`, which older versions wrote"));
+    } else if crate::table::find(bare).is_some() {
+        problem = problem.with_help(format!(
+            "`{bare}` is a directive: were line breaks lost? Put each directive on a line of its own"
+        ));
+    }
+    let index = line.report_index(problem);
+    line.state.used_undefined(bare, index);
+    Ok(AclTerm { name: bare.to_owned(), negated })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Severity, parse_str};
+
+    fn errors(text: &str) -> Vec<String> {
+        let (_, diagnostics) = parse_str("t", &format!("http_port 1\n{text}"));
+        let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error);
+        errors.map(|d| format!("{} | {}", d.message, d.help.as_deref().unwrap_or(""))).collect()
+    }
+
+    #[test]
+    fn rules_keep_order_negation_and_the_spelling_of_the_definition() {
+        let text =
+            "http_port 1\nacl LAN src 10.0.0.0/8\nhttp_access deny !lan CONNECT\nhttp_access allow all\n";
+        let (config, diagnostics) = parse_str("t", text);
+        assert!(!diagnostics.has_errors());
+        let rule = &config.http_access[0];
+        assert!(!rule.allow && rule.terms[0].negated && !rule.terms[1].negated);
+        assert_eq!(rule.terms[0].name, "LAN");
+        assert!(config.http_access[1].allow);
+    }
+
+    #[test]
+    fn an_unknown_acl_is_an_error_with_a_suggestion() {
+        let found = errors("acl localnet src 10.0.0.0/8\nhttp_access allow localnat\n");
+        assert_eq!(found, ["no ACL is named `localnat` | did you mean `localnet`?"]);
+    }
+
+    #[test]
+    fn an_acl_defined_too_late_is_explained() {
+        let found = errors("http_access allow office\nacl office src 10.0.0.0/8\n");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("defined at t:3:5"), "{found:?}");
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_evaluated_is_never_skipped() {
+        let found = errors("acl users proxy_auth REQUIRED\nhttp_access deny !users\nhttp_access allow all\n");
+        assert!(found[0].contains("cannot be evaluated: `users`"), "{found:?}");
+        let nested =
+            "acl users proxy_auth REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
+        assert!(errors(nested)[0].contains("`users`"));
+    }
+
+    #[test]
+    fn the_old_form_of_size_limits_is_explained() {
+        assert!(errors("reply_body_max_size 1024000 deny all\n")[0].contains("remove `deny`"));
+    }
+
+    #[test]
+    fn a_group_that_becomes_unusable_later_is_found() {
+        let text = "acl g any-of localhost\nacl h any-of g\nhttp_access deny h\nacl u proxy_auth REQUIRED\n";
+        assert!(errors(text).is_empty());
+        let found = errors(&format!("{text}acl g any-of u\n"));
+        assert!(found.len() == 1 && found[0].contains("`u` is of type `proxy_auth`"), "{found:?}");
+        let circle = "acl a any-of localhost\nacl b any-of a\nacl a any-of b\nhttp_access allow a\n";
+        assert!(errors(circle).is_empty(), "the rules refuse circles");
+    }
+
+    #[test]
+    fn a_rule_without_acls_is_refused() {
+        assert!(errors("http_access deny\n")[0].contains("no ACL follows"));
+        assert!(errors("http_access alow all\n")[0].contains("did you mean `allow`?"));
+    }
+}

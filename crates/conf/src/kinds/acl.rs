@@ -1,0 +1,351 @@
+//! `acl NAME TYPE [flags] values…`
+
+use super::Kind;
+use super::acl_values::check_value;
+use crate::line::{Line, Problem, Token};
+use crate::state::KnownAcl;
+use crate::suggest::suggest;
+use crate::types::{AclDef, AclFlags, AclKind};
+
+/// Definitions of ACLs; lines with the same name add up.
+pub(crate) struct Acls;
+
+impl Kind for Acls {
+    type Out = Vec<AclDef>;
+    const NAME: &'static str = "ACL definition";
+    const EXTENDS_DEFAULT: bool = true;
+
+    fn apply(out: &mut Vec<AclDef>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let name = line.expect("the name of the ACL")?;
+        let type_token = line.expect("the type of the ACL")?;
+        if name.text.eq_ignore_ascii_case("manager") && type_token.text == "proto" {
+            while line.next()?.is_some() {}
+            line.note(
+                &name,
+                "`manager` is predefined; this old definition is ignored",
+                Some("remove the line"),
+            );
+            return Ok(());
+        }
+        let kind = read_kind(&type_token, line)?;
+        let index = find_or_define(out, &name, kind, &type_token, line)?;
+        let mut values = Vec::new();
+        let flags = read_flags(kind, &mut values, line)?;
+        read_values(kind, &name, &mut values, line)?;
+        let Some(def) = out.get_mut(index) else { return Ok(()) };
+        merge_flags(&mut def.flags, flags);
+        append(def, values, &name)?;
+        if def.values.is_empty() {
+            line.warn(&name, format!("`{}` has no values: it never matches", name.text), None);
+        }
+        remember_usability(kind, index, out, line);
+        Ok(())
+    }
+}
+
+fn read_kind(token: &Token, line: &mut Line<'_>) -> Result<AclKind, Problem> {
+    let Some(kind) = AclKind::from_name(&token.text) else {
+        let problem = token.error(format!("`{}` is not a type of ACL", token.text));
+        return Err(match suggest(&token.text, AclKind::ALL.iter().map(|kind| kind.name())) {
+            Some(name) => problem.with_help(format!("did you mean `{name}`?")),
+            None => problem,
+        });
+    };
+    if kind.name() != token.text {
+        let message = format!("`{}` is now called `{}`", token.text, kind.name());
+        line.note(token, message, None);
+    }
+    Ok(kind)
+}
+
+/// The index of the definition that this line starts or extends.
+fn find_or_define(
+    out: &mut Vec<AclDef>,
+    name: &Token,
+    kind: AclKind,
+    type_token: &Token,
+    line: &mut Line<'_>,
+) -> Result<usize, Problem> {
+    if let Some(known) = line.state.acl(&name.text) {
+        if known.kind == kind {
+            return Ok(known.index);
+        }
+        let place = if known.location.line == 0 {
+            "it is predefined".to_owned()
+        } else {
+            format!("it was defined at {}", known.location)
+        };
+        return Err(type_token
+            .error(format!("`{}` is already an ACL of type `{}`", name.text, known.kind.name()))
+            .with_help(format!("{place}: choose another name, or group both with `any-of`")));
+    }
+    let location = line.location(name);
+    let index = out.len();
+    let known = KnownAcl { name: name.text.clone(), kind, index, unusable: None, location: location.clone() };
+    line.state.acls.insert(name.text.to_ascii_lowercase(), known);
+    let flags = AclFlags::default();
+    out.push(AclDef { name: name.text.clone(), kind, flags, values: Vec::new(), location });
+    Ok(index)
+}
+
+/// Reads the flags in front of the values. `-i` and `+i` of regular expressions become values.
+fn read_flags(kind: AclKind, values: &mut Vec<String>, line: &mut Line<'_>) -> Result<AclFlags, Problem> {
+    let mut flags = AclFlags::default();
+    while let Some(token) = line.peek() {
+        if !token.text.starts_with(['-', '+']) || token.text.len() < 2 || token.quoted {
+            break;
+        }
+        line.next()?;
+        if token.text == "--" {
+            break;
+        }
+        let known = |flag: &str| -> bool {
+            match flag {
+                "-i" | "+i" => kind.is_regex() || is_user_kind(kind),
+                "-n" => is_lookup_kind(kind),
+                _ if flag.starts_with("-m") => kind == AclKind::Note,
+                "-s" => kind == AclKind::MaxUserIp,
+                _ => flag.starts_with("--"),
+            }
+        };
+        if !known(&token.text) {
+            let why = format!("ACLs of type `{}` have no flag `{}`", kind.name(), token.text);
+            return Err(token.error(why).with_help("write `--` before a value that starts with `-` or `+`"));
+        }
+        match token.text.as_str() {
+            "-i" | "+i" if kind.is_regex() => values.push(token.text),
+            "-n" => flags.no_lookup = true,
+            text if text.starts_with("-m") => {
+                flags.list_separators = Some(text.strip_prefix("-m=").unwrap_or(",").to_owned());
+            }
+            _ => flags.other.push(token.text),
+        }
+    }
+    Ok(flags)
+}
+
+fn is_user_kind(kind: AclKind) -> bool {
+    matches!(kind, AclKind::ProxyAuth | AclKind::ExtUser | AclKind::Ident)
+}
+
+fn is_lookup_kind(kind: AclKind) -> bool {
+    use AclKind as K;
+    let names = matches!(kind, K::DstDomain | K::DstDomRegex | K::SrcDomain | K::SrcDomRegex);
+    names || matches!(kind, K::Src | K::Dst | K::LocalIp | K::SslServerName | K::SslServerNameRegex)
+}
+
+fn read_values(
+    kind: AclKind,
+    name: &Token,
+    values: &mut Vec<String>,
+    line: &mut Line<'_>,
+) -> Result<(), Problem> {
+    if kind == AclKind::AllOf {
+        let mut names = Vec::new();
+        while let Some(token) = line.next()? {
+            names.push(check_value(kind, &token, name, line)?);
+        }
+        values.push(names.join(" "));
+        return Ok(());
+    }
+    let mut first = true;
+    loop {
+        let regex = kind.is_regex() && !(first && has_leading_name(kind));
+        let token = if regex { line.next_regex()? } else { line.next()? };
+        let Some(token) = token else { return Ok(()) };
+        if first && has_leading_name(kind) {
+            first = false;
+            values.insert(0, token.text);
+            continue;
+        }
+        first = false;
+        match file_name(&token) {
+            Some(path) => read_file(kind, &token, &path, name, values, line)?,
+            None if regex && (token.text == "-i" || token.text == "+i") => values.push(token.text),
+            None => values.push(check_value(kind, &token, name, line)?),
+        }
+    }
+}
+
+/// Kinds whose first value names what is looked at.
+fn has_leading_name(kind: AclKind) -> bool {
+    use AclKind as K;
+    matches!(
+        kind,
+        K::ReqHeader | K::RepHeader | K::Note | K::External | K::AnnotateClient | K::AnnotateTransaction
+    )
+}
+
+/// The path in a value `"path"`, which stands for the lines of that file.
+fn file_name(token: &Token) -> Option<String> {
+    if token.quoted {
+        return None;
+    }
+    let inner = token.text.strip_prefix(['"', '\''])?;
+    let end = inner.find(['"', '\'']).unwrap_or(inner.len());
+    inner.get(..end).filter(|path| !path.is_empty()).map(str::to_owned)
+}
+
+/// Each line of the file is one value; blanks around it and what follows ` #` are left out.
+fn read_file(
+    kind: AclKind,
+    token: &Token,
+    path: &str,
+    name: &Token,
+    values: &mut Vec<String>,
+    line: &mut Line<'_>,
+) -> Result<(), Problem> {
+    let text = line.state.read_value_file(path).map_err(|why| {
+        token
+            .error(why)
+            .with_help("a list that cannot be read is never taken as empty: that could open what it closes")
+    })?;
+    for (index, row) in text.lines().enumerate() {
+        let value = strip_comment(row);
+        if value.is_empty() {
+            continue;
+        }
+        let word = Token { text: value.to_owned(), at: token.at.clone(), quoted: false };
+        if kind.is_regex() && (value == "-i" || value == "+i") {
+            values.push(word.text);
+            continue;
+        }
+        let checked = check_value(kind, &word, name, line).map_err(|mut problem| {
+            problem.message = format!("{path}:{}: {}", index + 1, problem.message);
+            problem
+        })?;
+        values.push(checked);
+    }
+    Ok(())
+}
+
+fn strip_comment(row: &str) -> &str {
+    let row = row.trim_ascii();
+    if row.starts_with('#') {
+        return "";
+    }
+    match row.find(" #").or_else(|| row.find("\t#")) {
+        Some(at) => row.get(..at).unwrap_or("").trim_ascii_end(),
+        None => row,
+    }
+}
+
+fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
+    into.no_lookup |= flags.no_lookup;
+    into.list_separators = flags.list_separators.or(into.list_separators.take());
+    into.other.extend(flags.other);
+}
+
+/// Adds one line's values. Case sensitivity starts anew on each line; the leading name must stay the same.
+fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(), Problem> {
+    if def.values.is_empty() {
+        def.values = values;
+        return Ok(());
+    }
+    if has_leading_name(def.kind) && !values.is_empty() {
+        let lead = values.remove(0);
+        if def.values.first().is_some_and(|first| !first.eq_ignore_ascii_case(&lead)) {
+            return Err(name
+                .error(format!("`{}` already looks at `{}`, not `{lead}`", def.name, def.values[0]))
+                .with_help("use one ACL for each, and group them with `any-of`"));
+        }
+    }
+    if def.kind.is_regex() && def.values.iter().any(|value| value == "-i") {
+        def.values.push("+i".to_owned());
+    }
+    def.values.append(&mut values);
+    Ok(())
+}
+
+/// Notes why rules that use this ACL cannot be evaluated, if so.
+fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Line<'_>) {
+    let Some(def) = out.get(index) else { return };
+    let reason = match kind.unsupported() {
+        Some(why) => Some(format!("`{}` is of type `{}`, and {why}", def.name, kind.name())),
+        None if matches!(kind, AclKind::AnyOf | AclKind::AllOf) => {
+            let names = def.values.iter().flat_map(|value| value.split(' '));
+            let mut members = names.filter_map(|name| line.state.acl(name.trim_start_matches('!')));
+            members.find_map(|member| member.unusable.clone())
+        }
+        None => None,
+    };
+    if let Some(known) = line.state.acls.get_mut(&def.name.to_ascii_lowercase()) {
+        known.unusable = reason;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::types::AclKind;
+    use crate::{Config, Severity, parse_str};
+
+    fn parse(text: &str) -> (Config, String, bool) {
+        let (config, diagnostics) = parse_str("t", &format!("http_port 1\n{text}\n"));
+        (config, diagnostics.render(false, Severity::Note), diagnostics.has_errors())
+    }
+
+    fn values(config: &Config, name: &str) -> Vec<String> {
+        config.acl.iter().find(|acl| acl.name == name).map(|acl| acl.values.clone()).unwrap_or_default()
+    }
+
+    #[test]
+    fn lines_with_the_same_name_and_type_add_up() {
+        let (config, text, errors) = parse("acl a src 10.0.0.1\nacl A src 10.0.0.2 # note\n");
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "a"), ["10.0.0.1", "10.0.0.2"]);
+        let (_, text, errors) = parse("acl a src 10.0.0.1\nacl a port 80\n");
+        assert!(errors && text.contains("already an ACL of type `src`") && text.contains("t:2:5"), "{text}");
+    }
+
+    #[test]
+    fn predefined_acls_can_be_extended_and_the_old_manager_is_ignored() {
+        let (config, text, errors) = parse("acl manager proto cache_object\nacl CONNECT method CONNECT");
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "CONNECT"), ["CONNECT", "CONNECT"]);
+        assert!(config.acl.iter().any(|acl| acl.name == "manager" && acl.kind == AclKind::UrlRegex));
+    }
+
+    #[test]
+    fn case_flags_stay_with_the_expressions_they_precede() {
+        let (config, text, errors) = parse("acl u url_regex -i ads\\ and +i Banner\nacl u url_regex Case");
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "u"), ["-i", "ads\\ and", "+i", "Banner", "+i", "Case"]);
+        assert!(parse("acl p port -i 80").2);
+    }
+
+    #[test]
+    fn header_acls_keep_the_field_first() {
+        let (config, text, errors) = parse("acl h req_header X-A -i one\nacl h req_header x-a two");
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "h"), ["X-A", "-i", "one", "+i", "two"]);
+        assert!(parse("acl h req_header X-A one\nacl h req_header X-B two").2);
+    }
+
+    #[test]
+    fn values_come_from_files() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("list");
+        std::fs::write(&path, "# head\n.example.com # why\n\n  .example.net\r\n").expect("write");
+        let (config, text, errors) = parse(&format!("acl d dstdomain \"{}\" .last", path.display()));
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "d"), [".example.com", ".example.net", ".last"]);
+        let (_, text, errors) = parse("acl d dstdomain \"/nonexistent/list\"");
+        assert!(errors && text.contains("/nonexistent/list"), "{text}");
+        std::fs::write(&path, "80\nhttp\n").expect("write");
+        let (_, text, _) = parse(&format!("acl p port \"{}\"", path.display()));
+        assert!(text.contains("list:2:"), "{text}");
+    }
+
+    #[test]
+    fn all_of_keeps_lines_apart() {
+        let (config, text, errors) = parse("acl both all-of localhost !CONNECT\nacl both all-of all");
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "both"), ["localhost !CONNECT", "all"]);
+    }
+
+    #[test]
+    fn an_unknown_type_is_an_error_with_a_suggestion() {
+        let (_, text, errors) = parse("acl a dstdomian .example.com");
+        assert!(errors && text.contains("did you mean `dstdomain`?"), "{text}");
+    }
+}

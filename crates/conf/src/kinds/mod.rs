@@ -1,0 +1,40 @@
+//! How the value of each type of directive is read.
+//!
+//! A kind is a marker type named in the table of directives; its output is the type of the field in
+//! [`crate::Config`].
+
+mod access;
+mod acl;
+mod acl_values;
+mod headers;
+mod logs;
+mod network;
+mod peers;
+mod scalar;
+mod storage;
+mod units;
+
+pub(crate) use access::{DenyInfos, Rules, SizeRules, Upgrades};
+pub(crate) use acl::Acls;
+pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
+pub(crate) use logs::{AccessLogs, LogFormats, LogPath};
+pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, Whitespace};
+pub(crate) use peers::{PeerDomains, PeerRules, Peers};
+pub(crate) use scalar::{Count, OnOff, OptText, Percent, Pipeline, Text, Words};
+pub(crate) use storage::{CacheDirs, DirSelectKind, MemoryMode, Policy, RefreshPatterns};
+pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
+
+use crate::line::{Line, Problem};
+
+/// A type of value.
+pub(crate) trait Kind {
+    /// The field's type.
+    type Out: Default + Clone;
+    /// The type's name in the documentation.
+    const NAME: &'static str;
+    /// True when lines add to the built-in value instead of replacing it.
+    const EXTENDS_DEFAULT: bool = false;
+
+    /// Reads one line into the field. On error the field may hold anything: the configuration will not be used.
+    fn apply(out: &mut Self::Out, line: &mut Line<'_>) -> Result<(), Problem>;
+}

@@ -1,0 +1,383 @@
+//! Listening ports and local addresses.
+
+use std::net::IpAddr;
+
+use super::Kind;
+use super::access::read_terms;
+use crate::line::{Line, Problem, Token};
+use crate::suggest::suggest;
+use crate::types::{ForwardedFor, HttpPort, OutgoingAddress, PortMode, TcpKeepalive, UriWhitespace};
+
+/// `http_port` lines.
+pub(crate) struct Ports;
+/// `tcp_outgoing_address` lines.
+pub(crate) struct OutgoingAddresses;
+/// `forwarded_for`
+pub(crate) struct ForwardedForKind;
+/// `uri_whitespace`
+pub(crate) struct Whitespace;
+
+/// Options of ports that need TLS.
+const TLS_OPTIONS: [&str; 16] = [
+    "ssl-bump",
+    "sslBump",
+    "cert",
+    "key",
+    "version",
+    "options",
+    "cipher",
+    "clientca",
+    "cafile",
+    "capath",
+    "crlfile",
+    "dhparams",
+    "sslflags",
+    "sslcontext",
+    "generate-host-certificates",
+    "dynamic_cert_mem_cache_size",
+];
+
+/// The other options, for suggestions.
+const OPTIONS: [&str; 22] = [
+    "accel",
+    "intercept",
+    "transparent",
+    "tproxy",
+    "defaultsite",
+    "vhost",
+    "no-vhost",
+    "vport",
+    "protocol",
+    "allow-direct",
+    "act-as-origin",
+    "ignore-cc",
+    "name",
+    "connection-auth",
+    "no-connection-auth",
+    "disable-pmtu-discovery",
+    "ipv4",
+    "tcpkeepalive",
+    "require-proxy-header",
+    "worker-queues",
+    "ftp-track-dirs",
+    "ssl-bump",
+];
+
+impl Kind for Ports {
+    type Out = Vec<HttpPort>;
+    const NAME: &'static str = "port";
+
+    fn apply(out: &mut Vec<HttpPort>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let spec = line.expect("a port")?;
+        let mut port = read_spec(&spec)?;
+        let mut tls_option = None;
+        while let Some(token) = line.next()? {
+            let (name, value) = match token.text.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (token.text.clone(), None),
+            };
+            if TLS_OPTIONS.contains(&name.as_str()) || name.starts_with("tls-") {
+                tls_option.get_or_insert(token);
+                continue;
+            }
+            if !mode_option(&mut port, &token, &name)?
+                && !accel_option(&mut port, &token, &name, value.as_deref())?
+            {
+                other_option(&mut port, &token, &name, value.as_deref(), line)?;
+            }
+        }
+        if let Some(token) = tls_option {
+            let help = "the port serves plain HTTP and CONNECT tunnels";
+            line.warn(
+                &token,
+                "TLS on listening ports is not implemented yet: its options are ignored",
+                Some(help),
+            );
+        }
+        if let Some(other) = out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
+            && other.host == port.host
+        {
+            return Err(spec.error(format!("port {} is already listened on", spec.text)));
+        }
+        out.push(port);
+        Ok(())
+    }
+}
+
+/// Reads `port`, `address:port`, `[v6]:port` or `host:port`.
+fn read_spec(spec: &Token) -> Result<HttpPort, Problem> {
+    let text = spec.text.as_str();
+    let mut port =
+        HttpPort { name: text.to_owned(), protocol: "http", connection_auth: true, ..HttpPort::default() };
+    let number = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, number) = rest.split_once("]:").ok_or_else(|| {
+                spec.error(format!("`{text}` is not an address and port")).with_help(SPEC_HELP)
+            })?;
+            let address: IpAddr = address.parse().map_err(|_| {
+                spec.error(format!("`{address}` is not an IPv6 address")).with_help(SPEC_HELP)
+            })?;
+            port.addr = Some(address);
+            number
+        }
+        None => match text.rsplit_once(':') {
+            Some((host, _)) if host.contains(':') => {
+                return Err(spec.error("an IPv6 address must stand in brackets").with_help(SPEC_HELP));
+            }
+            Some(("" | "*", number)) => number,
+            Some((host, number)) => {
+                match host.parse::<IpAddr>() {
+                    Ok(address) => port.addr = Some(address),
+                    Err(_) => {
+                        check_host(spec, host)?;
+                        port.host = Some(host.to_owned());
+                        port.defaultsite = Some(host.to_owned());
+                    }
+                }
+                number
+            }
+            None => text,
+        },
+    };
+    port.port = match number.parse() {
+        Ok(number @ 1..) => number,
+        _ => {
+            let why = format!("`{number}` is not a port from 1 to 65535");
+            return Err(spec.error(why).with_help(SPEC_HELP));
+        }
+    };
+    Ok(port)
+}
+
+const SPEC_HELP: &str = "write 3128, 127.0.0.1:3128, [::1]:3128 or host:3128";
+
+fn check_host(spec: &Token, host: &str) -> Result<(), Problem> {
+    let plausible = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if plausible && !numeric {
+        return Ok(());
+    }
+    Err(spec.error(format!("`{host}` is neither an address nor a host name")).with_help(SPEC_HELP))
+}
+
+/// Takes an option that sets the mode; false when it is another one.
+fn mode_option(port: &mut HttpPort, token: &Token, name: &str) -> Result<bool, Problem> {
+    let mode = match name {
+        "accel" | "vhost" => PortMode::Accel,
+        "intercept" | "transparent" => PortMode::Intercept,
+        "tproxy" => PortMode::Tproxy,
+        _ => return Ok(false),
+    };
+    if port.mode != PortMode::Forward && port.mode != mode {
+        return Err(token.error(format!("`{name}` cannot be combined with another mode on the same port")));
+    }
+    if mode == PortMode::Tproxy {
+        let problem = token.error("transparent proxying with `tproxy` is not implemented");
+        return Err(problem.with_help("use `intercept`, or remove the line"));
+    }
+    port.mode = mode;
+    port.vhost = mode == PortMode::Accel;
+    Ok(true)
+}
+
+/// Takes an option of accelerator ports; false when it is another one.
+fn accel_option(
+    port: &mut HttpPort,
+    token: &Token,
+    name: &str,
+    value: Option<&str>,
+) -> Result<bool, Problem> {
+    if !matches!(name, "defaultsite" | "no-vhost" | "vport" | "protocol" | "allow-direct" | "act-as-origin") {
+        return Ok(false);
+    }
+    if port.mode != PortMode::Accel {
+        return Err(token.error(format!("`{name}` needs `accel` in front of it")));
+    }
+    match (name, value) {
+        ("defaultsite", Some(site)) if !site.is_empty() => port.defaultsite = Some(site.to_owned()),
+        ("no-vhost", None) => port.vhost = false,
+        ("vport", None) => port.vport = Some(0),
+        ("vport", Some(number)) => {
+            port.vport = Some(number.parse().map_err(|_| token.error(format!("`{number}` is not a port")))?);
+        }
+        ("protocol", Some(protocol)) => port.protocol = read_protocol(token, protocol)?,
+        ("allow-direct", None) => port.allow_direct = true,
+        ("act-as-origin", None) => port.act_as_origin = true,
+        _ => return Err(token.error(format!("`{}` has no such value", token.text))),
+    }
+    Ok(true)
+}
+
+fn read_protocol(token: &Token, protocol: &str) -> Result<&'static str, Problem> {
+    match protocol.to_ascii_uppercase().as_str() {
+        "HTTP" | "HTTP/1.1" => Ok("http"),
+        "HTTPS" | "HTTPS/1.1" => Ok("https"),
+        _ => Err(token
+            .error(format!("`{protocol}` is not a protocol of accelerators"))
+            .with_help("http or https")),
+    }
+}
+
+fn other_option(
+    port: &mut HttpPort,
+    token: &Token,
+    name: &str,
+    value: Option<&str>,
+    line: &mut Line<'_>,
+) -> Result<(), Problem> {
+    match (name, value) {
+        ("ignore-cc", None) => port.ignore_cc = true,
+        ("name", Some(name)) if !name.is_empty() => name.clone_into(&mut port.name),
+        ("connection-auth", None | Some("on")) => port.connection_auth = true,
+        ("connection-auth", Some("off")) | ("no-connection-auth", None) => port.connection_auth = false,
+        ("disable-pmtu-discovery", Some("off" | "transparent" | "always")) => {
+            line.note(token, "path MTU discovery is left to the system", None);
+        }
+        ("ipv4", None) if matches!(port.addr, Some(IpAddr::V6(_))) => {
+            return Err(token.error("an IPv6 address cannot be used for IPv4 only"));
+        }
+        ("ipv4", None) => port.ipv4_only = true,
+        ("tcpkeepalive", value) => port.tcpkeepalive = Some(read_keepalive(token, value)?),
+        ("require-proxy-header", None) => {
+            let problem = token.error("the PROXY protocol is not implemented yet");
+            return Err(problem.with_help("clients' addresses would be wrong without it"));
+        }
+        ("worker-queues", None) => line.note(token, "each core has a queue of its own anyway", None),
+        ("ftp-track-dirs", None) => {
+            line.note(token, "this is an option of `ftp_port`; it has no effect", None)
+        }
+        _ => {
+            let problem = token.error(format!("`{}` is not an option of `http_port`", token.text));
+            return Err(match suggest(name, OPTIONS) {
+                Some(option) if option != name => problem.with_help(format!("did you mean `{option}`?")),
+                _ => problem,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// `idle,interval,timeout`, each in seconds and optional from the right.
+fn read_keepalive(token: &Token, value: Option<&str>) -> Result<TcpKeepalive, Problem> {
+    let mut seconds = [0_u32; 3];
+    for (index, part) in value.unwrap_or("0").split(',').enumerate() {
+        let parsed = part.parse().map_err(|_| token.error(format!("`{part}` is not a number of seconds")))?;
+        let slot = seconds.get_mut(index).ok_or_else(|| token.error("at most idle, interval and timeout"))?;
+        *slot = parsed;
+    }
+    let [idle_s, interval_s, timeout_s] = seconds;
+    Ok(TcpKeepalive { idle_s, interval_s, timeout_s })
+}
+
+impl Kind for OutgoingAddresses {
+    type Out = Vec<OutgoingAddress>;
+    const NAME: &'static str = "address and ACLs";
+
+    fn apply(out: &mut Vec<OutgoingAddress>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("an address")?;
+        let bare = token.text.trim_start_matches('[').trim_end_matches(']');
+        let addr = bare.parse().map_err(|_| token.error(format!("`{}` is not an address", token.text)))?;
+        out.push(OutgoingAddress { addr, terms: read_terms(line)? });
+        Ok(())
+    }
+}
+
+impl Kind for ForwardedForKind {
+    type Out = ForwardedFor;
+    const NAME: &'static str = "`on`, `off`, `transparent`, `truncate` or `delete`";
+
+    fn apply(out: &mut ForwardedFor, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a value")?;
+        *out = match token.text.as_str() {
+            "on" => ForwardedFor::On,
+            "off" => ForwardedFor::Off,
+            "transparent" => ForwardedFor::Transparent,
+            "truncate" => ForwardedFor::Truncate,
+            "delete" => ForwardedFor::Delete,
+            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
+        };
+        Ok(())
+    }
+}
+
+impl Kind for Whitespace {
+    type Out = UriWhitespace;
+    const NAME: &'static str = "`strip`, `deny`, `allow`, `encode` or `chop`";
+
+    fn apply(out: &mut UriWhitespace, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a value")?;
+        *out = match token.text.as_str() {
+            "strip" => UriWhitespace::Strip,
+            "deny" => UriWhitespace::Deny,
+            "allow" => UriWhitespace::Allow,
+            "encode" => UriWhitespace::Encode,
+            "chop" => UriWhitespace::Chop,
+            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::types::{HttpPort, PortMode, TcpKeepalive};
+    use crate::{Severity, parse_str};
+
+    fn port(text: &str) -> Result<HttpPort, String> {
+        let (config, found) = parse_str("t", &format!("http_port {text}\n"));
+        if found.has_errors() {
+            Err(found.render(false, Severity::Error))
+        } else {
+            Ok(config.http_port[0].clone())
+        }
+    }
+
+    #[test]
+    fn addresses_and_ports() {
+        let any = port("3128").expect("port");
+        assert_eq!(
+            (any.addr, any.port, any.mode, any.name.as_str()),
+            (None, 3128, PortMode::Forward, "3128")
+        );
+        assert_eq!(port("127.0.0.1:3128").expect("v4").addr, Some([127, 0, 0, 1].into()));
+        assert!(port("[::1]:3128").expect("v6").addr.is_some_and(|a| a.is_ipv6()));
+        let host = port("cache.example.com:80 accel").expect("host");
+        assert_eq!((host.host.as_deref(), host.addr), (Some("cache.example.com"), None));
+        for bad in ["", "0", "65536", "::1:3128", "[::1]", "[x]:1", "1.2.3.400:80", "a/b:80", "3128x", "-1"] {
+            assert!(port(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn accelerator_options() {
+        let text = "80 accel defaultsite=www.example.com no-vhost vport=8080 protocol=HTTPS allow-direct \
+                    act-as-origin ignore-cc name=front";
+        let p = port(text).expect("parses");
+        assert_eq!((p.mode, p.vhost, p.vport, p.protocol), (PortMode::Accel, false, Some(8080), "https"));
+        assert_eq!((p.defaultsite.as_deref(), p.name.as_str()), (Some("www.example.com"), "front"));
+        assert!(p.allow_direct && p.act_as_origin && p.ignore_cc);
+        assert!(port("80 accel").expect("accel").vhost);
+        assert!(port("80 defaultsite=x").is_err());
+        assert!(port("80 accel intercept").is_err());
+    }
+
+    #[test]
+    fn other_options() {
+        let p = port("80 tcpkeepalive=60,30,3 connection-auth=off").expect("parses");
+        assert_eq!(p.tcpkeepalive, Some(TcpKeepalive { idle_s: 60, interval_s: 30, timeout_s: 3 }));
+        assert!(!p.connection_auth);
+        assert!(port("80 tcpkeepalive=1,2,3,4").is_err());
+        assert!(port("80 acel").expect_err("typo").contains("did you mean `accel`?"));
+        assert!(port("80 require-proxy-header").is_err());
+        assert!(port("80 tproxy").is_err());
+        let (config, found) =
+            parse_str("t", "http_port 80 ssl-bump cert=/x tls-dh=/y\nhttp_access allow all\n");
+        assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 1));
+    }
+
+    #[test]
+    fn the_same_port_twice_is_refused() {
+        assert!(parse_str("t", "http_port 80\nhttp_port 80\n").1.has_errors());
+        assert!(!parse_str("t", "http_port 127.0.0.1:80\nhttp_port [::1]:80\n").1.has_errors());
+    }
+}

@@ -1,0 +1,26 @@
+//! squid.conf: lexer, the table of directives, typed configuration, diagnostics.
+//!
+//! [`load`] reads a file into a [`Config`] and [`Diagnostics`]; a configuration with errors must not be used. Nothing
+//! in here panics on any input, and every size is bounded.
+
+mod builtin;
+mod diagnostics;
+mod docs;
+mod glob;
+mod kinds;
+mod lexer;
+mod line;
+mod loader;
+mod posix;
+mod state;
+mod suggest;
+mod table;
+mod types;
+
+pub use builtin::builtin_text;
+pub use diagnostics::{Diagnostic, Diagnostics, Severity};
+pub use docs::docs_markdown;
+pub use loader::{load, parse_str};
+pub use posix::translate as translate_regex;
+pub use table::{Config, Directive, Status, directives};
+pub use types::*;

@@ -1,0 +1,391 @@
+//! Reads a configuration: files, `include`, `if`, and one directive after the other.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::diagnostics::{Diagnostics, Severity, Source};
+use crate::lexer::{Lines, LogicalLine, Macros, expand};
+use crate::line::{Line, Problem, Token};
+use crate::state::{State, whole};
+use crate::suggest::suggest;
+use crate::table::{self, Config, Directive, Status};
+use crate::types::HttpPort;
+
+/// Deepest nesting of `include`, as in Squid.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Deepest nesting of `if`.
+const IF_DEPTH_MAX: usize = 64;
+
+/// Where Squid listened by default while it still did.
+const DEFAULT_PORT: u16 = 3128;
+
+/// ACLs that exist without being defined.
+const PREDEFINED: &str = "\
+acl all src all
+acl manager url_regex -i ^cache_object:// +i ^[^:]+://[^/]+/squid-internal-mgr/
+acl localhost src 127.0.0.1/32 ::1
+acl to_localhost dst 127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128
+acl to_linklocal dst 169.254.0.0/16 fe80::/10
+acl CONNECT method CONNECT
+";
+
+/// Reads the file at `path` and everything it includes.
+pub fn load(path: &Path) -> (Config, Diagnostics) {
+    let name = path.to_string_lossy();
+    let mut loader = Loader::with_defaults();
+    match loader.state.read_value_file(&name) {
+        Ok(text) => loader.read(Source { name: name.into_owned(), text }, 0),
+        Err(why) => loader.state.report_general(Severity::Error, &why, "give another file with -f"),
+    }
+    loader.finish()
+}
+
+/// Reads a configuration from text; `name` stands for it in messages. Files it includes are read.
+pub fn parse_str(name: &str, text: &str) -> (Config, Diagnostics) {
+    let mut loader = Loader::with_defaults();
+    loader.read(Source { name: name.to_owned(), text: text.to_owned() }, 0);
+    loader.finish()
+}
+
+struct Loader {
+    config: Config,
+    state: State,
+    /// Directives whose default has been replaced.
+    seen: HashSet<&'static str>,
+    /// Files being read, outermost first.
+    open_files: Vec<PathBuf>,
+    /// There are ports of kinds that cannot be opened.
+    other_ports: bool,
+}
+
+/// One `if` whose `endif` has not come yet.
+struct Condition {
+    line: LogicalLine,
+    /// The part being read counts.
+    active: bool,
+    had_else: bool,
+}
+
+impl Loader {
+    /// A loader whose configuration has every directive's default.
+    fn with_defaults() -> Self {
+        let mut loader = Self {
+            config: Config::default(),
+            state: State::default(),
+            seen: HashSet::new(),
+            open_files: Vec::new(),
+            other_ports: false,
+        };
+        let mut text = PREDEFINED.to_owned();
+        for directive in table::WORKING.iter().filter(|d| !d.default.is_empty()) {
+            text.push_str(&format!("{} {}\n", directive.name, directive.default));
+        }
+        loader.state.built_in = true;
+        loader.read(Source { name: "built-in defaults".to_owned(), text }, 0);
+        loader.state.built_in = false;
+        loader.seen.clear();
+        loader
+    }
+
+    /// Checks what only the whole configuration can show.
+    fn finish(mut self) -> (Config, Diagnostics) {
+        self.state.explain_undefined();
+        self.state.check_used_groups(&self.config.acl);
+        if self.config.http_port.is_empty() {
+            self.default_port();
+        }
+        let Self { config, mut state, .. } = self;
+        if config.http_access.is_empty() && !state.diagnostics.has_errors() {
+            let message = "there is no `http_access` rule: every request is denied";
+            let help = "write `http_access allow localhost` and rules for your networks";
+            state.report_general(Severity::Warning, message, help);
+        }
+        if config.cache_swap_low > config.cache_swap_high {
+            let help = "make `cache_swap_low` the smaller one";
+            state.report_general(Severity::Error, "`cache_swap_low` is above `cache_swap_high`", help);
+        }
+        (config, state.diagnostics)
+    }
+
+    /// Files of old versions of Squid need not say where to listen; a file whose ports are all of kinds that cannot be
+    /// opened means something else.
+    fn default_port(&mut self) {
+        if self.other_ports {
+            let help = "write `http_port 3128` to serve plain HTTP as well";
+            self.state.report_general(Severity::Error, "there is no port that can be opened", help);
+            return;
+        }
+        let port = HttpPort {
+            port: DEFAULT_PORT,
+            name: DEFAULT_PORT.to_string(),
+            protocol: "http",
+            connection_auth: true,
+            ..HttpPort::default()
+        };
+        self.config.http_port.push(port);
+        if !self.state.diagnostics.has_errors() {
+            let message = "no `http_port` says where to listen: port 3128 of every address is used";
+            self.state.report_general(Severity::Warning, message, "write `http_port 3128`");
+        }
+    }
+
+    fn read(&mut self, source: Source, depth: usize) {
+        let source = Arc::new(source);
+        let before = self.state.enter(Arc::clone(&source));
+        self.open_files.push(PathBuf::from(&source.name));
+        let mut conditions: Vec<Condition> = Vec::new();
+        for line in Lines::new(&source.text) {
+            let process_number = if self.config.workers > 1 { "1" } else { "0" };
+            let macros = Macros { service_name: "squid", process_name: "squid", process_number };
+            let line = expand(line, &macros);
+            self.check_continuation(&line);
+            self.statement(line, &mut conditions, depth);
+        }
+        for open in &conditions {
+            self.state.report(&open.line, Problem::error(whole(&open.line), "this `if` has no `endif`"));
+        }
+        self.open_files.pop();
+        self.state.leave(before);
+    }
+
+    fn check_continuation(&mut self, line: &LogicalLine) {
+        let end = line.text.len();
+        if line.false_continuation {
+            let problem = Problem::error(end.saturating_sub(1)..end, "blanks follow this backslash")
+                .with_help("remove them: only a backslash at the very end continues the line");
+            self.state.report(line, problem);
+        } else if line.cut_short {
+            let mut problem = Problem::error(0..end, "the file ends where this line is to be continued");
+            problem.severity = Severity::Warning;
+            self.state.report(line, problem.with_help("remove the backslash at its end"));
+        }
+    }
+
+    /// Handles `if`, `else`, `endif` and `include`, and hands everything else to [`Self::directive`].
+    fn statement(&mut self, line: LogicalLine, conditions: &mut Vec<Condition>, depth: usize) {
+        let active = conditions.iter().all(|condition| condition.active);
+        let (word, rest) = line.text.split_once([' ', '\t']).unwrap_or((&line.text, ""));
+        match word {
+            "if" => {
+                let value = if active { self.condition(&line, rest.trim()) } else { false };
+                if conditions.len() < IF_DEPTH_MAX {
+                    conditions.push(Condition { line, active: value, had_else: false });
+                } else {
+                    let why = format!("`if` is nested more than {IF_DEPTH_MAX} deep");
+                    self.state.report(&line, Problem::error(whole(&line), why));
+                }
+            }
+            "else" => match conditions.last_mut() {
+                Some(condition) if !condition.had_else => {
+                    condition.active = !condition.active;
+                    condition.had_else = true;
+                }
+                Some(_) => {
+                    self.state.report(&line, Problem::error(whole(&line), "this `if` already has an `else`"));
+                }
+                None => {
+                    self.state
+                        .report(&line, Problem::error(whole(&line), "there is no `if` for this `else`"));
+                }
+            },
+            "endif" => {
+                if conditions.pop().is_none() {
+                    self.state
+                        .report(&line, Problem::error(whole(&line), "there is no `if` for this `endif`"));
+                }
+            }
+            _ if !active => {}
+            "include" => self.include(&line, depth),
+            _ => self.directive(&line),
+        }
+    }
+
+    /// `true`, `false` or `integer = integer`.
+    fn condition(&mut self, line: &LogicalLine, text: &str) -> bool {
+        match text {
+            "true" => return true,
+            "false" => return false,
+            _ => {}
+        }
+        let sides = text.split_once('=').map(|(a, b)| (parse_integer(a.trim()), parse_integer(b.trim())));
+        if let Some((Some(a), Some(b))) = sides {
+            return a == b;
+        }
+        let problem = Problem::error(whole(line), format!("`{text}` is not a condition"));
+        self.state.report(line, problem.with_help("write `true`, `false` or `INTEGER = INTEGER`"));
+        false
+    }
+
+    fn include(&mut self, line: &LogicalLine, depth: usize) {
+        let patterns = match read_patterns(line, &mut self.state) {
+            Ok(patterns) => patterns,
+            Err(problem) => {
+                self.state.report(line, problem);
+                return;
+            }
+        };
+        for pattern in patterns {
+            if depth >= INCLUDE_DEPTH_MAX {
+                let why = format!("files are included more than {INCLUDE_DEPTH_MAX} deep");
+                self.state.report(line, pattern.error(why));
+                return;
+            }
+            let (files, is_glob) = crate::glob::expand(&pattern.text);
+            if files.is_empty() && is_glob {
+                let mut problem = pattern.error("no file matches");
+                problem.severity = Severity::Warning;
+                self.state.report(line, problem);
+            }
+            for file in files {
+                self.include_file(&file, &pattern, line, depth);
+            }
+        }
+    }
+
+    fn include_file(&mut self, file: &Path, pattern: &Token, line: &LogicalLine, depth: usize) {
+        if self.open_files.iter().any(|open| open == file) {
+            self.state.report(line, pattern.error(format!("{} includes itself", file.display())));
+            return;
+        }
+        let name = file.to_string_lossy().into_owned();
+        match self.state.read_value_file(&name) {
+            Ok(text) => self.read(Source { name, text }, depth + 1),
+            Err(why) => {
+                self.state.report(line, pattern.error(why));
+            }
+        }
+    }
+
+    fn directive(&mut self, logical: &LogicalLine) {
+        let Some(mut line) = Line::new(logical, &mut self.state) else { return };
+        let name = line.name.clone();
+        let Some(directive) = table::find(&name.text) else {
+            let problem = explain_odd_blanks(unknown(&name), logical);
+            self.state.report(logical, problem);
+            return;
+        };
+        match directive.status {
+            Status::Works => {
+                let replace = self.seen.insert(directive.name);
+                let result = table::apply(&mut self.config, directive.name, replace, &mut line)
+                    .and_then(|()| check_trailing(directive, &mut line));
+                if let Err(problem) = result {
+                    line.report(explain_odd_blanks(problem, logical));
+                }
+                self.state.quoted_values = self.config.configuration_includes_quoted_values;
+            }
+            Status::Ignored(why) => {
+                line.note(&name, format!("`{}` has no effect: {why}", name.text), None);
+            }
+            Status::Unsupported(why) => {
+                self.other_ports |= matches!(directive.name, "https_port" | "ftp_port");
+                unsupported(directive, why, &mut line);
+            }
+            Status::Obsolete(advice) => {
+                line.warn(&name, format!("`{}` no longer exists and has no effect", name.text), Some(advice));
+            }
+        }
+    }
+}
+
+/// Blanks that only look like blanks come with text copied from web pages.
+fn explain_odd_blanks(problem: Problem, logical: &LogicalLine) -> Problem {
+    match logical.text.chars().find(|c| c.is_whitespace() && !c.is_ascii()) {
+        Some(odd) => problem.with_help(format!(
+            "this line contains the character U+{:04X}, which looks like a blank and is none: type it again",
+            u32::from(odd)
+        )),
+        None => problem,
+    }
+}
+
+fn unknown(name: &Token) -> Problem {
+    let names = table::directives().flat_map(|d| std::iter::once(d.name).chain(d.aliases.iter().copied()));
+    let problem = name.error(format!("there is no directive `{}`", name.text));
+    match suggest(&name.text, names.chain(["include", "if", "else", "endif"])) {
+        Some(found) => problem.with_help(format!("did you mean `{found}`?")),
+        None => problem,
+    }
+}
+
+/// A directive that is known and not implemented: a warning, unless leaving it out could allow what the line denies.
+fn unsupported(directive: &Directive, why: &str, line: &mut Line<'_>) {
+    let name = line.name.clone();
+    if directive.name == "ssl_bump" {
+        match line.next() {
+            Ok(Some(action))
+                if !matches!(action.text.as_str(), "splice" | "peek" | "stare" | "none" | "deny") =>
+            {
+                let help = "what is inside tunnels would pass unchecked; only `splice` and `peek` rules can be left out";
+                line.report(
+                    action
+                        .error(format!("`ssl_bump {}` is not supported: {why}", action.text))
+                        .with_help(help),
+                );
+                return;
+            }
+            _ => {}
+        }
+    }
+    line.warn(&name, format!("`{}` is not supported yet: {why}", name.text), None);
+}
+
+/// Words after a complete value. Squid ignores them silently; often they are a line whose break was lost.
+fn check_trailing(directive: &Directive, line: &mut Line<'_>) -> Result<(), Problem> {
+    let Some(first) = line.next()? else { return Ok(()) };
+    let mut end = first.at.end;
+    let mut lost = table::find(&first.text).map(|_| first.text.clone());
+    while let Some(token) = line.next()? {
+        end = end.max(token.at.end);
+        if lost.is_none() && table::find(&token.text).is_some() {
+            lost = Some(token.text);
+        }
+    }
+    let at = first.at.start..end;
+    if let Some(name) = lost {
+        return Err(Problem::error(
+            at,
+            format!("`{}` takes no more words than those before these", directive.name),
+        )
+        .with_help(format!(
+            "`{name}` is a directive: were line breaks lost? Put each directive on a line of its own"
+        )));
+    }
+    let mut problem = Problem::error(at, "these words are ignored");
+    problem.severity = Severity::Warning;
+    line.report(problem.with_help(format!("write `{}`", directive.syntax)));
+    Ok(())
+}
+
+/// The file names after `include`: quotes are allowed, `#` starts a comment.
+fn read_patterns(line: &LogicalLine, state: &mut State) -> Result<Vec<Token>, Problem> {
+    let Some(mut words) = Line::new(line, state) else { return Ok(Vec::new()) };
+    let mut patterns = Vec::new();
+    while let Some(token) = words.next_quoted()? {
+        patterns.push(token);
+    }
+    if patterns.is_empty() {
+        return Err(
+            Problem::error(whole(line), "a file name is missing").with_help("write `include PATH ...`")
+        );
+    }
+    Ok(patterns)
+}
+
+/// Decimal, 0x hexadecimal or 0 octal, as C's strtol reads them.
+fn parse_integer(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let value = if let Some(hex) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        i64::from_str_radix(hex, 16).ok()?
+    } else if digits.len() > 1 && digits.starts_with('0') {
+        i64::from_str_radix(digits, 8).ok()?
+    } else {
+        digits.parse().ok()?
+    };
+    Some(if negative { -value } else { value })
+}

@@ -1,0 +1,195 @@
+//! What is remembered while a configuration is read: its files, what was found wrong, and the names that later
+//! lines refer to.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::diagnostics::{Diagnostics, Severity, Source};
+use crate::lexer::LogicalLine;
+use crate::line::Problem;
+use crate::types::{AclDef, AclKind, Location};
+
+/// Largest configuration or value file, in bytes; a larger one is an error.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Most bytes that all files of one configuration may have together; beyond it, an error.
+const ALL_FILES_BYTES_MAX: u64 = 256 << 20;
+
+/// Most files that one configuration may read; beyond it, an error.
+const FILES_MAX: usize = 4096;
+
+/// Deepest nesting of groups of ACLs that is searched; the rules refuse deeper ones.
+const GROUP_DEPTH_MAX: usize = 16;
+
+/// What a later line needs to know about an ACL.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownAcl {
+    /// Name as first written.
+    pub(crate) name: String,
+    pub(crate) kind: AclKind,
+    /// Index in `Config::acl`.
+    pub(crate) index: usize,
+    /// Why no rule that uses it can be evaluated.
+    pub(crate) unusable: Option<String>,
+    /// Line of the definition, or 0 for the predefined ones.
+    pub(crate) location: Location,
+}
+
+/// An ACL that was used before it was defined: the diagnostic gets its help text at the end.
+#[derive(Debug)]
+struct Undefined {
+    name: String,
+    diagnostic: usize,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) diagnostics: Diagnostics,
+    /// The file being read.
+    source: Option<Arc<Source>>,
+    /// `configuration_includes_quoted_values`
+    pub(crate) quoted_values: bool,
+    /// The lines being read are built in: their ACLs have no place in a file.
+    pub(crate) built_in: bool,
+    /// By lower-case name.
+    pub(crate) acls: HashMap<String, KnownAcl>,
+    pub(crate) log_formats: HashSet<String>,
+    pub(crate) peers: Vec<String>,
+    undefined: Vec<Undefined>,
+    /// ACLs that rules use, by lower-case name; true when the use was refused.
+    pub(crate) used: HashMap<String, bool>,
+    files_read: usize,
+    bytes_read: u64,
+}
+
+impl State {
+    /// Starts reading another file; gives back the one read before.
+    pub(crate) fn enter(&mut self, source: Arc<Source>) -> Option<Arc<Source>> {
+        self.source.replace(source)
+    }
+
+    /// Goes back to the file read before.
+    pub(crate) fn leave(&mut self, before: Option<Arc<Source>>) {
+        self.source = before;
+    }
+
+    /// Adds a diagnostic about the current file; gives back its index.
+    pub(crate) fn report(&mut self, line: &LogicalLine, problem: Problem) -> usize {
+        let index = self.diagnostics.len();
+        match &self.source {
+            Some(source) => {
+                let span = line.source_span(problem.at);
+                self.diagnostics.add_at(problem.severity, source, span, problem.message, problem.help);
+            }
+            None => self.diagnostics.add_general(problem.severity, problem.message, problem.help),
+        }
+        index
+    }
+
+    /// File, line and column of an offset in a logical line.
+    pub(crate) fn location(&self, line: &LogicalLine, offset: usize) -> Location {
+        match &self.source {
+            Some(source) if !self.built_in => {
+                let (number, column) = source.line_and_column(line.source_span(offset..offset + 1).start);
+                Location { file: source.name.clone(), line: number, column }
+            }
+            _ => Location { file: "built-in".to_owned(), line: 0, column: 0 },
+        }
+    }
+
+    pub(crate) fn acl(&self, name: &str) -> Option<&KnownAcl> {
+        self.acls.get(&name.to_ascii_lowercase())
+    }
+
+    /// Remembers that the diagnostic at `index` is about an ACL that may be defined further down.
+    pub(crate) fn used_undefined(&mut self, name: &str, diagnostic: usize) {
+        self.undefined.push(Undefined { name: name.to_owned(), diagnostic });
+    }
+
+    /// Completes the diagnostics of ACLs that were defined after their use.
+    pub(crate) fn explain_undefined(&mut self) {
+        for undefined in std::mem::take(&mut self.undefined) {
+            let Some(acl) = self.acl(&undefined.name) else { continue };
+            let help = format!("it is defined at {}: move that line above this one", acl.location);
+            self.diagnostics.set_help(undefined.diagnostic, help);
+        }
+    }
+
+    /// Refuses rules whose groups of ACLs got a member that cannot be evaluated after the rule was read.
+    pub(crate) fn check_used_groups(&mut self, acls: &[AclDef]) {
+        let accepted = self.used.iter().filter(|(_, refused)| !**refused).map(|(name, _)| name);
+        let mut visited = HashSet::new();
+        let reasons: BTreeSet<String> =
+            accepted.filter_map(|name| self.unusable_member(name, acls, 0, &mut visited)).collect();
+        for reason in reasons {
+            let message = format!("a rule that uses a group of ACLs cannot be evaluated: {reason}");
+            self.report_general(Severity::Error, &message, "remove the ACL from the group");
+        }
+    }
+
+    /// Why an ACL, or a member of it that was not visited before, cannot be evaluated.
+    fn unusable_member(
+        &self,
+        name: &str,
+        acls: &[AclDef],
+        depth: usize,
+        visited: &mut HashSet<usize>,
+    ) -> Option<String> {
+        let known = self.acl(name)?;
+        if known.unusable.is_some() || depth > GROUP_DEPTH_MAX || !visited.insert(known.index) {
+            return known.unusable.clone();
+        }
+        let def = acls.get(known.index).filter(|def| matches!(def.kind, AclKind::AnyOf | AclKind::AllOf))?;
+        let mut members = def.values.iter().flat_map(|value| value.split(' '));
+        members
+            .find_map(|member| self.unusable_member(member.trim_start_matches('!'), acls, depth + 1, visited))
+    }
+
+    /// Reads a file of values or configuration as text; bytes that are not UTF-8 are replaced.
+    ///
+    /// # Errors
+    /// A sentence for people: not readable, or a bound reached.
+    pub(crate) fn read_value_file(&mut self, path: &str) -> Result<String, String> {
+        if self.files_read >= FILES_MAX {
+            return Err(format!("{path}: more than {FILES_MAX} files are read"));
+        }
+        self.files_read += 1;
+        let unreadable = |error: std::io::Error| format!("cannot read {path}: {error}");
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let mut text = Vec::new();
+        // Devices and pipes have no length to ask for beforehand.
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(unreadable)?;
+        let bytes = text.len() as u64;
+        self.bytes_read = self.bytes_read.saturating_add(bytes);
+        if bytes > FILE_BYTES_MAX || self.bytes_read > ALL_FILES_BYTES_MAX {
+            return Err(format!(
+                "{path}: more than {} MB in one file, or {} MB together",
+                FILE_BYTES_MAX >> 20,
+                ALL_FILES_BYTES_MAX >> 20
+            ));
+        }
+        Ok(match String::from_utf8(text) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(text: &str) -> Self {
+        let source = Source { name: "test.conf".to_owned(), text: text.to_owned() };
+        Self { source: Some(Arc::new(source)), ..Self::default() }
+    }
+
+    /// Adds a warning or error that concerns the configuration as a whole.
+    pub(crate) fn report_general(&mut self, severity: Severity, message: &str, help: &str) {
+        self.diagnostics.add_general(severity, message.to_owned(), Some(help.to_owned()));
+    }
+}
+
+/// The range of a whole logical line.
+pub(crate) fn whole(line: &LogicalLine) -> Range<usize> {
+    0..line.text.len()
+}

@@ -1,0 +1,101 @@
+//! Access rules and header rules.
+
+use super::{Directive, known};
+
+macro_rules! working {
+    ($next:ident $($rest:ident)* => $($done:tt)*) => {
+        $next! { $($rest)* => $($done)* ["Access rules" {
+    /// Defines or extends a named list that rules test. Lines with the same name add up; the name is compared without
+    /// regard to case. `"file"` as a value stands for the lines of that file. Predefined: `all`, `manager`,
+    /// `localhost`, `to_localhost`, `to_linklocal`, `CONNECT`.
+    acl: Vec<AclDef> = Acls(""), "acl NAME TYPE [-i] VALUE|\"FILE\" ...";
+    /// Which clients' X-Forwarded-For is believed: it is followed from the last address back for as long as this list
+    /// allows the address before it.
+    follow_x_forwarded_for: Vec<AccessRule> = Rules(""), "follow_x_forwarded_for allow|deny [!]ACL ...";
+    /// Whether `src` ACLs test the address found by `follow_x_forwarded_for`.
+    acl_uses_indirect_client: bool = OnOff("on"), "acl_uses_indirect_client on|off";
+    /// Whether logs show the address found by `follow_x_forwarded_for`.
+    log_uses_indirect_client: bool = OnOff("on"), "log_uses_indirect_client on|off";
+    /// Who may use the proxy for what. The first rule whose ACLs all match decides; when none does, the opposite of
+    /// the last rule. Without any rule everything is denied.
+    http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
+    /// Like `http_access`, checked after it: in Squid, after content adaptation.
+    adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
+    /// Which answers may be passed on. Everything when there is no rule.
+    http_reply_access: Vec<AccessRule> = Rules(""), "http_reply_access allow|deny [!]ACL ...";
+    /// Who may cause a fetch from a server when the cache has no answer. Everyone when there is no rule.
+    miss_access: Vec<AccessRule> = Rules(""), "miss_access allow|deny [!]ACL ...";
+    /// Which requests may be answered from the cache and stored. All cachable ones when there is no rule.
+    cache | no_cache: Vec<AccessRule> = Rules(""), "cache allow|deny [!]ACL ...";
+    /// Requests that never go through a peer.
+    always_direct: Vec<AccessRule> = Rules(""), "always_direct allow|deny [!]ACL ...";
+    /// Requests that may only go through a peer.
+    never_direct: Vec<AccessRule> = Rules(""), "never_direct allow|deny [!]ACL ...";
+    /// Largest body of an answer. The first line whose ACLs all match decides; `none` is no limit.
+    reply_body_max_size: Vec<SizeRule> = SizeRules(""), "reply_body_max_size SIZE|none [[!]ACL ...]";
+    /// Protocols that a client may switch to with Upgrade. Without rules `websocket` and all others may pass (Squid
+    /// drops the header then).
+    http_upgrade_request_protocols: Vec<UpgradeRule> = Upgrades(""),
+        "http_upgrade_request_protocols PROTOCOL|OTHER allow|deny [!]ACL ...";
+    /// Page or URL for clients that a rule denies, chosen by the last ACL of that rule.
+    deny_info: Vec<DenyInfo> = DenyInfos(""), "deny_info PAGE|[NNN:]URL|TCP_RESET ACL ...";
+    /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` stands for every field, `Other`
+    /// for unknown ones.
+    request_header_access: Vec<HeaderRule> = HeaderRules(""), "request_header_access FIELD allow|deny [!]ACL ...";
+    /// Header fields removed from or kept in answers to clients.
+    reply_header_access: Vec<HeaderRule> = HeaderRules(""), "reply_header_access FIELD allow|deny [!]ACL ...";
+    /// Text in place of a field that `request_header_access` removed.
+    request_header_replace | header_replace: Vec<HeaderReplace> = HeaderReplaces(""),
+        "request_header_replace FIELD TEXT";
+    /// Text in place of a field that `reply_header_access` removed.
+    reply_header_replace: Vec<HeaderReplace> = HeaderReplaces(""), "reply_header_replace FIELD TEXT";
+    /// Fields added to requests to servers.
+    request_header_add: Vec<HeaderAdd> = HeaderAdds(""), "request_header_add FIELD VALUE [[!]ACL ...]";
+    /// Fields added to answers to clients.
+    reply_header_add: Vec<HeaderAdd> = HeaderAdds(""), "reply_header_add FIELD VALUE [[!]ACL ...]";
+        }] }
+    };
+}
+pub(super) use working;
+
+pub(super) const KNOWN: &[Directive] = known! { "Access rules":
+    Unsupported("authentication is not implemented yet") {
+        "auth_param", "auth_param SCHEME PARAMETER VALUE", "Sets up a scheme of authentication and its helper.";
+        "authenticate_cache_garbage_interval", "authenticate_cache_garbage_interval TIME", "How often forgotten users are cleared away.";
+        "authenticate_ttl", "authenticate_ttl TIME", "How long a user is remembered after the last request.";
+        "authenticate_ip_ttl", "authenticate_ip_ttl TIME", "How long a user is tied to an address.";
+        "auth_schemes", "auth_schemes SCHEMES [!]ACL ...", "Which schemes of authentication are offered to whom.";
+    }
+    Unsupported("helpers for access rules are not implemented yet") {
+        "external_acl_type", "external_acl_type NAME [OPTION ...] FORMAT HELPER", "Declares a helper program that answers `external` ACLs.";
+    }
+    Unsupported("the PROXY protocol is not implemented yet") {
+        "proxy_protocol_access", "proxy_protocol_access allow|deny [!]ACL ...", "Who may announce a client's address with the PROXY protocol.";
+    }
+    Unsupported("transparent proxying with the client's address is not implemented") {
+        "spoof_client_ip", "spoof_client_ip allow|deny [!]ACL ...", "Which connections to servers carry the client's address.";
+        "tproxy_uses_indirect_client", "tproxy_uses_indirect_client on|off", "Whether that address comes from X-Forwarded-For.";
+    }
+    Unsupported("cache hits and storage are only controlled by `cache` so far") {
+        "send_hit", "send_hit allow|deny [!]ACL ...", "Which stored answers may be used, decided when they were found.";
+        "store_miss", "store_miss allow|deny [!]ACL ...", "Which answers may be stored, decided when they arrived.";
+    }
+    Unsupported("connections are not counted by client yet") {
+        "client_ip_max_connections", "client_ip_max_connections NUMBER", "Most connections from one client's address.";
+    }
+    Unsupported("annotations are not implemented yet") {
+        "note", "note NAME VALUE [[!]ACL ...]", "Adds an annotation to matching requests.";
+    }
+    Ignored("every request is refused with an error page when it is not understood") {
+        "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "What happens to traffic that is not HTTP on intercepted connections.";
+    }
+    Ignored("chunked and counted bodies are always framed exactly") {
+        "broken_posts", "broken_posts allow|deny [!]ACL ...", "Which requests get an extra CRLF after the body.";
+    }
+    Ignored("a client that expects 100-continue gets the server's answer to that") {
+        "force_request_body_continuation", "force_request_body_continuation allow|deny [!]ACL ...", "Which clients are told to continue without asking the server.";
+    }
+    Ignored("a request that cannot be repeated always gets a new connection when the pooled one fails before it was sent") {
+        "server_pconn_for_nonretriable", "server_pconn_for_nonretriable allow|deny [!]ACL ...", "Which requests that cannot be repeated may use pooled connections.";
+    }
+};

@@ -1,0 +1,105 @@
+//! Memory, stores, freshness and what is cached.
+
+use super::{Directive, known};
+
+macro_rules! working {
+    ($next:ident $($rest:ident)* => $($done:tt)*) => {
+        $next! { $($rest)* => $($done)* ["Cache" {
+    /// Memory for objects, in flight and stored. It is a bound on real memory, not a hint.
+    cache_mem: u64 = Bytes("256 MB"), "cache_mem SIZE";
+    /// Larger objects are not kept in memory.
+    maximum_object_size_in_memory: u64 = Bytes("512 KB"), "maximum_object_size_in_memory SIZE";
+    /// What is kept in memory: everything, what was hit on disk, or what came from the network.
+    memory_cache_mode: MemoryCacheMode = MemoryMode("always"), "memory_cache_mode always|disk|network";
+    /// Which objects leave memory first.
+    memory_replacement_policy: ReplacementPolicy = Policy("lru"),
+        "memory_replacement_policy lru|heap GDSF|heap LFUDA|heap LRU|s3fifo|sieve|tinylfu";
+    /// Which objects leave the disk first. Applies to the `cache_dir` lines.
+    cache_replacement_policy: ReplacementPolicy = Policy("lru"),
+        "cache_replacement_policy lru|heap GDSF|heap LFUDA|heap LRU|s3fifo|sieve|tinylfu";
+    /// Smaller objects are not stored on disk.
+    minimum_object_size: u64 = Bytes("0 KB"), "minimum_object_size SIZE";
+    /// Larger objects are not stored.
+    maximum_object_size: u64 = Bytes("4 MB"), "maximum_object_size SIZE";
+    /// A store on disk: scheme, directory, capacity in MB, first- and second-level directories (16 and 256 when left
+    /// out). Sizes in options are in bytes. Without any, objects are cached in memory only.
+    cache_dir: Vec<CacheDir> = CacheDirs(""),
+        "cache_dir SCHEME PATH MBYTES [L1 L2] [min-size=BYTES] [max-size=BYTES] [no-store]";
+    /// How a store is chosen for a new object.
+    store_dir_select_algorithm: DirSelect = DirSelectKind("least-load"),
+        "store_dir_select_algorithm least-load|round-robin";
+    /// Most files of objects open at a time; beyond it objects are neither stored on nor read from disk. 0 is no limit
+    /// of its own.
+    max_open_disk_fds: u32 = Count("0"), "max_open_disk_fds NUMBER";
+    /// Percentage of a store above which objects are evicted.
+    cache_swap_low: u8 = Percent("90"), "cache_swap_low PERCENT";
+    /// Percentage of a store near which eviction becomes aggressive.
+    cache_swap_high: u8 = Percent("95"), "cache_swap_high PERCENT";
+    /// Freshness of answers that do not say how long they are fresh: the first line whose expression matches the URL.
+    /// Ages are in minutes; `max-stale` is in seconds.
+    refresh_pattern: Vec<RefreshPattern> = RefreshPatterns(""),
+        "refresh_pattern [-i] REGEX MIN PERCENT MAX [override-expire] [override-lastmod] [reload-into-ims] [ignore-reload] [ignore-no-store] [ignore-private] [refresh-ims] [store-stale] [max-stale=SECONDS]";
+    /// Longest staleness of an object that is served because its server cannot be reached.
+    max_stale: Duration = Seconds("1 week"), "max_stale TIME";
+    /// Lifetime of error answers without one of their own.
+    negative_ttl: Duration = Seconds("0 seconds"), "negative_ttl TIME";
+    /// Answers that can be validated are not stored when they expire sooner.
+    minimum_expiry_time: Duration = Seconds("60 seconds"), "minimum_expiry_time TIME";
+    /// Serve everything that is stored as fresh and fetch nothing to validate it.
+    offline_mode: bool = OnOff("off"), "offline_mode on|off";
+    /// A client's reload becomes a validation.
+    reload_into_ims: bool = OnOff("off"), "reload_into_ims on|off";
+    /// A client's If-Modified-Since always validates with the server.
+    refresh_all_ims: bool = OnOff("off"), "refresh_all_ims on|off";
+    /// Ignore `Expires` of answers with Vary when it equals their Date.
+    vary_ignore_expire: bool = OnOff("off"), "vary_ignore_expire on|off";
+    /// Requests for an object that is being fetched wait for that fetch. Squid's default is off.
+    collapsed_forwarding: bool = OnOff("on"), "collapsed_forwarding on|off";
+    /// A fetch whose clients are gone is finished when less than this is missing; -1 always finishes.
+    quick_abort_min: Option<u64> = KBytes("16 KB"), "quick_abort_min SIZE|-1";
+    /// Such a fetch is abandoned when more than this is missing; -1 never abandons for this reason.
+    quick_abort_max: Option<u64> = KBytes("16 KB"), "quick_abort_max SIZE|-1";
+    /// Such a fetch is finished when more than this percentage has arrived.
+    quick_abort_pct: u8 = Percent("95"), "quick_abort_pct PERCENT";
+    /// How far into an object a range may start so that the whole object is fetched; `none` always fetches it. The
+    /// first line whose ACLs all match; 0 when none does.
+    range_offset_limit: Vec<SizeRule> = SizeRules(""), "range_offset_limit SIZE|none [[!]ACL ...]";
+    /// How far a fetch may run ahead of its fastest client before it waits.
+    read_ahead_gap: u64 = Bytes("16 KB"), "read_ahead_gap SIZE";
+        }] }
+    };
+}
+pub(super) use working;
+
+pub(super) const KNOWN: &[Directive] = known! { "Cache":
+    Unsupported("collapsing is the same for all requests so far") {
+        "collapsed_forwarding_access", "collapsed_forwarding_access allow|deny [!]ACL ...", "Which requests may share a fetch.";
+    }
+    Ignored("all cores share one memory cache") {
+        "memory_cache_shared", "memory_cache_shared on|off", "Whether processes share their memory cache.";
+        "shared_transient_entries_limit" | "collapsed_forwarding_shared_entries_limit", "shared_transient_entries_limit NUMBER", "Most fetches that processes share.";
+        "shared_memory_locking", "shared_memory_locking on|off", "Whether shared memory is reserved at start.";
+    }
+    Ignored("memory is allocated in pages of a fixed pool, bounded by `cache_mem`") {
+        "memory_pools", "memory_pools on|off", "Whether freed memory is kept.";
+        "memory_pools_limit", "memory_pools_limit SIZE", "Most freed memory that is kept.";
+    }
+    Ignored("the index sizes itself") {
+        "store_avg_object_size", "store_avg_object_size SIZE", "Expected mean size of objects.";
+        "store_objects_per_bucket", "store_objects_per_bucket NUMBER", "Objects in each slot of the index.";
+    }
+    Ignored("what is read from disk is always verified") {
+        "paranoid_hit_validation", "paranoid_hit_validation TIME", "Time spent on verifying objects before a hit.";
+    }
+    Ignored("each `cache_dir` keeps its index in its own directory") {
+        "cache_swap_state" | "cache_swap_log", "cache_swap_state PATH", "Where the indexes of stores are kept.";
+    }
+    Ignored("no helper processes are needed for this") {
+        "diskd_program", "diskd_program PATH", "Helper of the storage scheme `diskd`.";
+        "unlinkd_program", "unlinkd_program PATH", "Helper that deletes files.";
+    }
+    Unsupported("Surrogate-Control is not implemented yet") {
+        "httpd_accel_surrogate_id", "httpd_accel_surrogate_id NAME", "Name of this surrogate in Surrogate-Control.";
+        "http_accel_surrogate_remote", "http_accel_surrogate_remote on|off", "Whether it acts as a remote surrogate.";
+    }
+};

@@ -1,0 +1,136 @@
+//! Ports, addresses, names and connections.
+
+use super::{Directive, known};
+
+macro_rules! working {
+    ($next:ident $($rest:ident)* => $($done:tt)*) => {
+        $next! { $($rest)* => $($done)* ["Network" {
+    /// Where to listen. `accel` makes an accelerator in front of servers, `intercept` takes redirected connections.
+    /// Without any it is port 3128 of every address, as in old versions of Squid.
+    http_port | ascii_port: Vec<HttpPort> = Ports(""),
+        "http_port [ADDRESS:]PORT [accel|intercept] [defaultsite=HOST] [no-vhost] [vport[=N]] [protocol=P] [allow-direct] [ignore-cc] [name=NAME] [tcpkeepalive[=I,N,T]] ...";
+    /// Local address of connections to servers; the first line whose ACLs all match.
+    tcp_outgoing_address: Vec<OutgoingAddress> = OutgoingAddresses(""), "tcp_outgoing_address ADDRESS [[!]ACL ...]";
+    /// Whether connections to clients are kept for further requests.
+    client_persistent_connections: bool = OnOff("on"), "client_persistent_connections on|off";
+    /// Whether connections to servers are kept for further requests.
+    server_persistent_connections: bool = OnOff("on"), "server_persistent_connections on|off";
+    /// Requests that a client may send ahead while one is being answered.
+    pipeline_prefetch: u32 = Pipeline("0"), "pipeline_prefetch NUMBER";
+    /// Keep a connection whose client has closed its sending half until the answer is sent.
+    half_closed_clients: bool = OnOff("off"), "half_closed_clients on|off";
+    /// Name servers to ask instead of those in /etc/resolv.conf.
+    dns_nameservers: Vec<String> = Words(""), "dns_nameservers ADDRESS ...";
+    /// Longest time for a look-up of a name.
+    dns_timeout: Duration = Millis("30 seconds"), "dns_timeout TIME";
+    /// Whether the search list of /etc/resolv.conf is applied to names without a dot.
+    dns_defnames: bool = OnOff("off"), "dns_defnames on|off";
+    /// Longest time that an address is remembered, whatever the name server says.
+    positive_dns_ttl: Duration = Seconds("6 hours"), "positive_dns_ttl TIME";
+    /// Time that a failed look-up is remembered.
+    negative_dns_ttl: Duration = Seconds("1 minute"), "negative_dns_ttl TIME";
+    /// File with names and addresses that come before the DNS.
+    hosts_file: Option<String> = OptText("/etc/hosts"), "hosts_file PATH|none";
+    /// Domain that is appended to host names without a dot; starts with a dot.
+    append_domain: Option<String> = OptText("none"), "append_domain .DOMAIN";
+    /// Number of names whose addresses are remembered.
+    ipcache_size: u32 = Count("1024"), "ipcache_size NUMBER";
+    /// Head start of an address family before the other one is tried, in milliseconds.
+    happy_eyeballs_connect_timeout: u32 = Count("250"), "happy_eyeballs_connect_timeout MILLISECONDS";
+    /// Most file descriptors to use; 0 takes the system's hard limit.
+    max_filedescriptors | max_filedesc: u32 = Count("0"), "max_filedescriptors NUMBER";
+        }] }
+    };
+}
+pub(super) use working;
+
+pub(super) const KNOWN: &[Directive] = known! { "Network":
+    Unsupported("TLS on listening ports is not implemented yet: this port is not opened") {
+        "https_port", "https_port [ADDRESS:]PORT [MODE] tls-cert=FILE [OPTION ...]", "Where to listen for HTTPS.";
+    }
+    Unsupported("FTP is not implemented: this port is not opened") {
+        "ftp_port", "ftp_port [ADDRESS:]PORT [MODE] [OPTION ...]", "Where to listen for native FTP.";
+    }
+    Unsupported("TLS interception is not implemented yet: tunnels pass unread") {
+        "ssl_bump", "ssl_bump ACTION [!]ACL ...", "What happens at each step of a TLS connection that is intercepted.";
+        "sslproxy_cert_error", "sslproxy_cert_error allow|deny [!]ACL ...", "Which errors of server certificates are forgiven.";
+        "sslproxy_cert_sign", "sslproxy_cert_sign ALGORITHM ACL ...", "How generated certificates are signed.";
+        "sslproxy_cert_adapt", "sslproxy_cert_adapt ALGORITHM ACL ...", "How generated certificates are changed.";
+        "sslproxy_cert_sign_hash", "sslproxy_cert_sign_hash NAME", "Digest used to sign generated certificates.";
+        "sslproxy_session_ttl", "sslproxy_session_ttl SECONDS", "Lifetime of TLS sessions.";
+        "sslproxy_session_cache_size", "sslproxy_session_cache_size SIZE", "Memory for TLS sessions.";
+        "sslproxy_foreign_intermediate_certs", "sslproxy_foreign_intermediate_certs FILE", "Intermediate certificates that servers fail to send.";
+        "sslcrtd_program", "sslcrtd_program COMMAND", "Helper that generates certificates.";
+        "sslcrtd_children", "sslcrtd_children NUMBER [OPTION ...]", "Number of those helpers.";
+        "sslcrtvalidator_program", "sslcrtvalidator_program COMMAND", "Helper that judges certificates of servers.";
+        "sslcrtvalidator_children", "sslcrtvalidator_children NUMBER [OPTION ...]", "Number of those helpers.";
+        "sslpassword_program", "sslpassword_program COMMAND", "Program that prints the passphrase of a key.";
+        "ssl_engine", "ssl_engine NAME", "Hardware for cryptography.";
+        "ssl_unclean_shutdown", "ssl_unclean_shutdown on|off", "Whether TLS connections may end without a notice.";
+        "tls_outgoing_options", "tls_outgoing_options OPTION ...", "TLS settings of connections to servers.";
+        "tls_key_log", "tls_key_log PLACE [OPTION ...]", "Where secrets of TLS sessions are written for debugging.";
+    }
+    Unsupported("marking of packets is not implemented") {
+        "tcp_outgoing_tos" | "tcp_outgoing_ds" | "tcp_outgoing_dscp", "tcp_outgoing_tos VALUE [!]ACL ...", "Type of service of packets to servers.";
+        "clientside_tos", "clientside_tos VALUE [!]ACL ...", "Type of service of packets to clients.";
+        "tcp_outgoing_mark", "tcp_outgoing_mark MARK [!]ACL ...", "Netfilter mark of packets to servers.";
+        "mark_client_packet" | "clientside_mark", "mark_client_packet MARK [!]ACL ...", "Netfilter mark of packets to clients.";
+        "mark_client_connection", "mark_client_connection MARK[/MASK] [!]ACL ...", "Netfilter mark of clients' connections.";
+        "qos_flows", "qos_flows OPTION ...", "Marks packets by where the answer came from.";
+    }
+    Unsupported("delay pools are not implemented yet: no traffic is slowed down") {
+        "delay_pools", "delay_pools NUMBER", "Number of pools that limit bandwidth.";
+        "delay_class", "delay_class POOL CLASS", "Kind of a pool.";
+        "delay_access", "delay_access POOL allow|deny [!]ACL ...", "Which requests a pool slows down.";
+        "delay_parameters", "delay_parameters POOL RATE/SIZE ...", "Rates of a pool.";
+        "delay_initial_bucket_level", "delay_initial_bucket_level PERCENT", "How full pools start.";
+        "delay_pool_uses_indirect_client", "delay_pool_uses_indirect_client on|off", "Whether pools see the address found by `follow_x_forwarded_for`.";
+        "client_delay_pools", "client_delay_pools NUMBER", "Number of pools that limit what clients send.";
+        "client_delay_initial_bucket_level", "client_delay_initial_bucket_level PERCENT", "How full those pools start.";
+        "client_delay_parameters", "client_delay_parameters POOL SPEED MAX", "Rates of such a pool.";
+        "client_delay_access", "client_delay_access POOL allow|deny [!]ACL ...", "Which clients such a pool slows down.";
+        "response_delay_pool", "response_delay_pool NAME [OPTION=VALUE ...]", "A named pool for answers to clients.";
+        "response_delay_pool_access", "response_delay_pool_access NAME allow|deny [!]ACL ...", "Which answers it slows down.";
+    }
+    Ignored("it only matters on intercepted connections, whose destination is always the address that the client chose") {
+        "host_verify_strict", "host_verify_strict on|off", "Whether Host must agree with the address on intercepted connections.";
+        "client_dst_passthru", "client_dst_passthru on|off", "Whether intercepted requests go to the address that the client chose.";
+    }
+    Ignored("the system's own sizes and methods are used") {
+        "tcp_recv_bufsize", "tcp_recv_bufsize SIZE", "Size of receive buffers.";
+        "accept_filter", "accept_filter NAME", "Filter that delays new connections until they have data.";
+        "incoming_udp_average" | "incoming_icp_average", "incoming_udp_average NUMBER", "Tuning of Squid's event loop.";
+        "incoming_tcp_average" | "incoming_http_average", "incoming_tcp_average NUMBER", "Tuning of Squid's event loop.";
+        "incoming_dns_average", "incoming_dns_average NUMBER", "Tuning of Squid's event loop.";
+        "min_udp_poll_cnt" | "min_icp_poll_cnt", "min_udp_poll_cnt NUMBER", "Tuning of Squid's event loop.";
+        "min_dns_poll_cnt", "min_dns_poll_cnt NUMBER", "Tuning of Squid's event loop.";
+        "min_tcp_poll_cnt" | "min_http_poll_cnt", "min_tcp_poll_cnt NUMBER", "Tuning of Squid's event loop.";
+    }
+    Ignored("attempts are spaced by `happy_eyeballs_connect_timeout` alone") {
+        "happy_eyeballs_connect_gap", "happy_eyeballs_connect_gap MILLISECONDS", "Least time between attempts of the second family.";
+        "happy_eyeballs_connect_limit", "happy_eyeballs_connect_limit NUMBER", "Most attempts of the second family at a time.";
+    }
+    Ignored("every address of a name is tried once, in an order that spreads load") {
+        "connect_retries", "connect_retries NUMBER", "Further attempts to connect to an address.";
+    }
+    Ignored("the resolver does this by itself") {
+        "dns_retransmit_interval", "dns_retransmit_interval TIME", "Time until a query is repeated.";
+        "dns_packet_max", "dns_packet_max SIZE", "Largest answer accepted over UDP.";
+        "dns_multicast_local", "dns_multicast_local on|off", "Whether names ending in `.local` are asked for by multicast.";
+        "ignore_unknown_nameservers", "ignore_unknown_nameservers on|off", "Whether answers from other addresses are dropped.";
+        "ipcache_low", "ipcache_low PERCENT", "Low-water mark of the memory for addresses.";
+        "ipcache_high", "ipcache_high PERCENT", "High-water mark of the memory for addresses.";
+        "fqdncache_size", "fqdncache_size NUMBER", "Number of clients' names that are remembered.";
+    }
+    Ignored("host names are checked by RFC 3986, underscores allowed") {
+        "check_hostnames", "check_hostnames on|off", "Whether host names are checked.";
+        "allow_underscore", "allow_underscore on|off", "Whether host names may contain underscores.";
+    }
+    Ignored("connections are closed at the first error anyway") {
+        "detect_broken_pconn", "detect_broken_pconn on|off", "Whether servers that mishandle persistent connections are recognised.";
+        "persistent_connection_after_error", "persistent_connection_after_error on|off", "Whether connections stay open after HTTP errors.";
+    }
+    Ignored("hardware addresses of clients are not looked up") {
+        "eui_lookup", "eui_lookup on|off", "Whether hardware addresses of clients are looked up.";
+    }
+};

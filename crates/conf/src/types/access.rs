@@ -1,0 +1,242 @@
+//! Access rules: `acl` definitions and the lists that use them.
+
+use super::Location;
+
+/// One named `acl`, all its lines taken together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclDef {
+    /// Name as first written. Names are compared without regard to ASCII case, as in Squid.
+    pub name: String,
+    /// What the values are compared with.
+    pub kind: AclKind,
+    /// Flags of the definition.
+    pub flags: AclFlags,
+    /// The values in order, those from files included.
+    ///
+    /// In kinds whose values are regular expressions a value `-i` switches case-insensitive matching on for the
+    /// values that follow it, `+i` switches it off; the list starts case-sensitive. For `req_header` and
+    /// `rep_header` (and `note`, `external`) the first value is the name of the field (note, helper). In `all-of`
+    /// each value is one line of the file: names separated by single spaces, all of which must match; lines are
+    /// alternatives. In `src`, `dst` and `localip` every way to write "any address" is normalised to `all`.
+    pub values: Vec<String>,
+    /// Where the name was first defined.
+    pub location: Location,
+}
+
+/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see [`AclDef::values`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AclFlags {
+    /// `-n`: no name or address look-ups for this ACL.
+    pub no_lookup: bool,
+    /// `-m` of `note`: values are lists; the string holds the separators (`,` when none were given).
+    pub list_separators: Option<String>,
+    /// Any other flag of Squid's, as written (`-s`, `--consensus`, …); only kinds that are not evaluated yet use
+    /// them.
+    pub other: Vec<String>,
+}
+
+macro_rules! acl_kinds {
+    ($($variant:ident = $name:literal, $support:expr;)+) => {
+        /// Every type of ACL that Squid knows.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum AclKind { $(#[doc = concat!("`", $name, "`")] $variant,)+ }
+
+        impl AclKind {
+            /// All kinds, in the order of the documentation.
+            pub const ALL: &[AclKind] = &[$(AclKind::$variant,)+];
+
+            /// The name in squid.conf.
+            pub fn name(self) -> &'static str {
+                match self { $(AclKind::$variant => $name,)+ }
+            }
+
+            /// Why Humboldt cannot evaluate ACLs of this kind yet; `None` when it can.
+            pub fn unsupported(self) -> Option<&'static str> {
+                match self { $(AclKind::$variant => $support,)+ }
+            }
+        }
+    };
+}
+
+const NO_AUTH: Option<&str> = Some("authentication is not implemented yet");
+const NO_TLS: Option<&str> = Some("TLS interception is not implemented yet");
+const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented yet");
+const NO_ETHERNET: Option<&str> = Some("hardware addresses of clients are not looked up");
+const NO_MARK: Option<&str> = Some("netfilter marks are not read");
+
+acl_kinds! {
+    Src = "src", None;
+    Dst = "dst", None;
+    LocalIp = "localip", None;
+    Arp = "arp", NO_ETHERNET;
+    Eui64 = "eui64", NO_ETHERNET;
+    SrcDomain = "srcdomain", Some("names of clients are not looked up in the DNS");
+    DstDomain = "dstdomain", None;
+    SrcDomRegex = "srcdom_regex", Some("names of clients are not looked up in the DNS");
+    DstDomRegex = "dstdom_regex", None;
+    SrcAs = "src_as", Some("autonomous system numbers are not looked up");
+    DstAs = "dst_as", Some("autonomous system numbers are not looked up");
+    PeerName = "peername", Some("no rule that could use it is evaluated after a peer is chosen");
+    PeerNameRegex = "peername_regex", Some("no rule that could use it is evaluated after a peer is chosen");
+    Time = "time", None;
+    UrlRegex = "url_regex", None;
+    UrlLogin = "urllogin", None;
+    UrlPathRegex = "urlpath_regex", None;
+    Port = "port", None;
+    LocalPort = "localport", None;
+    MyPortName = "myportname", None;
+    Proto = "proto", None;
+    Method = "method", None;
+    HttpStatus = "http_status", None;
+    Browser = "browser", None;
+    RefererRegex = "referer_regex", None;
+    ProxyAuth = "proxy_auth", NO_AUTH;
+    ProxyAuthRegex = "proxy_auth_regex", NO_AUTH;
+    SnmpCommunity = "snmp_community", Some("SNMP is not implemented");
+    MaxConn = "maxconn", None;
+    MaxUserIp = "max_user_ip", NO_AUTH;
+    ReqMimeType = "req_mime_type", None;
+    ReqHeader = "req_header", None;
+    RepMimeType = "rep_mime_type", None;
+    RepHeader = "rep_header", None;
+    External = "external", Some("external ACL helpers are not implemented yet");
+    UserCert = "user_cert", NO_TLS;
+    CaCert = "ca_cert", NO_TLS;
+    ExtUser = "ext_user", NO_AUTH;
+    ExtUserRegex = "ext_user_regex", NO_AUTH;
+    Ident = "ident", Some("the ident protocol is not implemented");
+    IdentRegex = "ident_regex", Some("the ident protocol is not implemented");
+    Tag = "tag", Some("external ACL helpers are not implemented yet");
+    HierCode = "hier_code", Some("no rule that could use it is evaluated after a peer is chosen");
+    Note = "note", None;
+    AnnotateTransaction = "annotate_transaction", Some("annotations by rules are not implemented yet");
+    AnnotateClient = "annotate_client", Some("annotations by rules are not implemented yet");
+    AdaptationService = "adaptation_service", NO_ADAPTATION;
+    SslError = "ssl_error", NO_TLS;
+    ServerCertFingerprint = "server_cert_fingerprint", NO_TLS;
+    AtStep = "at_step", NO_TLS;
+    SslServerName = "ssl::server_name", NO_TLS;
+    SslServerNameRegex = "ssl::server_name_regex", NO_TLS;
+    ConnectionsEncrypted = "connections_encrypted", NO_TLS;
+    ClientConnectionMark = "client_connection_mark", NO_MARK;
+    TransactionInitiator = "transaction_initiator", Some("the initiator of a transaction is not recorded");
+    Has = "has", Some("parts of a transaction are not tested by rules yet");
+    SquidError = "squid_error", Some("the reason of an error page is not visible to rules yet");
+    Random = "random", None;
+    AnyOf = "any-of", None;
+    AllOf = "all-of", None;
+}
+
+impl AclKind {
+    /// The kind with this name, or with an old name of it (`myip`, `myport`, `clientside_mark`).
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "myip" => return Some(Self::LocalIp),
+            "myport" => return Some(Self::LocalPort),
+            "clientside_mark" => return Some(Self::ClientConnectionMark),
+            "ssl_error_regex" => return Some(Self::SslError),
+            _ => {}
+        }
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// True when the values (after the first, for header kinds) are regular expressions.
+    pub fn is_regex(self) -> bool {
+        matches!(
+            self,
+            Self::SrcDomRegex
+                | Self::DstDomRegex
+                | Self::PeerNameRegex
+                | Self::UrlRegex
+                | Self::UrlLogin
+                | Self::UrlPathRegex
+                | Self::Browser
+                | Self::RefererRegex
+                | Self::ProxyAuthRegex
+                | Self::ReqMimeType
+                | Self::ReqHeader
+                | Self::RepMimeType
+                | Self::RepHeader
+                | Self::ExtUserRegex
+                | Self::IdentRegex
+                | Self::SslServerNameRegex
+        )
+    }
+}
+
+/// One use of an ACL in a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclTerm {
+    /// Name of the ACL, spelled as in its definition.
+    pub name: String,
+    /// True for `!name`.
+    pub negated: bool,
+}
+
+/// One line of an access list: it matches when all its terms do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessRule {
+    /// `allow` or `deny`.
+    pub allow: bool,
+    /// All must match; empty only in lists that allow rules without ACLs.
+    pub terms: Vec<AclTerm>,
+}
+
+/// A limit in bytes for the transactions that match all terms (`reply_body_max_size`, `range_offset_limit`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeRule {
+    /// The limit in bytes; `None` for no limit.
+    pub limit_bytes: Option<u64>,
+    /// All must match; empty matches everything.
+    pub terms: Vec<AclTerm>,
+}
+
+/// One line of `request_header_access` or `reply_header_access`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderRule {
+    /// Name of the field, or `All`, or `Other` for fields that have no name of their own in the program.
+    pub header: String,
+    /// Whether matching transactions keep the field.
+    pub rule: AccessRule,
+}
+
+/// One line of `request_header_replace` or `reply_header_replace`: the text that takes the place of a field that
+/// `…_header_access` removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderReplace {
+    /// Name of the field.
+    pub header: String,
+    /// Its new value.
+    pub value: String,
+}
+
+/// One line of `request_header_add` or `reply_header_add`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderAdd {
+    /// Name of the field.
+    pub header: String,
+    /// Its value; may contain `logformat` codes when `formatted`.
+    pub value: String,
+    /// True when the value was quoted, so that `%` codes in it are to be expanded.
+    pub formatted: bool,
+    /// All must match; empty matches everything.
+    pub terms: Vec<AclTerm>,
+}
+
+/// One line of `http_upgrade_request_protocols`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpgradeRule {
+    /// Name of the protocol (`websocket`, `OTHER` for those not named elsewhere).
+    pub protocol: String,
+    /// Whether matching requests may upgrade to it.
+    pub rule: AccessRule,
+}
+
+/// One line of `deny_info`: what a client sees when one of the ACLs was the last one in the rule that denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenyInfo {
+    /// `NNN:URL`, a URL to redirect to, an error page's name, or `TCP_RESET`.
+    pub page: String,
+    /// Names of ACLs.
+    pub acls: Vec<String>,
+}

@@ -1,0 +1,36 @@
+//! The types of the typed configuration: what the rest of the program reads. No parsing here.
+
+mod access;
+mod logs;
+mod network;
+mod storage;
+
+pub use access::{
+    AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule, SizeRule,
+    UpgradeRule,
+};
+pub use logs::{AccessLog, LogFormat, LogModule};
+pub use network::{
+    CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind, PeerSelection,
+    PortMode, TcpKeepalive, UriWhitespace,
+};
+pub use storage::{
+    CacheDir, DirSelect, MemoryCacheMode, RefreshOptions, RefreshPattern, ReplacementPolicy, Scheme,
+};
+
+/// Where a definition was written; for messages that are made after parsing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Location {
+    /// Name of the file, as it was given or included.
+    pub file: String,
+    /// Line in that file, from 1; 0 for built-in definitions.
+    pub line: u32,
+    /// Column of the first character, from 1, in characters; 0 for built-in definitions.
+    pub column: u32,
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}

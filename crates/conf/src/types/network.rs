@@ -1,0 +1,199 @@
+//! Ports, peers and addresses.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{AccessRule, AclTerm};
+
+/// What kind of traffic a listening port takes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum PortMode {
+    /// Clients know that they talk to a proxy.
+    #[default]
+    Forward,
+    /// `accel`: clients believe this is the origin.
+    Accel,
+    /// `intercept`: connections redirected by the packet filter (NAT).
+    Intercept,
+    /// `tproxy`: connections redirected with their addresses kept.
+    Tproxy,
+}
+
+/// `tcpkeepalive=idle,interval,timeout`, in seconds; 0 leaves the system's value.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpKeepalive {
+    /// Idle time before the first probe.
+    pub idle_s: u32,
+    /// Time between probes.
+    pub interval_s: u32,
+    /// Time until the connection is given up.
+    pub timeout_s: u32,
+}
+
+/// One `http_port`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpPort {
+    /// Address to listen on; `None` for all of them (or for those of `host`, when that is set).
+    pub addr: Option<IpAddr>,
+    /// Host name given instead of an address, to be resolved at start.
+    pub host: Option<String>,
+    /// TCP port, never 0.
+    pub port: u16,
+    /// Kind of traffic.
+    pub mode: PortMode,
+    /// `name=`; the text of the port specification when not given. For `myportname`.
+    pub name: String,
+    /// Accelerator: host for requests without a usable Host field.
+    pub defaultsite: Option<String>,
+    /// Accelerator: use the Host field (`no-vhost` switches it off).
+    pub vhost: bool,
+    /// Accelerator: port to use instead of the Host field's; `Some(0)` means the port of this line.
+    pub vport: Option<u16>,
+    /// Accelerator: `protocol=`, the scheme of the URLs that are built: `http` or `https`.
+    pub protocol: &'static str,
+    /// Accelerator: requests may go directly to the host they name.
+    pub allow_direct: bool,
+    /// Accelerator: answer as the origin would (Date, Expires).
+    pub act_as_origin: bool,
+    /// Cache-Control of requests is ignored.
+    pub ignore_cc: bool,
+    /// `ipv4`: the wildcard address means IPv4 only.
+    pub ipv4_only: bool,
+    /// TCP keepalive probes.
+    pub tcpkeepalive: Option<TcpKeepalive>,
+    /// False for `connection-auth=off`.
+    pub connection_auth: bool,
+}
+
+/// Kind of a `cache_peer`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PeerKind {
+    /// May fetch misses.
+    Parent,
+    /// Only asked for hits.
+    Sibling,
+    /// A group address for queries.
+    Multicast,
+}
+
+/// How a parent takes its share of requests.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum PeerSelection {
+    /// In the order of the file.
+    #[default]
+    InOrder,
+    /// `round-robin`
+    RoundRobin,
+    /// `weighted-round-robin`
+    WeightedRoundRobin,
+    /// `carp`
+    Carp,
+    /// `sourcehash`
+    SourceHash,
+    /// `userhash`
+    UserHash,
+}
+
+/// One `cache_peer`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachePeer {
+    /// Host name or address.
+    pub host: String,
+    /// Parent, sibling or multicast.
+    pub kind: PeerKind,
+    /// Port for HTTP, never 0.
+    pub http_port: u16,
+    /// Port for ICP or HTCP queries; 0 for none.
+    pub icp_port: u16,
+    /// `name=`; the host when not given. Unique.
+    pub name: String,
+    /// `originserver`: talk to it as to an origin (origin-form requests).
+    pub originserver: bool,
+    /// `no-query`: never send it queries.
+    pub no_query: bool,
+    /// `default`: parent of last resort.
+    pub default: bool,
+    /// Round robin, hashing or plain order.
+    pub selection: PeerSelection,
+    /// `weight=`, at least 1.
+    pub weight: u32,
+    /// `login=` as written, percent-decoded (`user:password`, `PASS`, `PASSTHRU`, `*:password`, …).
+    pub login: Option<String>,
+    /// `forceddomain=`: the Host field sent to it.
+    pub forceddomain: Option<String>,
+    /// `connect-timeout=`.
+    pub connect_timeout: Option<Duration>,
+    /// `connect-fail-limit=`: failures after which it counts as dead, at least 1.
+    pub connect_fail_limit: u32,
+    /// `max-conn=`: most connections to it at a time.
+    pub max_conn: Option<u32>,
+    /// `standby=`: idle connections kept open.
+    pub standby: u32,
+    /// `proxy-only`: do not store what comes from it.
+    pub proxy_only: bool,
+    /// `allow-miss`: requests to a sibling may miss there.
+    pub allow_miss: bool,
+    /// Any other known option, as written; none of them has an effect yet.
+    pub other: Vec<String>,
+}
+
+/// One `cache_peer_access` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAccess {
+    /// Name of the peer.
+    pub peer: String,
+    /// Whether matching requests may use it.
+    pub rule: AccessRule,
+}
+
+/// One domain of a `cache_peer_domain` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerDomain {
+    /// Name of the peer.
+    pub peer: String,
+    /// `.example.com` or `host.example.com`.
+    pub domain: String,
+    /// True for `!domain`: the peer is not used for it.
+    pub negated: bool,
+}
+
+/// One `tcp_outgoing_address` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutgoingAddress {
+    /// The local address of connections to servers.
+    pub addr: IpAddr,
+    /// All must match; empty matches everything.
+    pub terms: Vec<AclTerm>,
+}
+
+/// What happens to X-Forwarded-For (`forwarded_for`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedFor {
+    /// The client's address is appended.
+    #[default]
+    On,
+    /// `unknown` is appended.
+    Off,
+    /// The field is left as it came.
+    Transparent,
+    /// The field is removed.
+    Delete,
+    /// The field is replaced by the client's address alone.
+    Truncate,
+}
+
+/// What happens to a request target with white space in it (`uri_whitespace`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum UriWhitespace {
+    /// White space is removed.
+    #[default]
+    Strip,
+    /// The request is refused.
+    Deny,
+    /// The request goes on as it is.
+    Allow,
+    /// White space is percent-encoded.
+    Encode,
+    /// The target ends at the first white space.
+    Chop,
+}

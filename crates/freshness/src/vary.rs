@@ -1,0 +1,195 @@
+//! Vary: which request fields belong to the key of an answer (RFC 9111 section 4.1).
+
+use humboldt_http::{FieldName, Fields};
+
+/// Bound on the fields an answer may vary on; more count as `*`.
+const MAX_FIELDS: usize = 16;
+
+/// Bound on the length of one field name; a longer one counts as `*`.
+const MAX_NAME_BYTES: usize = 128;
+
+/// What the Vary field of an answer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Vary {
+    /// Absent or empty: one answer for everybody.
+    Nothing,
+    /// On these request fields.
+    On(Spec),
+    /// `*`, malformed, or beyond the bounds: no other request may be given this answer.
+    Any,
+}
+
+/// The set of request fields an answer varies on: lower-case names in order, each followed by a comma. Two Vary fields
+/// that mean the same give the same `Spec`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec(Box<[u8]>);
+
+/// Reads the Vary field of an answer.
+pub fn of(response: &Fields) -> Vary {
+    if !response.has(FieldName::Vary) {
+        return Vary::Nothing;
+    }
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for item in response.list(FieldName::Vary) {
+        if names.len() >= MAX_FIELDS
+            || item.len() > MAX_NAME_BYTES
+            || !item.iter().all(|&byte| is_name_byte(byte))
+        {
+            return Vary::Any;
+        }
+        names.push(item.to_ascii_lowercase());
+    }
+    if names.is_empty() {
+        return Vary::Nothing;
+    }
+    names.sort_unstable();
+    names.dedup();
+    let mut joined = Vec::new();
+    for name in names {
+        joined.extend_from_slice(&name);
+        joined.push(b',');
+    }
+    Vary::On(Spec(joined.into_boxed_slice()))
+}
+
+impl Spec {
+    /// The form to store; see [`Spec::from_bytes`].
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Reads the stored form; `None` if it is not one.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let names = bytes.strip_suffix(b",")?;
+        let sound = |name: &[u8]| {
+            !name.is_empty()
+                && name.len() <= MAX_NAME_BYTES
+                && name.iter().all(|&byte| is_name_byte(byte) && !byte.is_ascii_uppercase())
+        };
+        let mut count = 0;
+        let mut previous: &[u8] = b"";
+        for name in names.split(|&byte| byte == b',') {
+            count += 1;
+            if count > MAX_FIELDS || !sound(name) || name <= previous {
+                return None;
+            }
+            previous = name;
+        }
+        Some(Self(bytes.into()))
+    }
+
+    /// Appends what of `request` selects a variant: each field's name and normalised value. Requests with equal bytes
+    /// select the same variant, and different values give different bytes.
+    pub fn append_key(&self, request: &Fields, out: &mut Vec<u8>) {
+        for name in self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+            out.extend_from_slice(name);
+            append_value(request, name, out);
+            out.push(b'\n');
+        }
+    }
+}
+
+/// Appends `:value`, or nothing for an absent field. Lines are joined with commas, as RFC 9111 section 4.1 allows.
+fn append_value(request: &Fields, name: &[u8], out: &mut Vec<u8>) {
+    let known = FieldName::from_bytes(name);
+    match known {
+        FieldName::Other => join(request.get_all_by_name(name), out),
+        // White space around list members, and case in these, do not matter.
+        FieldName::AcceptEncoding | FieldName::AcceptLanguage if request.has(known) => {
+            let start = out.len();
+            if !join(request.list(known), out) {
+                out.push(b':'); // present with an empty list
+            }
+            if let Some(added) = out.get_mut(start..) {
+                added.make_ascii_lowercase();
+            }
+            true
+        }
+        FieldName::Accept if request.has(known) => join(request.list(known), out),
+        _ => join(request.get_all(known), out),
+    };
+}
+
+/// Appends `:` and the values with commas between; says whether there was any.
+fn join<'a>(values: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> bool {
+    let mut any = false;
+    for value in values {
+        out.push(if any { b',' } else { b':' });
+        out.extend_from_slice(value);
+        any = true;
+    }
+    any
+}
+
+/// A byte of a field name (RFC 9110 section 5.6.2), `*` excepted: no request field is called so.
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{request, response};
+
+    fn spec(answer: &str) -> Vary {
+        of(&response(200, answer).fields)
+    }
+
+    fn key(answer: &str, client: &str) -> Vec<u8> {
+        let Vary::On(spec) = spec(answer) else { panic!("no spec in {answer}") };
+        let mut out = Vec::new();
+        spec.append_key(&request(client).fields, &mut out);
+        out
+    }
+
+    #[test]
+    fn reading() {
+        assert_eq!(spec(""), Vary::Nothing);
+        assert_eq!(spec("Vary: "), Vary::Nothing);
+        assert_eq!(spec("Vary: ,,"), Vary::Nothing);
+        assert_eq!(spec("Vary: *"), Vary::Any);
+        assert_eq!(spec("Vary: accept|Vary: *"), Vary::Any);
+        assert_eq!(spec("Vary: a b"), Vary::Any);
+        assert_eq!(spec("Vary: \"a\""), Vary::Any);
+        let many: Vec<String> = (0..=MAX_FIELDS).map(|n| format!("x{n}")).collect();
+        assert_eq!(spec(&format!("Vary: {}", many.join(","))), Vary::Any);
+        let Vary::On(one) = spec("Vary: Cookie, Accept-Encoding, cookie") else { panic!() };
+        assert_eq!(one.as_bytes(), b"accept-encoding,cookie,");
+        assert_eq!(spec("Vary: accept-ENCODING|Vary: COOKIE"), Vary::On(one.clone()));
+        assert_eq!(Spec::from_bytes(one.as_bytes()), Some(one));
+    }
+
+    #[test]
+    fn damaged_forms_are_refused() {
+        for bad in ["", ",", "a", "b,a,", "a,a,", "A,", "a b,", "a,,b,", "*,"] {
+            assert_eq!(Spec::from_bytes(bad.as_bytes()), None, "{bad}");
+        }
+        assert_eq!(Spec::from_bytes("abc,".repeat(MAX_FIELDS + 1).as_bytes()), None);
+    }
+
+    #[test]
+    fn equivalent_requests_share_a_variant() {
+        let rows = [
+            ("Vary: Accept-Encoding", "Accept-Encoding: gzip, br", "accept-encoding: GZIP,br", true),
+            (
+                "Vary: Accept-Encoding",
+                "Accept-Encoding: gzip|Accept-Encoding: br",
+                "Accept-Encoding: gzip,br",
+                true,
+            ),
+            ("Vary: Accept-Encoding", "Accept-Encoding: gzip", "Accept-Encoding: br", false),
+            ("Vary: Accept-Encoding", "", "Accept-Encoding: ", false),
+            ("Vary: Accept-Encoding", "", "X: y", true),
+            ("Vary: Accept", "Accept: a , b", "Accept: a,b", true),
+            ("Vary: Accept", "Accept: A", "Accept: a", false),
+            ("Vary: Cookie", "Cookie: a=1", "Cookie: a=1", true),
+            ("Vary: Cookie", "Cookie: a=1", "Cookie: A=1", false),
+            ("Vary: X-One", "X-One: a|X-One: b", "x-one: a,b", true),
+            ("Vary: X-One", "X-One: ", "", false),
+            ("Vary: X-One, X-Two", "X-One: a", "X-Two: a", false),
+        ];
+        for (answer, one, two, same) in rows {
+            assert_eq!(key(answer, one) == key(answer, two), same, "{answer} / {one} / {two}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! HTTP dates (RFC 9110 5.6.7) as unix seconds.
+
+/// Length of the preferred form, in bytes: `Sun, 06 Nov 1994 08:49:37 GMT`.
+pub const DATE_BYTES: usize = 29;
+
+/// 0001-01-01 00:00:00 and 9999-12-31 23:59:59: what four digits of year can say.
+const WRITABLE_S: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
+const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
+const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+
+/// Reads any of the three forms of RFC 9110 5.6.7 and what is commonly sent in their place (one digit for the
+/// day, `UTC`, any case). `None` for anything else: such a date counts as absent, or for `Expires` as past.
+/// Two-digit years are 1970 to 2069. The name of the day is not compared with the date.
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<i64> {
+    if let Some(time) = parse_preferred(text) {
+        return Some(time);
+    }
+    let mut words = text.split(|&byte| matches!(byte, b' ' | b'-' | b',')).filter(|word| !word.is_empty());
+    let mut next = || words.next();
+    let (_day_name, second, third, fourth) = (day_name(next()?)?, next()?, next()?, next()?);
+    let (date, time) = if let Some(month) = month(second) {
+        // asctime: Sun Nov  6 08:49:37 1994
+        let time = time_of_day(fourth)?;
+        let date = (number(next()?, 4, 4)?, month, number(third, 1, 2)?);
+        (date, time)
+    } else {
+        let year = if fourth.len() == 2 { full_year(number(fourth, 2, 2)?) } else { number(fourth, 4, 4)? };
+        let date = (year, month(third)?, number(second, 1, 2)?);
+        let time = time_of_day(next()?)?;
+        let zone = next()?;
+        if !zone.eq_ignore_ascii_case(b"GMT") && !zone.eq_ignore_ascii_case(b"UTC") {
+            return None;
+        }
+        (date, time)
+    };
+    if next().is_some() {
+        return None;
+    }
+    seconds(date, time)
+}
+
+/// Writes the preferred form. Times outside the years 1 to 9999 are written as the nearest end.
+pub fn write(unix_s: i64, out: &mut [u8; DATE_BYTES]) {
+    let unix_s = unix_s.clamp(*WRITABLE_S.start(), *WRITABLE_S.end());
+    let (days, second_of_day) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
+    let (year, month, day) = civil_from_days(days);
+    *out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
+    copy_name(out, 0, DAYS, days.rem_euclid(7));
+    copy_name(out, 8, MONTHS, month - 1);
+    two_digits(out, 5, day);
+    two_digits(out, 12, year / 100);
+    two_digits(out, 14, year % 100);
+    two_digits(out, 17, second_of_day / 3600);
+    two_digits(out, 20, second_of_day / 60 % 60);
+    two_digits(out, 23, second_of_day % 60);
+}
+
+/// The preferred form of a time.
+#[must_use]
+pub fn format(unix_s: i64) -> [u8; DATE_BYTES] {
+    let mut out = [0; DATE_BYTES];
+    write(unix_s, &mut out);
+    out
+}
+
+/// The preferred form exactly, without searching.
+fn parse_preferred(text: &[u8]) -> Option<i64> {
+    let [
+        _,
+        _,
+        _,
+        b',',
+        b' ',
+        d1,
+        d2,
+        b' ',
+        m1,
+        m2,
+        m3,
+        b' ',
+        y1,
+        y2,
+        y3,
+        y4,
+        b' ',
+        time @ ..,
+        b' ',
+        b'G',
+        b'M',
+        b'T',
+    ] = text
+    else {
+        return None;
+    };
+    day_name(text.get(..3)?)?;
+    let year = number(&[*y1, *y2, *y3, *y4], 4, 4)?;
+    seconds((year, month(&[*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
+}
+
+/// Accepts the short and the long names of days.
+fn day_name(word: &[u8]) -> Option<()> {
+    const LONG: [&[u8]; 7] =
+        [b"thursday", b"friday", b"saturday", b"sunday", b"monday", b"tuesday", b"wednesday"];
+    let is_name = |long: &[u8]| {
+        word.eq_ignore_ascii_case(long) || long.get(..3).is_some_and(|short| word.eq_ignore_ascii_case(short))
+    };
+    LONG.into_iter().any(is_name).then_some(())
+}
+
+/// 1 to 12.
+fn month(word: &[u8]) -> Option<i64> {
+    MONTHS
+        .chunks_exact(3)
+        .zip(1..)
+        .find(|(name, _)| word.eq_ignore_ascii_case(name))
+        .map(|(_, number)| number)
+}
+
+/// `HH:MM:SS` as seconds; 60 is allowed as a leap second.
+fn time_of_day(word: &[u8]) -> Option<i64> {
+    let [h1, h2, b':', m1, m2, b':', s1, s2] = word else { return None };
+    let (hour, minute, second) =
+        (number(&[*h1, *h2], 2, 2)?, number(&[*m1, *m2], 2, 2)?, number(&[*s1, *s2], 2, 2)?);
+    (hour < 24 && minute < 60 && second <= 60).then_some(hour * 3600 + minute * 60 + second)
+}
+
+/// Digits only, between `min` and `max` of them.
+fn number(word: &[u8], min: usize, max: usize) -> Option<i64> {
+    if word.len() < min || word.len() > max {
+        return None;
+    }
+    crate::syntax::parse_digits(word).and_then(|number| i64::try_from(number).ok())
+}
+
+fn full_year(two_digits: i64) -> i64 {
+    if two_digits < 70 { 2000 + two_digits } else { 1900 + two_digits }
+}
+
+/// Unix seconds of a (year, month, day) and a second of that day; `None` when there is no such day.
+fn seconds((year, month, day): (i64, i64, i64), second_of_day: i64) -> Option<i64> {
+    let days = days_from_civil(year, month, day);
+    (civil_from_days(days) == (year, month, day)).then_some(days * 86_400 + second_of_day)
+}
+
+/// Days since 1970-01-01 of a date in the proleptic Gregorian calendar (Hinnant's algorithm: years begin in
+/// March, eras are 400 years).
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// The inverse of [`days_from_civil`].
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+/// Writes two digits at `at`.
+fn two_digits(out: &mut [u8; DATE_BYTES], at: usize, number: i64) {
+    let (tens, ones) = ((number / 10 % 10) as u8, (number % 10) as u8);
+    for (place, digit) in out.iter_mut().skip(at).zip([tens, ones]) {
+        *place = b'0' + digit;
+    }
+}
+
+/// Writes the three letters of entry `index` of `names` at `at`.
+fn copy_name(out: &mut [u8; DATE_BYTES], at: usize, names: &[u8], index: i64) {
+    let name = names.chunks_exact(3).nth(usize::try_from(index).unwrap_or(0)).unwrap_or_default();
+    for (place, letter) in out.iter_mut().skip(at).zip(name) {
+        *place = *letter;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_forms() {
+        for text in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+            "sun, 6 nov 1994 08:49:37 UTC",
+            "Sun, 06-Nov-1994 08:49:37 GMT",
+        ] {
+            assert_eq!(parse(text.as_bytes()), Some(784_111_777), "{text}");
+        }
+        assert_eq!(parse(b"Thu, 01-Jan-70 00:00:00 GMT"), Some(0));
+        assert_eq!(parse(b"Fri, 31 Dec 1999 23:59:60 GMT"), Some(946_684_800));
+        assert_eq!(parse(b"Mon, 01 Jan 1900 00:00:00 GMT"), Some(-2_208_988_800));
+    }
+
+    #[test]
+    fn malformed_dates() {
+        for text in [
+            "",
+            "0",
+            "-1",
+            "now",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 EST",
+            "Sun, 31 Feb 2000 00:00:00 GMT",
+            "Sun, 06 Nov 1994 24:00:00 GMT",
+            "Sun, 06 Nov 1994 08:60:00 GMT",
+            "Xxx, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 GMT x",
+            "Sun, 06 Nov 1994 8:49:37 GMT",
+            "Sun, +6 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 94444 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 94",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn writing_and_reading_agree() {
+        assert_eq!(&format(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(&format(951_782_400), b"Tue, 29 Feb 2000 00:00:00 GMT");
+        assert_eq!(&format(i64::MIN), b"Mon, 01 Jan 0001 00:00:00 GMT");
+        assert_eq!(&format(i64::MAX), b"Fri, 31 Dec 9999 23:59:59 GMT");
+        let mut time = *WRITABLE_S.start();
+        while WRITABLE_S.contains(&time) {
+            assert_eq!(parse(&format(time)), Some(time));
+            time += 86_400 * 13 + 3_661;
+        }
+    }
+}

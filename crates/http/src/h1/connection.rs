@@ -1,0 +1,171 @@
+//! Fields about one connection only (RFC 9110 7.6.1) and persistence (RFC 9112 9.3).
+
+use crate::fields::Fields;
+use crate::method::Version;
+use crate::name::{FieldName, set_of};
+
+/// Fields never forwarded. The codec writes framing anew; the caller adds what the next connection needs.
+const HOP_BY_HOP: u128 = set_of(&[
+    FieldName::Connection,
+    FieldName::Http2Settings,
+    FieldName::KeepAlive,
+    FieldName::ProxyAuthenticate,
+    FieldName::ProxyAuthenticationInfo,
+    FieldName::ProxyAuthorization,
+    FieldName::ProxyConnection,
+    FieldName::Te,
+    FieldName::Trailer,
+    FieldName::TransferEncoding,
+    FieldName::Upgrade,
+]);
+
+/// Fields that naming them in `Connection` does not remove: routing, framing, caching, conditions,
+/// credentials and provenance must survive, or a client could strip what later hops decide by.
+const END_TO_END: u128 = set_of(&[
+    FieldName::Age,
+    FieldName::Authorization,
+    FieldName::CacheControl,
+    FieldName::CdnCacheControl,
+    FieldName::CdnLoop,
+    FieldName::ContentEncoding,
+    FieldName::ContentLength,
+    FieldName::ContentRange,
+    FieldName::ContentType,
+    FieldName::Cookie,
+    FieldName::Date,
+    FieldName::Etag,
+    FieldName::Expect,
+    FieldName::Expires,
+    FieldName::Forwarded,
+    FieldName::Host,
+    FieldName::IfMatch,
+    FieldName::IfModifiedSince,
+    FieldName::IfNoneMatch,
+    FieldName::IfRange,
+    FieldName::IfUnmodifiedSince,
+    FieldName::LastModified,
+    FieldName::Location,
+    FieldName::MaxForwards,
+    FieldName::Pragma,
+    FieldName::Range,
+    FieldName::SetCookie,
+    FieldName::SurrogateControl,
+    FieldName::Vary,
+    FieldName::Via,
+    FieldName::WwwAuthenticate,
+    FieldName::XForwardedFor,
+    FieldName::XForwardedHost,
+    FieldName::XForwardedProto,
+]);
+
+/// Which fields of one message must not be forwarded.
+#[derive(Copy, Clone, Debug)]
+pub struct HopByHop<'a> {
+    fields: &'a Fields,
+    /// Known names to drop.
+    dropped: u128,
+    /// Whether `Connection` names a field without an entry in the table.
+    names_others: bool,
+}
+
+impl<'a> HopByHop<'a> {
+    /// The hop-by-hop fields of the message with these fields: the standard ones and those `Connection`
+    /// names, except names that matter end to end.
+    #[must_use]
+    pub fn of(fields: &'a Fields) -> HopByHop<'a> {
+        let mut hops = HopByHop { fields, dropped: HOP_BY_HOP, names_others: false };
+        for option in fields.list(FieldName::Connection) {
+            match FieldName::from_bytes(option) {
+                FieldName::Other if is_connection_option(option) => {}
+                FieldName::Other => hops.names_others = true,
+                known => hops.dropped |= known.bit() & !END_TO_END,
+            }
+        }
+        hops
+    }
+
+    /// Whether the field with this known name and text must not be forwarded.
+    #[inline]
+    #[must_use]
+    pub fn is_hop(&self, id: FieldName, name: &[u8]) -> bool {
+        match id {
+            FieldName::Other => {
+                self.names_others
+                    && self.fields.list(FieldName::Connection).any(|option| option.eq_ignore_ascii_case(name))
+            }
+            known => self.dropped & known.bit() != 0,
+        }
+    }
+}
+
+/// Connection options that are not field names.
+fn is_connection_option(option: &[u8]) -> bool {
+    option.eq_ignore_ascii_case(b"close")
+}
+
+/// Whether the connection may carry another message after this one, as far as its sender says: HTTP/1.1
+/// persists unless `close`, HTTP/1.0 only with `keep-alive`. `Proxy-Connection`, which old clients send to
+/// proxies, counts like `Connection`; `close` wins.
+#[must_use]
+pub fn keep_alive(version: Version, fields: &Fields) -> bool {
+    let has_option = |wanted: &[u8]| {
+        fields
+            .list(FieldName::Connection)
+            .chain(fields.list(FieldName::ProxyConnection))
+            .any(|option| option.eq_ignore_ascii_case(wanted))
+    };
+    match version {
+        Version::Http11 => !has_option(b"close"),
+        Version::Http10 => has_option(b"keep-alive") && !has_option(b"close"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(lines: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.push_named(name.as_bytes(), value.as_bytes());
+        }
+        fields
+    }
+
+    fn is_hop(fields: &Fields, name: &str) -> bool {
+        HopByHop::of(fields).is_hop(FieldName::from_bytes(name.as_bytes()), name.as_bytes())
+    }
+
+    #[test]
+    fn standard_and_named_fields_are_dropped() {
+        let fields = fields(&[("Connection", "close, X-One"), ("Connection", "warning,keep-alive")]);
+        for name in ["Connection", "Keep-Alive", "TE", "Upgrade", "HTTP2-Settings", "x-one", "Warning"] {
+            assert!(is_hop(&fields, name), "{name}");
+        }
+        for name in ["X-Two", "Accept", "Host"] {
+            assert!(!is_hop(&fields, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_later_hops_need_cannot_be_named_away() {
+        let named =
+            "close, Content-Length, Host, Cache-Control, Age, X-Forwarded-For, Via, Cookie, Vary, Range";
+        let fields = fields(&[("Connection", named)]);
+        for name in named.split(", ").skip(1) {
+            assert!(!is_hop(&fields, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn persistence() {
+        let none = fields(&[]);
+        let close = fields(&[("Connection", "Keep-Alive, Close")]);
+        let keep = fields(&[("Connection", "Keep-Alive")]);
+        let old = fields(&[("Proxy-Connection", "keep-alive")]);
+        assert!(keep_alive(Version::Http11, &none) && !keep_alive(Version::Http10, &none));
+        assert!(!keep_alive(Version::Http11, &close) && !keep_alive(Version::Http10, &close));
+        assert!(keep_alive(Version::Http10, &keep) && keep_alive(Version::Http10, &old));
+        assert!(!keep_alive(Version::Http11, &fields(&[("Proxy-Connection", "close")])));
+    }
+}

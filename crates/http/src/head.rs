@@ -1,0 +1,131 @@
+//! Request and response heads: start line and fields in one reusable buffer.
+
+use crate::fields::{FIELDS_BYTES_MAX, Fields, Span};
+use crate::method::{Method, Version};
+
+/// Form of a request target (RFC 9112 3.2).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Target {
+    /// `/path?query`
+    #[default]
+    Origin,
+    /// `scheme://authority/path?query`
+    Absolute,
+    /// `host:port`, for CONNECT only
+    Authority,
+    /// `*`, for OPTIONS only
+    Asterisk,
+}
+
+/// A request head. Its bytes, start line included, are in the buffer of `fields`.
+#[derive(Clone, Default, Debug)]
+pub struct RequestHead {
+    /// The method, if known.
+    pub method: Method,
+    /// The method's text.
+    pub method_span: Span,
+    /// The request target as received.
+    pub target_span: Span,
+    /// The version in the request line.
+    pub version: Version,
+    /// The form of the target.
+    pub target: Target,
+    /// The field lines.
+    pub fields: Fields,
+}
+
+impl RequestHead {
+    /// The method's text.
+    #[must_use]
+    pub fn method_bytes(&self) -> &[u8] {
+        self.method_span.of(&self.fields.bytes)
+    }
+
+    /// The request target as received.
+    #[must_use]
+    pub fn target_bytes(&self) -> &[u8] {
+        self.target_span.of(&self.fields.bytes)
+    }
+
+    /// Sets the request line, as when a request is built rather than parsed. `method` and `target` must come
+    /// from a parsed request or be valid; text beyond [`FIELDS_BYTES_MAX`] is left out.
+    pub fn set_line(&mut self, method: &[u8], target: &[u8], form: Target, version: Version) {
+        self.method = Method::from_bytes(method);
+        self.method_span = append(&mut self.fields, method);
+        self.target_span = append(&mut self.fields, target);
+        self.target = form;
+        self.version = version;
+    }
+
+    /// Empties the head and keeps its capacity.
+    pub fn clear(&mut self) {
+        self.fields.clear();
+        let fields = std::mem::take(&mut self.fields);
+        *self = RequestHead { fields, ..RequestHead::default() };
+    }
+}
+
+/// A response head. Its bytes, status line included, are in the buffer of `fields`.
+#[derive(Clone, Default, Debug)]
+pub struct ResponseHead {
+    /// The version in the status line.
+    pub version: Version,
+    /// The status code, 100 to 999.
+    pub status: u16,
+    /// The reason phrase, possibly empty.
+    pub reason_span: Span,
+    /// The field lines.
+    pub fields: Fields,
+}
+
+impl ResponseHead {
+    /// The reason phrase as received, possibly empty.
+    #[must_use]
+    pub fn reason(&self) -> &[u8] {
+        self.reason_span.of(&self.fields.bytes)
+    }
+
+    /// Sets the status line, as when a response is built rather than parsed.
+    pub fn set_line(&mut self, version: Version, status: u16, reason: &[u8]) {
+        self.version = version;
+        self.status = status;
+        self.reason_span = append(&mut self.fields, reason);
+    }
+
+    /// Empties the head and keeps its capacity.
+    pub fn clear(&mut self) {
+        self.fields.clear();
+        let fields = std::mem::take(&mut self.fields);
+        *self = ResponseHead { fields, ..ResponseHead::default() };
+    }
+}
+
+/// Appends start-line text to the buffer of `fields`.
+fn append(fields: &mut Fields, text: &[u8]) -> Span {
+    let start = fields.bytes.len();
+    if start + text.len() > FIELDS_BYTES_MAX {
+        return Span::default();
+    }
+    fields.bytes.extend_from_slice(text);
+    Span::new(start, text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::FieldName;
+
+    #[test]
+    fn a_built_head_reads_back() {
+        let mut head = RequestHead::default();
+        head.set_line(b"BREW", b"/pot", Target::Origin, Version::Http10);
+        head.fields.push(FieldName::Host, b"h");
+        assert_eq!(
+            (head.method, head.method_bytes(), head.target_bytes()),
+            (Method::Other, &b"BREW"[..], &b"/pot"[..])
+        );
+        head.clear();
+        assert_eq!((head.method, head.method_bytes()), (Method::Get, &b""[..]));
+        assert!(head.fields.is_empty());
+    }
+}

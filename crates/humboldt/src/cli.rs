@@ -1,0 +1,125 @@
+//! The command line: Squid's options, with Squid's letters.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// A web cache: forward proxy and accelerator that reads squid.conf.
+///
+/// Without options it runs in the foreground with a built-in configuration: a proxy on 127.0.0.1:3128, for this machine
+/// only, that caches in memory and in your cache directory. Ctrl-C ends it.
+#[derive(Parser, Debug, Clone)]
+#[command(name = "humboldt", version, disable_version_flag = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// Configuration file, in the squid.conf language. Without it: the built-in configuration.
+    #[arg(short = 'f', long = "config", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Check the configuration, or send a command to the humboldt that runs with it.
+    #[arg(short = 'k', value_name = "COMMAND", value_enum)]
+    pub command: Option<Command>,
+
+    /// Create the cache directories that are missing, then exit.
+    #[arg(short = 'z')]
+    pub create_stores: bool,
+
+    /// Stay in the foreground, one process, log also to standard error.
+    #[arg(short = 'N', long = "foreground")]
+    pub foreground: bool,
+
+    /// Write messages up to this debug level (0 to 9) to standard error as well.
+    #[arg(short = 'd', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub debug_stderr: Option<u8>,
+
+    /// Full debugging, as if the configuration said `debug_options ALL,9`.
+    #[arg(short = 'X')]
+    pub debug_all: bool,
+
+    /// Do not catch fatal signals: leave a core file instead of a clean end.
+    #[arg(short = 'C')]
+    pub no_catch: bool,
+
+    /// Listen on this port instead of those of the configuration.
+    #[arg(short = 'a', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+
+    /// Do not serve until the cache directories have been read.
+    #[arg(short = 'F')]
+    pub wait_for_rebuild: bool,
+
+    /// Service name, part of the names of the default pid file.
+    #[arg(short = 'n', value_name = "NAME", default_value = "humboldt")]
+    pub service: String,
+
+    /// Accepted for Squid's sake and without effect: -D (no DNS test), -S (check store), -Y, -s (syslog), -R.
+    #[arg(short = 'D', hide = true)]
+    pub ignored_dns: bool,
+    #[arg(short = 'S', hide = true)]
+    #[allow(missing_docs)]
+    pub ignored_check: bool,
+    #[arg(short = 'Y', hide = true)]
+    #[allow(missing_docs)]
+    pub ignored_fast: bool,
+    #[arg(short = 's', hide = true)]
+    #[allow(missing_docs)]
+    pub ignored_syslog: bool,
+    #[arg(short = 'R', hide = true)]
+    #[allow(missing_docs)]
+    pub ignored_reuse: bool,
+
+    /// Show the version.
+    #[arg(short = 'v', long = "version", action = clap::ArgAction::Version)]
+    pub version: Option<bool>,
+}
+
+/// What `-k` can ask for.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Read the configuration and report what is wrong with it; do not start.
+    Parse,
+    /// Is it running?
+    Check,
+    /// Read the configuration again, without dropping a connection.
+    Reconfigure,
+    /// Close and reopen the logs, keeping old ones.
+    Rotate,
+    /// Stop after open requests, at most `shutdown_lifetime`.
+    Shutdown,
+    /// Stop at once, still leaving the store clean.
+    Interrupt,
+    /// Stop at once (SIGKILL); the next start repairs the store.
+    Kill,
+    /// Switch full debugging on or off.
+    Debug,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  humboldt                              proxy on 127.0.0.1:3128, built-in configuration
+  curl -x 127.0.0.1:3128 http://…       use it
+  humboldt -f squid.conf -k parse       what does it say to my squid.conf?
+  humboldt -f squid.conf -N             run it in the foreground
+  humboldt -f squid.conf -k reconfigure apply changes
+
+Signals: HUP reconfigure, USR1 rotate, USR2 debug, TERM stop gracefully, INT stop now.
+Exit status: 0 all is well, 1 the configuration or the start failed, 2 bad options.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn squid_habits_work() {
+        let cli = Cli::parse_from(["humboldt", "-NYC", "-f", "/x.conf", "-d", "1"]);
+        assert!(cli.foreground && cli.no_catch);
+        assert_eq!(cli.debug_stderr, Some(1));
+        let cli = Cli::parse_from(["humboldt", "-k", "reconfigure"]);
+        assert_eq!(cli.command, Some(Command::Reconfigure));
+    }
+}

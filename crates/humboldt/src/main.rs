@@ -1,0 +1,2 @@
+//! The `humboldt` program.
+fn main() {}

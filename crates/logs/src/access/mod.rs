@@ -1,0 +1,66 @@
+//! access.log: what happened to one request, in Squid's native format, in those of other programs, or in
+//! any that `logformat` describes.
+
+mod code;
+mod compile;
+mod native;
+mod record;
+mod render;
+mod tags;
+mod time_format;
+
+pub use compile::{LogFormat, LogFormatError};
+pub use record::{AccessRecord, Peer};
+pub use tags::{Ending, Hierarchy, ResultTag, Tag};
+
+/// The formats that exist without a `logformat` line, but for `squid`, which is written by hand.
+const PREDEFINED: [(&str, &str); 4] = [
+    ("common", r#"%>a %[ui %[un [%tl] "%rm %ru HTTP/%rv" %>Hs %<st %Ss:%Sh"#),
+    (
+        "combined",
+        r#"%>a %[ui %[un [%tl] "%rm %ru HTTP/%rv" %>Hs %<st "%{Referer}>h" "%{User-Agent}>h" %Ss:%Sh"#,
+    ),
+    ("referrer", "%ts.%03tu %>a %{Referer}>h %ru"),
+    ("useragent", r#"%>a [%tl] "%{User-Agent}>h""#),
+];
+
+/// How a record is written.
+#[derive(Clone, Debug)]
+pub enum AccessFormat {
+    /// `squid`: `%ts.%03tu %6tr %>a %Ss/%03>Hs %<st %rm %ru %[un %Sh/%<a %mt`.
+    Squid,
+    /// Anything else.
+    Template(LogFormat),
+}
+
+impl AccessFormat {
+    /// A format that exists without configuration: `squid`, `common`, `combined`, `referrer`, `useragent`.
+    pub fn predefined(name: &str) -> Option<Self> {
+        if name == "squid" {
+            return Some(Self::Squid);
+        }
+        let (_, template) = PREDEFINED.iter().find(|(known, _)| *known == name)?;
+        LogFormat::compile(template).ok().map(Self::Template)
+    }
+
+    /// Whether it wants [`AccessRecord::request`] or [`AccessRecord::response`].
+    pub fn needs_fields(&self) -> bool {
+        match self {
+            Self::Squid => false,
+            Self::Template(format) => format.needs_fields(),
+        }
+    }
+
+    /// Appends the record as one line, newline included. `strip_query_terms` leaves out what follows the
+    /// first `?` of the URL.
+    pub fn write(&self, out: &mut Vec<u8>, record: &AccessRecord<'_>, strip_query_terms: bool) {
+        match self {
+            Self::Squid => native::write(out, record, strip_query_terms),
+            Self::Template(format) => render::write(out, format, record, strip_query_terms),
+        }
+        out.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests;

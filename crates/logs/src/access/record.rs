@@ -1,0 +1,110 @@
+//! What is known of a request when it has ended.
+
+use std::net::{IpAddr, SocketAddr};
+
+use humboldt_base::clock::UnixMillis;
+use humboldt_http::{Fields, Version};
+
+use super::{Hierarchy, ResultTag};
+
+/// The other end of the server connection.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Peer<'a> {
+    /// No server was asked.
+    #[default]
+    None,
+    /// Its address.
+    Ip(IpAddr),
+    /// Its name: of a `cache_peer`, or of a server that was not reached.
+    Name(&'a [u8]),
+}
+
+/// One finished request. Borrows everything; made on the stack for the time of writing one line.
+#[derive(Copy, Clone, Debug)]
+pub struct AccessRecord<'a> {
+    /// When it ended.
+    pub ended: UnixMillis,
+    /// From the first byte of the request to the last of the answer.
+    pub elapsed_ms: u64,
+    /// The client.
+    pub client: SocketAddr,
+    /// The address of ours that the client connected to.
+    pub local: Option<SocketAddr>,
+    /// What became of it.
+    pub tag: ResultTag,
+    /// Status sent to the client; 0 when none was sent.
+    pub status: u16,
+    /// Status the server sent, if one was asked.
+    pub server_status: Option<u16>,
+    /// Bytes sent to the client, head included.
+    pub bytes_out: u64,
+    /// Bytes of the head among them.
+    pub head_bytes_out: u64,
+    /// Bytes received from the client, head included.
+    pub bytes_in: u64,
+    /// Method as sent; empty when the request was not understood.
+    pub method: &'a [u8],
+    /// Effective URL, or `host:port` of a CONNECT; empty when the request was not understood.
+    pub url: &'a [u8],
+    /// Version of the request.
+    pub version: Option<Version>,
+    /// User name, when authenticated.
+    pub user: Option<&'a [u8]>,
+    /// How the server was chosen.
+    pub hierarchy: Hierarchy,
+    /// Which server.
+    pub peer: Peer<'a>,
+    /// Its port, if a server was asked.
+    pub peer_port: Option<u16>,
+    /// Time the server took, from connecting to the last byte.
+    pub peer_elapsed_ms: Option<u64>,
+    /// Time that looking up names took.
+    pub dns_elapsed_ms: Option<u64>,
+    /// Content-Type of the answer.
+    pub content_type: Option<&'a [u8]>,
+    /// Name of the error page sent (`ERR_DNS_FAIL`), if one was.
+    pub error: Option<&'a str>,
+    /// Fields of the request as received; wanted when the format `needs_fields`.
+    pub request: Option<&'a Fields>,
+    /// Fields of the answer as sent.
+    pub response: Option<&'a Fields>,
+}
+
+impl<'a> AccessRecord<'a> {
+    /// A record of which nothing is known but whose it is and when it ended.
+    pub fn new(ended: UnixMillis, client: SocketAddr) -> Self {
+        Self {
+            ended,
+            elapsed_ms: 0,
+            client,
+            local: None,
+            tag: ResultTag::default(),
+            status: 0,
+            server_status: None,
+            bytes_out: 0,
+            head_bytes_out: 0,
+            bytes_in: 0,
+            method: b"",
+            url: b"",
+            version: None,
+            user: None,
+            hierarchy: Hierarchy::None,
+            peer: Peer::None,
+            peer_port: None,
+            peer_elapsed_ms: None,
+            dns_elapsed_ms: None,
+            content_type: None,
+            error: None,
+            request: None,
+            response: None,
+        }
+    }
+
+    /// The URL, cut after the first `?` if asked for (the `?` stays, as in Squid).
+    pub(super) fn url(&self, strip_query_terms: bool) -> &'a [u8] {
+        match self.url.iter().position(|byte| *byte == b'?').filter(|_| strip_query_terms) {
+            Some(at) => &self.url[..=at],
+            None => self.url,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The appending side of a log: one buffer per core.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::service::Inbox;
+
+/// Most bytes waiting to be written for one core and one log. Beyond it lines are dropped and counted until
+/// the writer has caught up. (The line that crosses the bound is kept whole.)
+pub const BUFFER_BYTES_MAX: usize = 4 << 20;
+
+/// The writer is woken early when a buffer holds this much.
+const BUFFER_BYTES_URGENT: usize = 1 << 20;
+
+/// Called with the number of lines that were lost, from the thread that noticed it.
+pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// How a log is to be kept.
+#[derive(Clone, Default)]
+pub struct SinkOptions {
+    /// Cores that will append. One more buffer is kept for everything else.
+    pub cores: usize,
+    /// Told when lines are lost, for a counter.
+    pub on_dropped: Option<OnDropped>,
+}
+
+/// A log that cores append lines to. Made by [`crate::LogService::open`].
+pub struct LineSink {
+    /// One per core, and a last one for other threads.
+    buffers: Box<[CoreBuffer]>,
+    discard: bool,
+    dropped: AtomicU64,
+    on_dropped: Option<OnDropped>,
+    inbox: Arc<Inbox>,
+}
+
+/// Padded, so that two cores never write to the same cache line.
+#[repr(align(128))]
+#[derive(Default)]
+struct CoreBuffer(Mutex<Vec<u8>>);
+
+impl fmt::Debug for LineSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LineSink").field("cores", &(self.buffers.len() - 1)).finish_non_exhaustive()
+    }
+}
+
+impl LineSink {
+    pub(crate) fn new(options: SinkOptions, discard: bool, inbox: Arc<Inbox>) -> Self {
+        let buffers = (0..=options.cores).map(|_| CoreBuffer::default()).collect();
+        Self { buffers, discard, dropped: AtomicU64::new(0), on_dropped: options.on_dropped, inbox }
+    }
+
+    /// Whether lines go nowhere: the caller may save itself the work.
+    pub fn is_none(&self) -> bool {
+        self.discard
+    }
+
+    /// Appends what `write` adds to the buffer, as one line of `core`; the newline is added when missing.
+    ///
+    /// Takes an uncontended lock; allocates only while the buffer grows to its usual size. `write` is not
+    /// called when the line is dropped. Lines of one core stay in order; those of different cores may be
+    /// out of order by as much as a writing interval.
+    pub fn append(&self, core: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.discard {
+            return;
+        }
+        let shared = self.buffers.len() - 1;
+        let CoreBuffer(buffer) = &self.buffers[core.min(shared)];
+        let mut buffer = buffer.lock();
+        let before = buffer.len();
+        if before >= BUFFER_BYTES_MAX {
+            drop(buffer);
+            self.count_dropped(1);
+            return;
+        }
+        write(&mut buffer);
+        if buffer.len() > before && buffer.last() != Some(&b'\n') {
+            buffer.push(b'\n');
+        }
+        let urgent = before < BUFFER_BYTES_URGENT && buffer.len() >= BUFFER_BYTES_URGENT;
+        drop(buffer);
+        self.inbox.notice_line(urgent);
+    }
+
+    /// [`Self::append`] from a thread that is no core.
+    pub fn append_shared(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.append(usize::MAX, write);
+    }
+
+    /// Lines lost so far, because the writer could not keep up or the write failed.
+    pub fn dropped_lines(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_dropped(&self, lines: u64) {
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
+        if let Some(on_dropped) = &self.on_dropped {
+            on_dropped(lines);
+        }
+    }
+
+    /// Whether something waits to be written.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.buffers.iter().any(|CoreBuffer(buffer)| !buffer.lock().is_empty())
+    }
+
+    /// Calls `write` with the content of each buffer that has any, having exchanged it for `spare`, which
+    /// must be empty. The lock is not held while writing.
+    pub(crate) fn drain(&self, spare: &mut Vec<u8>, mut write: impl FnMut(&mut Vec<u8>)) {
+        for CoreBuffer(buffer) in &self.buffers {
+            let mut held = buffer.lock();
+            if held.is_empty() {
+                continue;
+            }
+            std::mem::swap(&mut *held, spare);
+            drop(held);
+            write(spare);
+            spare.clear();
+        }
+    }
+}

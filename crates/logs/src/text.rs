@@ -1,0 +1,245 @@
+//! Numbers, addresses, dates and escaped text into a line, without allocation and (but for IPv6) without
+//! formatting machinery.
+//!
+//! Everything that comes from a network goes through one of the escapes: a line break or a control
+//! character in a URL must not make a second log record.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+/// Which bytes an escape must replace.
+type ByteSet = [bool; 256];
+
+/// Escaping that keeps a URL readable and one word: everything but printable ASCII, and the quote.
+const URL_UNSAFE: ByteSet = unsafe_bytes(b"\"");
+
+/// RFC 1738's list of unsafe characters, without `%`, which may already be part of an escape.
+const RFC1738_UNSAFE: ByteSet = unsafe_bytes(b"<>\"#{}|\\^~[]`'");
+
+/// The same with `%`, so that the original can be had back.
+const RFC1738_ALL: ByteSet = unsafe_bytes(b"<>\"#{}|\\^~[]`'%");
+
+/// For text between square brackets.
+const BRACKETS_UNSAFE: ByteSet = keep_space(unsafe_bytes(b"\"[]%"));
+
+/// For text between double quotes.
+const QUOTES_UNSAFE: ByteSet = keep_space(unsafe_bytes(b"\"\\"));
+
+/// For text that is to stay as it is: still no control characters.
+const CONTROLS: ByteSet = keep_space(unsafe_bytes(b""));
+
+const fn unsafe_bytes(more: &[u8]) -> ByteSet {
+    let mut set = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        set[byte] = byte <= 0x20 || byte >= 0x7f;
+        byte += 1;
+    }
+    let mut n = 0;
+    while n < more.len() {
+        set[more[n] as usize] = true;
+        n += 1;
+    }
+    set
+}
+
+const fn keep_space(mut set: ByteSet) -> ByteSet {
+    set[b' ' as usize] = false;
+    set
+}
+
+/// How text is made harmless (`logformat`'s quoting characters).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Escape {
+    /// A URL: `%XX` for what is not printable ASCII.
+    Url,
+    /// The default for header values: `%XX` for unsafe characters, `%` stays.
+    Percent,
+    /// `#`: `%XX`, also for `%`.
+    PercentAll,
+    /// `"`: backslashes.
+    Quotes,
+    /// `[`: `%XX` for what brackets cannot hold.
+    Brackets,
+    /// `'`: as is, but for control characters.
+    AsIs,
+}
+
+impl Escape {
+    fn set(self) -> &'static ByteSet {
+        match self {
+            Escape::Url => &URL_UNSAFE,
+            Escape::Percent => &RFC1738_UNSAFE,
+            Escape::PercentAll => &RFC1738_ALL,
+            Escape::Quotes => &QUOTES_UNSAFE,
+            Escape::Brackets => &BRACKETS_UNSAFE,
+            Escape::AsIs => &CONTROLS,
+        }
+    }
+}
+
+/// Appends `text`, escaped.
+pub(crate) fn push_escaped(out: &mut Vec<u8>, text: &[u8], escape: Escape) {
+    let set = escape.set();
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|byte| set[usize::from(*byte)]) {
+        let (plain, tail) = rest.split_at(at);
+        out.extend_from_slice(plain);
+        let Some((byte, tail)) = tail.split_first() else { return };
+        push_escaped_byte(out, *byte, escape);
+        rest = tail;
+    }
+    out.extend_from_slice(rest);
+}
+
+fn push_escaped_byte(out: &mut Vec<u8>, byte: u8, escape: Escape) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let hex = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+    match (escape, byte) {
+        (Escape::Quotes, b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
+        (Escape::Quotes | Escape::Brackets, b'\r') => out.extend_from_slice(b"\\r"),
+        (Escape::Quotes | Escape::Brackets, b'\n') => out.extend_from_slice(b"\\n"),
+        (Escape::Quotes, b'\t') => out.extend_from_slice(b"\\t"),
+        (Escape::Quotes | Escape::AsIs, 0x80..) => out.push(byte),
+        (Escape::Quotes, _) => out.extend_from_slice(&[b'\\', b'x', hex[0], hex[1]]),
+        _ => out.extend_from_slice(&[b'%', hex[0], hex[1]]),
+    }
+}
+
+/// Appends a number in decimal.
+pub(crate) fn push_number(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends a number with at least `width` characters, filled on the left.
+pub(crate) fn push_padded(out: &mut Vec<u8>, number: impl itoa::Integer, width: usize, fill: u8) {
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(number).as_bytes();
+    out.extend(std::iter::repeat_n(fill, width.saturating_sub(digits.len())));
+    out.extend_from_slice(digits);
+}
+
+/// Appends an address.
+pub(crate) fn push_ip(out: &mut Vec<u8>, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            push_number(out, a);
+            for octet in [b, c, d] {
+                out.push(b'.');
+                push_number(out, octet);
+            }
+        }
+        // Writing to a Vec cannot fail.
+        IpAddr::V6(ip) => _ = write!(out, "{ip}"),
+    }
+}
+
+/// A moment as a calendar shows it (proleptic Gregorian), in some zone.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Calendar {
+    pub(crate) year: i64,
+    /// 1 to 12.
+    pub(crate) month: u8,
+    /// 1 to 31.
+    pub(crate) day: u8,
+    pub(crate) hour: u8,
+    pub(crate) minute: u8,
+    pub(crate) second: u8,
+    /// 0 is Sunday.
+    pub(crate) weekday: u8,
+    /// Day of the year, 1 to 366.
+    pub(crate) year_day: u16,
+}
+
+impl Calendar {
+    /// The calendar's view of `unix_s` in a zone `offset_s` seconds east of UTC.
+    pub(crate) fn at(unix_s: i64, offset_s: i32) -> Self {
+        // Years 0 to 9999: what lies outside is not a time of this program.
+        let local = unix_s.saturating_add(offset_s.into()).clamp(-62_167_219_200, 253_402_300_799);
+        let (days, secs) = (local.div_euclid(86_400), local.rem_euclid(86_400));
+        // Days since 0000-03-01, in eras of 400 years; a year starts in March, so that leap days come last.
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_index = (5 * day_of_year + 2) / 153;
+        let day = (day_of_year - (153 * month_index + 2) / 5 + 1) as u8;
+        let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let leap = i64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
+        let year_day = if month > 2 { day_of_year + 60 + leap } else { day_of_year - 305 };
+        Self {
+            year,
+            month: month as u8,
+            day,
+            hour: (secs / 3600) as u8,
+            minute: (secs / 60 % 60) as u8,
+            second: (secs % 60) as u8,
+            weekday: (days + 4).rem_euclid(7) as u8,
+            year_day: year_day as u16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn escaped(text: &[u8], escape: Escape) -> String {
+        let mut out = Vec::new();
+        push_escaped(&mut out, text, escape);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn no_escape_lets_a_control_character_through() {
+        let all: Vec<u8> = (0..=255).collect();
+        for escape in
+            [Escape::Url, Escape::Percent, Escape::PercentAll, Escape::Quotes, Escape::Brackets, Escape::AsIs]
+        {
+            let mut out = Vec::new();
+            push_escaped(&mut out, &all, escape);
+            assert!(out.iter().all(|byte| *byte >= 0x20 && *byte != 0x7f), "{escape:?}");
+        }
+    }
+
+    #[test]
+    fn each_escape_has_its_form() {
+        let text = b"a b\"c\\d%20[e]\r\n\x01'";
+        assert_eq!(escaped(text, Escape::Url), "a%20b%22c\\d%20[e]%0D%0A%01'");
+        assert_eq!(escaped(text, Escape::Percent), "a%20b%22c%5Cd%20%5Be%5D%0D%0A%01%27");
+        assert_eq!(escaped(text, Escape::PercentAll), "a%20b%22c%5Cd%2520%5Be%5D%0D%0A%01%27");
+        assert_eq!(escaped(text, Escape::Quotes), "a b\\\"c\\\\d%20[e]\\r\\n\\x01'");
+        assert_eq!(escaped(text, Escape::Brackets), "a b%22c\\d%2520%5Be%5D\\r\\n%01'");
+        assert_eq!(escaped(text, Escape::AsIs), "a b\"c\\d%20[e]%0D%0A%01'");
+    }
+
+    #[test]
+    fn numbers_and_addresses() {
+        let mut out = Vec::new();
+        push_padded(&mut out, 7_u64, 3, b'0');
+        push_padded(&mut out, 12_345_u64, 3, b'0');
+        out.push(b' ');
+        push_ip(&mut out, "192.0.2.255".parse().unwrap());
+        push_ip(&mut out, "2001:db8::1".parse().unwrap());
+        assert_eq!(out, b"00712345 192.0.2.2552001:db8::1");
+    }
+
+    #[test]
+    fn the_calendar_knows_leap_years_and_zones() {
+        let at = |s, offset| {
+            let c = Calendar::at(s, offset);
+            (c.year, c.month, c.day, c.hour, c.minute, c.second, c.weekday, c.year_day)
+        };
+        assert_eq!(at(0, 0), (1970, 1, 1, 0, 0, 0, 4, 1));
+        assert_eq!(at(951_782_399, 0), (2000, 2, 28, 23, 59, 59, 1, 59));
+        assert_eq!(at(951_782_400, 0), (2000, 2, 29, 0, 0, 0, 2, 60));
+        assert_eq!(at(1_709_251_200, 0), (2024, 3, 1, 0, 0, 0, 5, 61));
+        assert_eq!(at(1_735_689_599, 0), (2024, 12, 31, 23, 59, 59, 2, 366));
+        assert_eq!(at(1_735_689_599, 3600), (2025, 1, 1, 0, 59, 59, 3, 1));
+        assert_eq!(at(-1, 0), (1969, 12, 31, 23, 59, 59, 3, 365));
+        assert_eq!(at(i64::MAX, 0).0, 9999);
+        assert_eq!(at(i64::MIN, -3600).0, 0);
+    }
+}

@@ -1,0 +1,217 @@
+//! Names to addresses: literals, `localhost`, the hosts file, a cache that all cores share, and then the
+//! name servers.
+//!
+//! Each core has a [`Resolver`] of its own; equal questions asked while one is on its way are one question.
+//! A question goes on when the client that asked has left: the answer is worth caching.
+
+mod cache;
+mod hosts;
+mod upstream;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use humboldt_base::counters::{Counter, Counters};
+use tokio::sync::watch;
+
+pub use cache::NameCache;
+use upstream::Upstream;
+
+/// Most questions on their way to name servers from one core; beyond it a look-up fails with
+/// [`DnsError::Busy`].
+pub const QUESTIONS_MAX: usize = 1024;
+
+/// A failure that the next try may not meet again (time-out, server failure) is remembered no longer than
+/// this (RFC 9520 section 3.2 allows 1 s to 5 min).
+const TEMPORARY_FAILURE_TTL: Duration = Duration::from_secs(10);
+
+/// How names are looked up.
+#[derive(Clone, Debug)]
+pub struct DnsOptions {
+    /// Name servers (`dns_nameservers`); when empty, those of `/etc/resolv.conf`.
+    pub nameservers: Vec<SocketAddr>,
+    /// Longest wait for one name (`dns_timeout`).
+    pub timeout: Duration,
+    /// Wait before a question is repeated (`dns_retransmit_interval`).
+    pub retransmit: Duration,
+    /// Appended to names without a dot (`append_domain`, begins with a dot).
+    pub append_domain: Option<String>,
+    /// Longest time an answer is kept, whatever its TTL (`positive_dns_ttl`).
+    pub positive_ttl: Duration,
+    /// Time a failure is kept; also the shortest time an answer is kept, as in Squid (`negative_dns_ttl`).
+    pub negative_ttl: Duration,
+}
+
+impl Default for DnsOptions {
+    /// Squid's defaults: the system's servers, 30 s, every 5 s, 6 hours, 1 minute.
+    fn default() -> Self {
+        Self {
+            nameservers: Vec::new(),
+            timeout: Duration::from_secs(30),
+            retransmit: Duration::from_secs(5),
+            append_domain: None,
+            positive_ttl: Duration::from_secs(6 * 3600),
+            negative_ttl: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Why a name has no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DnsError {
+    /// No such name exists (NXDOMAIN).
+    #[error("no such name")]
+    NoSuchName,
+    /// The name exists but has no address.
+    #[error("the name has no address")]
+    Empty,
+    /// No name server answered in time.
+    #[error("the name servers did not answer in time")]
+    Timeout,
+    /// The name servers could not answer (SERVFAIL, REFUSED, …).
+    #[error("the name servers could not answer: {0}")]
+    ServFail(Arc<str>),
+    /// The text cannot be a host name.
+    #[error("not a host name")]
+    InvalidName,
+    /// More than [`QUESTIONS_MAX`] look-ups are under way.
+    #[error("too many look-ups at once")]
+    Busy,
+    /// There is no name server to ask, and why.
+    #[error("there is no name server to ask: {0}")]
+    Unavailable(Arc<str>),
+}
+
+/// The addresses of a name, or why there are none. Never an empty list.
+pub type Answer = Result<Arc<[IpAddr]>, DnsError>;
+
+/// The resolver of one core.
+pub struct Resolver {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    options: DnsOptions,
+    names: Arc<NameCache>,
+    upstream: Upstream,
+    counters: Arc<Counters>,
+    /// Questions on their way; the receivers see the answer when it is there.
+    asking: RefCell<HashMap<Box<str>, watch::Receiver<Option<Answer>>>>,
+}
+
+impl Resolver {
+    /// A resolver for this core. Call it inside the core's `LocalSet`.
+    ///
+    /// It never fails: without a usable configuration (no `/etc/resolv.conf`, say) literals, `localhost` and
+    /// the hosts file still work, and other names fail with [`DnsError::Unavailable`] and the reason.
+    pub fn new(options: DnsOptions, names: Arc<NameCache>, counters: Arc<Counters>) -> Self {
+        let upstream = Upstream::new(&options);
+        let inner = Inner { options, names, upstream, counters, asking: RefCell::default() };
+        Self { inner: Rc::new(inner) }
+    }
+
+    /// The addresses of `host`: a name, an address, or an IPv6 address in brackets; in the order in which
+    /// to try them.
+    pub async fn lookup(&self, host: &str) -> Answer {
+        if let Some(answer) = self.lookup_local(host) {
+            return answer;
+        }
+        let name = self.inner.full_name(host);
+        if let Some(answer) = self.inner.names.get(&name, Instant::now()) {
+            self.inner.counters.add(Counter::DnsHits, 1);
+            return answer;
+        }
+        self.inner.counters.add(Counter::DnsMisses, 1);
+        let mut receiver = self.ask(name)?;
+        loop {
+            if let Some(answer) = &*receiver.borrow_and_update() {
+                return answer.clone();
+            }
+            if receiver.changed().await.is_err() {
+                // Only when the core is ending: its tasks are dropped.
+                return Err(DnsError::Unavailable("shutting down".into()));
+            }
+        }
+    }
+
+    /// What is known without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
+    pub fn lookup_local(&self, host: &str) -> Option<Answer> {
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        if let Ok(ip) = bare.parse::<IpAddr>() {
+            return Some(Ok(Arc::new([ip])));
+        }
+        let host = host.strip_suffix('.').unwrap_or(host);
+        if is_localhost(host) {
+            return Some(Ok(Arc::new([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])));
+        }
+        self.inner.names.hosts_entry(host).map(Ok)
+    }
+
+    /// Why only local names can be looked up, if that is so: for one warning at start.
+    pub fn unavailable_reason(&self) -> Option<&str> {
+        self.inner.upstream.unavailable_reason()
+    }
+
+    /// Joins the question for `name`, or asks it.
+    fn ask(&self, name: String) -> Result<watch::Receiver<Option<Answer>>, DnsError> {
+        let mut asking = self.inner.asking.borrow_mut();
+        if let Some(receiver) = asking.get(name.as_str()) {
+            return Ok(receiver.clone());
+        }
+        if asking.len() >= QUESTIONS_MAX {
+            return Err(DnsError::Busy);
+        }
+        let (sender, receiver) = watch::channel(None);
+        asking.insert(name.as_str().into(), receiver.clone());
+        let inner = Rc::clone(&self.inner);
+        tokio::task::spawn_local(async move {
+            let answer = inner.resolve(&name).await;
+            inner.asking.borrow_mut().remove(name.as_str());
+            sender.send_replace(Some(answer));
+        });
+        Ok(receiver)
+    }
+}
+
+impl Inner {
+    /// Lower case, without the final dot, with `append_domain` when there is no dot.
+    fn full_name(&self, host: &str) -> String {
+        let mut name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        if let (Some(domain), false) = (&self.options.append_domain, host.contains('.')) {
+            name.push_str(domain);
+        }
+        name
+    }
+
+    /// Asks the name servers and remembers what they say.
+    async fn resolve(&self, name: &str) -> Answer {
+        let found = self.upstream.addresses(name).await;
+        let negative = self.options.negative_ttl;
+        let (answer, keep) = match found {
+            Ok((addresses, ttl)) => {
+                (Ok(Arc::from(addresses)), ttl.min(self.options.positive_ttl).max(negative))
+            }
+            Err(error @ (DnsError::NoSuchName | DnsError::Empty)) => (Err(error), negative),
+            Err(error) => (Err(error), negative.min(TEMPORARY_FAILURE_TTL)),
+        };
+        if let Err(error) = &answer {
+            self.counters.add(Counter::DnsErrors, 1);
+            tracing::debug!("no address for {}: {error}", name.escape_debug());
+        }
+        self.names.insert(name, answer.clone(), Instant::now() + keep);
+        answer
+    }
+}
+
+fn is_localhost(host: &str) -> bool {
+    let ends_in_localhost =
+        || host.len() > 10 && host.as_bytes()[host.len() - 10..].eq_ignore_ascii_case(b".localhost");
+    host.eq_ignore_ascii_case("localhost") || ends_in_localhost()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! Listening sockets: one per core and port, sharing the port with SO_REUSEPORT.
+//!
+//! They are opened by the main thread, before privileges are dropped, and handed to the cores. Accepting
+//! never fails: without free descriptors it pauses and leaves new connections in the kernel's backlog.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::port_owner;
+
+/// Connections the kernel holds for each listening socket before we accept them (`net.core.somaxconn` may
+/// lower it).
+const BACKLOG: i32 = 4096;
+
+/// First and longest pause after the system had no descriptor or memory for a new connection.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The shortage is reported at most once in this time.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+/// Why a port cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another socket listens there.
+    #[error("{addr} is in use{}", by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
+    InUse {
+        /// Where.
+        addr: SocketAddr,
+        /// The process that listens, as `name (process 123)`, where the system tells us.
+        by: Option<String>,
+    },
+    /// Ports below 1024 need a privilege.
+    #[error("not permitted to listen on {addr}: start as root, or with CAP_NET_BIND_SERVICE")]
+    Denied {
+        /// Where.
+        addr: SocketAddr,
+    },
+    /// The address is not one of this machine's.
+    #[error("{addr} is not an address of this machine")]
+    NoSuchAddress {
+        /// Where.
+        addr: SocketAddr,
+    },
+    /// Anything else.
+    #[error("cannot listen on {addr}: {source}")]
+    Other {
+        /// Where.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Opens `count` sockets that listen on the same port. Without an address they listen on all addresses of
+/// both families, or of IPv4 alone where IPv6 is not available. Port 0 takes any free port, the same for all.
+///
+/// Fails when anyone else listens there, even with SO_REUSEPORT: two caches must not share a port by
+/// accident.
+pub fn bind(ip: Option<IpAddr>, port: u16, count: usize) -> Result<Vec<std::net::TcpListener>, ListenError> {
+    if let Some(ip) = ip {
+        return bind_all(SocketAddr::new(ip, port), count);
+    }
+    match bind_all(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), count) {
+        // A machine without IPv6 says "address family not supported" or "no such address".
+        Err(ListenError::Other { .. } | ListenError::NoSuchAddress { .. }) => {
+            bind_all(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), count)
+        }
+        result => result,
+    }
+}
+
+fn bind_all(mut addr: SocketAddr, count: usize) -> Result<Vec<std::net::TcpListener>, ListenError> {
+    // Without SO_REUSEPORT a bind fails if anybody listens; it also picks the port when it is 0.
+    let probe = open(addr, false).map_err(|source| explain(addr, source))?;
+    if let Some(local) = probe.local_addr().ok().and_then(|local| local.as_socket()) {
+        addr = local;
+    }
+    drop(probe);
+    let mut listeners = Vec::with_capacity(count);
+    for _ in 0..count {
+        let socket = open(addr, true).and_then(|socket| socket.listen(BACKLOG).map(|()| socket));
+        listeners.push(socket.map_err(|source| explain(addr, source))?.into());
+    }
+    Ok(listeners)
+}
+
+fn open(addr: SocketAddr, share_port: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if let IpAddr::V6(ip) = addr.ip() {
+        socket.set_only_v6(!ip.is_unspecified())?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(share_port)?;
+    // Linux hands both down to every accepted socket: two system calls fewer per connection.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    Ok(socket)
+}
+
+fn explain(addr: SocketAddr, source: io::Error) -> ListenError {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::InUse { addr, by: port_owner::who_listens(addr.port()) },
+        io::ErrorKind::PermissionDenied => ListenError::Denied { addr },
+        io::ErrorKind::AddrNotAvailable => ListenError::NoSuchAddress { addr },
+        _ => ListenError::Other { addr, source },
+    }
+}
+
+/// A listening socket on its core.
+#[derive(Debug)]
+pub struct Listener {
+    socket: tokio::net::TcpListener,
+    local: SocketAddr,
+    pause: Duration,
+    reported: Option<Instant>,
+}
+
+impl Listener {
+    /// Takes over a socket made by [`bind`]; call it on the core that will accept.
+    pub fn new(socket: std::net::TcpListener) -> io::Result<Self> {
+        let local = socket.local_addr()?;
+        let socket = tokio::net::TcpListener::from_std(socket)?;
+        Ok(Self { socket, local, pause: PAUSE_MIN, reported: None })
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The next connection, with TCP_NODELAY set, and the client's address (an IPv4 client of a socket for
+    /// both families has its IPv4 address). Cancel-safe.
+    ///
+    /// A connection that ended before it was accepted is skipped. When descriptors or memory are short it
+    /// pauses, longer each time, and says so once a minute.
+    pub async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, peer)) => {
+                    self.pause = PAUSE_MIN;
+                    return (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+                }
+                Err(error) if is_about_one_connection(&error) => {}
+                Err(error) => {
+                    self.report(&error);
+                    tokio::time::sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, error: &io::Error) {
+        if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+            self.reported = Some(Instant::now());
+            tracing::warn!("cannot accept connections on {} for now: {error}; they wait", self.local);
+        }
+    }
+}
+
+/// Errors of accept(2) that say something of the connection, not of this process. Linux passes on pending
+/// network errors of the new socket.
+fn is_about_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::*;
+    matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionReset
+            | Interrupted
+            | WouldBlock
+            | TimedOut
+            | NetworkUnreachable
+            | NetworkDown
+            | HostUnreachable
+            | PermissionDenied
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[tokio::test]
+    async fn several_sockets_share_one_port_and_accept() {
+        let sockets = bind(Some(LOOPBACK), 0, 2).unwrap();
+        let addr = sockets[0].local_addr().unwrap();
+        assert_eq!(addr, sockets[1].local_addr().unwrap());
+        let mut listeners: Vec<_> = sockets.into_iter().map(|s| Listener::new(s).unwrap()).collect();
+        let (second, first) = (listeners.pop().unwrap(), listeners.pop().unwrap());
+        let (mut first, mut second) = (first, second);
+        for _ in 0..8 {
+            let mut client = TcpStream::connect(addr).await.unwrap();
+            let (mut stream, peer) = tokio::select! {
+                accepted = first.accept() => accepted,
+                accepted = second.accept() => accepted,
+            };
+            assert_eq!(peer, client.local_addr().unwrap());
+            assert!(stream.nodelay().unwrap(), "inherited from the listening socket");
+            stream.write_all(b"x").await.unwrap();
+            assert_eq!(client.read_u8().await.unwrap(), b'x');
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_refused_even_when_it_could_be_shared() {
+        let ours = bind(Some(LOOPBACK), 0, 1).unwrap();
+        let addr = ours[0].local_addr().unwrap();
+        let error = bind(Some(LOOPBACK), addr.port(), 2).unwrap_err();
+        assert!(matches!(&error, ListenError::InUse { by: Some(_), .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("{addr} is in use by ")), "{text}");
+        assert!(text.contains(&std::process::id().to_string()), "{text}");
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_explained() {
+        let documentation = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let error = bind(Some(documentation), 0, 1).unwrap_err();
+        assert!(matches!(error, ListenError::NoSuchAddress { .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn without_an_address_ipv4_clients_have_ipv4_addresses() {
+        let socket = bind(None, 0, 1).unwrap().pop().unwrap();
+        let mut listener = Listener::new(socket).unwrap();
+        let client = TcpStream::connect((LOOPBACK, listener.local_addr().port())).await.unwrap();
+        let (_, peer) = listener.accept().await;
+        assert_eq!(peer, client.local_addr().unwrap());
+    }
+
+    /// Run by the test below in a process of its own, since it takes away all descriptors.
+    #[tokio::test]
+    async fn child_accepts_without_descriptors() {
+        if std::env::var_os("HUMBOLDT_TEST_SHORTAGE").is_none() {
+            return;
+        }
+        let socket = bind(Some(LOOPBACK), 0, 1).unwrap().pop().unwrap();
+        let mut listener = Listener::new(socket).unwrap();
+        let _client = TcpStream::connect(listener.local_addr()).await.unwrap();
+        let mut hoard = Vec::new();
+        humboldt_sys::descriptors::raise_limit(Some(64)).unwrap();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            hoard.push(file);
+        }
+        let start = std::time::Instant::now();
+        let mut accept = std::pin::pin!(listener.accept());
+        let too_early = tokio::time::timeout(PAUSE_MIN * 10, &mut accept).await;
+        assert!(too_early.is_err(), "accepted without a descriptor");
+        drop(hoard);
+        accept.await;
+        assert!(start.elapsed() >= PAUSE_MIN * 10);
+        println!("accepted after all");
+    }
+
+    #[test]
+    fn without_descriptors_it_waits_and_then_goes_on() {
+        let name = "listener::tests::child_accepts_without_descriptors";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env("HUMBOLDT_TEST_SHORTAGE", "1")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("accepted after all"), "{text}");
+    }
+
+    #[test]
+    fn a_shortage_of_descriptors_is_not_about_one_connection() {
+        const EMFILE: i32 = 24;
+        assert!(!is_about_one_connection(&io::Error::from_raw_os_error(EMFILE)));
+        assert!(is_about_one_connection(&io::ErrorKind::ConnectionAborted.into()));
+    }
+}

@@ -1,0 +1,295 @@
+//! Idle connections to servers, kept for the next request: one pool per core.
+//!
+//! The most recently used connection of a key is taken first, so that the others can grow old and be closed.
+//! A connection that the server has closed, or on which it has said something unasked, is never handed out.
+
+use std::cell::RefCell;
+use std::hash::Hash;
+use std::time::Duration;
+
+use hashbrown::{Equivalent, HashMap};
+use humboldt_sys::tcp::{self, PeerState};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::connect::Connected;
+
+/// Bounds of one core's pool.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Most idle connections of one key: beyond it the oldest of that key is closed.
+    pub per_key: usize,
+    /// Most idle connections of this core: beyond it a connection is closed instead of kept.
+    pub total: usize,
+    /// How long a connection is kept idle (`server_idle_pconn_timeout`).
+    pub idle: Duration,
+}
+
+impl Default for PoolLimits {
+    /// 64 per server, 1024 in all, one minute (Squid's default).
+    fn default() -> Self {
+        Self { per_key: 64, total: 1024, idle: Duration::from_secs(60) }
+    }
+}
+
+/// Something that can be pooled.
+pub trait Poolable {
+    /// Whether the other side neither closed nor sent anything. Called right before reuse; one system call
+    /// at most.
+    fn is_reusable(&self) -> bool;
+}
+
+impl Poolable for TcpStream {
+    fn is_reusable(&self) -> bool {
+        tcp::peer_state(self) == PeerState::Quiet
+    }
+}
+
+impl Poolable for Connected {
+    fn is_reusable(&self) -> bool {
+        self.stream.is_reusable()
+    }
+}
+
+/// To which server a connection leads, as a key that owns its name. Look-ups use [`ServerRef`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerKey {
+    /// Name or address as text, lower case; or the name of a peer, with a prefix that no host name has.
+    pub host: Box<str>,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// A [`ServerKey`] that borrows its name: finding a connection allocates nothing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerRef<'a> {
+    /// See [`ServerKey::host`].
+    pub host: &'a str,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl Equivalent<ServerKey> for ServerRef<'_> {
+    fn equivalent(&self, key: &ServerKey) -> bool {
+        self.port == key.port && *self.host == *key.host
+    }
+}
+
+impl From<&ServerRef<'_>> for ServerKey {
+    fn from(server: &ServerRef<'_>) -> Self {
+        Self { host: server.host.into(), port: server.port }
+    }
+}
+
+struct Idle<T> {
+    connection: T,
+    since: Instant,
+}
+
+struct Lists<K, T> {
+    /// A list may be empty until the next sweep, so that a busy key does not allocate again and again.
+    by_key: HashMap<K, Vec<Idle<T>>>,
+    total: usize,
+}
+
+/// The pool of one core.
+pub struct Pool<K = ServerKey, T = Connected> {
+    lists: RefCell<Lists<K, T>>,
+    limits: PoolLimits,
+}
+
+impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
+    /// An empty pool.
+    pub fn new(limits: PoolLimits) -> Self {
+        Self { lists: RefCell::new(Lists { by_key: HashMap::new(), total: 0 }), limits }
+    }
+
+    /// Takes the most recently used connection of `key` that is still good; those found bad are closed.
+    pub fn checkout<Q: Hash + Equivalent<K>>(&self, key: &Q) -> Option<T> {
+        let now = Instant::now();
+        let mut guard = self.lists.borrow_mut();
+        let lists = &mut *guard;
+        let list = lists.by_key.get_mut(key)?;
+        while let Some(idle) = list.pop() {
+            lists.total -= 1;
+            if now.duration_since(idle.since) < self.limits.idle && idle.connection.is_reusable() {
+                return Some(idle.connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose last message is complete, within the limits.
+    pub fn checkin<Q>(&self, key: &Q, connection: T)
+    where
+        Q: Hash + Equivalent<K>,
+        K: for<'k> From<&'k Q>,
+    {
+        let mut guard = self.lists.borrow_mut();
+        let lists = &mut *guard;
+        if self.limits.per_key == 0 || lists.total >= self.limits.total {
+            return;
+        }
+        let idle = Idle { connection, since: Instant::now() };
+        match lists.by_key.get_mut(key) {
+            Some(list) => {
+                if list.len() >= self.limits.per_key {
+                    list.remove(0);
+                    lists.total -= 1;
+                }
+                list.push(idle);
+            }
+            None => {
+                lists.by_key.insert(K::from(key), vec![idle]);
+            }
+        }
+        lists.total += 1;
+    }
+
+    /// Closes what has been idle too long or was closed by its server, and forgets unused keys. Returns how
+    /// many it closed. To be called every few seconds.
+    pub fn sweep(&self) -> usize {
+        let now = Instant::now();
+        let mut guard = self.lists.borrow_mut();
+        let before = guard.total;
+        let mut left = 0;
+        guard.by_key.retain(|_, list| {
+            list.retain(|idle| {
+                now.duration_since(idle.since) < self.limits.idle && idle.connection.is_reusable()
+            });
+            left += list.len();
+            !list.is_empty()
+        });
+        if guard.by_key.is_empty() {
+            guard.by_key.shrink_to_fit();
+        }
+        guard.total = left;
+        before - left
+    }
+
+    /// Closes all connections: at shutdown, or when a reconfiguration changed how servers are reached.
+    pub fn clear(&self) {
+        let mut guard = self.lists.borrow_mut();
+        guard.by_key = HashMap::new();
+        guard.total = 0;
+    }
+
+    /// Idle connections held.
+    pub fn idle_count(&self) -> usize {
+        self.lists.borrow().total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const A: ServerRef<'static> = ServerRef { host: "a.example", port: 80 };
+    const B: ServerRef<'static> = ServerRef { host: "a.example", port: 81 };
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (ours, theirs) = tokio::join!(connecting, listener.accept());
+        (ours.unwrap(), theirs.unwrap().0)
+    }
+
+    fn pool(limits: PoolLimits) -> Pool<ServerKey, TcpStream> {
+        Pool::new(limits)
+    }
+
+    fn port(stream: &TcpStream) -> u16 {
+        stream.local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn the_latest_connection_of_the_key_comes_first() {
+        let pool = pool(PoolLimits::default());
+        let (first, _keep1) = pair().await;
+        let (second, _keep2) = pair().await;
+        let ports = [port(&first), port(&second)];
+        pool.checkin(&A, first);
+        pool.checkin(&A, second);
+        assert!(pool.checkout(&B).is_none(), "another port is another server");
+        assert_eq!(pool.idle_count(), 2);
+        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[1]);
+        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[0]);
+        assert!(pool.checkout(&A).is_none());
+        assert_eq!(pool.idle_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn closed_and_talkative_connections_are_never_handed_out() {
+        let pool = pool(PoolLimits::default());
+        let (good, _keep) = pair().await;
+        let (closed, theirs) = pair().await;
+        drop(theirs);
+        closed.readable().await.unwrap();
+        let (talks, mut theirs) = pair().await;
+        theirs.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").await.unwrap();
+        talks.readable().await.unwrap();
+        let good_port = port(&good);
+        for stream in [good, closed, talks] {
+            pool.checkin(&A, stream);
+        }
+        assert_eq!(port(&pool.checkout(&A).unwrap()), good_port);
+        assert_eq!(pool.idle_count(), 0, "the bad ones are gone");
+    }
+
+    #[tokio::test]
+    async fn limits_hold() {
+        let limits = PoolLimits { per_key: 2, total: 3, idle: Duration::from_secs(60) };
+        let pool = pool(limits);
+        let mut keep = Vec::new();
+        let mut ports = Vec::new();
+        for key in [A, A, A, B, B] {
+            let (ours, theirs) = pair().await;
+            ports.push(port(&ours));
+            keep.push(theirs);
+            pool.checkin(&key, ours);
+        }
+        assert_eq!(pool.idle_count(), 3);
+        assert_eq!(port(&pool.checkout(&B).unwrap()), ports[3], "the fifth found the pool full");
+        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[2]);
+        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[1], "the oldest of its key made room");
+        assert!(pool.checkout(&A).is_none());
+        let off = Pool::<ServerKey, TcpStream>::new(PoolLimits { per_key: 0, ..limits });
+        off.checkin(&A, pair().await.0);
+        assert_eq!(off.idle_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_sweep_closes_what_is_old_or_closed_and_forgets_the_key() {
+        let pool = pool(PoolLimits { idle: Duration::from_secs(60), ..PoolLimits::default() });
+        let (young, _keep1) = pair().await;
+        let (old, _keep2) = pair().await;
+        let (closed, theirs) = pair().await;
+        drop(theirs);
+        closed.readable().await.unwrap();
+        pool.checkin(&A, old);
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        pool.checkin(&A, young);
+        pool.checkin(&B, closed);
+        assert_eq!(pool.sweep(), 2);
+        assert_eq!((pool.idle_count(), pool.lists.borrow().by_key.len()), (1, 1));
+        pool.clear();
+        assert_eq!(pool.idle_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_older_than_the_limit_is_not_handed_out_even_before_a_sweep() {
+        let pool: Pool = Pool::new(PoolLimits { idle: Duration::from_secs(60), ..PoolLimits::default() });
+        let (stream, _keep) = pair().await;
+        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+        pool.checkin(&A, Connected { stream, peer });
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(pool.checkout(&A).is_none());
+    }
+}

@@ -1,0 +1,197 @@
+//! Answers that the proxy makes itself: errors, manager pages, TRACE.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+
+use humboldt_base::counters::Counter;
+use humboldt_http::h1::HeadError;
+use humboldt_http::{FieldName, Method, Version};
+use humboldt_logs::access::Tag;
+
+use crate::client::{After, ClientConn, page_for};
+use crate::core::Core;
+use crate::errors::{self, ErrorContext, ErrorPage};
+use crate::hit::{is_bodiless_status, write_connection};
+use crate::log::{self, Outcome};
+use crate::request::Request;
+
+/// An answer in memory: its fields serialised, each line ended.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    /// Status code.
+    pub status: u16,
+    /// Field lines, without Content-Length and Connection.
+    pub fields: Vec<u8>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The reason phrase of a status (RFC 9110 15); empty for one without.
+pub(crate) fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        508 => "Loop Detected",
+        _ => "",
+    }
+}
+
+/// Answers a complete request with an error page.
+pub(crate) async fn error(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    page: ErrorPage,
+    detail: &str,
+) -> After {
+    let local = error_answer(core, request, page, detail);
+    let tag = match page {
+        ErrorPage::AccessDenied => Tag::Denied,
+        ErrorPage::OnlyIfCached => Tag::Miss,
+        _ => Tag::None,
+    };
+    core.count(if tag == Tag::Denied { Counter::ClientDenied } else { Counter::ClientErrors }, 1);
+    send(core, conn, request, local, Outcome::local(tag, page.status())).await
+}
+
+/// The page as an answer.
+pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, detail: &str) -> Local {
+    let snapshot = core.snapshot();
+    let context = ErrorContext {
+        page,
+        url: if request.url.as_bytes().is_empty() { request.head.target_bytes() } else { request.url.as_bytes() },
+        detail,
+        hostname: &snapshot.names.hostname,
+        contact: &snapshot.names.contact,
+        show_version: !snapshot.config.httpd_suppress_version_string,
+        now: core.now(),
+    };
+    let html = errors::wants_html(request.head.fields.get(FieldName::Accept));
+    let (fields, body) = errors::render(&context, html);
+    Local { status: page.status(), fields, body }
+}
+
+/// Sends an answer, logs it, and says whether the connection goes on: not when a request body was left unread.
+pub(crate) async fn send(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    local: Local,
+    mut outcome: Outcome,
+) -> After {
+    let keep_alive = request.snapshot.as_ref().is_some_and(|snapshot| snapshot.keeps_alive(request))
+        && !request.has_body()
+        && request.head.method != Method::Connect
+        && !core.is_draining();
+    let mut bytes = serialise(&local, request.head.version, keep_alive, &core.snapshot().names.miss_fields);
+    if request.head.method != Method::Head && !is_bodiless_status(local.status) {
+        bytes.extend_from_slice(&local.body);
+    }
+    let result = write_all(conn, core, &bytes).await;
+    outcome.bytes_out = bytes.len() as u64;
+    outcome.aborted = result.is_err();
+    log::transaction(core, request, &outcome, Some(b"text/plain"));
+    match result {
+        Ok(()) if keep_alive => After::Keep,
+        Ok(()) => After::Close,
+        Err(_) => After::Abort,
+    }
+}
+
+fn serialise(local: &Local, version: Version, keep_alive: bool, fields: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(local.fields.len() + local.body.len() + 256);
+    humboldt_http::h1::write_status_line(&mut bytes, Version::Http11, local.status, reason(local.status).as_bytes());
+    bytes.extend_from_slice(&local.fields);
+    if !is_bodiless_status(local.status) {
+        bytes.extend_from_slice(b"Content-Length: ");
+        bytes.extend_from_slice(itoa::Buffer::new().format(local.body.len()).as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(fields);
+    write_connection(&mut bytes, version, keep_alive);
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// Answers a head that does not parse; the connection ends.
+pub(crate) async fn refuse(core: &Rc<Core>, conn: &mut ClientConn, error: HeadError) -> After {
+    answer_without_request(core, conn, page_for(error), &error.to_string()).await
+}
+
+/// Answers a head that did not arrive in time.
+pub(crate) async fn time_out(core: &Rc<Core>, conn: &mut ClientConn) -> After {
+    answer_without_request(core, conn, ErrorPage::RequestTimeout, "").await
+}
+
+async fn answer_without_request(core: &Rc<Core>, conn: &mut ClientConn, page: ErrorPage, detail: &str) -> After {
+    core.count(Counter::ClientRequests, 1);
+    core.count(Counter::ClientErrors, 1);
+    let mut unparsed = Request { received: core.now(), ..Request::default() };
+    unparsed.facts = Some(Rc::clone(&conn.facts));
+    let unparsed = Rc::new(unparsed);
+    let local = error_answer(core, &unparsed, page, detail);
+    match send(core, conn, &unparsed, local, Outcome::local(Tag::None, page.status())).await {
+        After::Abort => After::Abort,
+        _ => After::Close,
+    }
+}
+
+/// Writes all of `bytes` within `write_timeout` for each step.
+pub(crate) async fn write_all(conn: &ClientConn, core: &Core, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match conn.stream.try_write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                core.count(Counter::ClientOutBytes, n as u64);
+                bytes = bytes.get(n..).unwrap_or_default();
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => writable(conn, core).await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the client's socket takes more, at most `write_timeout`.
+pub(crate) async fn writable(conn: &ClientConn, core: &Core) -> io::Result<()> {
+    conn.deadline.arm(core.snapshot().config.write_timeout);
+    let result = poll_fn(|cx| {
+        if conn.deadline.poll_expired(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        conn.stream.poll_write_ready(cx)
+    })
+    .await;
+    conn.deadline.disarm();
+    result
+}

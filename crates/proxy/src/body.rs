@@ -1,0 +1,214 @@
+//! A request body on its way from the client to the server.
+//!
+//! Decoded and framed anew, never passed on as bytes. Nothing is read from the client while the server does not take what was
+//! read before: that is all the back-pressure there is, and all that is needed.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use humboldt_base::counters::Counter;
+use humboldt_http::ResponseHead;
+use humboldt_http::h1::{BodyDecoder, BodyEncoder, DecodeState};
+
+use crate::client::ClientConn;
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::{self, Failure};
+use crate::request::Request;
+use crate::server::{ServerConn, ServerError, ServerWriter};
+
+/// Most bytes read from the client and not yet taken by the server.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a body stopped.
+#[derive(Debug)]
+pub(crate) enum PumpError {
+    /// The client has gone, or sent something malformed.
+    Client(Option<ErrorPage>),
+    /// The server takes no more. It may have answered already.
+    Server,
+}
+
+/// The state of one body.
+pub(crate) struct BodyPump {
+    decoder: BodyDecoder,
+    encoder: BodyEncoder,
+    server: ServerWriter,
+    /// Bytes to be sent: the head at first, then framed data.
+    out: Vec<u8>,
+    sent: usize,
+    /// Data bytes received, compared with `request_body_max_size`.
+    received_bytes: u64,
+    limit_bytes: Option<u64>,
+    /// All was sent.
+    done: bool,
+    /// The server takes no more.
+    stopped: bool,
+}
+
+impl BodyPump {
+    /// For the body of `request`, after `head`.
+    pub(crate) fn new(request: &Request, head: Vec<u8>, server: &mut ServerConn) -> Self {
+        Self {
+            decoder: BodyDecoder::new(request.framing),
+            encoder: BodyEncoder::new(request.framing),
+            server: server.writer(),
+            out: head,
+            sent: 0,
+            received_bytes: 0,
+            limit_bytes: request.snapshot().body_limit_bytes(),
+            done: false,
+            stopped: false,
+        }
+    }
+
+    /// Whether the whole body was sent; otherwise the client's connection cannot be used again.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Moves what can be moved now. `Ready` when nothing more is to be done.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, core: &Core, conn: &mut ClientConn) -> Poll<Result<(), PumpError>> {
+        loop {
+            if self.done || self.stopped {
+                return Poll::Ready(Ok(()));
+            }
+            if self.sent < self.out.len() {
+                match self.poll_send(cx, core) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(_)) => {
+                        self.stopped = true;
+                        return Poll::Ready(Err(PumpError::Server));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            self.out.clear();
+            self.sent = 0;
+            if self.encoder.is_finished() {
+                self.done = true;
+                return Poll::Ready(Ok(()));
+            }
+            match self.poll_receive(cx, core, conn) {
+                Poll::Ready(Ok(())) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<()>> {
+        let rest = self.out.get(self.sent..).unwrap_or_default();
+        match self.server.poll_write(cx, rest) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(n)) => {
+                self.sent += n;
+                core.count(Counter::ServerOutBytes, n as u64);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Takes body bytes that the client has sent and frames them for the server.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, core: &Core, conn: &mut ClientConn) -> Poll<Result<(), PumpError>> {
+        if conn.carry.is_empty() && !self.decoder.is_done() {
+            match conn.poll_read_more(cx, core) {
+                Poll::Ready(Ok(true)) => {}
+                Poll::Ready(Ok(false) | Err(_)) => return Poll::Ready(Err(PumpError::Client(None))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let take = conn.carry.len().min(BUFFER_BYTES_MAX);
+        let input = conn.carry.get(..take).unwrap_or_default();
+        let bad = |_| PumpError::Client(Some(ErrorPage::InvalidRequest));
+        let mut used = 0;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            let decoded = match self.decoder.decode(rest).map_err(bad) {
+                Ok(decoded) => decoded,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            let data = rest.get(decoded.data.clone()).unwrap_or_default();
+            self.received_bytes += data.len() as u64;
+            if self.limit_bytes.is_some_and(|limit| self.received_bytes > limit) {
+                return Poll::Ready(Err(PumpError::Client(Some(ErrorPage::TooLarge))));
+            }
+            if !data.is_empty() && self.encoder.encode(data, &mut self.out).is_err() {
+                return Poll::Ready(Err(PumpError::Client(Some(ErrorPage::InvalidRequest))));
+            }
+            used += decoded.consumed;
+            if decoded.state == DecodeState::Done {
+                let trailers = self.decoder.trailers();
+                if self.encoder.finish(trailers.as_ref(), &mut self.out).is_err() {
+                    return Poll::Ready(Err(PumpError::Client(Some(ErrorPage::InvalidRequest))));
+                }
+                break;
+            }
+            if used >= input.len() {
+                break;
+            }
+        }
+        conn.carry.drain(..used);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends until the final head of the answer is there, passing on interim responses.
+    pub(crate) async fn until_head(
+        &mut self,
+        core: &Rc<Core>,
+        conn: &mut ClientConn,
+        request: &Request,
+        server: &mut ServerConn,
+    ) -> Result<ResponseHead, Failure> {
+        let limits = &request.snapshot().reply_limits;
+        let mut head = ResponseHead::default();
+        conn.deadline.arm(request.snapshot().config.read_timeout);
+        server.start_waiting();
+        loop {
+            let step = poll_fn(|cx| {
+                let mut progressed = false;
+                if !self.done && !self.stopped {
+                    let before = self.received_bytes;
+                    if let Poll::Ready(Err(PumpError::Client(page))) = self.poll(cx, core, conn) {
+                        return Poll::Ready(Err(page));
+                    }
+                    progressed = self.received_bytes != before;
+                    if !self.done && conn.deadline.poll_expired(cx).is_ready() {
+                        return Poll::Ready(Err(Some(ErrorPage::RequestTimeout)));
+                    }
+                }
+                if progressed {
+                    // The server's time to answer counts from the last bytes it was sent.
+                    server.start_waiting();
+                    conn.deadline.arm(request.snapshot().config.read_timeout);
+                }
+                server.poll_head(cx, core, limits, &mut head).map(Ok)
+            })
+            .await;
+            match step {
+                Err(None) => return Err(Failure::new(ErrorPage::Internal, "")),
+                Err(Some(page)) => return Err(Failure::new(page, "")),
+                Ok(Err(error)) => return Err(self.explain(&error)),
+                Ok(Ok(())) if head.status == 101 => {
+                    return Err(Failure::new(ErrorPage::InvalidResponse, "the server switched protocols unasked"));
+                }
+                Ok(Ok(())) if head.status < 200 => {
+                    if fetch::pass_interim(core, conn, request, &head).await.is_err() {
+                        return Err(Failure::new(ErrorPage::Internal, ""));
+                    }
+                }
+                Ok(Ok(())) => return Ok(head),
+            }
+        }
+    }
+
+    fn explain(&self, error: &ServerError) -> Failure {
+        if self.stopped && matches!(error, ServerError::ClosedEarly | ServerError::Io(_)) {
+            return Failure::new(ErrorPage::WriteError, error.to_string());
+        }
+        Failure::from(error)
+    }
+}

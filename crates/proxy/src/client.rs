@@ -1,0 +1,364 @@
+//! The HTTP/1 side towards clients: one task per connection.
+//!
+//! An idle connection costs its task and nothing else: reading goes through the core's own buffer, and only bytes that
+//! belong to a later request, or to a head that is not complete yet, are kept with the connection. A hit that the socket
+//! takes whole is served inside [`ClientConn::poll_turn`], without allocation; everything else is boxed.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use humboldt_base::counters::Counter;
+use humboldt_conf::HttpPort;
+use humboldt_http::h1::{self, HeadError};
+use humboldt_net::deadline::DeadlineSlot;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::answer;
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::hit::{self, Sending};
+use crate::pipeline::{self, Admission};
+use crate::request::{ConnFacts, Request};
+
+/// Most bytes of a later request that a connection keeps while an earlier one is being served.
+pub(crate) const CARRY_BYTES_MAX: usize = 64 * 1024;
+
+/// How long a connection that is being closed may go on sending, and how much of it is read.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Whether a connection goes on after an answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The next request may come.
+    Keep,
+    /// Everything was sent: close, reading what the client still sends for a moment so that it sees the answer.
+    Close,
+    /// Cut off: what was sent is not complete, and the client must notice.
+    Abort,
+}
+
+/// One connection to a client.
+pub(crate) struct ClientConn {
+    /// The socket.
+    pub stream: TcpStream,
+    /// Bytes read beyond what has been used, at most [`CARRY_BYTES_MAX`] plus one read.
+    pub carry: Vec<u8>,
+    /// Timer of whatever is being waited for.
+    pub deadline: DeadlineSlot,
+    /// Addresses and port.
+    pub facts: Rc<ConnFacts>,
+    /// When the connection has to end (`client_lifetime`).
+    pub lifetime_end: Instant,
+    /// Requests served.
+    pub served: u64,
+    /// What to parse again at: a head that trickles in is not parsed at every byte.
+    parse_at_bytes: usize,
+}
+
+/// What a turn of [`ClientConn::poll_turn`] ends with.
+enum Turn {
+    /// A hit that the socket did not take whole.
+    Send(Box<Sending>),
+    /// A request that needs more than memory.
+    Slow(Rc<Request>, Admission),
+    /// A head that is refused.
+    Refused(HeadError),
+    /// The head did not arrive in time.
+    TimedOut,
+    /// The client has gone, or was idle for too long, or the answer was the last.
+    Closed,
+}
+
+/// Serves a connection until it ends.
+pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, port: Arc<HttpPort>) {
+    let Ok(local) = stream.local_addr() else { return };
+    _ = stream.set_nodelay(true);
+    core.connection_opened();
+    core.count(Counter::ClientConnections, 1);
+    let snapshot = core.snapshot();
+    let mut conn = ClientConn {
+        deadline: core.deadlines.slot(),
+        lifetime_end: Instant::now() + snapshot.config.client_lifetime,
+        facts: Rc::new(ConnFacts { client, local, port }),
+        stream,
+        carry: Vec::new(),
+        served: 0,
+        parse_at_bytes: 0,
+    };
+    conn.deadline.arm(snapshot.config.request_start_timeout);
+    drop(snapshot);
+    let after = conn.run(&core).await;
+    if after == After::Close {
+        Box::pin(conn.linger(&core)).await;
+    } else if after == After::Abort {
+        _ = humboldt_sys::tcp::reset_on_close(&conn.stream);
+    }
+    drop(conn);
+    core.connection_closed();
+}
+
+impl ClientConn {
+    async fn run(&mut self, core: &Rc<Core>) -> After {
+        loop {
+            let turn = tokio::select! {
+                biased;
+                turn = poll_fn(|cx| self.poll_turn(cx, core)) => turn,
+                () = core.drain.notified() => Turn::Closed,
+            };
+            let after = match turn {
+                Turn::Closed => return After::Close,
+                Turn::Send(sending) => Box::pin(hit::finish(core, self, sending)).await,
+                Turn::Slow(request, admission) => Box::pin(pipeline::proceed(core, self, request, admission)).await,
+                Turn::Refused(error) => Box::pin(answer::refuse(core, self, error)).await,
+                Turn::TimedOut => Box::pin(answer::time_out(core, self)).await,
+            };
+            if after != After::Keep {
+                return after;
+            }
+            if !self.may_continue(core) {
+                return After::Close;
+            }
+            self.wait_for_next(core);
+        }
+    }
+
+    /// Whether another request may come on this connection.
+    pub(crate) fn may_continue(&self, core: &Core) -> bool {
+        !core.is_draining() && Instant::now() < self.lifetime_end
+    }
+
+    /// Arms the timer for an idle connection, or for the rest of a head that has begun.
+    fn wait_for_next(&mut self, core: &Core) {
+        let snapshot = core.snapshot();
+        let config = &snapshot.config;
+        self.deadline.arm(if self.carry.is_empty() { config.client_idle_pconn_timeout } else { config.request_timeout });
+        self.parse_at_bytes = 0;
+        if self.carry.is_empty() {
+            self.carry = Vec::new();
+        }
+    }
+
+    /// Reads, parses and serves hits until something else is to be done.
+    fn poll_turn(&mut self, cx: &mut Context<'_>, core: &Rc<Core>) -> Poll<Turn> {
+        loop {
+            if let Some(turn) = self.serve_carried(core) {
+                match turn {
+                    Ok(()) => continue,
+                    Err(turn) => return Poll::Ready(turn),
+                }
+            }
+            if self.deadline.poll_expired(cx).is_ready() {
+                return Poll::Ready(if self.carry.is_empty() { Turn::Closed } else { Turn::TimedOut });
+            }
+            match ready!(self.poll_serve(cx, core)) {
+                Ok(()) => {}
+                Err(turn) => return Poll::Ready(turn),
+            }
+        }
+    }
+
+    /// Serves from bytes that were read earlier. `None` when more must be read.
+    fn serve_carried(&mut self, core: &Rc<Core>) -> Option<Result<(), Turn>> {
+        if self.carry.is_empty() || self.carry.len() < self.parse_at_bytes {
+            return None;
+        }
+        let carry = std::mem::take(&mut self.carry);
+        let outcome = self.serve_input(core, &carry);
+        match outcome {
+            Parsed::Incomplete => {
+                // A head that grows slowly is parsed again when it has grown by an eighth, or when it looks complete.
+                self.parse_at_bytes = carry.len() + 1 + carry.len() / 8;
+                self.carry = carry;
+                None
+            }
+            Parsed::Served(used, result) => {
+                let mut rest = carry;
+                rest.drain(..used.min(rest.len()));
+                self.carry = rest;
+                Some(result)
+            }
+        }
+    }
+
+    /// Reads once and serves what it gave.
+    fn poll_serve(&mut self, cx: &mut Context<'_>, core: &Rc<Core>) -> Poll<Result<(), Turn>> {
+        let outcome = core.with_read_buffer(|buffer| {
+            let mut read = ReadBuf::new(buffer);
+            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read)) {
+                Err(_) => return Poll::Ready(Err(Turn::Closed)),
+                Ok(()) if read.filled().is_empty() => return Poll::Ready(Err(Turn::Closed)),
+                Ok(()) => {}
+            }
+            let input = read.filled();
+            core.count(Counter::ClientInBytes, input.len() as u64);
+            if !self.carry.is_empty() {
+                self.carry.extend_from_slice(input);
+                if ends_a_head(&self.carry, input.len()) {
+                    self.parse_at_bytes = 0;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            Poll::Ready(self.serve_fresh(core, input))
+        });
+        outcome
+    }
+
+    /// Serves requests straight from the read buffer, keeping what is left.
+    fn serve_fresh(&mut self, core: &Rc<Core>, mut input: &[u8]) -> Result<(), Turn> {
+        while !input.is_empty() {
+            match self.serve_input(core, input) {
+                Parsed::Incomplete => {
+                    self.carry.extend_from_slice(input);
+                    self.parse_at_bytes = input.len() + 1;
+                    let snapshot = core.snapshot();
+                    self.deadline.arm(snapshot.config.request_timeout);
+                    return Ok(());
+                }
+                Parsed::Served(used, result) => {
+                    input = input.get(used..).unwrap_or_default();
+                    if result.is_err() {
+                        self.carry.extend_from_slice(input);
+                        return result;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Parses one request and, if it is a hit that the socket takes whole, serves it.
+    fn serve_input(&mut self, core: &Rc<Core>, input: &[u8]) -> Parsed {
+        let snapshot = core.snapshot();
+        let mut request = core.take_request();
+        let Some(unshared) = Rc::get_mut(&mut request) else { return Parsed::Served(0, Err(Turn::Closed)) };
+        let used = match h1::parse_request(input, &snapshot.head_limits, &mut unshared.head) {
+            Ok(Some(used)) => used,
+            Ok(None) => {
+                core.return_request(request);
+                return Parsed::Incomplete;
+            }
+            Err(error) => {
+                core.return_request(request);
+                return Parsed::Served(input.len(), Err(Turn::Refused(error)));
+            }
+        };
+        self.served += 1;
+        core.count(Counter::ClientRequests, 1);
+        let admission = match unshared.complete(&self.facts, &snapshot, core.now()) {
+            Ok(()) => pipeline::admit(core, &request),
+            Err(page) => Admission::Refuse(page, String::new()),
+        };
+        let Admission::Hit(object) = admission else {
+            return Parsed::Served(used, Err(Turn::Slow(request, admission)));
+        };
+        Parsed::Served(used, self.serve_hit(core, request, object))
+    }
+
+    fn serve_hit(&mut self, core: &Rc<Core>, request: Rc<Request>, object: hit::HitObject) -> Result<(), Turn> {
+        match hit::start(core, self, request, object) {
+            hit::Started::Done(After::Keep) if self.may_continue_cheaply(core) => {
+                self.wait_for_next(core);
+                Ok(())
+            }
+            hit::Started::Done(_) => Err(Turn::Closed),
+            hit::Started::Rest(sending) => Err(Turn::Send(sending)),
+        }
+    }
+
+    /// As [`ClientConn::may_continue`] without reading the clock: the lifetime is checked at the next slow request.
+    fn may_continue_cheaply(&self, core: &Core) -> bool {
+        !core.is_draining()
+    }
+
+    /// Closes our side and reads a little of what the client still sends, so that it gets the last answer instead of a reset
+    /// (RFC 9112 9.6).
+    async fn linger(&mut self, core: &Core) {
+        if socket_shutdown(&self.stream).is_err() {
+            return;
+        }
+        self.deadline.arm(LINGER);
+        let mut read_bytes = 0;
+        while read_bytes < LINGER_BYTES_MAX {
+            let result = poll_fn(|cx| {
+                if self.deadline.poll_expired(cx).is_ready() {
+                    return Poll::Ready(0);
+                }
+                core.with_read_buffer(|buffer| {
+                    let mut read = ReadBuf::new(buffer);
+                    let result = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read));
+                    Poll::Ready(if result.is_ok() { read.filled().len() } else { 0 })
+                })
+            })
+            .await;
+            if result == 0 {
+                return;
+            }
+            read_bytes += result;
+        }
+    }
+
+    /// Reads once into the carry, as for a request body; `false` when the client has closed its side.
+    pub(crate) fn poll_read_more(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<bool>> {
+        let read = core.with_read_buffer(|buffer| {
+            let mut read = ReadBuf::new(buffer);
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+            self.carry.extend_from_slice(read.filled());
+            Poll::Ready(io::Result::Ok(read.filled().len()))
+        });
+        let read = ready!(read)?;
+        core.count(Counter::ClientInBytes, read as u64);
+        Poll::Ready(Ok(read > 0))
+    }
+
+    /// Resolves when the client closes or resets its side while an answer is being made; what it sends meanwhile is kept for
+    /// the next request, up to [`CARRY_BYTES_MAX`]. With `half_closed` a client that only closed its sending side stays.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, core: &Core, half_closed: bool) -> Poll<()> {
+        while self.carry.len() < CARRY_BYTES_MAX {
+            match ready!(self.poll_read_more(cx, core)) {
+                Ok(true) => {}
+                Ok(false) if half_closed => return Poll::Pending,
+                Ok(false) | Err(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Pending
+    }
+}
+
+enum Parsed {
+    /// More bytes are needed.
+    Incomplete,
+    /// This many bytes were used, and this came of it.
+    Served(usize, Result<(), Turn>),
+}
+
+/// Whether the last `added` bytes contain the end of a head.
+fn ends_a_head(bytes: &[u8], added: usize) -> bool {
+    let from = bytes.len().saturating_sub(added + 3);
+    let tail = bytes.get(from..).unwrap_or_default();
+    memchr::memmem::find(tail, b"\n\r\n").is_some() || memchr::memmem::find(tail, b"\n\n").is_some()
+}
+
+fn socket_shutdown(stream: &TcpStream) -> io::Result<()> {
+    humboldt_sys::tcp::shutdown_write(stream)
+}
+
+/// The page that answers a refused head.
+pub(crate) fn page_for(error: HeadError) -> ErrorPage {
+    match error.status() {
+        414 => ErrorPage::UriTooLong,
+        417 => ErrorPage::ExpectationFailed,
+        431 => ErrorPage::HeadTooLarge,
+        501 => ErrorPage::UnsupportedMethod,
+        505 => ErrorPage::UnsupportedVersion,
+        _ => ErrorPage::InvalidRequest,
+    }
+}

@@ -1,0 +1,179 @@
+//! What one core owns: nothing here is shared with another thread, so nothing here is locked.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_base::clock::UnixMillis;
+use humboldt_base::counters::{Counter, Counters};
+use humboldt_net::deadline::Deadlines;
+use humboldt_net::dns::Resolver;
+use humboldt_net::pool::Pool;
+
+use crate::log::AccessLog;
+use crate::request::Request;
+use crate::shared::Shared;
+use crate::snapshot::Snapshot;
+
+/// Size of a core's read buffer in bytes: the most that one read takes from a socket.
+pub const READ_BYTES: usize = 64 * 1024;
+
+/// Most idle [`Request`] buffers a core keeps for reuse.
+const SPARE_REQUESTS_MAX: usize = 64;
+
+/// Capacity above which the head buffer is given back instead of being kept, in bytes.
+const HEAD_BUFFER_BYTES_MAX: usize = 256 * 1024;
+
+/// One core's state.
+pub struct Core {
+    /// Number of the core, from 0.
+    pub id: usize,
+    /// What all cores share.
+    pub shared: Arc<Shared>,
+    /// Coarse timers.
+    pub deadlines: Deadlines,
+    /// Idle connections to servers.
+    pub pool: Pool,
+    resolver: RefCell<Rc<Resolver>>,
+    access_logs: RefCell<Arc<Vec<AccessLog>>>,
+    snapshot: RefCell<Arc<Snapshot>>,
+    read_buffer: RefCell<Box<[u8]>>,
+    head_buffer: RefCell<Vec<u8>>,
+    spare_requests: RefCell<Vec<Rc<Request>>>,
+    connections: Cell<usize>,
+    draining: Cell<bool>,
+    /// Wakes idle connections when the core starts to drain, and the core when the last connection ends.
+    pub drain: tokio::sync::Notify,
+    /// Notified when a connection ends.
+    pub connection_ended: tokio::sync::Notify,
+}
+
+impl Core {
+    /// The state of core `id`. Must be called on the thread that will use it.
+    pub fn new(id: usize, shared: Arc<Shared>) -> Rc<Self> {
+        let snapshot = shared.snapshot();
+        let pool = Pool::new(snapshot.pool_limits());
+        let resolver = Resolver::new(snapshot.dns_options(), Arc::clone(&shared.names), Arc::clone(shared.counters(id)));
+        Rc::new(Self {
+            id,
+            resolver: RefCell::new(Rc::new(resolver)),
+            access_logs: RefCell::new(shared.access_logs()),
+            deadlines: Deadlines::new(),
+            pool,
+            snapshot: RefCell::new(snapshot),
+            read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            head_buffer: RefCell::new(Vec::new()),
+            spare_requests: RefCell::new(Vec::new()),
+            connections: Cell::new(0),
+            draining: Cell::new(false),
+            drain: tokio::sync::Notify::new(),
+            connection_ended: tokio::sync::Notify::new(),
+            shared,
+        })
+    }
+
+    /// The configuration in force. A request keeps the one it started with.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.borrow())
+    }
+
+    /// Takes over the newest configuration.
+    pub fn reconfigure(&self) {
+        let newest = self.shared.snapshot();
+        let counters = Arc::clone(self.shared.counters(self.id));
+        self.resolver.replace(Rc::new(Resolver::new(newest.dns_options(), Arc::clone(&self.shared.names), counters)));
+        self.access_logs.replace(self.shared.access_logs());
+        self.snapshot.replace(newest);
+        self.pool.clear();
+    }
+
+    /// The resolver.
+    pub fn resolver(&self) -> Rc<Resolver> {
+        Rc::clone(&self.resolver.borrow())
+    }
+
+    /// The logs in force.
+    pub(crate) fn access_logs(&self) -> Arc<Vec<AccessLog>> {
+        Arc::clone(&self.access_logs.borrow())
+    }
+
+    /// Adds to one of this core's counters.
+    pub fn count(&self, counter: Counter, n: u64) {
+        self.counters().add(counter, n);
+    }
+
+    /// This core's counters.
+    pub fn counters(&self) -> &Counters {
+        self.shared.counters(self.id)
+    }
+
+    /// Runs `read` with the core's read buffer. Never across an await.
+    pub(crate) fn with_read_buffer<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
+        match self.read_buffer.try_borrow_mut() {
+            Ok(mut buffer) => read(&mut buffer),
+            // Only a nested use gets here; it pays for a buffer of its own.
+            Err(_) => read(&mut vec![0; READ_BYTES]),
+        }
+    }
+
+    /// An empty buffer to build a head in; give it back with [`Core::return_head_buffer`].
+    pub(crate) fn take_head_buffer(&self) -> Vec<u8> {
+        self.head_buffer.take()
+    }
+
+    /// Keeps the buffer's capacity for the next head.
+    pub(crate) fn return_head_buffer(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= HEAD_BUFFER_BYTES_MAX {
+            buffer.clear();
+            self.head_buffer.replace(buffer);
+        }
+    }
+
+    /// A request to parse into, with the capacity of an earlier one.
+    pub(crate) fn take_request(&self) -> Rc<Request> {
+        self.spare_requests.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a request's capacity for the next one.
+    pub(crate) fn return_request(&self, mut request: Rc<Request>) {
+        let mut spare = self.spare_requests.borrow_mut();
+        if spare.len() < SPARE_REQUESTS_MAX
+            && let Some(unshared) = Rc::get_mut(&mut request)
+        {
+            unshared.clear();
+            spare.push(request);
+        }
+    }
+
+    /// The current time.
+    pub(crate) fn now(&self) -> UnixMillis {
+        UnixMillis::now()
+    }
+
+    /// Connections open to clients.
+    pub fn connections(&self) -> usize {
+        self.connections.get()
+    }
+
+    pub(crate) fn connection_opened(&self) {
+        self.connections.set(self.connections.get() + 1);
+        self.shared.connection_opened();
+    }
+
+    pub(crate) fn connection_closed(&self) {
+        self.connections.set(self.connections.get().saturating_sub(1));
+        self.shared.connection_closed();
+        self.connection_ended.notify_one();
+    }
+
+    /// Whether the core is shutting down: no connection is kept alive any more.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Ends idle connections now and the others after their answer.
+    pub fn start_draining(&self) {
+        self.draining.set(true);
+        self.drain.notify_waiters();
+    }
+}

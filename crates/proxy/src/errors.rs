@@ -1,0 +1,272 @@
+//! Error pages: one table, rendered as HTML for people and as plain text for programs.
+//!
+//! Nothing that a client or a server sent is reflected unescaped: every variable part goes through the HTML escape, and
+//! plain text is served as `text/plain` with `nosniff`, its control characters replaced.
+
+use humboldt_base::clock::UnixMillis;
+use humboldt_http::date;
+use humboldt_http::escape;
+
+/// Longest piece of a URL that an error page repeats, in bytes; the rest is cut.
+const URL_SHOWN_BYTES_MAX: usize = 512;
+
+macro_rules! error_pages {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $status:literal, $title:literal, $advice:literal;)+) => {
+        /// Every error that the proxy itself answers with. The names are Squid's where it has one.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+        pub enum ErrorPage { $($(#[doc = $doc])+ $variant,)+ }
+
+        impl ErrorPage {
+            /// The page's name, as in `X-Squid-Error` and `deny_info`.
+            pub fn name(self) -> &'static str {
+                match self { $(ErrorPage::$variant => $name,)+ }
+            }
+
+            /// Status code of the answer.
+            pub fn status(self) -> u16 {
+                match self { $(ErrorPage::$variant => $status,)+ }
+            }
+
+            fn title(self) -> &'static str {
+                match self { $(ErrorPage::$variant => $title,)+ }
+            }
+
+            fn advice(self) -> &'static str {
+                match self { $(ErrorPage::$variant => $advice,)+ }
+            }
+        }
+    };
+}
+
+error_pages! {
+    /// The request does not follow the grammar or is ambiguous.
+    InvalidRequest = "ERR_INVALID_REQ", 400, "Invalid request",
+        "The request is not valid HTTP, or could be read in more than one way. The connection has been closed.";
+    /// The URL cannot be used.
+    InvalidUrl = "ERR_INVALID_URL", 400, "Invalid URL",
+        "The address is incomplete or malformed. Check the part before the first slash.";
+    /// An access rule refuses the request.
+    AccessDenied = "ERR_ACCESS_DENIED", 403, "Access denied",
+        "The access rules of this proxy do not allow this request. If you think they should, ask its administrator.";
+    /// Host in the request is not one this accelerator serves.
+    NoForward = "ERR_CANNOT_FORWARD", 503, "Cannot forward",
+        "No server and no parent cache may be used for this request.";
+    /// The method cannot be served here.
+    UnsupportedMethod = "ERR_UNSUP_REQ", 501, "Method or coding not supported",
+        "This proxy cannot do what the request asks for.";
+    /// The URL's scheme cannot be served.
+    UnsupportedScheme = "ERR_UNSUP_PROTO", 501, "Protocol not supported",
+        "This proxy forwards http URLs, and https through CONNECT.";
+    /// `Expect` other than 100-continue.
+    ExpectationFailed = "ERR_EXPECT", 417, "Expectation failed",
+        "The only expectation that is understood is 100-continue.";
+    /// HTTP version other than 1.0 and 1.1.
+    UnsupportedVersion = "ERR_UNSUP_HTTPVERSION", 505, "HTTP version not supported",
+        "Use HTTP/1.1.";
+    /// `Max-Forwards` forbids TRACE bodies and other method misuse.
+    MethodNotAllowed = "ERR_METHOD_NOT_ALLOWED", 405, "Method not allowed",
+        "The method cannot be used in this way.";
+    /// Request body longer than `request_body_max_size`.
+    TooLarge = "ERR_TOO_BIG", 413, "Request or reply too large",
+        "The body is larger than this proxy accepts.";
+    /// Request target longer than the limit.
+    UriTooLong = "ERR_URI_TOO_LONG", 414, "Address too long",
+        "The address is longer than this proxy accepts.";
+    /// Request head longer than `request_header_max_size`.
+    HeadTooLarge = "ERR_HEADERS_TOO_BIG", 431, "Header fields too large",
+        "The header fields are larger than this proxy accepts. Deleting the site's cookies often helps.";
+    /// The request did not arrive in time.
+    RequestTimeout = "ERR_REQUEST_TIMEOUT", 408, "Request timed out",
+        "The request did not arrive in time.";
+    /// `only-if-cached` and not in the cache.
+    OnlyIfCached = "ERR_ONLY_IF_CACHED_MISS", 504, "Not in the cache",
+        "The request asked for a cached answer only, and there is none that may be used.";
+    /// The host name does not resolve.
+    DnsFailure = "ERR_DNS_FAIL", 503, "Host name not found",
+        "The name of the server could not be looked up. Check the spelling.";
+    /// The server refused or could not be reached.
+    ConnectFailure = "ERR_CONNECT_FAIL", 503, "Connection failed",
+        "The server could not be reached. It may be down or busy.";
+    /// No connection within `connect_timeout`.
+    ConnectTimeout = "ERR_CONNECT_TIMEOUT", 504, "Connection timed out",
+        "The server did not accept a connection in time.";
+    /// The server's answer did not arrive within `read_timeout`.
+    ReadTimeout = "ERR_READ_TIMEOUT", 504, "Server too slow",
+        "The server accepted the request but did not answer in time.";
+    /// The server closed the connection or reset it before it answered.
+    ReadError = "ERR_READ_ERROR", 502, "No answer from the server",
+        "The server closed the connection without an answer.";
+    /// The request could not be sent.
+    WriteError = "ERR_WRITE_ERROR", 502, "Request could not be sent",
+        "The connection to the server broke while the request was being sent.";
+    /// The server's answer is not HTTP, or ambiguous.
+    InvalidResponse = "ERR_INVALID_RESP", 502, "Invalid answer from the server",
+        "The server's answer is not valid HTTP and has not been passed on.";
+    /// `forward_timeout` or all tries used up.
+    ForwardTimeout = "ERR_FORWARDING_TIMEOUT", 504, "Forwarding timed out",
+        "No server answered in the time allowed.";
+    /// The request has been here before.
+    ForwardLoop = "ERR_FORWARDING_LOOP", 508, "Forwarding loop",
+        "The request has already passed through this proxy: the configuration of a proxy on its way sends it back.";
+    /// A manager page that does not exist.
+    NotFound = "ERR_NOT_FOUND", 404, "No such page",
+        "This proxy has no such page. /squid-internal-mgr/menu lists those it has.";
+    /// Something inside the proxy went wrong.
+    Internal = "ERR_INTERNAL", 500, "Internal error",
+        "The proxy could not serve the request. Its administrator finds the reason in cache.log.";
+    /// The proxy is shutting down.
+    ShuttingDown = "ERR_SHUTTING_DOWN", 503, "Shutting down",
+        "The proxy is shutting down. Try again in a moment.";
+}
+
+/// What an error page says about one request.
+#[derive(Clone, Debug)]
+pub struct ErrorContext<'a> {
+    /// Which page.
+    pub page: ErrorPage,
+    /// The URL as the client sent it; cut and escaped before it is shown.
+    pub url: &'a [u8],
+    /// What exactly happened, written by this program (never by client or server): `connection refused by 192.0.2.1:80`.
+    pub detail: &'a str,
+    /// The name this proxy goes by.
+    pub hostname: &'a str,
+    /// Address of whoever runs it (`cache_mgr`).
+    pub contact: &'a str,
+    /// Whether to name the software's version.
+    pub show_version: bool,
+    /// Time of the answer.
+    pub now: UnixMillis,
+}
+
+/// Writes head fields (each line ended, no final empty line) and body of an error answer. `html` is what the request's
+/// `Accept` prefers. The status line, `Content-Length` and `Connection` are the caller's.
+pub fn render(context: &ErrorContext<'_>, html: bool) -> (Vec<u8>, Vec<u8>) {
+    let body = if html { html_body(context) } else { plain_body(context) };
+    let mut fields = Vec::with_capacity(256);
+    fields.extend_from_slice(b"Date: ");
+    fields.extend_from_slice(&date::format(context.now.secs()));
+    fields.extend_from_slice(b"\r\nContent-Type: ");
+    fields.extend_from_slice(if html { b"text/html; charset=utf-8" } else { b"text/plain; charset=utf-8" });
+    fields.extend_from_slice(b"\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Squid-Error: ");
+    fields.extend_from_slice(context.page.name().as_bytes());
+    fields.extend_from_slice(b" 0\r\n");
+    (fields, body)
+}
+
+/// Whether an `Accept` field prefers HTML. A client that names no HTML type (curl, apt, pip) gets plain text.
+pub fn wants_html(accept: Option<&[u8]>) -> bool {
+    accept.is_some_and(|value| value.windows(9).any(|window| window.eq_ignore_ascii_case(b"text/html")))
+}
+
+fn shown_url(url: &[u8]) -> String {
+    let cut = &url[..url.len().min(URL_SHOWN_BYTES_MAX)];
+    let mut text: String = String::from_utf8_lossy(cut).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    if cut.len() < url.len() {
+        text.push('…');
+    }
+    text
+}
+
+fn product(context: &ErrorContext<'_>) -> &'static str {
+    if context.show_version { concat!("Humboldt/", env!("CARGO_PKG_VERSION")) } else { "Humboldt" }
+}
+
+fn plain_body(context: &ErrorContext<'_>) -> Vec<u8> {
+    let page = context.page;
+    let mut text = format!("{} ({})\n\n{}\n", page.title(), page.name(), page.advice());
+    if !context.url.is_empty() {
+        text.push_str(&format!("\nURL:    {}\n", shown_url(context.url)));
+    }
+    if !context.detail.is_empty() {
+        text.push_str(&format!("Reason: {}\n", context.detail));
+    }
+    text.push_str(&format!("\n{} at {}", product(context), context.hostname));
+    if !context.contact.is_empty() {
+        text.push_str(&format!(", administrator: {}", context.contact));
+    }
+    text.push('\n');
+    text.into_bytes()
+}
+
+fn html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    escape::write_html(&mut escaped, text.as_bytes());
+    escaped
+}
+
+fn html_body(context: &ErrorContext<'_>) -> Vec<u8> {
+    let page = context.page;
+    let mut rows = String::new();
+    if !context.url.is_empty() {
+        let url = html(&shown_url(context.url));
+        rows.push_str(&format!("<dt>Address</dt><dd><code>{url}</code></dd>"));
+    }
+    if !context.detail.is_empty() {
+        rows.push_str(&format!("<dt>Reason</dt><dd>{}</dd>", html(context.detail)));
+    }
+    if !context.contact.is_empty() {
+        rows.push_str(&format!("<dt>Administrator</dt><dd>{}</dd>", html(context.contact)));
+    }
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title><style>\
+         body{{font:16px/1.5 system-ui,sans-serif;max-width:42rem;margin:12vh auto;padding:0 1.5rem;\
+         color:#222;background:#fff}}h1{{font-size:1.6rem}}dt{{color:#666;font-size:.85rem}}\
+         dd{{margin:0 0 .8rem;overflow-wrap:anywhere}}footer{{margin-top:2rem;color:#666;font-size:.85rem}}\
+         @media(prefers-color-scheme:dark){{body{{color:#ddd;background:#181818}}}}</style></head><body>\
+         <h1>{title}</h1><p>{advice}</p><dl>{rows}</dl>\
+         <footer>{status} {name} &middot; {product} at {host}</footer></body></html>\n",
+        title = page.title(),
+        advice = page.advice(),
+        status = page.status(),
+        name = page.name(),
+        product = product(context),
+        host = html(context.hostname),
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(url: &[u8]) -> ErrorContext<'_> {
+        ErrorContext {
+            page: ErrorPage::DnsFailure,
+            url,
+            detail: "no such name",
+            hostname: "cache.example",
+            contact: "ops@example",
+            show_version: true,
+            now: UnixMillis(0),
+        }
+    }
+
+    #[test]
+    fn nothing_from_the_url_reaches_the_page_unescaped() {
+        let (_, body) = render(&context(b"http://x/<script>alert(\"1\")</script>&'"), true);
+        let page = String::from_utf8(body).unwrap();
+        assert!(!page.contains("<script>") && page.contains("&lt;script&gt;"));
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_plain_page() {
+        let (fields, body) = render(&context(b"http://x/\r\nSet-Cookie: a=b\x1b[31m"), false);
+        assert!(!body.contains(&0x1b) && !body.windows(4).any(|w| w == b"\r\nSe"));
+        assert!(fields.ends_with(b"ERR_DNS_FAIL 0\r\n"));
+    }
+
+    #[test]
+    fn long_urls_are_cut() {
+        let url = vec![b'a'; 10_000];
+        let (_, body) = render(&context(&url), false);
+        assert!(body.len() < 1_000);
+    }
+
+    #[test]
+    fn programs_get_plain_text_and_browsers_html() {
+        assert!(wants_html(Some(b"text/html,application/xhtml+xml;q=0.9")));
+        assert!(!wants_html(Some(b"*/*")));
+        assert!(!wants_html(None));
+    }
+}

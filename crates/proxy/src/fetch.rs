@@ -1,0 +1,571 @@
+//! Getting an answer from a server into a flow: choose a way → connect → send → read the head → decide storability → stream.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use humboldt_base::counters::Counter;
+use humboldt_http::h1::{BodyDecoder, HopByHop};
+use humboldt_http::range::ContentRange;
+use humboldt_http::{FieldName, Method, ResponseHead};
+use humboldt_logs::access::{Hierarchy, Tag};
+use humboldt_net::connect::ConnectError;
+use humboldt_store::disk::DiskHit;
+use humboldt_store::{AbortReason, FlowHead, FlowReader, FlowWriter, Object, ReaderKind, StoredHead};
+
+use crate::body::BodyPump;
+use crate::client::{After, ClientConn};
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::forward::{self, Manner};
+use crate::log::{self, Outcome, Route};
+use crate::peers::{self, Way};
+use crate::pipeline::{self, Found};
+use crate::reach::{self, Reached};
+use crate::refresh::{self, Verdict};
+use crate::relay::{Ended, Relay};
+use crate::request::Request;
+use crate::server::{self, ServerConn, ServerError};
+use crate::{answer, relay};
+
+/// What is to be fetched, and what may become of it.
+pub(crate) struct Job {
+    /// For which request.
+    pub request: Rc<Request>,
+    /// A stored answer to validate.
+    pub stale: Option<Stale>,
+    /// Whether the answer may be stored; the client's own conditions are then left out.
+    pub may_store: bool,
+    /// Where the one who asked finds out what happened.
+    pub report: Rc<Report>,
+}
+
+/// A stored answer that may not be served as it is.
+#[derive(Debug)]
+pub(crate) struct Stale {
+    /// The answer.
+    pub body: StaleBody,
+    /// Whether it may be served when the server fails.
+    pub may_serve_on_error: bool,
+}
+
+/// Where a stale answer is.
+pub(crate) enum StaleBody {
+    /// In memory.
+    Memory(Arc<Object>),
+    /// On disk, and too large for memory.
+    Disk(Box<DiskHit>),
+}
+
+impl Stale {
+    /// One in memory.
+    pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
+        Self { body: StaleBody::Memory(object), may_serve_on_error }
+    }
+
+    /// Its head.
+    pub(crate) fn head(&self) -> &Arc<StoredHead> {
+        match &self.body {
+            StaleBody::Memory(object) => &object.head,
+            StaleBody::Disk(hit) => &hit.head,
+        }
+    }
+}
+
+impl std::fmt::Debug for StaleBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory(_) => "Memory",
+            Self::Disk(_) => "Disk",
+        })
+    }
+}
+
+/// How a fetch went, for the request that began it.
+#[derive(Default)]
+pub(crate) struct Report {
+    failure: RefCell<Option<(ErrorPage, String)>>,
+    route: RefCell<Option<Route>>,
+    object_tag: RefCell<Option<Tag>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What the client is told.
+    pub page: ErrorPage,
+    /// The reason in words.
+    pub detail: String,
+}
+
+impl Report {
+    /// An empty report.
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::default()
+    }
+
+    /// The page for a failed fetch.
+    pub(crate) fn failure(&self, reason: AbortReason) -> (ErrorPage, String) {
+        self.failure.borrow_mut().take().unwrap_or_else(|| (ErrorPage::ReadError, reason.to_string()))
+    }
+
+    /// The way taken, for the log.
+    pub(crate) fn route(&self) -> Route {
+        let none = Route { hierarchy: Hierarchy::None, peer: None, name: Box::default() };
+        self.route.borrow().clone().unwrap_or(none)
+    }
+
+    /// Result code when the flow gave a stored object.
+    pub(crate) fn object_tag(&self) -> Tag {
+        self.object_tag.borrow().unwrap_or(Tag::RefreshUnmodified)
+    }
+
+    fn set_route(&self, hierarchy: Hierarchy, peer: Option<std::net::SocketAddr>, name: &str) {
+        self.route.replace(Some(Route { hierarchy, peer, name: name.into() }));
+    }
+
+    pub(crate) fn set_object_tag(&self, tag: Tag) {
+        self.object_tag.replace(Some(tag));
+    }
+
+    fn fail(&self, failure: Failure) {
+        self.failure.replace(Some((failure.page, failure.detail)));
+    }
+}
+
+impl Failure {
+    /// A failure with a reason of our own making.
+    pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
+        Self { page, detail: detail.into() }
+    }
+
+    fn reason(&self) -> AbortReason {
+        match self.page {
+            ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => AbortReason::TimedOut,
+            ErrorPage::InvalidResponse => AbortReason::Malformed,
+            _ => AbortReason::Failed,
+        }
+    }
+}
+
+impl From<&ServerError> for Failure {
+    fn from(error: &ServerError) -> Self {
+        let page = match error {
+            ServerError::ClosedEarly | ServerError::Io(_) => ErrorPage::ReadError,
+            ServerError::TimedOut => ErrorPage::ReadTimeout,
+            ServerError::Head(_) | ServerError::Body(_) => ErrorPage::InvalidResponse,
+            ServerError::Flow(_) => ErrorPage::Internal,
+        };
+        Self::new(page, error.to_string())
+    }
+}
+
+impl From<&ConnectError> for Failure {
+    fn from(error: &ConnectError) -> Self {
+        let page = match error {
+            ConnectError::Timeout => ErrorPage::ConnectTimeout,
+            _ => ErrorPage::ConnectFailure,
+        };
+        Self::new(page, error.to_string())
+    }
+}
+
+impl Job {
+    /// A job for `request`.
+    pub(crate) fn new(request: &Rc<Request>, stale: Option<Stale>, may_store: bool, report: &Rc<Report>) -> Self {
+        Self { request: Rc::clone(request), stale, may_store, report: Rc::clone(report) }
+    }
+
+    fn manner<'a>(&'a self, reached: &'a Reached) -> Manner<'a> {
+        Manner {
+            to_proxy: reached.is_proxy,
+            forced_host: reached.forced_host.as_deref(),
+            login: reached.login.as_deref(),
+            validate: self.stale.as_ref().map(|stale| &**stale.head()),
+            whole: self.may_store,
+            upgrade: None,
+        }
+    }
+}
+
+/// An answer whose head is there.
+pub(crate) struct Answer {
+    server: ServerConn,
+    key: Reached,
+    /// The head.
+    pub head: ResponseHead,
+    decoder: BodyDecoder,
+    /// Length of the body, where known.
+    pub body_bytes: Option<u64>,
+    /// When the request was sent, unix seconds.
+    pub request_time: i64,
+    /// Whether the connection can serve another request afterwards.
+    reusable: bool,
+}
+
+/// Refreshes a stale object while it is being served.
+pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found) {
+    let key = found.key.unwrap_or(request.key);
+    let humboldt_store::Begin::Lead(writer) = core.shared.cache.begin_or_join(request.key, key) else { return };
+    let job = Job::new(request, found.stale, true, &Report::new());
+    tokio::task::spawn_local(run(Rc::clone(core), job, writer));
+}
+
+/// Fetches into `writer`, as a task of its own.
+pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
+    match converse(&core, &job, &mut writer).await {
+        Ok(answer) => deliver(&core, &mut job, answer, writer).await,
+        Err(failure) => fail(&core, &mut job, failure, writer).await,
+    }
+}
+
+/// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
+async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
+    core.count(Counter::ServerErrors, 1);
+    if let Some(stale) = job.stale.take_if(|stale| stale.may_serve_on_error) {
+        job.report.set_object_tag(Tag::RefreshFailOld);
+        return serve_stored(core, stale.body, writer).await;
+    }
+    let reason = failure.reason();
+    job.report.fail(failure);
+    writer.abort(reason);
+}
+
+/// Gives those who wait the stored answer.
+async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
+    match body {
+        StaleBody::Memory(object) => {
+            let info = refresh::object_info(&object);
+            writer.publish_object(object, info);
+        }
+        StaleBody::Disk(hit) => hit.feed(&core.shared.cache, writer).await,
+    }
+}
+
+/// Sends the request, by as many ways as it takes, and reads the final head.
+async fn converse(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {
+    let request = &*job.request;
+    let config = &request.snapshot().config;
+    let attempts = attempt_all(core, job, writer);
+    match tokio::time::timeout(config.forward_timeout.max(config.read_timeout), attempts).await {
+        Ok(result) => result,
+        Err(_) => Err(Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout")),
+    }
+}
+
+async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {
+    let request = &*job.request;
+    let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
+    let mut tries = request.snapshot().config.forward_max_tries.max(1);
+    for way in peers::ways(request) {
+        // A pooled connection may turn out to be dead: then the same way again, with a new one.
+        for reuse in [request.is_retriable(), false] {
+            if tries == 0 {
+                return Err(last);
+            }
+            tries -= 1;
+            let reached = match reach::reach(core, request, &way, reuse).await {
+                Ok(reached) => reached,
+                Err(failure) => {
+                    note_way(job, &way, None, request);
+                    last = failure;
+                    break;
+                }
+            };
+            note_way(job, &way, Some(reached.0.peer), request);
+            let reused = reached.0.reused;
+            match ask(core, job, reached, writer).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if reused && is_dead_connection(&error) && request.is_retriable() => {
+                    core.count(Counter::ServerRetries, 1);
+                    last = Failure::from(&error);
+                }
+                Err(error) => return Err(Failure::from(&error)),
+            }
+        }
+    }
+    Err(last)
+}
+
+fn is_dead_connection(error: &ServerError) -> bool {
+    matches!(error, ServerError::ClosedEarly | ServerError::Io(_))
+}
+
+pub(crate) fn note_way(job: &Job, way: &Way, peer: Option<std::net::SocketAddr>, request: &Request) {
+    let host = String::from_utf8_lossy(request.url.host());
+    match way {
+        Way::Direct => job.report.set_route(Hierarchy::Direct, peer, &host),
+        Way::Peer(index, hierarchy) => {
+            let name = request.snapshot().peers.get(*index).map_or("", |peer| &peer.conf.name);
+            job.report.set_route(*hierarchy, peer, name);
+        }
+    }
+}
+
+/// One request without a body on one connection, up to the final head.
+async fn ask(
+    core: &Rc<Core>,
+    job: &Job,
+    (mut server, reached): (ServerConn, Reached),
+    writer: &mut FlowWriter,
+) -> Result<Answer, ServerError> {
+    let mut bytes = core.take_head_buffer();
+    forward::write_head(&mut bytes, &job.request, &job.manner(&reached));
+    let sent = server.send(core, &bytes).await;
+    core.return_head_buffer(bytes);
+    sent?;
+    core.count(Counter::ServerRequests, 1);
+    let request_time = core.now().secs();
+    server.start_waiting();
+    let limits = &job.request.snapshot().reply_limits;
+    let mut head = ResponseHead::default();
+    loop {
+        server.head(core, limits, &mut head).await?;
+        if !is_interim(&head)? {
+            return Answer::new(server, reached, head, &job.request, request_time);
+        }
+        writer.interim(Arc::new(interim_head(&head)));
+    }
+}
+
+/// Whether a head announces another. A 101 that nobody asked for is an error.
+fn is_interim(head: &ResponseHead) -> Result<bool, ServerError> {
+    match head.status {
+        101 => Err(ServerError::Head(humboldt_http::h1::HeadError::StatusLine)),
+        100..=199 => Ok(true),
+        _ => Ok(false),
+    }
+}
+
+fn interim_head(head: &ResponseHead) -> StoredHead {
+    let hops = HopByHop::of(&head.fields);
+    StoredHead::from_response(head, |id, name| hops.is_hop(id, name))
+}
+
+impl Answer {
+    pub(crate) fn new(
+        server: ServerConn,
+        key: Reached,
+        head: ResponseHead,
+        request: &Request,
+        request_time: i64,
+    ) -> Result<Self, ServerError> {
+        let framing = server::framing(&head, request.head.method)?;
+        let persists = humboldt_http::h1::keep_alive(head.version, &head.fields);
+        let body_bytes = match framing {
+            humboldt_http::h1::Framing::None => bodiless_length(&head, request),
+            humboldt_http::h1::Framing::Length(length) => Some(length),
+            _ => None,
+        };
+        let reusable = persists
+            && framing != humboldt_http::h1::Framing::UntilClose
+            && request.snapshot().config.server_persistent_connections;
+        Ok(Self { server, key, decoder: BodyDecoder::new(framing), head, body_bytes, request_time, reusable })
+    }
+}
+
+/// The length to announce for an answer without a body: what GET would give, for HEAD; nothing unless it was said.
+fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
+    let announced = head.fields.get(humboldt_http::FieldName::ContentLength);
+    match request.head.method {
+        Method::Head => announced.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()),
+        _ => Some(0),
+    }
+}
+
+/// Decides what becomes of an answer, then streams it into the flow.
+pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Answer, mut writer: FlowWriter) {
+    let stored = match refresh::decide(core, job, &mut answer, &mut writer).await {
+        Verdict::Confirmed(body) => {
+            answer.keep(core);
+            return serve_stored(core, body, writer).await;
+        }
+        Verdict::Failed(failure) => return fail(core, job, failure, writer).await,
+        Verdict::Stream { stored } => stored,
+    };
+    match receive(core, job, &mut answer, &mut writer, stored).await {
+        Ok(()) => {
+            writer.finish(answer.decoder.trailers());
+            if stored && core.shared.cache.store(writer, job.request.url.as_bytes()).is_some() {
+                core.count(Counter::MemoryStores, 1);
+            }
+            answer.keep(core);
+        }
+        Err(reason) => writer.abort(reason),
+    }
+}
+
+/// Streams the body. Stops early when nobody wants it any more and `quick_abort` does not say otherwise.
+async fn receive(
+    core: &Core,
+    job: &Job,
+    answer: &mut Answer,
+    writer: &mut FlowWriter,
+    stored: bool,
+) -> Result<(), AbortReason> {
+    enum Step {
+        Nobody,
+        Body(Result<bool, ServerError>),
+    }
+    let mut watch = true;
+    loop {
+        let step = poll_fn(|cx| {
+            if watch && writer.poll_readers_gone(cx).is_ready() {
+                return Poll::Ready(Step::Nobody);
+            }
+            answer.server.poll_body(cx, core, &mut answer.decoder, writer).map(Step::Body)
+        })
+        .await;
+        match step {
+            Step::Body(Ok(true)) => return Ok(()),
+            Step::Body(Ok(false)) => {}
+            Step::Body(Err(error)) => return Err(abort_reason(&error)),
+            Step::Nobody if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
+            Step::Nobody => return Err(AbortReason::Cancelled),
+        }
+    }
+}
+
+fn abort_reason(error: &ServerError) -> AbortReason {
+    match error {
+        ServerError::ClosedEarly => AbortReason::Truncated,
+        ServerError::Io(_) => AbortReason::Failed,
+        ServerError::TimedOut => AbortReason::TimedOut,
+        ServerError::Head(_) => AbortReason::Malformed,
+        ServerError::Body(humboldt_http::h1::BodyError::Truncated) => AbortReason::Truncated,
+        ServerError::Body(_) => AbortReason::Malformed,
+        ServerError::Flow(reason) => *reason,
+    }
+}
+
+/// `quick_abort_min`, `quick_abort_max`, `quick_abort_pct`: whether a fetch is finished although its clients have left.
+fn goes_on_alone(job: &Job, answer: &Answer, received: u64) -> bool {
+    let config = &job.request.snapshot().config;
+    let Some(min) = config.quick_abort_min else { return true };
+    let Some(total) = answer.body_bytes else { return false };
+    let left = total.saturating_sub(received);
+    if left <= min {
+        return true;
+    }
+    if config.quick_abort_max.is_some_and(|max| left > max) {
+        return false;
+    }
+    received.saturating_mul(100) >= total.saturating_mul(u64::from(config.quick_abort_pct))
+}
+
+impl Answer {
+    /// Gives the connection back, if it can be used again.
+    fn keep(self, core: &Core) {
+        if self.reusable && self.decoder.is_done() {
+            self.server.keep(core, &self.key.server());
+        }
+    }
+
+    /// Whether it came from a peer whose answers are not to be stored (`proxy-only`).
+    pub(crate) fn is_not_to_be_stored(&self) -> bool {
+        self.key.proxy_only
+    }
+}
+
+/// A request with a body: read from the client and sent on while the answer is awaited and relayed.
+pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
+    let report = Report::new();
+    let mut job = Job::new(&request, None, false, &report);
+    match send_with_body(core, conn, &job).await {
+        Ok((answer, pump)) => relay_with_body(core, conn, &mut job, answer, Some(pump)).await,
+        Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => After::Abort,
+        Err(failure) => {
+            core.count(Counter::ServerErrors, 1);
+            match answer::error(core, conn, &request, failure.page, &failure.detail).await {
+                After::Keep => After::Close,
+                after => after,
+            }
+        }
+    }
+}
+
+/// Connects, then sends head and body until the final head of the answer is there. A body cannot be sent twice: only
+/// connecting is tried again.
+async fn send_with_body(core: &Rc<Core>, conn: &mut ClientConn, job: &Job) -> Result<(Answer, BodyPump), Failure> {
+    let request = &*job.request;
+    let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
+    for way in peers::ways(request) {
+        match reach::reach(core, request, &way, false).await {
+            Err(failure) => {
+                note_way(job, &way, None, request);
+                last = failure;
+            }
+            Ok((mut server, reached)) => {
+                note_way(job, &way, Some(server.peer), request);
+                let mut bytes = Vec::with_capacity(1024);
+                forward::write_head(&mut bytes, request, &job.manner(&reached));
+                let mut pump = BodyPump::new(request, bytes, &mut server);
+                let request_time = core.now().secs();
+                core.count(Counter::ServerRequests, 1);
+                let head = pump.until_head(core, conn, request, &mut server).await?;
+                let answer = Answer::new(server, reached, head, request, request_time)
+                    .map_err(|error| Failure::from(&error))?;
+                return Ok((answer, pump));
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Relays an answer to the one request it is for, whose body may still be on its way.
+pub(crate) async fn relay_with_body(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    job: &mut Job,
+    answer: Answer,
+    pump: Option<BodyPump>,
+) -> After {
+    let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
+    let writer = core.shared.cache.private(request.key, request.key);
+    let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
+    let follow = async {
+        let Ok(head) = reader.head().await else { return After::Abort };
+        let mut outcome = Outcome::miss(Tag::Miss, head.head.status, Some(report.route()));
+        let fields = pipeline::answer_fields(&request, &head, true);
+        let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
+        let ended = relay.run(conn, &mut reader, &mut outcome).await;
+        drop(reader);
+        outcome.aborted = ended != Ended::Complete;
+        log::transaction(core, &request, &outcome, head.head.content_type());
+        relay.after(ended)
+    };
+    let ((), after) = tokio::join!(deliver(core, job, answer, writer), follow);
+    after
+}
+
+/// Fetches the rest of an answer from `position` on, for a client that was too slow: only with a strong validator, so that no
+/// two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
+pub(crate) async fn rest(core: &Rc<Core>, request: &Rc<Request>, head: &FlowHead, position: u64) -> Option<FlowReader> {
+    let tag = head.head.etag().filter(|tag| !tag.starts_with(b"W/"))?;
+    let total = head.info.body_bytes?;
+    let mut again = request.for_range(position, tag);
+    again.received = core.now();
+    let job = Job::new(&Rc::new(again), None, false, &Report::new());
+    let mut writer = core.shared.cache.private(request.key, request.key);
+    let answer = converse(core, &job, &mut writer).await.ok()?;
+    let range = answer.head.fields.get(FieldName::ContentRange).and_then(ContentRange::parse)?;
+    let fits = answer.head.status == 206
+        && range.complete_bytes == Some(total)
+        && range.range.is_some_and(|part| part.first == position && part.last + 1 == total)
+        && answer.head.fields.get(FieldName::Etag) == Some(tag);
+    if !fits {
+        return None;
+    }
+    let reader = writer.subscribe(ReaderKind::Client);
+    let core = Rc::clone(core);
+    let mut job = job;
+    tokio::task::spawn_local(async move { deliver(&core, &mut job, answer, writer).await });
+    reader
+}
+
+/// Passes an interim response on.
+pub(crate) async fn pass_interim(core: &Rc<Core>, conn: &ClientConn, request: &Request, head: &ResponseHead) -> std::io::Result<()> {
+    relay::interim(core, conn, request, &interim_head(head)).await
+}

@@ -1,0 +1,32 @@
+//! The request pipeline: from an accepted connection to a logged answer.
+//!
+//! Start reading at [`pipeline`]: it is the life of a request, step by step. [`client`] is the HTTP/1 side towards
+//! clients, [`fetch`] the side towards servers; [`snapshot`] is the compiled configuration they share.
+
+pub mod client;
+pub mod core;
+pub mod errors;
+pub mod shared;
+pub mod snapshot;
+
+mod access;
+mod answer;
+mod body;
+mod disk;
+mod fetch;
+mod forward;
+mod hit;
+mod internal;
+mod log;
+mod peers;
+mod pipeline;
+mod reach;
+mod refresh;
+mod relay;
+mod request;
+mod server;
+mod tunnel;
+
+pub use client::serve_connection;
+pub use internal::{InternalPages, Page};
+pub use log::AccessLog;

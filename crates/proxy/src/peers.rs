@@ -1,0 +1,208 @@
+//! Where a request goes: the origin itself, or a parent, in order of preference.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use humboldt_acl::{AclError, AclSet, RuleList};
+use humboldt_conf::{CachePeer, Config, PeerDomain, PeerKind, PeerSelection, PortMode};
+use humboldt_logs::access::Hierarchy;
+
+use crate::access;
+use crate::request::Request;
+
+/// A peer that failed `connect-fail-limit` times in a row is left alone for this long, in seconds.
+const DEAD_PEER_S: u64 = 10;
+
+/// All `cache_peer`s.
+pub struct Peers {
+    peers: Vec<Peer>,
+    turn: AtomicUsize,
+}
+
+/// One `cache_peer`.
+pub struct Peer {
+    /// As configured.
+    pub conf: CachePeer,
+    /// Authorization value made from `login=user:password`.
+    pub login: Option<String>,
+    access: Option<RuleList>,
+    domains: Vec<PeerDomain>,
+    failures: AtomicU32,
+    dead_until_s: AtomicU64,
+}
+
+/// One way to get an answer.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// From the host that the URL names.
+    Direct,
+    /// From the peer with this index.
+    Peer(usize, Hierarchy),
+}
+
+impl Peers {
+    /// Compiles the peers and their rules.
+    pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Self, Vec<AclError>> {
+        let mut peers = Vec::new();
+        for conf in config.cache_peer.iter().filter(|peer| peer.kind == PeerKind::Parent) {
+            let rules: Vec<_> =
+                config.cache_peer_access.iter().filter(|a| a.peer == conf.name).map(|a| a.rule.clone()).collect();
+            let access = match rules.as_slice() {
+                [] => None,
+                rules => Some(RuleList::compile(acls, rules, true)?),
+            };
+            let domains = config.cache_peer_domain.iter().filter(|d| d.peer == conf.name).cloned().collect();
+            peers.push(Peer {
+                login: conf.login.as_deref().and_then(basic_credentials),
+                conf: conf.clone(),
+                access,
+                domains,
+                failures: AtomicU32::new(0),
+                dead_until_s: AtomicU64::new(0),
+            });
+        }
+        Ok(Self { peers, turn: AtomicUsize::new(0) })
+    }
+
+    /// The peer with an index that a [`Way`] names.
+    pub(crate) fn get(&self, index: usize) -> Option<&Peer> {
+        self.peers.get(index)
+    }
+
+    /// All peers.
+    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter()
+    }
+
+    /// The parents that may take the request, best first.
+    fn parents(&self, request: &Request) -> Vec<Way> {
+        let now_s = request.received.secs().max(0) as u64;
+        let mut usable: Vec<usize> =
+            (0..self.peers.len()).filter(|&i| self.peers[i].takes(request) && !self.peers[i].is_dead(now_s)).collect();
+        let rotating = |i: &usize| self.peers[*i].conf.selection != PeerSelection::InOrder;
+        let in_turn = usable.iter().filter(|i| rotating(i)).count();
+        if in_turn > 1 {
+            let turn = self.turn.fetch_add(1, Relaxed);
+            let mut ring: Vec<usize> = usable.iter().copied().filter(|i| rotating(i)).collect();
+            ring.rotate_left(turn % in_turn);
+            usable.retain(|i| !rotating(i));
+            usable.splice(0..0, ring);
+        }
+        // `default` parents come last, for want of a better one.
+        usable.sort_by_key(|&i| self.peers[i].conf.default);
+        usable.into_iter().map(|i| Way::Peer(i, self.peers[i].hierarchy())).collect()
+    }
+}
+
+impl Peer {
+    fn takes(&self, request: &Request) -> bool {
+        let host = request.url.host();
+        let mut positive = self.domains.iter().filter(|d| !d.negated).peekable();
+        let in_domains = positive.peek().is_none() || positive.any(|d| in_domain(host, &d.domain));
+        let excluded = self.domains.iter().any(|d| d.negated && in_domain(host, &d.domain));
+        in_domains && !excluded && access::allows(self.access.as_ref(), request)
+    }
+
+    fn hierarchy(&self) -> Hierarchy {
+        match self.conf.selection {
+            _ if self.conf.default => Hierarchy::DefaultParent,
+            PeerSelection::InOrder => Hierarchy::FirstupParent,
+            PeerSelection::Carp => Hierarchy::Carp,
+            PeerSelection::SourceHash => Hierarchy::SourcehashParent,
+            PeerSelection::UserHash => Hierarchy::UserhashParent,
+            PeerSelection::RoundRobin | PeerSelection::WeightedRoundRobin => Hierarchy::RoundrobinParent,
+        }
+    }
+
+    /// Whether it is being left alone after failures.
+    pub fn is_dead(&self, now_s: u64) -> bool {
+        self.dead_until_s.load(Relaxed) > now_s
+    }
+
+    pub(crate) fn note_failure(&self, now_s: i64) {
+        let failures = self.failures.fetch_add(1, Relaxed) + 1;
+        if failures >= self.conf.connect_fail_limit.max(1) {
+            self.dead_until_s.store(now_s.max(0) as u64 + DEAD_PEER_S, Relaxed);
+            if failures == self.conf.connect_fail_limit.max(1) {
+                tracing::warn!("Detected DEAD Parent: {}", self.conf.name);
+            }
+        }
+    }
+
+    pub(crate) fn note_success(&self) {
+        if self.failures.load(Relaxed) != 0 {
+            if self.failures.swap(0, Relaxed) >= self.conf.connect_fail_limit.max(1) {
+                tracing::info!("Detected REVIVED Parent: {}", self.conf.name);
+            }
+            self.dead_until_s.store(0, Relaxed);
+        }
+    }
+}
+
+/// Squid's rule: `.example.com` matches the domain and all below it, `example.com` only itself.
+fn in_domain(host: &[u8], domain: &str) -> bool {
+    let domain = domain.to_ascii_lowercase();
+    match domain.strip_prefix('.') {
+        Some(bare) => host == bare.as_bytes() || host.ends_with(domain.as_bytes()),
+        None => host == domain.as_bytes(),
+    }
+}
+
+/// `Basic …` for `login=user:password`; other forms of `login=` pass the client's own credentials or nothing.
+fn basic_credentials(login: &str) -> Option<String> {
+    let fixed = login.contains(':') && !login.starts_with('*');
+    fixed.then(|| format!("Basic {}", base64(login.as_bytes())))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
+        for position in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * position)) as usize & 63];
+            text.push(if position <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+/// The ways to an answer, best first; empty when the configuration allows none.
+pub(crate) fn ways(request: &Request) -> Vec<Way> {
+    let snapshot = request.snapshot();
+    let port = &request.facts().port;
+    let accelerated = port.mode == PortMode::Accel;
+    let chosen = |list: Option<&RuleList>| list.is_some_and(|list| access::matches(list, request));
+    let always = chosen(snapshot.always_direct.as_ref());
+    let never = chosen(snapshot.never_direct.as_ref());
+    if always {
+        return vec![Way::Direct];
+    }
+    let may_go_direct = !never && (!accelerated || port.allow_direct);
+    let hierarchical = request.is_cachable_method() || accelerated;
+    let skip_parents = may_go_direct && snapshot.config.nonhierarchical_direct && !hierarchical;
+    let mut ways = if skip_parents { Vec::new() } else { snapshot.peers.parents(request) };
+    if may_go_direct {
+        let first = snapshot.config.prefer_direct;
+        ways.insert(if first { 0 } else { ways.len() }, Way::Direct);
+    }
+    ways
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_encoded() {
+        assert_eq!(basic_credentials("user:pass").as_deref(), Some("Basic dXNlcjpwYXNz"));
+        assert_eq!(basic_credentials("a:b").as_deref(), Some("Basic YTpi"));
+        assert_eq!(basic_credentials("PASS"), None);
+        assert_eq!(basic_credentials("*:x"), None);
+    }
+
+    #[test]
+    fn domains_match_as_in_squid() {
+        assert!(in_domain(b"www.example.com", ".example.com") && in_domain(b"example.com", ".Example.com"));
+        assert!(!in_domain(b"www.example.com", "example.com") && !in_domain(b"badexample.com", ".example.com"));
+    }
+}

@@ -1,0 +1,453 @@
+//! The life of a request, from its head to its last byte. Read it from top to bottom:
+//!
+//! accept → read head ([`crate::client`]) → access rules → key → look up → { hit | validate | join a fetch in flight | miss → choose
+//! a peer → connect → send } → decide storability → stream to subscribers → log
+//!
+//! [`admit`] is what a hit in memory needs and never waits; [`proceed`] is everything else.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_base::counters::Counter;
+use humboldt_freshness::{self as freshness, Disposition, vary};
+use humboldt_http::{FieldName, Method};
+use humboldt_logs::access::Tag;
+use humboldt_store::{AbortReason, Begin, Entry, FlowHead, FlowReader, Key, Object, VaryMarker};
+
+use crate::access::{self, Access};
+use crate::answer;
+use crate::client::{After, ClientConn};
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::{self, Job, Report, Stale, StaleBody};
+use crate::hit::{self, HitObject, Started};
+use crate::log::{self, Outcome};
+use crate::relay::{self, Ended, Relay};
+use crate::request::Request;
+use crate::{disk, internal, tunnel};
+
+/// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
+const JOINS_MAX: usize = 4;
+
+/// What [`admit`] decides.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// Serve this object.
+    Hit(HitObject),
+    /// Answer with an error.
+    Refuse(ErrorPage, String),
+    /// The access rules need the addresses of the host.
+    NeedsAddresses,
+    /// Not for the cache: CONNECT, manager pages, PURGE, TRACE, methods other than GET and HEAD.
+    Special,
+    /// For the cache, but not answered from memory.
+    Found(Found),
+}
+
+/// What memory knows about a request that it cannot answer.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The key under which the answer would be: of the variant, where one is known.
+    pub key: Option<Key>,
+    /// A stored answer that needs validation.
+    pub stale: Option<Stale>,
+    /// The stored answer may be served while it is validated.
+    pub serve_stale: bool,
+    /// Do not look at what is stored, and do not wait for others: the client asked for a reload.
+    pub reload: bool,
+    /// The last answer could not be stored: fetch without waiting for others.
+    pub pass: bool,
+    /// Only a stored answer will do, and this one does not.
+    pub refuse: bool,
+    /// It was on disk, but could not be read.
+    pub swap_failed: bool,
+}
+
+/// The steps that never wait: access rules, key, memory.
+pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
+    match access::check(request, None) {
+        Access::Allowed => {}
+        Access::Denied(detail) => return Admission::Refuse(ErrorPage::AccessDenied, detail),
+        Access::NeedsAddresses => return Admission::NeedsAddresses,
+    }
+    admit_allowed(core, request)
+}
+
+/// [`admit`] after the access rules.
+fn admit_allowed(core: &Core, request: &Request) -> Admission {
+    if !request.is_cachable_method() || internal::is_internal(request) || request.wants_upgrade() {
+        return Admission::Special;
+    }
+    if !access::may_use_cache(request) {
+        return Admission::Found(Found { pass: true, ..Found::default() });
+    }
+    match look_up(core, request) {
+        Ok(hit) => Admission::Hit(hit),
+        Err(found) => Admission::Found(found),
+    }
+}
+
+/// Memory's answer.
+fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found> {
+    let mut key = request.key;
+    let cache = &core.shared.cache;
+    let mut entry = cache.lookup(&key);
+    if let Some(Entry::Vary(marker)) = &entry {
+        if *marker.url != *request.url.as_bytes() {
+            return Err(Found { pass: true, ..Found::default() });
+        }
+        key = variant_key(request, marker);
+        entry = cache.lookup(&key);
+    }
+    match entry {
+        Some(Entry::Object(object)) => judge(request, key, object),
+        Some(Entry::HitForMiss { until }) if until > request.received.secs() => {
+            Err(Found { key: Some(key), pass: true, ..Found::default() })
+        }
+        _ => Err(Found { key: Some(key), ..Found::default() }),
+    }
+}
+
+/// Memory's answer after a Vary marker was read from disk.
+pub(crate) fn look_up_again(core: &Core, request: &Request, found: &mut Found) -> Option<disk::Stored> {
+    match look_up(core, request) {
+        Ok(hit) => Some(disk::Stored::Object(hit)),
+        Err(newer) => {
+            *found = newer;
+            Some(disk::Stored::Judged)
+        }
+    }
+}
+
+/// The key of the variant that `request` selects.
+pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
+    let mut parts = Vec::new();
+    if let Some(spec) = vary::Spec::from_bytes(&marker.fields) {
+        spec.append_key(&request.head.fields, &mut parts);
+    }
+    marker.variant_key(request.key, &parts)
+}
+
+/// Whether a stored object answers the request now.
+fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, Found> {
+    if *object.url != *request.url.as_bytes() || needs_origin(request) {
+        return Err(Found { pass: true, ..Found::default() });
+    }
+    let snapshot = request.snapshot();
+    let rule = || snapshot.refresh_rule(request.url.as_bytes());
+    let found = Found { key: Some(key), ..Found::default() };
+    match freshness::judge(&object.times, &request.cc, &snapshot.freshness, rule, request.received.secs()) {
+        Disposition::Fresh => {
+            let negative = object.times.flags.contains(freshness::TimesFlags::NEGATIVE);
+            let tag = if negative { Tag::NegativeHit } else { Tag::MemHit };
+            Ok(HitObject { object, tag, without_origin: true })
+        }
+        Disposition::StaleWhileRevalidate => {
+            Err(Found { stale: Some(Stale::in_memory(object, true)), serve_stale: true, ..found })
+        }
+        Disposition::Revalidate { may_serve_stale_on_error } => {
+            Err(Found { stale: Some(Stale::in_memory(object, may_serve_stale_on_error)), ..found })
+        }
+        Disposition::Refetch => Err(Found { reload: true, ..found }),
+        Disposition::GatewayTimeout => Err(Found { refuse: true, ..found }),
+    }
+}
+
+/// Conditions that only the origin server may judge (RFC 9111 4.3.2).
+pub(crate) fn needs_origin(request: &Request) -> bool {
+    request.head.fields.has(FieldName::IfMatch) || request.head.fields.has(FieldName::IfUnmodifiedSince)
+}
+
+/// The steps that may wait. Boxed by the caller: most requests never get here.
+pub(crate) async fn proceed(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    mut admission: Admission,
+) -> After {
+    if let Admission::NeedsAddresses = admission {
+        admission = match access::check_with_addresses(core, &request).await {
+            Access::Allowed => admit_allowed(core, &request),
+            Access::Denied(detail) => Admission::Refuse(ErrorPage::AccessDenied, detail),
+            Access::NeedsAddresses => Admission::Refuse(ErrorPage::AccessDenied, String::new()),
+        };
+    }
+    match admission {
+        Admission::Hit(object) => serve_object(core, conn, request, object).await,
+        Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
+        Admission::Special | Admission::NeedsAddresses => special(core, conn, request).await,
+        Admission::Found(found) => from_cache_or_server(core, conn, request, found).await,
+    }
+}
+
+/// What the cache has no part in.
+async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
+    if let Some(local) = internal::answer(core, &request).await {
+        let outcome = Outcome::local(local.1, local.0.status);
+        return answer::send(core, conn, &request, local.0, outcome).await;
+    }
+    if let Some((page, detail)) = internal::objection(core, &request) {
+        return answer::error(core, conn, &request, page, &detail).await;
+    }
+    if request.head.method == Method::Connect {
+        return tunnel::connect(core, conn, request).await;
+    }
+    if request.wants_upgrade() && tunnel::may_upgrade(&request) {
+        return tunnel::upgrade(core, conn, request).await;
+    }
+    if request.has_body() {
+        return fetch::with_body(core, conn, request).await;
+    }
+    pass(core, conn, request, Tag::Miss).await
+}
+
+/// A request for the cache that memory did not answer: disk, others' fetches, or the server.
+async fn from_cache_or_server(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, mut found: Found) -> After {
+    if let Some((page, detail)) = internal::objection(core, &request) {
+        return answer::error(core, conn, &request, page, &detail).await;
+    }
+    for _ in 0..JOINS_MAX {
+        if found.refuse {
+            return answer::error(core, conn, &request, ErrorPage::OnlyIfCached, "").await;
+        }
+        let stored = if found.pass || found.reload || found.stale.is_some() {
+            None
+        } else {
+            disk::look_up(core, &request, &mut found).await
+        };
+        if let Some(stored) = stored {
+            match stored {
+                disk::Stored::Object(object) => return serve_object(core, conn, request, object).await,
+                disk::Stored::Stream(hit) => return disk::serve(core, conn, request, *hit).await,
+                disk::Stored::Judged => continue,
+            }
+        }
+        if request.cc.only_if_cached() {
+            found.refuse = true;
+            continue;
+        }
+        if found.serve_stale
+            && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
+        {
+            let hit = HitObject { object: Arc::clone(object), tag: Tag::MemHit, without_origin: true };
+            fetch::in_background(core, &request, found);
+            return serve_object(core, conn, request, hit).await;
+        }
+        if !may_share(&request, &found) {
+            let tag = if found.reload { Tag::ClientRefreshMiss } else { Tag::Miss };
+            return pass(core, conn, request, tag).await;
+        }
+        match share(core, conn, &request, &mut found).await {
+            Some(after) => return after,
+            None => continue,
+        }
+    }
+    pass(core, conn, request, Tag::Miss).await
+}
+
+/// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
+fn may_share(request: &Request, found: &Found) -> bool {
+    let fields = &request.head.fields;
+    let own_terms = fields.has(FieldName::Range) && found.stale.is_none() || needs_origin(request);
+    let conditional = fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince);
+    let plain = found.stale.is_some() || !conditional;
+    !found.pass
+        && !own_terms
+        && plain
+        && request.head.method == Method::Get
+        && !request.cc.no_store()
+        && !fields.has(FieldName::Authorization)
+}
+
+/// Leads a fetch that others may join, or joins one. `None`: it came to nothing for this request; look again.
+async fn share(core: &Rc<Core>, conn: &mut ClientConn, request: &Rc<Request>, found: &mut Found) -> Option<After> {
+    let cache = &core.shared.cache;
+    let key = found.key.unwrap_or(request.key);
+    let collapse = request.snapshot().config.collapsed_forwarding && !found.reload;
+    let begun = match collapse {
+        true => cache.begin_or_join(request.key, key),
+        false => Begin::Lead(cache.private(request.key, key)),
+    };
+    match begun {
+        Begin::Lead(writer) => {
+            let reader = writer.subscribe(humboldt_store::ReaderKind::Client)?;
+            let report = Report::new();
+            let tag = match (&found.stale, found.reload) {
+                (Some(_), _) => Tag::RefreshModified,
+                (None, true) => Tag::ClientRefreshMiss,
+                (None, false) => Tag::Miss,
+            };
+            let job = Job::new(request, found.stale.take(), true, &report);
+            tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
+            Some(follow(core, conn, request, reader, Some(&report), tag).await?)
+        }
+        Begin::Join(reader) => {
+            core.count(Counter::ClientCollapsed, 1);
+            let after = follow(core, conn, request, reader, None, Tag::Miss).await;
+            if after.is_none() {
+                // What was in flight is not for us; memory may know more by now.
+                match look_up(core, request) {
+                    Ok(hit) => return Some(serve_object(core, conn, Rc::clone(request), hit).await),
+                    Err(newer) => *found = newer,
+                }
+            }
+            after
+        }
+    }
+}
+
+/// Fetches for this request alone.
+async fn pass(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, tag: Tag) -> After {
+    let writer = core.shared.cache.private(request.key, request.key);
+    let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
+    let report = Report::new();
+    let may_store = tag == Tag::ClientRefreshMiss;
+    let job = Job::new(&request, None, may_store, &report);
+    tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
+    match follow(core, conn, &request, reader, Some(&report), tag).await {
+        Some(after) => after,
+        None => answer::error(core, conn, &request, ErrorPage::ReadError, "").await,
+    }
+}
+
+/// Serves a request from a fetch in flight, its own (`report`) or another's. `None`: look again.
+pub(crate) async fn follow(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    mut reader: FlowReader,
+    report: Option<&Rc<Report>>,
+    tag: Tag,
+) -> Option<After> {
+    let head = match await_head(core, conn, request, &mut reader).await {
+        Ok(head) => head,
+        Err(Waited::ClientGone) => return Some(gone(core, request, tag, report)),
+        Err(Waited::Aborted(reason)) => {
+            let Some(report) = report else { return give_up(core, conn, request, reason).await };
+            let (page, detail) = report.failure(reason);
+            return Some(answer::error(core, conn, request, page, &detail).await);
+        }
+    };
+    if report.is_none() && !is_ours(request, &head) {
+        return None;
+    }
+    if let Some(object) = &head.object {
+        let tag = report.map_or(Tag::RefreshUnmodified, |report| report.object_tag());
+        let object = HitObject { object: Arc::clone(object), tag, without_origin: false };
+        return Some(serve_object(core, conn, Rc::clone(request), object).await);
+    }
+    Some(stream(core, conn, request, reader, &head, report, tag).await)
+}
+
+/// A joined fetch failed. Another try of our own is due when only that fetch was at fault.
+async fn give_up(core: &Rc<Core>, conn: &mut ClientConn, request: &Rc<Request>, reason: AbortReason) -> Option<After> {
+    let page = match reason {
+        AbortReason::NotShareable | AbortReason::Cancelled => return None,
+        AbortReason::TimedOut => ErrorPage::ReadTimeout,
+        AbortReason::Malformed | AbortReason::TooLarge => ErrorPage::InvalidResponse,
+        AbortReason::NoMemory => ErrorPage::Internal,
+        AbortReason::Truncated | AbortReason::Failed => ErrorPage::ConnectFailure,
+    };
+    Some(answer::error(core, conn, request, page, "the fetch that this request had joined failed").await)
+}
+
+/// Whether a fetch that was joined by URL turns out to be for the variant that this request selects.
+fn is_ours(request: &Request, head: &FlowHead) -> bool {
+    match &head.info.vary {
+        Some(marker) => variant_key(request, marker) == head.info.key,
+        None => true,
+    }
+}
+
+enum Waited {
+    ClientGone,
+    Aborted(AbortReason),
+}
+
+/// Waits for the head, passing on interim responses.
+async fn await_head(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Request,
+    reader: &mut FlowReader,
+) -> Result<Arc<FlowHead>, Waited> {
+    let half_closed = request.snapshot().config.half_closed_clients;
+    loop {
+        let (head, interim) = std::future::poll_fn(|cx| {
+            let head = reader.poll_head(cx);
+            let interim = reader.next_interim();
+            if head.is_ready() || interim.is_some() {
+                return std::task::Poll::Ready((Some(head), interim));
+            }
+            conn.poll_gone(cx, core, half_closed).map(|()| (None, None))
+        })
+        .await;
+        if let Some(interim) = interim
+            && relay::interim(core, conn, request, &interim).await.is_err()
+        {
+            return Err(Waited::ClientGone);
+        }
+        match head {
+            None => return Err(Waited::ClientGone),
+            Some(std::task::Poll::Ready(Ok(head))) => return Ok(head),
+            Some(std::task::Poll::Ready(Err(reason))) => return Err(Waited::Aborted(reason)),
+            Some(std::task::Poll::Pending) => {}
+        }
+    }
+}
+
+fn gone(core: &Rc<Core>, request: &Rc<Request>, tag: Tag, report: Option<&Rc<Report>>) -> After {
+    let mut outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
+    outcome.aborted = true;
+    log::transaction(core, request, &outcome, None);
+    After::Abort
+}
+
+/// Streams a fetch to the client, and logs it.
+async fn stream(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    mut reader: FlowReader,
+    head: &FlowHead,
+    report: Option<&Rc<Report>>,
+    tag: Tag,
+) -> After {
+    let mut outcome = Outcome::miss(tag, head.head.status, report.map(|report| report.route()));
+    let fields = answer_fields(request, head, report.is_some());
+    let mut relay = Relay::new(core, request, head, &fields);
+    let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
+    if let Ended::Lagged(position) = ended {
+        ended = disk::resume(core, conn, request, head, position, &mut relay, &mut outcome).await;
+    }
+    outcome.aborted = ended != Ended::Complete;
+    log::transaction(core, request, &outcome, head.head.content_type());
+    relay.after(ended)
+}
+
+/// The fields that say how the cache was used for an answer in flight.
+pub(crate) fn answer_fields(request: &Request, head: &FlowHead, leads: bool) -> Vec<u8> {
+    let names = &request.snapshot().names;
+    let mut fields = Vec::with_capacity(128);
+    if let Some(times) = &head.info.times {
+        fields.extend_from_slice(b"Age: ");
+        let age = freshness::age(times, request.received.secs());
+        fields.extend_from_slice(itoa::Buffer::new().format(age).as_bytes());
+        fields.extend_from_slice(b"\r\n");
+    }
+    let how = match (leads, head.info.times.is_some()) {
+        (false, _) => &names.collapsed_fields,
+        (true, true) => &names.miss_stored_fields,
+        (true, false) => &names.miss_fields,
+    };
+    fields.extend_from_slice(how);
+    fields
+}
+
+/// Serves a complete object.
+async fn serve_object(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, object: HitObject) -> After {
+    match hit::start(core, conn, request, object) {
+        Started::Done(after) => after,
+        Started::Rest(sending) => hit::finish(core, conn, sending).await,
+    }
+}

@@ -1,0 +1,127 @@
+//! A connection to whoever is to answer: from the pool, or new.
+
+use std::net::SocketAddr;
+
+use humboldt_base::counters::Counter;
+use humboldt_net::connect::{self, ConnectOptions};
+use humboldt_net::pool::ServerRef;
+
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::Failure;
+use crate::peers::{Peer, Way};
+use crate::request::Request;
+use crate::server::ServerConn;
+
+/// Where a connection leads, and how to talk there.
+pub(crate) struct Reached {
+    host: Box<str>,
+    port: u16,
+    /// A proxy: absolute-form targets.
+    pub is_proxy: bool,
+    /// `forceddomain=`.
+    pub forced_host: Option<Box<str>>,
+    /// `login=`.
+    pub login: Option<Box<str>>,
+    /// `proxy-only`: what comes from there is not stored.
+    pub proxy_only: bool,
+}
+
+impl Reached {
+    /// How the pool files the connection.
+    pub(crate) fn server(&self) -> ServerRef<'_> {
+        ServerRef { host: &self.host, port: self.port }
+    }
+
+    fn direct(request: &Request) -> Self {
+        let host = String::from_utf8_lossy(request.url.host()).into();
+        Self { host, port: request.url.port(), is_proxy: false, forced_host: None, login: None, proxy_only: false }
+    }
+
+    fn peer(peer: &Peer) -> Self {
+        Self {
+            // A peer is a server of its own even where an origin has the same address.
+            host: format!("peer:{}", peer.conf.name).into(),
+            port: peer.conf.http_port,
+            is_proxy: !peer.conf.originserver,
+            forced_host: peer.conf.forceddomain.as_deref().map(Into::into),
+            login: peer.login.as_deref().map(Into::into),
+            proxy_only: peer.conf.proxy_only,
+        }
+    }
+}
+
+/// Connects by one way; takes a pooled connection if `reuse` allows it.
+pub(crate) async fn reach(
+    core: &Core,
+    request: &Request,
+    way: &Way,
+    reuse: bool,
+) -> Result<(ServerConn, Reached), Failure> {
+    let snapshot = request.snapshot();
+    let config = &snapshot.config;
+    let (reached, peer) = match way {
+        Way::Direct => {
+            if request.url.scheme() != b"http" && !request.url.scheme().is_empty() {
+                return Err(Failure::new(ErrorPage::UnsupportedScheme, ""));
+            }
+            (Reached::direct(request), None)
+        }
+        Way::Peer(index, _) => {
+            let peer = snapshot.peers.get(*index).ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?;
+            (Reached::peer(peer), Some(peer))
+        }
+    };
+    if reuse && let Some(connected) = core.pool.checkout(&reached.server()) {
+        core.count(Counter::ServerReuses, 1);
+        return Ok((ServerConn::new(core, connected, true, config.read_timeout), reached));
+    }
+    let host = peer.map_or(&*reached.host, |peer| &peer.conf.host);
+    let timeout = match peer {
+        Some(peer) => peer.conf.connect_timeout.unwrap_or(config.peer_connect_timeout),
+        None => config.connect_timeout,
+    };
+    let result = connect_to(core, request, host, reached.port, timeout).await;
+    if let Some(peer) = peer {
+        match &result {
+            Ok(_) => peer.note_success(),
+            Err(_) => peer.note_failure(request.received.secs()),
+        }
+    }
+    let connected = result?;
+    core.count(Counter::ServerConnections, 1);
+    Ok((ServerConn::new(core, connected, false, config.read_timeout), reached))
+}
+
+/// Looks a name up and connects.
+pub(crate) async fn connect_to(
+    core: &Core,
+    request: &Request,
+    host: &str,
+    port: u16,
+    timeout: std::time::Duration,
+) -> Result<connect::Connected, Failure> {
+    let addresses = core
+        .resolver()
+        .lookup(host)
+        .await
+        .map_err(|error| Failure::new(ErrorPage::DnsFailure, error.to_string()))?;
+    if leads_to_ourselves(request, &addresses, port) {
+        return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
+    }
+    let mut options = ConnectOptions { timeout, ..ConnectOptions::default() };
+    for outgoing in request.snapshot().outgoing_addresses(request) {
+        match outgoing {
+            std::net::IpAddr::V4(ip) => options.local_v4 = options.local_v4.or(Some(ip)),
+            std::net::IpAddr::V6(ip) => options.local_v6 = options.local_v6.or(Some(ip)),
+        }
+    }
+    connect::connect(&addresses, port, &options).await.map_err(|error| Failure::from(&error))
+}
+
+/// A request for the very socket it came in on would go round for ever.
+fn leads_to_ourselves(request: &Request, addresses: &[std::net::IpAddr], port: u16) -> bool {
+    let local = request.facts().local;
+    let local = SocketAddr::new(crate::access::unmapped(local.ip()), local.port());
+    addresses.first().is_some_and(|ip| SocketAddr::new(*ip, port) == local)
+}

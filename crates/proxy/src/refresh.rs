@@ -1,0 +1,278 @@
+//! What becomes of an answer: it confirms a stored object, replaces it, is stored, or only passes through.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_base::counters::Counter;
+use humboldt_freshness::vary::{self, Vary};
+use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times};
+use humboldt_http::h1::HopByHop;
+use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
+use humboldt_logs::access::Tag;
+use humboldt_store::scheme::{Record, RecordKind};
+use humboldt_store::{Entry, FlowInfo, FlowWriter, Key, Object, ReaderKind, StoredHead, VaryMarker};
+
+use crate::access;
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::{Answer, Failure, Job, StaleBody};
+use crate::request::Request;
+
+/// How long a URL whose answer could not be stored is fetched without waiting for others, in seconds.
+const HIT_FOR_MISS_S: i64 = 30;
+
+/// What becomes of an answer.
+pub(crate) enum Verdict {
+    /// The stored answer is still good, with a new head.
+    Confirmed(StaleBody),
+    /// Serve the stored object if that is allowed, or this failure.
+    Failed(Failure),
+    /// Stream it.
+    Stream {
+        /// Whether it is being stored.
+        stored: bool,
+    },
+}
+
+/// Decides, and publishes the head of an answer that is to be streamed.
+pub(crate) async fn decide(core: &Rc<Core>, job: &mut Job, answer: &mut Answer, writer: &mut FlowWriter) -> Verdict {
+    let request = Rc::clone(&job.request);
+    let snapshot = request.snapshot();
+    let rule = snapshot.refresh_rule(request.url.as_bytes());
+    let now = core.now().secs();
+    if !answer.head.fields.has(FieldName::Date) {
+        // RFC 9110 6.6.1: who receives a message without Date adds one.
+        answer.head.fields.push(FieldName::Date, &date::format(now));
+    }
+    if job.stale.is_some() && answer.head.status == 304 {
+        return confirm(core, job, answer, writer, rule, now).await;
+    }
+    if job.stale.as_ref().is_some_and(|stale| stale.may_serve_on_error)
+        && matches!(answer.head.status, 500 | 502 | 503 | 504)
+    {
+        let detail = format!("the server answered {}", answer.head.status);
+        return Verdict::Failed(Failure::new(ErrorPage::ReadError, detail));
+    }
+    invalidate(core, &request, &answer.head).await;
+    let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
+    let times = freshness::times(answer.request_time, now, &answer.head, &cc, rule, &snapshot.freshness);
+    let storable = job.may_store
+        && access::may_use_cache(&request)
+        && !answer.is_not_to_be_stored()
+        && may_store(&request, &answer.head, &cc, rule, &times);
+    publish(core, job, answer, writer, storable.then_some(times), &cc).await
+}
+
+fn may_store(request: &Request, head: &ResponseHead, cc: &CacheControl, rule: &RefreshRule, times: &Times) -> bool {
+    let snapshot = request.snapshot();
+    let verdict = freshness::storability(
+        request.head.method,
+        &request.head,
+        &request.cc,
+        head,
+        cc,
+        &snapshot.freshness,
+        rule,
+        times,
+    );
+    verdict.is_ok()
+}
+
+/// A 304 to our own condition.
+async fn confirm(
+    core: &Rc<Core>,
+    job: &mut Job,
+    answer: &Answer,
+    writer: &FlowWriter,
+    rule: &RefreshRule,
+    now: i64,
+) -> Verdict {
+    let request = Rc::clone(&job.request);
+    let snapshot = request.snapshot();
+    let Some(stale) = job.stale.take() else {
+        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, "a 304 that nobody asked for"));
+    };
+    let stored = stale.head().to_response_head();
+    if !freshness::freshens(&stored, &answer.head) {
+        // It confirms something that we do not have: forget ours, so that the next request fetches anew.
+        core.shared.cache.purge(request.key).await;
+        let detail = "the server confirmed another answer than the stored one";
+        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
+    }
+    let updated = freshness::update_304(&stored, &answer.head);
+    let cc = CacheControl::of_response(&updated.fields, &snapshot.freshness.target_list);
+    let times = freshness::times(answer.request_time, now, &updated, &cc, rule, &snapshot.freshness);
+    let hops = HopByHop::of(&updated.fields);
+    let head = StoredHead::from_response(&updated, |id, name| {
+        id == FieldName::Age || snapshot.skips_reply_field(&hops, &request, id, name)
+    });
+    job.report.set_object_tag(Tag::RefreshUnmodified);
+    Verdict::Confirmed(match stale.body {
+        StaleBody::Memory(object) => {
+            let object = core.shared.cache.refresh(writer.epoch(), &object, head, times);
+            update_on_disk(core, object.key, &object.url, &object.head, times);
+            StaleBody::Memory(object)
+        }
+        StaleBody::Disk(mut hit) => {
+            hit.head = Arc::new(head);
+            hit.times = times;
+            update_on_disk(core, hit.key, &hit.url, &hit.head, times);
+            StaleBody::Disk(hit)
+        }
+    })
+}
+
+/// Brings the record on disk up to date, without anybody waiting for it.
+fn update_on_disk(core: &Rc<Core>, key: Key, url: &[u8], head: &StoredHead, times: Times) {
+    if core.shared.cache.on_disk(&key) {
+        let record = record(key, url, head, times);
+        let cache = Arc::clone(&core.shared.cache);
+        tokio::task::spawn_local(async move { cache.update_on_disk(&record).await });
+    }
+}
+
+fn record(key: Key, url: &[u8], head: &StoredHead, times: Times) -> Record {
+    Record { key, kind: RecordKind::Object, url: url.into(), head: head.bytes().into(), times }
+}
+
+/// What a flow says about an object that is served as it is.
+pub(crate) fn object_info(object: &Object) -> FlowInfo {
+    FlowInfo {
+        key: object.key,
+        body_bytes: Some(object.body_bytes()),
+        shareable: true,
+        keep_bytes_max: 0,
+        times: Some(object.times),
+        vary: None,
+    }
+}
+
+/// After a successful unsafe method the stored answers of the URL, and of what Location and Content-Location name on the same
+/// host, are void (RFC 9111 4.4).
+async fn invalidate(core: &Core, request: &Request, head: &ResponseHead) {
+    if !freshness::invalidates(request.head.method, head.status) {
+        return;
+    }
+    core.count(Counter::Purges, 1);
+    core.shared.cache.purge(request.key).await;
+    for name in [FieldName::Location, FieldName::ContentLocation] {
+        let Some(reference) = head.fields.get(name) else { continue };
+        if let Some(url) = same_host(&request.url, reference) {
+            core.shared.cache.purge(Key::primary(url.as_bytes())).await;
+        }
+    }
+}
+
+/// The URL that `reference` means, if it is on the same host.
+fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
+    let mut url = Url::default();
+    if reference.starts_with(b"/") && !reference.starts_with(b"//") {
+        url.set_parts(base.scheme(), base.authority(), reference).ok()?;
+    } else {
+        url.set_absolute(reference).ok()?;
+    }
+    (url.authority() == base.authority() && url.scheme() == base.scheme()).then_some(url)
+}
+
+/// Publishes the head, under the key of its variant, and starts to write the object to disk.
+async fn publish(
+    core: &Rc<Core>,
+    job: &Job,
+    answer: &Answer,
+    writer: &mut FlowWriter,
+    times: Option<Times>,
+    cc: &CacheControl,
+) -> Verdict {
+    let request = &*job.request;
+    let snapshot = request.snapshot();
+    let cache = &core.shared.cache;
+    let hops = HopByHop::of(&answer.head.fields);
+    let via = snapshot.names.via(answer.head.version);
+    let mut received = answer.head.clone();
+    if let Some(via) = via.strip_prefix(b"Via: ").and_then(|via| via.strip_suffix(b"\r\n")) {
+        received.fields.push(FieldName::Via, via);
+    }
+    let withheld: Vec<&[u8]> = cc.withheld_fields().collect();
+    let head = Arc::new(StoredHead::from_response(&received, |id, name| {
+        let withheld = times.is_some() && withheld.iter().any(|field| name.eq_ignore_ascii_case(field));
+        withheld || (times.is_some() && id == FieldName::Age) || snapshot.skips_reply_field(&hops, request, id, name)
+    }));
+    let (key, marker) = match times {
+        Some(_) => variant(core, request, writer, &answer.head),
+        None => (request.key, None),
+    };
+    let keep_bytes_max = if times.is_some() { cache.memory_object_bytes_max() } else { 0 };
+    let info = FlowInfo {
+        key,
+        body_bytes: answer.body_bytes,
+        shareable: times.is_some(),
+        keep_bytes_max,
+        times,
+        vary: marker.clone(),
+    };
+    writer.publish_head(Arc::clone(&head), info);
+    let Some(times) = times else {
+        forget(core, job, writer).await;
+        return Verdict::Stream { stored: false };
+    };
+    swap_out(core, request.key, answer, writer, record(key, request.url.as_bytes(), &head, times), marker, times);
+    Verdict::Stream { stored: true }
+}
+
+/// The key under which an answer is stored, and what it varies by.
+fn variant(
+    core: &Core,
+    request: &Request,
+    writer: &FlowWriter,
+    head: &ResponseHead,
+) -> (Key, Option<Arc<VaryMarker>>) {
+    let Vary::On(spec) = vary::of(&head.fields) else { return (request.key, None) };
+    let marker = core.shared.cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
+    (crate::pipeline::variant_key(request, &marker), Some(marker))
+}
+
+/// An answer that is not stored: what is stored of its URL is older and was found wanting.
+async fn forget(core: &Core, job: &Job, writer: &FlowWriter) {
+    let request = &*job.request;
+    if !job.may_store || request.head.method != Method::Get {
+        return;
+    }
+    let cache = &core.shared.cache;
+    let epoch = writer.epoch();
+    if job.stale.is_some() {
+        cache.purge(request.key).await;
+    } else if !cache.mem().contains(&request.key) {
+        let until = request.received.secs() + HIT_FOR_MISS_S;
+        cache.insert_current(epoch, request.key, Entry::HitForMiss { until });
+    }
+}
+
+/// Follows the flow into a cache directory.
+fn swap_out(
+    core: &Rc<Core>,
+    primary: Key,
+    answer: &Answer,
+    writer: &FlowWriter,
+    record: Record,
+    marker: Option<Arc<VaryMarker>>,
+    times: Times,
+) {
+    let cache = &core.shared.cache;
+    let Some(dir) = cache.select_dir(answer.body_bytes) else { return };
+    let Some(reader) = writer.subscribe(ReaderKind::Disk) else { return };
+    let core = Rc::clone(core);
+    tokio::task::spawn_local(async move {
+        let cache = &core.shared.cache;
+        if let Some(marker) = marker {
+            _ = cache.write_vary(primary, &marker, times).await;
+        }
+        match cache.swap_out(reader, record, dir).await {
+            Ok(bytes) => {
+                core.count(Counter::SwapOuts, 1);
+                core.count(Counter::SwapOutBytes, bytes);
+            }
+            Err(humboldt_store::SwapOutError::Scheme(_)) => core.count(Counter::SwapOutErrors, 1),
+            Err(_) => {}
+        }
+    });
+}

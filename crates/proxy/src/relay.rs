@@ -1,0 +1,281 @@
+//! From an object in flight to a client: the head, then pages as they arrive, in whatever framing the client understands.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::Poll;
+
+use humboldt_base::counters::Counter;
+use humboldt_http::h1::{BodyEncoder, Framing};
+use humboldt_http::{Method, Version};
+use humboldt_store::{AbortReason, FlowHead, FlowReader, PageSlice, Progress, StoredHead};
+
+use crate::answer;
+use crate::body::{BodyPump, PumpError};
+use crate::client::{After, ClientConn};
+use crate::core::Core;
+use crate::hit::{is_bodiless_status, write_connection};
+use crate::log::Outcome;
+use crate::request::Request;
+
+/// Most bytes handed to one write.
+const WRITE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Most parts of one vectored write: pages, and what stands around them.
+const PARTS_MAX: usize = 80;
+
+/// How the transfer to a client ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The client has the whole answer.
+    Complete,
+    /// The client has gone, or does not read.
+    ClientGone,
+    /// The answer did not become complete.
+    Aborted(AbortReason),
+    /// The client was too slow for memory: go on from this offset in another way.
+    Lagged(u64),
+}
+
+/// One answer on its way to a client.
+pub(crate) struct Relay<'a> {
+    core: &'a Rc<Core>,
+    request: &'a Request,
+    encoder: BodyEncoder,
+    sends_body: bool,
+    framing: Framing,
+    keep_alive: bool,
+    /// Bytes to send before anything else: the head, the end of a chunk.
+    pending: Vec<u8>,
+    slices: Vec<PageSlice>,
+    /// The request's body, where it is still on its way.
+    pump: Option<BodyPump>,
+}
+
+impl<'a> Relay<'a> {
+    /// Prepares head and framing for `head`. `fields` are those that say how the cache was used.
+    pub(crate) fn new(
+        core: &'a Rc<Core>,
+        request: &'a Request,
+        head: &FlowHead,
+        fields: &[u8],
+    ) -> Self {
+        let is_head = request.head.method == Method::Head;
+        let status = head.head.status;
+        let sends_body = !is_head && !is_bodiless_status(status);
+        let framing = match (head.info.body_bytes, request.head.version) {
+            _ if !sends_body => Framing::None,
+            (Some(body_bytes), _) => Framing::Length(body_bytes),
+            (None, Version::Http11) => Framing::Chunked,
+            (None, Version::Http10) => Framing::UntilClose,
+        };
+        let keep_alive =
+            request.snapshot().keeps_alive(request) && framing != Framing::UntilClose && !core.is_draining();
+        let mut pending = Vec::with_capacity(head.head.bytes().len() + 256);
+        pending.extend_from_slice(head.head.bytes());
+        match head.info.body_bytes {
+            // HEAD gets the length that GET would have, where it is known.
+            Some(body_bytes) if !is_bodiless_status(status) => {
+                pending.extend_from_slice(b"Content-Length: ");
+                pending.extend_from_slice(itoa::Buffer::new().format(body_bytes).as_bytes());
+                pending.extend_from_slice(b"\r\n");
+            }
+            _ if framing == Framing::Chunked => pending.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            _ => {}
+        }
+        pending.extend_from_slice(fields);
+        write_connection(&mut pending, request.head.version, keep_alive);
+        pending.extend_from_slice(b"\r\n");
+        let encoder = BodyEncoder::new(framing);
+        Self { core, request, encoder, sends_body, framing, keep_alive, pending, slices: Vec::new(), pump: None }
+    }
+
+    /// As [`Relay::new`], for a request whose body may still be on its way.
+    pub(crate) fn with_pump(
+        core: &'a Rc<Core>,
+        request: &'a Request,
+        head: &FlowHead,
+        fields: &[u8],
+        pump: Option<BodyPump>,
+    ) -> Self {
+        Self { pump, ..Self::new(core, request, head, fields) }
+    }
+
+    /// What becomes of the connection after `ended`.
+    pub(crate) fn after(&self, ended: Ended) -> After {
+        // What is left of a request body would be taken for the next request.
+        let body_read = self.pump.as_ref().is_none_or(BodyPump::is_done);
+        match ended {
+            Ended::Complete if self.keep_alive && body_read => After::Keep,
+            Ended::Complete => After::Close,
+            _ => After::Abort,
+        }
+    }
+
+    /// Sends the answer from the reader's position to its end.
+    pub(crate) async fn run(&mut self, conn: &mut ClientConn, reader: &mut FlowReader, outcome: &mut Outcome) -> Ended {
+        if !self.sends_body {
+            return self.flush(conn, outcome).await.map_or(Ended::ClientGone, |()| Ended::Complete);
+        }
+        loop {
+            let progress = match self.next_progress(conn, reader).await {
+                Some(progress) => progress,
+                None if self.pending.is_empty() => return Ended::ClientGone,
+                None => {
+                    // Nothing has arrived yet: the head goes out alone.
+                    if self.flush(conn, outcome).await.is_err() {
+                        return Ended::ClientGone;
+                    }
+                    continue;
+                }
+            };
+            match progress {
+                Progress::Data { .. } => {
+                    if self.send_data(conn, reader, outcome).await.is_err() {
+                        return Ended::ClientGone;
+                    }
+                }
+                Progress::End => return self.finish(conn, reader, outcome).await,
+                Progress::Aborted(reason) => return self.cut_off(conn, outcome, Ended::Aborted(reason)).await,
+                Progress::Lagged { position } => return Ended::Lagged(position),
+            }
+        }
+    }
+
+    /// The next thing to do. `None`: the client has gone, or there is a head to send while nothing else has arrived.
+    async fn next_progress(&mut self, conn: &mut ClientConn, reader: &mut FlowReader) -> Option<Progress> {
+        let half_closed = self.request.snapshot().config.half_closed_clients;
+        poll_fn(|cx| {
+            if let Poll::Ready(progress) = reader.poll_data(cx) {
+                return Poll::Ready(Some(progress));
+            }
+            if !self.pending.is_empty() {
+                return Poll::Ready(None);
+            }
+            match &mut self.pump {
+                Some(pump) if !pump.is_done() => match pump.poll(cx, self.core, conn) {
+                    Poll::Ready(Err(PumpError::Client(_))) => Poll::Ready(None),
+                    _ => Poll::Pending,
+                },
+                _ => conn.poll_gone(cx, self.core, half_closed).map(|()| None),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the client takes more, and lets the request body go on meanwhile: a client may send all of its body
+    /// before it reads.
+    async fn writable(&mut self, conn: &mut ClientConn) -> io::Result<()> {
+        conn.deadline.arm(self.request.snapshot().config.write_timeout);
+        let result = poll_fn(|cx| {
+            if let Some(pump) = &mut self.pump {
+                // Its failure shows when the answer is sent.
+                _ = pump.poll(cx, self.core, conn);
+            }
+            if conn.deadline.poll_expired(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            conn.stream.poll_write_ready(cx)
+        })
+        .await;
+        conn.deadline.disarm();
+        result
+    }
+
+    async fn send_data(&mut self, conn: &mut ClientConn, reader: &mut FlowReader, outcome: &mut Outcome) -> io::Result<()> {
+        self.slices.clear();
+        let len = reader.slices(&mut self.slices, WRITE_BYTES_MAX) as usize;
+        let prefix = self.encoder.chunk_prefix(len).map_err(|_| io::ErrorKind::InvalidData)?;
+        self.pending.extend_from_slice(prefix.as_bytes());
+        let slices = std::mem::take(&mut self.slices);
+        let result = self.send_parts(conn, &slices, prefix.suffix(), outcome).await;
+        self.slices = slices;
+        self.slices.clear();
+        result?;
+        reader.advance(len as u64);
+        Ok(())
+    }
+
+    /// Sends what is pending, then `slices`, then `suffix`.
+    async fn send_parts(
+        &mut self,
+        conn: &mut ClientConn,
+        slices: &[PageSlice],
+        suffix: &[u8],
+        outcome: &mut Outcome,
+    ) -> io::Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let total = pending.len() + slices.iter().map(|slice| slice.len()).sum::<usize>() + suffix.len();
+        let mut sent = 0;
+        while sent < total {
+            let written = {
+                let mut parts = [IoSlice::new(&[]); PARTS_MAX];
+                let all = std::iter::once(&pending[..]).chain(slices.iter().map(|slice| &**slice)).chain([suffix]);
+                let count = fill_parts(&mut parts, all, sent);
+                conn.stream.try_write_vectored(parts.get(..count).unwrap_or_default())
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    sent += n;
+                    outcome.bytes_out += n as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable(conn).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.core.count(Counter::ClientOutBytes, total as u64);
+        self.pending = pending;
+        self.pending.clear();
+        Ok(())
+    }
+
+    async fn flush(&mut self, conn: &mut ClientConn, outcome: &mut Outcome) -> io::Result<()> {
+        self.send_parts(conn, &[], b"", outcome).await
+    }
+
+    async fn finish(&mut self, conn: &mut ClientConn, reader: &FlowReader, outcome: &mut Outcome) -> Ended {
+        let trailers = reader.trailers();
+        if self.encoder.finish(trailers.as_ref(), &mut self.pending).is_err() {
+            return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::Truncated)).await;
+        }
+        self.flush(conn, outcome).await.map_or(Ended::ClientGone, |()| Ended::Complete)
+    }
+
+    /// Ends an answer that is not complete so that the client notices: the head (if it is still here) and a body that lacks
+    /// its end. Where only the end of the connection ends the body, the connection is reset.
+    async fn cut_off(&mut self, conn: &mut ClientConn, outcome: &mut Outcome, ended: Ended) -> Ended {
+        if self.framing == Framing::UntilClose {
+            _ = humboldt_sys::tcp::reset_on_close(&conn.stream);
+        } else {
+            _ = self.flush(conn, outcome).await;
+        }
+        ended
+    }
+}
+
+/// Fills `parts` with what of `all` lies behind the first `skip` bytes; returns how many parts.
+fn fill_parts<'b>(parts: &mut [IoSlice<'b>], all: impl Iterator<Item = &'b [u8]>, mut skip: usize) -> usize {
+    let mut count = 0;
+    for part in all {
+        if skip >= part.len() {
+            skip -= part.len();
+            continue;
+        }
+        let Some(slot) = parts.get_mut(count) else { break };
+        *slot = IoSlice::new(part.get(skip..).unwrap_or_default());
+        skip = 0;
+        count += 1;
+    }
+    count
+}
+
+/// Passes an interim response (1xx) on; HTTP/1.0 clients do not know them (RFC 9110 15.2).
+pub(crate) async fn interim(core: &Rc<Core>, conn: &ClientConn, request: &Request, head: &StoredHead) -> io::Result<()> {
+    if request.head.version == Version::Http10 {
+        return Ok(());
+    }
+    let mut bytes = head.bytes().to_vec();
+    bytes.extend_from_slice(b"\r\n");
+    answer::write_all(conn, core, &bytes).await
+}

@@ -1,0 +1,165 @@
+//! One request as the pipeline knows it, whatever protocol brought it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_base::clock::UnixMillis;
+use humboldt_conf::{HttpPort, PortMode};
+use humboldt_freshness::CacheControl;
+use humboldt_http::h1::Framing;
+use humboldt_http::{FieldName, Method, RequestHead, Url};
+use humboldt_store::Key;
+
+use crate::errors::ErrorPage;
+use crate::snapshot::Snapshot;
+
+/// What is known of the connection a request came on.
+#[derive(Clone, Debug)]
+pub struct ConnFacts {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// Our address on the connection.
+    pub local: SocketAddr,
+    /// The `http_port` that accepted it.
+    pub port: Arc<HttpPort>,
+}
+
+/// One request. Kept in reusable buffers: see [`Request::clear`].
+pub struct Request {
+    /// The head as parsed.
+    pub head: RequestHead,
+    /// The canonical URL; for CONNECT `host:port`.
+    pub url: Url,
+    /// Key of the URL.
+    pub key: Key,
+    /// Cache-Control of the request.
+    pub cc: CacheControl,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// When the head was complete.
+    pub received: UnixMillis,
+    /// The connection it came on; set before the request is used.
+    pub facts: Option<Rc<ConnFacts>>,
+    /// The configuration it is served under; set before the request is used.
+    pub snapshot: Option<Arc<Snapshot>>,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            head: RequestHead::default(),
+            url: Url::default(),
+            key: Key(0),
+            cc: CacheControl::default(),
+            framing: Framing::None,
+            received: UnixMillis::default(),
+            facts: None,
+            snapshot: None,
+        }
+    }
+}
+
+impl Request {
+    /// Forgets the request and keeps its buffers.
+    pub fn clear(&mut self) {
+        self.head.clear();
+        self.cc = CacheControl::default();
+        self.framing = Framing::None;
+        self.facts = None;
+        self.snapshot = None;
+    }
+
+    /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The URL's authority
+    /// wins over `Host` (RFC 9112 3.2.2).
+    pub(crate) fn complete(&mut self, facts: &Rc<ConnFacts>, snapshot: &Arc<Snapshot>, now: UnixMillis) -> Result<(), ErrorPage> {
+        self.received = now;
+        self.facts = Some(Rc::clone(facts));
+        self.snapshot = Some(Arc::clone(snapshot));
+        self.framing = humboldt_http::h1::request_framing(&self.head).map_err(|_| ErrorPage::InvalidRequest)?;
+        self.set_url(facts)?;
+        self.key = Key::primary(self.url.as_bytes());
+        if !facts.port.ignore_cc {
+            self.cc = CacheControl::of_request(&self.head.fields);
+        }
+        Ok(())
+    }
+
+    fn set_url(&mut self, facts: &ConnFacts) -> Result<(), ErrorPage> {
+        let port = &facts.port;
+        let default_host = port.defaultsite.as_deref().map(str::as_bytes);
+        let invalid = |_| ErrorPage::InvalidUrl;
+        if port.mode != PortMode::Accel {
+            return self.url.set_from_request(&self.head, b"http", None).map_err(invalid);
+        }
+        let scheme = port.protocol.as_bytes();
+        match (self.head.target, port.vhost, default_host) {
+            (humboldt_http::Target::Origin | humboldt_http::Target::Asterisk, false, Some(site)) => {
+                let target = self.head.target_bytes();
+                let path: &[u8] = if target == b"*" { b"" } else { target };
+                self.url.set_parts(scheme, site, path).map_err(invalid)
+            }
+            _ => self.url.set_from_request(&self.head, scheme, default_host).map_err(invalid),
+        }
+    }
+
+    /// The same request for the bytes from `position` on, if the entity tag still holds.
+    pub(crate) fn for_range(&self, position: u64, tag: &[u8]) -> Self {
+        let mut head = self.head.clone();
+        for name in [FieldName::Range, FieldName::IfRange, FieldName::IfNoneMatch, FieldName::IfModifiedSince] {
+            head.fields.remove(name);
+        }
+        head.fields.push(FieldName::Range, format!("bytes={position}-").as_bytes());
+        head.fields.push(FieldName::IfRange, tag);
+        Self {
+            head,
+            url: self.url.clone(),
+            key: self.key,
+            cc: self.cc.clone(),
+            framing: self.framing,
+            received: self.received,
+            facts: self.facts.clone(),
+            snapshot: self.snapshot.clone(),
+        }
+    }
+
+    /// The configuration the request is served under.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        self.snapshot.as_ref().unwrap_or_else(|| unreachable!("a request is completed before it is used"))
+    }
+
+    /// The connection it came on.
+    pub fn facts(&self) -> &ConnFacts {
+        self.facts.as_ref().unwrap_or_else(|| unreachable!("a request is completed before it is used"))
+    }
+
+    /// The client's address.
+    pub fn client_ip(&self) -> IpAddr {
+        self.facts().client.ip()
+    }
+
+    /// Whether an answer to it may come from the cache or wait for another's fetch.
+    pub fn is_cachable_method(&self) -> bool {
+        matches!(self.head.method, Method::Get | Method::Head) && matches!(self.framing, Framing::None | Framing::Length(0))
+    }
+
+    /// Whether it can be sent again without harm (RFC 9110 9.2.2) and has no body that would be gone.
+    pub fn is_retriable(&self) -> bool {
+        let idempotent = matches!(
+            self.head.method,
+            Method::Get | Method::Head | Method::Options | Method::Trace | Method::Put | Method::Delete
+        );
+        idempotent && !self.has_body()
+    }
+
+    /// Whether a body follows the head.
+    pub fn has_body(&self) -> bool {
+        !matches!(self.framing, Framing::None | Framing::Length(0))
+    }
+
+    /// Whether the request asks to switch protocols (RFC 9110 7.8).
+    pub fn wants_upgrade(&self) -> bool {
+        self.head.fields.has(FieldName::Upgrade)
+            && self.head.fields.list(FieldName::Connection).any(|option| option.eq_ignore_ascii_case(b"upgrade"))
+    }
+}

@@ -1,0 +1,315 @@
+//! The HTTP/1 side towards servers: one connection, one exchange at a time.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use humboldt_base::counters::Counter;
+use humboldt_http::h1::{self, BodyDecoder, BodyError, DecodeState, Framing, HeadLimits};
+use humboldt_http::{Method, ResponseHead};
+use humboldt_net::connect::Connected;
+use humboldt_net::deadline::DeadlineSlot;
+use humboldt_net::pool::ServerRef;
+use humboldt_store::{AbortReason, FlowWriter};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::core::Core;
+
+/// Most bytes a head in pieces may take beyond the configured limit before it is refused; one read's worth.
+const HEAD_SLACK_BYTES: usize = crate::core::READ_BYTES;
+
+/// Why an exchange with a server failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServerError {
+    /// The connection failed before any byte of an answer: a pooled connection may simply have died.
+    #[error("the connection closed without an answer")]
+    ClosedEarly,
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// No answer, or no progress, in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The head is malformed, ambiguous or too large.
+    #[error("invalid answer: {0}")]
+    Head(#[from] h1::HeadError),
+    /// The body is malformed or shorter than announced.
+    #[error("invalid body: {0}")]
+    Body(#[from] BodyError),
+    /// Memory for bodies in flight is exhausted, or the flow was ended.
+    #[error("{0}")]
+    Flow(#[from] AbortReason),
+}
+
+/// A connection to a server, in the middle of an exchange.
+pub(crate) struct ServerConn {
+    /// Shared with the writer of a request body, if there is one.
+    stream: Rc<TcpStream>,
+    /// The address it leads to.
+    pub peer: SocketAddr,
+    /// Whether it has served another request before.
+    pub reused: bool,
+    /// Received and not used yet.
+    input: Vec<u8>,
+    /// Body data that the flow had no room for.
+    unsent: Vec<u8>,
+    deadline: DeadlineSlot,
+    read_timeout: Duration,
+    /// Bytes of the answer received.
+    pub received_bytes: u64,
+}
+
+/// What came of feeding received bytes to a flow.
+enum Fed {
+    /// The body is complete.
+    Done,
+    /// More is needed.
+    More,
+}
+
+impl ServerConn {
+    /// Takes over a connection.
+    pub(crate) fn new(core: &Core, connected: Connected, reused: bool, read_timeout: Duration) -> Self {
+        Self {
+            stream: Rc::new(connected.stream),
+            peer: connected.peer,
+            reused,
+            input: Vec::new(),
+            unsent: Vec::new(),
+            deadline: core.deadlines.slot(),
+            read_timeout,
+            received_bytes: 0,
+        }
+    }
+
+    /// Gives the connection to the pool. Only after a complete exchange that left nothing unread.
+    pub(crate) fn keep(self, core: &Core, key: &ServerRef<'_>) {
+        if self.input.is_empty()
+            && self.unsent.is_empty()
+            && let Ok(stream) = Rc::try_unwrap(self.stream)
+        {
+            core.pool.checkin(key, Connected { stream, peer: self.peer });
+        }
+    }
+
+    /// The socket, and what was received beyond the head: for tunnels.
+    pub(crate) fn into_parts(self) -> (Rc<TcpStream>, Vec<u8>) {
+        (self.stream, self.input)
+    }
+
+    /// The sending side, for a request whose body is sent while the answer is read.
+    pub(crate) fn writer(&self) -> ServerWriter {
+        ServerWriter(Rc::clone(&self.stream))
+    }
+
+    /// Sends all of `bytes`.
+    pub(crate) async fn send(&self, core: &Core, mut bytes: &[u8]) -> Result<(), ServerError> {
+        core.count(Counter::ServerOutBytes, bytes.len() as u64);
+        self.deadline.arm(self.read_timeout);
+        while !bytes.is_empty() {
+            match self.stream.try_write(bytes) {
+                Ok(0) => return Err(ServerError::ClosedEarly),
+                Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.poll_deadline(cx, |cx| self.stream.poll_write_ready(cx).map_err(ServerError::from)))
+                        .await?;
+                }
+                Err(error) if is_gone(&error) => return Err(ServerError::ClosedEarly),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_deadline<T>(
+        &self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<Result<T, ServerError>>,
+    ) -> Poll<Result<T, ServerError>> {
+        if let Poll::Ready(result) = poll(cx) {
+            return Poll::Ready(result);
+        }
+        self.deadline.poll_expired(cx).map(|()| Err(ServerError::TimedOut))
+    }
+
+    /// Restarts the clock for the answer: it counts from the moment the request was sent.
+    pub(crate) fn start_waiting(&self) {
+        self.deadline.arm(self.read_timeout);
+    }
+
+    /// Reads the next response head, interim ones included.
+    pub(crate) async fn head(&mut self, core: &Core, limits: &HeadLimits, out: &mut ResponseHead) -> Result<(), ServerError> {
+        poll_fn(|cx| self.poll_head(cx, core, limits, out)).await
+    }
+
+    /// See [`ServerConn::head`].
+    pub(crate) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        limits: &HeadLimits,
+        out: &mut ResponseHead,
+    ) -> Poll<Result<(), ServerError>> {
+        loop {
+            if !self.input.is_empty() {
+                if let Some(used) = h1::parse_response(&self.input, limits, out)? {
+                    self.input.drain(..used);
+                    return Poll::Ready(Ok(()));
+                }
+                if self.input.len() > limits.max_head_bytes + HEAD_SLACK_BYTES {
+                    return Poll::Ready(Err(h1::HeadError::TooLarge.into()));
+                }
+            }
+            let received = core.with_read_buffer(|buffer| {
+                let read = ready!(poll_read(&mut self.stream, cx, buffer))?;
+                self.input.extend_from_slice(buffer.get(..read).unwrap_or_default());
+                Poll::Ready(Ok(read))
+            });
+            match received {
+                Poll::Ready(Ok(0)) if self.received_bytes == 0 => return Poll::Ready(Err(ServerError::ClosedEarly)),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(BodyError::Truncated.into())),
+                Poll::Ready(Ok(n)) => self.count_received(core, n),
+                Poll::Ready(Err(error)) if is_gone(&error) && self.received_bytes == 0 => {
+                    return Poll::Ready(Err(ServerError::ClosedEarly));
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending => return self.deadline.poll_expired(cx).map(|()| Err(ServerError::TimedOut)),
+            }
+        }
+    }
+
+    fn count_received(&mut self, core: &Core, n: usize) {
+        self.received_bytes += n as u64;
+        core.count(Counter::ServerInBytes, n as u64);
+    }
+
+    /// Receives body data into the flow: `Ready(Ok(true))` when the body is complete, `Ready(Ok(false))` after progress.
+    pub(crate) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        decoder: &mut BodyDecoder,
+        writer: &mut FlowWriter,
+    ) -> Poll<Result<bool, ServerError>> {
+        ready!(self.poll_unsent(cx, writer))?;
+        if !self.input.is_empty() || decoder.is_done() {
+            let input = std::mem::take(&mut self.input);
+            let (used, fed) = self.feed(cx, &input, decoder, writer)?;
+            self.input = input;
+            self.input.drain(..used);
+            return Poll::Ready(Ok(matches!(fed, Fed::Done)));
+        }
+        let step = core.with_read_buffer(|buffer| {
+            let read = ready!(poll_read(&mut self.stream, cx, buffer))?;
+            let input = buffer.get(..read).unwrap_or_default();
+            if input.is_empty() {
+                return Poll::Ready(decoder.on_eof().map(|()| true).map_err(ServerError::from));
+            }
+            self.count_received(core, input.len());
+            let (used, fed) = match self.feed(cx, input, decoder, writer) {
+                Ok(step) => step,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            self.input.extend_from_slice(input.get(used..).unwrap_or_default());
+            Poll::Ready(Ok(matches!(fed, Fed::Done)))
+        });
+        match step {
+            Poll::Ready(result) => {
+                self.deadline.arm(self.read_timeout);
+                Poll::Ready(result)
+            }
+            Poll::Pending => self.deadline.poll_expired(cx).map(|()| Err(ServerError::TimedOut)),
+        }
+    }
+
+    /// Hands over what an earlier read left; `Pending` while the flow has no room.
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, writer: &mut FlowWriter) -> Poll<Result<(), ServerError>> {
+        while !self.unsent.is_empty() {
+            let took = ready!(writer.poll_append(cx, &self.unsent))?;
+            self.unsent.drain(..took);
+            // Waiting for readers is not the server's fault: its time starts anew.
+            self.deadline.arm(self.read_timeout);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Decodes `input` and appends its data; what the flow does not take is kept in `unsent`.
+    fn feed(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &[u8],
+        decoder: &mut BodyDecoder,
+        writer: &mut FlowWriter,
+    ) -> Result<(usize, Fed), ServerError> {
+        let mut used = 0;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            let decoded = decoder.decode(rest)?;
+            let mut data = rest.get(decoded.data.clone()).unwrap_or_default();
+            used += decoded.consumed;
+            while !data.is_empty() {
+                match writer.poll_append(cx, data) {
+                    Poll::Ready(took) => data = data.get(took?..).unwrap_or_default(),
+                    Poll::Pending => {
+                        self.unsent.extend_from_slice(data);
+                        return Ok((used, Fed::More));
+                    }
+                }
+            }
+            if decoded.state == DecodeState::Done {
+                return Ok((used, Fed::Done));
+            }
+            if used >= input.len() {
+                return Ok((used, Fed::More));
+            }
+        }
+    }
+}
+
+/// A response head with its framing, or why it cannot be trusted.
+pub(crate) fn framing(head: &ResponseHead, method: Method) -> Result<Framing, ServerError> {
+    Ok(h1::response_framing(head, &method)?)
+}
+
+/// Reads once. With the socket to ourselves a short read tells tokio that there is no more, which saves a system call.
+fn poll_read(stream: &mut Rc<TcpStream>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    if let Some(stream) = Rc::get_mut(stream) {
+        let mut read = ReadBuf::new(buffer);
+        ready!(Pin::new(stream).poll_read(cx, &mut read))?;
+        return Poll::Ready(Ok(read.filled().len()));
+    }
+    loop {
+        ready!(stream.poll_read_ready(cx))?;
+        match stream.try_read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
+        }
+    }
+}
+
+/// The sending side of a connection.
+pub(crate) struct ServerWriter(Rc<TcpStream>);
+
+impl ServerWriter {
+    /// Writes some of `bytes`.
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match self.0.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.0.poll_write_ready(cx))?,
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted
+    )
+}

@@ -1,0 +1,370 @@
+//! The configuration in the form in which requests use it: compiled once, swapped whole, never changed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use humboldt_acl::{AclError, AclSet, RuleList};
+use humboldt_conf::{Config, HeaderAdd, HeaderRule, OutgoingAddress, UpgradeRule};
+use humboldt_freshness::{RefreshRule, Settings};
+use humboldt_http::h1::{HeadLimits, HopByHop, keep_alive};
+use humboldt_http::{FieldName, Version};
+use humboldt_net::dns::DnsOptions;
+use humboldt_net::pool::PoolLimits;
+
+use crate::access;
+use crate::peers::Peers;
+use crate::request::Request;
+
+/// Idle connections a core keeps to one server.
+const POOL_PER_SERVER: usize = 64;
+
+/// Where name servers listen.
+const DNS_PORT: u16 = 53;
+
+/// Idle connections a core keeps in all.
+const POOL_TOTAL: usize = 4096;
+
+/// The compiled configuration.
+pub struct Snapshot {
+    /// As parsed.
+    pub config: Config,
+    /// Bounds of request heads.
+    pub head_limits: HeadLimits,
+    /// Bounds of response heads.
+    pub reply_limits: HeadLimits,
+    /// `http_access`.
+    pub http_access: RuleList,
+    /// `http_reply_access`, when there is any.
+    pub reply_access: Option<RuleList>,
+    /// `cache`, when there is any.
+    pub cache: Option<RuleList>,
+    /// `miss_access`, when there is any.
+    pub miss_access: Option<RuleList>,
+    /// `always_direct`, when there is any.
+    pub always_direct: Option<RuleList>,
+    /// `never_direct`, when there is any.
+    pub never_direct: Option<RuleList>,
+    /// Names and serialised fields.
+    pub names: Names,
+    /// Settings of freshness.
+    pub freshness: Settings,
+    /// `refresh_pattern`s in order.
+    pub refresh: Vec<(regex::bytes::Regex, RefreshRule)>,
+    /// What applies where no pattern matches.
+    pub refresh_default: RefreshRule,
+    /// `cache_peer`s with their rules.
+    pub peers: Peers,
+    /// Rules about header fields.
+    pub header_rules: HeaderRules,
+    outgoing: Vec<(IpAddr, RuleList)>,
+    upgrades: Vec<(String, RuleList)>,
+    /// The compiled ACLs, for lists that other parts of the program compile.
+    pub acls: AclSet,
+}
+
+/// Names this proxy goes by, and the field lines made from them.
+pub struct Names {
+    /// `visible_hostname`, or the machine's name.
+    pub hostname: String,
+    /// The name in Via, by which a loop is recognised (`unique_hostname`).
+    pub unique: String,
+    /// `cache_mgr`.
+    pub contact: String,
+    /// After the Age value of a hit: its line's end, X-Cache and Cache-Status up to the value of `ttl`.
+    pub hit_fields: Vec<u8>,
+    /// After the Age value of a validated answer: its line's end, X-Cache and Cache-Status.
+    pub validated_fields: Vec<u8>,
+    /// X-Cache and Cache-Status of a miss that was stored.
+    pub miss_stored_fields: Vec<u8>,
+    /// X-Cache and Cache-Status of any other miss.
+    pub miss_fields: Vec<u8>,
+    /// X-Cache and Cache-Status of a request that shared another's fetch.
+    pub collapsed_fields: Vec<u8>,
+    via_10: Vec<u8>,
+    via_11: Vec<u8>,
+}
+
+impl Names {
+    fn new(config: &Config) -> Self {
+        let hostname = config.visible_hostname.clone().unwrap_or_else(machine_name);
+        let unique = config.unique_hostname.clone().unwrap_or_else(|| hostname.clone());
+        let version = if config.httpd_suppress_version_string { "" } else { concat!("/", env!("CARGO_PKG_VERSION")) };
+        let via = |protocol: &str| match config.via {
+            true => format!("Via: {protocol} {unique} (humboldt{version})\r\n").into_bytes(),
+            false => Vec::new(),
+        };
+        let cached = |x_cache: &str, status: &str| {
+            format!("X-Cache: {x_cache} from {hostname}\r\nCache-Status: {unique}; {status}").into_bytes()
+        };
+        let after_age = |mut fields: Vec<u8>| {
+            fields.splice(0..0, *b"\r\n");
+            fields
+        };
+        let ended = |mut fields: Vec<u8>| {
+            fields.extend_from_slice(b"\r\n");
+            fields
+        };
+        Self {
+            hit_fields: after_age(cached("HIT", "hit; ttl=")),
+            validated_fields: after_age(ended(cached("HIT", "hit; fwd=stale; fwd-status=304"))),
+            miss_stored_fields: ended(cached("MISS", "fwd=uri-miss; stored")),
+            miss_fields: ended(cached("MISS", "fwd=uri-miss")),
+            collapsed_fields: ended(cached("HIT", "fwd=uri-miss; collapsed")),
+            via_10: via("1.0"),
+            via_11: via("1.1"),
+            contact: config.cache_mgr.clone(),
+            hostname,
+            unique,
+        }
+    }
+
+    /// Our Via line for a message received in `version`; empty when `via` is off.
+    pub fn via(&self, version: Version) -> &[u8] {
+        match version {
+            Version::Http10 => &self.via_10,
+            Version::Http11 => &self.via_11,
+        }
+    }
+}
+
+/// The machine's host name, or `localhost` where it has none that can stand in a header.
+pub fn machine_name() -> String {
+    let name = humboldt_sys::host::name();
+    let usable = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
+    if usable { name } else { "localhost".to_owned() }
+}
+
+/// `request_header_access`, `request_header_add`, `reply_header_access`, `reply_header_add`.
+pub struct HeaderRules {
+    request: Vec<(HeaderRule, RuleList)>,
+    request_add: Vec<(HeaderAdd, RuleList)>,
+    reply: Vec<(HeaderRule, RuleList)>,
+    reply_add: Vec<(HeaderAdd, RuleList)>,
+}
+
+impl HeaderRules {
+    fn compile(acls: &AclSet, config: &Config) -> Result<Self, Vec<AclError>> {
+        let access = |rules: &[HeaderRule]| {
+            rules
+                .iter()
+                .map(|rule| Ok((rule.clone(), RuleList::compile(acls, std::slice::from_ref(&rule.rule), true)?)))
+                .collect::<Result<Vec<_>, Vec<AclError>>>()
+        };
+        let add = |rules: &[HeaderAdd]| {
+            rules
+                .iter()
+                .map(|rule| Ok((rule.clone(), access::compile_condition(acls, &rule.terms)?)))
+                .collect::<Result<Vec<_>, Vec<AclError>>>()
+        };
+        Ok(Self {
+            request: access(&config.request_header_access)?,
+            request_add: add(&config.request_header_add)?,
+            reply: access(&config.reply_header_access)?,
+            reply_add: add(&config.reply_header_add)?,
+        })
+    }
+
+    /// Whether a field of the request goes on to the server.
+    pub(crate) fn keeps_request_field(&self, request: &Request, name: &[u8]) -> bool {
+        self.request.is_empty() || keeps(&self.request, request, name)
+    }
+
+    /// Whether a field of the answer goes on to the client.
+    pub(crate) fn keeps_reply_field(&self, request: &Request, name: &[u8]) -> bool {
+        self.reply.is_empty() || keeps(&self.reply, request, name)
+    }
+
+    /// Appends the fields that rules add to the request.
+    pub(crate) fn add_to_request(&self, out: &mut Vec<u8>, request: &Request) {
+        add(&self.request_add, out, request);
+    }
+
+    /// Appends the fields that rules add to the answer.
+    pub(crate) fn add_to_reply(&self, out: &mut Vec<u8>, request: &Request) {
+        add(&self.reply_add, out, request);
+    }
+}
+
+/// First match wins among the rules for the field's own name; then among those for `Other` (fields without a name of their
+/// own in the program) and `All`.
+fn keeps(rules: &[(HeaderRule, RuleList)], request: &Request, name: &[u8]) -> bool {
+    let is_other = FieldName::from_bytes(name) == FieldName::Other;
+    let matching = |wanted: &str| {
+        rules
+            .iter()
+            .filter(|(rule, _)| rule.header.eq_ignore_ascii_case(wanted))
+            .find(|(_, list)| access::matches(list, request))
+            .map(|(rule, _)| rule.rule.allow)
+    };
+    let own = std::str::from_utf8(name).ok().and_then(matching);
+    own.or_else(|| if is_other { matching("Other") } else { None }).or_else(|| matching("All")).unwrap_or(true)
+}
+
+fn add(rules: &[(HeaderAdd, RuleList)], out: &mut Vec<u8>, request: &Request) {
+    for (rule, condition) in rules {
+        if access::matches(condition, request) {
+            let mut line = humboldt_http::Fields::new();
+            line.push_named(rule.header.as_bytes(), rule.value.as_bytes());
+            for (_, name, value) in line.iter() {
+                humboldt_http::h1::write_field(out, name, value);
+            }
+        }
+    }
+}
+
+impl Snapshot {
+    /// Compiles a configuration.
+    ///
+    /// # Errors
+    /// Everything about its access rules that cannot be evaluated.
+    pub fn compile(config: Config) -> Result<Arc<Self>, Vec<AclError>> {
+        let acls = AclSet::compile(&config.acl)?;
+        Self::with_acls(config, acls)
+    }
+
+    fn with_acls(config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
+        let optional = |rules: &[humboldt_conf::AccessRule]| match rules {
+            [] => Ok(None),
+            rules => RuleList::compile(&acls, rules, true).map(Some),
+        };
+        Ok(Arc::new(Self {
+            head_limits: limits(config.request_header_max_size),
+            reply_limits: limits(config.reply_header_max_size),
+            http_access: RuleList::compile(&acls, &config.http_access, false)?,
+            reply_access: optional(&config.http_reply_access)?,
+            cache: optional(&config.cache)?,
+            miss_access: optional(&config.miss_access)?,
+            always_direct: optional(&config.always_direct)?,
+            never_direct: optional(&config.never_direct)?,
+            names: Names::new(&config),
+            freshness: freshness_settings(&config),
+            refresh: config.refresh_pattern.iter().map(refresh_rule).collect(),
+            refresh_default: RefreshRule::default(),
+            peers: Peers::compile(&acls, &config)?,
+            header_rules: HeaderRules::compile(&acls, &config)?,
+            outgoing: outgoing(&acls, &config)?,
+            upgrades: upgrades(&acls, &config)?,
+            acls,
+            config,
+        }))
+    }
+
+    /// The `refresh_pattern` of a URL.
+    pub fn refresh_rule(&self, url: &[u8]) -> &RefreshRule {
+        self.refresh.iter().find(|(regex, _)| regex.is_match(url)).map_or(&self.refresh_default, |(_, rule)| rule)
+    }
+
+    /// Whether the connection may go on after the answer to `request`.
+    pub fn keeps_alive(&self, request: &Request) -> bool {
+        self.config.client_persistent_connections && keep_alive(request.head.version, &request.head.fields)
+    }
+
+    /// Bounds of each core's connection pool.
+    pub fn pool_limits(&self) -> PoolLimits {
+        let per_key = if self.config.server_persistent_connections { POOL_PER_SERVER } else { 0 };
+        PoolLimits { per_key, total: POOL_TOTAL, idle: self.config.server_idle_pconn_timeout }
+    }
+
+    /// `request_body_max_size` in bytes, where there is a limit.
+    pub fn body_limit_bytes(&self) -> Option<u64> {
+        Some(self.config.request_body_max_size).filter(|&bytes| bytes > 0)
+    }
+
+    /// How names are looked up.
+    pub fn dns_options(&self) -> DnsOptions {
+        DnsOptions {
+            nameservers: self.config.dns_nameservers.iter().filter_map(|text| name_server(text)).collect(),
+            timeout: self.config.dns_timeout,
+            append_domain: self.config.append_domain.clone(),
+            positive_ttl: self.config.positive_dns_ttl,
+            negative_ttl: self.config.negative_dns_ttl,
+            ..DnsOptions::default()
+        }
+    }
+
+    /// The local addresses that connections for this request may come from (`tcp_outgoing_address`), best first.
+    pub(crate) fn outgoing_addresses(&self, request: &Request) -> impl Iterator<Item = IpAddr> {
+        self.outgoing.iter().filter(|(_, condition)| access::matches(condition, request)).map(|(ip, _)| *ip)
+    }
+
+    /// Whether the request may switch to `protocol`: what `http_upgrade_request_protocols` says, WebSocket where it says
+    /// nothing.
+    pub(crate) fn allows_upgrade(&self, request: &Request, protocol: &str) -> bool {
+        let named = |name: &str| {
+            let (base, whole) = (protocol.split('/').next().unwrap_or(protocol), name.contains('/'));
+            if whole { name.eq_ignore_ascii_case(protocol) } else { name.eq_ignore_ascii_case(base) }
+        };
+        if self.upgrades.is_empty() {
+            return protocol.eq_ignore_ascii_case("websocket");
+        }
+        let is_named = self.upgrades.iter().any(|(name, _)| named(name));
+        let applies = |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
+        self.upgrades.iter().any(|(name, rule)| applies(name) && access::matches(rule, request))
+    }
+
+    /// Whether a field of an answer is left out of what is stored and sent on: hop-by-hop fields, and those that are made
+    /// anew for each client.
+    pub(crate) fn skips_reply_field(&self, hops: &HopByHop<'_>, request: &Request, id: FieldName, name: &[u8]) -> bool {
+        let made_anew = matches!(
+            id,
+            FieldName::ContentLength | FieldName::TransferEncoding | FieldName::XCache | FieldName::Upgrade
+        );
+        made_anew || hops.is_hop(id, name) || !self.header_rules.keeps_reply_field(request, name)
+    }
+}
+
+fn outgoing(acls: &AclSet, config: &Config) -> Result<Vec<(IpAddr, RuleList)>, Vec<AclError>> {
+    let compile = |rule: &OutgoingAddress| Ok((rule.addr, access::compile_condition(acls, &rule.terms)?));
+    config.tcp_outgoing_address.iter().map(compile).collect()
+}
+
+fn upgrades(acls: &AclSet, config: &Config) -> Result<Vec<(String, RuleList)>, Vec<AclError>> {
+    let compile = |rule: &UpgradeRule| {
+        Ok((rule.protocol.clone(), RuleList::compile(acls, std::slice::from_ref(&rule.rule), false)?))
+    };
+    config.http_upgrade_request_protocols.iter().map(compile).collect()
+}
+
+/// `address` or `address:port`; port 53 by default.
+fn name_server(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, DNS_PORT)))
+}
+
+fn limits(max_bytes: u64) -> HeadLimits {
+    let defaults = HeadLimits::default();
+    let max_head_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).clamp(1024, 1024 * 1024);
+    HeadLimits { max_head_bytes, max_target_bytes: defaults.max_target_bytes.min(max_head_bytes), ..defaults }
+}
+
+fn seconds(duration: std::time::Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+fn freshness_settings(config: &Config) -> Settings {
+    Settings {
+        shared: true,
+        negative_ttl_s: seconds(config.negative_ttl),
+        max_stale_s: seconds(config.max_stale),
+        minimum_expiry_time_s: seconds(config.minimum_expiry_time),
+        reload_into_ims: config.reload_into_ims,
+        offline: config.offline_mode,
+        target_list: vec![b"cdn-cache-control".to_vec().into_boxed_slice()],
+    }
+}
+
+fn refresh_rule(pattern: &humboldt_conf::RefreshPattern) -> (regex::bytes::Regex, RefreshRule) {
+    let options = &pattern.options;
+    let rule = RefreshRule {
+        override_expire: options.override_expire,
+        override_lastmod: options.override_lastmod,
+        reload_into_ims: options.reload_into_ims,
+        ignore_reload: options.ignore_reload,
+        ignore_no_store: options.ignore_no_store,
+        ignore_private: options.ignore_private,
+        refresh_ims: options.refresh_ims,
+        store_stale: options.store_stale,
+        max_stale_s: options.max_stale.map(seconds),
+        ..RefreshRule::new(pattern.min_s, pattern.percent, pattern.max_s)
+    };
+    (pattern.regex.clone(), rule)
+}

@@ -1,0 +1,334 @@
+//! CONNECT, and connections that switch to another protocol: bytes both ways until one side has enough.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use humboldt_base::counters::Counter;
+use humboldt_http::h1::{self, HopByHop};
+use humboldt_http::{FieldName, ResponseHead, Version};
+use humboldt_logs::access::Tag;
+use humboldt_net::deadline::DeadlineSlot;
+use tokio::net::TcpStream;
+
+use crate::answer;
+use crate::client::{After, ClientConn};
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::{self, Failure, Job, Report};
+use crate::forward::{self, Manner};
+use crate::log::{self, Outcome};
+use crate::peers::{self, Way};
+use crate::reach::{self, Reached};
+use crate::request::Request;
+use crate::server::{ServerConn, ServerError};
+
+/// Bytes a tunnel holds for each direction while the other side does not take them.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// A tunnel in which nothing moves for this long is closed, unless `read_timeout` is longer.
+const IDLE_MIN: Duration = Duration::from_secs(60);
+
+/// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
+pub(crate) async fn connect(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
+    let report = Report::new();
+    let job = Job::new(&request, None, false, &report);
+    let (stream, early) = match open(core, &job).await {
+        Ok(opened) => opened,
+        Err(failure) => return answer::error(core, conn, &request, failure.page, &failure.detail).await,
+    };
+    let mut outcome = Outcome::miss(Tag::Tunnel, 200, Some(report.route()));
+    let greeting = b"HTTP/1.1 200 Connection established\r\n\r\n";
+    if answer::write_all(conn, core, greeting).await.is_err() {
+        return After::Abort;
+    }
+    outcome.bytes_out = greeting.len() as u64;
+    relay(core, conn, &request, &stream, early, &mut outcome).await;
+    log::transaction(core, &request, &outcome, None);
+    After::Abort
+}
+
+/// Connects for CONNECT: directly, or by asking a parent to.
+async fn open(core: &Rc<Core>, job: &Job) -> Result<(Rc<TcpStream>, Vec<u8>), Failure> {
+    let request = &*job.request;
+    let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
+    for way in peers::ways(request) {
+        match reach::reach(core, request, &way, false).await {
+            Ok((server, reached)) => {
+                fetch::note_way(job, &way, Some(server.peer), request);
+                if !matches!(way, Way::Peer(..)) {
+                    return Ok(server.into_parts());
+                }
+                match ask_parent(core, request, server, &reached).await {
+                    Ok(opened) => return Ok(opened),
+                    Err(error) => last = Failure::from(&error),
+                }
+            }
+            Err(failure) => {
+                fetch::note_way(job, &way, None, request);
+                last = failure;
+            }
+        }
+    }
+    Err(last)
+}
+
+async fn ask_parent(
+    core: &Core,
+    request: &Request,
+    mut server: ServerConn,
+    reached: &Reached,
+) -> Result<(Rc<TcpStream>, Vec<u8>), ServerError> {
+    let mut bytes = Vec::with_capacity(256);
+    let authority = request.url.as_bytes();
+    h1::write_request_line(&mut bytes, b"CONNECT", authority, Version::Http11);
+    h1::write_field(&mut bytes, b"Host", authority);
+    if let Some(login) = &reached.login {
+        h1::write_field(&mut bytes, b"Proxy-Authorization", login.as_bytes());
+    }
+    bytes.extend_from_slice(b"\r\n");
+    server.send(core, &bytes).await?;
+    server.start_waiting();
+    let mut head = ResponseHead::default();
+    loop {
+        server.head(core, &request.snapshot().reply_limits, &mut head).await?;
+        match head.status {
+            100..=199 => {}
+            200..=299 => return Ok(server.into_parts()),
+            _ => return Err(io::Error::other(format!("the parent refused the tunnel with {}", head.status)).into()),
+        }
+    }
+}
+
+/// Whether the request may switch protocols: WebSocket unless rules say otherwise, nothing else unless they say so.
+/// Never HTTP/2: a tunnel to it would hide requests from the access rules.
+pub(crate) fn may_upgrade(request: &Request) -> bool {
+    let Some(protocol) = wanted_protocol(request) else { return false };
+    if request.has_body() {
+        return false;
+    }
+    request.snapshot().allows_upgrade(request, protocol)
+}
+
+/// The one protocol the client names.
+fn wanted_protocol(request: &Request) -> Option<&str> {
+    let mut names = request.head.fields.list(FieldName::Upgrade);
+    let name = std::str::from_utf8(names.next()?).ok()?;
+    let base = name.split('/').next()?;
+    (names.next().is_none() && !base.eq_ignore_ascii_case("h2c") && !base.eq_ignore_ascii_case("http")).then_some(name)
+}
+
+/// Forwards a request to switch protocols; becomes a tunnel if the server agrees.
+pub(crate) async fn upgrade(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
+    let report = Report::new();
+    let mut job = Job::new(&request, None, false, &report);
+    match ask_to_switch(core, &job).await {
+        Err(failure) => answer::error(core, conn, &request, failure.page, &failure.detail).await,
+        Ok((server, reached, head, sent_at)) if head.status != 101 => {
+            match fetch::Answer::new(server, reached, head, &request, sent_at) {
+                Ok(answer) => fetch::relay_with_body(core, conn, &mut job, answer, None).await,
+                Err(error) => {
+                    let failure = Failure::from(&error);
+                    answer::error(core, conn, &request, failure.page, &failure.detail).await
+                }
+            }
+        }
+        Ok((server, _, head, _)) => {
+            let mut outcome = Outcome::miss(Tag::Tunnel, 101, Some(report.route()));
+            let bytes = switching_head(&head, &request);
+            if answer::write_all(conn, core, &bytes).await.is_err() {
+                return After::Abort;
+            }
+            outcome.bytes_out = bytes.len() as u64;
+            let (stream, early) = server.into_parts();
+            relay(core, conn, &request, &stream, early, &mut outcome).await;
+            log::transaction(core, &request, &outcome, None);
+            After::Abort
+        }
+    }
+}
+
+async fn ask_to_switch(
+    core: &Rc<Core>,
+    job: &Job,
+) -> Result<(ServerConn, Reached, ResponseHead, i64), Failure> {
+    let request = &*job.request;
+    let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
+    for way in peers::ways(request) {
+        let (mut server, reached) = match reach::reach(core, request, &way, false).await {
+            Ok(reached) => reached,
+            Err(failure) => {
+                last = failure;
+                continue;
+            }
+        };
+        fetch::note_way(job, &way, Some(server.peer), request);
+        let mut bytes = Vec::with_capacity(1024);
+        let manner = Manner {
+            to_proxy: reached.is_proxy,
+            forced_host: reached.forced_host.as_deref(),
+            login: reached.login.as_deref(),
+            validate: None,
+            whole: false,
+            upgrade: request.head.fields.get(FieldName::Upgrade),
+        };
+        forward::write_head(&mut bytes, request, &manner);
+        let sent_at = core.now().secs();
+        let mut head = ResponseHead::default();
+        let result = async {
+            server.send(core, &bytes).await?;
+            server.start_waiting();
+            loop {
+                server.head(core, &request.snapshot().reply_limits, &mut head).await?;
+                if head.status == 101 || head.status >= 200 {
+                    return Ok::<(), ServerError>(());
+                }
+            }
+        };
+        result.await.map_err(|error| Failure::from(&error))?;
+        return Ok((server, reached, head, sent_at));
+    }
+    Err(last)
+}
+
+/// The 101 as the client gets it.
+fn switching_head(head: &ResponseHead, request: &Request) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(256);
+    h1::write_status_line(&mut bytes, Version::Http11, 101, b"Switching Protocols");
+    let hops = HopByHop::of(&head.fields);
+    for (id, name, value) in head.fields.iter() {
+        if !hops.is_hop(id, name) && id != FieldName::ContentLength {
+            h1::write_field(&mut bytes, name, value);
+        }
+    }
+    bytes.extend_from_slice(b"Connection: Upgrade\r\n");
+    for value in head.fields.get_all(FieldName::Upgrade) {
+        h1::write_field(&mut bytes, b"Upgrade", value);
+    }
+    bytes.extend_from_slice(request.snapshot().names.via(head.version));
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// One direction of a tunnel.
+struct Direction {
+    buffer: Vec<u8>,
+    sent: usize,
+    /// The source has ended.
+    ended: bool,
+    /// The end has been passed on.
+    closed: bool,
+    moved_bytes: u64,
+}
+
+impl Direction {
+    fn new(early: Vec<u8>) -> Self {
+        Self { buffer: early, sent: 0, ended: false, closed: false, moved_bytes: 0 }
+    }
+
+    /// Moves what can be moved. `Ready` when this direction is finished.
+    fn poll(&mut self, cx: &mut Context<'_>, core: &Core, from: &TcpStream, to: &TcpStream) -> Poll<io::Result<()>> {
+        loop {
+            while self.sent < self.buffer.len() {
+                match to.try_write(self.buffer.get(self.sent..).unwrap_or_default()) {
+                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Ok(n) => {
+                        self.sent += n;
+                        self.moved_bytes += n as u64;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(to.poll_write_ready(cx))?,
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            self.buffer.clear();
+            self.sent = 0;
+            if self.ended {
+                if !self.closed {
+                    self.closed = true;
+                    _ = humboldt_sys::tcp::shutdown_write(to);
+                }
+                return Poll::Ready(Ok(()));
+            }
+            // An idle tunnel holds no buffer.
+            if self.buffer.capacity() > 0 {
+                self.buffer = Vec::new();
+            }
+            ready!(self.poll_fill(cx, core, from))?;
+        }
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, core: &Core, from: &TcpStream) -> Poll<io::Result<()>> {
+        loop {
+            ready!(from.poll_read_ready(cx))?;
+            let result = core.with_read_buffer(|buffer| {
+                let most = BUFFER_BYTES.min(buffer.len());
+                let n = from.try_read(buffer.get_mut(..most).unwrap_or_default())?;
+                self.buffer.extend_from_slice(buffer.get(..n).unwrap_or_default());
+                io::Result::Ok(n)
+            });
+            match result {
+                Ok(n) => {
+                    self.ended = n == 0;
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+/// Moves bytes both ways until both sides have closed, one has failed, or nothing has moved for `read_timeout`.
+async fn relay(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Request,
+    server: &TcpStream,
+    early: Vec<u8>,
+    outcome: &mut Outcome,
+) {
+    core.count(Counter::Tunnels, 1);
+    let idle = request.snapshot().config.read_timeout.max(IDLE_MIN);
+    let mut up = Direction::new(std::mem::take(&mut conn.carry));
+    let mut down = Direction::new(early);
+    let client = &conn.stream;
+    let deadline: &DeadlineSlot = &conn.deadline;
+    deadline.arm(idle);
+    let mut moved = 0;
+    loop {
+        let step = poll_fn(|cx| {
+            let sent = up.poll(cx, core, client, server);
+            let received = down.poll(cx, core, server, client);
+            match (sent, received) {
+                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => return Poll::Ready(Err(error)),
+                (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(Ok(true)),
+                _ => {}
+            }
+            if deadline.poll_expired(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let now_moved = up.moved_bytes + down.moved_bytes;
+            if now_moved != moved {
+                return Poll::Ready(Ok(false));
+            }
+            Poll::Pending
+        })
+        .await;
+        let total = up.moved_bytes + down.moved_bytes;
+        core.count(Counter::TunnelBytes, total - moved);
+        moved = total;
+        match step {
+            Ok(false) => deadline.arm(idle),
+            Ok(true) => break,
+            Err(error) => {
+                outcome.timed_out = error.kind() == io::ErrorKind::TimedOut;
+                break;
+            }
+        }
+    }
+    core.count(Counter::ClientOutBytes, down.moved_bytes);
+    outcome.bytes_out += down.moved_bytes;
+}
+

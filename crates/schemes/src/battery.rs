@@ -1,0 +1,247 @@
+//! The tests that every storage scheme must pass. A scheme joins with one line: `battery!(name, "name");`.
+//!
+//! They know nothing of what a scheme does with its files: to damage a store, they damage every file of it. Bodies carry
+//! a pattern made from URL, version and offset, so that a byte that is wrong, stale or of another object is seen at once.
+
+mod damage;
+mod lifecycle;
+mod objects;
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use humboldt_freshness::{Times, TimesFlags};
+use humboldt_store::Key;
+use humboldt_store::scheme::{Reader, Record, RecordKind, Scheme, SchemeError, Writer};
+use tempfile::TempDir;
+
+use crate::DirOptions;
+
+/// Makes one test of each item of the battery.
+macro_rules! battery {
+    ($module:ident, $kind:literal: $($part:ident :: $test:ident),+ $(,)?) => {
+        mod $module {
+            $(#[test]
+            fn $test() {
+                super::$part::$test($kind);
+            })+
+        }
+    };
+    ($module:ident, $kind:literal) => {
+        battery!($module, $kind:
+            objects::sizes_around_every_boundary, objects::ranges, objects::partial_objects,
+            objects::overwriting_a_key, objects::removing, objects::replaced_while_being_read,
+            objects::uncommitted_is_invisible, objects::vary_lists, objects::new_head_after_a_304,
+            objects::many_updates, objects::size_limits, objects::wrong_use_is_refused,
+            lifecycle::clean_restart, lifecycle::restart_after_a_crash, lifecycle::a_purge_survives_a_crash,
+            lifecycle::creation_is_idempotent, lifecycle::one_process_at_a_time, lifecycle::closed_is_down,
+            lifecycle::eviction_keeps_the_water_marks, lifecycle::many_threads,
+            damage::flipped_bits, damage::truncated_files, damage::zeroed_tails, damage::exchanged_files,
+            damage::deleted_files,
+        );
+    };
+}
+
+battery!(ufs, "ufs");
+
+/// Size of the directories under test, unless a test is about it.
+const CAPACITY_BYTES: u64 = 256 << 20;
+
+/// How long a rebuild may take before a test gives up.
+const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A scheme on a directory of its own.
+struct Bench {
+    scheme: Arc<dyn Scheme>,
+    options: DirOptions,
+    kind: &'static str,
+    _dir: Option<Arc<TempDir>>,
+}
+
+impl Bench {
+    fn new(kind: &'static str) -> Self {
+        Self::with(kind, |_| ())
+    }
+
+    fn with(kind: &'static str, adapt: impl FnOnce(&mut DirOptions)) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut options = DirOptions { l1: 2, l2: 4, ..DirOptions::new(dir.path(), CAPACITY_BYTES) };
+        adapt(&mut options);
+        let scheme = open(kind, &options);
+        Self { scheme, options, kind, _dir: Some(Arc::new(dir)) }
+    }
+
+    fn path(&self) -> &Path {
+        &self.options.path
+    }
+
+    /// A clean stop, something done to the files, a start.
+    fn restart_after(self, meanwhile: impl FnOnce(&Path)) -> Self {
+        self.scheme.close().expect("a clean stop");
+        self.crash_and(meanwhile)
+    }
+
+    /// The end of the process, something done to the files, a start.
+    fn crash_and(self, meanwhile: impl FnOnce(&Path)) -> Self {
+        let Self { scheme, options, kind, _dir } = self;
+        drop(scheme);
+        meanwhile(&options.path);
+        let scheme = open(kind, &options);
+        Self { scheme, options, kind, _dir }
+    }
+
+    fn put(&self, url: &str, version: u8, len: u64) {
+        put(&*self.scheme, url, version, len).unwrap_or_else(|e| panic!("storing {url}: {e}"));
+    }
+
+    fn see(&self, url: &str) -> Seen {
+        see(&*self.scheme, url)
+    }
+
+    fn maintain(&self) {
+        run(self.scheme.maintain()).expect("maintenance");
+    }
+
+    fn objects(&self) -> u64 {
+        self.scheme.stats().objects
+    }
+}
+
+/// Opens a directory and waits until the rebuild is done.
+fn open(kind: &str, options: &DirOptions) -> Arc<dyn Scheme> {
+    let scheme = crate::open(kind, options).unwrap_or_else(|e| panic!("open: {e}"));
+    wait_for_rebuild(&*scheme);
+    scheme
+}
+
+/// Drives the rebuild to its end.
+pub(crate) fn wait_for_rebuild(scheme: &dyn Scheme) {
+    let start = Instant::now();
+    while scheme.stats().rebuild_percent < 100 {
+        run(scheme.maintain()).expect("maintenance");
+        assert!(start.elapsed() < REBUILD_DEADLINE, "the rebuild does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs a future as a core of the proxy would.
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+pub(crate) fn key(url: &str) -> Key {
+    Key::primary(url.as_bytes())
+}
+
+/// A record whose head and times tell its version.
+pub(crate) fn record(url: &str, version: u8) -> Record {
+    let head =
+        format!("HTTP/1.1 200 OK\r\nETag: \"{version}\"\r\nX-Filler: {}\r\n", "x".repeat(version.into()));
+    let times = Times {
+        response_time: 1_700_000_000 + i64::from(version),
+        date: 1_700_000_000,
+        last_modified: Times::UNKNOWN,
+        initial_age_s: 0,
+        lifetime_s: 3600,
+        swr_s: 0,
+        sie_s: 0,
+        flags: TimesFlags::HAS_VALIDATOR,
+    };
+    let head = head.into_bytes().into();
+    Record { key: key(url), kind: RecordKind::Object, url: url.as_bytes().into(), head, times }
+}
+
+/// The byte at `offset` of a body; not periodic in any power of two.
+fn pattern(seed: u64, offset: u64) -> u8 {
+    let word = (offset / 8).wrapping_add(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((word ^ word >> 29) >> (8 * (offset % 8))) as u8
+}
+
+fn seed(url: &str, version: u8) -> u64 {
+    key(url).low64() ^ u64::from(version).rotate_left(40)
+}
+
+/// Bytes `start..end` of the body of version `version` of `url`.
+pub(crate) fn body(url: &str, version: u8, start: u64, end: u64) -> Vec<u8> {
+    let seed = seed(url, version);
+    (start..end).map(|offset| pattern(seed, offset)).collect()
+}
+
+/// Writes `start..end` of a body in parts like those that arrive from a network.
+async fn write_range(
+    writer: &mut dyn Writer,
+    url: &str,
+    version: u8,
+    start: u64,
+    end: u64,
+) -> Result<(), SchemeError> {
+    let bytes = body(url, version, start, end);
+    let mut offset = start;
+    for piece in bytes.chunks(50_000) {
+        let parts: Vec<&[u8]> = piece.chunks(4096).collect();
+        writer.write(offset, &parts).await?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Stores a complete object.
+pub(crate) fn put(scheme: &dyn Scheme, url: &str, version: u8, len: u64) -> Result<(), SchemeError> {
+    run(async {
+        let mut writer = scheme.create(record(url, version), Some(len)).await?;
+        write_range(&mut *writer, url, version, 0, len).await?;
+        writer.commit(Some(len)).await
+    })
+}
+
+/// What a key turned out to hold; wrong bytes are not among the possibilities but end the test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// All of this version, with this length.
+    Whole(u8, u64),
+    /// Nothing.
+    Nothing,
+    /// Something that did not verify.
+    Corrupt,
+}
+
+/// Version of an object that `record` has made.
+fn version_of(record: &Record) -> u8 {
+    u8::try_from(record.times.response_time - 1_700_000_000).expect("times as written")
+}
+
+/// Reads an object whole and checks every byte.
+pub(crate) fn see(scheme: &dyn Scheme, url: &str) -> Seen {
+    run(async {
+        match scheme.open(&key(url)).await {
+            Ok(Some(mut reader)) => read_whole(&mut *reader, url, 30_000).await,
+            Ok(None) => Seen::Nothing,
+            Err(SchemeError::Corrupt(_)) => Seen::Corrupt,
+            Err(other) => panic!("reading {url}: {other}"),
+        }
+    })
+}
+
+async fn read_whole(reader: &mut dyn Reader, url: &str, step: usize) -> Seen {
+    let version = version_of(reader.record());
+    assert_eq!(*reader.record(), record(url, version), "head and times belong together");
+    let len = reader.body_bytes().expect("a complete object");
+    let mut buf = vec![0; step];
+    let mut offset = 0;
+    while offset < len {
+        match reader.read(offset, &mut buf).await {
+            Ok(0) => panic!("{url} ends at {offset} of {len}"),
+            Ok(read) => {
+                assert!(buf[..read] == body(url, version, offset, offset + read as u64), "{url} at {offset}");
+                offset += read as u64;
+            }
+            Err(SchemeError::Corrupt(_)) => return Seen::Corrupt,
+            Err(other) => panic!("reading {url} at {offset}: {other}"),
+        }
+    }
+    assert_eq!(reader.read(len, &mut buf).await.expect("reading behind the end"), 0);
+    Seen::Whole(version, len)
+}

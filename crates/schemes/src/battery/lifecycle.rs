@@ -1,0 +1,178 @@
+//! Starts, stops, crashes, a full directory, many threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use humboldt_store::scheme::SchemeError;
+
+use super::{Bench, Seen, key, put, record, run, see};
+use crate::OpenError;
+
+const SIZES: [u64; 4] = [0, 900, 13_000, 150_000];
+
+fn fill(bench: &Bench, count: u64) {
+    for i in 0..count {
+        bench.put(&format!("http://fill/{i}"), 1, SIZES[i as usize % SIZES.len()]);
+    }
+}
+
+fn check(bench: &Bench, count: u64) {
+    for i in 0..count {
+        let seen = bench.see(&format!("http://fill/{i}"));
+        assert_eq!(seen, Seen::Whole(1, SIZES[i as usize % SIZES.len()]), "object {i}");
+    }
+}
+
+pub(super) fn clean_restart(kind: &'static str) {
+    let mut bench = Bench::new(kind);
+    fill(&bench, 200);
+    assert!(run(bench.scheme.remove(&key("http://fill/7"))).expect("remove"));
+    bench.put("http://fill/7", 1, SIZES[3]);
+    for _ in 0..3 {
+        let before = bench.scheme.stats();
+        bench = bench.restart_after(|_| ());
+        let after = bench.scheme.stats();
+        assert_eq!((after.objects, after.used_bytes), (before.objects, before.used_bytes));
+        check(&bench, 200);
+        assert_eq!(bench.scheme.stats().errors, 0);
+    }
+}
+
+pub(super) fn restart_after_a_crash(kind: &'static str) {
+    let mut bench = Bench::new(kind);
+    fill(&bench, 200);
+    bench.maintain(); // what is older than a call of it survives a crash
+    let objects = bench.objects();
+    for _ in 0..3 {
+        bench = bench.crash_and(|_| ());
+        assert_eq!(bench.objects(), objects);
+        check(&bench, 200);
+    }
+    // Objects stored right before a crash are whole or gone.
+    for i in 0..20 {
+        bench.put(&format!("http://late/{i}"), 1, 5000);
+    }
+    bench = bench.crash_and(|_| ());
+    for i in 0..20 {
+        assert!([Seen::Whole(1, 5000), Seen::Nothing].contains(&bench.see(&format!("http://late/{i}"))));
+    }
+    check(&bench, 200);
+}
+
+pub(super) fn a_purge_survives_a_crash(kind: &'static str) {
+    let mut bench = Bench::new(kind);
+    fill(&bench, 40);
+    for i in 0..40 {
+        // Without a crash before, after a flush, and after a restart.
+        match i {
+            10 => bench.maintain(),
+            20 => bench = bench.restart_after(|_| ()),
+            _ => {}
+        }
+        let url = format!("http://fill/{i}");
+        assert!(run(bench.scheme.remove(&key(&url))).expect("remove"), "object {i}");
+        bench = bench.crash_and(|_| ());
+        assert_eq!(bench.see(&url), Seen::Nothing, "object {i}");
+        if bench.objects() == 0 {
+            fill(&bench, 40); // the crash may have taken what was not flushed
+        }
+    }
+}
+
+pub(super) fn creation_is_idempotent(kind: &'static str) {
+    let bench = Bench::new(kind);
+    fill(&bench, 8);
+    let options = bench.options.clone();
+    let bench = bench.restart_after(|_| crate::create(kind, &options).expect("again"));
+    check(&bench, 8);
+}
+
+pub(super) fn one_process_at_a_time(kind: &'static str) {
+    let bench = Bench::new(kind);
+    assert!(matches!(crate::open(kind, &bench.options), Err(OpenError::Locked { .. })));
+    bench.put("http://a/", 1, 10);
+    assert_eq!(bench.see("http://a/"), Seen::Whole(1, 10));
+}
+
+pub(super) fn closed_is_down(kind: &'static str) {
+    let bench = Bench::new(kind);
+    bench.put("http://a/", 1, 10);
+    let mut writer = run(bench.scheme.create(record("http://b/", 1), None)).expect("create");
+    bench.scheme.close().expect("close");
+    assert!(!bench.scheme.admits(Some(10)));
+    let _ = run(writer.write(0, &[b"abc"]));
+    assert!(run(writer.commit(Some(3))).is_err(), "nothing is stored after the end");
+    assert!(matches!(put(&*bench.scheme, "http://c/", 1, 10), Err(SchemeError::Down)));
+    assert!(matches!(run(bench.scheme.open(&key("http://a/"))), Err(SchemeError::Down)));
+    let bench = bench.crash_and(|_| ());
+    assert_eq!(bench.see("http://a/"), Seen::Whole(1, 10));
+    assert_eq!(bench.see("http://b/"), Seen::Nothing);
+}
+
+pub(super) fn eviction_keeps_the_water_marks(kind: &'static str) {
+    const CAPACITY_BYTES: u64 = 8 << 20;
+    let bench = Bench::with(kind, |options| options.capacity_bytes = CAPACITY_BYTES);
+    let mut refused = 0;
+    for i in 0..2000 {
+        match put(&*bench.scheme, &format!("http://evict/{i}"), 1, 13_000) {
+            Ok(()) => {}
+            Err(SchemeError::Busy(_)) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+        assert!(bench.scheme.stats().used_bytes <= CAPACITY_BYTES);
+    }
+    assert!(refused < 200, "a full directory goes on storing: {refused} refused");
+    for _ in 0..20 {
+        bench.maintain();
+    }
+    let stats = bench.scheme.stats();
+    assert!(stats.used_bytes <= CAPACITY_BYTES * 95 / 100, "{stats:?}");
+    assert!(stats.used_bytes >= CAPACITY_BYTES / 2, "eviction does not overshoot: {stats:?}");
+    assert!(stats.evictions > 0 && stats.objects > 0);
+    assert_eq!(bench.see("http://evict/1999"), Seen::Whole(1, 13_000), "the newest stays");
+    assert_eq!(bench.see("http://evict/0"), Seen::Nothing, "the oldest goes");
+    let held: u64 =
+        (0..2000).filter(|i| bench.scheme.contains(&key(&format!("http://evict/{i}")))).count() as u64;
+    assert_eq!(held, stats.objects);
+    bench.put("http://large/", 1, CAPACITY_BYTES / 4);
+    assert_eq!(bench.see("http://large/"), Seen::Whole(1, CAPACITY_BYTES / 4), "many small ones made way");
+    assert!(put(&*bench.scheme, "http://huge/", 1, CAPACITY_BYTES + 1).is_err());
+    assert!(bench.scheme.stats().used_bytes <= CAPACITY_BYTES);
+}
+
+/// Threads store, read, update and remove the same few keys; whatever is seen is whole and of one version.
+pub(super) fn many_threads(kind: &'static str) {
+    let bench = Bench::with(kind, |options| options.capacity_bytes = 4 << 20);
+    let hits = Arc::new(AtomicU64::new(0));
+    let work = |thread: u64| {
+        let (scheme, hits) = (Arc::clone(&bench.scheme), Arc::clone(&hits));
+        std::thread::spawn(move || {
+            let mut state = thread + 1;
+            for _ in 0..800 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                let url = format!("http://shared/{}", (state >> 40) % 12);
+                match (state >> 33) % 10 {
+                    0..4 => {
+                        let len = [700, 13_000, 70_000, 200_000][(state >> 50) as usize % 4];
+                        let _ = put(&*scheme, &url, (state >> 56) as u8, len);
+                    }
+                    4 => drop(run(scheme.remove(&key(&url)))),
+                    5 => drop(run(scheme.maintain())),
+                    _ => match see(&*scheme, &url) {
+                        Seen::Whole(..) => drop(hits.fetch_add(1, Ordering::Relaxed)),
+                        Seen::Nothing | Seen::Corrupt => {}
+                    },
+                }
+            }
+        })
+    };
+    let threads: Vec<_> = (0..4).map(work).collect();
+    for thread in threads {
+        thread.join().expect("a thread saw wrong bytes");
+    }
+    assert!(hits.load(Ordering::Relaxed) > 100, "the test must see something");
+    let before = bench.scheme.stats();
+    let bench = bench.restart_after(|_| ());
+    let after = bench.scheme.stats();
+    assert_eq!((after.objects, after.used_bytes), (before.objects, before.used_bytes));
+}

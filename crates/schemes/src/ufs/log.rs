@@ -1,0 +1,392 @@
+//! The swap log: which file holds which key, appended as the index changes. See `docs/formats/ufs.md`.
+//!
+//! A failing write never stops the cache: files are unlinked before their removal is logged, so a stale record finds
+//! nothing. If records had to be thrown away, the log is unlinked, and rewritten as soon as that works.
+
+use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::files::{self, FILE_MODE};
+
+/// Name of the log.
+pub(crate) const FILE: &str = "swap.state";
+const FILE_NEW: &str = "swap.state.new";
+const FILE_CLEAN: &str = "swap.state.last-clean";
+
+pub(crate) const HEADER_BYTES: usize = 64;
+pub(crate) const RECORD_BYTES: usize = 32;
+const CLEAN_BYTES: usize = 24;
+
+/// Records are collected up to this many bytes before they are written.
+const BUFFER_BYTES: usize = 32 * 1024;
+/// When writing fails, records are kept up to this many bytes; beyond it the log is given up, and rewritten.
+const BUFFER_BYTES_MAX: usize = 1024 * 1024;
+/// The log is rewritten when it has this many records beyond twice the objects.
+const REWRITE_SLACK_RECORDS: u64 = 65_536;
+/// Changes remembered while the log is being rewritten; at the bound, the rewrite is put off.
+const PENDING_RECORDS_MAX: usize = 1024 * 1024;
+
+const MAGIC: &[u8; 16] = b"HumboldtSwapLog\0";
+const VERSION: u32 = 1;
+
+/// File number in a removal of a key whose file is not known.
+pub(crate) const NO_FILE: u32 = u32::MAX;
+
+/// Whether these first bytes of a log are Squid's: a record that announces version 1 or 2.
+pub(crate) fn is_squids(start: &[u8]) -> bool {
+    let version = start.get(4..8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    start.first() == Some(&3) && matches!(version, Some(1 | 2))
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One change of the index.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogRecord {
+    /// The object of this key is now this.
+    Add(IndexKey, FileEntry),
+    /// The object of this key is gone, if it was in this file or [`NO_FILE`] is given.
+    Remove(IndexKey, u32),
+}
+
+impl LogRecord {
+    fn encode(self, generation: u64, out: &mut Vec<u8>) {
+        let (op, key, entry) = match self {
+            Self::Add(key, entry) => (1, key, entry),
+            Self::Remove(key, file) => (2, key, FileEntry { file, size_units: 0, flags: 0 }),
+        };
+        let mut bytes = [0; RECORD_BYTES];
+        (bytes[0], bytes[1]) = (op, entry.flags);
+        bytes[4..8].copy_from_slice(&entry.file.to_le_bytes());
+        bytes[8..20].copy_from_slice(&key.to_bytes());
+        bytes[20..24].copy_from_slice(&entry.size_units.to_le_bytes());
+        let sum = xxh3_64_with_seed(&bytes[..24], generation);
+        bytes[24..].copy_from_slice(&sum.to_le_bytes());
+        out.extend_from_slice(&bytes);
+    }
+
+    /// `None` if the record does not verify.
+    pub(crate) fn decode(bytes: &[u8; RECORD_BYTES], generation: u64) -> Option<Self> {
+        let (content, sum) = bytes.split_first_chunk::<24>()?;
+        if xxh3_64_with_seed(content, generation).to_le_bytes() != sum {
+            return None;
+        }
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let mut key = [0; IndexKey::BYTES];
+        key.copy_from_slice(&bytes[8..20]);
+        let (key, file) = (IndexKey::from_bytes(key), word(4));
+        match bytes[0] {
+            1 => Some(Self::Add(key, FileEntry { file, size_units: word(20), flags: bytes[1] })),
+            2 => Some(Self::Remove(key, file)),
+            _ => None,
+        }
+    }
+}
+
+/// Header of a log.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogHeader {
+    pub(crate) generation: u64,
+    /// The log says everything; else files must be searched for.
+    pub(crate) is_complete: bool,
+}
+
+impl LogHeader {
+    fn new(is_complete: bool) -> Self {
+        Self { generation: now_ns(), is_complete }
+    }
+
+    fn encode(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..16].copy_from_slice(MAGIC);
+        bytes[16..20].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[20..24].copy_from_slice(&(RECORD_BYTES as u32).to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[32..36].copy_from_slice(&u32::from(self.is_complete).to_le_bytes());
+        let sum = xxh3_64(&bytes[..56]);
+        bytes[56..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let is_ours = &bytes[..16] == MAGIC
+            && bytes[16..20] == VERSION.to_le_bytes()
+            && bytes[20..24] == (RECORD_BYTES as u32).to_le_bytes()
+            && bytes[56..] == xxh3_64(&bytes[..56]).to_le_bytes();
+        let (_, rest) = bytes.split_first_chunk::<24>()?;
+        let generation = u64::from_le_bytes(*rest.first_chunk::<8>()?);
+        is_ours.then_some(Self { generation, is_complete: bytes[32] == 1 })
+    }
+}
+
+/// A log that was found at the start.
+pub(crate) struct FoundLog {
+    pub(crate) file: OwnedFd,
+    pub(crate) header: LogHeader,
+    /// Length in bytes, an incomplete last record included.
+    pub(crate) len: u64,
+    /// The last stop was clean.
+    pub(crate) is_clean: bool,
+}
+
+/// Opens the log of the directory; `None` if there is none that is ours. The mark of a clean stop is taken away.
+pub(crate) fn find(root: &OwnedFd) -> Result<Option<FoundLog>, Errno> {
+    let clean = read_clean(root)?;
+    match rustix::fs::unlinkat(root, FILE_CLEAN, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(other) => return Err(other),
+    }
+    let file = match rustix::fs::openat(root, FILE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        other => other?,
+    };
+    let mut bytes = [0; HEADER_BYTES];
+    if !files::read_exact_at(&file, &mut bytes, 0)? {
+        return Ok(None);
+    }
+    let len = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
+    Ok(LogHeader::decode(&bytes).map(|header| {
+        let is_clean = header.is_complete && clean == Some((header.generation, len));
+        FoundLog { file, header, len, is_clean }
+    }))
+}
+
+/// Generation and length in the mark of a clean stop.
+fn read_clean(root: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
+    let file = match rustix::fs::openat(root, FILE_CLEAN, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        other => other?,
+    };
+    let mut words = [[0; 8]; CLEAN_BYTES / 8];
+    let is_whole = files::read_exact_at(&file, words.as_flattened_mut(), 0)?;
+    let [generation, len, sum] = words.map(u64::from_le_bytes);
+    let is_valid = is_whole && xxh3_64(words[..2].as_flattened()) == sum;
+    Ok(is_valid.then_some((generation, len)))
+}
+
+/// Begins a log file.
+fn begin(root: &OwnedFd, name: &str, header: LogHeader) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root, name, flags, FILE_MODE)?;
+    files::write_all_at(&file, &header.encode(), 0)?;
+    Ok(file)
+}
+
+/// The log in use. Shared by all cores.
+pub(crate) struct SwapLog {
+    appender: Mutex<Appender>,
+    rewrite: Mutex<Option<Rewrite>>,
+}
+
+struct Appender {
+    file: OwnedFd,
+    header: LogHeader,
+    /// Bytes written.
+    len: u64,
+    buffer: Vec<u8>,
+    /// Records were thrown away: the file is unlinked and the log must be rewritten.
+    is_broken: bool,
+    /// Changes since a rewrite began.
+    pending: Option<Vec<LogRecord>>,
+    /// A failed rewrite is not tried again before the log is this long.
+    rewrite_not_before_records: u64,
+}
+
+/// A log being rewritten, a part of the index at a time.
+struct Rewrite {
+    file: OwnedFd,
+    header: LogHeader,
+    len: u64,
+    next_shard: usize,
+}
+
+impl SwapLog {
+    /// Begins an empty log.
+    pub(crate) fn create(root: &OwnedFd, is_complete: bool) -> Result<Self, Errno> {
+        let header = LogHeader::new(is_complete);
+        Ok(Self::at_end_of(begin(root, FILE, header)?, header, HEADER_BYTES as u64))
+    }
+
+    /// Goes on with a log behind its last whole record.
+    pub(crate) fn resume(file: OwnedFd, header: LogHeader, len: u64) -> Self {
+        let records = len.saturating_sub(HEADER_BYTES as u64) / RECORD_BYTES as u64;
+        Self::at_end_of(file, header, HEADER_BYTES as u64 + records * RECORD_BYTES as u64)
+    }
+
+    fn at_end_of(file: OwnedFd, header: LogHeader, len: u64) -> Self {
+        let appender = Appender {
+            file,
+            header,
+            len,
+            buffer: Vec::new(),
+            is_broken: false,
+            pending: None,
+            rewrite_not_before_records: 0,
+        };
+        Self { appender: Mutex::new(appender), rewrite: Mutex::new(None) }
+    }
+
+    /// Appends a record; it may wait in memory.
+    pub(crate) fn append(&self, root: &OwnedFd, record: LogRecord) {
+        let mut appender = self.appender.lock();
+        appender.append(record);
+        if appender.buffer.len() >= BUFFER_BYTES {
+            let _ = appender.flush(root); // kept for the next time
+        }
+    }
+
+    /// Writes what waits in memory.
+    pub(crate) fn flush(&self, root: &OwnedFd) -> Result<(), Errno> {
+        self.appender.lock().flush(root)
+    }
+
+    /// Cuts the log to `len` bytes and declares it incomplete: files must be searched for, now or at the next start.
+    pub(crate) fn declare_incomplete(&self, len: u64) -> Result<(), Errno> {
+        let mut appender = self.appender.lock();
+        appender.header.is_complete = false;
+        appender.len = len;
+        files::write_all_at(&appender.file, &appender.header.encode(), 0)?;
+        rustix::fs::ftruncate(&appender.file, len)
+    }
+
+    /// Whether the log, now that no rebuild is going on, is too long, broken or incomplete; or is being rewritten.
+    pub(crate) fn wants_rewrite(&self, objects: usize) -> bool {
+        let appender = self.appender.lock();
+        let records = appender.records();
+        let is_long = records > 2 * objects as u64 + REWRITE_SLACK_RECORDS;
+        appender.pending.is_some()
+            || appender.is_broken
+            || !appender.header.is_complete
+            || (is_long && records >= appender.rewrite_not_before_records)
+    }
+
+    /// Rewrites at least `budget` objects' records to the new log; `true` when that is complete and in use.
+    pub(crate) fn rewrite_some(
+        &self,
+        root: &OwnedFd,
+        index: &FileIndex,
+        budget: usize,
+        is_last: bool,
+    ) -> Result<bool, Errno> {
+        let mut rewrite = self.rewrite.lock();
+        let outcome = self.rewrite_step(root, index, budget, is_last, &mut rewrite);
+        if outcome.is_err() {
+            *rewrite = None;
+            let mut appender = self.appender.lock();
+            appender.pending = None;
+            appender.rewrite_not_before_records = appender.records() + REWRITE_SLACK_RECORDS;
+            let _ = rustix::fs::unlinkat(root, FILE_NEW, AtFlags::empty());
+        }
+        outcome
+    }
+
+    fn rewrite_step(
+        &self,
+        root: &OwnedFd,
+        index: &FileIndex,
+        budget: usize,
+        is_last: bool,
+        slot: &mut Option<Rewrite>,
+    ) -> Result<bool, Errno> {
+        let mut rewrite = match slot.take() {
+            Some(begun) => begun,
+            None => {
+                let header = LogHeader::new(true);
+                let file = begin(root, FILE_NEW, header)?;
+                self.appender.lock().pending = Some(Vec::new());
+                Rewrite { file, header, len: HEADER_BYTES as u64, next_shard: 0 }
+            }
+        };
+        let (mut done, mut objects, mut bytes) = (0, Vec::new(), Vec::new());
+        while rewrite.next_shard < FileIndex::SHARDS && done < budget {
+            objects.clear();
+            bytes.clear();
+            index.snapshot(rewrite.next_shard, &mut objects);
+            for (key, entry) in &objects {
+                LogRecord::Add(*key, *entry).encode(rewrite.header.generation, &mut bytes);
+            }
+            files::write_all_at(&rewrite.file, &bytes, rewrite.len)?;
+            rewrite.len += bytes.len() as u64;
+            rewrite.next_shard += 1;
+            done += objects.len();
+        }
+        if rewrite.next_shard < FileIndex::SHARDS {
+            *slot = Some(rewrite);
+            return Ok(false);
+        }
+        self.appender.lock().adopt(root, rewrite, is_last)?;
+        Ok(true)
+    }
+
+    /// Leaves the mark of a clean stop. To be called when the log has just been rewritten.
+    pub(crate) fn mark_clean(&self, root: &OwnedFd) -> Result<(), Errno> {
+        let appender = self.appender.lock();
+        let mut words = [appender.header.generation.to_le_bytes(), appender.len.to_le_bytes(), [0; 8]];
+        words[2] = xxh3_64(words[..2].as_flattened()).to_le_bytes();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(root, FILE_CLEAN, flags, FILE_MODE)?;
+        files::write_all_at(&file, words.as_flattened(), 0)
+    }
+}
+
+impl Appender {
+    fn records(&self) -> u64 {
+        (self.len + self.buffer.len() as u64).saturating_sub(HEADER_BYTES as u64) / RECORD_BYTES as u64
+    }
+
+    fn append(&mut self, record: LogRecord) {
+        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.len() < PENDING_RECORDS_MAX) {
+            pending.push(record);
+        }
+        record.encode(self.header.generation, &mut self.buffer);
+    }
+
+    fn flush(&mut self, root: &OwnedFd) -> Result<(), Errno> {
+        if self.is_broken {
+            self.buffer.clear();
+            return Err(Errno::IO);
+        }
+        let outcome = files::write_all_at(&self.file, &self.buffer, self.len);
+        if outcome.is_ok() {
+            self.len += self.buffer.len() as u64;
+            self.buffer.clear();
+        } else if self.buffer.len() > BUFFER_BYTES_MAX {
+            tracing::warn!("swap log given up after a write error; it will be rewritten");
+            self.is_broken = true;
+            self.buffer = Vec::new();
+            let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
+        }
+        outcome
+    }
+
+    /// Puts a rewritten log in the place of this one, with the changes since it was begun.
+    fn adopt(&mut self, root: &OwnedFd, rewrite: Rewrite, is_last: bool) -> Result<(), Errno> {
+        let pending = self.pending.take().unwrap_or_default();
+        if pending.len() >= PENDING_RECORDS_MAX {
+            return Err(Errno::NOBUFS);
+        }
+        let mut bytes = Vec::with_capacity(pending.len() * RECORD_BYTES);
+        pending.iter().for_each(|record| record.encode(rewrite.header.generation, &mut bytes));
+        files::write_all_at(&rewrite.file, &bytes, rewrite.len)?;
+        if is_last {
+            rustix::fs::fdatasync(&rewrite.file)?;
+        }
+        rustix::fs::renameat(root, FILE_NEW, root, FILE)?;
+        self.len = rewrite.len + bytes.len() as u64;
+        (self.file, self.header) = (rewrite.file, rewrite.header);
+        self.buffer.clear();
+        self.is_broken = false;
+        self.rewrite_not_before_records = 0;
+        Ok(())
+    }
+}

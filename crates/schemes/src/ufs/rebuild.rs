@@ -1,0 +1,364 @@
+//! Finding out what is stored: reading the swap log, and looking at the files where it does not say everything.
+//!
+//! A short log is read while the directory is opened. The rest is the work of a thread of its own, which never blocks a
+//! core, and which the first call of `maintain` starts.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::thread::JoinHandle;
+
+use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::dir::{Dir, file_bytes};
+use super::files;
+use super::log::{FoundLog, HEADER_BYTES, LogHeader, LogRecord, NO_FILE, RECORD_BYTES};
+use super::numbers::Numbers;
+use super::object::{self, Failure};
+
+/// A log of up to this many records is read while the directory is opened (some tenths of a second).
+const INLINE_RECORDS_MAX: u64 = 262_144;
+/// Records that are read and entered at once.
+const BATCH_RECORDS: usize = 8192;
+/// Removals remembered during a rebuild; beyond it, further ones are refused.
+const FORGOTTEN_MAX: usize = 1 << 20;
+
+const READING: u8 = 0;
+const SEARCHING: u8 = 1;
+const DONE: u8 = 2;
+
+/// What is to be done next.
+pub(crate) enum Job {
+    /// Read the log.
+    ReadLog(ReadLog),
+    /// Look at all files that the index does not have.
+    Search,
+    /// Unlink all files that the index does not have.
+    UnlinkStrays,
+}
+
+/// A log to be read.
+pub(crate) struct ReadLog {
+    file: OwnedFd,
+    header: LogHeader,
+    len: u64,
+    is_clean: bool,
+}
+
+impl ReadLog {
+    pub(crate) fn new(found: &FoundLog) -> Result<Self, Errno> {
+        let file = rustix::io::fcntl_dupfd_cloexec(&found.file, 0)?;
+        Ok(Self { file, header: found.header, len: found.len, is_clean: found.is_clean })
+    }
+
+    fn is_short(&self) -> bool {
+        self.len / RECORD_BYTES as u64 <= INLINE_RECORDS_MAX
+    }
+}
+
+/// State of the rebuild.
+pub(crate) struct Rebuild {
+    phase: AtomicU8,
+    percent: AtomicU8,
+    is_stopped: AtomicBool,
+    /// Keys that must not be found again: removed since the rebuild began.
+    forgotten: Mutex<HashSet<IndexKey>>,
+    job: Mutex<Option<Job>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Rebuild {
+    /// With nothing to do, the rebuild is done.
+    pub(crate) fn new(job: Option<Job>) -> Self {
+        Self {
+            phase: AtomicU8::new(if job.is_none() { DONE } else { READING }),
+            percent: AtomicU8::new(0),
+            is_stopped: AtomicBool::new(false),
+            forgotten: Mutex::default(),
+            job: Mutex::new(job),
+            thread: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == DONE
+    }
+
+    /// Whether it is known which file numbers are free.
+    pub(crate) fn may_store(&self) -> bool {
+        self.phase.load(Ordering::Acquire) >= SEARCHING
+    }
+
+    /// Progress of what is going on: 100 when all is done.
+    pub(crate) fn percent(&self) -> u8 {
+        if self.is_done() { 100 } else { self.percent.load(Ordering::Relaxed).min(99) }
+    }
+
+    /// Whether no more removals can be remembered.
+    pub(crate) fn is_memory_full(&self) -> bool {
+        self.forgotten.lock().len() >= FORGOTTEN_MAX
+    }
+
+    /// Does `removal` of `key` in such a way that the rebuild cannot bring the key back.
+    pub(crate) fn forget_while<T>(&self, key: IndexKey, removal: impl FnOnce() -> T) -> T {
+        if self.is_done() {
+            return removal();
+        }
+        let mut forgotten = self.forgotten.lock();
+        if !self.is_done() {
+            forgotten.insert(key);
+        }
+        removal()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    fn set_percent(&self, done: u64, of: u64) {
+        let percent = done.saturating_mul(100) / of.max(1);
+        self.percent.store(percent.min(99) as u8, Ordering::Relaxed);
+    }
+
+    fn set_done(&self) {
+        let mut forgotten = self.forgotten.lock();
+        *forgotten = HashSet::new();
+        self.phase.store(DONE, Ordering::Release);
+    }
+
+    /// Stops the thread, if there is one, and waits for its end.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the rebuild of a cache_dir failed");
+        }
+    }
+}
+
+/// Reads the log if it is short.
+pub(crate) fn begin(dir: &Arc<Dir>) {
+    let mut job = dir.rebuild.job.lock();
+    if let Some(Job::ReadLog(log)) = job.take_if(|job| matches!(job, Job::ReadLog(log) if log.is_short())) {
+        *job = read_log(dir, log);
+    }
+}
+
+/// Starts the thread if there is something to do.
+pub(crate) fn go_on(dir: &Arc<Dir>) {
+    let Some(first) = dir.rebuild.job.lock().take() else { return };
+    let for_thread = Arc::clone(dir);
+    let work = move || {
+        let mut job = Some(first);
+        while let Some(current) = job {
+            job = run(&for_thread, current);
+        }
+    };
+    match std::thread::Builder::new().name("ufs-rebuild".to_owned()).spawn(work) {
+        Ok(thread) => *dir.rebuild.thread.lock() = Some(thread),
+        Err(error) => {
+            tracing::error!("{}: cannot start the rebuild: {error}", dir.options.path.display());
+        }
+    }
+}
+
+fn run(dir: &Arc<Dir>, job: Job) -> Option<Job> {
+    match job {
+        Job::ReadLog(log) => return read_log(dir, log),
+        Job::Search => search(dir),
+        Job::UnlinkStrays => unlink_strays(dir),
+    }
+    None
+}
+
+/// Enters the log into the index; returns what is to be done next.
+fn read_log(dir: &Arc<Dir>, log: ReadLog) -> Option<Job> {
+    let valid_bytes = match enter_records(dir, &log) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::warn!("{}: reading swap.state: {error}", dir.options.path.display());
+            HEADER_BYTES as u64
+        }
+    };
+    if dir.rebuild.is_stopped() {
+        return None;
+    }
+    let has_bad_record = log.len.saturating_sub(valid_bytes) >= RECORD_BYTES as u64;
+    let has_conflict = !take_numbers(dir);
+    if has_bad_record {
+        cut_log(dir, valid_bytes);
+    }
+    if has_bad_record || has_conflict || !log.header.is_complete {
+        tracing::warn!("{}: swap.state is incomplete, looking for files", dir.options.path.display());
+        return Some(Job::Search);
+    }
+    dir.rebuild.set_done();
+    (!log.is_clean).then_some(Job::UnlinkStrays)
+}
+
+/// Reads records up to the first one that is incomplete or does not verify; returns how far it came.
+fn enter_records(dir: &Dir, log: &ReadLog) -> Result<u64, Errno> {
+    let mut at = HEADER_BYTES as u64;
+    let mut bytes = vec![0; BATCH_RECORDS * RECORD_BYTES];
+    let mut removed = HashSet::new();
+    'log: while at < log.len && !dir.rebuild.is_stopped() {
+        let left = usize::try_from(log.len - at).unwrap_or(usize::MAX).min(bytes.len());
+        let batch = &mut bytes[..left / RECORD_BYTES * RECORD_BYTES];
+        if batch.is_empty() || !files::read_exact_at(&log.file, batch, at)? {
+            break;
+        }
+        let (records, _) = batch.as_chunks::<RECORD_BYTES>();
+        let forgotten = dir.rebuild.forgotten.lock();
+        for bytes in records {
+            let Some(record) = LogRecord::decode(bytes, log.header.generation) else { break 'log };
+            enter(dir, record, &forgotten);
+            if let LogRecord::Remove(key, _) = record
+                && !log.header.is_complete
+            {
+                removed.insert(key);
+            }
+            at += RECORD_BYTES as u64;
+        }
+        drop(forgotten);
+        dir.rebuild.set_percent(at, log.len);
+    }
+    // What was removed during an interrupted search must not be found by the next one.
+    dir.rebuild.forgotten.lock().extend(removed);
+    Ok(at)
+}
+
+fn enter(dir: &Dir, record: LogRecord, forgotten: &HashSet<IndexKey>) {
+    match record {
+        LogRecord::Add(key, entry) => {
+            if !forgotten.contains(&key) {
+                let old = dir.index.insert(key, entry);
+                dir.space.resize(old.map_or(0, file_bytes), file_bytes(entry));
+            }
+        }
+        LogRecord::Remove(key, file) => {
+            let removed =
+                if file == NO_FILE { dir.index.remove(key) } else { dir.index.remove_if(key, file) };
+            dir.space.resize(removed.map_or(0, file_bytes), 0);
+        }
+    }
+}
+
+/// Marks the file numbers of the index as taken; `false` if two keys had the same one, and one was dropped.
+fn take_numbers(dir: &Dir) -> bool {
+    let mut has_conflict = false;
+    let mut objects = Vec::new();
+    for shard in 0..FileIndex::SHARDS {
+        objects.clear();
+        dir.index.snapshot(shard, &mut objects);
+        for (key, entry) in &objects {
+            if !dir.numbers().take_exactly(entry.file) && dir.index.remove_if(*key, entry.file).is_some() {
+                has_conflict = true;
+                dir.space.resize(file_bytes(*entry), 0);
+            }
+        }
+    }
+    !has_conflict
+}
+
+/// Cuts bad records off the log; the removals since it was opened, which lie behind them, are appended again.
+fn cut_log(dir: &Dir, valid_bytes: u64) {
+    let forgotten = dir.rebuild.forgotten.lock();
+    let root = dir.tree.root();
+    if let Err(error) = dir.log.declare_incomplete(valid_bytes) {
+        dir.failed("cut swap.state before", 0, error);
+    }
+    for key in forgotten.iter() {
+        dir.log.append(root, LogRecord::Remove(*key, NO_FILE));
+    }
+    if let Err(error) = dir.log.flush(root) {
+        dir.failed("write swap.state before", 0, error);
+    }
+}
+
+/// Calls `visit` with every object file in the tree.
+fn for_each_file(dir: &Dir, mut visit: impl FnMut(u32)) {
+    let (l1, l2) = dir.tree.levels();
+    for d1 in 0..l1 {
+        for d2 in 0..l2 {
+            if dir.rebuild.is_stopped() {
+                return;
+            }
+            if let Err(error) = dir.tree.list(d1, d2, &mut visit) {
+                dir.failed("list the directory of", (d1 * l2 + d2) * l2, error);
+            }
+        }
+    }
+}
+
+fn unlink_strays(dir: &Dir) {
+    for_each_file(dir, |number| {
+        if dir.numbers().take_exactly(number) {
+            discard(dir, number);
+        }
+    });
+}
+
+/// Unlinks a file whose number has been taken, and gives the number back.
+fn discard(dir: &Dir, number: u32) {
+    match dir.tree.unlink(number) {
+        Ok(()) => dir.numbers().give_back(number),
+        Err(error) => drop(dir.failed("unlink", number, error)),
+    }
+}
+
+fn search(dir: &Arc<Dir>) {
+    let mut strays = Numbers::default();
+    for_each_file(dir, |number| {
+        if dir.numbers().take_exactly(number) {
+            strays.take_exactly(number);
+        }
+    });
+    if dir.rebuild.is_stopped() {
+        return;
+    }
+    dir.rebuild.phase.store(SEARCHING, Ordering::Release);
+    let total = strays.taken() as u64;
+    for (done, number) in strays.iter().enumerate() {
+        if dir.rebuild.is_stopped() {
+            return;
+        }
+        look_at(dir, number);
+        dir.rebuild.set_percent(done as u64, total);
+    }
+    while let Ok(false) = dir.log.rewrite_some(dir.tree.root(), &dir.index, usize::MAX, false) {}
+    dir.rebuild.set_done();
+    tracing::info!("{}: {} objects found", dir.options.path.display(), dir.index.len());
+}
+
+/// Keeps file `number` if it verifies and its key is not known, or known with an older file.
+fn look_at(dir: &Arc<Dir>, number: u32) {
+    let (header, entry) = match object::examine(dir, number) {
+        Ok(found) => found,
+        Err(Failure::Refused(_)) => return,
+        Err(Failure::Missing | Failure::Corrupt(_)) => return discard(dir, number),
+    };
+    let key = IndexKey::from(&header.record.key);
+    let forgotten = dir.rebuild.forgotten.lock();
+    let order = dir.lock_key(key);
+    let known = dir.index.peek(key);
+    if forgotten.contains(&key) || known.is_some_and(|known| is_newer(dir, known, header.stamp_ns)) {
+        drop((order, forgotten));
+        return discard(dir, number);
+    }
+    dir.space.resize(0, file_bytes(entry));
+    let replaced = dir.index.insert(key, entry);
+    drop((order, forgotten));
+    if let Some(older) = replaced {
+        dir.release(older);
+    }
+}
+
+/// Whether the file of `known` verifies and is not older than `stamp_ns`.
+fn is_newer(dir: &Arc<Dir>, known: FileEntry, stamp_ns: u64) -> bool {
+    object::examine(dir, known.file).is_ok_and(|(header, _)| header.stamp_ns >= stamp_ns)
+}

@@ -1,0 +1,238 @@
+//! Room and health of a directory: bytes in use, water marks, full disks, repeated errors.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::io::Errno;
+
+use crate::DirOptions;
+
+/// After this many I/O errors without a success between them, the directory is taken out of service.
+pub(crate) const ERRORS_TO_DOWN: u32 = 10;
+
+/// The same complaint is logged once in this many seconds.
+const COMPLAINT_INTERVAL_S: i64 = 60;
+
+/// After the disk was full, the directory gets back 1/1024 of its size with each call of `maintain`.
+const RECOVERY_SHARE: u64 = 1024;
+
+/// Bytes in use and how many there may be.
+pub(crate) struct Space {
+    used_bytes: AtomicU64,
+    configured_bytes: u64,
+    /// What can be used: less than configured for some time after the disk was found full.
+    usable_bytes: AtomicU64,
+    low_pct: u64,
+    high_pct: u64,
+    /// Unit of allocation of the file system.
+    fs_block_bytes: u64,
+}
+
+impl Space {
+    /// `fs_block_bytes` is at least 1.
+    pub(crate) fn new(options: &DirOptions, fs_block_bytes: u64) -> Self {
+        Self {
+            used_bytes: AtomicU64::new(0),
+            configured_bytes: options.capacity_bytes,
+            usable_bytes: AtomicU64::new(options.capacity_bytes),
+            low_pct: u64::from(options.swap_low_pct),
+            high_pct: u64::from(options.swap_high_pct),
+            fs_block_bytes: fs_block_bytes.max(1),
+        }
+    }
+
+    /// What a file of `file_bytes` occupies.
+    pub(crate) fn occupied_bytes(&self, file_bytes: u64) -> u64 {
+        file_bytes.div_ceil(self.fs_block_bytes).saturating_mul(self.fs_block_bytes)
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a file that grew from `before` to `after` bytes, or shrank.
+    pub(crate) fn resize(&self, before: u64, after: u64) {
+        let (before, after) = (self.occupied_bytes(before), self.occupied_bytes(after));
+        if after >= before {
+            self.used_bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            let shrink = |used: u64| Some(used.saturating_sub(before - after));
+            let _ = self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, shrink);
+        }
+    }
+
+    /// Whether a file of `file_bytes` more would stay below the maximum.
+    pub(crate) fn has_room(&self, file_bytes: u64) -> bool {
+        self.used_bytes().saturating_add(self.occupied_bytes(file_bytes)) <= self.usable()
+    }
+
+    /// Whether an object of `file_bytes` may be begun: use is not over the maximum, and all the rest could make way for it,
+    /// little by little as it arrives.
+    pub(crate) fn admits(&self, file_bytes: u64) -> bool {
+        self.has_room(0) && self.occupied_bytes(file_bytes) <= share(self.usable(), self.high_pct)
+    }
+
+    /// Whether the high water mark is exceeded.
+    pub(crate) fn is_above_high(&self) -> bool {
+        self.used_bytes() > share(self.usable(), self.high_pct)
+    }
+
+    /// Whether the low water mark is exceeded.
+    pub(crate) fn is_above_low(&self) -> bool {
+        self.used_bytes() > share(self.usable(), self.low_pct)
+    }
+
+    /// How many objects one round of eviction may remove: Squid's 300 f + 20, where f says how far use is on its way
+    /// from the low to the high water mark (more than 1 above it).
+    pub(crate) fn eviction_quota(&self) -> u64 {
+        let (low, high) = (share(self.usable(), self.low_pct), share(self.usable(), self.high_pct));
+        let above = u128::from(self.used_bytes().saturating_sub(low));
+        let span = u128::from(high.saturating_sub(low).max(1));
+        u64::try_from(300 * above / span).unwrap_or(u64::MAX).saturating_add(20)
+    }
+
+    /// The disk is full, with less in the directory than was configured: live with what there is.
+    pub(crate) fn disk_is_full(&self) {
+        self.usable_bytes.fetch_min(self.used_bytes(), Ordering::Relaxed);
+    }
+
+    /// Gives back, little by little, what [`Space::disk_is_full`] took.
+    pub(crate) fn recover(&self) {
+        let usable = self.usable();
+        if usable < self.configured_bytes {
+            let more = usable.saturating_add(self.configured_bytes / RECOVERY_SHARE + 1);
+            self.usable_bytes.store(more.min(self.configured_bytes), Ordering::Relaxed);
+        }
+    }
+
+    fn usable(&self) -> u64 {
+        self.usable_bytes.load(Ordering::Relaxed)
+    }
+}
+
+fn share(bytes: u64, percent: u64) -> u64 {
+    bytes / 100 * percent + bytes % 100 * percent / 100
+}
+
+/// Counts errors and decides when it is enough.
+#[derive(Default)]
+pub(crate) struct Health {
+    consecutive_errors: AtomicU32,
+    errors: AtomicU64,
+    is_down: AtomicBool,
+    /// When the last complaint about errors, and about a full disk, was logged; unix seconds.
+    last_complaint_s: [AtomicI64; 2],
+}
+
+impl Health {
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// An operation on the disk went well.
+    pub(crate) fn success(&self) {
+        if self.consecutive_errors.load(Ordering::Relaxed) != 0 {
+            self.consecutive_errors.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Something read did not verify: an error to count, but the disk did as it was told.
+    pub(crate) fn corrupt(&self) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The operating system refused `operation` on `path`.
+    pub(crate) fn failure(&self, operation: &str, path: &str, error: Errno) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        let in_a_row = self.consecutive_errors.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.may_complain(0) {
+            tracing::warn!("{operation} {path}: {error}");
+        }
+        if in_a_row >= ERRORS_TO_DOWN && !self.is_down.swap(true, Ordering::Relaxed) {
+            tracing::error!("{path}: {in_a_row} errors in a row, this cache_dir is out of service");
+        }
+    }
+
+    /// There is no room on the disk for `path`.
+    pub(crate) fn disk_full(&self, path: &str) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        if self.may_complain(1) {
+            tracing::warn!("no space for {path}: storing less than configured");
+        }
+    }
+
+    fn may_complain(&self, subject: usize) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let last_s = self.last_complaint_s[subject].load(Ordering::Relaxed);
+        let is_due = now_s - last_s >= COMPLAINT_INTERVAL_S;
+        if is_due {
+            self.last_complaint_s[subject].store(now_s, Ordering::Relaxed);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space() -> Space {
+        Space::new(&DirOptions::new("/x", 1_000_000), 1000)
+    }
+
+    #[test]
+    fn bytes_are_counted_in_blocks_of_the_file_system() {
+        let space = space();
+        space.resize(0, 1);
+        space.resize(0, 1001);
+        assert_eq!(space.used_bytes(), 3000);
+        space.resize(1001, 1999);
+        assert_eq!(space.used_bytes(), 3000);
+        space.resize(1999, 0);
+        space.resize(1, 0);
+        space.resize(1, 0);
+        assert_eq!(space.used_bytes(), 0);
+    }
+
+    #[test]
+    fn water_marks_and_squids_quota() {
+        let space = space();
+        space.resize(0, 900_000);
+        assert!(!space.is_above_low() && space.eviction_quota() == 20);
+        space.resize(0, 50_000);
+        assert!(space.is_above_low() && !space.is_above_high());
+        assert_eq!(space.eviction_quota(), 320);
+        space.resize(0, 50_000);
+        assert!(space.is_above_high() && space.eviction_quota() == 620);
+        assert!(!space.has_room(1) && space.has_room(0));
+        assert!(space.admits(950_000) && !space.admits(950_001));
+        space.resize(0, 1);
+        assert!(!space.admits(1));
+    }
+
+    #[test]
+    fn a_full_disk_shrinks_the_directory_for_a_while() {
+        let space = space();
+        space.resize(0, 500_000);
+        space.disk_is_full();
+        assert!(space.is_above_high() && !space.has_room(1));
+        (0..2000).for_each(|_| space.recover());
+        assert!(space.has_room(500_000) && !space.has_room(500_001));
+    }
+
+    #[test]
+    fn only_errors_in_a_row_take_a_directory_down() {
+        let health = Health::default();
+        (1..ERRORS_TO_DOWN).for_each(|_| health.failure("read", "x", Errno::IO));
+        health.success();
+        (1..ERRORS_TO_DOWN).for_each(|_| health.failure("read", "x", Errno::IO));
+        assert!(!health.is_down());
+        health.failure("read", "x", Errno::IO);
+        assert!(health.is_down());
+    }
+}

@@ -1,0 +1,331 @@
+//! Between flows and cache directories: objects written out while they arrive, and read back in.
+
+use std::sync::Arc;
+
+use humboldt_base::limits::PAGE_BYTES;
+use humboldt_freshness::Times;
+
+use crate::cache::{Cache, Dir};
+use crate::events::StoreEventKind;
+use crate::flow::{AbortReason, Epoch, FlowInfo, FlowReader, FlowWriter, Progress};
+use crate::head::StoredHead;
+use crate::key::Key;
+use crate::mem::Entry;
+use crate::object::{Body, Object, TAIL_BYTES_MAX};
+use crate::scheme::{Reader, Record, RecordKind, SchemeError, Writer};
+use crate::vary::VaryMarker;
+
+/// Most bytes handed to a directory in one write.
+const WRITE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Bytes asked of a directory in one read: the unit of the schemes' checksums.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Why an object was not written to a directory. Nothing of it is left there.
+#[derive(Debug, thiserror::Error)]
+pub enum SwapOutError {
+    /// The transfer was aborted.
+    #[error("not complete: {0}")]
+    Aborted(#[from] AbortReason),
+    /// The disk is slower than the clients, and memory did not suffice to wait for it.
+    #[error("the disk cannot keep up")]
+    Lagged,
+    /// Larger than `maximum_object_size`.
+    #[error("larger than maximum_object_size")]
+    TooLarge,
+    /// The URL was purged meanwhile.
+    #[error("purged while it was written")]
+    Purged,
+    /// The directory failed or was busy.
+    #[error(transparent)]
+    Scheme(#[from] SchemeError),
+}
+
+/// What a directory has under a key.
+pub enum DiskEntry {
+    /// An answer.
+    Object(DiskHit),
+    /// Answers vary: look up the variant's key. Now in memory too.
+    Vary(Arc<VaryMarker>),
+}
+
+/// A stored answer, opened: head and times are there, the body is still to be read.
+pub struct DiskHit {
+    /// Its key.
+    pub key: Key,
+    /// Its URL, the one asked for.
+    pub url: Box<[u8]>,
+    /// The response head.
+    pub head: Arc<StoredHead>,
+    /// Freshness.
+    pub times: Times,
+    dir: Dir,
+    epoch: Epoch,
+    reader: Box<dyn Reader>,
+}
+
+impl Cache {
+    /// Follows a flow into a directory and makes the object visible there when the body is complete. `reader` must
+    /// begin at the first byte. A record of this key in any other directory is removed; if writing fails, in all.
+    /// Returns the bytes of the body.
+    ///
+    /// # Errors
+    /// [`SwapOutError`]; it is for the log, the transfer to clients is not affected.
+    pub async fn swap_out(
+        &self,
+        mut reader: FlowReader,
+        record: Record,
+        dir: Dir,
+    ) -> Result<u64, SwapOutError> {
+        let result = self.write_all(&mut reader, &record, &dir).await;
+        match &result {
+            Ok(body_bytes) => {
+                self.tell(StoreEventKind::SwapOut, Some(dir.index), &record, *body_bytes);
+                self.remove_elsewhere(&record.key, dir.index).await;
+            }
+            Err(error) => {
+                if let SwapOutError::Scheme(_) = error {
+                    self.tell(StoreEventKind::SwapFail, Some(dir.index), &record, reader.position());
+                }
+                // An aborted fetch says nothing about what is stored; otherwise a newer answer exists, and an older
+                // one must not come back once memory has forgotten the newer.
+                if !matches!(error, SwapOutError::Aborted(_)) {
+                    self.remove_from_disk(&record.key).await;
+                }
+            }
+        }
+        result
+    }
+
+    async fn write_all(
+        &self,
+        reader: &mut FlowReader,
+        record: &Record,
+        dir: &Dir,
+    ) -> Result<u64, SwapOutError> {
+        let epoch = reader.flow().epoch();
+        let announced = reader.head().await?.info.body_bytes;
+        let mut writer: Option<Box<dyn Writer>> = None;
+        loop {
+            let progress = reader.batch().await;
+            if reader.position() > self.disk_object_bytes_max() {
+                return Err(SwapOutError::TooLarge);
+            }
+            let writer = match &mut writer {
+                Some(writer) => writer,
+                // Not before there is something to write: many a fetch is aborted early.
+                none => match progress {
+                    Progress::Data { .. } | Progress::End => {
+                        none.insert(dir.scheme.create(record.clone(), announced).await?)
+                    }
+                    Progress::Aborted(reason) => return Err(reason.into()),
+                    Progress::Lagged { .. } => return Err(SwapOutError::Lagged),
+                },
+            };
+            match progress {
+                Progress::Data { .. } => write_batch(reader, writer).await?,
+                Progress::Aborted(reason) => return Err(reason.into()),
+                Progress::Lagged { .. } => return Err(SwapOutError::Lagged),
+                Progress::End => break,
+            }
+        }
+        if !self.in_flight().is_current(epoch) {
+            return Err(SwapOutError::Purged);
+        }
+        let body_bytes = reader.position();
+        if let Some(writer) = writer {
+            writer.commit(Some(body_bytes)).await?;
+        }
+        // A purge either sees the committed record, or its epoch is seen here; the caller removes the record.
+        if self.in_flight().is_current(epoch) { Ok(body_bytes) } else { Err(SwapOutError::Purged) }
+    }
+
+    /// Opens what a directory has under `key`, if it belongs to `url`. Whatever does not verify is a miss.
+    pub async fn open(&self, primary: Key, key: &Key, url: &[u8]) -> Option<DiskEntry> {
+        let epoch = self.in_flight().epoch(primary);
+        for dir in self.dirs().iter().filter(|dir| dir.scheme.contains(key)) {
+            match dir.scheme.open(key).await {
+                Ok(Some(reader)) if reader.record().key == *key && *reader.record().url == *url => {
+                    if let Some(entry) = self.take_entry(reader, dir, epoch) {
+                        return Some(entry);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%key, path = %dir.scheme.path().display(), %error, "not opened");
+                    self.tell_failure(*key, url, dir);
+                }
+            }
+        }
+        None
+    }
+
+    fn take_entry(&self, reader: Box<dyn Reader>, dir: &Dir, epoch: Epoch) -> Option<DiskEntry> {
+        let record = reader.record();
+        if record.kind == RecordKind::Vary {
+            let marker = Arc::new(VaryMarker::from_bytes(&record.url, &record.head).ok()?);
+            self.insert_current(epoch, record.key, Entry::Vary(marker.clone()));
+            return Some(DiskEntry::Vary(marker));
+        }
+        let head = Arc::new(StoredHead::from_bytes(record.head.clone()).ok()?);
+        let (key, url, times) = (record.key, record.url.clone(), record.times);
+        Some(DiskEntry::Object(DiskHit { key, url, head, times, dir: dir.clone(), epoch, reader }))
+    }
+
+    fn tell_failure(&self, key: Key, url: &[u8], dir: &Dir) {
+        self.events().event(&crate::events::StoreEvent {
+            kind: StoreEventKind::SwapFail,
+            dir: Some(dir.index),
+            key,
+            url,
+            status: 0,
+            times: None,
+            content_type: b"",
+            body_bytes: 0,
+        });
+    }
+}
+
+/// Writes what has arrived, up to [`WRITE_BYTES_MAX`].
+async fn write_batch(reader: &mut FlowReader, writer: &mut Box<dyn Writer>) -> Result<(), SchemeError> {
+    let mut slices = Vec::new();
+    let bytes = reader.slices(&mut slices, WRITE_BYTES_MAX);
+    let parts: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+    writer.write(reader.position(), &parts).await?;
+    drop(slices);
+    reader.advance(bytes);
+    Ok(())
+}
+
+impl DiskHit {
+    /// Length of the body, if it is known.
+    pub fn body_bytes(&self) -> Option<u64> {
+        self.reader.body_bytes()
+    }
+
+    /// Whether the whole body is stored.
+    pub fn is_complete(&self) -> bool {
+        match (self.reader.body_bytes(), self.reader.extents()) {
+            (Some(0), _) => true,
+            (Some(body_bytes), [extent]) => extent.start == 0 && extent.end == body_bytes,
+            _ => false,
+        }
+    }
+
+    /// Reads verified bytes at `offset`, as for a range of a large object: at least one, 0 outside what is stored.
+    ///
+    /// # Errors
+    /// As the directory says; answer as a truncated body, never with other bytes.
+    pub async fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, SchemeError> {
+        self.reader.read(offset, buf).await
+    }
+
+    /// Reads the whole body into memory and stores the object there, unless it was purged meanwhile. `None` when
+    /// it does not verify, is not complete, or memory is short: a miss. For bodies up to
+    /// [`Cache::memory_object_bytes_max`].
+    pub async fn into_object(mut self, cache: &Cache) -> Option<Arc<Object>> {
+        let body_bytes = self.body_bytes().filter(|_| self.is_complete())?;
+        let Some(body) = self.read_body(cache, body_bytes).await else {
+            cache.tell_failure(self.key, &self.url, &self.dir);
+            return None;
+        };
+        let object =
+            Arc::new(Object { key: self.key, url: self.url, head: self.head, times: self.times, body });
+        cache.insert_current(self.epoch, object.key, Entry::Object(object.clone()));
+        tell_swap_in(cache, &self.dir, object.key, &object.url, &object.head, &object.times, body_bytes);
+        Some(object)
+    }
+
+    async fn read_body(&mut self, cache: &Cache, body_bytes: u64) -> Option<Body> {
+        let whole = usize::try_from(body_bytes).ok()?;
+        let mut buffer = vec![0; whole.min(READ_BYTES)];
+        let mut pages = Vec::with_capacity(whole.div_ceil(PAGE_BYTES));
+        let mut page = None;
+        let mut offset = 0;
+        while offset < body_bytes {
+            let want = usize::try_from(body_bytes - offset).ok()?.min(READ_BYTES);
+            let got = self.reader.read(offset, buffer.get_mut(..want)?).await.ok()?;
+            let mut data = buffer.get(..got).filter(|data| !data.is_empty())?;
+            offset += got as u64;
+            if whole <= TAIL_BYTES_MAX && got == whole {
+                return Some(Body::from_bytes(data.into()));
+            }
+            while !data.is_empty() {
+                let mut current = match page.take() {
+                    Some(page) => page,
+                    None => cache.tier().alloc_page(0).ok()?,
+                };
+                let took = current.append(data);
+                data = data.get(took..)?;
+                if current.room() == 0 { pages.push(current.share()) } else { page = Some(current) }
+            }
+        }
+        pages.extend(page.map(|page| page.share()));
+        Some(Body::from_pages(pages))
+    }
+
+    /// What a flow should say about this answer; nothing of it is kept in memory.
+    pub fn info(&self) -> FlowInfo {
+        FlowInfo {
+            key: self.key,
+            body_bytes: self.body_bytes(),
+            shareable: true,
+            keep_bytes_max: 0,
+            times: Some(self.times),
+            vary: None,
+        }
+    }
+
+    /// Feeds the body to a flow, whose head has been published or is published here, until it is complete, nobody
+    /// reads any more, or what is read does not verify (the flow is aborted then). Subscribe before.
+    pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter) {
+        let Some(body_bytes) = self.body_bytes().filter(|_| self.is_complete()) else {
+            return writer.abort(AbortReason::Failed);
+        };
+        writer.publish_head(self.head.clone(), self.info());
+        let mut buffer = vec![0; READ_BYTES];
+        while writer.written() < body_bytes {
+            if writer.readers() == 0 {
+                return writer.abort(AbortReason::Cancelled);
+            }
+            let want = usize::try_from(body_bytes - writer.written()).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let Some(space) = buffer.get_mut(..want) else { return };
+            let got = match self.reader.read(writer.written(), space).await {
+                Ok(got) if got > 0 => got,
+                _ => {
+                    cache.tell_failure(self.key, &self.url, &self.dir);
+                    return writer.abort(AbortReason::Failed);
+                }
+            };
+            if writer.append(buffer.get(..got).unwrap_or_default()).await.is_err() {
+                return;
+            }
+        }
+        writer.finish(None);
+        tell_swap_in(cache, &self.dir, self.key, &self.url, &self.head, &self.times, body_bytes);
+    }
+}
+
+fn tell_swap_in(
+    cache: &Cache,
+    dir: &Dir,
+    key: Key,
+    url: &[u8],
+    head: &StoredHead,
+    times: &Times,
+    body_bytes: u64,
+) {
+    cache.events().event(&crate::events::StoreEvent {
+        kind: StoreEventKind::SwapIn,
+        dir: Some(dir.index),
+        key,
+        url,
+        status: head.status,
+        times: Some(times),
+        content_type: head.content_type().unwrap_or_default(),
+        body_bytes,
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Writing out, reading in, purging: the cache as a whole over directories that fail on demand.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::cache::{CacheSettings, DirSelect};
+use crate::events::{StoreEvent, StoreEvents};
+use crate::flow::ReaderKind;
+use crate::in_flight::Begin;
+use crate::mem::MemoryPolicy;
+use crate::scheme::Scheme;
+use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
+
+const URL: &[u8] = b"http://a.example/x";
+const MIB: u64 = 1024 * 1024;
+
+#[derive(Default)]
+struct Recorder(Mutex<Vec<(StoreEventKind, Option<usize>, u64)>>);
+
+impl StoreEvents for Recorder {
+    fn event(&self, event: &StoreEvent<'_>) {
+        self.0.lock().push((event.kind, event.dir, event.body_bytes));
+    }
+}
+
+struct Fixture {
+    cache: Arc<Cache>,
+    schemes: [Arc<TestScheme>; 2],
+    events: Arc<Recorder>,
+}
+
+const SETTINGS: CacheSettings = CacheSettings {
+    cache_mem_bytes: 16 * MIB,
+    memory_policy: MemoryPolicy::Lru,
+    memory_object_bytes_max: 512 * 1024,
+    disk_object_bytes_max: 4 * MIB,
+    read_ahead_bytes: 16 * 1024,
+    dir_select: DirSelect::LeastLoad,
+};
+
+fn fixture() -> Fixture {
+    let schemes = [TestScheme::new(), TestScheme::new()];
+    let events = Arc::new(Recorder::default());
+    let dirs = schemes.iter().map(|scheme| scheme.clone() as Arc<dyn Scheme>).collect();
+    Fixture { cache: Cache::new(SETTINGS, 1, dirs, events.clone()), schemes, events }
+}
+
+impl Fixture {
+    fn lead(&self) -> FlowWriter {
+        match self.cache.begin_or_join(key(1), key(1)) {
+            Begin::Lead(writer) => writer,
+            Begin::Join(_) => panic!("somebody else leads"),
+        }
+    }
+
+    fn dir(&self, index: usize) -> Dir {
+        self.cache.dirs()[index].clone()
+    }
+
+    fn events(&self) -> Vec<(StoreEventKind, Option<usize>, u64)> {
+        std::mem::take(&mut self.events.0.lock())
+    }
+
+    /// Fetches a body while it is written to the first directory.
+    fn fetch(&self, content: &[u8], keep: u64) -> (Result<u64, SwapOutError>, Option<Arc<Object>>) {
+        let mut writer = self.lead();
+        let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+        writer.publish_head(Arc::new(some_head()), info(key(1), keep));
+        std::thread::scope(|scope| {
+            let swap_out = scope.spawn(|| block_on(self.cache.swap_out(disk, record(), self.dir(0))));
+            content.chunks(9001).for_each(|part| block_on(writer.append(part)).expect("memory is there"));
+            writer.finish(None);
+            let object = self.cache.store(writer, URL);
+            (swap_out.join().expect("no panic"), object)
+        })
+    }
+
+    fn open(&self) -> Option<DiskHit> {
+        match block_on(self.cache.open(key(1), &key(1), URL))? {
+            DiskEntry::Object(hit) => Some(hit),
+            DiskEntry::Vary(_) => panic!("not an object"),
+        }
+    }
+}
+
+fn record() -> Record {
+    let head = some_head().bytes().into();
+    Record { key: key(1), kind: RecordKind::Object, url: URL.into(), head, times: some_times() }
+}
+
+#[test]
+fn what_is_fetched_is_in_memory_and_on_disk() {
+    let f = fixture();
+    for len in [0, 1, 5000, 400_000] {
+        f.schemes[1].put(record(), b"older");
+        let content = pattern(0, len);
+        let (written, object) = f.fetch(&content, MIB);
+        assert_eq!(written.ok(), Some(len as u64));
+        assert_eq!(object.map(|object| object.body_bytes()), Some(len as u64));
+        assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Object(_))));
+        assert_eq!(f.schemes[0].body(&key(1)), Some(content));
+        assert!(f.schemes[1].body(&key(1)).is_none(), "the older answer is gone");
+        assert!(f.cache.in_flight().is_empty());
+        assert_eq!(f.events(), [(StoreEventKind::SwapOut, Some(0), len as u64)]);
+    }
+}
+
+#[test]
+fn a_large_object_streams_to_disk_and_back_without_staying_in_memory() {
+    let f = fixture();
+    let content = pattern(0, 3_000_000);
+    let (written, object) = f.fetch(&content, 512 * 1024);
+    assert_eq!((written.ok(), object.is_none()), (Some(3_000_000), true));
+    assert_eq!(f.schemes[0].body(&key(1)).as_ref(), Some(&content));
+    f.events();
+    let (hit, writer) = (f.open().expect("it is there"), f.lead());
+    let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+    let got = std::thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            let mut got = Vec::new();
+            while let Progress::Data { .. } = block_on(reader.data()) {
+                let mut slices = Vec::new();
+                let bytes = reader.slices(&mut slices, 50_000);
+                slices.iter().for_each(|slice| got.extend_from_slice(slice));
+                reader.advance(bytes);
+            }
+            got
+        });
+        block_on(hit.feed(&f.cache, writer));
+        reading.join().expect("no panic")
+    });
+    assert!(got == content);
+    assert_eq!(f.events(), [(StoreEventKind::SwapIn, Some(0), 3_000_000)]);
+    assert_eq!(f.cache.mem().used_bytes(), 0);
+}
+
+#[test]
+fn an_aborted_fetch_writes_nothing_and_keeps_what_was_stored() {
+    let f = fixture();
+    f.schemes[1].put(record(), b"older");
+    let mut writer = f.lead();
+    let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+    writer.publish_head(Arc::new(some_head()), info(key(1), MIB));
+    block_on(writer.append(b"part")).expect("memory is there");
+    writer.abort(AbortReason::Truncated);
+    let result = block_on(f.cache.swap_out(disk, record(), f.dir(0)));
+    assert!(matches!(result, Err(SwapOutError::Aborted(AbortReason::Truncated))));
+    assert_eq!(f.schemes[0].body(&key(1)), None);
+    assert_eq!(f.schemes[1].body(&key(1)), Some(b"older".to_vec()));
+}
+
+#[test]
+fn a_failed_write_removes_the_older_answer_everywhere() {
+    for fault in 0..2 {
+        let f = fixture();
+        f.schemes.iter().for_each(|scheme| scheme.put(record(), b"older"));
+        [&f.schemes[0].faults.create, &f.schemes[0].faults.write][fault].store(true, SeqCst);
+        let (written, object) = f.fetch(b"newer", MIB);
+        assert!(matches!(written, Err(SwapOutError::Scheme(SchemeError::Busy(_)))) && object.is_some());
+        assert!(f.schemes.iter().all(|scheme| scheme.body(&key(1)).is_none()));
+        assert!(matches!(f.events()[..], [(StoreEventKind::SwapFail, Some(0), _)]));
+    }
+}
+
+#[test]
+fn larger_than_the_maximum_is_not_written() {
+    let f = fixture();
+    let (written, _) = f.fetch(&pattern(0, 4 * MIB as usize + 70_000), 0);
+    assert!(matches!(written, Err(SwapOutError::TooLarge)));
+    assert!(f.schemes[0].body(&key(1)).is_none());
+}
+
+#[test]
+fn a_purge_wins_over_a_fetch_that_began_before() {
+    let f = fixture();
+    let mut writer = f.lead();
+    let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+    writer.publish_head(Arc::new(some_head()), info(key(1), MIB));
+    block_on(writer.append(b"old news")).expect("memory is there");
+    f.schemes[1].put(record(), b"older");
+    assert!(block_on(f.cache.purge(key(1))));
+    assert!(matches!(f.cache.begin_or_join(key(1), key(1)), Begin::Lead(_)), "nobody joins the old fetch");
+    writer.finish(None);
+    assert!(f.cache.store(writer, URL).is_none() && f.cache.lookup(&key(1)).is_none());
+    assert!(matches!(block_on(f.cache.swap_out(disk, record(), f.dir(0))), Err(SwapOutError::Purged)));
+    assert!(!f.cache.on_disk(&key(1)));
+    assert!(!block_on(f.cache.purge(key(1))), "nothing is left");
+}
+
+#[test]
+fn a_purge_wins_over_a_hit_that_was_being_read_in() {
+    let f = fixture();
+    f.schemes[0].put(record(), &pattern(0, 30_000));
+    let hit = f.open().expect("it is there");
+    assert!(block_on(f.cache.purge(key(1))));
+    // The request that opened it may have it, later ones may not.
+    assert!(block_on(hit.into_object(&f.cache)).is_some());
+    assert!(f.cache.lookup(&key(1)).is_none());
+}
+
+#[test]
+fn objects_are_read_into_memory_whole_or_not_at_all() {
+    let f = fixture();
+    for len in [0, 1, 2048, 2049, 4096, 10_007, 400_000] {
+        let content = pattern(0, len);
+        f.schemes[1].put(record(), &content);
+        let hit = f.open().expect("it is there");
+        assert_eq!((hit.body_bytes(), hit.is_complete()), (Some(len as u64), true));
+        let object = block_on(hit.into_object(&f.cache)).expect("it verifies");
+        let mut parts = [std::io::IoSlice::new(&[]); 128];
+        let count = object.slices(0, u64::MAX, &mut parts);
+        assert!(parts[..count].iter().flat_map(|part| part.iter().copied()).eq(content));
+        assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Object(_))));
+        assert_eq!(f.events(), [(StoreEventKind::SwapIn, Some(1), len as u64)]);
+        f.cache.mem().remove(&key(1));
+    }
+    f.schemes[1].faults.read_from.store(200_000, SeqCst);
+    let hit = f.open().expect("its head verifies");
+    assert!(block_on(hit.into_object(&f.cache)).is_none() && f.cache.lookup(&key(1)).is_none());
+    assert!(matches!(f.events()[..], [(StoreEventKind::SwapFail, Some(1), _)]));
+    assert_eq!(f.cache.mem().used_bytes(), 0);
+}
+
+#[test]
+fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
+    let f = fixture();
+    f.schemes[0].put(record(), &pattern(0, 300_000));
+    f.schemes[0].faults.read_from.store(20_000, SeqCst);
+    let writer = f.lead();
+    let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+    block_on(f.open().expect("its head verifies").feed(&f.cache, writer));
+    let Progress::Data { available } = block_on(reader.data()) else { panic!("some verified") };
+    assert!(available >= 20_000);
+    reader.advance(available);
+    assert_eq!(block_on(reader.data()), Progress::Aborted(AbortReason::Failed));
+
+    let writer = f.lead();
+    let flow = writer.flow().clone();
+    block_on(f.open().expect("its head verifies").feed(&f.cache, writer));
+    assert!(flow.reader_at(0, ReaderKind::Client).is_none() && f.cache.in_flight().is_empty());
+}
+
+#[test]
+fn only_the_right_url_is_a_hit() {
+    let f = fixture();
+    f.schemes[0].put(Record { url: b"http://evil.example/".as_slice().into(), ..record() }, b"collision");
+    assert!(f.open().is_none());
+    f.schemes[0].put(Record { head: b"garbage".as_slice().into(), ..record() }, b"body");
+    assert!(f.open().is_none());
+    f.schemes[1].put(record(), b"good");
+    assert_eq!(f.open().map(|hit| hit.body_bytes()), Some(Some(4)), "another directory may have it");
+}
+
+#[test]
+fn variants_are_found_after_a_restart_and_gone_after_a_purge() {
+    let f = fixture();
+    let epoch = f.cache.in_flight().epoch(key(1));
+    let marker = f.cache.vary_marker(epoch, URL, b"accept");
+    assert_eq!(*f.cache.vary_marker(epoch, URL, b"accept"), *marker, "the same list, the same marker");
+    assert_ne!(f.cache.vary_marker(epoch, URL, b"cookie").generation, marker.generation);
+    block_on(f.cache.write_vary(key(1), &marker, some_times())).expect("stored");
+    f.cache.mem().remove(&key(1));
+    let Some(DiskEntry::Vary(found)) = block_on(f.cache.open(key(1), &key(1), URL)) else {
+        panic!("no marker")
+    };
+    assert_eq!(*found, *marker);
+    assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Vary(_))));
+    assert!(block_on(f.cache.purge(key(1))));
+    assert!(block_on(f.cache.open(key(1), &key(1), URL)).is_none());
+    let after = f.cache.vary_marker(f.cache.in_flight().epoch(key(1)), URL, b"accept");
+    assert_ne!(after.variant_key(key(1), b"x"), marker.variant_key(key(1), b"x"));
+}
+
+#[test]
+fn a_confirmed_answer_gets_its_new_times_everywhere() {
+    let f = fixture();
+    let (_, object) = f.fetch(b"body", MIB);
+    let fresh = Times { lifetime_s: 999, ..some_times() };
+    let epoch = f.cache.in_flight().epoch(key(1));
+    let object = f.cache.refresh(epoch, &object.expect("stored"), some_head(), fresh);
+    assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Object(found)) if found.times == fresh));
+    block_on(f.cache.update_on_disk(&object.record()));
+    assert_eq!(f.open().map(|hit| hit.times), Some(fresh));
+    f.schemes[0].faults.update.store(true, SeqCst);
+    block_on(f.cache.update_on_disk(&object.record()));
+    assert!(f.open().is_none(), "rather none than the old head");
+}
+
+#[test]
+fn directories_are_chosen_by_size_load_or_turn() {
+    let f = fixture();
+    let chosen = |bytes| f.cache.select_dir(bytes).map(|dir| dir.index);
+    f.schemes[0].load.store(500, SeqCst);
+    assert_eq!([chosen(None), chosen(Some(1)), chosen(Some(4 * MIB))], [Some(1); 3]);
+    f.schemes[1].body_bytes_max.store(100, SeqCst);
+    assert_eq!([chosen(Some(100)), chosen(Some(101)), chosen(Some(4 * MIB + 1))], [Some(1), Some(0), None]);
+    let dirs: Vec<_> = f.cache.dirs().iter().map(|dir| dir.scheme.clone()).collect();
+    f.cache.reconfigure(CacheSettings { dir_select: DirSelect::RoundRobin, ..SETTINGS }, dirs);
+    let mut turns: Vec<_> = (0..4).map(|_| chosen(Some(1))).collect();
+    turns.sort_unstable();
+    assert_eq!(turns, [Some(0), Some(0), Some(1), Some(1)]);
+    f.cache.reconfigure(SETTINGS, Vec::new());
+    assert_eq!(chosen(Some(1)), None);
+}

@@ -1,0 +1,227 @@
+//! An object in flight: a list of pages with one writer and any number of readers, on any core.
+//!
+//! Whoever fetches an answer appends to a [`FlowWriter`]; clients, collapsed requests and the disk writer each
+//! follow with a [`FlowReader`]. Rules:
+//!
+//! - While the answer may become an object in memory (`keep_bytes_max`), nothing is trimmed: a reader can join at any
+//!   time and starts at the first byte.
+//! - Otherwise pages are trimmed behind the slowest reader. The writer runs at most a window ahead of the
+//!   *fastest* reader, so a slow one holds up nobody; a reader that falls [`LAG_BYTES_MAX`] behind, or that lags
+//!   while memory is short, is detached and told so ([`Progress::Lagged`]).
+//! - A writer that goes away without finishing aborts the flow: no reader takes a part for the whole.
+
+mod reader;
+mod state;
+mod wake;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use humboldt_freshness::Times;
+use humboldt_sys::pages::Page;
+use parking_lot::Mutex;
+
+use crate::head::StoredHead;
+use crate::key::Key;
+use crate::mem::MemTier;
+use crate::object::Object;
+use crate::scheme::{Record, RecordKind};
+use crate::vary::VaryMarker;
+
+pub use reader::FlowReader;
+use state::State;
+use wake::WakeList;
+pub use writer::FlowWriter;
+
+/// How far the slowest reader may be behind what is written while another reader is ahead of it, in bytes. Beyond it
+/// the slow one is detached.
+pub const LAG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Least distance that a writer may run ahead of the fastest reader, in bytes; `read_ahead_gap` raises it.
+pub const WINDOW_BYTES_MIN: u64 = 64 * 1024;
+
+/// A disk writer is woken when this many bytes wait for it, or at the end.
+pub const BATCH_BYTES: u64 = 64 * 1024;
+
+/// Most interim responses (1xx) kept for one flow; later ones are dropped, as RFC 9110 15.2 allows.
+pub const INTERIM_HEADS_MAX: usize = 16;
+
+/// Why an answer did not become complete.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AbortReason {
+    /// Whoever fetched it went away, or gave up because nobody was waiting (`quick_abort`).
+    #[error("the transfer was cancelled")]
+    Cancelled,
+    /// The answer must not be given to anyone but the request that fetched it: fetch for yourself.
+    #[error("the answer is not shareable")]
+    NotShareable,
+    /// No memory for even one page.
+    #[error("out of memory for bodies in flight")]
+    NoMemory,
+    /// The server was too slow.
+    #[error("timed out")]
+    TimedOut,
+    /// The connection to the server ended before the message did.
+    #[error("the message was truncated")]
+    Truncated,
+    /// What came was not a valid message.
+    #[error("the message was malformed")]
+    Malformed,
+    /// A limit of the configuration was exceeded.
+    #[error("the message was too large")]
+    TooLarge,
+    /// The server could not be reached, or reading from it or from the disk failed.
+    #[error("reading failed")]
+    Failed,
+}
+
+/// What is known about an answer when its head is there.
+#[derive(Clone, Debug)]
+pub struct FlowInfo {
+    /// The key under which it would be stored: of the variant where answers vary. A joined request compares it with
+    /// the key it computes for itself.
+    pub key: Key,
+    /// Length of the body when it is known.
+    pub body_bytes: Option<u64>,
+    /// Whether requests other than the first may have it. If not, joined readers get
+    /// [`AbortReason::NotShareable`].
+    pub shareable: bool,
+    /// The body is kept whole up to this many bytes, so that it can become an object in memory; 0 when it must
+    /// not.
+    pub keep_bytes_max: u64,
+    /// Freshness; `None` when it is not to be stored.
+    pub times: Option<Times>,
+    /// What the answer varies by, for joined requests to compare.
+    pub vary: Option<Arc<VaryMarker>>,
+}
+
+/// The head of an answer in flight.
+#[derive(Clone, Debug)]
+pub struct FlowHead {
+    /// The response head.
+    pub head: Arc<StoredHead>,
+    /// What is known about it.
+    pub info: FlowInfo,
+    /// Set when the answer turned out to be a complete object (read from disk, or confirmed by a 304): serve this; the
+    /// flow itself has no data.
+    pub object: Option<Arc<Object>>,
+}
+
+impl FlowHead {
+    /// What a directory stores besides the body; `None` when the answer is not to be stored.
+    pub fn record(&self, url: &[u8]) -> Option<Record> {
+        let times = self.info.times?;
+        let head = self.head.bytes().into();
+        Some(Record { key: self.info.key, kind: RecordKind::Object, url: url.into(), head, times })
+    }
+}
+
+/// Who reads.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ReaderKind {
+    /// A client: counted by [`FlowWriter::readers`].
+    Client,
+    /// A disk writer: it holds pages like a client, but alone it is no reason to go on fetching.
+    Disk,
+}
+
+/// What a reader finds at its position.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// So many bytes can be read now.
+    Data {
+        /// At least 1.
+        available: u64,
+    },
+    /// The body is complete and read to its end.
+    End,
+    /// No more will come, and the body is not complete.
+    Aborted(AbortReason),
+    /// The reader fell too far behind and its data is gone: continue from `position` in another way.
+    Lagged {
+        /// Offset of the first byte not read.
+        position: u64,
+    },
+}
+
+/// A part of a page in flight; valid as long as it is held, whatever happens to the flow.
+#[derive(Clone, Debug)]
+pub struct PageSlice {
+    page: Page,
+    start: u16,
+    end: u16,
+}
+
+impl std::ops::Deref for PageSlice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.page.bytes().get(usize::from(self.start)..usize::from(self.end)).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for PageSlice {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// The shared part of an object in flight.
+#[derive(Debug)]
+pub struct Flow {
+    /// Under which key requests join it.
+    key: Key,
+    /// The purge epoch of its URL when the fetch began.
+    epoch: Epoch,
+    state: Mutex<State>,
+    /// Least distance of the writer from the fastest reader.
+    window_bytes: AtomicU64,
+    tier: Arc<MemTier>,
+}
+
+/// A URL and how often anything under its hash had been purged at some time: an answer fetched before a purge must
+/// not be stored after it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    pub(crate) primary: Key,
+    pub(crate) purges: u64,
+}
+
+impl Flow {
+    pub(crate) fn new(key: Key, epoch: Epoch, window_bytes: u64, tier: Arc<MemTier>) -> Arc<Self> {
+        let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
+        Arc::new(Self { key, epoch, state: Mutex::default(), window_bytes, tier })
+    }
+
+    /// Under which key requests join it.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The purge epoch in which the fetch began.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Attaches a reader at `offset`, which may lie ahead of what has arrived. `None` when that part was trimmed, or
+    /// when the flow was aborted.
+    pub fn reader_at(self: &Arc<Self>, offset: u64, kind: ReaderKind) -> Option<FlowReader> {
+        FlowReader::attach(self, offset, kind, true)
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window_bytes.load(Relaxed)
+    }
+
+    /// Runs `change` under the lock and wakes whom it named after the lock is released.
+    fn with<R>(&self, change: impl FnOnce(&mut State, &mut WakeList) -> R) -> R {
+        let mut wakes = WakeList::default();
+        let result = change(&mut self.state.lock(), &mut wakes);
+        wakes.wake();
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

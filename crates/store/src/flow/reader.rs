@@ -1,0 +1,152 @@
+//! The reading end of a flow.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use humboldt_http::Fields;
+
+use crate::head::StoredHead;
+
+use super::state::Ended;
+use super::wake::remember;
+use super::{AbortReason, Flow, FlowHead, PageSlice, Progress, ReaderKind};
+
+/// Follows an object in flight from some offset on. Dropping it leaves.
+#[derive(Debug)]
+pub struct FlowReader {
+    flow: Arc<Flow>,
+    number: usize,
+    position: u64,
+    interims_seen: usize,
+    /// Belongs to another request than the one that fetches.
+    joined: bool,
+}
+
+impl FlowReader {
+    pub(super) fn attach(flow: &Arc<Flow>, offset: u64, kind: ReaderKind, joined: bool) -> Option<Self> {
+        let window = flow.window_bytes();
+        let number = flow.with(|state, wakes| {
+            let number = state.attach(offset, kind)?;
+            // One that begins ahead of all others lets the writer go on.
+            state.moved(window, wakes);
+            Some(number)
+        })?;
+        Some(Self { flow: flow.clone(), number, position: offset, interims_seen: 0, joined })
+    }
+
+    /// The flow it follows.
+    pub fn flow(&self) -> &Arc<Flow> {
+        &self.flow
+    }
+
+    /// Waits for the head.
+    ///
+    /// # Errors
+    /// The flow was aborted before it had one, or what came is not for this reader.
+    pub async fn head(&mut self) -> Result<Arc<FlowHead>, AbortReason> {
+        poll_fn(|cx| self.poll_head(cx)).await
+    }
+
+    /// The head when it is there; see [`FlowReader::head`].
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arc<FlowHead>, AbortReason>> {
+        let mut state = self.flow.state.lock();
+        if let Some(head) = &state.head {
+            let refused = self.joined && !head.info.shareable;
+            return Poll::Ready(if refused { Err(AbortReason::NotShareable) } else { Ok(head.clone()) });
+        }
+        match state.ended {
+            Some(Ended::Aborted(reason)) => return Poll::Ready(Err(reason)),
+            Some(Ended::Complete(_)) => return Poll::Ready(Err(AbortReason::Cancelled)),
+            None => {}
+        }
+        if let Some(reader) = state.reader(self.number) {
+            reader.batch = false;
+            remember(&mut reader.waker, cx);
+        }
+        Poll::Pending
+    }
+
+    /// The next interim response (1xx) not seen yet. Ask after each wake-up of [`FlowReader::poll_head`], which
+    /// interim responses cause too.
+    pub fn next_interim(&mut self) -> Option<Arc<StoredHead>> {
+        let interim = self.flow.state.lock().interims.get(self.interims_seen).cloned()?;
+        self.interims_seen += 1;
+        Some(interim)
+    }
+
+    /// What there is at the current position; waits while there is nothing.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Progress> {
+        self.poll_progress(cx, false)
+    }
+
+    /// As [`FlowReader::poll_data`], but waits until there is enough to be worth a write to a disk: the whole body
+    /// while it is kept whole, otherwise [`super::BATCH_BYTES`], or whatever there is at the end or when the
+    /// fetch cannot go on before something is read.
+    pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Progress> {
+        self.poll_progress(cx, true)
+    }
+
+    fn poll_progress(&mut self, cx: &mut Context<'_>, batch: bool) -> Poll<Progress> {
+        let mut state = self.flow.state.lock();
+        if let Some(reader) = state.reader(self.number) {
+            reader.batch = batch;
+        }
+        if let Some(progress) = state.progress(self.number) {
+            return Poll::Ready(progress);
+        }
+        if let Some(reader) = state.reader(self.number) {
+            remember(&mut reader.waker, cx);
+        }
+        Poll::Pending
+    }
+
+    /// Waits for data; see [`FlowReader::poll_data`].
+    pub async fn data(&mut self) -> Progress {
+        poll_fn(|cx| self.poll_data(cx)).await
+    }
+
+    /// Waits for a batch; see [`FlowReader::poll_batch`].
+    pub async fn batch(&mut self) -> Progress {
+        poll_fn(|cx| self.poll_batch(cx)).await
+    }
+
+    /// Appends handles to up to `max_bytes` bytes at the current position to `out` and returns how many bytes that is.
+    /// They can be sent without any lock; [`FlowReader::advance`] when they were.
+    pub fn slices(&mut self, out: &mut Vec<PageSlice>, max_bytes: u64) -> u64 {
+        self.flow.state.lock().slices(self.position, max_bytes, out)
+    }
+
+    /// Moves on by `bytes`, also beyond what has arrived (the reader then waits until its position is reached).
+    pub fn advance(&mut self, bytes: u64) {
+        self.position = self.position.saturating_add(bytes);
+        let (number, position) = (self.number, self.position);
+        let window = self.flow.window_bytes();
+        self.flow.with(|state, wakes| {
+            if let Some(reader) = state.reader(number) {
+                reader.position = position;
+            }
+            state.moved(window, wakes);
+        });
+    }
+
+    /// Offset of the next byte.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Trailer fields, once the body is complete.
+    pub fn trailers(&self) -> Option<Fields> {
+        match &self.flow.state.lock().ended {
+            Some(Ended::Complete(Some(trailers))) => Some((**trailers).clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for FlowReader {
+    fn drop(&mut self) {
+        let window = self.flow.window_bytes();
+        self.flow.with(|state, wakes| state.detach(self.number, window, wakes));
+    }
+}

@@ -1,0 +1,291 @@
+//! What writer and readers of a flow share under its lock: pages, positions, who waits for what.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use humboldt_base::limits::PAGE_BYTES;
+use humboldt_http::Fields;
+use humboldt_sys::pages::Page;
+
+use crate::head::StoredHead;
+
+use super::wake::WakeList;
+use super::{AbortReason, BATCH_BYTES, FlowHead, LAG_BYTES_MAX, PageSlice, Progress, ReaderKind};
+
+/// How a flow ended.
+#[derive(Clone, Debug)]
+pub(super) enum Ended {
+    Complete(Option<Arc<Fields>>),
+    Aborted(AbortReason),
+}
+
+/// What the writer waits for.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum WriterWait {
+    #[default]
+    Nothing,
+    /// The fastest reader is a whole window behind.
+    Window,
+    /// Memory is short: pages of this flow must be given back first.
+    Pages,
+}
+
+#[derive(Debug)]
+pub(super) struct ReaderState {
+    pub(super) kind: ReaderKind,
+    pub(super) position: u64,
+    /// Detached: its data is gone.
+    pub(super) lagged: bool,
+    /// Only woken for batches, see [`State::batch_ready`].
+    pub(super) batch: bool,
+    pub(super) waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) head: Option<Arc<FlowHead>>,
+    pub(super) interims: Vec<Arc<StoredHead>>,
+    /// Pages from offset `base`; all full but the last.
+    pages: VecDeque<Page>,
+    base: u64,
+    pub(super) written: u64,
+    pub(super) ended: Option<Ended>,
+    /// Nothing has been trimmed, and nothing will be.
+    pub(super) whole: bool,
+    /// A detached reader leaves a hole that the next one fills, so that numbers stay valid.
+    readers: Vec<Option<ReaderState>>,
+    pub(super) clients: usize,
+    pub(super) waits_for: WriterWait,
+    pub(super) writer_waker: Option<Waker>,
+    pub(super) gone_waker: Option<Waker>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            head: None,
+            interims: Vec::new(),
+            pages: VecDeque::new(),
+            base: 0,
+            written: 0,
+            ended: None,
+            // Until the head says whether to keep the body, there is none to trim.
+            whole: true,
+            readers: Vec::new(),
+            clients: 0,
+            waits_for: WriterWait::Nothing,
+            writer_waker: None,
+            gone_waker: None,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn attach(&mut self, offset: u64, kind: ReaderKind) -> Option<usize> {
+        if offset < self.base || matches!(self.ended, Some(Ended::Aborted(_))) {
+            return None;
+        }
+        let reader = ReaderState { kind, position: offset, lagged: false, batch: false, waker: None };
+        self.clients += usize::from(kind == ReaderKind::Client);
+        let hole = self.readers.iter().position(Option::is_none);
+        let number = hole.unwrap_or(self.readers.len());
+        match hole {
+            Some(hole) => self.readers[hole] = Some(reader),
+            None => self.readers.push(Some(reader)),
+        }
+        Some(number)
+    }
+
+    pub(super) fn detach(&mut self, number: usize, window: u64, wakes: &mut WakeList) {
+        if let Some(reader) = self.readers.get_mut(number).and_then(Option::take) {
+            if !reader.lagged {
+                self.leave(reader.kind, wakes);
+            }
+            self.moved(window, wakes);
+        }
+    }
+
+    fn leave(&mut self, kind: ReaderKind, wakes: &mut WakeList) {
+        self.clients -= usize::from(kind == ReaderKind::Client);
+        if self.clients == 0 {
+            wakes.take(&mut self.gone_waker);
+        }
+    }
+
+    pub(super) fn reader(&mut self, number: usize) -> Option<&mut ReaderState> {
+        self.readers.get_mut(number).and_then(Option::as_mut)
+    }
+
+    fn attached(&self) -> impl Iterator<Item = &ReaderState> {
+        self.readers.iter().flatten().filter(|reader| !reader.lagged)
+    }
+
+    /// Position of the fastest reader; without readers, nobody is behind.
+    fn fastest(&self) -> u64 {
+        self.attached().map(|reader| reader.position).max().unwrap_or(self.written)
+    }
+
+    /// Position of the slowest reader; without readers, nothing is needed any more.
+    fn slowest(&self) -> u64 {
+        self.attached().map(|reader| reader.position).min().unwrap_or(self.written)
+    }
+
+    pub(super) fn pages_held(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Bytes that the writer may append now.
+    pub(super) fn room(&self, window: u64) -> u64 {
+        if self.whole {
+            return u64::MAX;
+        }
+        window.saturating_sub(self.written.saturating_sub(self.fastest()))
+    }
+
+    /// Stops keeping the body whole.
+    pub(super) fn stream_only(&mut self, wakes: &mut WakeList) {
+        self.whole = false;
+        self.after_growth(wakes);
+    }
+
+    /// Takes over `pages` that the writer began and counts `bytes` that it published.
+    pub(super) fn grow(&mut self, pages: impl IntoIterator<Item = Page>, bytes: u64, wakes: &mut WakeList) {
+        self.pages.extend(pages);
+        self.written += bytes;
+        self.after_growth(wakes);
+    }
+
+    fn after_growth(&mut self, wakes: &mut WakeList) {
+        if !self.whole {
+            let fastest = self.fastest();
+            let too_far = self.written.saturating_sub(LAG_BYTES_MAX);
+            self.detach_lagging(too_far.min(fastest), wakes);
+            self.trim();
+        }
+        self.wake_readers(wakes);
+    }
+
+    /// Tells every reader before `limit` that its data is gone.
+    fn detach_lagging(&mut self, limit: u64, wakes: &mut WakeList) {
+        for number in 0..self.readers.len() {
+            let Some(reader) = self.reader(number).filter(|reader| !reader.lagged && reader.position < limit)
+            else {
+                continue;
+            };
+            reader.lagged = true;
+            wakes.take(&mut reader.waker);
+            let kind = reader.kind;
+            self.leave(kind, wakes);
+        }
+    }
+
+    /// Memory is short: gives up what this flow can spare. Returns whether pages were given back.
+    pub(super) fn relieve(&mut self, wakes: &mut WakeList) -> bool {
+        let before = self.pages.len();
+        self.whole = false;
+        self.trim();
+        if self.pages.len() == before {
+            // Whoever lags by a page or more holds pages that a faster reader has left behind.
+            let page_of_fastest = self.fastest().min(self.written) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+            self.detach_lagging(page_of_fastest, wakes);
+            self.trim();
+        }
+        self.wake_readers(wakes);
+        self.pages.len() < before
+    }
+
+    /// Drops the full pages that every reader has left behind.
+    fn trim(&mut self) -> bool {
+        let needed = self.slowest().min(self.written);
+        let before = self.pages.len();
+        while self.base + PAGE_BYTES as u64 <= needed && self.pages.pop_front().is_some() {
+            self.base += PAGE_BYTES as u64;
+        }
+        self.pages.len() < before
+    }
+
+    /// A reader moved or left: trims, and wakes the writer if it can go on.
+    pub(super) fn moved(&mut self, window: u64, wakes: &mut WakeList) {
+        let trimmed = !self.whole && self.trim();
+        let go = match self.waits_for {
+            WriterWait::Nothing => false,
+            // Half a window, not every byte, is worth a wake-up.
+            WriterWait::Window => self.room(window) >= window / 2,
+            WriterWait::Pages => trimmed,
+        };
+        if go {
+            self.waits_for = WriterWait::Nothing;
+            wakes.take(&mut self.writer_waker);
+        }
+    }
+
+    /// Wakes readers that wait and have something to do now.
+    pub(super) fn wake_readers(&mut self, wakes: &mut WakeList) {
+        for number in 0..self.readers.len() {
+            let Some(reader) = self.readers[number].as_ref().filter(|reader| reader.waker.is_some()) else {
+                continue;
+            };
+            let available = self.written.saturating_sub(reader.position);
+            let ready =
+                self.ended.is_some() || (available > 0 && (!reader.batch || self.batch_ready(available)));
+            if ready && let Some(reader) = self.reader(number) {
+                wakes.take(&mut reader.waker);
+            }
+        }
+    }
+
+    /// Wakes everybody: head, interim response or end.
+    pub(super) fn wake_all(&mut self, wakes: &mut WakeList) {
+        for reader in self.readers.iter_mut().flatten() {
+            wakes.take(&mut reader.waker);
+        }
+    }
+
+    /// Whether `available` bytes are worth a disk writer's attention.
+    pub(super) fn batch_ready(&self, available: u64) -> bool {
+        available > 0
+            && (self.ended.is_some()
+                || self.waits_for != WriterWait::Nothing
+                || (!self.whole && available >= BATCH_BYTES))
+    }
+
+    /// What the reader finds, `None` when it must wait.
+    pub(super) fn progress(&mut self, number: usize) -> Option<Progress> {
+        let written = self.written;
+        let reader = self.reader(number)?;
+        if reader.lagged {
+            return Some(Progress::Lagged { position: reader.position });
+        }
+        let batch = reader.batch;
+        let available = written.saturating_sub(reader.position);
+        if available > 0 && (!batch || self.batch_ready(available)) {
+            return Some(Progress::Data { available });
+        }
+        match &self.ended {
+            Some(Ended::Complete(_)) => Some(Progress::End),
+            Some(Ended::Aborted(reason)) => Some(Progress::Aborted(*reason)),
+            None => None,
+        }
+    }
+
+    /// Handles to the published bytes `from..from + most`, appended to `out`. Returns how many bytes.
+    pub(super) fn slices(&self, from: u64, most: u64, out: &mut Vec<PageSlice>) -> u64 {
+        let to = self.written.min(from.saturating_add(most));
+        let mut at = from;
+        while at < to {
+            let Some(offset) = at.checked_sub(self.base) else { break };
+            let Some(page) = self.pages.get((offset / PAGE_BYTES as u64) as usize) else { break };
+            let start = offset % PAGE_BYTES as u64;
+            let end = (start + (to - at)).min(PAGE_BYTES as u64);
+            out.push(PageSlice { page: page.clone(), start: start as u16, end: end as u16 });
+            at += end - start;
+        }
+        at - from
+    }
+
+    /// All pages, if nothing has been trimmed.
+    pub(super) fn all_pages(&self) -> Option<Vec<Page>> {
+        self.whole.then(|| self.pages.iter().cloned().collect())
+    }
+}

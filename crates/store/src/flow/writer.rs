@@ -1,0 +1,305 @@
+//! The writing end of a flow.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use humboldt_http::Fields;
+use humboldt_sys::pages::{Page, PageMut};
+
+use crate::head::StoredHead;
+use crate::in_flight::InFlight;
+use crate::key::Key;
+use crate::mem::PageShortage;
+use crate::object::{Body, Object};
+
+use super::state::{Ended, WriterWait};
+use super::wake::remember;
+use super::{AbortReason, Epoch, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind};
+
+/// Most pages filled before readers are told: a large piece of data reaches them in several steps.
+const PAGES_PER_STEP: usize = 16;
+
+/// The one that fetches. Dropped before [`FlowWriter::finish`], it aborts the flow.
+#[derive(Debug)]
+pub struct FlowWriter {
+    flow: Arc<Flow>,
+    /// Where requests can join, until the flow turns out not to be shareable or is done.
+    registered: Option<Arc<InFlight>>,
+    /// The last page, while there is room in it.
+    page: Option<PageMut>,
+    written: u64,
+}
+
+/// What one attempt to append gave.
+enum Step {
+    Took(usize),
+    Shortage(PageShortage),
+}
+
+impl FlowWriter {
+    pub(crate) fn new(flow: Arc<Flow>, registered: Option<Arc<InFlight>>) -> Self {
+        Self { flow, registered, page: None, written: 0 }
+    }
+
+    /// The flow it writes to.
+    pub fn flow(&self) -> &Arc<Flow> {
+        &self.flow
+    }
+
+    /// The key under which requests join.
+    pub fn key(&self) -> Key {
+        self.flow.key
+    }
+
+    /// The purge epoch in which the fetch began.
+    pub fn epoch(&self) -> Epoch {
+        self.flow.epoch
+    }
+
+    /// A reader for the request that fetches, or for the disk. Subscribe before the first byte is appended: what
+    /// is not kept whole and has no reader is dropped. `None` when the beginning is gone.
+    pub fn subscribe(&self, kind: ReaderKind) -> Option<FlowReader> {
+        FlowReader::attach(&self.flow, 0, kind, false)
+    }
+
+    /// Passes on an interim response (1xx). Beyond [`INTERIM_HEADS_MAX`] they are dropped.
+    pub fn interim(&mut self, head: Arc<StoredHead>) {
+        self.flow.with(|state, wakes| {
+            if state.interims.len() < INTERIM_HEADS_MAX {
+                state.interims.push(head);
+                state.wake_all(wakes);
+            }
+        });
+    }
+
+    /// Publishes the head of the final response. A second head is ignored.
+    pub fn publish_head(&mut self, head: Arc<StoredHead>, info: FlowInfo) {
+        if !info.shareable {
+            self.unregister();
+        }
+        let keep = info.body_bytes.unwrap_or(1).max(1) <= info.keep_bytes_max;
+        let head = Arc::new(FlowHead { head, info, object: None });
+        self.flow.with(|state, wakes| {
+            if state.head.is_none() {
+                state.head = Some(head);
+                state.wake_all(wakes);
+                if !keep {
+                    state.stream_only(wakes);
+                }
+            }
+        });
+    }
+
+    /// The answer turned out to be a complete object: all readers get it with the head, and the flow ends.
+    pub fn publish_object(mut self, object: Arc<Object>, info: FlowInfo) {
+        let head = Arc::new(FlowHead { head: object.head.clone(), info, object: Some(object) });
+        self.flow.with(|state, wakes| {
+            state.head.get_or_insert(head);
+            state.ended.get_or_insert(Ended::Complete(None));
+            state.wake_all(wakes);
+        });
+        self.unregister();
+    }
+
+    /// Appends all of `data`, waiting for readers where the window or memory demands it.
+    ///
+    /// # Errors
+    /// [`AbortReason::NoMemory`]; the flow is aborted then.
+    pub async fn append(&mut self, mut data: &[u8]) -> Result<(), AbortReason> {
+        while !data.is_empty() {
+            let took = poll_fn(|cx| self.poll_append(cx, data)).await?;
+            data = data.get(took..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Appends as much of `data` as is possible now, at least one byte; see [`FlowWriter::append`].
+    pub fn poll_append(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, AbortReason>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            let Poll::Ready((room, held)) = self.poll_room(cx, data.len()) else { return Poll::Pending };
+            let data = data.get(..room).unwrap_or(data);
+            match self.copy(data, held) {
+                Step::Took(bytes) => return Poll::Ready(Ok(bytes)),
+                Step::Shortage(PageShortage::Exhausted) => {
+                    self.end(Ended::Aborted(AbortReason::NoMemory));
+                    return Poll::Ready(Err(AbortReason::NoMemory));
+                }
+                Step::Shortage(PageShortage::Wait) => {
+                    if self.poll_relief(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// How many of `wanted` bytes the window admits (at least 1), and how many pages the flow holds.
+    fn poll_room(&mut self, cx: &Context<'_>, wanted: usize) -> Poll<(usize, usize)> {
+        let window = self.flow.window_bytes();
+        self.flow.with(|state, wakes| {
+            if state.whole {
+                let keep_bytes_max = state.head.as_ref().map_or(u64::MAX, |head| head.info.keep_bytes_max);
+                if state.written.saturating_add(wanted as u64) > keep_bytes_max {
+                    state.stream_only(wakes);
+                }
+            }
+            let room = state.room(window);
+            if room == 0 {
+                state.waits_for = WriterWait::Window;
+                remember(&mut state.writer_waker, cx);
+                // A disk writer that waits for a full batch must take what there is.
+                state.wake_readers(wakes);
+                return Poll::Pending;
+            }
+            state.waits_for = WriterWait::Nothing;
+            Poll::Ready((usize::try_from(room).unwrap_or(usize::MAX).min(wanted), state.pages_held()))
+        })
+    }
+
+    /// Fills pages outside the lock, then publishes.
+    fn copy(&mut self, mut data: &[u8], held: usize) -> Step {
+        let mut begun: [Option<Page>; PAGES_PER_STEP] = [const { None }; PAGES_PER_STEP];
+        let mut pages = 0;
+        let mut took = 0;
+        let mut shortage = None;
+        while !data.is_empty() {
+            if self.page.is_none() {
+                let Some(slot) = begun.get_mut(pages) else { break };
+                match self.flow.tier.alloc_page(held + pages) {
+                    Ok(page) => {
+                        *slot = Some(page.share());
+                        self.page = Some(page);
+                        pages += 1;
+                    }
+                    Err(reason) => {
+                        shortage = Some(reason);
+                        break;
+                    }
+                }
+            }
+            let Some(page) = &mut self.page else { break };
+            let bytes = page.append(data);
+            data = data.get(bytes..).unwrap_or_default();
+            took += bytes;
+            if page.room() == 0 {
+                self.page = None;
+            }
+        }
+        if let (0, Some(shortage)) = (took, shortage) {
+            return Step::Shortage(shortage);
+        }
+        self.written += took as u64;
+        self.flow.with(|state, wakes| state.grow(begun.into_iter().flatten(), took as u64, wakes));
+        Step::Took(took)
+    }
+
+    /// Memory is short and the flow has its minimum: gives pages back now, or waits until a reader lets go.
+    fn poll_relief(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.flow.with(|state, wakes| {
+            if state.relieve(wakes) {
+                return Poll::Ready(());
+            }
+            state.waits_for = WriterWait::Pages;
+            remember(&mut state.writer_waker, cx);
+            state.wake_readers(wakes);
+            Poll::Pending
+        })
+    }
+
+    /// The body is complete. Readers that have read everything see the end.
+    pub fn finish(&mut self, trailers: Option<Fields>) {
+        self.end(Ended::Complete(trailers.map(Arc::new)));
+    }
+
+    /// The body will not become complete. What has arrived stays readable, then readers see the reason.
+    pub fn abort(mut self, reason: AbortReason) {
+        self.end(Ended::Aborted(reason));
+    }
+
+    fn end(&mut self, how: Ended) {
+        if matches!(how, Ended::Aborted(_)) {
+            self.unregister();
+        }
+        self.page = None;
+        self.flow.with(|state, wakes| {
+            state.ended.get_or_insert(how);
+            state.wake_all(wakes);
+        });
+    }
+
+    /// Takes the flow out of the table, so that no more requests join.
+    pub fn unregister(&mut self) {
+        if let Some(table) = self.registered.take() {
+            table.remove(&self.flow);
+        }
+    }
+
+    /// Clients that read now.
+    pub fn readers(&self) -> usize {
+        self.flow.state.lock().clients
+    }
+
+    /// Resolves when no client reads any more: time to decide about `quick_abort`.
+    pub async fn readers_gone(&self) {
+        poll_fn(|cx| self.poll_readers_gone(cx)).await;
+    }
+
+    /// Ready when no client reads any more.
+    pub fn poll_readers_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.flow.state.lock();
+        if state.clients == 0 {
+            return Poll::Ready(());
+        }
+        remember(&mut state.gone_waker, cx);
+        Poll::Pending
+    }
+
+    /// Bytes of body so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Raises or lowers how far the writer may run ahead of the fastest reader (`read_ahead_gap`).
+    pub fn set_window(&self, bytes: u64) {
+        self.flow.window_bytes.store(bytes.max(super::WINDOW_BYTES_MIN), Relaxed);
+    }
+
+    /// The complete object, sharing the pages; `None` when the flow is not complete, was not kept whole, or is not
+    /// to be stored (no times).
+    pub(crate) fn object(&self, url: &[u8]) -> Option<Arc<Object>> {
+        let state = self.flow.state.lock();
+        let (Some(head), Some(Ended::Complete(_))) = (state.head.clone(), &state.ended) else { return None };
+        let times = head.info.times?;
+        if head.info.keep_bytes_max == 0 {
+            return None;
+        }
+        let pages = state.all_pages()?;
+        drop(state);
+        let body = Body::from_pages(pages);
+        Some(Arc::new(Object { key: head.info.key, url: url.into(), head: head.head.clone(), times, body }))
+    }
+
+    /// After [`FlowWriter::finish`]: the complete object, sharing the pages. `None` when the body was not kept
+    /// whole, or is not to be stored (no times).
+    pub fn into_object(self, url: &[u8]) -> Option<Arc<Object>> {
+        self.object(url)
+    }
+}
+
+impl Drop for FlowWriter {
+    fn drop(&mut self) {
+        // Without effect after `finish` or `abort`.
+        self.flow.with(|state, wakes| {
+            if state.ended.is_none() {
+                state.ended = Some(Ended::Aborted(AbortReason::Cancelled));
+                state.wake_all(wakes);
+            }
+        });
+        self.unregister();
+    }
+}

@@ -1,0 +1,186 @@
+//! The table of objects in flight: one fetch for any number of simultaneous requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::flow::{Epoch, Flow, FlowReader, FlowWriter, ReaderKind};
+use crate::key::Key;
+use crate::mem::MemTier;
+
+/// Shards of the table, a power of two.
+const SHARDS: usize = 64;
+
+/// Counters of purges, a power of two: URLs share them by hash, and a purge of one only keeps some fetches of others that
+/// run at the same time from being stored.
+const EPOCHS: usize = 1024;
+
+/// What a request does about its key.
+#[derive(Debug)]
+pub enum Begin {
+    /// Nobody fetches it: do. Subscribe to the writer for the request itself. The entry disappears with the writer.
+    Lead(FlowWriter),
+    /// Somebody fetches it: follow.
+    Join(FlowReader),
+}
+
+type Shard = Mutex<HashMap<Key, Arc<Flow>>>;
+
+/// Objects in flight by key. Shared by all cores.
+#[derive(Debug)]
+pub struct InFlight {
+    shards: Box<[Shard]>,
+    epochs: Box<[AtomicU64]>,
+    window_bytes: AtomicU64,
+    tier: Arc<MemTier>,
+}
+
+impl InFlight {
+    /// An empty table. `window_bytes` is `read_ahead_gap`.
+    pub fn new(tier: Arc<MemTier>, window_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            epochs: (0..EPOCHS).map(|_| AtomicU64::new(0)).collect(),
+            window_bytes: AtomicU64::new(window_bytes),
+            tier,
+        })
+    }
+
+    fn shard(&self, key: &Key) -> &Shard {
+        &self.shards[key.high64() as usize & (SHARDS - 1)]
+    }
+
+    /// Joins the fetch of `key`, or begins one. `primary` is the URL's own key, the one that purges name.
+    pub fn begin_or_join(self: &Arc<Self>, primary: Key, key: Key) -> Begin {
+        let mut shard = self.shard(&key).lock();
+        // A flow that was aborted, or whose first bytes are gone, cannot be joined; a new one takes its place.
+        if let Some(reader) = shard.get(&key).and_then(|flow| flow.reader_at(0, ReaderKind::Client)) {
+            return Begin::Join(reader);
+        }
+        let flow = self.new_flow(primary, key);
+        let replaced = shard.insert(key, flow.clone());
+        drop(shard);
+        drop(replaced);
+        Begin::Lead(FlowWriter::new(flow, Some(self.clone())))
+    }
+
+    /// A flow that nobody can join, for answers to requests that are not collapsed.
+    pub fn private(self: &Arc<Self>, primary: Key, key: Key) -> FlowWriter {
+        FlowWriter::new(self.new_flow(primary, key), None)
+    }
+
+    fn new_flow(&self, primary: Key, key: Key) -> Arc<Flow> {
+        Flow::new(key, self.epoch(primary), self.window_bytes.load(Ordering::Relaxed), self.tier.clone())
+    }
+
+    /// Removes a flow, unless another one has taken its place.
+    pub(crate) fn remove(&self, flow: &Arc<Flow>) {
+        let mut shard = self.shard(&flow.key()).lock();
+        let removed = match shard.get(&flow.key()) {
+            Some(found) if Arc::ptr_eq(found, flow) => shard.remove(&flow.key()),
+            _ => None,
+        };
+        drop(shard);
+        drop(removed);
+    }
+
+    /// The purge epoch of a URL now.
+    pub fn epoch(&self, primary: Key) -> Epoch {
+        let purges = self.epochs[primary.low64() as usize & (EPOCHS - 1)].load(Ordering::SeqCst);
+        Epoch { primary, purges }
+    }
+
+    /// Whether nothing was purged under the URL since.
+    pub fn is_current(&self, epoch: Epoch) -> bool {
+        self.epoch(epoch.primary) == epoch
+    }
+
+    /// Begins a new epoch: fetches that run now finish for those who follow them, but are neither joined nor stored.
+    pub fn purge(&self, primary: Key) -> bool {
+        self.epochs[primary.low64() as usize & (EPOCHS - 1)].fetch_add(1, Ordering::SeqCst);
+        self.shard(&primary).lock().remove(&primary).is_some()
+    }
+
+    /// Fetches that can be joined now.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes `read_ahead_gap` for flows that begin from now on.
+    pub fn set_window(&self, bytes: u64) {
+        self.window_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::flow::{AbortReason, Progress};
+    use crate::testing::{block_on, info, key, pattern, some_head, tier};
+
+    #[test]
+    fn of_many_simultaneous_requests_one_leads_and_all_get_the_body() {
+        let table = InFlight::new(tier(64 * 1024 * 1024), 0);
+        let content = pattern(0, 50_000);
+        for round in 0..50 {
+            let leads = AtomicUsize::new(0);
+            let (start, begun) = (Barrier::new(8), Barrier::new(8));
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        start.wait();
+                        let begin = table.begin_or_join(key(round), key(round));
+                        // Nobody finishes before all have begun.
+                        begun.wait();
+                        let mut reader = match begin {
+                            Begin::Lead(mut writer) => {
+                                leads.fetch_add(1, Ordering::SeqCst);
+                                let reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+                                writer.publish_head(Arc::new(some_head()), info(key(round), 1 << 20));
+                                block_on(writer.append(&content)).expect("memory is there");
+                                writer.finish(None);
+                                reader
+                            }
+                            Begin::Join(reader) => reader,
+                        };
+                        let mut bytes = 0;
+                        while let Progress::Data { available } = block_on(reader.data()) {
+                            bytes += available;
+                            reader.advance(available);
+                        }
+                        assert_eq!(bytes, 50_000);
+                        assert_eq!(block_on(reader.data()), Progress::End);
+                    });
+                }
+            });
+            assert_eq!((leads.into_inner(), table.len()), (1, 0));
+        }
+    }
+
+    #[test]
+    fn an_entry_goes_with_its_writer_and_not_with_a_replaced_one() {
+        let table = InFlight::new(tier(1 << 20), 0);
+        let Begin::Lead(first) = table.begin_or_join(key(1), key(1)) else { panic!("the table is empty") };
+        assert!(matches!(table.begin_or_join(key(1), key(1)), Begin::Join(_)));
+        table.purge(key(1));
+        assert!(!table.is_current(first.epoch()));
+        let Begin::Lead(second) = table.begin_or_join(key(1), key(1)) else { panic!("the first was purged") };
+        assert!(table.is_current(second.epoch()));
+        first.abort(AbortReason::Cancelled);
+        assert_eq!(table.len(), 1, "the second one stays");
+        drop(second);
+        assert!(table.is_empty());
+        drop(table.private(key(2), key(2)));
+        assert!(table.is_empty(), "a private flow is never listed");
+    }
+}

@@ -1,0 +1,28 @@
+//! Objects, index, replacement policies, memory tier, sharing in flight, the Scheme trait.
+
+pub mod cache;
+pub mod disk;
+pub mod events;
+pub mod flow;
+pub mod head;
+pub mod in_flight;
+pub mod index;
+pub mod key;
+pub mod mem;
+pub mod object;
+pub mod scheme;
+pub mod vary;
+
+pub use cache::{Cache, CacheSettings, Dir, DirSelect};
+pub use disk::{DiskEntry, DiskHit, SwapOutError};
+pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
+pub use flow::{AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, PageSlice, Progress, ReaderKind};
+pub use head::StoredHead;
+pub use in_flight::{Begin, InFlight};
+pub use key::Key;
+pub use mem::{Entry, MemTier, MemoryPolicy};
+pub use object::{Body, Object};
+pub use vary::VaryMarker;
+
+#[cfg(test)]
+mod testing;

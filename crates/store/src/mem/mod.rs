@@ -1,0 +1,340 @@
+//! The memory tier: complete answers in memory, and the budget that they share with bodies in flight.
+//!
+//! `cache_mem` counts real memory: pages in use (stored or in flight), allocations rounded up to what the
+//! allocator takes, and a fixed overhead for each entry. When a body in flight needs a page and the budget
+//! is spent, stored objects are evicted. Only a minimum for each body in flight is granted beyond the budget, so
+//! that traffic goes on with any setting: see [`FLOW_PAGES_GUARANTEED`].
+
+mod policy;
+mod shard;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use humboldt_base::limits::PAGE_BYTES;
+use humboldt_sys::pages::{PageMut, PagePool};
+use parking_lot::Mutex;
+
+use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
+use crate::key::Key;
+use crate::object::{Object, allocated_bytes};
+use crate::vary::VaryMarker;
+
+pub use policy::MemoryPolicy;
+use shard::{Removed, Shard};
+
+/// Pages that each body in flight may hold even when the budget is spent: 16 KiB, Squid's `read_ahead_gap`.
+pub const FLOW_PAGES_GUARANTEED: usize = 4;
+
+/// Hard bound on pages beyond `cache_mem` for all bodies in flight together, in bytes. At the bound a transfer
+/// that needs a page fails.
+pub const IN_FLIGHT_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// Most entries evicted to make room once. Objects that are being sent keep their pages until then, so
+/// evicting more of them may free nothing.
+const EVICTIONS_PER_CALL_MAX: usize = 64;
+
+/// Fixed cost of an entry that is not an object.
+const SMALL_ENTRY_BYTES: u64 = 160;
+
+/// Shards for each core, so that two cores rarely want the same one.
+const SHARDS_PER_CORE: usize = 4;
+
+/// Most shards.
+const SHARDS_MAX: usize = 256;
+
+/// What a key leads to.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A complete answer.
+    Object(Arc<Object>),
+    /// Answers vary: look up the variant's key.
+    Vary(Arc<VaryMarker>),
+    /// The last answer was not storable: do not collapse requests before this second.
+    HitForMiss {
+        /// Unix seconds.
+        until: i64,
+    },
+}
+
+impl Entry {
+    fn boxed_bytes(&self) -> u64 {
+        match self {
+            Self::Object(object) => object.boxed_bytes(),
+            Self::Vary(marker) => {
+                SMALL_ENTRY_BYTES + allocated_bytes(marker.url.len()) + allocated_bytes(marker.fields.len())
+            }
+            Self::HitForMiss { .. } => SMALL_ENTRY_BYTES,
+        }
+    }
+
+    fn page_bytes(&self) -> u64 {
+        match self {
+            Self::Object(object) => object.page_bytes(),
+            _ => 0,
+        }
+    }
+}
+
+/// Figures of the memory tier.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemStats {
+    /// Entries of any kind.
+    pub entries: u64,
+    /// Memory in use: pages stored and in flight, and everything else that is stored.
+    pub used_bytes: u64,
+    /// Pages in use, stored and in flight, in bytes.
+    pub page_bytes: u64,
+    /// `cache_mem`.
+    pub limit_bytes: u64,
+    /// Entries stored since the start.
+    pub stores: u64,
+    /// Entries evicted to make room since the start.
+    pub evictions: u64,
+}
+
+/// No page for a body in flight.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PageShortage {
+    /// The budget is spent and the flow has its guaranteed minimum: it must give pages back first.
+    Wait,
+    /// The hard bound is reached, or the system has no memory.
+    Exhausted,
+}
+
+/// The memory tier. Shared by all cores.
+pub struct MemTier {
+    shards: Box<[ShardCell]>,
+    seeds: [u64; 2],
+    pool: PagePool,
+    limit_bytes: AtomicU64,
+    /// Everything stored that is not pages.
+    boxed_bytes: AtomicU64,
+    /// Logical time: insertions so far. Hits only read it.
+    clock: AtomicU32,
+    stores: AtomicU64,
+    evictions: AtomicU64,
+    events: Arc<dyn StoreEvents>,
+}
+
+#[repr(align(128))]
+struct ShardCell {
+    shard: Mutex<Shard>,
+    /// 1 + stamp of the entry that would leave first, 0 when there is none.
+    oldest: AtomicU64,
+}
+
+impl MemTier {
+    /// A tier of `cache_mem` bytes for `cores` threads.
+    pub fn new(
+        cache_mem_bytes: u64,
+        cores: usize,
+        policy: MemoryPolicy,
+        events: Arc<dyn StoreEvents>,
+    ) -> Self {
+        let shards = (cores.saturating_mul(SHARDS_PER_CORE)).clamp(1, SHARDS_MAX).next_power_of_two();
+        let random = RandomState::new();
+        let tier = Self {
+            shards: (0..shards)
+                .map(|_| ShardCell { shard: Mutex::new(Shard::new(policy)), oldest: AtomicU64::new(0) })
+                .collect(),
+            seeds: [random.hash_one(1), random.hash_one(2)],
+            pool: PagePool::new(0),
+            limit_bytes: AtomicU64::new(0),
+            boxed_bytes: AtomicU64::new(0),
+            clock: AtomicU32::new(0),
+            stores: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            events,
+        };
+        tier.set_limit(cache_mem_bytes);
+        tier
+    }
+
+    /// Seeded, so that nobody outside can choose URLs that fall into one bucket.
+    fn hash(&self, key: &Key) -> u64 {
+        let product = u128::from(key.low64() ^ self.seeds[0]) * u128::from(key.high64() ^ self.seeds[1]);
+        (product as u64) ^ (product >> 64) as u64
+    }
+
+    fn cell(&self, hash: u64) -> &ShardCell {
+        &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]
+    }
+
+    /// Looks up a key and counts an access.
+    pub fn get(&self, key: &Key) -> Option<Entry> {
+        let hash = self.hash(key);
+        let cell = self.cell(hash);
+        let mut shard = cell.shard.lock();
+        let (found, oldest_changed) = shard.get(hash, key, self.clock.load(Relaxed))?;
+        if oldest_changed {
+            cell.publish_oldest(&shard);
+        }
+        Some(found)
+    }
+
+    /// Whether the key is there; not an access.
+    pub fn contains(&self, key: &Key) -> bool {
+        let hash = self.hash(key);
+        self.cell(hash).shard.lock().contains(hash, key)
+    }
+
+    /// Stores an entry in place of any other of this key and evicts what no longer fits. Returns whether it was
+    /// stored: not when it is larger than half of the budget.
+    pub fn insert(&self, key: Key, entry: Entry) -> bool {
+        let boxed = entry.boxed_bytes();
+        if boxed + entry.page_bytes() > self.limit_bytes.load(Relaxed) / 2 {
+            self.remove(&key);
+            return false;
+        }
+        let now = self.clock.fetch_add(1, Relaxed).wrapping_add(1);
+        self.boxed_bytes.fetch_add(boxed, Relaxed);
+        let hash = self.hash(&key);
+        let cell = self.cell(hash);
+        let replaced = {
+            let mut shard = cell.shard.lock();
+            let replaced = shard.insert(hash, key, entry, now, |key| self.hash(key));
+            cell.publish_oldest(&shard);
+            replaced
+        };
+        self.stores.fetch_add(1, Relaxed);
+        replaced.map(|removed| self.account(removed));
+        self.make_room(0);
+        true
+    }
+
+    /// Removes a key; returns what was there.
+    pub fn remove(&self, key: &Key) -> Option<Entry> {
+        let hash = self.hash(key);
+        let cell = self.cell(hash);
+        let removed = {
+            let mut shard = cell.shard.lock();
+            let removed = shard.remove(hash, key)?;
+            cell.publish_oldest(&shard);
+            removed
+        };
+        Some(self.account(removed))
+    }
+
+    fn account(&self, removed: Removed) -> Entry {
+        self.boxed_bytes.fetch_sub(removed.boxed_bytes, Relaxed);
+        removed.entry
+    }
+
+    /// Memory in use now, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.pool.in_use() * PAGE_BYTES as u64 + self.boxed_bytes.load(Relaxed)
+    }
+
+    /// Evicts until `bytes` more fit into the budget; says whether they do.
+    pub(crate) fn make_room(&self, bytes: u64) -> bool {
+        for _ in 0..EVICTIONS_PER_CALL_MAX {
+            if self.used_bytes() + bytes <= self.limit_bytes.load(Relaxed) {
+                return true;
+            }
+            if !self.evict_one() {
+                return false;
+            }
+        }
+        self.used_bytes() + bytes <= self.limit_bytes.load(Relaxed)
+    }
+
+    /// Evicts from the shard whose first candidate is the oldest, which makes the shards' order nearly a common one.
+    fn evict_one(&self) -> bool {
+        let now = self.clock.load(Relaxed);
+        let age = |cell: &&ShardCell| match cell.oldest.load(Relaxed) {
+            0 => None,
+            stamp => Some(now.wrapping_sub((stamp - 1) as u32)),
+        };
+        let Some(cell) = self.shards.iter().filter(|cell| age(cell).is_some()).max_by_key(age) else {
+            return false;
+        };
+        let removed = {
+            let mut shard = cell.shard.lock();
+            let removed = shard.evict(now, |key| self.hash(key));
+            cell.publish_oldest(&shard);
+            removed
+        };
+        // `None`: another core was faster. The caller looks again.
+        if let Some(removed) = removed {
+            self.evictions.fetch_add(1, Relaxed);
+            if let Entry::Object(object) = self.account(removed) {
+                self.tell_release(&object);
+            }
+        }
+        true
+    }
+
+    pub(crate) fn tell_release(&self, object: &Object) {
+        self.events.event(&StoreEvent {
+            kind: StoreEventKind::Release,
+            dir: None,
+            key: object.key,
+            url: &object.url,
+            status: object.head.status,
+            times: Some(&object.times),
+            content_type: object.head.content_type().unwrap_or_default(),
+            body_bytes: object.body_bytes(),
+        });
+    }
+
+    /// A page for a body in flight that holds `held` pages now.
+    pub(crate) fn alloc_page(&self, held: usize) -> Result<PageMut, PageShortage> {
+        if !self.make_room(PAGE_BYTES as u64) && held >= FLOW_PAGES_GUARANTEED {
+            return Err(PageShortage::Wait);
+        }
+        self.pool.alloc().ok_or(PageShortage::Exhausted)
+    }
+
+    /// `cache_mem` in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit_bytes.load(Relaxed)
+    }
+
+    /// Changes `cache_mem`. A lower limit evicts at once and gives the memory back to the system.
+    pub fn set_limit(&self, cache_mem_bytes: u64) {
+        let before = self.limit_bytes.swap(cache_mem_bytes, Relaxed);
+        self.pool.set_limit(cache_mem_bytes.saturating_add(IN_FLIGHT_BYTES_MAX) / PAGE_BYTES as u64);
+        if cache_mem_bytes < before {
+            while self.used_bytes() > cache_mem_bytes && self.evict_one() {}
+            self.pool.release_free();
+        }
+    }
+
+    /// Changes the policy; entries stay.
+    pub fn set_policy(&self, policy: MemoryPolicy) {
+        for cell in &self.shards {
+            let mut shard = cell.shard.lock();
+            shard.set_policy(policy);
+            cell.publish_oldest(&shard);
+        }
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> MemStats {
+        MemStats {
+            entries: self.shards.iter().map(|cell| cell.shard.lock().len() as u64).sum(),
+            used_bytes: self.used_bytes(),
+            page_bytes: self.pool.in_use() * PAGE_BYTES as u64,
+            limit_bytes: self.limit(),
+            stores: self.stores.load(Relaxed),
+            evictions: self.evictions.load(Relaxed),
+        }
+    }
+}
+
+impl ShardCell {
+    fn publish_oldest(&self, shard: &Shard) {
+        self.oldest.store(shard.oldest_stamp().map_or(0, |stamp| u64::from(stamp) + 1), Relaxed);
+    }
+}
+
+impl std::fmt::Debug for MemTier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.stats().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

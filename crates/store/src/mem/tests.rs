@@ -1,0 +1,182 @@
+//! Budget, eviction and policies of the memory tier.
+
+use std::sync::Arc;
+
+use humboldt_base::rng::Rng;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::events::NoEvents;
+use crate::testing::{body_of, key, object_of, pattern, tier};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+/// Stores an object as the cache does: pages from the shared pool, while others are evicted.
+fn store(tier: &MemTier, key: Key, bytes: usize) -> bool {
+    let mut pages = Vec::new();
+    for start in (0..bytes).step_by(PAGE_BYTES) {
+        let mut page = tier.alloc_page(0).expect("pages are there");
+        page.append(&pattern(start, bytes.min(start + PAGE_BYTES)));
+        pages.push(page.share());
+    }
+    tier.insert(key, Entry::Object(object_of(key, crate::object::Body::from_pages(pages))))
+}
+
+#[test]
+fn entries_are_found_replaced_and_removed() {
+    let tier = tier(MIB);
+    assert!(tier.get(&key(1)).is_none());
+    assert!(store(&tier, key(1), 100) && store(&tier, key(2), 10_000));
+    assert!(tier.insert(key(3), Entry::HitForMiss { until: 9 }));
+    assert!(matches!(tier.get(&key(1)), Some(Entry::Object(object)) if object.body_bytes() == 100));
+    assert!(matches!(tier.get(&key(3)), Some(Entry::HitForMiss { until: 9 })));
+    assert!(store(&tier, key(1), 200));
+    assert!(matches!(tier.get(&key(1)), Some(Entry::Object(object)) if object.body_bytes() == 200));
+    assert_eq!(tier.stats().entries, 3);
+    assert!(tier.remove(&key(1)).is_some() && tier.remove(&key(1)).is_none() && !tier.contains(&key(1)));
+    assert!(tier.remove(&key(2)).is_some() && tier.remove(&key(3)).is_some());
+    assert_eq!((tier.used_bytes(), tier.stats().entries), (0, 0));
+}
+
+#[test]
+fn the_budget_holds_whatever_is_stored() {
+    for policy in [MemoryPolicy::Lru, MemoryPolicy::S3Fifo] {
+        let limit = 4 * MIB;
+        let tier = MemTier::new(limit, 2, policy, Arc::new(NoEvents));
+        let mut rng = Rng::new(1);
+        let mut stored = 0;
+        for n in 0..20_000 {
+            // All sizes, small ones more often.
+            let magnitude = rng.below(19);
+            let bytes = 1 + rng.below(1 << magnitude) as usize;
+            store(&tier, key(rng.below(30_000)), bytes);
+            stored += bytes as u64;
+            assert!(tier.used_bytes() <= limit, "{policy:?} after {n}: {}", tier.used_bytes());
+            if n % 3 == 0 {
+                tier.get(&key(rng.below(1000)));
+            }
+        }
+        assert!(stored > 20 * limit && tier.stats().evictions > 1000);
+        assert!(tier.used_bytes() > limit / 10 * 9, "room is used: {}", tier.used_bytes());
+        for n in 0..30_000 {
+            tier.remove(&key(n));
+        }
+        assert_eq!(tier.used_bytes(), 0, "accounting is exact");
+    }
+}
+
+#[test]
+fn lru_evicts_in_order_of_use_across_shards() {
+    let tier = tier(MIB);
+    let each = 50 * KIB as usize;
+    // Twenty objects, nineteen of which fit.
+    for n in 0..19 {
+        assert!(store(&tier, key(n), each));
+    }
+    assert!(tier.get(&key(0)).is_some());
+    assert!(store(&tier, key(100), each) && store(&tier, key(101), each));
+    let left: Vec<u64> = (0..19).filter(|n| tier.contains(&key(*n))).collect();
+    assert!(left.contains(&0), "just used");
+    assert!(!left.contains(&1), "the oldest");
+    assert!(left.windows(2).all(|pair| pair[0] == 0 || pair[1] == pair[0] + 1), "{left:?}");
+}
+
+#[test]
+fn s3fifo_keeps_what_is_used_through_a_scan() {
+    let tier = MemTier::new(4 * MIB, 1, MemoryPolicy::S3Fifo, Arc::new(NoEvents));
+    for n in 0..100 {
+        store(&tier, key(n), 8000);
+    }
+    for n in 0..100 {
+        assert!(tier.get(&key(n)).is_some());
+    }
+    for n in 1000..5000 {
+        store(&tier, key(n), 8000);
+    }
+    let kept = (0..100).filter(|n| tier.contains(&key(*n))).count();
+    assert!(kept > 80, "{kept} of 100 survived the scan");
+}
+
+#[test]
+fn a_change_of_policy_keeps_the_entries() {
+    let tier = tier(MIB);
+    (0..50).for_each(|n| assert!(store(&tier, key(n), 3000)));
+    tier.set_policy(MemoryPolicy::S3Fifo);
+    assert!((0..50).all(|n| tier.get(&key(n)).is_some()));
+    tier.set_policy(MemoryPolicy::Lru);
+    assert_eq!(tier.stats().entries, 50);
+    (0..500).for_each(|n| assert!(store(&tier, key(n), 9000)));
+    assert!(tier.used_bytes() <= MIB && tier.contains(&key(499)));
+}
+
+#[test]
+fn a_lower_limit_evicts_at_once_and_zero_stores_nothing() {
+    let tier = tier(4 * MIB);
+    (0..100).for_each(|n| assert!(store(&tier, key(n), 30_000)));
+    tier.set_limit(MIB);
+    assert!(tier.used_bytes() <= MIB && tier.used_bytes() > MIB / 2);
+    tier.set_limit(0);
+    assert_eq!(tier.used_bytes(), 0);
+    assert!(!store(&tier, key(1), 10));
+}
+
+#[test]
+fn an_object_too_large_replaces_nothing_but_removes_the_older_one() {
+    let tier = tier(64 * KIB);
+    assert!(store(&tier, key(1), 100));
+    let pool = PagePool::new(100);
+    assert!(!tier.insert(key(1), Entry::Object(object_of(key(1), body_of(&pool, &pattern(0, 60_000))))));
+    assert!(!tier.contains(&key(1)));
+}
+
+#[test]
+fn pages_beyond_the_budget_are_granted_up_to_the_guarantee() {
+    let tier = tier(8 * PAGE_BYTES as u64);
+    let mut held: Vec<_> = (0..8).map(|n| tier.alloc_page(n).expect("in the budget")).collect();
+    assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
+    held.extend((0..FLOW_PAGES_GUARANTEED).map(|n| tier.alloc_page(n).expect("guaranteed")));
+    assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
+    held.truncate(7);
+    assert!(tier.alloc_page(100).is_ok());
+}
+
+#[test]
+fn evictions_are_told_with_what_was_released() {
+    struct Recorder(Mutex<Vec<(StoreEventKind, Key, u64)>>);
+    impl StoreEvents for Recorder {
+        fn event(&self, event: &StoreEvent<'_>) {
+            assert_eq!((event.status, event.dir, event.content_type), (200, None, &b"text/plain"[..]));
+            self.0.lock().push((event.kind, event.key, event.body_bytes));
+        }
+    }
+    let recorder = Arc::new(Recorder(Mutex::default()));
+    let tier = MemTier::new(100 * KIB, 1, MemoryPolicy::Lru, recorder.clone());
+    (0..3).for_each(|n| assert!(store(&tier, key(n), 40_000)));
+    assert_eq!(*recorder.0.lock(), [(StoreEventKind::Release, key(0), 40_000)]);
+}
+
+#[test]
+fn many_threads_at_once_stay_within_the_budget() {
+    let limit = 2 * MIB;
+    let tier = tier(limit);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let tier = &tier;
+            scope.spawn(move || {
+                let mut rng = Rng::new(thread);
+                for _ in 0..3000 {
+                    let number = rng.below(400);
+                    match tier.get(&key(number)) {
+                        Some(Entry::Object(object)) => assert_eq!(object.key, key(number)),
+                        _ => _ = store(tier, key(number), 1 + rng.below(40_000) as usize),
+                    }
+                    // Each of four threads may be between asking and taking, with one page.
+                    assert!(tier.used_bytes() <= limit + 4 * PAGE_BYTES as u64 + 4 * KIB);
+                }
+            });
+        }
+    });
+    (0..400).for_each(|n| _ = tier.remove(&key(n)));
+    assert_eq!(tier.used_bytes(), 0);
+}

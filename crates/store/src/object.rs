@@ -1,0 +1,219 @@
+//! A complete answer in memory.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use humboldt_base::limits::PAGE_BYTES;
+use humboldt_freshness::Times;
+use humboldt_sys::pages::Page;
+
+use crate::head::StoredHead;
+use crate::key::Key;
+use crate::scheme::{Record, RecordKind};
+
+/// A last page that holds at most this many bytes is copied to an allocation of its size: a body of up to 2 KiB
+/// has no page at all.
+pub const TAIL_BYTES_MAX: usize = PAGE_BYTES / 2;
+
+/// What reference counts, allocator and index need for one object besides its bytes.
+const ENTRY_OVERHEAD_BYTES: u64 = 160;
+
+/// A complete, immutable answer. A 304 makes a new object that shares the body (see [`Object::refreshed`]).
+#[derive(Debug)]
+pub struct Object {
+    /// Where it is stored.
+    pub key: Key,
+    /// The URL, compared on every hit since a key is only a hash.
+    pub url: Box<[u8]>,
+    /// The response head.
+    pub head: Arc<StoredHead>,
+    /// Freshness.
+    pub times: Times,
+    /// The body.
+    pub body: Body,
+}
+
+impl Object {
+    /// Length of the body in bytes.
+    pub fn body_bytes(&self) -> u64 {
+        self.body.len()
+    }
+
+    /// The same answer after a successful validation: new head and times, the body's pages shared.
+    pub fn refreshed(&self, head: StoredHead, times: Times) -> Self {
+        Self { key: self.key, url: self.url.clone(), head: Arc::new(head), times, body: self.body.clone() }
+    }
+
+    /// What a directory stores besides the body.
+    pub fn record(&self) -> Record {
+        let head = self.head.bytes().into();
+        Record { key: self.key, kind: RecordKind::Object, url: self.url.clone(), head, times: self.times }
+    }
+
+    /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit into `out`.
+    /// Returns the number of parts.
+    pub fn slices<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
+        self.body.slices(from, to, out)
+    }
+
+    /// Memory held besides pages, as the allocator rounds it, bookkeeping included.
+    pub fn boxed_bytes(&self) -> u64 {
+        ENTRY_OVERHEAD_BYTES
+            + allocated_bytes(size_of::<Self>())
+            + allocated_bytes(size_of::<StoredHead>() + 16)
+            + allocated_bytes(self.url.len())
+            + allocated_bytes(self.head.bytes().len())
+            + allocated_bytes(self.body.tail.len())
+            + allocated_bytes(self.body.pages.len() * size_of::<Page>())
+    }
+
+    /// Memory held in pages.
+    pub fn page_bytes(&self) -> u64 {
+        (self.body.pages.len() * PAGE_BYTES) as u64
+    }
+}
+
+/// A body in memory: pages, all full but perhaps the last, then perhaps an allocation of exact size.
+#[derive(Clone, Debug, Default)]
+pub struct Body {
+    pages: Box<[Page]>,
+    tail: Box<[u8]>,
+    len: u64,
+}
+
+impl Body {
+    /// Takes pages of which all but the last are full. A last page that is mostly empty is copied and left.
+    pub(crate) fn from_pages(mut pages: Vec<Page>) -> Self {
+        debug_assert!(pages.iter().rev().skip(1).all(|page| page.len() == PAGE_BYTES));
+        let len = pages.iter().map(|page| page.len() as u64).sum();
+        let tail = match pages.pop_if(|last| last.len() <= TAIL_BYTES_MAX) {
+            Some(last) => last.bytes().into(),
+            None => Box::default(),
+        };
+        Self { pages: pages.into_boxed_slice(), tail, len }
+    }
+
+    /// A body without pages, for what is too small to deserve one.
+    pub(crate) fn from_bytes(tail: Box<[u8]>) -> Self {
+        Self { pages: Box::default(), len: tail.len() as u64, tail }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// See [`Object::slices`].
+    pub fn slices<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
+        let to = to.min(self.len);
+        let mut at = from;
+        let mut count = 0;
+        for slot in out {
+            let Some(part) = self.part_at(at, to) else { break };
+            at += part.len() as u64;
+            *slot = IoSlice::new(part);
+            count += 1;
+        }
+        count
+    }
+
+    /// The contiguous bytes from `at`, which end at `to` at the latest; `None` from `to` on.
+    fn part_at(&self, at: u64, to: u64) -> Option<&[u8]> {
+        let most = usize::try_from(to.checked_sub(at)?).ok()?;
+        let index = usize::try_from(at / PAGE_BYTES as u64).ok()?;
+        let within = (at % PAGE_BYTES as u64) as usize;
+        let part = match self.pages.get(index) {
+            Some(page) => page.bytes().get(within..)?,
+            None => self.tail.get(within..)?,
+        };
+        let part = &part[..part.len().min(most)];
+        (!part.is_empty()).then_some(part)
+    }
+}
+
+/// Bytes that an allocation of `len` really takes: size classes with four steps to each doubling, as jemalloc's.
+pub(crate) fn allocated_bytes(len: usize) -> u64 {
+    let len = len as u64;
+    match len {
+        0 => 0,
+        1..=128 => len.next_multiple_of(16),
+        _ => len.next_multiple_of(len.next_power_of_two() / 8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use humboldt_sys::pages::PagePool;
+
+    use super::*;
+    use crate::testing::{body_of, key, object_of, pattern, some_head, some_times};
+
+    fn read(body: &Body, from: u64, to: u64) -> Vec<u8> {
+        let mut out = [IoSlice::new(&[]); 64];
+        let count = body.slices(from, to, &mut out);
+        out[..count].iter().flat_map(|part| part.iter().copied()).collect()
+    }
+
+    #[test]
+    fn ranges_come_back_whatever_the_size() {
+        let pool = PagePool::new(100);
+        for len in [0, 1, 2047, 2048, 2049, 4095, 4096, 4097, 6144, 6145, 8192, 40_000] {
+            let content = pattern(0, len);
+            let body = body_of(&pool, &content);
+            assert_eq!(body.len(), len as u64);
+            assert_eq!(body.is_empty(), len == 0);
+            for (from, to) in
+                [(0, len), (0, len + 9), (1, len), (len / 2, len), (4096, 4097), (len, len), (3, 2)]
+            {
+                let expected = content.get(from..to.min(len)).unwrap_or_default();
+                assert_eq!(read(&body, from as u64, to as u64), expected, "{from}..{to} of {len}");
+            }
+        }
+        assert_eq!(read(&body_of(&pool, &pattern(0, 10)), u64::MAX, u64::MAX), b"");
+    }
+
+    #[test]
+    fn small_bodies_and_mostly_empty_last_pages_hold_no_page() {
+        let pool = PagePool::new(100);
+        let held = |len: usize| {
+            let body = body_of(&pool, &pattern(0, len));
+            assert_eq!(body.pages.len() as u64, pool.in_use());
+            pool.in_use()
+        };
+        assert_eq!((held(1), held(2048), held(2049), held(4096)), (0, 0, 1, 1));
+        assert_eq!((held(4096 + 2048), held(4096 + 2049)), (1, 2));
+    }
+
+    #[test]
+    fn fewer_slots_than_parts_give_the_first_parts() {
+        let pool = PagePool::new(100);
+        let content = pattern(0, 3 * PAGE_BYTES);
+        let body = body_of(&pool, &content);
+        let mut out = [IoSlice::new(&[]); 2];
+        assert_eq!(body.slices(100, u64::MAX, &mut out), 2);
+        assert_eq!((&*out[0], &*out[1]), (&content[100..4096], &content[4096..8192]));
+    }
+
+    #[test]
+    fn allocations_are_rounded_up_to_classes() {
+        let rounded: Vec<_> =
+            [0, 1, 16, 17, 128, 129, 160, 161, 320, 321, 1024, 1025, 2048, 2049].map(allocated_bytes).into();
+        assert_eq!(rounded, [0, 16, 16, 32, 128, 160, 160, 192, 320, 384, 1024, 1280, 2048, 2560]);
+    }
+
+    #[test]
+    fn a_refreshed_object_shares_its_pages() {
+        let pool = PagePool::new(100);
+        let object = object_of(key(1), body_of(&pool, &pattern(0, 9000)));
+        let held = pool.in_use();
+        let fresh = object.refreshed(some_head(), Times { lifetime_s: 99, ..some_times() });
+        assert_eq!((pool.in_use(), fresh.times.lifetime_s, object.times.lifetime_s), (held, 99, 60));
+        drop(object);
+        assert_eq!(read(&fresh.body, 0, u64::MAX), pattern(0, 9000));
+    }
+}

@@ -1,0 +1,175 @@
+//! A scheme that keeps everything in a map and fails on demand. The real schemes have a battery of their own.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use parking_lot::Mutex;
+
+use crate::key::Key;
+use crate::scheme::{Extent, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+
+/// What goes wrong.
+#[derive(Default)]
+pub(crate) struct Faults {
+    pub(crate) create: AtomicBool,
+    pub(crate) write: AtomicBool,
+    pub(crate) update: AtomicBool,
+    /// Reads from this offset on do not verify.
+    pub(crate) read_from: AtomicU64,
+}
+
+type Stored = Arc<Mutex<HashMap<Key, (Record, Arc<Vec<u8>>)>>>;
+
+pub(crate) struct TestScheme {
+    pub(crate) stored: Stored,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) load: AtomicU16,
+    pub(crate) body_bytes_max: AtomicU64,
+    pub(crate) creates: AtomicUsize,
+}
+
+impl TestScheme {
+    pub(crate) fn new() -> Arc<Self> {
+        let faults = Faults { read_from: AtomicU64::new(u64::MAX), ..Faults::default() };
+        Arc::new(Self {
+            stored: Stored::default(),
+            faults: Arc::new(faults),
+            load: AtomicU16::new(0),
+            body_bytes_max: AtomicU64::new(u64::MAX),
+            creates: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn body(&self, key: &Key) -> Option<Vec<u8>> {
+        self.stored.lock().get(key).map(|(_, body)| body.to_vec())
+    }
+
+    pub(crate) fn put(&self, record: Record, body: &[u8]) {
+        self.stored.lock().insert(record.key, (record, Arc::new(body.to_vec())));
+    }
+}
+
+fn done<'a, T: 'a>(result: Result<T, SchemeError>) -> IoFuture<'a, T> {
+    Box::pin(std::future::ready(result))
+}
+
+fn fault(flag: &AtomicBool) -> Result<(), SchemeError> {
+    if flag.load(SeqCst) { Err(SchemeError::Busy("told to")) } else { Ok(()) }
+}
+
+impl Scheme for TestScheme {
+    fn name(&self) -> &'static str {
+        "test"
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("/test")
+    }
+
+    fn admits(&self, body_bytes: Option<u64>) -> bool {
+        body_bytes.is_none_or(|bytes| bytes <= self.body_bytes_max.load(SeqCst))
+    }
+
+    fn load(&self) -> u16 {
+        self.load.load(SeqCst)
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        self.stored.lock().contains_key(key)
+    }
+
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+        let found = self.stored.lock().get(key).cloned();
+        done(Ok(found.map(|(record, body)| {
+            let extent = Extent { start: 0, end: body.len() as u64 };
+            Box::new(TestReader { record, body, extents: [extent], faults: self.faults.clone() })
+                as Box<dyn Reader>
+        })))
+    }
+
+    fn create<'a>(&'a self, record: Record, _: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+        self.creates.fetch_add(1, SeqCst);
+        let (stored, faults) = (self.stored.clone(), self.faults.clone());
+        let writer = || Box::new(TestWriter { record, body: Vec::new(), stored, faults }) as Box<dyn Writer>;
+        done(fault(&self.faults.create).map(|()| writer()))
+    }
+
+    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
+        done(fault(&self.faults.update).map(|()| {
+            if let Some((old, _)) = self.stored.lock().get_mut(&record.key) {
+                old.clone_from(record);
+            }
+        }))
+    }
+
+    fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {
+        done(Ok(self.stored.lock().remove(key).is_some()))
+    }
+
+    fn maintain(&self) -> IoFuture<'_, ()> {
+        done(Ok(()))
+    }
+
+    fn close(&self) -> Result<(), SchemeError> {
+        Ok(())
+    }
+
+    fn stats(&self) -> SchemeStats {
+        SchemeStats { rebuild_percent: 100, ..SchemeStats::default() }
+    }
+}
+
+struct TestReader {
+    record: Record,
+    body: Arc<Vec<u8>>,
+    extents: [Extent; 1],
+    faults: Arc<Faults>,
+}
+
+impl Reader for TestReader {
+    fn record(&self) -> &Record {
+        &self.record
+    }
+
+    fn body_bytes(&self) -> Option<u64> {
+        Some(self.body.len() as u64)
+    }
+
+    fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize> {
+        if offset >= self.faults.read_from.load(SeqCst) {
+            return done(Err(SchemeError::Corrupt("told to")));
+        }
+        let rest = self.body.get(offset as usize..).unwrap_or_default();
+        // Never all that was asked for, as a real read may give less.
+        let take = rest.len().min(buf.len()).min(10_007);
+        buf[..take].copy_from_slice(&rest[..take]);
+        done(Ok(take))
+    }
+}
+
+struct TestWriter {
+    record: Record,
+    body: Vec<u8>,
+    stored: Stored,
+    faults: Arc<Faults>,
+}
+
+impl Writer for TestWriter {
+    fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()> {
+        assert_eq!(offset, self.body.len() as u64);
+        parts.iter().for_each(|part| self.body.extend_from_slice(part));
+        done(fault(&self.faults.write))
+    }
+
+    fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {
+        assert_eq!(body_bytes, Some(self.body.len() as u64));
+        self.stored.lock().insert(self.record.key, (self.record, Arc::new(self.body)));
+        done(Ok(()))
+    }
+}

@@ -1,0 +1,12 @@
+//! System calls that need unsafe code or a platform of their own, behind safe types.
+
+pub mod cpu;
+pub mod daemon;
+pub mod descriptors;
+pub mod host;
+pub mod local_time;
+pub mod pages;
+pub mod pid_file;
+pub mod privileges;
+pub mod process_stats;
+pub mod tcp;

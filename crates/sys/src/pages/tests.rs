@@ -1,0 +1,117 @@
+//! Pages with one writer, many readers and many threads.
+
+use super::*;
+
+#[test]
+fn a_writer_publishes_a_growing_prefix() {
+    let pool = PagePool::new(4);
+    let mut writer = pool.alloc().expect("a page");
+    let reader = writer.share();
+    assert!(writer.is_empty() && reader.is_empty());
+    assert_eq!(writer.append(b"hello "), 6);
+    let early = reader.bytes();
+    assert_eq!(writer.append(b"world"), 5);
+    assert_eq!((early, reader.bytes()), (&b"hello "[..], &b"hello world"[..]));
+    assert_eq!(writer.append(&[7; 2 * PAGE_BYTES]), PAGE_BYTES - 11);
+    assert_eq!((writer.room(), writer.append(b"x"), reader.len()), (0, 0, PAGE_BYTES));
+    drop(writer);
+    assert_eq!((pool.in_use(), &reader[..5]), (1, &b"hello"[..]));
+    drop(reader);
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn the_limit_holds_and_the_last_freed_page_comes_back_first() {
+    let pool = PagePool::new(3);
+    let mut pages: Vec<_> = (0..3).map(|_| pool.alloc().expect("below the limit")).collect();
+    assert!(pool.alloc().is_none());
+    let last = pages.pop().expect("three pages");
+    let address = last.share().bytes().as_ptr();
+    drop(last);
+    let again = pool.alloc().expect("one is free");
+    assert_eq!((again.share().bytes().as_ptr(), again.len()), (address, 0));
+    pool.set_limit(4);
+    assert!(pool.alloc().is_some());
+    assert_eq!(pool.limit(), 4);
+}
+
+#[test]
+fn pages_outlive_the_pool_handle() {
+    let pool = PagePool::new(8);
+    let other = pool.clone();
+    let mut page = pool.alloc().expect("a page");
+    page.append(b"still here");
+    drop((pool, other));
+    let reader = page.share();
+    drop(page);
+    assert_eq!(reader.bytes(), b"still here");
+}
+
+#[test]
+fn released_pages_can_be_used_again() {
+    let pool = PagePool::new(2000);
+    let pages: Vec<_> = (0..600).map(|_| pool.alloc().expect("below the limit")).collect();
+    assert_eq!(pool.in_use(), 600);
+    let kept = pages.into_iter().next().map(|mut page| {
+        page.append(b"kept");
+        page
+    });
+    assert!(pool.release_free() >= 599 * PAGE_BYTES as u64);
+    assert_eq!(kept.as_ref().map(|page| page.share().to_vec()), Some(b"kept".to_vec()));
+    let again: Vec<_> = (0..600).map(|_| pool.alloc().expect("below the limit")).collect();
+    assert!(again.iter().all(PageMut::is_empty));
+}
+
+#[test]
+fn readers_on_other_threads_see_only_what_was_written() {
+    let rounds = if cfg!(miri) { 2 } else { 50 };
+    let pool = PagePool::new(64);
+    for round in 0..rounds {
+        let mut writer = pool.alloc().expect("a page");
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let page = writer.share();
+                std::thread::spawn(move || {
+                    loop {
+                        let bytes = page.bytes();
+                        assert!(bytes.iter().enumerate().all(|(i, b)| *b == (i + round) as u8));
+                        if bytes.len() == PAGE_BYTES {
+                            return;
+                        }
+                        std::thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        let step = if cfg!(miri) { 1024 } else { 61 };
+        while writer.room() > 0 {
+            let start = writer.len();
+            let piece: Vec<u8> = (start..start + step).map(|i| (i + round) as u8).collect();
+            writer.append(&piece);
+        }
+        readers.into_iter().for_each(|reader| reader.join().expect("the reader saw the right bytes"));
+    }
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn threads_that_only_free_hand_pages_back_to_threads_that_only_take() {
+    let pool = PagePool::new(600);
+    let (send, receive) = std::sync::mpsc::channel::<PageMut>();
+    let freeing = std::thread::spawn(move || receive.into_iter().map(drop).count());
+    let total = if cfg!(miri) { 300 } else { 20_000 };
+    let mut taken = 0;
+    while taken < total {
+        match pool.alloc() {
+            Some(page) => {
+                send.send(page).expect("the other thread runs");
+                taken += 1;
+            }
+            None => std::thread::yield_now(),
+        }
+    }
+    drop(send);
+    assert_eq!(freeing.join().expect("no panic"), total);
+    assert_eq!(pool.in_use(), 0);
+    assert!(pool.inner().common.lock().slabs.len() <= 3, "pages are reused, not mapped anew");
+}

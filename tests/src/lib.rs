@@ -1,0 +1,19 @@
+//! Helpers shared by the integration tests, which run the built program beside real clients and servers.
+//!
+//! Nothing here uses the proxy's own crates: an error in its reading of HTTP cannot hide behind the same error in the
+//! test. `HUMBOLDT_BIN` names the program to test; otherwise it is built by cargo. Real Squid can take its place
+//! (`HUMBOLDT_BIN=/usr/sbin/squid`), which shows whether a scenario asks for what the field does.
+#![allow(clippy::print_stderr, reason = "a skipped test says so where the test runner shows it")]
+
+pub mod client;
+pub mod message;
+pub mod origin;
+pub mod proxy;
+pub mod servers;
+pub mod wait;
+pub mod world;
+
+pub use client::{Client, Response};
+pub use origin::{Origin, Reply};
+pub use proxy::Proxy;
+pub use world::World;

@@ -1,0 +1,277 @@
+//! Starting, watching and ending the program under test.
+
+use crate::client::Client;
+use crate::wait::{LIMIT, free_address, until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File, Permissions};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// What every scenario's configuration starts with. Access rules come last, so that a scenario can put its own first.
+const FIRST_LINES: &str = "\
+pid_filename {dir}/pid
+access_log stdio:{dir}/access.log squid
+cache_log {dir}/cache.log
+coredump_dir {dir}
+visible_hostname proxy.test
+shutdown_lifetime 1 seconds
+";
+
+/// The program: what `HUMBOLDT_BIN` names, or what cargo builds now with the profile of this test.
+///
+/// # Panics
+/// If it does not build.
+#[must_use]
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        if let Some(path) = std::env::var_os("HUMBOLDT_BIN") {
+            return PathBuf::from(path);
+        }
+        let own = std::env::current_exe().expect("the path of this test");
+        let folder = own.parent().and_then(Path::parent).expect("target/PROFILE/deps").to_path_buf();
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "humboldt"]);
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        if let Some(target) = folder.parent() {
+            build.env("CARGO_TARGET_DIR", target);
+        }
+        assert!(build.status().expect("cargo runs").success(), "humboldt does not build");
+        folder.join("humboldt")
+    })
+}
+
+/// Whether real Squid stands in for the program, which does not do everything that is tested.
+#[must_use]
+pub fn is_squid() -> bool {
+    program().file_name().is_some_and(|name| name == "squid")
+}
+
+/// Runs the program with these arguments to its end.
+///
+/// # Panics
+/// If it cannot be started.
+#[must_use]
+pub fn run(arguments: &[&str]) -> Output {
+    Command::new(program()).args(arguments).stdin(Stdio::null()).output().expect("the program starts")
+}
+
+/// A directory that a program which gives up root's rights can use.
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn open_folder() -> TempDir {
+    let folder = TempDir::with_prefix("humboldt-test-").expect("a temporary directory");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("open to all users");
+    folder
+}
+
+/// A running proxy; dropping it ends it and removes its directory.
+pub struct Proxy {
+    child: Option<Child>,
+    address: SocketAddr,
+    folder: TempDir,
+}
+
+impl Proxy {
+    /// A forward proxy. In `lines`, `{dir}` stands for its own directory.
+    #[must_use]
+    pub fn forward(lines: &str) -> Self {
+        Self::start("", lines)
+    }
+
+    /// An accelerator in front of `origin`, known to clients as `site.test`.
+    #[must_use]
+    pub fn reverse(origin: SocketAddr, lines: &str) -> Self {
+        let peer = format!(
+            "cache_peer {} parent {} 0 no-query originserver name=origin\n{lines}",
+            origin.ip(),
+            origin.port()
+        );
+        Self::start("accel defaultsite=site.test", &peer)
+    }
+
+    /// Writes the configuration, creates stores if there are any, starts, and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(port_options: &str, lines: &str) -> Self {
+        let mut proxy = Self { child: None, address: free_address(), folder: open_folder() };
+        proxy.write_configuration(port_options, lines);
+        if lines.lines().any(|line| line.starts_with("cache_dir") && !line.contains("null")) {
+            let created = run(&["-z", "-N", "-f", &proxy.configuration()]);
+            assert!(created.status.success(), "-z: {}", String::from_utf8_lossy(&created.stderr));
+        }
+        proxy.launch();
+        proxy
+    }
+
+    /// Replaces the configuration file; it counts after a reconfiguration or a restart.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write_configuration(&self, port_options: &str, lines: &str) {
+        let mut text = format!("http_port {} {port_options}\n{FIRST_LINES}{lines}\n", self.address);
+        text += "http_access allow all\n";
+        let folder = self.folder.path().display().to_string();
+        fs::write(self.configuration(), text.replace("{dir}", &folder)).expect("a configuration file");
+    }
+
+    /// Starts the program again after [`Proxy::stop`] or [`Proxy::kill`].
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn launch(&mut self) {
+        let output =
+            File::options().append(true).create(true).open(self.path("output")).expect("a file for output");
+        let child = Command::new(program())
+            .args(["-N", "-f", &self.configuration()])
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle"))
+            .stderr(output)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program().display()));
+        self.child = Some(child);
+        until("the proxy to accept connections", || {
+            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
+                panic!("the proxy ended at once with {status}:\n{}{}", self.output(), self.text("cache.log"));
+            }
+            TcpStream::connect(self.address).ok()
+        });
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The path of its configuration file.
+    #[must_use]
+    pub fn configuration(&self) -> String {
+        self.path("squid.conf").display().to_string()
+    }
+
+    /// A path in its own directory.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A file in its own directory; empty if there is none.
+    #[must_use]
+    pub fn text(&self, name: &str) -> String {
+        fs::read(self.path(name))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// What it wrote to its standard output and error.
+    #[must_use]
+    pub fn output(&self) -> String {
+        self.text("output")
+    }
+
+    /// Waits for a line of access.log that contains `part`, and returns it.
+    ///
+    /// # Panics
+    /// After [`LIMIT`].
+    #[must_use]
+    pub fn logged(&self, part: &str) -> String {
+        self.logged_times(part, 1).pop().unwrap_or_default()
+    }
+
+    /// Waits for so many lines of access.log that contain `part`.
+    ///
+    /// # Panics
+    /// After [`LIMIT`].
+    #[must_use]
+    pub fn logged_times(&self, part: &str, count: usize) -> Vec<String> {
+        until(&format!("{count} lines with `{part}` in access.log"), || {
+            let text = self.text("access.log");
+            let lines: Vec<String> =
+                text.lines().filter(|line| line.contains(part)).map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        })
+    }
+
+    /// A connection to it.
+    #[must_use]
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::to(self.address)
+    }
+
+    /// Its process id.
+    ///
+    /// # Panics
+    /// If it is not running.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("a running proxy").id()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Asks it to end, and waits for that.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait_end()
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait_end();
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    pub fn wait_end(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("a running proxy");
+        until("the proxy to end", || child.try_wait().expect("its status"))
+    }
+
+    /// Ends it in order and starts it again on the same files.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.launch();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = std::time::Instant::now() + LIMIT;
+        while matches!(child.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- cache.log\n{}--- output\n{}", self.text("cache.log"), self.output());
+        }
+    }
+}

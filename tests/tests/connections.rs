@@ -1,0 +1,203 @@
+//! Connections on both sides: kept, pipelined, half-closed, pooled, retried, and ended by time limits.
+
+use humboldt_tests::wait::{Gate, LIMIT};
+use humboldt_tests::{Reply, World};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn one_client_connection_serves_many_requests() {
+    let world = World::forward("");
+    let mut client = world.client();
+    for index in 0..20 {
+        let path = format!("/{index}");
+        world.origin.on(&path, Reply::ok(&path));
+        let answer = client.request("GET", &world.target(&path), &[], b"").response().expect(200);
+        assert_eq!(answer.text(), path);
+    }
+    assert_eq!(world.origin.connections(), 1, "the connection to the origin is kept as well");
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_their_order() {
+    let world = World::forward("");
+    let slow = Arc::new(Gate::default());
+    let slow_at_origin = Arc::clone(&slow);
+    world.origin.handle("/slow", move |_, wire| {
+        slow_at_origin.pass();
+        wire.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow");
+    });
+    world.origin.on("/fast", Reply::ok("fast"));
+    let mut client = world.client();
+    client.request("GET", &world.target("/slow"), &[], b"");
+    client.request("GET", &world.target("/fast"), &[], b"");
+    client.request("POST", &world.target("/fast"), &[], b"body");
+    slow.open();
+    assert_eq!(client.response().expect(200).text(), "slow");
+    assert_eq!(client.response().expect(200).text(), "fast");
+    assert_eq!(client.response().expect(200).text(), "fast");
+    assert_eq!(world.origin.last("/fast").body.bytes, b"body");
+}
+
+#[test]
+fn connection_close_is_obeyed_in_both_versions() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("x"));
+    let mut client = world.client();
+    let answer =
+        client.request("GET", &world.target("/a"), &[("Connection", "close")], b"").response().expect(200);
+    assert!(
+        answer.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close")),
+        "{:?}",
+        answer.head
+    );
+    assert!(client.closes());
+
+    let mut client = world.client();
+    let old = format!("GET {} HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", world.target("/a"));
+    let _ = client.send(&old).response().expect(200);
+    let _ = client.send(&old).response().expect(200);
+}
+
+#[test]
+fn a_client_that_half_closes_still_gets_its_answer() {
+    let world = World::forward("half_closed_clients on\n");
+    world.origin.on("/a", Reply::ok("hello"));
+    let mut client = world.client();
+    client.request("GET", &world.target("/a"), &[], b"").half_close();
+    assert_eq!(client.response().expect(200).text(), "hello");
+    assert!(client.closes());
+}
+
+#[test]
+fn a_get_is_sent_again_when_a_kept_connection_turns_out_dead() {
+    let world = World::forward("");
+    let answered = AtomicUsize::new(0);
+    // Looks kept, but is closed by the time of the next request: what every keep-alive race looks like.
+    world.origin.handle("/a", move |_, wire| {
+        if answered.fetch_add(1, Ordering::Relaxed) != 1 {
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+        if answered.load(Ordering::Relaxed) == 1 {
+            let _ = wire.reader.head();
+        }
+    });
+    let mut client = world.client();
+    assert_eq!(client.request("GET", &world.target("/a"), &[], b"").response().expect(200).text(), "ok");
+    assert_eq!(client.request("GET", &world.target("/a"), &[], b"").response().expect(200).text(), "ok");
+}
+
+#[test]
+fn a_post_is_never_sent_twice() {
+    let world = World::forward("");
+    world.origin.on("/warm", Reply::ok("x"));
+    world.origin.handle("/a", |_, wire| wire.close());
+    let mut client = world.client();
+    let _ = client.request("GET", &world.target("/warm"), &[], b"").response().expect(200);
+    let answer = client.request("POST", &world.target("/a"), &[], b"pay").response();
+    assert_eq!(answer.status(), 502);
+    assert_eq!(world.origin.count("/a"), 1);
+}
+
+#[test]
+fn many_clients_share_few_connections_to_the_origin() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("x").with("Cache-Control", "no-store"));
+    for _ in 0..30 {
+        let _ = world.get("/a").expect(200);
+    }
+    assert_eq!(world.origin.count("/a"), 30);
+    let connections = world.origin.connections();
+    assert!(connections <= 8, "{connections} connections for 30 requests one after the other");
+}
+
+#[test]
+fn an_idle_client_connection_is_closed_after_its_time() {
+    let world = World::forward("client_idle_pconn_timeout 1 second\n");
+    world.origin.on("/a", Reply::ok("x"));
+    let mut client = world.client();
+    let _ = client.request("GET", &world.target("/a"), &[], b"").response().expect(200);
+    let start = Instant::now();
+    assert!(client.closes());
+    assert!(start.elapsed() >= Duration::from_millis(800), "closed after {:?}", start.elapsed());
+}
+
+#[test]
+fn a_head_that_never_ends_is_given_up() {
+    let world = World::forward("request_start_timeout 1 second\nrequest_timeout 1 second\n");
+    let start = Instant::now();
+    let mut client = world.client();
+    client.send("GET http://a.test/ HTTP/1.1\r\nHost: a");
+    // 408 or nothing, but closed.
+    let status = client.try_response_to("GET").map_or(0, |answer| answer.status());
+    assert!(matches!(status, 0 | 408), "{status}");
+    assert!(start.elapsed() < LIMIT);
+}
+
+#[test]
+fn a_head_that_trickles_in_is_given_up_as_well() {
+    let world = World::forward("request_start_timeout 2 seconds\nrequest_timeout 2 seconds\n");
+    let start = Instant::now();
+    let mut client = world.client();
+    client.send("GET http://a.test/ HTTP/1.1\r\nHost: a\r\n");
+    // A byte now and then must not extend the limit of the whole head.
+    for _ in 0..40 {
+        client.send("x");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let _ = client.try_response_to("GET");
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_body_that_stops_coming_is_given_up() {
+    let world = World::forward("read_timeout 1 second\nrequest_timeout 1 second\n");
+    world.origin.on("/a", Reply::ok("x"));
+    let mut client = world.client();
+    client
+        .send(format!("POST {} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nstart", world.target("/a")));
+    let _ = client.try_response_to("POST");
+    client.closes();
+    assert_eq!(world.origin.count("/a"), 0, "the origin saw a whole request");
+}
+
+#[test]
+fn an_origin_that_does_not_answer_becomes_504() {
+    let world = World::forward("read_timeout 1 second\n");
+    let done = Arc::new(Gate::default());
+    let done_at_origin = Arc::clone(&done);
+    world.origin.handle("/a", move |_, _| done_at_origin.pass());
+    let status = world.get("/a").status();
+    done.open();
+    assert_eq!(status, 504);
+}
+
+#[test]
+fn an_origin_that_stops_in_its_body_truncates_the_answer() {
+    let world = World::forward("read_timeout 1 second\n");
+    let done = Arc::new(Gate::default());
+    let done_at_origin = Arc::clone(&done);
+    world.origin.handle("/a", move |_, wire| {
+        wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nhello");
+        done_at_origin.pass();
+    });
+    let answer = world.get("/a").expect(200);
+    done.open();
+    assert!(!answer.is_complete);
+}
+
+#[test]
+fn two_hundred_connections_at_once_all_get_their_own_answer() {
+    let world = World::forward("");
+    for index in 0..200 {
+        world.origin.on(&format!("/{index}"), Reply::ok(format!("body {index}")));
+    }
+    let mut clients: Vec<_> = (0..200).map(|_| world.client()).collect();
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.request("GET", &world.target(&format!("/{index}")), &[], b"");
+    }
+    for (index, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.response().expect(200).text(), format!("body {index}"));
+    }
+}

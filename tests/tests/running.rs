@@ -1,0 +1,241 @@
+//! Signals, `-k`, logs, and the manager's pages.
+
+use humboldt_tests::wait::{Gate, free_address, until};
+use humboldt_tests::{Client, Origin, Proxy, Reply, World, proxy};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+#[test]
+fn the_access_log_has_squids_native_format() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("hello").cachable(60).with("Content-Type", "text/plain"));
+    let _ = world.get("/a").expect(200);
+    let line = world.proxy.logged("/a");
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(fields.len(), 10, "{line}");
+    let (seconds, millis) = fields[0].split_once('.').expect("a time with milliseconds");
+    assert!(seconds.parse::<u64>().is_ok() && millis.len() == 3, "{line}");
+    assert!(fields[1].parse::<u64>().is_ok(), "{line}");
+    assert_eq!(fields[2], "127.0.0.1");
+    assert_eq!(fields[3], "TCP_MISS/200");
+    assert!(fields[4].parse::<u64>().is_ok_and(|bytes| bytes > 100), "{line}");
+    assert_eq!((fields[5], fields[6], fields[7]), ("GET", world.target("/a").as_str(), "-"));
+    assert_eq!((fields[8], fields[9]), ("HIER_DIRECT/127.0.0.1", "text/plain"));
+}
+
+#[test]
+fn result_codes_tell_what_happened() {
+    let world = World::forward("acl bad urlpath_regex ^/bad\nhttp_access deny bad\n");
+    world.origin.on("/a", Reply::ok("x").cachable(60).with("ETag", "\"v1\""));
+    let mut asked = 0;
+    for (fields, code) in [
+        (&[][..], "TCP_MISS/200"),
+        (&[], "TCP_MEM_HIT/200"),
+        (&[("If-None-Match", "\"v1\"")], "TCP_INM_HIT/304"),
+        (&[("Cache-Control", "no-cache")], "TCP_CLIENT_REFRESH_MISS/200"),
+    ] {
+        asked += 1;
+        let _ = world.ask("GET", "/a", fields);
+        let line = world.proxy.logged_times("/a ", asked).pop().unwrap_or_default();
+        assert!(line.contains(code), "{code} wanted: {line}");
+    }
+    let _ = world.get("/bad").expect(403);
+    assert!(world.proxy.logged("/bad").contains("TCP_DENIED/403"));
+}
+
+#[test]
+fn an_access_log_on_standard_output_is_written_there() {
+    let origin = Origin::new();
+    origin.on("/a", Reply::ok("x"));
+    let proxy = Proxy::forward("access_log stdio:/dev/stdout squid\n");
+    let mut client = proxy.client();
+    let _ = client.request("GET", &origin.url("/a"), &[], b"").response().expect(200);
+    until("the line on standard output", || proxy.output().contains("TCP_MISS/200").then_some(()));
+}
+
+#[test]
+fn usr1_rotates_the_logs() {
+    let world = World::forward("logfile_rotate 2\n");
+    world.origin.on("/a", Reply::ok("x"));
+    let _ = world.get("/a").expect(200);
+    let _ = world.proxy.logged("/a");
+    world.proxy.signal(Signal::USR1);
+    until("access.log.0", || world.proxy.text("access.log.0").contains("/a").then_some(()));
+    world.origin.on("/b", Reply::ok("x"));
+    let _ = world.get("/b").expect(200);
+    let _ = world.proxy.logged("/b");
+    assert!(!world.proxy.text("access.log").contains("/a"));
+}
+
+#[test]
+fn hup_reads_the_configuration_again_and_drops_no_connection() {
+    let world = World::forward("");
+    let gate = Arc::new(Gate::default());
+    let at_origin = Arc::clone(&gate);
+    world.origin.handle("/slow", move |_, wire| {
+        wire.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        at_origin.pass();
+        wire.send("world");
+    });
+    world.origin.on("/secret", Reply::ok("x"));
+    let mut slow = world.client();
+    slow.request("GET", &world.target("/slow"), &[], b"");
+    let _ = slow.head();
+    let mut kept = world.client();
+    let _ = kept.request("GET", &world.target("/secret"), &[], b"").response().expect(200);
+
+    world.proxy.write_configuration("", "acl secret urlpath_regex ^/secret\nhttp_access deny secret\n");
+    world.proxy.signal(Signal::HUP);
+    until("the new rules", || {
+        let answer =
+            world.client().request("GET", &world.target("/secret"), &[], b"").try_response_to("GET")?;
+        (answer.status() == 403).then_some(())
+    });
+    gate.open();
+    assert_eq!(slow.bytes(10), b"helloworld");
+    assert_eq!(kept.request("GET", &world.target("/secret"), &[], b"").response().status(), 403);
+}
+
+#[test]
+fn a_broken_configuration_does_not_replace_a_running_one() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("x"));
+    world.proxy.write_configuration("", "http_acess allow all\n");
+    world.proxy.signal(Signal::HUP);
+    until("a message", || {
+        let text = format!("{}{}", world.proxy.text("cache.log"), world.proxy.output());
+        text.contains("http_acess").then_some(())
+    });
+    let _ = world.get("/a").expect(200);
+}
+
+#[test]
+fn term_lets_running_requests_finish() {
+    let mut world = World::forward("shutdown_lifetime 8 seconds\n");
+    let gate = Arc::new(Gate::default());
+    let at_origin = Arc::clone(&gate);
+    world.origin.handle("/slow", move |_, wire| {
+        wire.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+        at_origin.pass();
+        wire.send("world");
+    });
+    let mut slow = world.client();
+    slow.request("GET", &world.target("/slow"), &[], b"");
+    let _ = slow.head();
+    world.proxy.signal(Signal::TERM);
+    until("a closed port", || TcpStream::connect(world.proxy.address()).err());
+    gate.open();
+    assert_eq!(slow.bytes(10), b"helloworld");
+    assert!(world.proxy.wait_end().success());
+}
+
+#[test]
+fn int_ends_the_program_soon() {
+    let mut world = World::forward("shutdown_lifetime 30 seconds\n");
+    world.proxy.signal(Signal::INT);
+    let _ = world.proxy.wait_end(); // within the limit of a test, not the shutdown's
+}
+
+#[test]
+fn k_commands_reach_the_running_process() {
+    let mut world = World::forward("logfile_rotate 2\n");
+    let configuration = world.proxy.configuration();
+    let k = |command| proxy::run(&["-k", command, "-f", &configuration]);
+    assert!(k("check").status.success());
+    world.origin.on("/a", Reply::ok("x"));
+    let _ = world.get("/a").expect(200);
+    let _ = world.proxy.logged("/a");
+    assert!(k("rotate").status.success());
+    until("access.log.0", || world.proxy.path("access.log.0").exists().then_some(()));
+    assert!(k("reconfigure").status.success());
+    assert!(k("shutdown").status.success());
+    let _ = world.proxy.wait_end();
+    assert!(!k("check").status.success(), "nobody runs any more");
+    assert!(!world.proxy.path("pid").exists(), "the pid file is left behind");
+}
+
+fn page(proxy: &Proxy, path: &str) -> humboldt_tests::Response {
+    let mut client = proxy.client();
+    client
+        .send(format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", proxy.address()))
+        .response()
+}
+
+#[test]
+fn the_managers_pages_have_squids_layout() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("x").cachable(60));
+    let _ = world.get("/a").expect(200);
+    let _ = world.get("/a").expect(200);
+    let info = page(&world.proxy, "/squid-internal-mgr/info").expect(200).text();
+    for part in [
+        "Number of HTTP requests received:",
+        "Hits as % of all requests:",
+        "Maximum number of file descriptors:",
+        "StoreEntries",
+        "UP Time:",
+    ] {
+        assert!(info.contains(part), "no `{part}` in\n{info}");
+    }
+    let counters = page(&world.proxy, "/squid-internal-mgr/counters").expect(200).text();
+    let value = |name: &str| {
+        let line = counters.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
+        line.and_then(|value| value.trim().parse::<f64>().ok())
+            .unwrap_or_else(|| panic!("no {name} in\n{counters}"))
+    };
+    assert!(value("client_http.requests") >= 2.0);
+    assert!(value("client_http.hits") >= 1.0);
+    assert!(value("server.http.requests") >= 1.0);
+}
+
+#[test]
+fn metrics_are_in_the_prometheus_format() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("x").cachable(60));
+    let _ = world.get("/a").expect(200);
+    let text = page(&world.proxy, "/metrics").expect(200).text();
+    assert!(text.contains("# TYPE ") && text.contains("# HELP "), "{text}");
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let value = line.rsplit(' ').next().unwrap_or_default();
+        assert!(value.parse::<f64>().is_ok(), "not a sample: {line}");
+    }
+    for word in ["requests", "bytes", "hit", "memory", "descriptors", "cpu"] {
+        assert!(text.contains(word), "nothing about {word}:\n{text}");
+    }
+}
+
+#[test]
+fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
+    let origin = Origin::new();
+    origin.on("/a", Reply::ok("hello").cachable(60));
+    let (home, address) = (proxy::open_folder(), free_address());
+    let output = fs::File::create(home.path().join("output")).expect("a file for output");
+    let mut child = Command::new(proxy::program())
+        .args(["-a", &address.port().to_string()])
+        .env("HOME", home.path())
+        .env_remove("XDG_CACHE_HOME")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().expect("a second handle"))
+        .stderr(output)
+        .spawn()
+        .expect("the program starts");
+    let outcome = std::panic::catch_unwind(|| {
+        until("the proxy to accept connections", || TcpStream::connect(address).ok());
+        for _ in 0..2 {
+            let mut client = Client::to(address);
+            let answer = client.request("GET", &origin.url("/a"), &[], b"").response().expect(200);
+            assert_eq!(answer.text(), "hello");
+        }
+        assert_eq!(origin.count("/a"), 1);
+    });
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, Signal::INT).expect("a running process");
+    let status = until("the end", || child.try_wait().expect("its status"));
+    let said = fs::read_to_string(home.path().join("output")).unwrap_or_default();
+    assert!(outcome.is_ok(), "{said}");
+    assert!(status.success(), "{status}\n{said}");
+    assert!(said.contains(&address.port().to_string()), "it does not say where it listens:\n{said}");
+}

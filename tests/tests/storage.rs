@@ -1,0 +1,181 @@
+//! What lies on disk: hits after a restart, after a crash, and with stores that cannot be used.
+
+use humboldt_tests::wait::until;
+use humboldt_tests::{Proxy, Reply, World};
+use std::fs;
+
+const UFS: &str =
+    "cache_dir ufs {dir}/cache 100 16 256\ncache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\n";
+
+fn body(index: usize) -> String {
+    format!("object {index} ").repeat(1_000)
+}
+
+/// Asks for so many objects, so that they are stored.
+fn fill(world: &World, count: usize) {
+    for index in 0..count {
+        let path = format!("/{index}");
+        world.origin.on(&path, Reply::ok(body(index)).cachable(3_600));
+        assert!(world.get(&path).expect(200).text() == body(index));
+    }
+}
+
+/// How many of the objects still come without the origin. Every answer must be right, wherever it comes from.
+fn hits(world: &World, count: usize) -> usize {
+    let answers = (0..count).map(|index| {
+        let answer = world.get(&format!("/{index}")).expect(200);
+        assert!(
+            answer.text() == body(index),
+            "object {index}: {} bytes, not those of the origin",
+            answer.body.len()
+        );
+        usize::from(answer.cache() == "HIT")
+    });
+    answers.sum()
+}
+
+/// How many files lie below a store's directory with Squid's names.
+fn stored_files(proxy: &Proxy) -> usize {
+    let is_name = |name: &str| name.len() == 8 && name.chars().all(|c| c.is_ascii_hexdigit());
+    let mut folders = vec![proxy.path("cache")];
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else if is_name(&entry.file_name().to_string_lossy()) {
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn objects_are_hits_from_disk_after_a_clean_restart() {
+    let mut world = World::forward(UFS);
+    fill(&world, 30);
+    until("30 files", || (stored_files(&world.proxy) >= 30).then_some(()));
+    world.proxy.restart();
+    until("the rebuilt index", || (world.get("/0").cache() == "HIT").then_some(()));
+    assert_eq!(hits(&world, 30), 30);
+    assert!(world.proxy.text("access.log").contains("TCP_HIT/200"), "{}", world.proxy.text("access.log"));
+}
+
+#[test]
+fn objects_are_hits_from_disk_after_a_crash() {
+    let mut world = World::forward(UFS);
+    fill(&world, 30);
+    until("30 files", || (stored_files(&world.proxy) >= 30).then_some(()));
+    world.proxy.kill();
+    let _ = fs::remove_file(world.proxy.path("pid"));
+    world.proxy.launch();
+    until("the rebuilt index", || (world.get("/29").cache() == "HIT").then_some(()));
+    assert!(hits(&world, 30) >= 28);
+}
+
+#[test]
+fn the_layout_is_squids() {
+    let world = World::forward(UFS);
+    fill(&world, 3);
+    until("3 files", || (stored_files(&world.proxy) >= 3).then_some(()));
+    for part in ["cache/00/00", "cache/0F/FF", "cache/swap.state"] {
+        assert!(world.proxy.path(part).exists(), "{part} is missing");
+    }
+}
+
+#[test]
+fn a_crash_while_writing_never_leaves_a_wrong_answer() {
+    let mut world = World::forward(UFS);
+    for round in 0..3 {
+        let mut clients: Vec<_> = (0..40).map(|_| world.client()).collect();
+        for (index, client) in clients.iter_mut().enumerate() {
+            let path = format!("/{index}");
+            world.origin.on(&path, Reply::ok(body(index)).cachable(3_600));
+            client.request("GET", &world.target(&path), &[], b"");
+        }
+        let _ = clients[round * 10].response(); // somewhere in the middle of the others
+        world.proxy.kill();
+        let _ = fs::remove_file(world.proxy.path("pid"));
+        world.proxy.launch();
+        let _ = hits(&world, 40);
+    }
+}
+
+#[test]
+fn damaged_files_are_misses_and_not_wrong_answers() {
+    let mut world = World::forward(UFS);
+    fill(&world, 10);
+    until("10 files", || (stored_files(&world.proxy) >= 10).then_some(()));
+    world.proxy.stop();
+    for index in 0..10 {
+        let path = world.proxy.path(&format!("cache/00/00/{index:08X}"));
+        let Ok(bytes) = fs::read(&path) else { continue };
+        let damaged = match index % 3 {
+            0 => bytes[..bytes.len() / 2].to_vec(),
+            1 => vec![0; bytes.len()],
+            _ => Vec::new(),
+        };
+        fs::write(&path, damaged).expect("a damaged file");
+    }
+    world.proxy.launch();
+    let _ = hits(&world, 10);
+    let _ = hits(&world, 10);
+}
+
+#[test]
+fn the_water_marks_hold() {
+    let lines = "cache_dir ufs {dir}/cache 2 4 4\ncache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\n";
+    let world = World::forward(lines);
+    fill(&world, 400); // about five times the store
+    until("room", || {
+        let used: u64 = walk_bytes(&world.proxy.path("cache"));
+        (used < 3 << 20).then_some(())
+    });
+    assert!(hits(&world, 400) > 0);
+}
+
+fn walk_bytes(folder: &std::path::Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => walk_bytes(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+#[test]
+fn the_null_store_is_accepted_and_memory_still_works() {
+    let world = World::forward("cache_dir null /tmp\n");
+    fill(&world, 3);
+    assert_eq!(hits(&world, 3), 3);
+}
+
+#[test]
+fn a_purge_survives_a_restart() {
+    let mut world = World::forward(&format!("{UFS}acl purge method PURGE\nhttp_access allow purge\n"));
+    fill(&world, 2);
+    until("2 files", || (stored_files(&world.proxy) >= 2).then_some(()));
+    let _ = world.ask("PURGE", "/0", &[]).expect(200);
+    let _ = world.ask("PURGE", "/missing", &[]).expect(404);
+    world.proxy.restart();
+    until("the rebuilt index", || (world.get("/1").cache() == "HIT").then_some(()));
+    assert_eq!(world.get("/0").expect(200).cache(), "MISS", "a purged object came back");
+}
+
+#[test]
+fn variants_survive_a_restart() {
+    let mut world = World::forward(UFS);
+    for language in ["de", "en"] {
+        let text = language.repeat(2_000);
+        world.origin.on("/a", Reply::ok(&text).cachable(3_600).with("Vary", "Accept-Language"));
+        let _ = world.ask("GET", "/a", &[("Accept-Language", language)]).expect(200);
+    }
+    until("2 files", || (stored_files(&world.proxy) >= 2).then_some(()));
+    world.proxy.restart();
+    until("the rebuilt index", || {
+        (world.ask("GET", "/a", &[("Accept-Language", "en")]).cache() == "HIT").then_some(())
+    });
+    assert_eq!(world.ask("GET", "/a", &[("Accept-Language", "de")]).expect(200).text(), "de".repeat(2_000));
+}

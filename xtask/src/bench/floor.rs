@@ -1,0 +1,258 @@
+//! The floor: one thread, epoll, one read and one `writev` per request, and nothing that a cache would add.
+//!
+//! It answers every `GET /BYTES/anything`, also in absolute form, with that many bytes and the nine header lines that
+//! answers usually have. The same program is the origin of the benchmarks; its answers may be cached for an hour.
+
+use crate::Outcome;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The longest body; all bodies are slices of one buffer.
+pub(super) const MAX_BODY_BYTES: usize = 4 << 20;
+
+/// A request of the load generators is far shorter; a longer one is refused by closing.
+const MAX_REQUEST_BYTES: usize = 4096;
+
+const EVENTS_PER_WAIT: usize = 256;
+
+const LISTENER: u64 = u64::MAX;
+
+struct Connection {
+    stream: TcpStream,
+    input: Vec<u8>,
+    /// The answer being written: its body's length, and how much of head and body the kernel has taken.
+    sending: Option<(usize, usize)>,
+}
+
+/// Serves until it is killed.
+pub(crate) fn run(listen: SocketAddr) -> Outcome {
+    let listener = TcpListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    let poll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    let mut server = Server { poll, connections: Vec::new(), free: Vec::new(), answers: Answers::new() };
+    let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+    loop {
+        events.clear();
+        match epoll::wait(&server.poll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        server.answers.refresh();
+        for event in &events {
+            match event.data.u64() {
+                LISTENER => server.accept(&listener)?,
+                slot => server.serve(slot as usize)?,
+            }
+        }
+    }
+}
+
+struct Server {
+    poll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    answers: Answers,
+}
+
+impl Server {
+    fn accept(&mut self, listener: &TcpListener) -> Outcome {
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.connections.push(None);
+                self.connections.len() - 1
+            });
+            epoll::add(&self.poll, &stream, EventData::new_u64(slot as u64), EventFlags::IN)?;
+            let input = Vec::with_capacity(MAX_REQUEST_BYTES);
+            self.connections[slot] = Some(Connection { stream, input, sending: None });
+        }
+    }
+
+    /// Dropping a connection closes its socket, which takes it out of epoll.
+    fn serve(&mut self, slot: usize) -> Outcome {
+        let Some(connection) = self.connections[slot].as_mut() else { return Ok(()) };
+        let was_blocked = connection.sending.is_some();
+        let Ok(()) = connection.progress(&mut self.answers) else {
+            self.connections[slot] = None;
+            self.free.push(slot);
+            return Ok(());
+        };
+        let is_blocked = connection.sending.is_some();
+        if was_blocked != is_blocked {
+            let flags = if is_blocked { EventFlags::OUT } else { EventFlags::IN };
+            epoll::modify(&self.poll, &connection.stream, EventData::new_u64(slot as u64), flags)?;
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Reads once and answers what is complete. An error means: close.
+    fn progress(&mut self, answers: &mut Answers) -> std::io::Result<()> {
+        if self.sending.is_none() {
+            let mut chunk = [0; MAX_REQUEST_BYTES];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.input.extend_from_slice(&chunk[..len]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        loop {
+            if let Some((body_bytes, sent)) = self.sending {
+                self.sending = write(&mut self.stream, answers, body_bytes, sent)?;
+                if self.sending.is_some() {
+                    return Ok(());
+                }
+            }
+            let Some(end) = memchr::memmem::find(&self.input, b"\r\n\r\n") else {
+                let is_full = self.input.len() > MAX_REQUEST_BYTES;
+                return if is_full { Err(ErrorKind::InvalidData.into()) } else { Ok(()) };
+            };
+            let body_bytes = requested_bytes(&self.input[..end]).ok_or(ErrorKind::InvalidData)?;
+            self.input.drain(..end + 4);
+            self.sending = Some((body_bytes, 0));
+        }
+    }
+}
+
+/// Writes from offset `sent` of head and body; returns what is left when the socket is full.
+fn write(
+    stream: &mut TcpStream,
+    answers: &mut Answers,
+    body_bytes: usize,
+    mut sent: usize,
+) -> std::io::Result<Option<(usize, usize)>> {
+    let (head, body) = answers.get(body_bytes);
+    while sent < head.len() + body.len() {
+        let head_left = &head[sent.min(head.len())..];
+        let body_left = &body[sent.saturating_sub(head.len())..];
+        match stream.write_vectored(&[IoSlice::new(head_left), IoSlice::new(body_left)]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(len) => sent += len,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Some((body_bytes, sent))),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The first path segment as a number, in origin form and in absolute form.
+fn requested_bytes(head: &[u8]) -> Option<usize> {
+    let target = head.split(|&b| b == b' ').nth(1)?;
+    let path = match target.strip_prefix(b"http://") {
+        Some(rest) => &rest[memchr::memchr(b'/', rest)?..],
+        None => target,
+    };
+    let digits = path.get(1..)?.split(|&b| b == b'/').next()?;
+    let bytes: usize = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (bytes <= MAX_BODY_BYTES).then_some(bytes)
+}
+
+/// Heads by body length, rebuilt when the second changes, and the one buffer of all bodies.
+struct Answers {
+    now_s: u64,
+    heads: HashMap<usize, Vec<u8>>,
+    body: Vec<u8>,
+}
+
+impl Answers {
+    fn new() -> Self {
+        // Text without a short period, so that no client gains by compressing or comparing it.
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let body = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            b'a' + ((state >> 40) % 26) as u8
+        });
+        Self { now_s: 0, heads: HashMap::new(), body: body.take(MAX_BODY_BYTES).collect() }
+    }
+
+    fn refresh(&mut self) {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if now_s != self.now_s {
+            self.now_s = now_s;
+            self.heads.clear();
+        }
+    }
+
+    fn get(&mut self, body_bytes: usize) -> (&[u8], &[u8]) {
+        let now_s = self.now_s;
+        let head = self.heads.entry(body_bytes).or_insert_with(|| head(body_bytes, now_s));
+        (head, &self.body[..body_bytes])
+    }
+}
+
+fn head(body_bytes: usize, now_s: u64) -> Vec<u8> {
+    let date = http_date(now_s);
+    let changed = http_date(now_s - now_s % Duration::from_hours(24).as_secs());
+    format!(
+        "HTTP/1.1 200 OK\r\nDate: {date}\r\nServer: floor\r\nContent-Type: text/plain\r\n\
+         Content-Length: {body_bytes}\r\nLast-Modified: {changed}\r\nETag: \"{body_bytes:x}\"\r\n\
+         Cache-Control: max-age=3600\r\nAccept-Ranges: none\r\nConnection: keep-alive\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// The fixed format of RFC 9110 5.6.7; days to civil date after Howard Hinnant.
+fn http_date(now_s: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, second) = (now_s / 86_400, now_s % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = (month_index + 2) % 12;
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    format!(
+        "{}, {day:02} {} {year} {:02}:{:02}:{:02} GMT",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize],
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_is_read_from_both_forms_of_target() {
+        assert_eq!(requested_bytes(b"GET /1024/x HTTP/1.1\r\nHost: a"), Some(1024));
+        assert_eq!(requested_bytes(b"GET http://a:1/7/x HTTP/1.1"), Some(7));
+        assert_eq!(requested_bytes(b"GET /x HTTP/1.1"), None);
+        assert_eq!(requested_bytes(b"GET /99999999999 HTTP/1.1"), None);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_standard() {
+        assert_eq!(http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(http_date(951_827_696), "Tue, 29 Feb 2000 12:34:56 GMT");
+    }
+}

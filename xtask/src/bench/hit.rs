@@ -1,0 +1,75 @@
+//! `bench hit`: memory hits of three sizes, CPU per request of each cache beside that of a bare server.
+
+use super::load::{self, Sample};
+use super::subjects::{self, CACHES, Subject};
+use super::{Plan, table};
+use crate::Outcome;
+use std::path::PathBuf;
+
+const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KiB"), (13 << 10, "13 KiB"), (100 << 10, "100 KiB")];
+
+/// Far more than three objects need; what counts is that everything stays in memory.
+const CACHE_MEM_MB: u64 = 256;
+
+/// CPU of a memory hit over the floor's, at most.
+const TARGET_RATIO: f64 = 1.35;
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    let origin = subjects::floor(plan, "origin", plan.load_core)?;
+    let mut all = vec![subjects::floor(plan, "floor", plan.server_core)?];
+    for cache in CACHES {
+        all.extend(subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)?);
+    }
+    for (body_bytes, label) in SIZES {
+        let path = format!("/{body_bytes}/hit");
+        let mut turns: Vec<(PathBuf, Vec<Sample>)> = Vec::new();
+        for subject in &all {
+            load::warm(subject, origin.address, &path, body_bytes)?;
+            let target = load::target(subject, origin.address, &path);
+            let script = load::repeat_script(&target, origin.address);
+            turns.push((load::write_script(subject.folder.path(), "hit", &script)?, Vec::new()));
+        }
+        for _ in 0..plan.rounds() {
+            for (subject, (script, samples)) in all.iter().zip(&mut turns) {
+                samples.push(load::turn(plan, subject, script, plan.turn())?);
+                subject.empty_access_log()?;
+            }
+        }
+        let samples: Vec<Vec<Sample>> = turns.into_iter().map(|(_, samples)| samples).collect();
+        println!("\nMemory hits of {label}, 64 connections, {} rounds of {:?}\n", plan.rounds(), plan.turn());
+        print(&all, &samples);
+    }
+    Ok(())
+}
+
+/// The first subject is the floor; ratios are taken round by round, so that a disturbed round disturbs both sides.
+fn print(all: &[Subject], samples: &[Vec<Sample>]) {
+    let rows = all.iter().zip(samples).map(|(subject, own)| {
+        let ratios: Vec<f64> = own
+            .iter()
+            .zip(&samples[0])
+            .map(|(sample, floor)| sample.cpu_us_per_request() / floor.cpu_us_per_request())
+            .collect();
+        vec![
+            subject.name.to_owned(),
+            format!("{:.0}", table::median(&own.iter().map(Sample::requests_per_s).collect::<Vec<_>>())),
+            table::with_range(&own.iter().map(Sample::cpu_us_per_request).collect::<Vec<_>>(), 1),
+            table::with_range(&ratios, 2),
+            format!(
+                "{:.1}",
+                table::median(&own.iter().map(|sample| sample.p99_us as f64 / 1e3).collect::<Vec<_>>())
+            ),
+            verdict(subject.name, table::median(&ratios)),
+        ]
+    });
+    let heading = ["memory hit", "req/s", "CPU µs/request", "ratio to the floor", "p99 ms", "target"];
+    table::print(&heading, &rows.collect::<Vec<_>>());
+}
+
+fn verdict(name: &str, ratio: f64) -> String {
+    match name {
+        "humboldt" if ratio <= TARGET_RATIO => format!("≤ {TARGET_RATIO}: reached"),
+        "humboldt" => format!("≤ {TARGET_RATIO}: missed"),
+        _ => String::new(),
+    }
+}

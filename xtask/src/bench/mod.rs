@@ -1,0 +1,102 @@
+//! `cargo xtask bench`: Humboldt beside a bare server and the caches that are installed, in one interleaved run.
+//!
+//! The server under test is pinned to the first core, load and origin to the second; everything is on loopback, in
+//! temporary directories, and bounded in time.
+
+pub(crate) mod floor;
+mod hit;
+mod idle;
+mod load;
+mod memory;
+mod miss;
+mod peers;
+mod processes;
+mod subjects;
+mod table;
+
+use crate::{Outcome, packages, workspace};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What to measure
+    #[arg(value_enum)]
+    what: What,
+    /// A tenth of the time: enough to see that everything runs, too little for a figure to quote
+    #[arg(long)]
+    quick: bool,
+    /// Subjects, separated by commas; the floor is always there: humboldt,nginx,squid,varnish,trafficserver
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum What {
+    /// Memory hits of 1 KiB, 13 KiB and 100 KiB
+    Hit,
+    /// Misses of 13 KiB that are stored in memory
+    Miss,
+    /// Resident memory after a churn of twenty times `cache_mem`
+    Memory,
+    /// Resident memory of the idle process, and for each of 10,000 idle connections
+    Idle,
+}
+
+/// What all benchmarks need to know.
+struct Plan {
+    quick: bool,
+    only: Vec<String>,
+    /// The programs, built for release.
+    target: PathBuf,
+    server_core: usize,
+    load_core: usize,
+}
+
+impl Plan {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
+    }
+
+    /// How often every subject has its turn.
+    fn rounds(&self) -> usize {
+        if self.quick { 2 } else { 7 }
+    }
+
+    fn turn(&self) -> Duration {
+        if self.quick { Duration::from_secs(1) } else { Duration::from_secs(3) }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    packages::install_for_benchmarks()?;
+    let with_humboldt = arguments.only.is_empty() || arguments.only.iter().any(|name| name == "humboldt");
+    let target = build(with_humboldt)?;
+    let (server_core, load_core) = processes::two_cores()?;
+    let plan = Plan { quick: arguments.quick, only: arguments.only.clone(), target, server_core, load_core };
+    match arguments.what {
+        What::Hit => hit::run(&plan),
+        What::Miss => miss::run(&plan),
+        What::Memory => memory::run(&plan),
+        What::Idle => idle::run(&plan),
+    }
+}
+
+/// Builds the floor and Humboldt with the release profile; an unbuildable Humboldt leaves the others to measure.
+fn build(with_humboldt: bool) -> Outcome<PathBuf> {
+    let root = workspace::root();
+    for package in if with_humboldt { &["xtask", "humboldt"][..] } else { &["xtask"] } {
+        let built = Command::new(workspace::cargo())
+            .args(["build", "--quiet", "--release", "--package", package])
+            .current_dir(&root)
+            .status()?
+            .success();
+        match (built, *package) {
+            (true, _) => {}
+            (false, "xtask") => return Err("the floor does not build".into()),
+            (false, _) => println!("note: humboldt does not build, it is left out"),
+        }
+    }
+    Ok(workspace::target_dir(&root)?.join("release"))
+}

@@ -1,0 +1,161 @@
+//! Processes that a benchmark starts: pinned to a core, watched as a tree, and ended by their own ids.
+
+use crate::Outcome;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashSet;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+const POLL_PAUSE: Duration = Duration::from_millis(20);
+
+/// A running program; dropping it ends it.
+pub(super) struct Running {
+    name: String,
+    child: Child,
+}
+
+impl Running {
+    /// Starts `command` on one core with its output in `log`.
+    pub(super) fn start(name: &str, core: usize, command: &mut Command, log: &Path) -> Outcome<Self> {
+        let file = fs::File::create(log)?;
+        let mut pinned = Command::new("taskset");
+        pinned.arg("-c").arg(core.to_string()).arg(command.get_program()).args(command.get_args());
+        for (key, value) in command.get_envs() {
+            if let Some(value) = value {
+                pinned.env(key, value);
+            }
+        }
+        if let Some(folder) = command.get_current_dir() {
+            pinned.current_dir(folder);
+        }
+        let child = pinned.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
+        Ok(Self { name: name.to_owned(), child })
+    }
+
+    /// Waits until the program accepts connections.
+    pub(super) fn wait_ready(&mut self, address: SocketAddr) -> Outcome {
+        let deadline = Instant::now() + START_LIMIT;
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(format!("{} ended at once: {status}", self.name).into());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{} does not listen on {address}", self.name).into());
+            }
+            std::thread::sleep(POLL_PAUSE);
+        }
+        Ok(())
+    }
+
+    /// CPU time of the process, its threads and its descendants so far, user and system, in µs.
+    pub(super) fn cpu_us(&self) -> Outcome<u64> {
+        let us_per_tick = 1_000_000 / rustix::param::clock_ticks_per_second();
+        let ticks = tree(self.child.id())?.iter().map(|process| process.ticks).sum::<u64>();
+        Ok(ticks * us_per_tick)
+    }
+
+    /// Resident memory of the process and its descendants, in bytes.
+    pub(super) fn resident_bytes(&self) -> Outcome<u64> {
+        let page_bytes = rustix::param::page_size() as u64;
+        Ok(tree(self.child.id())?.iter().map(|process| process.resident_pages).sum::<u64>() * page_bytes)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let processes = tree(self.child.id()).unwrap_or_default();
+        signal(self.child.id(), Signal::TERM);
+        let deadline = Instant::now() + STOP_LIMIT;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(POLL_PAUSE);
+        }
+        if matches!(self.child.try_wait(), Ok(None)) {
+            processes.iter().for_each(|process| signal(process.id, Signal::KILL));
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn signal(id: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// One line of /proc/PID/stat, as far as it matters here.
+struct Process {
+    id: u32,
+    parent: u32,
+    ticks: u64,
+    resident_pages: u64,
+}
+
+/// The process `root` and all its descendants.
+fn tree(root: u32) -> Outcome<Vec<Process>> {
+    let mut all: Vec<Process> = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(id) = entry?.file_name().to_string_lossy().parse() else { continue };
+        // A process may end while the list is read.
+        all.extend(
+            fs::read_to_string(format!("/proc/{id}/stat")).ok().and_then(|line| parse_stat(id, &line)),
+        );
+    }
+    let mut members = HashSet::from([root]);
+    loop {
+        let before = members.len();
+        members.extend(
+            all.iter().filter(|process| members.contains(&process.parent)).map(|p| p.id).collect::<Vec<_>>(),
+        );
+        if members.len() == before {
+            break;
+        }
+    }
+    Ok(all.into_iter().filter(|process| members.contains(&process.id)).collect())
+}
+
+/// Fields are counted behind the command's closing parenthesis, since a command may contain blanks.
+fn parse_stat(id: u32, line: &str) -> Option<Process> {
+    let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
+    // utime, stime, and the same of children that have ended: fields 14 to 17 of proc(5).
+    let ticks = (11..15).map(number).sum::<Option<u64>>()?;
+    Some(Process { id, parent: fields.get(1)?.parse().ok()?, ticks, resident_pages: number(21)? })
+}
+
+/// The first two cores that this process may run on.
+pub(super) fn two_cores() -> Outcome<(usize, usize)> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    match (cores.next(), cores.next()) {
+        (Some(server), Some(load)) => Ok((server, load)),
+        _ => Err("benchmarks need two cores: one for the server, one for the load".into()),
+    }
+}
+
+/// A port that is free now on 127.0.0.1.
+pub(super) fn free_address() -> Outcome<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_sees_itself() {
+        let own = tree(std::process::id()).unwrap();
+        assert!(own.iter().any(|process| process.id == std::process::id() && process.resident_pages > 0));
+    }
+
+    #[test]
+    fn a_command_with_blanks_and_parentheses_does_not_shift_the_fields() {
+        let line = "7 (a) b) S 3 7 7 0 -1 0 1 2 3 4 10 20 30 40 20 0 1 0 99 1000 55 0";
+        let process = parse_stat(7, line).unwrap();
+        assert_eq!((process.parent, process.ticks, process.resident_pages), (3, 100, 55));
+    }
+}

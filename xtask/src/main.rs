@@ -1,0 +1,54 @@
+//! The project's own commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench …`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program talks on its terminal")]
+
+mod bench;
+mod packages;
+mod source;
+mod test;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What every command of this program returns; the error is the line the user reads.
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own commands")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check what the compiler does not: layers, lengths, unused public items, links, licences
+    Tidy,
+    /// Install what the tests need and run every check and every test
+    Test(test::Arguments),
+    /// Measure Humboldt beside a bare server and the caches installed here
+    Bench(bench::Arguments),
+    /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and their origin
+    #[command(hide = true)]
+    Floor {
+        /// Address to listen on
+        listen: std::net::SocketAddr,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Tidy => tidy::run(),
+        Command::Test(arguments) => test::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Floor { listen } => bench::floor::run(listen),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

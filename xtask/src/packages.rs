@@ -1,0 +1,85 @@
+//! The Debian packages that tests and benchmarks talk to: listed here, installed when missing.
+
+use crate::Outcome;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program and the Debian package that brings it.
+type Needed = (&'static str, &'static str);
+
+/// What `cargo xtask test` needs besides cargo.
+const FOR_TESTS: [Needed; 9] = [
+    ("cc", "build-essential"), // the allocator is C
+    ("make", "build-essential"),
+    ("ps", "procps"),
+    ("curl", "curl"),
+    ("squid", "squid"),
+    ("nginx", "nginx-light"),
+    ("openssl", "openssl"),
+    ("pip3", "python3-pip"),
+    ("chromium", "chromium"),
+];
+
+/// The load generator of `cargo xtask bench`; the caches to compare with are used if they are there.
+const FOR_BENCHMARKS: [Needed; 2] = [("wrk", "wrk"), ("taskset", "util-linux")];
+
+/// Debian asks this script before it starts a service that it has just installed.
+const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
+
+pub(crate) fn install_for_tests() -> Outcome {
+    install(&FOR_TESTS)
+}
+
+pub(crate) fn install_for_benchmarks() -> Outcome {
+    install(&FOR_BENCHMARKS)
+}
+
+/// Finds a program in PATH and where Debian keeps servers, which is not in every user's PATH.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').chain(["/usr/local/sbin", "/usr/sbin", "/sbin"]);
+    folders.map(|folder| Path::new(folder).join(program)).find(|file| file.is_file())
+}
+
+fn install(needed: &[Needed]) -> Outcome {
+    let mut missing: Vec<&str> =
+        needed.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    missing.dedup();
+    if missing.is_empty() {
+        println!("packages: all there");
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    let become_root: &[&str] = if rustix::process::geteuid().is_root() { &[] } else { &["sudo"] };
+    if find("apt-get").is_none() || (!become_root.is_empty() && find("sudo").is_none()) {
+        return Err(format!("these Debian packages are missing, install them first: {list}").into());
+    }
+    println!("packages: installing {list}");
+    let held_services = become_root.is_empty() && hold_services()?;
+    let outcome = apt_get(become_root, &["update", "-q"]).and_then(|()| {
+        apt_get(become_root, &[&["install", "-q", "-y", "--no-install-recommends"], &*missing].concat())
+    });
+    if held_services {
+        fs::remove_file(SERVICE_POLICY)?;
+    }
+    outcome.map_err(|error| format!("{error}; the packages needed are: {list}").into())
+}
+
+fn apt_get(become_root: &[&str], arguments: &[&str]) -> Outcome {
+    let words: Vec<&str> =
+        [become_root, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"], arguments].concat();
+    let status = Command::new(words[0]).args(&words[1..]).status()?;
+    if status.success() { Ok(()) } else { Err(format!("`{}` failed", words.join(" ")).into()) }
+}
+
+/// Keeps an installed Squid from starting at once and taking port 3128. False if the machine has its own policy.
+fn hold_services() -> Outcome<bool> {
+    if Path::new(SERVICE_POLICY).exists() {
+        return Ok(false);
+    }
+    fs::write(SERVICE_POLICY, "#!/bin/sh\nexit 101\n")?;
+    fs::set_permissions(SERVICE_POLICY, fs::Permissions::from_mode(0o755))?;
+    Ok(true)
+}

@@ -1,0 +1,169 @@
+//! `cargo xtask test`: every check and every test, in one command, on a fresh machine.
+
+use crate::{Outcome, packages, tidy, workspace};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Do not look for missing Debian packages
+    #[arg(long)]
+    no_install: bool,
+}
+
+/// What the closing summary says about one step.
+struct Step {
+    name: &'static str,
+    took: Duration,
+    outcome: Outcome<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let root = workspace::root();
+    let mut steps = Vec::new();
+    if !arguments.no_install {
+        steps.push(step("packages", || packages::install_for_tests().map(|()| String::new())));
+        stop_at_failure(&steps)?;
+    }
+    steps.push(step("tools", || components().map(|()| String::new())));
+    stop_at_failure(&steps)?;
+    steps.push(step("format", || cargo(&root, &["fmt", "--all", "--check"])));
+    let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    steps.push(step("clippy", || cargo(&root, &lints)));
+    steps.push(step("tidy", || tidy::run().map(|()| String::new())));
+    steps.push(step("build", || cargo(&root, &["build", "--package", "humboldt"])));
+    steps.push(step("tests", || tests(&root)));
+    summary(&steps)
+}
+
+fn step(name: &'static str, work: impl FnOnce() -> Outcome<String>) -> Step {
+    println!("== {name}");
+    let start = Instant::now();
+    let outcome = work();
+    let took = start.elapsed();
+    let word = if outcome.is_ok() { "done" } else { "FAILED" };
+    println!("== {name}: {word} after {:.1} s", took.as_secs_f64());
+    Step { name, took, outcome }
+}
+
+/// Without the tools, every later step would fail for the same reason.
+fn stop_at_failure(steps: &[Step]) -> Outcome {
+    if steps.last().is_some_and(|step| step.outcome.is_err()) { summary(steps) } else { Ok(()) }
+}
+
+/// A minimal installation of Rust lacks rustfmt and clippy.
+fn components() -> Outcome {
+    for (command, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
+        let found = Command::new(workspace::cargo()).args([command, "--version"]).output()?.status.success();
+        if found {
+            continue;
+        }
+        let message = format!("cargo {command} is missing: install the Rust component {component}");
+        let added = Command::new("rustup").args(["component", "add", component]).status();
+        if !added.map_err(|_| message.clone())?.success() {
+            return Err(message.into());
+        }
+    }
+    Ok(())
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Outcome<String> {
+    let status = cargo_command(root, arguments).status()?;
+    if status.success() {
+        Ok(String::new())
+    } else {
+        Err(format!("`cargo {}` failed", arguments.join(" ")).into())
+    }
+}
+
+fn cargo_command(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(workspace::cargo());
+    command.args(arguments).current_dir(root).env("CARGO_TERM_PROGRESS_WHEN", "never");
+    command
+}
+
+/// Runs all tests, shows their lines as they come, and counts.
+fn tests(root: &Path) -> Outcome<String> {
+    let target = workspace::target_dir(root)?;
+    let mut child = cargo_command(root, &["test", "--workspace", "--no-fail-fast"])
+        .env("HUMBOLDT_BIN", target.join("debug/humboldt"))
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut counts = Counts::default();
+    let output = child.stdout.take().ok_or("no output")?;
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        counts.add(&line);
+    }
+    let status = child.wait()?;
+    let text = format!("{} passed, {} failed, {} ignored", counts.passed, counts.failed, counts.ignored);
+    if status.success() && counts.failed == 0 {
+        return Ok(text);
+    }
+    let names = counts.failures.join("\n    ");
+    Err(if names.is_empty() { text } else { format!("{text}:\n    {names}") }.into())
+}
+
+#[derive(Default, PartialEq, Debug)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    failures: Vec<String>,
+}
+
+impl Counts {
+    /// Reads `test NAME ... FAILED` and `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn add(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            self.failures.push(name.to_owned());
+        }
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let words: Vec<&str> = result.split([' ', ';']).collect();
+        for pair in words.windows(2) {
+            let Ok(count) = pair[0].parse::<u64>() else { continue };
+            match pair[1] {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.ignored += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn summary(steps: &[Step]) -> Outcome {
+    println!("\nsummary");
+    for step in steps {
+        let seconds = step.took.as_secs_f64();
+        match &step.outcome {
+            Ok(text) => println!("  ok      {:<10} {seconds:>6.1} s  {text}", step.name),
+            Err(error) => println!("  FAILED  {:<10} {seconds:>6.1} s  {error}", step.name),
+        }
+    }
+    let failed = steps.iter().filter(|step| step.outcome.is_err()).count();
+    if failed > 0 {
+        return Err(format!("{failed} of {} steps failed", steps.len()).into());
+    }
+    println!("everything passed");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_test_programs_add_up() {
+        let mut counts = Counts::default();
+        counts.add(
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+        );
+        counts.add("test a::b ... FAILED");
+        counts.add("test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+        assert_eq!(counts, Counts { passed: 15, failed: 1, ignored: 1, failures: vec!["a::b".into()] });
+    }
+}

@@ -1,0 +1,78 @@
+//! A crate depends only on crates in rows above it.
+
+use super::Finding;
+use crate::workspace::Package;
+
+/// From the bottom of the program to its top.
+const ROWS: [&str; 13] = [
+    "humboldt-base",
+    "humboldt-sys",
+    "humboldt-http",
+    "humboldt-freshness",
+    "humboldt-conf",
+    "humboldt-acl",
+    "humboldt-store",
+    "humboldt-schemes",
+    "humboldt-logs",
+    "humboldt-net",
+    "humboldt-proxy",
+    "humboldt-admin",
+    "humboldt",
+];
+
+/// Packages beside the program that nothing may depend on, and which depend on none of its crates, so that an
+/// error of the program cannot hide in what tests and measures it.
+const BESIDE: [&str; 2] = ["humboldt-tests", "xtask"];
+
+pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages.iter().filter(|package| package.is_member) {
+        let row = row_of(&package.name);
+        if row.is_none() && !BESIDE.contains(&package.name.as_str()) {
+            let message =
+                format!("`{}` has no row in the layer rule (xtask/src/tidy/layers.rs)", package.name);
+            findings.push(Finding::new(&package.manifest, 1, message));
+        }
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.is_path) {
+            let allowed = matches!((row, row_of(&dependency.name)), (Some(own), Some(used)) if used < own);
+            if !allowed {
+                let message = format!(
+                    "`{}` may not depend on `{}`: it is not in a row above",
+                    package.name, dependency.name
+                );
+                findings.push(Finding::new(&package.manifest, 1, message));
+            }
+        }
+    }
+    findings
+}
+
+fn row_of(name: &str) -> Option<usize> {
+    ROWS.iter().position(|row| *row == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    fn package(name: &str, dependency: &str) -> Package {
+        Package {
+            name: name.into(),
+            version: "1".into(),
+            licence: None,
+            manifest: "Cargo.toml".into(),
+            is_member: true,
+            dependencies: vec![Dependency { name: dependency.into(), is_path: true }],
+        }
+    }
+
+    #[test]
+    fn only_rows_above_may_be_used() {
+        assert_eq!(check(&[package("humboldt-store", "humboldt-http")]), []);
+        assert_eq!(check(&[package("humboldt-http", "humboldt-store")]).len(), 1);
+        assert_eq!(check(&[package("humboldt-http", "humboldt-http")]).len(), 1);
+        assert_eq!(check(&[package("xtask", "humboldt-base")]).len(), 1);
+        assert_eq!(check(&[package("humboldt-new", "humboldt-base")]).len(), 2);
+    }
+}
