@@ -73,13 +73,12 @@ fn has_ipv6_loopback() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Severity;
 
     #[test]
     fn it_parses_without_a_word_said_about_it() {
         for dir in ["/home/a/.cache/humboldt", "/home/with blank/\"x\"\\"] {
             let (config, found) = Config::builtin(Path::new(dir));
-            assert_eq!(found.render(false, Severity::Note), "");
+            assert_eq!(found.render(false), "");
             assert_eq!(config.cache_dir[0].path, Path::new(dir).join("store"));
             assert_eq!(config.cache_dir[0].size_bytes, 1 << 30);
             assert!(config.http_port.iter().all(|port| port.addr.is_some_and(|addr| addr.is_loopback())));

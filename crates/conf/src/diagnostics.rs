@@ -77,9 +77,13 @@ impl Diagnostics {
         self.list.iter().filter(|d| d.severity == severity).count()
     }
 
-    /// The findings of at least `least` severity as text for people, each with its source line; with terminal
-    /// colours when `color`.
-    pub fn render(&self, color: bool, least: Severity) -> String {
+    /// All findings as text for people, each with its source line; with terminal colours when `color`.
+    pub fn render(&self, color: bool) -> String {
+        self.render_from(color, Severity::Note)
+    }
+
+    /// The findings of at least `least` severity, like [`Self::render`].
+    pub fn render_from(&self, color: bool, least: Severity) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         let renderer = renderer.decor_style(DecorStyle::Ascii);
         let mut out = String::new();
@@ -253,7 +257,7 @@ mod tests {
         let diagnostics = one("cache_mem 1 MB\ncache_mem\tx y\n", 25..26);
         let d = diagnostics.iter().next().expect("one");
         assert_eq!((d.line, d.column), (2, 11));
-        let text = diagnostics.render(false, Severity::Note);
+        let text = diagnostics.render(false);
         assert!(text.contains("--> squid.conf:2:11"), "{text}");
         assert!(text.contains("help: do this"), "{text}");
         let caret = text.lines().find(|l| l.contains('^')).expect("underline");
@@ -278,7 +282,7 @@ mod tests {
     fn very_long_lines_are_cut_around_the_span() {
         let text = format!("{} bad {}", "é".repeat(5000), "é".repeat(5000));
         let at = text.find("bad").expect("there");
-        let shown = one(&text, at..at + 3).render(false, Severity::Note);
+        let shown = one(&text, at..at + 3).render(false);
         assert!(shown.contains("bad") && shown.len() < 2000);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use humboldt_conf::{Config, Diagnostics, LogModule, Scheme, Severity, load, parse_str};
 
 fn text_of(found: &Diagnostics) -> String {
-    found.render(false, Severity::Note)
+    found.render(false)
 }
 
 fn loads(text: &str) -> (Config, Diagnostics) {

@@ -10,8 +10,8 @@ const SEEDS: &str = include_str!("fixtures/everything.conf");
 fn check(text: &str) {
     let (_, diagnostics) = parse_str("t", text);
     let _ = diagnostics.has_errors();
-    assert!(diagnostics.render(false, Severity::Note).len() < 1 << 24);
-    let _ = diagnostics.render(true, Severity::Warning);
+    assert!(diagnostics.render(false).len() < 1 << 24);
+    let _ = diagnostics.render_from(true, Severity::Warning);
     for found in diagnostics.iter() {
         assert!(found.span.end <= text.len().max(found.span.start), "{found:?}");
     }

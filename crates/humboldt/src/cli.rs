@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 /// only, that caches in memory and in your cache directory. Ctrl-C ends it.
 #[derive(Parser, Debug, Clone)]
 #[command(name = "humboldt", version, disable_version_flag = true, after_help = EXAMPLES)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Configuration file, in the squid.conf language. Without it: the built-in configuration.
     #[arg(short = 'f', long = "config", value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -74,7 +74,7 @@ pub struct Cli {
 
 /// What `-k` can ask for.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub(crate) enum Command {
     /// Read the configuration and report what is wrong with it; do not start.
     Parse,
     /// Is it running?

@@ -1,2 +1,37 @@
-//! The `humboldt` program.
-fn main() {}
+//! The `humboldt` program: parse → validate → bind → drop privileges → open stores → run.
+//!
+//! What it does, in order, is in [`start`]; the crates below it do the work.
+
+mod cli;
+mod command;
+mod configuration;
+mod log_files;
+mod ports;
+mod serve;
+mod start;
+mod stores;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Many threads, much churn of small objects of all sizes, and memory that is really given back.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match start::run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The one place that speaks to a person about a failed start.
+#[allow(clippy::print_stderr)]
+fn complain(error: &start::StartError) {
+    eprintln!("humboldt: {error}");
+}

@@ -89,7 +89,11 @@ pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, deta
     let snapshot = core.snapshot();
     let context = ErrorContext {
         page,
-        url: if request.url.as_bytes().is_empty() { request.head.target_bytes() } else { request.url.as_bytes() },
+        url: if request.url.as_bytes().is_empty() {
+            request.head.target_bytes()
+        } else {
+            request.url.as_bytes()
+        },
         detail,
         hostname: &snapshot.names.hostname,
         contact: &snapshot.names.contact,
@@ -130,7 +134,12 @@ pub(crate) async fn send(
 
 fn serialise(local: &Local, version: Version, keep_alive: bool, fields: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(local.fields.len() + local.body.len() + 256);
-    humboldt_http::h1::write_status_line(&mut bytes, Version::Http11, local.status, reason(local.status).as_bytes());
+    humboldt_http::h1::write_status_line(
+        &mut bytes,
+        Version::Http11,
+        local.status,
+        reason(local.status).as_bytes(),
+    );
     bytes.extend_from_slice(&local.fields);
     if !is_bodiless_status(local.status) {
         bytes.extend_from_slice(b"Content-Length: ");
@@ -153,7 +162,12 @@ pub(crate) async fn time_out(core: &Rc<Core>, conn: &mut ClientConn) -> After {
     answer_without_request(core, conn, ErrorPage::RequestTimeout, "").await
 }
 
-async fn answer_without_request(core: &Rc<Core>, conn: &mut ClientConn, page: ErrorPage, detail: &str) -> After {
+async fn answer_without_request(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    page: ErrorPage,
+    detail: &str,
+) -> After {
     core.count(Counter::ClientRequests, 1);
     core.count(Counter::ClientErrors, 1);
     let mut unparsed = Request { received: core.now(), ..Request::default() };

@@ -70,7 +70,12 @@ impl BodyPump {
     }
 
     /// Moves what can be moved now. `Ready` when nothing more is to be done.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, core: &Core, conn: &mut ClientConn) -> Poll<Result<(), PumpError>> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        conn: &mut ClientConn,
+    ) -> Poll<Result<(), PumpError>> {
         loop {
             if self.done || self.stopped {
                 return Poll::Ready(Ok(()));
@@ -113,7 +118,12 @@ impl BodyPump {
     }
 
     /// Takes body bytes that the client has sent and frames them for the server.
-    fn poll_receive(&mut self, cx: &mut Context<'_>, core: &Core, conn: &mut ClientConn) -> Poll<Result<(), PumpError>> {
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        conn: &mut ClientConn,
+    ) -> Poll<Result<(), PumpError>> {
         if conn.carry.is_empty() && !self.decoder.is_done() {
             match conn.poll_read_more(cx, core) {
                 Poll::Ready(Ok(true)) => {}
@@ -193,7 +203,10 @@ impl BodyPump {
                 Err(Some(page)) => return Err(Failure::new(page, "")),
                 Ok(Err(error)) => return Err(self.explain(&error)),
                 Ok(Ok(())) if head.status == 101 => {
-                    return Err(Failure::new(ErrorPage::InvalidResponse, "the server switched protocols unasked"));
+                    return Err(Failure::new(
+                        ErrorPage::InvalidResponse,
+                        "the server switched protocols unasked",
+                    ));
                 }
                 Ok(Ok(())) if head.status < 200 => {
                     if fetch::pass_interim(core, conn, request, &head).await.is_err() {

@@ -117,7 +117,9 @@ impl ClientConn {
             let after = match turn {
                 Turn::Closed => return After::Close,
                 Turn::Send(sending) => Box::pin(hit::finish(core, self, sending)).await,
-                Turn::Slow(request, admission) => Box::pin(pipeline::proceed(core, self, request, admission)).await,
+                Turn::Slow(request, admission) => {
+                    Box::pin(pipeline::proceed(core, self, request, admission)).await
+                }
                 Turn::Refused(error) => Box::pin(answer::refuse(core, self, error)).await,
                 Turn::TimedOut => Box::pin(answer::time_out(core, self)).await,
             };
@@ -140,7 +142,11 @@ impl ClientConn {
     fn wait_for_next(&mut self, core: &Core) {
         let snapshot = core.snapshot();
         let config = &snapshot.config;
-        self.deadline.arm(if self.carry.is_empty() { config.client_idle_pconn_timeout } else { config.request_timeout });
+        self.deadline.arm(if self.carry.is_empty() {
+            config.client_idle_pconn_timeout
+        } else {
+            config.request_timeout
+        });
         self.parse_at_bytes = 0;
         if self.carry.is_empty() {
             self.carry = Vec::new();
@@ -263,7 +269,12 @@ impl ClientConn {
         Parsed::Served(used, self.serve_hit(core, request, object))
     }
 
-    fn serve_hit(&mut self, core: &Rc<Core>, request: Rc<Request>, object: hit::HitObject) -> Result<(), Turn> {
+    fn serve_hit(
+        &mut self,
+        core: &Rc<Core>,
+        request: Rc<Request>,
+        object: hit::HitObject,
+    ) -> Result<(), Turn> {
         match hit::start(core, self, request, object) {
             hit::Started::Done(After::Keep) if self.may_continue_cheaply(core) => {
                 self.wait_for_next(core);

@@ -53,7 +53,8 @@ impl Core {
     pub fn new(id: usize, shared: Arc<Shared>) -> Rc<Self> {
         let snapshot = shared.snapshot();
         let pool = Pool::new(snapshot.pool_limits());
-        let resolver = Resolver::new(snapshot.dns_options(), Arc::clone(&shared.names), Arc::clone(shared.counters(id)));
+        let resolver =
+            Resolver::new(snapshot.dns_options(), Arc::clone(&shared.names), Arc::clone(shared.counters(id)));
         Rc::new(Self {
             id,
             resolver: RefCell::new(Rc::new(resolver)),
@@ -81,7 +82,11 @@ impl Core {
     pub fn reconfigure(&self) {
         let newest = self.shared.snapshot();
         let counters = Arc::clone(self.shared.counters(self.id));
-        self.resolver.replace(Rc::new(Resolver::new(newest.dns_options(), Arc::clone(&self.shared.names), counters)));
+        self.resolver.replace(Rc::new(Resolver::new(
+            newest.dns_options(),
+            Arc::clone(&self.shared.names),
+            counters,
+        )));
         self.access_logs.replace(self.shared.access_logs());
         self.snapshot.replace(newest);
         self.pool.clear();

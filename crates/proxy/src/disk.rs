@@ -13,6 +13,7 @@ use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit};
 use humboldt_store::{Begin, Entry, FlowHead, ReaderKind};
 
+use crate::answer;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::fetch::{self, Report, Stale, StaleBody};
@@ -21,7 +22,6 @@ use crate::log::{self, Outcome};
 use crate::pipeline::{self, Found};
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
-use crate::answer;
 
 /// Bytes read from disk at a time for a range.
 const READ_BYTES: usize = 64 * 1024;
@@ -71,7 +71,8 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
         return Stored::Judged;
     }
     let rule = || snapshot.refresh_rule(request.url.as_bytes());
-    let disposition = freshness::judge(&hit.times, &request.cc, &snapshot.freshness, rule, request.received.secs());
+    let disposition =
+        freshness::judge(&hit.times, &request.cc, &snapshot.freshness, rule, request.received.secs());
     let body_bytes = hit.body_bytes().unwrap_or(0);
     let small = body_bytes <= core.shared.cache.memory_object_bytes_max();
     core.count(Counter::SwapIns, 1);
@@ -108,11 +109,17 @@ async fn stale(core: &Rc<Core>, hit: DiskHit, small: bool) -> Option<StaleBody> 
 }
 
 /// Serves a fresh answer that is too large for memory.
-pub(crate) async fn serve(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, hit: DiskHit) -> After {
+pub(crate) async fn serve(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    hit: DiskHit,
+) -> After {
     let validators = Validators { etag: hit.head.etag(), last_modified: hit.head.last_modified };
     let fields = &request.head.fields;
     let conditional = conditional::evaluate(request.head.method, fields, validators);
-    let wants_part = fields.has(FieldName::Range) && conditional::range_applies(fields, validators, hit.times.date);
+    let wants_part =
+        fields.has(FieldName::Range) && conditional::range_applies(fields, validators, hit.times.date);
     if request.head.method == Method::Head || conditional == conditional::Outcome::NotModified || wants_part {
         return serve_alone(core, conn, request, hit, conditional == conditional::Outcome::NotModified).await;
     }
@@ -194,7 +201,11 @@ fn part_head(
         _ => len,
     };
     if status != 304 {
-        humboldt_http::h1::write_field(&mut out, b"Content-Length", itoa::Buffer::new().format(length).as_bytes());
+        humboldt_http::h1::write_field(
+            &mut out,
+            b"Content-Length",
+            itoa::Buffer::new().format(length).as_bytes(),
+        );
     }
     hit::write_hit_fields(&mut out, request, &hit.times);
     write_connection(&mut out, request.head.version, keep_alive);

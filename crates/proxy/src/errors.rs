@@ -147,7 +147,9 @@ pub fn render(context: &ErrorContext<'_>, html: bool) -> (Vec<u8>, Vec<u8>) {
     fields.extend_from_slice(&date::format(context.now.secs()));
     fields.extend_from_slice(b"\r\nContent-Type: ");
     fields.extend_from_slice(if html { b"text/html; charset=utf-8" } else { b"text/plain; charset=utf-8" });
-    fields.extend_from_slice(b"\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Squid-Error: ");
+    fields.extend_from_slice(
+        b"\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Squid-Error: ",
+    );
     fields.extend_from_slice(context.page.name().as_bytes());
     fields.extend_from_slice(b" 0\r\n");
     (fields, body)
@@ -160,7 +162,8 @@ pub fn wants_html(accept: Option<&[u8]>) -> bool {
 
 fn shown_url(url: &[u8]) -> String {
     let cut = &url[..url.len().min(URL_SHOWN_BYTES_MAX)];
-    let mut text: String = String::from_utf8_lossy(cut).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let mut text: String =
+        String::from_utf8_lossy(cut).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if cut.len() < url.len() {
         text.push('…');
     }

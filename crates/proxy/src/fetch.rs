@@ -143,7 +143,9 @@ impl Failure {
 
     fn reason(&self) -> AbortReason {
         match self.page {
-            ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => AbortReason::TimedOut,
+            ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => {
+                AbortReason::TimedOut
+            }
             ErrorPage::InvalidResponse => AbortReason::Malformed,
             _ => AbortReason::Failed,
         }
@@ -174,7 +176,12 @@ impl From<&ConnectError> for Failure {
 
 impl Job {
     /// A job for `request`.
-    pub(crate) fn new(request: &Rc<Request>, stale: Option<Stale>, may_store: bool, report: &Rc<Report>) -> Self {
+    pub(crate) fn new(
+        request: &Rc<Request>,
+        stale: Option<Stale>,
+        may_store: bool,
+        report: &Rc<Report>,
+    ) -> Self {
         Self { request: Rc::clone(request), stale, may_store, report: Rc::clone(report) }
     }
 
@@ -208,7 +215,9 @@ pub(crate) struct Answer {
 /// Refreshes a stale object while it is being served.
 pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found) {
     let key = found.key.unwrap_or(request.key);
-    let humboldt_store::Begin::Lead(writer) = core.shared.cache.begin_or_join(request.key, key) else { return };
+    let humboldt_store::Begin::Lead(writer) = core.shared.cache.begin_or_join(request.key, key) else {
+        return;
+    };
     let job = Job::new(request, found.stale, true, &Report::new());
     tokio::task::spawn_local(run(Rc::clone(core), job, writer));
 }
@@ -488,7 +497,11 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
 
 /// Connects, then sends head and body until the final head of the answer is there. A body cannot be sent twice: only
 /// connecting is tried again.
-async fn send_with_body(core: &Rc<Core>, conn: &mut ClientConn, job: &Job) -> Result<(Answer, BodyPump), Failure> {
+async fn send_with_body(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    job: &Job,
+) -> Result<(Answer, BodyPump), Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
     for way in peers::ways(request) {
@@ -542,7 +555,12 @@ pub(crate) async fn relay_with_body(
 
 /// Fetches the rest of an answer from `position` on, for a client that was too slow: only with a strong validator, so that no
 /// two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
-pub(crate) async fn rest(core: &Rc<Core>, request: &Rc<Request>, head: &FlowHead, position: u64) -> Option<FlowReader> {
+pub(crate) async fn rest(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    head: &FlowHead,
+    position: u64,
+) -> Option<FlowReader> {
     let tag = head.head.etag().filter(|tag| !tag.starts_with(b"W/"))?;
     let total = head.info.body_bytes?;
     let mut again = request.for_range(position, tag);
@@ -566,6 +584,11 @@ pub(crate) async fn rest(core: &Rc<Core>, request: &Rc<Request>, head: &FlowHead
 }
 
 /// Passes an interim response on.
-pub(crate) async fn pass_interim(core: &Rc<Core>, conn: &ClientConn, request: &Request, head: &ResponseHead) -> std::io::Result<()> {
+pub(crate) async fn pass_interim(
+    core: &Rc<Core>,
+    conn: &ClientConn,
+    request: &Request,
+    head: &ResponseHead,
+) -> std::io::Result<()> {
     relay::interim(core, conn, request, &interim_head(head)).await
 }

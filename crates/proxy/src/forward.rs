@@ -146,7 +146,9 @@ fn write_conditions(out: &mut Vec<u8>, stored: &StoredHead) {
 
 fn write_framing(out: &mut Vec<u8>, framing: Framing) {
     match framing {
-        Framing::Length(length) => write_field(out, b"Content-Length", itoa::Buffer::new().format(length).as_bytes()),
+        Framing::Length(length) => {
+            write_field(out, b"Content-Length", itoa::Buffer::new().format(length).as_bytes())
+        }
         Framing::Chunked => write_field(out, b"Transfer-Encoding", b"chunked"),
         Framing::None | Framing::UntilClose => {}
     }

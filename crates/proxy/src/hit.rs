@@ -194,13 +194,18 @@ fn select(request: &Request, hit: &HitObject) -> Selection {
         };
         return Selection { status: 304, to: 0, tag, ..bodiless };
     }
-    if is_head || !fields.has(FieldName::Range) || !conditional::range_applies(fields, validators, object.times.date) {
+    if is_head
+        || !fields.has(FieldName::Range)
+        || !conditional::range_applies(fields, validators, object.times.date)
+    {
         return bodiless;
     }
     // Several ranges: the whole content is an allowed answer (RFC 9110 14.2), and `relay` makes no multipart of it.
     match fields.get(FieldName::Range).and_then(range::parse_range).map(|set| range::resolve(&set, len)) {
         Some(Resolved::Satisfiable(ranges)) => match ranges.as_slice() {
-            [one] => Selection { status: 206, range: Some(*one), from: one.first, to: one.last + 1, ..bodiless },
+            [one] => {
+                Selection { status: 206, range: Some(*one), from: one.first, to: one.last + 1, ..bodiless }
+            }
             _ => bodiless,
         },
         Some(Resolved::Unsatisfiable) => Selection { status: 416, to: 0, ..bodiless },
@@ -208,7 +213,13 @@ fn select(request: &Request, hit: &HitObject) -> Selection {
     }
 }
 
-fn write_head(out: &mut Vec<u8>, request: &Request, hit: &HitObject, selection: &Selection, keep_alive: bool) {
+fn write_head(
+    out: &mut Vec<u8>,
+    request: &Request,
+    hit: &HitObject,
+    selection: &Selection,
+    keep_alive: bool,
+) {
     let object = &hit.object;
     let mut digits = itoa::Buffer::new();
     write_stored_head(out, selection.status, object.head.bytes());
@@ -233,6 +244,7 @@ fn write_head(out: &mut Vec<u8>, request: &Request, hit: &HitObject, selection: 
         write_age(out, request, &object.times);
         out.extend_from_slice(&request.snapshot().names.validated_fields);
     }
+    request.snapshot().header_rules.add_to_reply(out, request);
     write_connection(out, request.head.version, keep_alive);
     out.extend_from_slice(b"\r\n");
 }
@@ -296,7 +308,10 @@ fn write_changed_status(out: &mut Vec<u8>, status: &[u8], stored: &[u8], keep: i
 /// The fields that a 304 carries (RFC 9110 15.4.5), and nothing that describes the body it does not have.
 fn stays_in_304(name: &[u8]) -> bool {
     use FieldName as F;
-    let is_body = matches!(F::from_bytes(name), F::ContentType | F::ContentEncoding | F::ContentRange | F::ContentLength);
+    let is_body = matches!(
+        F::from_bytes(name),
+        F::ContentType | F::ContentEncoding | F::ContentRange | F::ContentLength
+    );
     !is_body
 }
 

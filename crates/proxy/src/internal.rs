@@ -42,7 +42,8 @@ pub(crate) fn is_internal(request: &Request) -> bool {
 /// The name of the page asked for.
 fn page_name(request: &Request) -> Option<&str> {
     let path = request.url.path_and_query();
-    let own = request.head.target == Target::Origin && request.facts().port.mode != PortMode::Accel || is_own_name(request);
+    let own = request.head.target == Target::Origin && request.facts().port.mode != PortMode::Accel
+        || is_own_name(request);
     if !own {
         return None;
     }
@@ -91,7 +92,8 @@ fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
     match core.shared.internal_pages().and_then(|pages| pages.page(name)) {
         Some(page) => Local {
             status: 200,
-            fields: format!("Content-Type: {}\r\nCache-Control: no-store\r\n", page.content_type).into_bytes(),
+            fields: format!("Content-Type: {}\r\nCache-Control: no-store\r\n", page.content_type)
+                .into_bytes(),
             body: page.body,
         },
         None => crate::answer::error_answer(core, request, ErrorPage::NotFound, ""),

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use humboldt_acl::RuleList;
 use humboldt_base::counters::Counter;
 use humboldt_logs::LineSink;
 use humboldt_logs::access::{AccessFormat, AccessRecord, Ending, Hierarchy, Peer, ResultTag, Tag};
-use humboldt_acl::RuleList;
 
 use crate::access;
 use crate::core::Core;
@@ -69,7 +69,16 @@ impl Outcome {
 
     /// An answer from a server.
     pub(crate) fn miss(tag: Tag, status: u16, route: Option<Route>) -> Self {
-        Self { tag, status, route, collapsed: false, bytes_out: 0, aborted: false, timed_out: false, error: None }
+        Self {
+            tag,
+            status,
+            route,
+            collapsed: false,
+            bytes_out: 0,
+            aborted: false,
+            timed_out: false,
+            error: None,
+        }
     }
 
     fn ending(&self) -> Ending {
@@ -82,7 +91,12 @@ impl Outcome {
 }
 
 /// Counts and logs a finished transaction.
-pub(crate) fn transaction(core: &Rc<Core>, request: &Request, outcome: &Outcome, content_type: Option<&[u8]>) {
+pub(crate) fn transaction(
+    core: &Rc<Core>,
+    request: &Request,
+    outcome: &Outcome,
+    content_type: Option<&[u8]>,
+) {
     let now = core.now();
     let elapsed_ms = now.since_ms(request.received);
     core.shared.times.record(core.id, outcome, elapsed_ms);
@@ -109,10 +123,16 @@ pub(crate) fn transaction(core: &Rc<Core>, request: &Request, outcome: &Outcome,
         content_type,
         error: outcome.error,
         request: Some(&request.head.fields),
-        ..AccessRecord::new(now, std::net::SocketAddr::new(access::unmapped(facts.client.ip()), facts.client.port()))
+        ..AccessRecord::new(
+            now,
+            std::net::SocketAddr::new(access::unmapped(facts.client.ip()), facts.client.port()),
+        )
     };
     for log in core.access_logs().iter() {
-        let wanted = log.condition.as_ref().is_none_or(|list| request.snapshot.is_some() && access::matches(list, request));
+        let wanted = log
+            .condition
+            .as_ref()
+            .is_none_or(|list| request.snapshot.is_some() && access::matches(list, request));
         if wanted && !log.sink.is_none() {
             log.sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
         }

@@ -44,8 +44,12 @@ impl Peers {
     pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Self, Vec<AclError>> {
         let mut peers = Vec::new();
         for conf in config.cache_peer.iter().filter(|peer| peer.kind == PeerKind::Parent) {
-            let rules: Vec<_> =
-                config.cache_peer_access.iter().filter(|a| a.peer == conf.name).map(|a| a.rule.clone()).collect();
+            let rules: Vec<_> = config
+                .cache_peer_access
+                .iter()
+                .filter(|a| a.peer == conf.name)
+                .map(|a| a.rule.clone())
+                .collect();
             let access = match rules.as_slice() {
                 [] => None,
                 rules => Some(RuleList::compile(acls, rules, true)?),
@@ -76,8 +80,9 @@ impl Peers {
     /// The parents that may take the request, best first.
     fn parents(&self, request: &Request) -> Vec<Way> {
         let now_s = request.received.secs().max(0) as u64;
-        let mut usable: Vec<usize> =
-            (0..self.peers.len()).filter(|&i| self.peers[i].takes(request) && !self.peers[i].is_dead(now_s)).collect();
+        let mut usable: Vec<usize> = (0..self.peers.len())
+            .filter(|&i| self.peers[i].takes(request) && !self.peers[i].is_dead(now_s))
+            .collect();
         let rotating = |i: &usize| self.peers[*i].conf.selection != PeerSelection::InOrder;
         let in_turn = usable.iter().filter(|i| rotating(i)).count();
         if in_turn > 1 {
@@ -157,7 +162,8 @@ fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
+        let word =
+            group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
         for position in 0..4 {
             let digit = DIGITS[(word >> (18 - 6 * position)) as usize & 63];
             text.push(if position <= group.len() { char::from(digit) } else { '=' });
@@ -203,6 +209,8 @@ mod tests {
     #[test]
     fn domains_match_as_in_squid() {
         assert!(in_domain(b"www.example.com", ".example.com") && in_domain(b"example.com", ".Example.com"));
-        assert!(!in_domain(b"www.example.com", "example.com") && !in_domain(b"badexample.com", ".example.com"));
+        assert!(
+            !in_domain(b"www.example.com", "example.com") && !in_domain(b"badexample.com", ".example.com")
+        );
     }
 }

@@ -202,7 +202,12 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
 }
 
 /// A request for the cache that memory did not answer: disk, others' fetches, or the server.
-async fn from_cache_or_server(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, mut found: Found) -> After {
+async fn from_cache_or_server(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    mut found: Found,
+) -> After {
     if let Some((page, detail)) = internal::objection(core, &request) {
         return answer::error(core, conn, &request, page, &detail).await;
     }
@@ -260,7 +265,12 @@ fn may_share(request: &Request, found: &Found) -> bool {
 }
 
 /// Leads a fetch that others may join, or joins one. `None`: it came to nothing for this request; look again.
-async fn share(core: &Rc<Core>, conn: &mut ClientConn, request: &Rc<Request>, found: &mut Found) -> Option<After> {
+async fn share(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    found: &mut Found,
+) -> Option<After> {
     let cache = &core.shared.cache;
     let key = found.key.unwrap_or(request.key);
     let collapse = request.snapshot().config.collapsed_forwarding && !found.reload;
@@ -340,7 +350,12 @@ pub(crate) async fn follow(
 }
 
 /// A joined fetch failed. Another try of our own is due when only that fetch was at fault.
-async fn give_up(core: &Rc<Core>, conn: &mut ClientConn, request: &Rc<Request>, reason: AbortReason) -> Option<After> {
+async fn give_up(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    reason: AbortReason,
+) -> Option<After> {
     let page = match reason {
         AbortReason::NotShareable | AbortReason::Cancelled => return None,
         AbortReason::TimedOut => ErrorPage::ReadTimeout,
@@ -441,11 +456,17 @@ pub(crate) fn answer_fields(request: &Request, head: &FlowHead, leads: bool) -> 
         (true, false) => &names.miss_fields,
     };
     fields.extend_from_slice(how);
+    request.snapshot().header_rules.add_to_reply(&mut fields, request);
     fields
 }
 
 /// Serves a complete object.
-async fn serve_object(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, object: HitObject) -> After {
+async fn serve_object(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    object: HitObject,
+) -> After {
     match hit::start(core, conn, request, object) {
         Started::Done(after) => after,
         Started::Rest(sending) => hit::finish(core, conn, sending).await,

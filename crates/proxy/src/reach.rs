@@ -35,7 +35,14 @@ impl Reached {
 
     fn direct(request: &Request) -> Self {
         let host = String::from_utf8_lossy(request.url.host()).into();
-        Self { host, port: request.url.port(), is_proxy: false, forced_host: None, login: None, proxy_only: false }
+        Self {
+            host,
+            port: request.url.port(),
+            is_proxy: false,
+            forced_host: None,
+            login: None,
+            proxy_only: false,
+        }
     }
 
     fn peer(peer: &Peer) -> Self {

@@ -35,7 +35,12 @@ pub(crate) enum Verdict {
 }
 
 /// Decides, and publishes the head of an answer that is to be streamed.
-pub(crate) async fn decide(core: &Rc<Core>, job: &mut Job, answer: &mut Answer, writer: &mut FlowWriter) -> Verdict {
+pub(crate) async fn decide(
+    core: &Rc<Core>,
+    job: &mut Job,
+    answer: &mut Answer,
+    writer: &mut FlowWriter,
+) -> Verdict {
     let request = Rc::clone(&job.request);
     let snapshot = request.snapshot();
     let rule = snapshot.refresh_rule(request.url.as_bytes());
@@ -63,7 +68,13 @@ pub(crate) async fn decide(core: &Rc<Core>, job: &mut Job, answer: &mut Answer, 
     publish(core, job, answer, writer, storable.then_some(times), &cc).await
 }
 
-fn may_store(request: &Request, head: &ResponseHead, cc: &CacheControl, rule: &RefreshRule, times: &Times) -> bool {
+fn may_store(
+    request: &Request,
+    head: &ResponseHead,
+    cc: &CacheControl,
+    rule: &RefreshRule,
+    times: &Times,
+) -> bool {
     let snapshot = request.snapshot();
     let verdict = freshness::storability(
         request.head.method,
@@ -195,7 +206,9 @@ async fn publish(
     let withheld: Vec<&[u8]> = cc.withheld_fields().collect();
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {
         let withheld = times.is_some() && withheld.iter().any(|field| name.eq_ignore_ascii_case(field));
-        withheld || (times.is_some() && id == FieldName::Age) || snapshot.skips_reply_field(&hops, request, id, name)
+        withheld
+            || (times.is_some() && id == FieldName::Age)
+            || snapshot.skips_reply_field(&hops, request, id, name)
     }));
     let (key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
@@ -215,7 +228,15 @@ async fn publish(
         forget(core, job, writer).await;
         return Verdict::Stream { stored: false };
     };
-    swap_out(core, request.key, answer, writer, record(key, request.url.as_bytes(), &head, times), marker, times);
+    swap_out(
+        core,
+        request.key,
+        answer,
+        writer,
+        record(key, request.url.as_bytes(), &head, times),
+        marker,
+        times,
+    );
     Verdict::Stream { stored: true }
 }
 

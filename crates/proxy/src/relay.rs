@@ -54,12 +54,7 @@ pub(crate) struct Relay<'a> {
 
 impl<'a> Relay<'a> {
     /// Prepares head and framing for `head`. `fields` are those that say how the cache was used.
-    pub(crate) fn new(
-        core: &'a Rc<Core>,
-        request: &'a Request,
-        head: &FlowHead,
-        fields: &[u8],
-    ) -> Self {
+    pub(crate) fn new(core: &'a Rc<Core>, request: &'a Request, head: &FlowHead, fields: &[u8]) -> Self {
         let is_head = request.head.method == Method::Head;
         let status = head.head.status;
         let sends_body = !is_head && !is_bodiless_status(status);
@@ -87,7 +82,17 @@ impl<'a> Relay<'a> {
         write_connection(&mut pending, request.head.version, keep_alive);
         pending.extend_from_slice(b"\r\n");
         let encoder = BodyEncoder::new(framing);
-        Self { core, request, encoder, sends_body, framing, keep_alive, pending, slices: Vec::new(), pump: None }
+        Self {
+            core,
+            request,
+            encoder,
+            sends_body,
+            framing,
+            keep_alive,
+            pending,
+            slices: Vec::new(),
+            pump: None,
+        }
     }
 
     /// As [`Relay::new`], for a request whose body may still be on its way.
@@ -113,7 +118,12 @@ impl<'a> Relay<'a> {
     }
 
     /// Sends the answer from the reader's position to its end.
-    pub(crate) async fn run(&mut self, conn: &mut ClientConn, reader: &mut FlowReader, outcome: &mut Outcome) -> Ended {
+    pub(crate) async fn run(
+        &mut self,
+        conn: &mut ClientConn,
+        reader: &mut FlowReader,
+        outcome: &mut Outcome,
+    ) -> Ended {
         if !self.sends_body {
             return self.flush(conn, outcome).await.map_or(Ended::ClientGone, |()| Ended::Complete);
         }
@@ -136,7 +146,9 @@ impl<'a> Relay<'a> {
                     }
                 }
                 Progress::End => return self.finish(conn, reader, outcome).await,
-                Progress::Aborted(reason) => return self.cut_off(conn, outcome, Ended::Aborted(reason)).await,
+                Progress::Aborted(reason) => {
+                    return self.cut_off(conn, outcome, Ended::Aborted(reason)).await;
+                }
                 Progress::Lagged { position } => return Ended::Lagged(position),
             }
         }
@@ -182,7 +194,12 @@ impl<'a> Relay<'a> {
         result
     }
 
-    async fn send_data(&mut self, conn: &mut ClientConn, reader: &mut FlowReader, outcome: &mut Outcome) -> io::Result<()> {
+    async fn send_data(
+        &mut self,
+        conn: &mut ClientConn,
+        reader: &mut FlowReader,
+        outcome: &mut Outcome,
+    ) -> io::Result<()> {
         self.slices.clear();
         let len = reader.slices(&mut self.slices, WRITE_BYTES_MAX) as usize;
         let prefix = self.encoder.chunk_prefix(len).map_err(|_| io::ErrorKind::InvalidData)?;
@@ -210,7 +227,8 @@ impl<'a> Relay<'a> {
         while sent < total {
             let written = {
                 let mut parts = [IoSlice::new(&[]); PARTS_MAX];
-                let all = std::iter::once(&pending[..]).chain(slices.iter().map(|slice| &**slice)).chain([suffix]);
+                let all =
+                    std::iter::once(&pending[..]).chain(slices.iter().map(|slice| &**slice)).chain([suffix]);
                 let count = fill_parts(&mut parts, all, sent);
                 conn.stream.try_write_vectored(parts.get(..count).unwrap_or_default())
             };
@@ -271,7 +289,12 @@ fn fill_parts<'b>(parts: &mut [IoSlice<'b>], all: impl Iterator<Item = &'b [u8]>
 }
 
 /// Passes an interim response (1xx) on; HTTP/1.0 clients do not know them (RFC 9110 15.2).
-pub(crate) async fn interim(core: &Rc<Core>, conn: &ClientConn, request: &Request, head: &StoredHead) -> io::Result<()> {
+pub(crate) async fn interim(
+    core: &Rc<Core>,
+    conn: &ClientConn,
+    request: &Request,
+    head: &StoredHead,
+) -> io::Result<()> {
     if request.head.version == Version::Http10 {
         return Ok(());
     }

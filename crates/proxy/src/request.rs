@@ -72,11 +72,17 @@ impl Request {
 
     /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The URL's authority
     /// wins over `Host` (RFC 9112 3.2.2).
-    pub(crate) fn complete(&mut self, facts: &Rc<ConnFacts>, snapshot: &Arc<Snapshot>, now: UnixMillis) -> Result<(), ErrorPage> {
+    pub(crate) fn complete(
+        &mut self,
+        facts: &Rc<ConnFacts>,
+        snapshot: &Arc<Snapshot>,
+        now: UnixMillis,
+    ) -> Result<(), ErrorPage> {
         self.received = now;
         self.facts = Some(Rc::clone(facts));
         self.snapshot = Some(Arc::clone(snapshot));
-        self.framing = humboldt_http::h1::request_framing(&self.head).map_err(|_| ErrorPage::InvalidRequest)?;
+        self.framing =
+            humboldt_http::h1::request_framing(&self.head).map_err(|_| ErrorPage::InvalidRequest)?;
         self.set_url(facts)?;
         self.key = Key::primary(self.url.as_bytes());
         if !facts.port.ignore_cc {
@@ -106,7 +112,8 @@ impl Request {
     /// The same request for the bytes from `position` on, if the entity tag still holds.
     pub(crate) fn for_range(&self, position: u64, tag: &[u8]) -> Self {
         let mut head = self.head.clone();
-        for name in [FieldName::Range, FieldName::IfRange, FieldName::IfNoneMatch, FieldName::IfModifiedSince] {
+        for name in [FieldName::Range, FieldName::IfRange, FieldName::IfNoneMatch, FieldName::IfModifiedSince]
+        {
             head.fields.remove(name);
         }
         head.fields.push(FieldName::Range, format!("bytes={position}-").as_bytes());
@@ -140,7 +147,8 @@ impl Request {
 
     /// Whether an answer to it may come from the cache or wait for another's fetch.
     pub fn is_cachable_method(&self) -> bool {
-        matches!(self.head.method, Method::Get | Method::Head) && matches!(self.framing, Framing::None | Framing::Length(0))
+        matches!(self.head.method, Method::Get | Method::Head)
+            && matches!(self.framing, Framing::None | Framing::Length(0))
     }
 
     /// Whether it can be sent again without harm (RFC 9110 9.2.2) and has no body that would be gone.
@@ -160,6 +168,10 @@ impl Request {
     /// Whether the request asks to switch protocols (RFC 9110 7.8).
     pub fn wants_upgrade(&self) -> bool {
         self.head.fields.has(FieldName::Upgrade)
-            && self.head.fields.list(FieldName::Connection).any(|option| option.eq_ignore_ascii_case(b"upgrade"))
+            && self
+                .head
+                .fields
+                .list(FieldName::Connection)
+                .any(|option| option.eq_ignore_ascii_case(b"upgrade"))
     }
 }

@@ -116,8 +116,12 @@ impl ServerConn {
                 Ok(0) => return Err(ServerError::ClosedEarly),
                 Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.poll_deadline(cx, |cx| self.stream.poll_write_ready(cx).map_err(ServerError::from)))
-                        .await?;
+                    poll_fn(|cx| {
+                        self.poll_deadline(cx, |cx| {
+                            self.stream.poll_write_ready(cx).map_err(ServerError::from)
+                        })
+                    })
+                    .await?;
                 }
                 Err(error) if is_gone(&error) => return Err(ServerError::ClosedEarly),
                 Err(error) => return Err(error.into()),
@@ -143,7 +147,12 @@ impl ServerConn {
     }
 
     /// Reads the next response head, interim ones included.
-    pub(crate) async fn head(&mut self, core: &Core, limits: &HeadLimits, out: &mut ResponseHead) -> Result<(), ServerError> {
+    pub(crate) async fn head(
+        &mut self,
+        core: &Core,
+        limits: &HeadLimits,
+        out: &mut ResponseHead,
+    ) -> Result<(), ServerError> {
         poll_fn(|cx| self.poll_head(cx, core, limits, out)).await
     }
 
@@ -171,7 +180,9 @@ impl ServerConn {
                 Poll::Ready(Ok(read))
             });
             match received {
-                Poll::Ready(Ok(0)) if self.received_bytes == 0 => return Poll::Ready(Err(ServerError::ClosedEarly)),
+                Poll::Ready(Ok(0)) if self.received_bytes == 0 => {
+                    return Poll::Ready(Err(ServerError::ClosedEarly));
+                }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(BodyError::Truncated.into())),
                 Poll::Ready(Ok(n)) => self.count_received(core, n),
                 Poll::Ready(Err(error)) if is_gone(&error) && self.received_bytes == 0 => {
@@ -228,7 +239,11 @@ impl ServerConn {
     }
 
     /// Hands over what an earlier read left; `Pending` while the flow has no room.
-    fn poll_unsent(&mut self, cx: &mut Context<'_>, writer: &mut FlowWriter) -> Poll<Result<(), ServerError>> {
+    fn poll_unsent(
+        &mut self,
+        cx: &mut Context<'_>,
+        writer: &mut FlowWriter,
+    ) -> Poll<Result<(), ServerError>> {
         while !self.unsent.is_empty() {
             let took = ready!(writer.poll_append(cx, &self.unsent))?;
             self.unsent.drain(..took);
@@ -300,7 +315,9 @@ impl ServerWriter {
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             match self.0.try_write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(self.0.poll_write_ready(cx))?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.0.poll_write_ready(cx))?
+                }
                 result => return Poll::Ready(result),
             }
         }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{self, Counter, Counters};
+use humboldt_logs::access::Tag;
 use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
 
@@ -26,7 +27,7 @@ pub struct Shared {
     /// Names that all cores have looked up.
     pub names: Arc<NameCache>,
     counters: Vec<Arc<Counters>>,
-    /// Service times.
+    /// Service times, and requests and bytes by result code.
     pub times: ServiceTimes,
     /// When the program started.
     pub started: UnixMillis,
@@ -36,7 +37,13 @@ pub struct Shared {
 
 impl Shared {
     /// For `cores` cores.
-    pub fn new(snapshot: Arc<Snapshot>, access_logs: Vec<AccessLog>, cache: Arc<Cache>, names: Arc<NameCache>, cores: usize) -> Arc<Self> {
+    pub fn new(
+        snapshot: Arc<Snapshot>,
+        access_logs: Vec<AccessLog>,
+        cache: Arc<Cache>,
+        names: Arc<NameCache>,
+        cores: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             snapshot: ArcSwap::new(snapshot),
             access_logs: ArcSwap::from_pointee(access_logs),
@@ -104,52 +111,165 @@ impl Shared {
     }
 }
 
-/// Histograms of service times in ms, one for each kind of answer.
+/// What every finished transaction adds up to: histograms of service times in ms, one for each kind of answer, and
+/// requests and bytes by result code.
 pub struct ServiceTimes {
-    cores: Vec<[Histogram; 3]>,
+    cores: Vec<CoreTimes>,
+}
+
+/// One core's part of [`ServiceTimes`]: only that core adds. Aligned so that two cores never write to the same cache line.
+#[derive(Default)]
+#[repr(align(128))]
+struct CoreTimes {
+    histograms: [Histogram; TimesOf::ALL.len()],
+    results: [ResultCells; Tag::ALL.len()],
+    aborted: AtomicU64,
 }
 
 /// Times in powers of two of a millisecond.
 #[derive(Default)]
-#[repr(align(128))]
-pub struct Histogram([AtomicU64; TIME_BUCKETS]);
+struct Histogram {
+    buckets: [AtomicU64; TIME_BUCKETS],
+    sum_ms: AtomicU64,
+}
+
+#[derive(Default)]
+struct ResultCells {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A histogram of service times, summed over all cores.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimeCounts {
+    /// Answers by bucket, see [`TIME_BUCKETS`]. The last one counts everything longer too.
+    pub buckets: [u64; TIME_BUCKETS],
+    /// All their times together, in ms.
+    pub sum_ms: u64,
+}
+
+/// Answers with one result code, summed over all cores.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResultCounts {
+    /// Finished requests.
+    pub requests: u64,
+    /// Bytes sent to clients.
+    pub bytes: u64,
+}
 
 /// Which answers a histogram is about.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TimesOf {
-    /// All requests.
+    /// All requests, tunnels and refusals too.
     All = 0,
-    /// Hits of any kind.
-    Hits = 1,
-    /// Misses.
-    Misses = 2,
+    /// Fetched from a server.
+    Misses = 1,
+    /// From the cache as they were.
+    Hits = 2,
+    /// From the cache after a server was asked.
+    NearHits = 3,
+    /// Conditions of the client answered from the cache.
+    NotModified = 4,
+}
+
+impl TimesOf {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::All, Self::Misses, Self::Hits, Self::NearHits, Self::NotModified];
+
+    /// The kind of an answer; `None` for what is counted among [`TimesOf::All`] only.
+    pub fn of(tag: Tag) -> Option<Self> {
+        match tag {
+            Tag::Hit | Tag::MemHit | Tag::NegativeHit | Tag::OfflineHit | Tag::Refresh => Some(Self::Hits),
+            Tag::RefreshUnmodified | Tag::RefreshFailOld => Some(Self::NearHits),
+            Tag::ImsHit | Tag::InmHit => Some(Self::NotModified),
+            Tag::Miss
+            | Tag::ClientRefreshMiss
+            | Tag::SwapfailMiss
+            | Tag::RefreshModified
+            | Tag::RefreshFailErr => Some(Self::Misses),
+            Tag::None | Tag::Denied | Tag::DeniedReply | Tag::Redirect | Tag::Tunnel => None,
+        }
+    }
+}
+
+/// Adds without a locked instruction: only the owning core may.
+fn add(cell: &AtomicU64, n: u64) {
+    cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
 impl ServiceTimes {
     fn new(cores: usize) -> Self {
-        Self { cores: (0..cores.max(1)).map(|_| Default::default()).collect() }
+        Self { cores: (0..cores.max(1)).map(|_| CoreTimes::default()).collect() }
     }
 
     pub(crate) fn record(&self, core: usize, outcome: &Outcome, elapsed_ms: u64) {
+        let Some(own) = self.cores.get(core) else { return };
         let bucket = ((u64::BITS - elapsed_ms.leading_zeros()) as usize).min(TIME_BUCKETS - 1);
-        let kind = if outcome.tag.is_hit() { TimesOf::Hits } else { TimesOf::Misses };
-        let Some(histograms) = self.cores.get(core) else { return };
-        for index in [TimesOf::All as usize, kind as usize] {
-            // Only the owning core adds.
-            let cell = &histograms[index].0[bucket];
-            cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
+        for of in [Some(TimesOf::All), TimesOf::of(outcome.tag)].into_iter().flatten() {
+            let histogram = &own.histograms[of as usize];
+            add(&histogram.buckets[bucket], 1);
+            add(&histogram.sum_ms, elapsed_ms);
+        }
+        let result = &own.results[outcome.tag as usize];
+        add(&result.requests, 1);
+        add(&result.bytes, outcome.bytes_out);
+        if outcome.aborted {
+            add(&own.aborted, 1);
         }
     }
 
-    /// Counts by bucket, summed over all cores.
-    pub fn counts(&self, of: TimesOf) -> [u64; TIME_BUCKETS] {
-        let mut sums = [0; TIME_BUCKETS];
-        for histograms in &self.cores {
-            for (sum, cell) in sums.iter_mut().zip(&histograms[of as usize].0) {
+    /// Service times of one kind of answer, summed over all cores.
+    pub fn counts(&self, of: TimesOf) -> TimeCounts {
+        let mut sums = TimeCounts::default();
+        for histogram in self.cores.iter().map(|core| &core.histograms[of as usize]) {
+            for (sum, cell) in sums.buckets.iter_mut().zip(&histogram.buckets) {
                 *sum += cell.load(Relaxed);
             }
+            sums.sum_ms = sums.sum_ms.wrapping_add(histogram.sum_ms.load(Relaxed));
         }
         sums
     }
+
+    /// Answers with one result code, summed over all cores.
+    pub fn results(&self, tag: Tag) -> ResultCounts {
+        let cells = self.cores.iter().map(|core| &core.results[tag as usize]);
+        cells.fold(ResultCounts::default(), |sum, cell| ResultCounts {
+            requests: sum.requests + cell.requests.load(Relaxed),
+            bytes: sum.bytes + cell.bytes.load(Relaxed),
+        })
+    }
+
+    /// Answers that did not reach the client whole, summed over all cores.
+    pub fn aborted(&self) -> u64 {
+        self.cores.iter().map(|core| core.aborted.load(Relaxed)).sum()
+    }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_numbered_in_order() {
+        assert!(TimesOf::ALL.iter().enumerate().all(|(index, of)| *of as usize == index));
+        assert!(Tag::ALL.iter().enumerate().all(|(index, tag)| *tag as usize == index));
+    }
+
+    #[test]
+    fn transactions_are_counted_by_kind_and_by_result_code() {
+        let times = ServiceTimes::new(2);
+        let outcome = |tag, bytes_out, aborted| Outcome { bytes_out, aborted, ..Outcome::local(tag, 200) };
+        times.record(0, &outcome(Tag::MemHit, 100, false), 0);
+        times.record(1, &outcome(Tag::MemHit, 50, true), 3);
+        times.record(1, &outcome(Tag::Denied, 7, false), u64::MAX);
+        times.record(9, &outcome(Tag::MemHit, 1000, true), 1);
+        assert_eq!(times.results(Tag::MemHit), ResultCounts { requests: 2, bytes: 150 });
+        assert_eq!(times.results(Tag::Denied), ResultCounts { requests: 1, bytes: 7 });
+        assert_eq!(times.results(Tag::Miss), ResultCounts::default());
+        assert_eq!(times.aborted(), 1);
+        let hits = times.counts(TimesOf::Hits);
+        assert_eq!((hits.buckets[0], hits.buckets[2], hits.sum_ms), (1, 1, 3));
+        let all = times.counts(TimesOf::All);
+        assert_eq!((all.buckets[TIME_BUCKETS - 1], all.buckets.iter().sum::<u64>()), (1, 3));
+    }
+}

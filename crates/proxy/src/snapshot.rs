@@ -88,7 +88,8 @@ impl Names {
     fn new(config: &Config) -> Self {
         let hostname = config.visible_hostname.clone().unwrap_or_else(machine_name);
         let unique = config.unique_hostname.clone().unwrap_or_else(|| hostname.clone());
-        let version = if config.httpd_suppress_version_string { "" } else { concat!("/", env!("CARGO_PKG_VERSION")) };
+        let version =
+            if config.httpd_suppress_version_string { "" } else { concat!("/", env!("CARGO_PKG_VERSION")) };
         let via = |protocol: &str| match config.via {
             true => format!("Via: {protocol} {unique} (humboldt{version})\r\n").into_bytes(),
             false => Vec::new(),
@@ -130,7 +131,8 @@ impl Names {
 /// The machine's host name, or `localhost` where it has none that can stand in a header.
 pub fn machine_name() -> String {
     let name = humboldt_sys::host::name();
-    let usable = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
+    let usable = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
     if usable { name } else { "localhost".to_owned() }
 }
 
@@ -147,7 +149,9 @@ impl HeaderRules {
         let access = |rules: &[HeaderRule]| {
             rules
                 .iter()
-                .map(|rule| Ok((rule.clone(), RuleList::compile(acls, std::slice::from_ref(&rule.rule), true)?)))
+                .map(|rule| {
+                    Ok((rule.clone(), RuleList::compile(acls, std::slice::from_ref(&rule.rule), true)?))
+                })
                 .collect::<Result<Vec<_>, Vec<AclError>>>()
         };
         let add = |rules: &[HeaderAdd]| {
@@ -197,7 +201,9 @@ fn keeps(rules: &[(HeaderRule, RuleList)], request: &Request, name: &[u8]) -> bo
             .map(|(rule, _)| rule.rule.allow)
     };
     let own = std::str::from_utf8(name).ok().and_then(matching);
-    own.or_else(|| if is_other { matching("Other") } else { None }).or_else(|| matching("All")).unwrap_or(true)
+    own.or_else(|| if is_other { matching("Other") } else { None })
+        .or_else(|| matching("All"))
+        .unwrap_or(true)
 }
 
 fn add(rules: &[(HeaderAdd, RuleList)], out: &mut Vec<u8>, request: &Request) {
@@ -251,7 +257,10 @@ impl Snapshot {
 
     /// The `refresh_pattern` of a URL.
     pub fn refresh_rule(&self, url: &[u8]) -> &RefreshRule {
-        self.refresh.iter().find(|(regex, _)| regex.is_match(url)).map_or(&self.refresh_default, |(_, rule)| rule)
+        self.refresh
+            .iter()
+            .find(|(regex, _)| regex.is_match(url))
+            .map_or(&self.refresh_default, |(_, rule)| rule)
     }
 
     /// Whether the connection may go on after the answer to `request`.
@@ -304,7 +313,13 @@ impl Snapshot {
 
     /// Whether a field of an answer is left out of what is stored and sent on: hop-by-hop fields, and those that are made
     /// anew for each client.
-    pub(crate) fn skips_reply_field(&self, hops: &HopByHop<'_>, request: &Request, id: FieldName, name: &[u8]) -> bool {
+    pub(crate) fn skips_reply_field(
+        &self,
+        hops: &HopByHop<'_>,
+        request: &Request,
+        id: FieldName,
+        name: &[u8],
+    ) -> bool {
         let made_anew = matches!(
             id,
             FieldName::ContentLength | FieldName::TransferEncoding | FieldName::XCache | FieldName::Upgrade

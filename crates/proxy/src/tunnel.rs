@@ -97,7 +97,11 @@ async fn ask_parent(
         match head.status {
             100..=199 => {}
             200..=299 => return Ok(server.into_parts()),
-            _ => return Err(io::Error::other(format!("the parent refused the tunnel with {}", head.status)).into()),
+            _ => {
+                return Err(
+                    io::Error::other(format!("the parent refused the tunnel with {}", head.status)).into()
+                );
+            }
         }
     }
 }
@@ -117,7 +121,8 @@ fn wanted_protocol(request: &Request) -> Option<&str> {
     let mut names = request.head.fields.list(FieldName::Upgrade);
     let name = std::str::from_utf8(names.next()?).ok()?;
     let base = name.split('/').next()?;
-    (names.next().is_none() && !base.eq_ignore_ascii_case("h2c") && !base.eq_ignore_ascii_case("http")).then_some(name)
+    (names.next().is_none() && !base.eq_ignore_ascii_case("h2c") && !base.eq_ignore_ascii_case("http"))
+        .then_some(name)
 }
 
 /// Forwards a request to switch protocols; becomes a tunnel if the server agrees.
@@ -229,7 +234,13 @@ impl Direction {
     }
 
     /// Moves what can be moved. `Ready` when this direction is finished.
-    fn poll(&mut self, cx: &mut Context<'_>, core: &Core, from: &TcpStream, to: &TcpStream) -> Poll<io::Result<()>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        from: &TcpStream,
+        to: &TcpStream,
+    ) -> Poll<io::Result<()>> {
         loop {
             while self.sent < self.buffer.len() {
                 match to.try_write(self.buffer.get(self.sent..).unwrap_or_default()) {
@@ -238,7 +249,9 @@ impl Direction {
                         self.sent += n;
                         self.moved_bytes += n as u64;
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(to.poll_write_ready(cx))?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        ready!(to.poll_write_ready(cx))?
+                    }
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
@@ -302,7 +315,9 @@ async fn relay(
             let sent = up.poll(cx, core, client, server);
             let received = down.poll(cx, core, server, client);
             match (sent, received) {
-                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => return Poll::Ready(Err(error)),
+                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
+                    return Poll::Ready(Err(error));
+                }
                 (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(Ok(true)),
                 _ => {}
             }
@@ -331,4 +346,3 @@ async fn relay(
     core.count(Counter::ClientOutBytes, down.moved_bytes);
     outcome.bytes_out += down.moved_bytes;
 }
-

@@ -244,9 +244,9 @@ fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(),
     }
     if has_leading_name(def.kind) && !values.is_empty() {
         let lead = values.remove(0);
-        if def.values.first().is_some_and(|first| !first.eq_ignore_ascii_case(&lead)) {
+        if let Some(first) = def.values.first().filter(|first| !first.eq_ignore_ascii_case(&lead)) {
             return Err(name
-                .error(format!("`{}` already looks at `{}`, not `{lead}`", def.name, def.values[0]))
+                .error(format!("`{}` already looks at `{first}`, not `{lead}`", def.name))
                 .with_help("use one ACL for each, and group them with `any-of`"));
         }
     }
@@ -277,11 +277,11 @@ fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Li
 #[cfg(test)]
 mod tests {
     use crate::types::AclKind;
-    use crate::{Config, Severity, parse_str};
+    use crate::{Config, parse_str};
 
     fn parse(text: &str) -> (Config, String, bool) {
         let (config, diagnostics) = parse_str("t", &format!("http_port 1\n{text}\n"));
-        (config, diagnostics.render(false, Severity::Note), diagnostics.has_errors())
+        (config, diagnostics.render(false), diagnostics.has_errors())
     }
 
     fn values(config: &Config, name: &str) -> Vec<String> {

@@ -78,7 +78,7 @@ mod tests {
                     request_header_replace User-Agent Mozilla/5.0 (none) # 1\n\
                     request_header_add X-Via \"a %>a\" all\nreply_header_add X-Plain yes\n";
         let (config, diagnostics) = parse_str("t", text);
-        assert!(!diagnostics.has_errors(), "{}", diagnostics.render(false, crate::Severity::Note));
+        assert!(!diagnostics.has_errors(), "{}", diagnostics.render(false));
         assert_eq!(config.request_header_access[0].header, "User-Agent");
         assert_eq!(config.request_header_replace[0].value, "Mozilla/5.0 (none) # 1");
         let add = &config.request_header_add[0];

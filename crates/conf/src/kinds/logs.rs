@@ -138,7 +138,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Config, String> {
         let (config, found) = parse_str("t", &format!("http_port 1\n{text}\n"));
-        if found.has_errors() { Err(found.render(false, Severity::Error)) } else { Ok(config) }
+        if found.has_errors() { Err(found.render_from(false, Severity::Error)) } else { Ok(config) }
     }
 
     #[test]

@@ -326,7 +326,7 @@ mod tests {
     fn port(text: &str) -> Result<HttpPort, String> {
         let (config, found) = parse_str("t", &format!("http_port {text}\n"));
         if found.has_errors() {
-            Err(found.render(false, Severity::Error))
+            Err(found.render_from(false, Severity::Error))
         } else {
             Ok(config.http_port[0].clone())
         }

@@ -224,7 +224,7 @@ mod tests {
     fn config(text: &str) -> Result<Config, String> {
         let (config, diagnostics) = parse_str("t", &format!("http_port 1\n{text}\n"));
         if diagnostics.has_errors() {
-            Err(diagnostics.render(false, crate::Severity::Error))
+            Err(diagnostics.render_from(false, crate::Severity::Error))
         } else {
             Ok(config)
         }

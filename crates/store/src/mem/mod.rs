@@ -86,6 +86,9 @@ pub struct MemStats {
     pub used_bytes: u64,
     /// Pages in use, stored and in flight, in bytes.
     pub page_bytes: u64,
+    /// Of these, pages of stored bodies, in bytes. The others are being received, or still being sent after their
+    /// object has left.
+    pub stored_page_bytes: u64,
     /// `cache_mem`.
     pub limit_bytes: u64,
     /// Entries stored since the start.
@@ -111,6 +114,8 @@ pub struct MemTier {
     limit_bytes: AtomicU64,
     /// Everything stored that is not pages.
     boxed_bytes: AtomicU64,
+    /// Pages of what is stored.
+    stored_page_bytes: AtomicU64,
     /// Logical time: insertions so far. Hits only read it.
     clock: AtomicU32,
     stores: AtomicU64,
@@ -143,6 +148,7 @@ impl MemTier {
             pool: PagePool::new(0),
             limit_bytes: AtomicU64::new(0),
             boxed_bytes: AtomicU64::new(0),
+            stored_page_bytes: AtomicU64::new(0),
             clock: AtomicU32::new(0),
             stores: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
@@ -183,13 +189,14 @@ impl MemTier {
     /// Stores an entry in place of any other of this key and evicts what no longer fits. Returns whether it was
     /// stored: not when it is larger than half of the budget.
     pub fn insert(&self, key: Key, entry: Entry) -> bool {
-        let boxed = entry.boxed_bytes();
-        if boxed + entry.page_bytes() > self.limit_bytes.load(Relaxed) / 2 {
+        let (boxed, pages) = (entry.boxed_bytes(), entry.page_bytes());
+        if boxed + pages > self.limit_bytes.load(Relaxed) / 2 {
             self.remove(&key);
             return false;
         }
         let now = self.clock.fetch_add(1, Relaxed).wrapping_add(1);
         self.boxed_bytes.fetch_add(boxed, Relaxed);
+        self.stored_page_bytes.fetch_add(pages, Relaxed);
         let hash = self.hash(&key);
         let cell = self.cell(hash);
         let replaced = {
@@ -219,6 +226,7 @@ impl MemTier {
 
     fn account(&self, removed: Removed) -> Entry {
         self.boxed_bytes.fetch_sub(removed.boxed_bytes, Relaxed);
+        self.stored_page_bytes.fetch_sub(removed.entry.page_bytes(), Relaxed);
         removed.entry
     }
 
@@ -317,6 +325,7 @@ impl MemTier {
             entries: self.shards.iter().map(|cell| cell.shard.lock().len() as u64).sum(),
             used_bytes: self.used_bytes(),
             page_bytes: self.pool.in_use() * PAGE_BYTES as u64,
+            stored_page_bytes: self.stored_page_bytes.load(Relaxed),
             limit_bytes: self.limit(),
             stores: self.stores.load(Relaxed),
             evictions: self.evictions.load(Relaxed),

@@ -1,0 +1,93 @@
+//! Finding, reading and compiling the configuration.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use humboldt_conf::{Config, Diagnostics, Severity};
+use humboldt_proxy::snapshot::Snapshot;
+
+use crate::cli::Cli;
+use crate::start::StartError;
+
+/// Where a configuration comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A file named on the command line.
+    File(PathBuf),
+    /// The built-in one, with everything below this directory.
+    BuiltIn(PathBuf),
+}
+
+impl Source {
+    /// What the command line says.
+    pub(crate) fn of(cli: &Cli) -> Result<Self, StartError> {
+        match &cli.config {
+            // The working directory changes when going into the background.
+            Some(path) => Ok(Self::File(std::path::absolute(path).unwrap_or_else(|_| path.clone()))),
+            None => user_cache_dir().map(Self::BuiltIn),
+        }
+    }
+
+    /// Whether it is the built-in one.
+    pub(crate) fn is_built_in(&self) -> bool {
+        matches!(self, Self::BuiltIn(_))
+    }
+
+    fn read(&self) -> (Config, Diagnostics) {
+        match self {
+            Self::File(path) => humboldt_conf::load(path),
+            Self::BuiltIn(dir) => Config::builtin(dir),
+        }
+    }
+
+    /// Reads and compiles. What there is to say about the file is returned as text for a person.
+    ///
+    /// # Errors
+    /// The configuration has errors; the text says which.
+    pub(crate) fn load(&self, cli: &Cli, least: Severity) -> Result<Loaded, StartError> {
+        let (mut config, diagnostics) = self.read();
+        let report = diagnostics.render_from(colored(), least);
+        if diagnostics.has_errors() {
+            return Err(StartError::Configuration(report));
+        }
+        if let Some(port) = cli.port {
+            for http_port in &mut config.http_port {
+                http_port.port = port;
+            }
+        }
+        let snapshot = Snapshot::compile(config).map_err(|errors| {
+            let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            StartError::Configuration(format!("{report}error: {}\n", lines.join("\nerror: ")))
+        })?;
+        Ok(Loaded { snapshot, report })
+    }
+}
+
+/// A configuration that can be used.
+pub(crate) struct Loaded {
+    /// The configuration.
+    pub snapshot: Arc<Snapshot>,
+    /// Warnings, rendered.
+    pub report: String,
+}
+
+/// Whether messages to standard error may have colours.
+fn colored() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && std::io::stderr().is_terminal()
+}
+
+/// `$XDG_CACHE_HOME/humboldt`, or `~/.cache/humboldt`.
+fn user_cache_dir() -> Result<PathBuf, StartError> {
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    base.map(|base| base.join("humboldt")).ok_or(StartError::NoHome)
+}
+
+/// Makes a directory that only its owner can look into.
+pub(crate) fn create_private_dir(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o750).create(path)
+}

@@ -1,0 +1,288 @@
+//! The running service: cores, signals, reconfiguration, the end.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humboldt_conf::{HttpPort, Severity};
+use humboldt_logs::LogService;
+use humboldt_logs::cache_log::{CacheLog, DebugLevel};
+use humboldt_net::broadcast::{Broadcast, Notice, Subscription};
+use humboldt_net::listener::Listener;
+use humboldt_net::runtime::{self, CoreId, Cores};
+use humboldt_proxy::core::Core;
+use humboldt_proxy::serve_connection;
+use humboldt_proxy::shared::Shared;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+
+use crate::cli::Cli;
+use crate::configuration::Source;
+use crate::log_files::{self, StoreLog};
+use crate::ports::{CorePort, Ports};
+use crate::start::{StartError, load_hosts};
+use crate::stores::{self, Stores};
+
+/// How often a core looks for idle server connections to close.
+const POOL_SWEEP: Duration = Duration::from_secs(5);
+
+/// How often the cache directories do their housekeeping.
+const MAINTENANCE: Duration = Duration::from_secs(1);
+
+/// How often the control thread looks whether a core has ended unexpectedly, and feeds the averages.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// How long logs may take to be written at the end.
+const LOG_FLUSH_MAX: Duration = Duration::from_secs(5);
+
+/// Everything that the service consists of.
+pub(crate) struct Service {
+    /// The command line.
+    pub cli: Cli,
+    /// Where the configuration comes from.
+    pub source: Source,
+    /// What the cores share.
+    pub shared: Arc<Shared>,
+    /// Open ports.
+    pub ports: Arc<Ports>,
+    /// Open cache directories.
+    pub stores: Stores,
+    /// store.log.
+    pub store_log: Arc<StoreLog>,
+    /// The log thread.
+    pub logs: LogService,
+    /// cache.log.
+    pub cache_log: CacheLog,
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
+    let broadcast = Broadcast::new();
+    let cores = start_cores(&service, &broadcast)?;
+    let control = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(StartError::system("start the control thread"))?;
+    let ended = control.block_on(service.control(&broadcast, &cores));
+    let joined = cores.join();
+    service.shared.cache.close();
+    tracing::info!("Humboldt ends: {}", ended?);
+    service.logs.flush(LOG_FLUSH_MAX);
+    service.cache_log.attach(None, None);
+    joined.map_err(StartError::from)
+}
+
+fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartError> {
+    let (shared, ports, broadcast) =
+        (Arc::clone(&service.shared), Arc::clone(&service.ports), broadcast.clone());
+    let count = shared.cores();
+    let main = move |id: CoreId| {
+        let (shared, ports, subscription) = (Arc::clone(&shared), Arc::clone(&ports), broadcast.subscribe());
+        core_main(id, shared, ports, subscription)
+    };
+    runtime::spawn_cores(count, main).map_err(StartError::from)
+}
+
+/// The signals that the program understands, as Squid does.
+struct Signals {
+    hup: Signal,
+    usr1: Signal,
+    usr2: Signal,
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            hup: signal(SignalKind::hangup())?,
+            usr1: signal(SignalKind::user_defined1())?,
+            usr2: signal(SignalKind::user_defined2())?,
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+impl Service {
+    /// Obeys signals until one of them ends the service; says which.
+    async fn control(&mut self, broadcast: &Broadcast, cores: &Cores) -> Result<&'static str, StartError> {
+        let mut signals = Signals::new().map_err(StartError::system("watch signals"))?;
+        let mut watch = tokio::time::interval(WATCH);
+        loop {
+            tokio::select! {
+                _ = signals.hup.recv() => self.reconfigure(broadcast).await,
+                _ = signals.usr1.recv() => self.rotate(),
+                _ = signals.usr2.recv() => self.toggle_debug(),
+                _ = signals.term.recv() => {
+                    let grace = self.shared.snapshot().config.shutdown_lifetime;
+                    tracing::info!("Shutting down: waiting up to {} s for open requests", grace.as_secs());
+                    broadcast.send(Notice::Shutdown(grace));
+                    tokio::select! {
+                        () = broadcast.settled() => {}
+                        _ = signals.int.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
+                        _ = signals.term.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
+                    }
+                    return Ok("shut down");
+                }
+                _ = signals.int.recv() => {
+                    broadcast.send(Notice::Shutdown(Duration::ZERO));
+                    return Ok("interrupted");
+                }
+                _ = watch.tick() => {
+                    if cores.any_finished() {
+                        tracing::error!("a core has ended unexpectedly: shutting down");
+                        broadcast.send(Notice::Shutdown(Duration::ZERO));
+                        return Ok("a core failed");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the configuration again. With errors in it, the old one stays in force.
+    async fn reconfigure(&mut self, broadcast: &Broadcast) {
+        let loaded = match self.source.load(&self.cli, Severity::Warning) {
+            Ok(loaded) => loaded,
+            Err(error) => return tracing::error!("not reconfigured, the old configuration stays: {error}"),
+        };
+        for line in loaded.report.lines().filter(|line| !line.trim().is_empty()) {
+            tracing::warn!("{line}");
+        }
+        let snapshot = loaded.snapshot;
+        let config = &snapshot.config;
+        let cores = self.shared.cores();
+        self.store_log.reopen(&self.logs, config, cores);
+        let access_logs = log_files::open_access_logs(&self.logs, &snapshot, cores);
+        let schemes = self.stores.open(config);
+        self.shared.cache.reconfigure(stores::settings(config), schemes);
+        load_hosts(&self.shared.names, config);
+        self.ports.reconfigure(config);
+        self.shared.replace(snapshot, access_logs);
+        broadcast.send(Notice::Reconfigure);
+        broadcast.settled().await;
+        tracing::info!("Reconfigured; listening on {}", self.ports.describe().join(" "));
+    }
+
+    fn rotate(&self) {
+        let keep = self.shared.snapshot().config.logfile_rotate;
+        self.logs.rotate(keep);
+        tracing::info!("Logs rotated, {keep} old ones kept");
+    }
+
+    fn toggle_debug(&self) {
+        let usual = DebugLevel::default();
+        let next = if self.cache_log.level() == usual { DebugLevel::DETAILED } else { usual };
+        self.cache_log.set_level(next);
+        tracing::info!("Debug level changed: {next:?}");
+    }
+}
+
+/// What one core is listening on: the settings, which a reconfiguration may change, and the accepting task.
+struct Listening {
+    port: Rc<RefCell<Arc<HttpPort>>>,
+    task: JoinHandle<()>,
+}
+
+type Place = (Option<IpAddr>, u16);
+
+/// The life of one core.
+async fn core_main(id: CoreId, shared: Arc<Shared>, ports: Arc<Ports>, mut subscription: Subscription) {
+    let core = Core::new(id.0, shared);
+    let mut listening = HashMap::new();
+    listen(&core, ports.of_core(id.0), &mut listening);
+    let sweeper = tokio::task::spawn_local(sweep_pool(Rc::clone(&core)));
+    let maintenance = (id.0 == 0).then(|| tokio::task::spawn_local(maintain(Rc::clone(&core))));
+    let grace = loop {
+        match subscription.next().await {
+            Notice::Reconfigure => {
+                core.reconfigure();
+                listen(&core, ports.of_core(id.0), &mut listening);
+            }
+            Notice::Rotate => {}
+            Notice::Shutdown(grace) => break grace,
+        }
+    };
+    listening.values().for_each(|listening| listening.task.abort());
+    drop(listening);
+    drain(&core, &mut subscription, grace).await;
+    sweeper.abort();
+    maintenance.inspect(JoinHandle::abort);
+}
+
+/// Waits for open requests, at most `grace`; a second order to shut down shortens that.
+async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration) {
+    core.start_draining();
+    let drained = async {
+        while core.connections() > 0 {
+            core.connection_ended.notified().await;
+        }
+    };
+    let hurried = async {
+        loop {
+            if let Notice::Shutdown(Duration::ZERO) = subscription.next().await {
+                return;
+            }
+        }
+    };
+    if grace > Duration::ZERO {
+        tokio::select! {
+            () = drained => {}
+            () = hurried => {}
+            () = tokio::time::sleep(grace) => tracing::info!("{} connections cut off", core.connections()),
+        }
+    }
+}
+
+/// Listens on what is new, takes over changed settings, stops listening on what is gone.
+fn listen(core: &Rc<Core>, ports: Vec<CorePort>, listening: &mut HashMap<Place, Listening>) {
+    listening.retain(|place, known| {
+        let keep = ports.iter().any(|port| port.place == *place);
+        if !keep {
+            known.task.abort();
+        }
+        keep
+    });
+    for CorePort { place, port, socket } in ports {
+        if let Some(known) = listening.get(&place) {
+            known.port.replace(port);
+        } else if let Some(socket) = socket {
+            match Listener::new(socket) {
+                Ok(listener) => {
+                    let port = Rc::new(RefCell::new(port));
+                    let task = tokio::task::spawn_local(accept(Rc::clone(core), listener, Rc::clone(&port)));
+                    listening.insert(place, Listening { port, task });
+                }
+                Err(error) => tracing::error!("cannot listen on port {}: {error}", place.1),
+            }
+        }
+    }
+}
+
+async fn accept(core: Rc<Core>, mut listener: Listener, port: Rc<RefCell<Arc<HttpPort>>>) {
+    loop {
+        let (stream, client) = listener.accept().await;
+        let port = Arc::clone(&port.borrow());
+        tokio::task::spawn_local(serve_connection(Rc::clone(&core), stream, client, port));
+    }
+}
+
+async fn sweep_pool(core: Rc<Core>) {
+    let mut interval = tokio::time::interval(POOL_SWEEP);
+    loop {
+        interval.tick().await;
+        core.pool.sweep();
+    }
+}
+
+async fn maintain(core: Rc<Core>) {
+    let mut interval = tokio::time::interval(MAINTENANCE);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        core.shared.cache.maintain().await;
+    }
+}

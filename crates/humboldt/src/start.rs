@@ -1,0 +1,249 @@
+//! From the command line to a running service.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use humboldt_conf::{Config, Severity};
+use humboldt_logs::LogService;
+use humboldt_logs::cache_log::{CacheLog, DebugLevel};
+use humboldt_net::dns::NameCache;
+use humboldt_net::listener::ListenError;
+use humboldt_proxy::shared::Shared;
+use humboldt_store::Cache;
+use humboldt_sys::pid_file::{PidError, PidFile};
+use humboldt_sys::privileges::{self, PrivilegeError};
+use humboldt_sys::{cpu, daemon, descriptors};
+
+use crate::cli::{Cli, Command};
+use crate::command;
+use crate::configuration::{self, Loaded, Source};
+use crate::log_files::{self, StoreLog};
+use crate::ports::Ports;
+use crate::serve::{self, Service};
+use crate::stores::{self, Stores};
+
+/// Why the program cannot start, or a command cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// The configuration has errors.
+    #[error("the configuration has errors\n{0}")]
+    Configuration(String),
+    /// There is no place for the built-in configuration's files.
+    #[error("neither XDG_CACHE_HOME nor HOME is set: give a configuration with -f, or set HOME")]
+    NoHome,
+    /// A command needs the pid file.
+    #[error("the configuration says pid_filename none: send a signal to the process yourself")]
+    NoPidFile,
+    /// See [`PidError`].
+    #[error("{0}")]
+    Pid(#[from] PidError),
+    /// See [`ListenError`].
+    #[error("{0}")]
+    Listen(#[from] ListenError),
+    /// See [`PrivilegeError`].
+    #[error("cannot become cache_effective_user: {0}")]
+    Privilege(#[from] PrivilegeError),
+    /// A cache directory cannot be created.
+    #[error("{0}")]
+    Store(#[from] humboldt_schemes::OpenError),
+    /// The system refused something else.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was being done.
+        what: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The cores could not be started or ended badly.
+    #[error("{0}")]
+    Cores(#[from] humboldt_net::runtime::CoreError),
+}
+
+impl StartError {
+    /// For `map_err`.
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::System { what, source }
+    }
+}
+
+/// Does what the command line asks.
+pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
+    let source = Source::of(cli)?;
+    let level = if cli.debug_all {
+        DebugLevel::new(9)
+    } else {
+        DebugLevel::new(cli.debug_stderr.unwrap_or(1).max(1))
+    };
+    let Some(cache_log) = CacheLog::install(level) else { return Ok(()) };
+    let parse_only = cli.command == Some(Command::Parse);
+    let loaded = source.load(cli, if parse_only { Severity::Note } else { Severity::Warning })?;
+    if let Some(command) = cli.command {
+        if parse_only {
+            say(&loaded.report);
+            return Ok(());
+        }
+        return command::send(command, loaded.snapshot.config.pid_filename.as_deref());
+    }
+    say(&loaded.report);
+    if let Source::BuiltIn(dir) = &source {
+        configuration::create_private_dir(dir)
+            .map_err(StartError::system(format!("create {}", dir.display())))?;
+    }
+    if cli.create_stores {
+        return create_stores(&loaded.snapshot.config, &source);
+    }
+    serve(cli, source, loaded, cache_log)
+}
+
+fn create_stores(config: &Config, source: &Source) -> Result<(), StartError> {
+    prepare_dirs(config, source)?;
+    drop_privileges(config, source)?;
+    for path in stores::create(config)? {
+        say(&format!("{} is ready\n", path.display()));
+    }
+    Ok(())
+}
+
+/// The service from binding its ports to its end.
+fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Result<(), StartError> {
+    let snapshot = loaded.snapshot;
+    let config = &snapshot.config;
+    raise_descriptor_limit(config);
+    let cores = if config.workers == 0 { cpu::usable() } else { config.workers as usize };
+    let ports = Ports::open(config, cores)?;
+    let foreground = cli.foreground || source.is_built_in();
+    if !foreground {
+        daemon::daemonize().map_err(StartError::system("go into the background"))?;
+    }
+    let _pid_file = create_pid_file(config.pid_filename.as_deref())?;
+    prepare_dirs(config, &source)?;
+    drop_privileges(config, &source)?;
+    let logs = LogService::start().map_err(StartError::system("start the log thread"))?;
+    attach_cache_log(&cache_log, &logs, config, cli, foreground);
+    let store_log = Arc::new(StoreLog::default());
+    store_log.reopen(&logs, config, cores);
+    let mut stores = Stores::default();
+    let schemes = stores.open(config);
+    let cache = Cache::new(stores::settings(config), cores, schemes, store_log.clone());
+    let names = Arc::new(NameCache::new(config.ipcache_size as usize));
+    load_hosts(&names, config);
+    let access_logs = log_files::open_access_logs(&logs, &snapshot, cores);
+    let shared = Shared::new(Arc::clone(&snapshot), access_logs, cache, names, cores);
+    if source.is_built_in() {
+        say(&welcome(&ports, &source));
+    }
+    tracing::info!(
+        "Humboldt {} on {cores} cores, listening on {}",
+        env!("CARGO_PKG_VERSION"),
+        ports.describe().join(" ")
+    );
+    let service = Service {
+        cli: cli.clone(),
+        source,
+        shared,
+        ports: Arc::new(ports),
+        stores,
+        store_log,
+        logs,
+        cache_log,
+    };
+    serve::run(service)
+}
+
+/// Reads the hosts file; without it names come from the name servers alone.
+pub(crate) fn load_hosts(names: &NameCache, config: &Config) {
+    let path = config.hosts_file.as_deref().map(Path::new);
+    if let Err(error) = names.load_hosts(path, config.append_domain.as_deref()) {
+        tracing::warn!("hosts_file {}: {error}", config.hosts_file.as_deref().unwrap_or("none"));
+    }
+}
+
+fn raise_descriptor_limit(config: &Config) {
+    let wanted = Some(u64::from(config.max_filedescriptors)).filter(|&wanted| wanted > 0);
+    match descriptors::raise_limit(wanted) {
+        Ok(limit) if wanted.is_some_and(|wanted| limit.now < wanted) => {
+            tracing::warn!("max_filedescriptors: the system allows {} only", limit.now);
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!("the limit of open files stays as it is: {error}"),
+    }
+}
+
+/// Holds the pid file. Another process that runs with it is fatal; a directory that cannot be written to, as in a container,
+/// is not.
+fn create_pid_file(path: Option<&str>) -> Result<Option<PidFile>, StartError> {
+    let Some(path) = path else { return Ok(None) };
+    match PidFile::create(Path::new(path)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error @ PidError::Running { .. }) => Err(error.into()),
+        Err(error) => {
+            tracing::warn!("no pid file, so -k commands will not find this process: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Makes cache directories belong to the user that will use them, where only root can.
+fn prepare_dirs(config: &Config, source: &Source) -> Result<(), StartError> {
+    let Some(user) = target_user(config, source) else { return Ok(()) };
+    let identity = privileges::find(user, config.cache_effective_group.as_deref())?;
+    for dir in config.cache_dir.iter().filter(|dir| !dir.path.exists() && dir.size_bytes > 0) {
+        let what = format!("create {}", dir.path.display());
+        configuration::create_private_dir(&dir.path).map_err(StartError::system(what.clone()))?;
+        std::os::unix::fs::chown(&dir.path, Some(identity.uid), Some(identity.gid))
+            .map_err(StartError::system(what))?;
+    }
+    Ok(())
+}
+
+/// Whom to become. The built-in configuration is for whoever starts it.
+fn target_user<'a>(config: &'a Config, source: &Source) -> Option<&'a str> {
+    let user = config.cache_effective_user.as_deref()?;
+    (privileges::is_root() && !source.is_built_in()).then_some(user)
+}
+
+fn drop_privileges(config: &Config, source: &Source) -> Result<(), StartError> {
+    if let Some(user) = target_user(config, source) {
+        privileges::drop_to(user, config.cache_effective_group.as_deref())?;
+    }
+    Ok(())
+}
+
+/// Sends cache.log to its file, and to standard error in the foreground or with `-d`.
+fn attach_cache_log(cache_log: &CacheLog, logs: &LogService, config: &Config, cli: &Cli, foreground: bool) {
+    let place = config.cache_log.as_deref().unwrap_or("none");
+    let file = log_files::open(logs, place, 0);
+    let on_stderr =
+        (foreground || cli.debug_stderr.is_some()) && !matches!(place, "/dev/stderr" | "stdio:/dev/stderr");
+    let stderr = if on_stderr { log_files::open(logs, "/dev/stderr", 0) } else { None };
+    cache_log.attach(file, stderr);
+}
+
+/// A few lines for someone who has just started it.
+fn welcome(ports: &Ports, source: &Source) -> String {
+    let Source::BuiltIn(dir) = source else { return String::new() };
+    let places = ports.describe();
+    let first = places.first().cloned().unwrap_or_default();
+    format!(
+        "Humboldt {} is a caching proxy for this machine, listening on {}.\n\
+         It caches in memory and in {}.\n\n\
+         Try it:      curl -x {first} http://example.com/ -o /dev/null -w '%{{http_code}}\\n'\n\
+         Use it:      export http_proxy=http://{first}\n\
+         Watch it:    tail -f {}\n\
+         Look inside: curl http://{first}/squid-internal-mgr/info\n\
+         Stop it:     Ctrl-C\n\n",
+        env!("CARGO_PKG_VERSION"),
+        places.join(" and "),
+        dir.join("store").display(),
+        dir.join("access.log").display(),
+    )
+}
+
+/// Speaks to the person at the terminal.
+#[allow(clippy::print_stderr)]
+pub(crate) fn say(text: &str) {
+    if !text.is_empty() {
+        eprint!("{text}");
+    }
+}
