@@ -62,7 +62,8 @@ fn curl_sees_an_incomplete_answer_as_an_error() {
     let world = World::forward("");
     world.origin.on("/cut", Reply::raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhello"));
     let output = run(curl(&world.proxy).arg(world.target("/cut")));
-    assert_eq!(output.status.code(), Some(18), "curl's code for a partial file");
+    // curl's codes for a partial file and for a connection that was reset.
+    assert!(matches!(output.status.code(), Some(18 | 56)), "{output:?}");
 }
 
 /// A Debian package of a few bytes, and the index that apt wants to see.

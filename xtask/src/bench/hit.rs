@@ -4,7 +4,7 @@ use super::load::{self, Sample};
 use super::subjects::{self, CACHES, Subject};
 use super::{Plan, table};
 use crate::Outcome;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KiB"), (13 << 10, "13 KiB"), (100 << 10, "100 KiB")];
 
@@ -13,6 +13,9 @@ const CACHE_MEM_MB: u64 = 256;
 
 /// CPU of a memory hit over the floor's, at most.
 const TARGET_RATIO: f64 = 1.35;
+
+/// CPU of the origin per hit, at most; a miss costs it at least five times as much.
+const MAX_ORIGIN_US: f64 = 1.0;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let origin = subjects::floor(plan, "origin", plan.load_core)?;
@@ -31,7 +34,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         }
         for _ in 0..plan.rounds() {
             for (subject, (script, samples)) in all.iter().zip(&mut turns) {
-                samples.push(load::turn(plan, subject, script, plan.turn())?);
+                samples.push(turn(plan, subject, &origin, script)?);
                 subject.empty_access_log()?;
             }
         }
@@ -40,6 +43,17 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         print(&all, &samples);
     }
     Ok(())
+}
+
+/// One turn, which counts only if the answers came from memory: an origin that was asked would have worked for it.
+fn turn(plan: &Plan, subject: &Subject, origin: &Subject, script: &Path) -> Outcome<Sample> {
+    let before_us = origin.process.cpu_us()?;
+    let sample = load::turn(plan, subject, script, plan.turn())?;
+    let origin_us = (origin.process.cpu_us()? - before_us) as f64 / sample.requests as f64;
+    if origin_us > MAX_ORIGIN_US {
+        return Err(format!("{}: the origin worked {origin_us:.1} µs for each `hit`", subject.name).into());
+    }
+    Ok(sample)
 }
 
 /// The first subject is the floor; ratios are taken round by round, so that a disturbed round disturbs both sides.

@@ -162,7 +162,7 @@ fn read(stream: &mut TcpStream, chunk: &mut [u8]) -> std::io::Result<usize> {
     }
 }
 
-/// Asks until the answer comes from the cache, judged by the origin's not being needed: three times is enough.
+/// Asks three times, so that the object is stored by every cache, and checks what comes.
 pub(super) fn warm(subject: &Subject, origin: SocketAddr, path: &str, body_bytes: usize) -> Outcome {
     let target = target(subject, origin, path);
     let mut client = Client::connect(subject.address)?;

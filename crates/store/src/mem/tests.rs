@@ -33,10 +33,10 @@ fn entries_are_found_replaced_and_removed() {
     assert!(matches!(tier.get(&key(3)), Some(Entry::HitForMiss { until: 9 })));
     assert!(store(&tier, key(1), 200));
     assert!(matches!(tier.get(&key(1)), Some(Entry::Object(object)) if object.body_bytes() == 200));
-    assert_eq!(tier.stats().entries, 3);
+    assert_eq!((tier.stats().entries, tier.stats().stored_page_bytes), (3, 2 * PAGE_BYTES as u64));
     assert!(tier.remove(&key(1)).is_some() && tier.remove(&key(1)).is_none() && !tier.contains(&key(1)));
     assert!(tier.remove(&key(2)).is_some() && tier.remove(&key(3)).is_some());
-    assert_eq!((tier.used_bytes(), tier.stats().entries), (0, 0));
+    assert_eq!((tier.used_bytes(), tier.stats().entries, tier.stats().stored_page_bytes), (0, 0, 0));
 }
 
 #[test]
@@ -57,6 +57,7 @@ fn the_budget_holds_whatever_is_stored() {
                 tier.get(&key(rng.below(1000)));
             }
         }
+        assert_eq!(tier.stats().stored_page_bytes, tier.stats().page_bytes, "nothing is in flight");
         assert!(stored > 20 * limit && tier.stats().evictions > 1000);
         assert!(tier.used_bytes() > limit / 10 * 9, "room is used: {}", tier.used_bytes());
         for n in 0..30_000 {
