@@ -541,7 +541,7 @@ pub(crate) async fn relay_with_body(
     let follow = async {
         let Ok(head) = reader.head().await else { return After::Abort };
         let mut outcome = Outcome::miss(Tag::Miss, head.head.status, Some(report.route()));
-        let fields = pipeline::answer_fields(&request, &head, true);
+        let fields = pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched);
         let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
         let ended = relay.run(conn, &mut reader, &mut outcome).await;
         drop(reader);

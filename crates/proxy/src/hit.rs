@@ -260,7 +260,7 @@ pub(crate) fn write_stored_head(out: &mut Vec<u8>, status: u16, stored: &[u8]) {
 }
 
 /// Age without the end of its line.
-fn write_age(out: &mut Vec<u8>, request: &Request, times: &Times) {
+pub(crate) fn write_age(out: &mut Vec<u8>, request: &Request, times: &Times) {
     out.extend_from_slice(b"Age: ");
     let age = freshness::age(times, request.received.secs());
     out.extend_from_slice(itoa::Buffer::new().format(age).as_bytes());

@@ -198,7 +198,7 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     if request.has_body() {
         return fetch::with_body(core, conn, request).await;
     }
-    pass(core, conn, request, Tag::Miss).await
+    pass(core, conn, request, Tag::Miss, false).await
 }
 
 /// A request for the cache that memory did not answer: disk, others' fetches, or the server.
@@ -240,28 +240,34 @@ async fn from_cache_or_server(
         }
         if !may_share(&request, &found) {
             let tag = if found.reload { Tag::ClientRefreshMiss } else { Tag::Miss };
-            return pass(core, conn, request, tag).await;
+            let may_store = !found.pass && request.head.method == Method::Get && !has_own_terms(&request);
+            return pass(core, conn, request, tag, may_store).await;
         }
         match share(core, conn, &request, &mut found).await {
             Some(after) => return after,
             None => continue,
         }
     }
-    pass(core, conn, request, Tag::Miss).await
+    pass(core, conn, request, Tag::Miss, false).await
 }
 
 /// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
 fn may_share(request: &Request, found: &Found) -> bool {
-    let fields = &request.head.fields;
-    let own_terms = fields.has(FieldName::Range) && found.stale.is_none() || needs_origin(request);
-    let conditional = fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince);
-    let plain = found.stale.is_some() || !conditional;
+    let own_terms = has_own_terms(request) && (found.stale.is_none() || needs_origin(request));
     !found.pass
         && !own_terms
-        && plain
         && request.head.method == Method::Get
         && !request.cc.no_store()
-        && !fields.has(FieldName::Authorization)
+        && !request.head.fields.has(FieldName::Authorization)
+}
+
+/// Whether the request asks for less than the whole answer.
+fn has_own_terms(request: &Request) -> bool {
+    let fields = &request.head.fields;
+    needs_origin(request)
+        || fields.has(FieldName::Range)
+        || fields.has(FieldName::IfNoneMatch)
+        || fields.has(FieldName::IfModifiedSince)
 }
 
 /// Leads a fetch that others may join, or joins one. `None`: it came to nothing for this request; look again.
@@ -307,11 +313,10 @@ async fn share(
 }
 
 /// Fetches for this request alone.
-async fn pass(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, tag: Tag) -> After {
+async fn pass(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, tag: Tag, may_store: bool) -> After {
     let writer = core.shared.cache.private(request.key, request.key);
     let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
     let report = Report::new();
-    let may_store = tag == Tag::ClientRefreshMiss;
     let job = Job::new(&request, None, may_store, &report);
     tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
     match follow(core, conn, &request, reader, Some(&report), tag).await {
@@ -429,7 +434,13 @@ async fn stream(
     tag: Tag,
 ) -> After {
     let mut outcome = Outcome::miss(tag, head.head.status, report.map(|report| report.route()));
-    let fields = answer_fields(request, head, report.is_some());
+    outcome.collapsed = report.is_none();
+    let origin = match report {
+        None => Origin::Joined,
+        Some(_) if tag == Tag::Hit => Origin::Disk,
+        Some(_) => Origin::Fetched,
+    };
+    let fields = answer_fields(request, head, origin);
     let mut relay = Relay::new(core, request, head, &fields);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
     if let Ended::Lagged(position) = ended {
@@ -440,22 +451,33 @@ async fn stream(
     relay.after(ended)
 }
 
+/// How an answer in flight came to be in flight, for the fields that say how the cache was used.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This request's own fetch.
+    Fetched,
+    /// Another request's fetch.
+    Joined,
+    /// A cache directory.
+    Disk,
+}
+
 /// The fields that say how the cache was used for an answer in flight.
-pub(crate) fn answer_fields(request: &Request, head: &FlowHead, leads: bool) -> Vec<u8> {
+pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) -> Vec<u8> {
     let names = &request.snapshot().names;
     let mut fields = Vec::with_capacity(128);
-    if let Some(times) = &head.info.times {
-        fields.extend_from_slice(b"Age: ");
-        let age = freshness::age(times, request.received.secs());
-        fields.extend_from_slice(itoa::Buffer::new().format(age).as_bytes());
-        fields.extend_from_slice(b"\r\n");
+    match (origin, &head.info.times) {
+        (Origin::Disk, Some(times)) => hit::write_hit_fields(&mut fields, request, times),
+        (_, Some(times)) => {
+            hit::write_age(&mut fields, request, times);
+            fields.extend_from_slice(b"\r\n");
+            fields.extend_from_slice(match origin {
+                Origin::Joined => &names.collapsed_fields,
+                _ => &names.miss_stored_fields,
+            });
+        }
+        (_, None) => fields.extend_from_slice(&names.miss_fields),
     }
-    let how = match (leads, head.info.times.is_some()) {
-        (false, _) => &names.collapsed_fields,
-        (true, true) => &names.miss_stored_fields,
-        (true, false) => &names.miss_fields,
-    };
-    fields.extend_from_slice(how);
     request.snapshot().header_rules.add_to_reply(&mut fields, request);
     fields
 }

@@ -43,8 +43,9 @@ macro_rules! working {
     max_stale: Duration = Seconds("1 week"), "max_stale TIME";
     /// Lifetime of error answers without one of their own.
     negative_ttl: Duration = Seconds("0 seconds"), "negative_ttl TIME";
-    /// Answers that can be validated are not stored when they expire sooner.
-    minimum_expiry_time: Duration = Seconds("60 seconds"), "minimum_expiry_time TIME";
+    /// Answers without a validator are not stored when they expire sooner. Squid has 60 seconds here; nothing is gained by
+    /// it, and much that could be cached is not.
+    minimum_expiry_time: Duration = Seconds("0 seconds"), "minimum_expiry_time TIME";
     /// Serve everything that is stored as fresh and fetch nothing to validate it.
     offline_mode: bool = OnOff("off"), "offline_mode on|off";
     /// A client's reload becomes a validation.

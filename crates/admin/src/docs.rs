@@ -1,0 +1,91 @@
+//! `docs/metrics.md`, made from the tables of pages and metrics.
+
+use std::fmt::Write;
+
+use humboldt_base::counters::Counter;
+
+use crate::counters::{LINES, Source};
+use crate::memory;
+use crate::metrics::{FAMILIES, Kind, PREFIX};
+use crate::pages::PAGES;
+
+const INTRODUCTION: &str = "\
+# Manager pages and metrics
+
+<!-- Made from the tables of crates/admin by `HUMBOLDT_BLESS=1 cargo test -p humboldt-admin --test docs`; do not edit. -->
+
+Humboldt answers `http://PROXY:PORT/squid-internal-mgr/PAGE` and, for Prometheus, `http://PROXY:PORT/metrics`. \
+`http_access` decides who may ask. The ACL `manager` stands for the first kind, as in Squid; the built-in configuration \
+allows both to the machine itself only.
+
+```
+curl http://127.0.0.1:3128/squid-internal-mgr/info
+```
+
+```yaml
+scrape_configs:
+  - job_name: humboldt
+    static_configs:
+      - targets: ['127.0.0.1:3128']
+```
+
+## Pages
+
+";
+
+const NOTES: &str = "
+`info`, `counters`, `service_times`, `5min` and `60min` have the lines of Squid 5.7, in its order and with its formats, so \
+that programs which parse Squid's pages read Humboldt's. What differs in meaning:
+
+- `Version` on the first line of `info` is `Humboldt/` and the version.
+- Figures are those of the moment, where Squid shows those of its last sample: `sample_time` is now, `wall_time` in \
+`counters` the time since the start. Averages end now and begin 5 or 60 minutes ago, up to 30 seconds more.
+- `Number of clients accessing cache` is the number of connections open to clients.
+- `Hits as % of bytes sent` is what was sent as part of hits, and never negative.
+- `Request failure ratio` is that of the last 5 minutes.
+- An object that is in memory and on disk counts twice among `StoreEntries`.
+- Bytes of tunnels are in `client_http.kbytes_out` (towards the client) and in the metric for tunnels, not in `server.*`.
+- Service times are in steps of powers of two of a millisecond; within a step they are taken to be spread evenly. What \
+took less than a millisecond counts as 0. DNS look-ups and ICP are not measured.
+- In `info`, the lines about ICP, HTCP, select loops, unlinkd, memory pools, queued opens and reserved descriptors are \
+always 0. In `5min` and `60min`, so are those about select and about system calls, but for `accepts` and `connects`.
+
+";
+
+/// The page.
+pub fn docs_markdown() -> String {
+    let mut out = INTRODUCTION.to_owned();
+    out.push_str("page | what it shows\n--- | ---\n");
+    for page in PAGES {
+        _ = writeln!(out, "`{}` | {}", page.name, page.description);
+    }
+    out.push_str(NOTES);
+    write_absent(&mut out);
+    write_metrics(&mut out);
+    out.push_str("\nThe values of the label `use` of `humboldt_memory_bytes`:\n\nuse | meaning\n--- | ---\n");
+    for memory in memory::USES {
+        _ = writeln!(out, "`{}` | {}", memory.name, memory.help);
+    }
+    out
+}
+
+fn write_absent(out: &mut String) {
+    let absent = LINES.iter().filter(|(_, source)| matches!(source, Source::Absent));
+    let labels: Vec<_> = absent.map(|(label, _)| format!("`{label}`")).collect();
+    out.push_str("These lines of `counters` are always 0, because Humboldt does not do, or does not count, what they are ");
+    _ = writeln!(out, "about: {}.", labels.join(", "));
+}
+
+fn write_metrics(out: &mut String) {
+    out.push_str("\n## Metrics\n\nmetric | type | labels | meaning\n--- | --- | --- | ---\n");
+    let mut row = |name: &str, kind: Kind, labels: &[&str], help: &str| {
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        _ = writeln!(out, "`{PREFIX}{name}` | {} | {} | {help}", kind.name(), labels.join(", "));
+    };
+    for counter in Counter::ALL {
+        row(counter.name(), Kind::Counter, &[], counter.help());
+    }
+    for family in FAMILIES {
+        row(family.name, family.kind, family.labels, family.help);
+    }
+}
