@@ -15,7 +15,7 @@ fn a_second_request_is_answered_from_memory() {
     assert!(second.age().is_some(), "{:?}", second.head);
     assert_eq!(world.origin.count("/a"), 1);
     assert!(
-        world.proxy.logged_times("/a", 2)[1].contains("TCP_MEM_HIT/200"),
+        world.proxy.logged_times("/a", 2).iter().any(|line| line.contains("TCP_MEM_HIT/200")),
         "{}",
         world.proxy.text("access.log")
     );
@@ -237,7 +237,7 @@ fn a_stale_answer_is_validated_and_its_fields_are_updated() {
     let second = world.get("/a").expect(200);
     assert_eq!((second.text().as_str(), second.field("X-N")), ("body", Some("2")));
     assert_eq!(world.origin.last("/a").field("If-None-Match"), Some("\"v1\""));
-    assert!(world.proxy.logged_times("/a", 2)[1].contains("TCP_REFRESH_UNMODIFIED/200"));
+    assert!(world.proxy.logged_times("/a", 2).iter().any(|line| line.contains("TCP_REFRESH_UNMODIFIED/200")));
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn negative_ttl_keeps_errors_for_a_while() {
     let _ = world.get("/gone").expect(404);
     let _ = world.get("/gone").expect(404);
     assert_eq!(world.origin.count("/gone"), 1);
-    assert!(world.proxy.logged_times("/gone", 2)[1].contains("TCP_NEGATIVE_HIT/404"));
+    assert!(world.proxy.logged_times("/gone", 2).iter().any(|line| line.contains("TCP_NEGATIVE_HIT/404")));
 }
 
 #[test]

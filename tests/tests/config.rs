@@ -118,8 +118,6 @@ fn what_cannot_be_meant_is_said_with_its_place() {
     let (_, text, folder) = parse(&format!("{TUNING_ARTICLE}cache_dir 6000 14 256\n"));
     let file = folder.path().join("squid.conf").display().to_string();
     assert!(text.contains(&format!("{file}:7:")) && text.contains("6000"), "{text}");
-    let (_, text, _) = parse(PUBLISHED);
-    assert!(text.contains("cache_access_log") && text.contains("access_log"), "{text}");
 }
 
 #[test]

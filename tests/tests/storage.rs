@@ -70,7 +70,7 @@ fn objects_are_hits_from_disk_after_a_clean_restart() {
     world.proxy.restart();
     until("the rebuilt index", || (world.get("/0").cache() == "HIT").then_some(()));
     assert_eq!(hits(&world, 30), 30);
-    assert!(world.proxy.text("access.log").contains("TCP_HIT/200"), "{}", world.proxy.text("access.log"));
+    until("a hit from disk in access.log", || world.proxy.text("access.log").contains("TCP_HIT/200").then_some(()));
 }
 
 #[test]
@@ -140,7 +140,9 @@ fn the_water_marks_hold() {
         let used: u64 = walk_bytes(&world.proxy.path("cache"));
         (used < 3 << 20).then_some(())
     });
-    assert!(hits(&world, 400) > 0);
+    // The newest are still there. All of them in turn would each push out the one that is asked for last.
+    let newest = (390..400).filter(|index| world.get(&format!("/{index}")).cache() == "HIT").count();
+    assert!(newest > 0);
 }
 
 fn walk_bytes(folder: &std::path::Path) -> u64 {

@@ -56,7 +56,9 @@ pub(crate) struct DirFigures {
 impl Figures {
     /// Reads all of them.
     pub(crate) fn gather(shared: &Shared, history: &History) -> Self {
-        let (now, process) = (UnixMillis::now(), ProcessStats::read());
+        let (now, mut process) = (UnixMillis::now(), ProcessStats::read());
+        // The kernel keeps the maximum up to date now and then only.
+        process.resident_max_bytes = process.resident_max_bytes.max(process.resident_bytes);
         let dirs = shared.cache.dirs();
         Self {
             started: shared.started,

@@ -1,0 +1,209 @@
+//! `cargo xtask first-run`: runs what `docs/first-run.md` shows, and writes that page with what came out.
+//!
+//! Everything is on loopback: the servers are nginx with files made on the spot. A page that would name another
+//! machine is not written.
+
+mod page;
+mod stage;
+mod wares;
+
+use crate::{Outcome, packages, workspace};
+use page::{BENCH_BEGIN, BENCH_END, Page};
+use stage::Stage;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The page, relative to the root of the checkout.
+const PAGE: &str = "docs/first-run.md";
+
+/// Chromium's picture, relative to the root of the checkout, and its largest size.
+const SCREENSHOT: &str = "docs/img/chromium.png";
+const SCREENSHOT_BYTES_MAX: u64 = 200 * 1024;
+
+/// Clients that ask for one new object at the same time.
+const PARALLEL_CLIENTS: usize = 100;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Run the benchmarks as well, which takes many minutes; without this, their last figures stay in the page
+    #[arg(long)]
+    with_bench: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    packages::install_for_tests()?;
+    let root = workspace::root();
+    let before = fs::read_to_string(root.join(PAGE)).unwrap_or_default();
+    let mut stage = Stage::set(&program(&root)?)?;
+    let mut page = Page::default();
+    start(&mut stage, &mut page)?;
+    curl(&mut stage, &mut page)?;
+    apt(&mut stage, &mut page)?;
+    pip(&mut stage, &mut page)?;
+    chromium(&mut stage, &mut page, &root)?;
+    parallel(&mut stage, &mut page)?;
+    stop(&mut stage, &mut page)?;
+    drop(stage);
+    page.prose("## The benchmarks");
+    let figures = if arguments.with_bench { bench(&root)? } else { page::bench_section(&before) };
+    page.prose(&format!("{BENCH_BEGIN}\n\n{}\n\n{BENCH_END}", figures.trim()));
+    fs::write(root.join(PAGE), page.checked()?)?;
+    println!("first-run: {PAGE} and {SCREENSHOT} are written");
+    Ok(())
+}
+
+/// The program to show: what `HUMBOLDT_BIN` names, or what cargo builds now for release.
+fn program(root: &Path) -> Outcome<PathBuf> {
+    if let Some(path) = std::env::var_os("HUMBOLDT_BIN") {
+        return Ok(std::path::absolute(path)?);
+    }
+    let mut build = Command::new(workspace::cargo());
+    build.args(["build", "--quiet", "--release", "--package", "humboldt"]).current_dir(root);
+    if !build.status()?.success() {
+        return Err("humboldt does not build".into());
+    }
+    Ok(workspace::target_dir(root)?.join("release/humboldt"))
+}
+
+fn start(stage: &mut Stage, page: &mut Page) -> Outcome {
+    page.prose(
+        "# First run\n\n\
+         <!-- Made by `cargo xtask first-run`, which runs every command and writes down what it prints; do not edit. -->\n\n\
+         Every command on this page was run, and below it stands what it printed. The servers are nginx on this machine, with \
+         files made for this page: that is why every address is 127.0.0.1. `/tmp/first-run` stands for a temporary directory. \
+         `cargo xtask first-run` makes this page again.",
+    );
+    page.prose(
+        "## Starting\n\n\
+         The configuration: who may use the proxy, memory, a store on disk, and logs. `-k parse` says what there is to \
+         say about it: nothing. `-z` creates the store.",
+    );
+    page.show(stage, &["humboldt -v", "cat squid.conf", "humboldt -k parse -f squid.conf", "humboldt -z -f squid.conf"])?;
+    stage.start_proxy()?;
+    page.show_started(stage)
+}
+
+fn curl(stage: &mut Stage, page: &mut Page) -> Outcome {
+    let get = "curl -s -i -x {proxy} http://{origin}/hello.txt";
+    page.prose("## curl: from the server, from memory, from disk\n\nThe first request goes to the server: `X-Cache: MISS`.");
+    page.show(stage, &[get])?;
+    page.prose("The second one is answered from memory. `Age` says how old the answer is.");
+    page.show(stage, &[get])?;
+    page.prose("After a restart memory is empty. The answer comes from the store on disk.");
+    page.show(stage, &["humboldt -k shutdown -f squid.conf"])?;
+    stage.wait_proxy_end()?;
+    stage.start_proxy()?;
+    page.show_started(stage)?;
+    page.show(stage, &[get])?;
+    page.prose(
+        "The log in Squid's format tells the three apart: `TCP_MISS`, `TCP_MEM_HIT` and `TCP_HIT`. nginx was asked once.",
+    );
+    stage.wait_logged("/hello.txt", 3)?;
+    page.show(stage, &["grep /hello.txt access.log", "grep -c /hello.txt origin/access.log"])
+}
+
+fn apt(stage: &mut Stage, page: &mut Page) -> Outcome {
+    wares::debian_repository(stage)?;
+    page.prose(
+        "## apt\n\nA repository with one small package. `apt.conf` names the proxy; the rest of it keeps this apt away from the \
+         machine's own.",
+    );
+    page.show(stage, &["cat apt.conf sources.list"])?;
+    page.prose("What the first machine downloads …");
+    let download = ["APT_CONFIG=apt.conf apt-get update", "APT_CONFIG=apt.conf apt-get download humboldt-hello"];
+    page.show(stage, &download)?;
+    page.prose("… the second one gets from the cache.");
+    let fresh = "rm -r apt/state/lists humboldt-hello_1.0_all.deb && mkdir -p apt/state/lists/partial";
+    page.show(stage, &[fresh, download[0], download[1]])?;
+    stage.wait_logged("/debian/./hello.deb", 2)?;
+    page.show(stage, &["grep /debian/ access.log", "grep -c hello.deb origin/access.log"])
+}
+
+fn pip(stage: &mut Stage, page: &mut Page) -> Outcome {
+    wares::python_index(stage)?;
+    page.prose("## pip\n\nAn index with one small wheel, downloaded twice into different directories.");
+    let download = |target: &str| {
+        format!(
+            "python3 -m pip --isolated download --no-cache-dir --progress-bar off \\\n    \
+             --proxy http://{{proxy}} --index-url http://{{origin}}/simple/ --trusted-host 127.0.0.1 \\\n    \
+             --dest {target} humboldt-hello"
+        )
+    };
+    page.show(stage, &[&download("first"), &download("second")])?;
+    stage.wait_logged("py3-none-any.whl", 2)?;
+    page.show(stage, &["grep -e /simple/ -e /wheels/ access.log", "grep -c py3-none-any.whl origin/access.log"])
+}
+
+fn chromium(stage: &mut Stage, page: &mut Page, root: &Path) -> Outcome {
+    wares::web_page(stage, root)?;
+    page.prose(
+        "## Chromium\n\nA page with a style sheet and a picture, loaded twice by a browser without a window, each time with \
+         an empty profile. `<-loopback>` makes it use the proxy for addresses of this machine too.",
+    );
+    let load = |profile: &str, picture: &str| {
+        format!(
+            "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \\\n    \
+             --disable-background-networking --disable-component-update --disable-sync \\\n    \
+             --user-data-dir=/tmp/first-run/{profile} --window-size=960,640 --virtual-time-budget=5000 \\\n    \
+             --proxy-server=http://{{proxy}} '--proxy-bypass-list=<-loopback>' \\\n    \
+             --screenshot=/tmp/first-run/{picture}.png http://{{origin}}/page/index.html 2>&1 | grep written"
+        )
+    };
+    page.show(stage, &[&load("profile1", "first"), &load("profile2", "second")])?;
+    for part in ["/page/index.html", "/page/style.css", "/page/request.svg"] {
+        stage.wait_logged(part, 2)?;
+    }
+    page.show(stage, &["grep /page/ access.log"])?;
+    let picture = stage.path("second.png");
+    let picture_bytes = fs::metadata(&picture)?.len();
+    if picture_bytes > SCREENSHOT_BYTES_MAX {
+        return Err(format!("the screenshot has {picture_bytes} bytes, more than {SCREENSHOT_BYTES_MAX}").into());
+    }
+    fs::copy(picture, root.join(SCREENSHOT))?;
+    page.prose("![The page in Chromium, loaded through Humboldt](img/chromium.png)");
+    Ok(())
+}
+
+fn parallel(stage: &mut Stage, page: &mut Page) -> Outcome {
+    wares::slow_object(stage)?;
+    page.prose(&format!(
+        "## {PARALLEL_CLIENTS} clients, one fetch\n\n\
+         {PARALLEL_CLIENTS} clients ask at the same time for an object of 1 MiB that the cache does not have, from a server that \
+         sends 512 KiB a second. All get the same bytes, and the server is asked once."
+    ));
+    let get = format!(
+        "seq {PARALLEL_CLIENTS} | xargs -P {PARALLEL_CLIENTS} -I N curl -s -x {{proxy}} -o got/N http://{{origin}}/slow/object"
+    );
+    let sums = ["mkdir got", &get, "sha256sum got/* site/slow/object | cut -c 1-64 | sort | uniq -c"];
+    page.show(stage, &sums)?;
+    stage.wait_logged("/slow/object", PARALLEL_CLIENTS)?;
+    page.prose(
+        "In the log, `TCP_CF_MISS` marks a request that joined the fetch of another (collapsed forwarding). nginx has logged:",
+    );
+    let counts = "grep /slow/object access.log | awk '{print $4}' | sort | uniq -c";
+    page.show(stage, &[counts, "grep -c /slow/object origin/access.log"])
+}
+
+fn stop(stage: &mut Stage, page: &mut Page) -> Outcome {
+    page.prose("## Stopping\n\nOpen requests may end first, then the store is left clean, so that the next start finds it.");
+    page.show(stage, &["humboldt -k shutdown -f squid.conf"])?;
+    stage.wait_proxy_end()?;
+    page.show(stage, &["tail -n 2 cache.log"])
+}
+
+/// Runs all benchmarks and returns what they print, as Markdown.
+fn bench(root: &Path) -> Outcome<String> {
+    let mut text = page::machine()?;
+    for what in ["hit", "miss", "memory", "idle"] {
+        println!("first-run: cargo xtask bench {what}");
+        let output = Command::new(std::env::current_exe()?).args(["bench", what]).current_dir(root).output()?;
+        let printed = String::from_utf8(output.stdout)?;
+        println!("{printed}");
+        if !output.status.success() {
+            return Err(format!("bench {what}: {}", String::from_utf8_lossy(&output.stderr)).into());
+        }
+        text += &format!("\n\n### `cargo xtask bench {what}`\n\n{}", page::benchmark_tables(&printed));
+    }
+    Ok(text)
+}
