@@ -123,7 +123,11 @@ fn apt_updates_and_downloads_and_the_second_time_from_the_cache() {
         succeed(apt(root.path(), &proxy).args(["download", "humboldt-hello"]));
         assert!(root.path().join("humboldt-hello_1.0_all.deb").exists(), "round {round}");
     }
-    assert!(proxy.logged_times("hello.deb", 2).iter().any(|line| line.contains("HIT/200")), "{}", proxy.text("access.log"));
+    assert!(
+        proxy.logged_times("hello.deb", 2).iter().any(|line| line.contains("HIT/200")),
+        "{}",
+        proxy.text("access.log")
+    );
     until("nginx to log", || {
         (nginx.count("/hello.deb") == 1 || nginx.count("/./hello.deb") == 1).then_some(())
     });
@@ -174,7 +178,11 @@ fn pip_downloads_and_the_second_time_from_the_cache() {
         );
         assert!(target.join(wheel).exists(), "round {round}");
     }
-    assert!(proxy.logged_times(wheel, 2).iter().any(|line| line.contains("HIT/200")), "{}", proxy.text("access.log"));
+    assert!(
+        proxy.logged_times(wheel, 2).iter().any(|line| line.contains("HIT/200")),
+        "{}",
+        proxy.text("access.log")
+    );
 }
 
 const PAGE: &str = "<!doctype html><title>Humboldt</title><link rel=stylesheet href=s.css>
@@ -273,7 +281,11 @@ fn squid_can_stand_in_front_as_a_child() {
         );
         assert_eq!(answer, "hello");
     }
-    assert!(proxy.logged_times("/a", 2).iter().any(|line| line.contains("MEM_HIT")), "{}", proxy.text("access.log"));
+    assert!(
+        proxy.logged_times("/a", 2).iter().any(|line| line.contains("MEM_HIT")),
+        "{}",
+        proxy.text("access.log")
+    );
     assert_eq!(origin.count("/a"), 1);
 }
 

@@ -70,7 +70,9 @@ fn objects_are_hits_from_disk_after_a_clean_restart() {
     world.proxy.restart();
     until("the rebuilt index", || (world.get("/0").cache() == "HIT").then_some(()));
     assert_eq!(hits(&world, 30), 30);
-    until("a hit from disk in access.log", || world.proxy.text("access.log").contains("TCP_HIT/200").then_some(()));
+    until("a hit from disk in access.log", || {
+        world.proxy.text("access.log").contains("TCP_HIT/200").then_some(())
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program talks on its terminal")]
 
 mod bench;
+mod first_run;
 mod packages;
 mod source;
 mod test;
@@ -29,6 +30,8 @@ enum Command {
     Test(test::Arguments),
     /// Measure Humboldt beside a bare server and the caches installed here
     Bench(bench::Arguments),
+    /// Run what docs/first-run.md shows, and write that page with what came out
+    FirstRun(first_run::Arguments),
     /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and their origin
     #[command(hide = true)]
     Floor {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::FirstRun(arguments) => first_run::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
     };
     match outcome {

@@ -22,28 +22,12 @@ struct Window {
 }
 
 impl Schedule {
-    /// Compiles words like `MTWHF` (or each day by itself) and `08:00-17:30`. Days hold for the hours that follow them;
-    /// days without hours are whole days.
-    pub(crate) fn compile(values: &[String]) -> Result<Self, AclProblem> {
+    /// Compiles lines of words like `MTWHF` (or each day by itself) and `08:00-17:30`. Days hold for the hours that
+    /// follow them on their line; days without hours are whole days.
+    pub(crate) fn compile(lines: &[String]) -> Result<Self, AclProblem> {
         let mut windows = Vec::new();
-        let mut days = 0;
-        for value in values {
-            if value.starts_with(|first: char| first.is_ascii_digit()) {
-                let (first, last) = parse_hours(value).ok_or_else(|| AclProblem::Value {
-                    value: value.clone(),
-                    expected: "hours such as 08:00-17:30",
-                })?;
-                windows.push(Window { days: if days == 0 { EVERY_DAY } else { days }, first, last });
-                days = 0;
-            } else {
-                days |= parse_days(value).ok_or_else(|| AclProblem::Value {
-                    value: value.clone(),
-                    expected: "days out of SMTWHFA (or D for Monday to Friday)",
-                })?;
-            }
-        }
-        if days != 0 {
-            windows.push(Window { days, first: 0, last: DAY_MINUTES });
+        for line in lines {
+            compile_line(line, &mut windows)?;
         }
         Ok(Self(windows))
     }
@@ -57,6 +41,30 @@ impl Schedule {
             window.days & today != 0 && (i64::from(window.first)..=i64::from(window.last)).contains(&minute)
         })
     }
+}
+
+/// The windows that one line of words stands for.
+fn compile_line(line: &str, windows: &mut Vec<Window>) -> Result<(), AclProblem> {
+    let mut days = 0;
+    for word in line.split_ascii_whitespace() {
+        if word.starts_with(|first: char| first.is_ascii_digit()) {
+            let (first, last) = parse_hours(word).ok_or_else(|| AclProblem::Value {
+                value: word.to_owned(),
+                expected: "hours such as 08:00-17:30",
+            })?;
+            windows.push(Window { days: if days == 0 { EVERY_DAY } else { days }, first, last });
+            days = 0;
+        } else {
+            days |= parse_days(word).ok_or_else(|| AclProblem::Value {
+                value: word.to_owned(),
+                expected: "days out of SMTWHFA (or D for Monday to Friday)",
+            })?;
+        }
+    }
+    if days != 0 {
+        windows.push(Window { days, first: 0, last: DAY_MINUTES });
+    }
+    Ok(())
 }
 
 fn parse_days(text: &str) -> Option<u8> {
@@ -100,7 +108,7 @@ mod tests {
     const MONDAY: i64 = 946_857_600;
 
     fn schedule(text: &str) -> Result<Schedule, AclProblem> {
-        Schedule::compile(&text.split(' ').map(str::to_string).collect::<Vec<_>>())
+        Schedule::compile(&text.split('/').map(str::to_string).collect::<Vec<_>>())
     }
 
     #[test]
@@ -123,6 +131,10 @@ mod tests {
             ("21:30-23:59 00:00-06:00", 2, 12, 0, false),
             ("M 10:00-11:00 12:00-24:00", 1, 10, 30, false),
             ("M 10:00-11:00 12:00-24:00", 1, 12, 30, true),
+            ("A/10:00-11:00", 5, 20, 0, true),
+            ("A/10:00-11:00", 0, 10, 30, true),
+            ("A/10:00-11:00", 0, 20, 0, false),
+            ("A 10:00-11:00", 0, 10, 30, false),
         ];
         for (text, day, hour, minute, open) in rows {
             let now = MONDAY + day * DAY_S + hour * 3600 + minute * 60;

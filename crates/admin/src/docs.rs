@@ -1,4 +1,4 @@
-//! `docs/metrics.md`, made from the tables of pages and metrics.
+//! `docs/metrics.md` is made from the tables of pages and metrics, and must agree with them.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::pages::PAGES;
 const INTRODUCTION: &str = "\
 # Manager pages and metrics
 
-<!-- Made from the tables of crates/admin by `HUMBOLDT_BLESS=1 cargo test -p humboldt-admin --test docs`; do not edit. -->
+<!-- Made from the tables of crates/admin by `HUMBOLDT_BLESS=1 cargo test -p humboldt-admin docs`; do not edit. -->
 
 Humboldt answers `http://PROXY:PORT/squid-internal-mgr/PAGE` and, for Prometheus, `http://PROXY:PORT/metrics`. \
 `http_access` decides who may ask. The ACL `manager` stands for the first kind, as in Squid; the built-in configuration \
@@ -53,7 +53,7 @@ always 0. In `5min` and `60min`, so are those about select and about system call
 ";
 
 /// The page.
-pub fn docs_markdown() -> String {
+fn markdown() -> String {
     let mut out = INTRODUCTION.to_owned();
     out.push_str("page | what it shows\n--- | ---\n");
     for page in PAGES {
@@ -88,4 +88,17 @@ fn write_metrics(out: &mut String) {
     for family in FAMILIES {
         row(family.name, family.kind, family.labels, family.help);
     }
+}
+
+#[test]
+fn the_page_in_docs_is_up_to_date() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let path = format!("{docs}/metrics.md");
+    let page = markdown();
+    if std::env::var_os("HUMBOLDT_BLESS").is_some() {
+        std::fs::create_dir_all(docs).expect("directory");
+        std::fs::write(&path, &page).expect("written");
+    }
+    let on_disk = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(on_disk == page, "docs/metrics.md is out of date: run with HUMBOLDT_BLESS=1");
 }

@@ -8,7 +8,6 @@
 mod averages;
 mod counters;
 mod descriptors;
-mod docs;
 mod figures;
 mod history;
 mod info;
@@ -20,8 +19,9 @@ mod service_times;
 mod storedir;
 mod totals;
 
-pub use docs::docs_markdown;
 pub use pages::AdminPages;
 
+#[cfg(test)]
+mod docs;
 #[cfg(test)]
 mod layout;

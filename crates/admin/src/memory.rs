@@ -42,10 +42,10 @@ pub(crate) const USES: &[MemoryUse] = &[
 pub(crate) fn render(figures: &Figures) -> String {
     let kib = |bytes: u64| bytes.div_ceil(1024);
     let mut out = format!("Current memory usage:\n{:<14} {:>12}\n", "Use", "(KB)");
-    let mut line = |name: &str, bytes: u64| _ = writeln!(out, "{name:<14} {:>12}", kib(bytes));
-    for MemoryUse { name, read, .. } in USES {
-        line(name, read(figures));
+    for MemoryUse { name, help, read } in USES {
+        _ = writeln!(out, "{name:<14} {:>12}  {help}", kib(read(figures)));
     }
+    let mut line = |name: &str, bytes: u64| _ = writeln!(out, "{name:<14} {:>12}", kib(bytes));
     line("Accounted", USES.iter().map(|memory| (memory.read)(figures)).sum());
     line("Resident", figures.process.resident_bytes);
     line("cache_mem", figures.mem.limit_bytes);
@@ -71,7 +71,7 @@ mod tests {
         let sum: u64 = USES.iter().map(|memory| (memory.read)(&figures)).sum();
         assert_eq!(sum, figures.mem.used_bytes + 5000);
         let page = render(&figures);
-        assert!(page.contains("\nin_flight                40\n"), "{page}");
+        assert!(page.contains("\nin_flight                40  Pages of bodies being received"), "{page}");
         assert!(page.contains("\nIndex of cache_dir #0 (ufs): 5 KB, 30 objects\n"), "{page}");
     }
 }

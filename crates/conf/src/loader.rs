@@ -268,6 +268,10 @@ impl Loader {
         };
         match directive.status {
             Status::Works => {
+                if name.text != directive.name {
+                    let message = format!("`{}` is an old name of `{}`", name.text, directive.name);
+                    line.note(&name, message, None);
+                }
                 let replace = self.seen.insert(directive.name);
                 let result = table::apply(&mut self.config, directive.name, replace, &mut line)
                     .and_then(|()| check_trailing(directive, &mut line));

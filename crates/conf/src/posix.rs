@@ -71,6 +71,11 @@ fn push_escape(escaped: Option<char>, out: &mut String) {
             out.push('\\');
             out.push(c);
         }
+        // A back reference: the engine refuses it. Read as the digit, it would match something else than is meant.
+        Some(c @ '1'..='9') => {
+            out.push('\\');
+            out.push(c);
+        }
         // In POSIX a backslash before any other character only takes away its meaning.
         Some(c) if c.is_ascii_alphanumeric() || !c.is_ascii() || c.is_ascii_whitespace() => out.push(c),
         Some(c) if c.is_ascii_control() => out.push(c),
@@ -179,7 +184,7 @@ mod tests {
 
     #[test]
     fn errors_are_one_readable_sentence() {
-        for bad in ["[", "(", "*.exe", "a{9999999}"] {
+        for bad in ["[", "(", "*.exe", "a{9999999}", r"(a)\1", r"\2"] {
             let why = compile(bad, false).expect_err(bad);
             assert!(!why.is_empty() && !why.contains('\n'), "{bad}: {why}");
         }

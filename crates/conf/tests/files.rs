@@ -68,6 +68,19 @@ fn the_benchmark_configuration_loads_as_published() {
 }
 
 #[test]
+fn old_names_work_and_are_noted() {
+    let (config, found) =
+        loads("http_port 1\nhttp_access allow all\nno_cache deny all\ncache_access_log none\n");
+    assert_eq!((config.cache.len(), found.count(Severity::Warning)), (1, 0), "{}", text_of(&found));
+    let text = text_of(&found);
+    assert!(
+        text.contains("`no_cache` is an old name of `cache`") && text.contains("test.conf:3:1"),
+        "{text}"
+    );
+    assert!(text.contains("`cache_access_log` is an old name of `access_log`"), "{text}");
+}
+
+#[test]
 fn the_same_text_with_its_line_breaks_lost_is_explained() {
     let (_, found) = parse_str("squid.conf", &BENCHMARK.replace('\n', " "));
     assert!(found.has_errors());

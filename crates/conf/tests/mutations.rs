@@ -12,7 +12,8 @@ fn check(text: &str) {
     let _ = diagnostics.has_errors();
     assert!(diagnostics.render(false).len() < 1 << 24);
     let _ = diagnostics.render_from(true, Severity::Warning);
-    for found in diagnostics.iter() {
+    // An `include` of a pattern may have found other files, with lengths of their own.
+    for found in diagnostics.iter().filter(|found| found.file == "t") {
         assert!(found.span.end <= text.len().max(found.span.start), "{found:?}");
     }
 }

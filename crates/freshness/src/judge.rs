@@ -82,7 +82,7 @@ impl Case<'_> {
         validate
     }
 
-    /// `max-age` and `min-fresh` of the request, and the operator's `refresh-ims`.
+    /// `max-age` and `min-fresh` of the request, and the operator's `refresh-ims` and `refresh_all_ims`.
     fn client_wants_newer(&self) -> bool {
         let too_old = self.request_cc.max_age_s().is_some_and(|max_s| {
             let exempt =
@@ -91,7 +91,8 @@ impl Case<'_> {
         });
         let left_s = self.times.lifetime_s.saturating_sub(self.age_s);
         let too_short = self.request_cc.min_fresh_s().is_some_and(|min_s| left_s < min_s);
-        too_old || too_short || self.is(TimesFlags::REFRESH_IMS) && self.request_cc.is_conditional()
+        let asks_origin = self.settings.refresh_all_ims || self.is(TimesFlags::REFRESH_IMS);
+        too_old || too_short || asks_origin && self.request_cc.is_conditional()
     }
 
     /// Whether the origin's failure to answer may be covered with the stored answer: what is stale needs the consent

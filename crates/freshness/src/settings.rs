@@ -19,6 +19,8 @@ pub struct Settings {
     pub minimum_expiry_time_s: u32,
     /// `reload_into_ims`: a client's reload validates instead of fetching anew. Violates RFC 9111 5.2.1.4.
     pub reload_into_ims: bool,
+    /// `refresh_all_ims`: a client's condition always validates with the origin.
+    pub refresh_all_ims: bool,
     /// `offline_mode`: what is cached is served without validation. Violates RFC 9111 section 4.
     pub offline: bool,
     /// Names of the targeted fields this cache obeys, most specific first (RFC 9213 section 2.2).
@@ -33,6 +35,7 @@ impl Default for Settings {
             max_stale_s: DEFAULT_MAX_STALE_S,
             minimum_expiry_time_s: DEFAULT_MINIMUM_EXPIRY_TIME_S,
             reload_into_ims: false,
+            refresh_all_ims: false,
             offline: false,
             target_list: Vec::new(),
         }

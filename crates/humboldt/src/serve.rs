@@ -23,7 +23,7 @@ use crate::cli::Cli;
 use crate::configuration::Source;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
-use crate::start::{StartError, load_hosts};
+use crate::start::{StartError, debug_level, load_hosts};
 use crate::stores::{self, Stores};
 
 /// How often a core looks for idle server connections to close.
@@ -154,6 +154,7 @@ impl Service {
         }
         let snapshot = loaded.snapshot;
         let config = &snapshot.config;
+        self.cache_log.set_level(debug_level(&self.cli, config));
         let cores = self.shared.cores();
         self.store_log.reopen(&self.logs, config, cores);
         let access_logs = log_files::open_access_logs(&self.logs, &snapshot, cores);
@@ -174,7 +175,7 @@ impl Service {
     }
 
     fn toggle_debug(&self) {
-        let usual = DebugLevel::default();
+        let usual = debug_level(&self.cli, &self.shared.snapshot().config);
         let next = if self.cache_log.level() == usual { DebugLevel::DETAILED } else { usual };
         self.cache_log.set_level(next);
         tracing::info!("Debug level changed: {next:?}");

@@ -70,14 +70,10 @@ impl StartError {
 /// Does what the command line asks.
 pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
     let source = Source::of(cli)?;
-    let level = if cli.debug_all {
-        DebugLevel::new(9)
-    } else {
-        DebugLevel::new(cli.debug_stderr.unwrap_or(1).max(1))
-    };
-    let Some(cache_log) = CacheLog::install(level) else { return Ok(()) };
+    let Some(cache_log) = CacheLog::install(DebugLevel::default()) else { return Ok(()) };
     let parse_only = cli.command == Some(Command::Parse);
     let loaded = source.load(cli, if parse_only { Severity::Note } else { Severity::Warning })?;
+    cache_log.set_level(debug_level(cli, &loaded.snapshot.config));
     if let Some(command) = cli.command {
         if parse_only {
             say(&loaded.report);
@@ -94,6 +90,13 @@ pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
         return create_stores(&loaded.snapshot.config, &source);
     }
     serve(cli, source, loaded, cache_log)
+}
+
+/// How much is written to cache.log: what `debug_options` says, or more if the command line asks for it.
+pub(crate) fn debug_level(cli: &Cli, config: &Config) -> DebugLevel {
+    let configured = DebugLevel::from_debug_options(&config.debug_options.join(" ")).unwrap_or_default();
+    let asked_for = if cli.debug_all { 9 } else { cli.debug_stderr.unwrap_or(0) };
+    configured.max(DebugLevel::new(asked_for))
 }
 
 fn create_stores(config: &Config, source: &Source) -> Result<(), StartError> {

@@ -63,7 +63,7 @@ fn options(config: &Config, dir: &CacheDir) -> DirOptions {
     DirOptions {
         l1: dir.l1,
         l2: dir.l2,
-        min_bytes: dir.min_size_bytes,
+        min_bytes: dir.min_size_bytes.max(config.minimum_object_size),
         max_bytes: if dir.read_only { 0 } else { dir.max_size_bytes.unwrap_or(u64::MAX) },
         swap_low_pct: config.cache_swap_low,
         swap_high_pct: config.cache_swap_high,

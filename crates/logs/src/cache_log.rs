@@ -25,7 +25,7 @@ const MESSAGE_BYTES_MAX: usize = 8192;
 const LIBRARIES_FROM: u8 = 5;
 
 /// How much is written: Squid's debug levels, 0 (only what is fatal) to 9.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DebugLevel(u8);
 
 impl DebugLevel {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 /// Most addresses of one name that are tried; the rest are ignored.
 pub const ATTEMPTS_MAX: usize = 16;
 
-/// Head start of each attempt over the next (RFC 8305 section 5, "Connection Attempt Delay").
+/// Usual head start of each attempt over the next (RFC 8305 section 5, "Connection Attempt Delay").
 const STAGGER: Duration = Duration::from_millis(250);
 
 /// How to connect.
@@ -21,6 +21,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub struct ConnectOptions {
     /// Time for all attempts together (`connect_timeout`).
     pub timeout: Duration,
+    /// Head start of each attempt over the next (`happy_eyeballs_connect_timeout`).
+    pub stagger: Duration,
     /// Address to connect from when the server's is IPv4 (`tcp_outgoing_address`).
     pub local_v4: Option<Ipv4Addr>,
     /// Address to connect from when the server's is IPv6.
@@ -28,9 +30,9 @@ pub struct ConnectOptions {
 }
 
 impl Default for ConnectOptions {
-    /// Squid's default: one minute, from any address.
+    /// Squid's defaults: one minute, 250 ms, from any address.
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(60), local_v4: None, local_v6: None }
+        Self { timeout: Duration::from_secs(60), stagger: STAGGER, local_v4: None, local_v6: None }
     }
 }
 
@@ -65,7 +67,7 @@ pub struct Connected {
 }
 
 /// Connects to `port` at the first of `addresses` that answers. Families take turns, starting with that of
-/// the first address; each attempt gets 250 ms head start, or less when it fails sooner.
+/// the first address; each attempt gets a head start, shorter when it fails sooner.
 pub async fn connect(
     addresses: &[IpAddr],
     port: u16,
@@ -117,7 +119,7 @@ async fn race(order: Vec<SocketAddr>, options: &ConnectOptions) -> Result<Connec
         } else if running.is_empty() {
             return Err(worst);
         }
-        let next_start = Instant::now() + STAGGER;
+        let next_start = Instant::now() + options.stagger;
         tokio::select! {
             result = first_ended(&mut running) => match result {
                 Ok(connected) => return Ok(connected),
@@ -235,6 +237,17 @@ mod tests {
         let addresses = [silent.ip(), ip("127.0.0.7")];
         let connected = connect(&addresses, silent.port(), &ConnectOptions::default()).await.unwrap();
         assert_eq!(connected.peer, server.local_addr().unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_head_start_is_as_long_as_asked_for() {
+        let (_full, silent) = silent_port().await;
+        let _server = TcpListener::bind((ip("127.0.0.7"), silent.port())).unwrap();
+        let addresses = [silent.ip(), ip("127.0.0.7")];
+        let (stagger, timeout) = (Duration::from_secs(30), Duration::from_millis(400));
+        let options = ConnectOptions { stagger, timeout, ..ConnectOptions::default() };
+        let error = connect(&addresses, silent.port(), &options).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Timeout), "{error:?}");
     }
 
     #[tokio::test]

@@ -12,9 +12,10 @@ use humboldt_logs::access::Tag;
 
 use crate::client::{After, ClientConn, page_for};
 use crate::core::Core;
+use crate::denial::{self, Instead, Refusal};
 use crate::errors::{self, ErrorContext, ErrorPage};
 use crate::hit::{is_bodiless_status, write_connection};
-use crate::log::{self, Outcome};
+use crate::log::{self, Outcome, Route};
 use crate::request::Request;
 
 /// An answer in memory: its fields serialised, each line ended.
@@ -76,12 +77,47 @@ pub(crate) async fn error(
 ) -> After {
     let local = error_answer(core, request, page, detail);
     let tag = match page {
-        ErrorPage::AccessDenied => Tag::Denied,
         ErrorPage::OnlyIfCached => Tag::Miss,
         _ => Tag::None,
     };
-    core.count(if tag == Tag::Denied { Counter::ClientDenied } else { Counter::ClientErrors }, 1);
+    core.count(Counter::ClientErrors, 1);
     send(core, conn, request, local, Outcome::local(tag, page.status())).await
+}
+
+/// Answers a request that a rule denies, or whose answer it denies, as `deny_info` says. `route` is where the answer came
+/// from.
+pub(crate) async fn refused(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    refusal: Refusal,
+    route: Option<Route>,
+) -> After {
+    core.count(Counter::ClientDenied, 1);
+    let outcome = |status| Outcome::miss(refusal.tag, status, route);
+    let page = |page: ErrorPage, status: Option<u16>| {
+        let answer = error_answer(core, request, page, "");
+        Local { status: status.unwrap_or(answer.status), ..answer }
+    };
+    let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
+        None => page(refusal.page, None),
+        Some(Instead::Page(other, status)) => page(*other, *status),
+        Some(Instead::Redirect(status, url)) => redirect(core, request, *status, url),
+        Some(Instead::Reset) => {
+            log::transaction(core, request, &outcome(refusal.page.status()), None);
+            return After::Abort;
+        }
+    };
+    let outcome = outcome(local.status);
+    send(core, conn, request, local, outcome).await
+}
+
+fn redirect(core: &Core, request: &Request, status: u16, url: &str) -> Local {
+    let mut fields = Vec::with_capacity(256);
+    humboldt_http::h1::write_field(&mut fields, b"Date", &humboldt_http::date::format(core.now().secs()));
+    humboldt_http::h1::write_field(&mut fields, b"Location", &denial::expand(url, request));
+    humboldt_http::h1::write_field(&mut fields, b"Cache-Control", b"no-store");
+    Local { status, fields, body: Vec::new() }
 }
 
 /// The page as an answer.
@@ -100,7 +136,7 @@ pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, deta
         show_version: !snapshot.config.httpd_suppress_version_string,
         now: core.now(),
     };
-    let html = errors::wants_html(request.head.fields.get(FieldName::Accept));
+    let html = errors::wants_html(request.head.fields.list(FieldName::Accept));
     let (fields, body) = errors::render(&context, html);
     Local { status: page.status(), fields, body }
 }
@@ -200,7 +236,7 @@ pub(crate) async fn write_all(conn: &ClientConn, core: &Core, mut bytes: &[u8]) 
 pub(crate) async fn writable(conn: &ClientConn, core: &Core) -> io::Result<()> {
     conn.deadline.arm(core.snapshot().config.write_timeout);
     let result = poll_fn(|cx| {
-        if conn.deadline.poll_expired(cx).is_ready() {
+        if conn.poll_out_of_time(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         conn.stream.poll_write_ready(cx)

@@ -186,9 +186,12 @@ impl BodyPump {
                         return Poll::Ready(Err(page));
                     }
                     progressed = self.received_bytes != before;
-                    if !self.done && conn.deadline.poll_expired(cx).is_ready() {
+                    if !self.done && conn.poll_out_of_time(cx).is_ready() {
                         return Poll::Ready(Err(Some(ErrorPage::RequestTimeout)));
                     }
+                }
+                if conn.lifetime.poll_expired(cx).is_ready() {
+                    return Poll::Ready(Err(None));
                 }
                 if progressed {
                     // The server's time to answer counts from the last bytes it was sent.

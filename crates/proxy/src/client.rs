@@ -19,9 +19,10 @@ use humboldt_http::h1::{self, HeadError};
 use humboldt_net::deadline::DeadlineSlot;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 
+use crate::access::unmapped;
 use crate::answer;
+use crate::client_counts::Counted;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::hit::{self, Sending};
@@ -56,8 +57,8 @@ pub(crate) struct ClientConn {
     pub deadline: DeadlineSlot,
     /// Addresses and port.
     pub facts: Rc<ConnFacts>,
-    /// When the connection has to end (`client_lifetime`).
-    pub lifetime_end: Instant,
+    /// When the connection has to end (`client_lifetime`), whatever is going on.
+    pub lifetime: DeadlineSlot,
     /// Requests served.
     pub served: u64,
     /// What to parse again at: a head that trickles in is not parsed at every byte.
@@ -85,16 +86,19 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
     core.connection_opened();
     core.count(Counter::ClientConnections, 1);
     let snapshot = core.snapshot();
+    let counted = snapshot.counts_clients.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
+    let connections = counted.as_ref().map(Counted::connections);
     let mut conn = ClientConn {
         deadline: core.deadlines.slot(),
-        lifetime_end: Instant::now() + snapshot.config.client_lifetime,
-        facts: Rc::new(ConnFacts { client, local, port }),
+        lifetime: core.deadlines.slot(),
+        facts: Rc::new(ConnFacts { client, local, port, connections }),
         stream,
         carry: Vec::new(),
         served: 0,
         parse_at_bytes: 0,
     };
     conn.deadline.arm(snapshot.config.request_start_timeout);
+    conn.lifetime.arm(snapshot.config.client_lifetime);
     drop(snapshot);
     let after = conn.run(&core).await;
     if after == After::Close {
@@ -103,6 +107,7 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
         _ = humboldt_sys::tcp::reset_on_close(&conn.stream);
     }
     drop(conn);
+    drop(counted);
     core.connection_closed();
 }
 
@@ -135,7 +140,15 @@ impl ClientConn {
 
     /// Whether another request may come on this connection.
     pub(crate) fn may_continue(&self, core: &Core) -> bool {
-        !core.is_draining() && Instant::now() < self.lifetime_end
+        !core.is_draining() && !self.lifetime.is_expired()
+    }
+
+    /// Resolves when what is being waited for has taken too long, or the connection has lived too long.
+    pub(crate) fn poll_out_of_time(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.lifetime.poll_expired(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.deadline.poll_expired(cx),
+        }
     }
 
     /// Arms the timer for an idle connection, or for the rest of a head that has begun.
@@ -197,7 +210,7 @@ impl ClientConn {
 
     /// Reads once and serves what it gave.
     fn poll_serve(&mut self, cx: &mut Context<'_>, core: &Rc<Core>) -> Poll<Result<(), Turn>> {
-        let outcome = core.with_read_buffer(|buffer| {
+        core.with_read_buffer(|buffer| {
             let mut read = ReadBuf::new(buffer);
             match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read)) {
                 Err(_) => return Poll::Ready(Err(Turn::Closed)),
@@ -214,8 +227,7 @@ impl ClientConn {
                 return Poll::Ready(Ok(()));
             }
             Poll::Ready(self.serve_fresh(core, input))
-        });
-        outcome
+        })
     }
 
     /// Serves requests straight from the read buffer, keeping what is left.
@@ -276,18 +288,13 @@ impl ClientConn {
         object: hit::HitObject,
     ) -> Result<(), Turn> {
         match hit::start(core, self, request, object) {
-            hit::Started::Done(After::Keep) if self.may_continue_cheaply(core) => {
+            hit::Started::Done(After::Keep) if self.may_continue(core) => {
                 self.wait_for_next(core);
                 Ok(())
             }
             hit::Started::Done(_) => Err(Turn::Closed),
             hit::Started::Rest(sending) => Err(Turn::Send(sending)),
         }
-    }
-
-    /// As [`ClientConn::may_continue`] without reading the clock: the lifetime is checked at the next slow request.
-    fn may_continue_cheaply(&self, core: &Core) -> bool {
-        !core.is_draining()
     }
 
     /// Closes our side and reads a little of what the client still sends, so that it gets the last answer instead of a reset
@@ -330,9 +337,13 @@ impl ClientConn {
         Poll::Ready(Ok(read > 0))
     }
 
-    /// Resolves when the client closes or resets its side while an answer is being made; what it sends meanwhile is kept for
-    /// the next request, up to [`CARRY_BYTES_MAX`]. With `half_closed` a client that only closed its sending side stays.
+    /// Resolves when the client closes or resets its side while an answer is being made, or its connection has lived too
+    /// long; what it sends meanwhile is kept for the next request, up to [`CARRY_BYTES_MAX`]. With `half_closed` a client that
+    /// only closed its sending side stays.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, core: &Core, half_closed: bool) -> Poll<()> {
+        if self.lifetime.poll_expired(cx).is_ready() {
+            return Poll::Ready(());
+        }
         while self.carry.len() < CARRY_BYTES_MAX {
             match ready!(self.poll_read_more(cx, core)) {
                 Ok(true) => {}

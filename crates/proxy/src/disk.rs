@@ -21,6 +21,7 @@ use crate::hit::{self, HitObject, write_connection};
 use crate::log::{self, Outcome};
 use crate::pipeline::{self, Found};
 use crate::relay::{Ended, Relay};
+use crate::reply;
 use crate::request::Request;
 
 /// Bytes read from disk at a time for a range.
@@ -149,6 +150,9 @@ async fn serve_alone(
     not_modified: bool,
 ) -> After {
     let len = hit.body_bytes().unwrap_or(0);
+    if let Err(refusal) = reply::check(&request, &hit.head, Some(len)) {
+        return answer::refused(core, conn, &request, refusal, None).await;
+    }
     let wanted = request.head.fields.get(FieldName::Range).and_then(range::parse_range);
     let resolved = wanted.map(|set| range::resolve(&set, len));
     let is_head = request.head.method == Method::Head;

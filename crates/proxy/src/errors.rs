@@ -17,6 +17,11 @@ macro_rules! error_pages {
         pub enum ErrorPage { $($(#[doc = $doc])+ $variant,)+ }
 
         impl ErrorPage {
+            /// The page with this name.
+            pub(crate) fn from_name(name: &str) -> Option<Self> {
+                [$(ErrorPage::$variant,)+].into_iter().find(|page| page.name() == name)
+            }
+
             /// The page's name, as in `X-Squid-Error` and `deny_info`.
             pub fn name(self) -> &'static str {
                 match self { $(ErrorPage::$variant => $name,)+ }
@@ -48,6 +53,9 @@ error_pages! {
     /// An access rule refuses the request.
     AccessDenied = "ERR_ACCESS_DENIED", 403, "Access denied",
         "The access rules of this proxy do not allow this request. If you think they should, ask its administrator.";
+    /// `miss_access` refuses a request that the cache cannot answer.
+    ForwardingDenied = "ERR_FORWARDING_DENIED", 403, "Not in the cache",
+        "This proxy does not have what was asked for, and may not fetch it for you.";
     /// Host in the request is not one this accelerator serves.
     NoForward = "ERR_CANNOT_FORWARD", 503, "Cannot forward",
         "No server and no parent cache may be used for this request.";
@@ -69,6 +77,9 @@ error_pages! {
     /// Request body longer than `request_body_max_size`.
     TooLarge = "ERR_TOO_BIG", 413, "Request or reply too large",
         "The body is larger than this proxy accepts.";
+    /// Body of an answer longer than `reply_body_max_size`.
+    ReplyTooLarge = "ERR_TOO_BIG", 403, "Reply too large",
+        "What was asked for is larger than this proxy passes on.";
     /// Request target longer than the limit.
     UriTooLong = "ERR_URI_TOO_LONG", 414, "Address too long",
         "The address is longer than this proxy accepts.";
@@ -155,9 +166,39 @@ pub fn render(context: &ErrorContext<'_>, html: bool) -> (Vec<u8>, Vec<u8>) {
     (fields, body)
 }
 
-/// Whether an `Accept` field prefers HTML. A client that names no HTML type (curl, apt, pip) gets plain text.
-pub fn wants_html(accept: Option<&[u8]>) -> bool {
-    accept.is_some_and(|value| value.windows(9).any(|window| window.eq_ignore_ascii_case(b"text/html")))
+/// Whether `Accept` (RFC 9110 12.5.1) prefers HTML to plain text. A client that does not name HTML (curl, apt, pip) gets
+/// plain text, and so does one that likes both as much but names plain text alone.
+pub fn wants_html<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
+    let (mut html, mut plain, mut text, mut any) = (None, None, None, None);
+    for range in accept {
+        let mut parts = range.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+        let kind = parts.next().unwrap_or_default();
+        let weight = parts.find_map(weight_permille).unwrap_or(1000);
+        for (name, found) in [
+            (&b"text/html"[..], &mut html),
+            (b"text/plain", &mut plain),
+            (b"text/*", &mut text),
+            (b"*/*", &mut any),
+        ] {
+            if kind.eq_ignore_ascii_case(name) {
+                *found = Some(weight);
+            }
+        }
+    }
+    let Some(html) = html else { return false };
+    // Named or not, plain text is what is sent when HTML is not wanted at all.
+    html > 0 && html >= plain.or(text).or(any).unwrap_or(0)
+}
+
+/// `q=0.8` in thousandths. A weight that cannot be read counts as 1.
+fn weight_permille(parameter: &[u8]) -> Option<u32> {
+    let (name, value) = parameter.split_at_checked(2)?;
+    if !name.eq_ignore_ascii_case(b"q=") {
+        return None;
+    }
+    let weight: f32 =
+        std::str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1.0);
+    Some((weight.clamp(0.0, 1.0) * 1000.0) as u32)
 }
 
 fn shown_url(url: &[u8]) -> String {
@@ -268,8 +309,30 @@ mod tests {
 
     #[test]
     fn programs_get_plain_text_and_browsers_html() {
-        assert!(wants_html(Some(b"text/html,application/xhtml+xml;q=0.9")));
-        assert!(!wants_html(Some(b"*/*")));
-        assert!(!wants_html(None));
+        for (accept, html) in [
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true),
+            ("text/html", true),
+            ("TEXT/HTML ; Q=0.5", true),
+            ("text/html, text/plain", true),
+            ("text/html;q=0.5, text/plain", false),
+            ("text/html;q=0.5, */*", false),
+            ("text/html;q=0.5, text/*;q=0.4, */*", true),
+            ("text/html;q=0, text/plain", false),
+            ("text/html;q=0", false),
+            ("text/html;level=1;q=0", false),
+            ("text/html;q=x", true),
+            ("text/htmlx", false),
+            ("text/plain", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            assert_eq!(wants_html(accept.split(',').map(str::as_bytes)), html, "{accept}");
+        }
+    }
+
+    #[test]
+    fn pages_are_found_by_the_name_they_are_sent_with() {
+        assert_eq!(ErrorPage::from_name("ERR_DNS_FAIL"), Some(ErrorPage::DnsFailure));
+        assert_eq!(ErrorPage::from_name("ERR_NO_SUCH_PAGE"), None);
     }
 }

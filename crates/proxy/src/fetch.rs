@@ -28,7 +28,7 @@ use crate::refresh::{self, Verdict};
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
 use crate::server::{self, ServerConn, ServerError};
-use crate::{answer, relay};
+use crate::{answer, relay, reply};
 
 /// What is to be fetched, and what may become of it.
 pub(crate) struct Job {
@@ -208,6 +208,8 @@ pub(crate) struct Answer {
     pub body_bytes: Option<u64>,
     /// When the request was sent, unix seconds.
     pub request_time: i64,
+    /// How many bytes of it may be passed on (`reply_body_max_size`).
+    pub limit_bytes: u64,
     /// Whether the connection can serve another request afterwards.
     reusable: bool,
 }
@@ -371,7 +373,9 @@ impl Answer {
         let reusable = persists
             && framing != humboldt_http::h1::Framing::UntilClose
             && request.snapshot().config.server_persistent_connections;
-        Ok(Self { server, key, decoder: BodyDecoder::new(framing), head, body_bytes, request_time, reusable })
+        let decoder = BodyDecoder::new(framing);
+        let limit_bytes = reply::UNLIMITED;
+        Ok(Self { server, key, decoder, head, body_bytes, request_time, limit_bytes, reusable })
     }
 }
 
@@ -428,24 +432,15 @@ async fn receive(
         })
         .await;
         match step {
+            Step::Body(Ok(_)) if answer.body_bytes.is_none() && writer.written() > answer.limit_bytes => {
+                return Err(AbortReason::TooLarge);
+            }
             Step::Body(Ok(true)) => return Ok(()),
             Step::Body(Ok(false)) => {}
-            Step::Body(Err(error)) => return Err(abort_reason(&error)),
+            Step::Body(Err(error)) => return Err(error.abort_reason()),
             Step::Nobody if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
             Step::Nobody => return Err(AbortReason::Cancelled),
         }
-    }
-}
-
-fn abort_reason(error: &ServerError) -> AbortReason {
-    match error {
-        ServerError::ClosedEarly => AbortReason::Truncated,
-        ServerError::Io(_) => AbortReason::Failed,
-        ServerError::TimedOut => AbortReason::TimedOut,
-        ServerError::Head(_) => AbortReason::Malformed,
-        ServerError::Body(humboldt_http::h1::BodyError::Truncated) => AbortReason::Truncated,
-        ServerError::Body(_) => AbortReason::Malformed,
-        ServerError::Flow(reason) => *reason,
     }
 }
 
@@ -541,11 +536,20 @@ pub(crate) async fn relay_with_body(
     let follow = async {
         let Ok(head) = reader.head().await else { return After::Abort };
         let mut outcome = Outcome::miss(Tag::Miss, head.head.status, Some(report.route()));
+        let limit_bytes = match reply::check(&request, &head.head, head.info.body_bytes) {
+            Ok(limit_bytes) => limit_bytes,
+            Err(refusal) => {
+                drop(reader);
+                return answer::refused(core, conn, &request, refusal, outcome.route).await;
+            }
+        };
         let fields = pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched);
         let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
+        relay.limit_body(limit_bytes);
         let ended = relay.run(conn, &mut reader, &mut outcome).await;
         drop(reader);
         outcome.aborted = ended != Ended::Complete;
+        outcome.timed_out = conn.lifetime.is_expired();
         log::transaction(core, &request, &outcome, head.head.content_type());
         relay.after(ended)
     };

@@ -7,6 +7,7 @@ use humboldt_http::h1::{Framing, HopByHop, write_field, write_request_line};
 use humboldt_http::{FieldName, Method, Version};
 use humboldt_store::StoredHead;
 
+use crate::header_rules::Fate;
 use crate::request::Request;
 
 /// How the request is sent on.
@@ -80,8 +81,13 @@ fn copy_fields(out: &mut Vec<u8>, request: &Request, manner: &Manner<'_>) {
             FieldName::Upgrade | FieldName::Http2Settings => true,
             _ => false,
         };
-        if !made_anew && !hops.is_hop(id, name) && rules.keeps_request_field(request, name) {
-            write_field(out, name, value);
+        if made_anew || hops.is_hop(id, name) {
+            continue;
+        }
+        match rules.request_field(request, name) {
+            Fate::Kept => write_field(out, name, value),
+            Fate::Replaced(text) => write_field(out, name, text),
+            Fate::Removed => {}
         }
     }
     if let Some(left) = forwards_left(request) {
@@ -99,13 +105,29 @@ pub(crate) fn forwards_left(request: &Request) -> Option<u32> {
 }
 
 fn write_via(out: &mut Vec<u8>, request: &Request) {
+    if !is_kept(out, request, b"Via") {
+        return;
+    }
     for value in request.head.fields.get_all(FieldName::Via) {
         write_field(out, b"Via", value);
     }
     out.extend_from_slice(request.snapshot().names.via(request.head.version));
 }
 
+/// Whether a field that we make goes on as it is made; its replacement, if any, is written.
+fn is_kept(out: &mut Vec<u8>, request: &Request, name: &[u8]) -> bool {
+    match request.snapshot().header_rules.request_field(request, name) {
+        Fate::Kept => return true,
+        Fate::Replaced(text) => write_field(out, name, text),
+        Fate::Removed => {}
+    }
+    false
+}
+
 fn write_forwarded_for(out: &mut Vec<u8>, request: &Request) {
+    if !is_kept(out, request, b"X-Forwarded-For") {
+        return;
+    }
     let mode = request.snapshot().config.forwarded_for;
     let earlier = request.head.fields.get_all(FieldName::XForwardedFor);
     match mode {

@@ -103,7 +103,7 @@ pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>
 pub(crate) async fn finish(core: &Rc<Core>, conn: &mut ClientConn, mut sending: Box<Sending>) -> After {
     loop {
         let writable = poll_fn(|cx| {
-            if conn.deadline.poll_expired(cx).is_ready() {
+            if conn.poll_out_of_time(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             conn.stream.poll_write_ready(cx)
@@ -159,8 +159,9 @@ impl Sending {
         self.end(core, after)
     }
 
-    fn failed(mut self, core: &Rc<Core>, _conn: &ClientConn) -> After {
+    fn failed(mut self, core: &Rc<Core>, conn: &ClientConn) -> After {
         self.outcome.aborted = true;
+        self.outcome.timed_out = conn.lifetime.is_expired();
         self.end(core, After::Abort)
     }
 

@@ -63,9 +63,10 @@ fn is_own_name(request: &Request) -> bool {
     if request.url.port() != facts.local.port() {
         return false;
     }
-    let names = &request.snapshot().names;
+    let (names, aliases) = (&request.snapshot().names, &request.snapshot().config.hostname_aliases);
     let is_name = host.eq_ignore_ascii_case(names.hostname.as_bytes())
         || host.eq_ignore_ascii_case(names.unique.as_bytes())
+        || aliases.iter().any(|alias| host.eq_ignore_ascii_case(alias.as_bytes()))
         || host == b"localhost";
     let own_ip = crate::access::unmapped(facts.local.ip());
     is_name || std::str::from_utf8(host).is_ok_and(|host| host.parse() == Ok(own_ip))
@@ -144,9 +145,6 @@ pub(crate) fn objection(_core: &Core, request: &Request) -> Option<(ErrorPage, S
     {
         return Some((ErrorPage::TooLarge, format!("request_body_max_size is {limit} bytes")));
     }
-    if !crate::access::allows(request.snapshot().miss_access.as_ref(), request) {
-        return Some((ErrorPage::AccessDenied, "miss_access".into()));
-    }
     None
 }
 
@@ -156,6 +154,6 @@ fn has_been_here(request: &Request) -> bool {
     request.head.fields.list(FieldName::Via).any(|hop| {
         let mut words = hop.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         let is_ours = words.nth(1).is_some_and(|host| host.eq_ignore_ascii_case(unique));
-        is_ours && words.next() == Some(b"(humboldt)") || is_ours && hop.windows(9).any(|w| w == b"(humboldt")
+        is_ours && memchr::memmem::find(hop, b"(humboldt").is_some()
     })
 }

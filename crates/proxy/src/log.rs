@@ -108,6 +108,8 @@ pub(crate) fn transaction(
         }
     }
     let Some(facts) = &request.facts else { return };
+    let indirect = request.indirect_client.filter(|_| logs_indirect_client(request));
+    let client = indirect.unwrap_or_else(|| access::unmapped(facts.client.ip()));
     let record = AccessRecord {
         elapsed_ms,
         local: Some(facts.local),
@@ -123,10 +125,7 @@ pub(crate) fn transaction(
         content_type,
         error: outcome.error,
         request: Some(&request.head.fields),
-        ..AccessRecord::new(
-            now,
-            std::net::SocketAddr::new(access::unmapped(facts.client.ip()), facts.client.port()),
-        )
+        ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
     };
     for log in core.access_logs().iter() {
         let wanted = log
@@ -137,6 +136,10 @@ pub(crate) fn transaction(
             log.sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
         }
     }
+}
+
+fn logs_indirect_client(request: &Request) -> bool {
+    request.snapshot.as_ref().is_some_and(|snapshot| snapshot.config.log_uses_indirect_client)
 }
 
 fn peer(route: Option<&Route>) -> Peer<'_> {

@@ -9,9 +9,6 @@ use humboldt_logs::access::Hierarchy;
 use crate::access;
 use crate::request::Request;
 
-/// A peer that failed `connect-fail-limit` times in a row is left alone for this long, in seconds.
-const DEAD_PEER_S: u64 = 10;
-
 /// All `cache_peer`s.
 pub struct Peers {
     peers: Vec<Peer>,
@@ -27,6 +24,8 @@ pub struct Peer {
     access: Option<RuleList>,
     domains: Vec<PeerDomain>,
     failures: AtomicU32,
+    /// A peer that failed `connect-fail-limit` times in a row is left alone for this long (`dead_peer_timeout`).
+    dead_for_s: u64,
     dead_until_s: AtomicU64,
 }
 
@@ -61,6 +60,7 @@ impl Peers {
                 access,
                 domains,
                 failures: AtomicU32::new(0),
+                dead_for_s: config.dead_peer_timeout.as_secs(),
                 dead_until_s: AtomicU64::new(0),
             });
         }
@@ -126,7 +126,7 @@ impl Peer {
     pub(crate) fn note_failure(&self, now_s: i64) {
         let failures = self.failures.fetch_add(1, Relaxed) + 1;
         if failures >= self.conf.connect_fail_limit.max(1) {
-            self.dead_until_s.store(now_s.max(0) as u64 + DEAD_PEER_S, Relaxed);
+            self.dead_until_s.store((now_s.max(0) as u64).saturating_add(self.dead_for_s), Relaxed);
             if failures == self.conf.connect_fail_limit.max(1) {
                 tracing::warn!("Detected DEAD Parent: {}", self.conf.name);
             }

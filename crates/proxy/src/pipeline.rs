@@ -18,13 +18,14 @@ use crate::access::{self, Access};
 use crate::answer;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
+use crate::denial::Refusal;
 use crate::errors::ErrorPage;
 use crate::fetch::{self, Job, Report, Stale, StaleBody};
 use crate::hit::{self, HitObject, Started};
 use crate::log::{self, Outcome};
 use crate::relay::{self, Ended, Relay};
 use crate::request::Request;
-use crate::{disk, internal, tunnel};
+use crate::{disk, internal, reply, tunnel};
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
 const JOINS_MAX: usize = 4;
@@ -36,6 +37,8 @@ pub(crate) enum Admission {
     Hit(HitObject),
     /// Answer with an error.
     Refuse(ErrorPage, String),
+    /// A rule denies it.
+    Deny(Refusal),
     /// The access rules need the addresses of the host.
     NeedsAddresses,
     /// Not for the cache: CONNECT, manager pages, PURGE, TRACE, methods other than GET and HEAD.
@@ -67,7 +70,7 @@ pub(crate) struct Found {
 pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     match access::check(request, None) {
         Access::Allowed => {}
-        Access::Denied(detail) => return Admission::Refuse(ErrorPage::AccessDenied, detail),
+        Access::Denied(refusal) => return Admission::Deny(refusal),
         Access::NeedsAddresses => return Admission::NeedsAddresses,
     }
     admit_allowed(core, request)
@@ -82,7 +85,10 @@ fn admit_allowed(core: &Core, request: &Request) -> Admission {
         return Admission::Found(Found { pass: true, ..Found::default() });
     }
     match look_up(core, request) {
-        Ok(hit) => Admission::Hit(hit),
+        Ok(hit) => match reply::check(request, &hit.object.head, Some(hit.object.body_bytes())) {
+            Ok(_) => Admission::Hit(hit),
+            Err(refusal) => Admission::Deny(refusal),
+        },
         Err(found) => Admission::Found(found),
     }
 }
@@ -168,13 +174,14 @@ pub(crate) async fn proceed(
     if let Admission::NeedsAddresses = admission {
         admission = match access::check_with_addresses(core, &request).await {
             Access::Allowed => admit_allowed(core, &request),
-            Access::Denied(detail) => Admission::Refuse(ErrorPage::AccessDenied, detail),
-            Access::NeedsAddresses => Admission::Refuse(ErrorPage::AccessDenied, String::new()),
+            Access::Denied(refusal) => Admission::Deny(refusal),
+            Access::NeedsAddresses => Admission::Deny(Refusal::of_request(None)),
         };
     }
     match admission {
         Admission::Hit(object) => serve_object(core, conn, request, object).await,
         Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
+        Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
         Admission::Special | Admission::NeedsAddresses => special(core, conn, request).await,
         Admission::Found(found) => from_cache_or_server(core, conn, request, found).await,
     }
@@ -188,6 +195,9 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     }
     if let Some((page, detail)) = internal::objection(core, &request) {
         return answer::error(core, conn, &request, page, &detail).await;
+    }
+    if let Err(refusal) = access::may_miss(&request) {
+        return answer::refused(core, conn, &request, refusal, None).await;
     }
     if request.head.method == Method::Connect {
         return tunnel::connect(core, conn, request).await;
@@ -230,6 +240,9 @@ async fn from_cache_or_server(
         if request.cc.only_if_cached() {
             found.refuse = true;
             continue;
+        }
+        if let Err(refusal) = access::may_miss(&request) {
+            return answer::refused(core, conn, &request, refusal, None).await;
         }
         if found.serve_stale
             && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
@@ -313,7 +326,13 @@ async fn share(
 }
 
 /// Fetches for this request alone.
-async fn pass(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, tag: Tag, may_store: bool) -> After {
+async fn pass(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    tag: Tag,
+    may_store: bool,
+) -> After {
     let writer = core.shared.cache.private(request.key, request.key);
     let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
     let report = Report::new();
@@ -336,7 +355,7 @@ pub(crate) async fn follow(
 ) -> Option<After> {
     let head = match await_head(core, conn, request, &mut reader).await {
         Ok(head) => head,
-        Err(Waited::ClientGone) => return Some(gone(core, request, tag, report)),
+        Err(Waited::ClientGone) => return Some(gone(core, conn, request, tag, report)),
         Err(Waited::Aborted(reason)) => {
             let Some(report) = report else { return give_up(core, conn, request, reason).await };
             let (page, detail) = report.failure(reason);
@@ -416,9 +435,16 @@ async fn await_head(
     }
 }
 
-fn gone(core: &Rc<Core>, request: &Rc<Request>, tag: Tag, report: Option<&Rc<Report>>) -> After {
+fn gone(
+    core: &Rc<Core>,
+    conn: &ClientConn,
+    request: &Rc<Request>,
+    tag: Tag,
+    report: Option<&Rc<Report>>,
+) -> After {
     let mut outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
     outcome.aborted = true;
+    outcome.timed_out = conn.lifetime.is_expired();
     log::transaction(core, request, &outcome, None);
     After::Abort
 }
@@ -434,6 +460,13 @@ async fn stream(
     tag: Tag,
 ) -> After {
     let mut outcome = Outcome::miss(tag, head.head.status, report.map(|report| report.route()));
+    let limit_bytes = match reply::check(request, &head.head, head.info.body_bytes) {
+        Ok(limit_bytes) => limit_bytes,
+        Err(refusal) => {
+            drop(reader);
+            return answer::refused(core, conn, request, refusal, outcome.route).await;
+        }
+    };
     outcome.collapsed = report.is_none();
     let origin = match report {
         None => Origin::Joined,
@@ -442,11 +475,13 @@ async fn stream(
     };
     let fields = answer_fields(request, head, origin);
     let mut relay = Relay::new(core, request, head, &fields);
+    relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
     if let Ended::Lagged(position) = ended {
         ended = disk::resume(core, conn, request, head, position, &mut relay, &mut outcome).await;
     }
     outcome.aborted = ended != Ended::Complete;
+    outcome.timed_out = conn.lifetime.is_expired();
     log::transaction(core, request, &outcome, head.head.content_type());
     relay.after(ended)
 }
@@ -489,6 +524,9 @@ async fn serve_object(
     request: Rc<Request>,
     object: HitObject,
 ) -> After {
+    if let Err(refusal) = reply::check(&request, &object.object.head, Some(object.object.body_bytes())) {
+        return answer::refused(core, conn, &request, refusal, None).await;
+    }
     match hit::start(core, conn, request, object) {
         Started::Done(after) => after,
         Started::Rest(sending) => hit::finish(core, conn, sending).await,

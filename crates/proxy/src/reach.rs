@@ -116,7 +116,9 @@ pub(crate) async fn connect_to(
     if leads_to_ourselves(request, &addresses, port) {
         return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
     }
-    let mut options = ConnectOptions { timeout, ..ConnectOptions::default() };
+    let head_start_ms = request.snapshot().config.happy_eyeballs_connect_timeout;
+    let stagger = std::time::Duration::from_millis(head_start_ms.into());
+    let mut options = ConnectOptions { timeout, stagger, ..ConnectOptions::default() };
     for outgoing in request.snapshot().outgoing_addresses(request) {
         match outgoing {
             std::net::IpAddr::V4(ip) => options.local_v4 = options.local_v4.or(Some(ip)),

@@ -1,5 +1,6 @@
 //! What becomes of an answer: it confirms a stored object, replaces it, is stored, or only passes through.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,7 +17,9 @@ use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::{Answer, Failure, Job, StaleBody};
+use crate::reply;
 use crate::request::Request;
+use crate::snapshot::Snapshot;
 
 /// How long a URL whose answer could not be stored is fetched without waiting for others, in seconds.
 const HIT_FOR_MISS_S: i64 = 30;
@@ -60,12 +63,31 @@ pub(crate) async fn decide(
     }
     invalidate(core, &request, &answer.head).await;
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
-    let times = freshness::times(answer.request_time, now, &answer.head, &cc, rule, &snapshot.freshness);
+    let judged = without_void_expires(snapshot, &answer.head);
+    let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
     let storable = job.may_store
         && access::may_use_cache(&request)
         && !answer.is_not_to_be_stored()
-        && may_store(&request, &answer.head, &cc, rule, &times);
+        && answer.body_bytes.is_none_or(|bytes| bytes <= answer.limit_bytes)
+        && may_store(&request, &judged, &cc, rule, &times);
     publish(core, job, answer, writer, storable.then_some(times), &cc).await
+}
+
+/// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers sent it for the sake of
+/// HTTP/1.0 caches, which know no Vary.
+fn without_void_expires<'a>(snapshot: &Snapshot, head: &'a ResponseHead) -> Cow<'a, ResponseHead> {
+    let fields = &head.fields;
+    let is_void = snapshot.config.vary_ignore_expire
+        && fields.has(FieldName::Vary)
+        && fields.has(FieldName::Expires)
+        && fields.get(FieldName::Expires) == fields.get(FieldName::Date);
+    if !is_void {
+        return Cow::Borrowed(head);
+    }
+    let mut without = head.clone();
+    without.fields.remove(FieldName::Expires);
+    Cow::Owned(without)
 }
 
 fn may_store(
@@ -110,9 +132,11 @@ async fn confirm(
         let detail = "the server confirmed another answer than the stored one";
         return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
     }
-    let updated = freshness::update_304(&stored, &answer.head);
+    let mut updated = freshness::update_304(&stored, &answer.head);
+    snapshot.header_rules.replace_in_reply(&request, &mut updated.fields);
     let cc = CacheControl::of_response(&updated.fields, &snapshot.freshness.target_list);
-    let times = freshness::times(answer.request_time, now, &updated, &cc, rule, &snapshot.freshness);
+    let judged = without_void_expires(snapshot, &updated);
+    let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     let hops = HopByHop::of(&updated.fields);
     let head = StoredHead::from_response(&updated, |id, name| {
         id == FieldName::Age || snapshot.skips_reply_field(&hops, &request, id, name)
@@ -203,6 +227,7 @@ async fn publish(
     if let Some(via) = via.strip_prefix(b"Via: ").and_then(|via| via.strip_suffix(b"\r\n")) {
         received.fields.push(FieldName::Via, via);
     }
+    snapshot.header_rules.replace_in_reply(request, &mut received.fields);
     let withheld: Vec<&[u8]> = cc.withheld_fields().collect();
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {
         let withheld = times.is_some() && withheld.iter().any(|field| name.eq_ignore_ascii_case(field));
@@ -292,8 +317,12 @@ fn swap_out(
                 core.count(Counter::SwapOuts, 1);
                 core.count(Counter::SwapOutBytes, bytes);
             }
-            Err(humboldt_store::SwapOutError::Scheme(_)) => core.count(Counter::SwapOutErrors, 1),
-            Err(_) => {}
+            Err(error) => {
+                if matches!(error, humboldt_store::SwapOutError::Scheme(_)) {
+                    core.count(Counter::SwapOutErrors, 1);
+                }
+                tracing::debug!("not written to disk: {error}");
+            }
         }
     });
 }

@@ -16,6 +16,7 @@ use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::hit::{is_bodiless_status, write_connection};
 use crate::log::Outcome;
+use crate::reply;
 use crate::request::Request;
 
 /// Most bytes handed to one write.
@@ -48,6 +49,8 @@ pub(crate) struct Relay<'a> {
     /// Bytes to send before anything else: the head, the end of a chunk.
     pending: Vec<u8>,
     slices: Vec<PageSlice>,
+    /// How many more bytes of the body may be sent (`reply_body_max_size`).
+    body_bytes_left: u64,
     /// The request's body, where it is still on its way.
     pump: Option<BodyPump>,
 }
@@ -91,6 +94,7 @@ impl<'a> Relay<'a> {
             keep_alive,
             pending,
             slices: Vec::new(),
+            body_bytes_left: reply::UNLIMITED,
             pump: None,
         }
     }
@@ -104,6 +108,11 @@ impl<'a> Relay<'a> {
         pump: Option<BodyPump>,
     ) -> Self {
         Self { pump, ..Self::new(core, request, head, fields) }
+    }
+
+    /// Cuts the answer off before its body gets longer than this.
+    pub(crate) fn limit_body(&mut self, bytes: u64) {
+        self.body_bytes_left = bytes;
     }
 
     /// What becomes of the connection after `ended`.
@@ -139,7 +148,13 @@ impl<'a> Relay<'a> {
                     continue;
                 }
             };
+            if conn.lifetime.is_expired() {
+                return self.cut_off(conn, outcome, Ended::ClientGone).await;
+            }
             match progress {
+                Progress::Data { .. } if self.body_bytes_left == 0 => {
+                    return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::TooLarge)).await;
+                }
                 Progress::Data { .. } => {
                     if self.send_data(conn, reader, outcome).await.is_err() {
                         return Ended::ClientGone;
@@ -184,7 +199,7 @@ impl<'a> Relay<'a> {
                 // Its failure shows when the answer is sent.
                 _ = pump.poll(cx, self.core, conn);
             }
-            if conn.deadline.poll_expired(cx).is_ready() {
+            if conn.poll_out_of_time(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             conn.stream.poll_write_ready(cx)
@@ -201,7 +216,8 @@ impl<'a> Relay<'a> {
         outcome: &mut Outcome,
     ) -> io::Result<()> {
         self.slices.clear();
-        let len = reader.slices(&mut self.slices, WRITE_BYTES_MAX) as usize;
+        let len = reader.slices(&mut self.slices, WRITE_BYTES_MAX.min(self.body_bytes_left)) as usize;
+        self.body_bytes_left -= len as u64;
         let prefix = self.encoder.chunk_prefix(len).map_err(|_| io::ErrorKind::InvalidData)?;
         self.pending.extend_from_slice(prefix.as_bytes());
         let slices = std::mem::take(&mut self.slices);

@@ -11,7 +11,9 @@ use humboldt_http::h1::Framing;
 use humboldt_http::{FieldName, Method, RequestHead, Url};
 use humboldt_store::Key;
 
+use crate::client_counts::Connections;
 use crate::errors::ErrorPage;
+use crate::indirect;
 use crate::snapshot::Snapshot;
 
 /// What is known of the connection a request came on.
@@ -23,6 +25,8 @@ pub struct ConnFacts {
     pub local: SocketAddr,
     /// The `http_port` that accepted it.
     pub port: Arc<HttpPort>,
+    /// Open connections of the client, where a rule asks for them.
+    pub(crate) connections: Option<Connections>,
 }
 
 /// One request. Kept in reusable buffers: see [`Request::clear`].
@@ -43,6 +47,8 @@ pub struct Request {
     pub facts: Option<Rc<ConnFacts>>,
     /// The configuration it is served under; set before the request is used.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// The client behind trusted proxies (`follow_x_forwarded_for`), if there is one.
+    pub indirect_client: Option<IpAddr>,
 }
 
 impl Default for Request {
@@ -56,6 +62,7 @@ impl Default for Request {
             received: UnixMillis::default(),
             facts: None,
             snapshot: None,
+            indirect_client: None,
         }
     }
 }
@@ -68,6 +75,7 @@ impl Request {
         self.framing = Framing::None;
         self.facts = None;
         self.snapshot = None;
+        self.indirect_client = None;
     }
 
     /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The URL's authority
@@ -87,6 +95,9 @@ impl Request {
         self.key = Key::primary(self.url.as_bytes());
         if !facts.port.ignore_cc {
             self.cc = CacheControl::of_request(&self.head.fields);
+        }
+        if let Some(trusted) = &snapshot.follow_forwarded_for {
+            self.indirect_client = indirect::client(trusted, self);
         }
         Ok(())
     }
@@ -127,6 +138,7 @@ impl Request {
             received: self.received,
             facts: self.facts.clone(),
             snapshot: self.snapshot.clone(),
+            indirect_client: self.indirect_client,
         }
     }
 

@@ -46,6 +46,19 @@ pub(crate) enum ServerError {
     Flow(#[from] AbortReason),
 }
 
+impl ServerError {
+    /// What those who wait for the answer are told when it fails in the middle.
+    pub(crate) fn abort_reason(&self) -> AbortReason {
+        match self {
+            Self::ClosedEarly | Self::Body(BodyError::Truncated) => AbortReason::Truncated,
+            Self::Io(_) => AbortReason::Failed,
+            Self::TimedOut => AbortReason::TimedOut,
+            Self::Head(_) | Self::Body(_) => AbortReason::Malformed,
+            Self::Flow(reason) => *reason,
+        }
+    }
+}
+
 /// A connection to a server, in the middle of an exchange.
 pub(crate) struct ServerConn {
     /// Shared with the writer of a request body, if there is one.

@@ -11,6 +11,7 @@ use humboldt_logs::access::Tag;
 use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
 
+use crate::client_counts::ClientCounts;
 use crate::internal::InternalPages;
 use crate::log::{AccessLog, Outcome};
 use crate::snapshot::Snapshot;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub times: ServiceTimes,
     /// When the program started.
     pub started: UnixMillis,
+    /// Connections by client, where a rule asks for them.
+    pub(crate) client_counts: Arc<ClientCounts>,
     connections: AtomicUsize,
     internal: OnceLock<Box<dyn InternalPages>>,
 }
@@ -52,6 +55,7 @@ impl Shared {
             counters: (0..cores.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             times: ServiceTimes::new(cores),
             started: UnixMillis::now(),
+            client_counts: Arc::default(),
             connections: AtomicUsize::new(0),
             internal: OnceLock::new(),
         })

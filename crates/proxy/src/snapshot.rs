@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{Config, HeaderAdd, HeaderRule, OutgoingAddress, UpgradeRule};
+use humboldt_conf::{AclKind, Config, OutgoingAddress, UpgradeRule};
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::h1::{HeadLimits, HopByHop, keep_alive};
 use humboldt_http::{FieldName, Version};
@@ -12,7 +12,10 @@ use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
 use crate::access;
+use crate::denial::Denials;
+use crate::header_rules::HeaderRules;
 use crate::peers::Peers;
+use crate::reply::ReplyRules;
 use crate::request::Request;
 
 /// Idle connections a core keeps to one server.
@@ -34,8 +37,18 @@ pub struct Snapshot {
     pub reply_limits: HeadLimits,
     /// `http_access`.
     pub http_access: RuleList,
-    /// `http_reply_access`, when there is any.
-    pub reply_access: Option<RuleList>,
+    /// `adapted_http_access`, when there is any.
+    pub adapted_access: Option<RuleList>,
+    /// `follow_x_forwarded_for`, when there is any.
+    pub follow_forwarded_for: Option<RuleList>,
+    /// Rules about answers, when there are any.
+    pub reply_rules: Option<ReplyRules>,
+    /// `deny_info`.
+    pub denials: Denials,
+    /// Some ACL counts the connections of a client.
+    pub counts_clients: bool,
+    /// Some ACL is random.
+    pub uses_random: bool,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
     /// `miss_access`, when there is any.
@@ -110,7 +123,7 @@ impl Names {
             validated_fields: after_age(ended(cached("HIT", "hit; fwd=stale; fwd-status=304"))),
             miss_stored_fields: ended(cached("MISS", "fwd=uri-miss; stored")),
             miss_fields: ended(cached("MISS", "fwd=uri-miss")),
-            collapsed_fields: ended(cached("HIT", "fwd=uri-miss; collapsed")),
+            collapsed_fields: ended(cached("MISS", "fwd=uri-miss; collapsed")),
             via_10: via("1.0"),
             via_11: via("1.1"),
             contact: config.cache_mgr.clone(),
@@ -136,88 +149,6 @@ pub fn machine_name() -> String {
     if usable { name } else { "localhost".to_owned() }
 }
 
-/// `request_header_access`, `request_header_add`, `reply_header_access`, `reply_header_add`.
-pub struct HeaderRules {
-    request: Vec<(HeaderRule, RuleList)>,
-    request_add: Vec<(HeaderAdd, RuleList)>,
-    reply: Vec<(HeaderRule, RuleList)>,
-    reply_add: Vec<(HeaderAdd, RuleList)>,
-}
-
-impl HeaderRules {
-    fn compile(acls: &AclSet, config: &Config) -> Result<Self, Vec<AclError>> {
-        let access = |rules: &[HeaderRule]| {
-            rules
-                .iter()
-                .map(|rule| {
-                    Ok((rule.clone(), RuleList::compile(acls, std::slice::from_ref(&rule.rule), true)?))
-                })
-                .collect::<Result<Vec<_>, Vec<AclError>>>()
-        };
-        let add = |rules: &[HeaderAdd]| {
-            rules
-                .iter()
-                .map(|rule| Ok((rule.clone(), access::compile_condition(acls, &rule.terms)?)))
-                .collect::<Result<Vec<_>, Vec<AclError>>>()
-        };
-        Ok(Self {
-            request: access(&config.request_header_access)?,
-            request_add: add(&config.request_header_add)?,
-            reply: access(&config.reply_header_access)?,
-            reply_add: add(&config.reply_header_add)?,
-        })
-    }
-
-    /// Whether a field of the request goes on to the server.
-    pub(crate) fn keeps_request_field(&self, request: &Request, name: &[u8]) -> bool {
-        self.request.is_empty() || keeps(&self.request, request, name)
-    }
-
-    /// Whether a field of the answer goes on to the client.
-    pub(crate) fn keeps_reply_field(&self, request: &Request, name: &[u8]) -> bool {
-        self.reply.is_empty() || keeps(&self.reply, request, name)
-    }
-
-    /// Appends the fields that rules add to the request.
-    pub(crate) fn add_to_request(&self, out: &mut Vec<u8>, request: &Request) {
-        add(&self.request_add, out, request);
-    }
-
-    /// Appends the fields that rules add to the answer.
-    pub(crate) fn add_to_reply(&self, out: &mut Vec<u8>, request: &Request) {
-        add(&self.reply_add, out, request);
-    }
-}
-
-/// First match wins among the rules for the field's own name; then among those for `Other` (fields without a name of their
-/// own in the program) and `All`.
-fn keeps(rules: &[(HeaderRule, RuleList)], request: &Request, name: &[u8]) -> bool {
-    let is_other = FieldName::from_bytes(name) == FieldName::Other;
-    let matching = |wanted: &str| {
-        rules
-            .iter()
-            .filter(|(rule, _)| rule.header.eq_ignore_ascii_case(wanted))
-            .find(|(_, list)| access::matches(list, request))
-            .map(|(rule, _)| rule.rule.allow)
-    };
-    let own = std::str::from_utf8(name).ok().and_then(matching);
-    own.or_else(|| if is_other { matching("Other") } else { None })
-        .or_else(|| matching("All"))
-        .unwrap_or(true)
-}
-
-fn add(rules: &[(HeaderAdd, RuleList)], out: &mut Vec<u8>, request: &Request) {
-    for (rule, condition) in rules {
-        if access::matches(condition, request) {
-            let mut line = humboldt_http::Fields::new();
-            line.push_named(rule.header.as_bytes(), rule.value.as_bytes());
-            for (_, name, value) in line.iter() {
-                humboldt_http::h1::write_field(out, name, value);
-            }
-        }
-    }
-}
-
 impl Snapshot {
     /// Compiles a configuration.
     ///
@@ -237,7 +168,12 @@ impl Snapshot {
             head_limits: limits(config.request_header_max_size),
             reply_limits: limits(config.reply_header_max_size),
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
-            reply_access: optional(&config.http_reply_access)?,
+            adapted_access: optional(&config.adapted_http_access)?,
+            follow_forwarded_for: follow_forwarded_for(&acls, &config)?,
+            reply_rules: ReplyRules::compile(&acls, &config)?,
+            denials: Denials::compile(&config),
+            counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
+            uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
             cache: optional(&config.cache)?,
             miss_access: optional(&config.miss_access)?,
             always_direct: optional(&config.always_direct)?,
@@ -285,6 +221,7 @@ impl Snapshot {
             nameservers: self.config.dns_nameservers.iter().filter_map(|text| name_server(text)).collect(),
             timeout: self.config.dns_timeout,
             append_domain: self.config.append_domain.clone(),
+            search: self.config.dns_defnames,
             positive_ttl: self.config.positive_dns_ttl,
             negative_ttl: self.config.negative_dns_ttl,
             ..DnsOptions::default()
@@ -324,7 +261,15 @@ impl Snapshot {
             id,
             FieldName::ContentLength | FieldName::TransferEncoding | FieldName::XCache | FieldName::Upgrade
         );
-        made_anew || hops.is_hop(id, name) || !self.header_rules.keeps_reply_field(request, name)
+        made_anew || hops.is_hop(id, name) || self.header_rules.drops_reply_field(request, name)
+    }
+}
+
+/// Without a rule nobody is followed.
+fn follow_forwarded_for(acls: &AclSet, config: &Config) -> Result<Option<RuleList>, Vec<AclError>> {
+    match config.follow_x_forwarded_for.as_slice() {
+        [] => Ok(None),
+        rules => RuleList::compile(acls, rules, false).map(Some),
     }
 }
 
@@ -362,6 +307,7 @@ fn freshness_settings(config: &Config) -> Settings {
         max_stale_s: seconds(config.max_stale),
         minimum_expiry_time_s: seconds(config.minimum_expiry_time),
         reload_into_ims: config.reload_into_ims,
+        refresh_all_ims: config.refresh_all_ims,
         offline: config.offline_mode,
         target_list: vec![b"cdn-cache-control".to_vec().into_boxed_slice()],
     }

@@ -321,7 +321,7 @@ async fn relay(
                 (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(Ok(true)),
                 _ => {}
             }
-            if deadline.poll_expired(cx).is_ready() {
+            if deadline.poll_expired(cx).is_ready() || conn.lifetime.poll_expired(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let now_moved = up.moved_bytes + down.moved_bytes;

@@ -25,10 +25,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 pub(super) fn run(plan: &Plan) -> Outcome {
     let huge = raise_own_limit()?;
     let mut rows = Vec::new();
-    for (name, program) in
-        [("humboldt", Some(plan.target.join("humboldt"))), ("squid", packages::find("squid"))]
-    {
-        let Some(program) = program.filter(|program| plan.wants(name) && program.exists()) else { continue };
+    for (name, program) in [("humboldt", plan.humboldt.clone()), ("squid", packages::find("squid"))] {
+        let Some(program) = program.filter(|_| plan.wants(name)) else { continue };
         for limit in [SMALL_LIMIT, huge] {
             match start(plan, name, &program, limit) {
                 Ok(subject) => {

@@ -48,8 +48,10 @@ enum What {
 struct Plan {
     quick: bool,
     only: Vec<String>,
-    /// The programs, built for release.
-    target: PathBuf,
+    /// This program, built for release.
+    xtask: PathBuf,
+    /// Humboldt, built for release; `None` if it is not wanted or does not build.
+    humboldt: Option<PathBuf>,
     server_core: usize,
     load_core: usize,
 }
@@ -72,9 +74,20 @@ impl Plan {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     packages::install_for_benchmarks()?;
     let with_humboldt = arguments.only.is_empty() || arguments.only.iter().any(|name| name == "humboldt");
-    let target = build(with_humboldt)?;
+    let xtask = build("xtask")?.ok_or("the floor does not build")?;
+    let humboldt = if with_humboldt { build("humboldt")? } else { None };
+    if with_humboldt && humboldt.is_none() {
+        println!("note: humboldt does not build, it is left out");
+    }
     let (server_core, load_core) = processes::two_cores()?;
-    let plan = Plan { quick: arguments.quick, only: arguments.only.clone(), target, server_core, load_core };
+    let plan = Plan {
+        quick: arguments.quick,
+        only: arguments.only.clone(),
+        xtask,
+        humboldt,
+        server_core,
+        load_core,
+    };
     match arguments.what {
         What::Hit => hit::run(&plan),
         What::Miss => miss::run(&plan),
@@ -83,20 +96,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Builds the floor and Humboldt with the release profile; an unbuildable Humboldt leaves the others to measure.
-fn build(with_humboldt: bool) -> Outcome<PathBuf> {
+/// Builds a program with the release profile; `None` if that fails, so that an older one is not measured in its place.
+fn build(package: &str) -> Outcome<Option<PathBuf>> {
     let root = workspace::root();
-    for package in if with_humboldt { &["xtask", "humboldt"][..] } else { &["xtask"] } {
-        let built = Command::new(workspace::cargo())
-            .args(["build", "--quiet", "--release", "--package", package])
-            .current_dir(&root)
-            .status()?
-            .success();
-        match (built, *package) {
-            (true, _) => {}
-            (false, "xtask") => return Err("the floor does not build".into()),
-            (false, _) => println!("note: humboldt does not build, it is left out"),
-        }
-    }
-    Ok(workspace::target_dir(&root)?.join("release"))
+    let status = Command::new(workspace::cargo())
+        .args(["build", "--quiet", "--release", "--package", package])
+        .current_dir(&root)
+        .status()?;
+    Ok(if status.success() {
+        Some(workspace::target_dir(&root)?.join("release").join(package))
+    } else {
+        None
+    })
 }

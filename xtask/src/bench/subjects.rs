@@ -94,7 +94,7 @@ refresh_pattern . 0 20% 4320
 /// The origin, or the floor: this program itself.
 pub(super) fn floor(plan: &Plan, name: &'static str, core: usize) -> Outcome<Subject> {
     let listen = free_address()?;
-    let mut command = Command::new(plan.target.join("xtask"));
+    let mut command = Command::new(&plan.xtask);
     command.arg("floor").arg(listen.to_string());
     launch(name, Style::Direct, core, command, listen, folder()?)
 }
@@ -153,10 +153,7 @@ pub(super) fn folder() -> Outcome<TempDir> {
 
 /// Memory only, the default access rules, and an access log.
 fn humboldt(plan: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
-    let program = plan.target.join("humboldt");
-    if !program.exists() {
-        return Ok(None);
-    }
+    let Some(program) = &plan.humboldt else { return Ok(None) };
     let folder = setting.folder.display();
     let text = format!(
         "http_port {}\npid_filename {folder}/pid\ncache_mem {} MB\nmaximum_object_size_in_memory 1 MB\n\

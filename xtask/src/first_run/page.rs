@@ -8,8 +8,7 @@ use std::fs;
 pub(super) const BENCH_BEGIN: &str = "<!-- benchmarks: begin -->";
 pub(super) const BENCH_END: &str = "<!-- benchmarks: end -->";
 
-const NO_BENCHMARKS: &str =
-    "Not recorded yet: `cargo xtask first-run --with-bench` runs the benchmarks and writes their tables here.";
+const NO_BENCHMARKS: &str = "Not recorded yet: `cargo xtask first-run --with-bench` runs the benchmarks and writes their tables here.";
 
 #[derive(Default)]
 pub(super) struct Page {
@@ -68,11 +67,13 @@ impl Page {
 
 /// The first host of an `http://` or `https://` address that is not a loopback address.
 fn foreign_host(line: &str) -> Option<&str> {
-    line.split("://").skip(1).map(|rest| {
-        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
-        rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
-    })
-    .find(|host| !matches!(*host, "" | "127.0.0.1" | "localhost"))
+    line.split("://")
+        .skip(1)
+        .map(|rest| {
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
+            rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
+        })
+        .find(|host| !matches!(*host, "" | "127.0.0.1" | "localhost"))
 }
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
@@ -125,7 +126,10 @@ mod tests {
     #[test]
     fn addresses_of_other_machines_are_found() {
         assert_eq!(foreign_host("Get:1 http://127.0.0.1:8080/debian ./ Packages"), None);
-        assert_eq!(foreign_host("http://127.0.0.1/ and https://mirror.example.org:81/x"), Some("mirror.example.org"));
+        assert_eq!(
+            foreign_host("http://127.0.0.1/ and https://mirror.example.org:81/x"),
+            Some("mirror.example.org")
+        );
     }
 
     #[test]

@@ -97,7 +97,9 @@ impl Stage {
     pub(super) fn shell(&self, command: &str) -> Outcome<String> {
         let folder = self.folder.path().to_string_lossy();
         let output = File::create(self.path("output"))?;
-        let mut child = self.clean("sh").args(["-c", &command.replace(PUBLIC_FOLDER, &folder)])
+        let mut child = self
+            .clean("sh")
+            .args(["-c", &command.replace(PUBLIC_FOLDER, &folder)])
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
@@ -158,12 +160,36 @@ impl Stage {
         Ok(fs::read_to_string(self.path("said"))?)
     }
 
-    /// Waits for so many lines of access.log with `part`: they are written a moment after the answer.
-    pub(super) fn wait_logged(&self, part: &str, lines: usize) -> Outcome {
-        wait(&format!("{lines} lines with {part} in access.log"), || {
+    /// Waits until access.log has lines with `part` that carry exactly these result codes, in any order. Lines
+    /// are written a moment after the answer. Anything else would make the page's words wrong.
+    pub(super) fn expect_codes(&self, part: &str, codes: &[&str]) -> Outcome {
+        let found = || -> Outcome<Vec<String>> {
             let text = fs::read_to_string(self.path("access.log"))?;
-            Ok(text.lines().filter(|line| line.contains(part)).count() >= lines)
-        })
+            let lines = text.lines().filter(|line| line.contains(part));
+            let code = |line: &str| Some(line.split_whitespace().nth(3)?.split('/').next()?.to_owned());
+            Ok(lines.filter_map(code).collect())
+        };
+        wait(&format!("{} lines with {part} in access.log", codes.len()), || {
+            Ok(found()?.len() >= codes.len())
+        })?;
+        let (mut found, mut wanted) = (found()?, codes.to_vec());
+        found.sort_unstable();
+        wanted.sort_unstable();
+        if found == wanted {
+            return Ok(());
+        }
+        Err(format!("{part}: the result codes are {found:?}, and should be {wanted:?}").into())
+    }
+
+    /// Fails unless nginx was asked exactly once for a path that ends in `part`.
+    pub(super) fn expect_one_fetch(&self, part: &str) -> Outcome {
+        let text = fs::read_to_string(self.path("origin/access.log"))?;
+        // Not where it is only the Referer.
+        let target = format!("{part} HTTP/1.1\"");
+        match text.lines().filter(|line| line.contains(&target)).count() {
+            1 => Ok(()),
+            count => Err(format!("{part} was fetched {count} times, not once").into()),
+        }
     }
 }
 
@@ -198,7 +224,7 @@ fn start_nginx(folder: &Path, listen: SocketAddr) -> Outcome<Child> {
          client_body_temp_path {dir}/origin/t1; proxy_temp_path {dir}/origin/t2; fastcgi_temp_path {dir}/origin/t3;\n\
          uwsgi_temp_path {dir}/origin/t4; scgi_temp_path {dir}/origin/t5;\n\
          add_header Cache-Control max-age=600;\n\
-         server {{ listen {listen}; root {dir}/site; location /slow/ {{ limit_rate 512k; }} }} }}\n"
+         server {{ listen {listen}; root {dir}/site; location /slow/ {{ limit_rate 128k; }} }} }}\n"
     );
     let configuration = folder.join("origin/nginx.conf");
     fs::write(&configuration, text)?;

@@ -140,12 +140,17 @@ fn read_values(
     values: &mut Vec<String>,
     line: &mut Line<'_>,
 ) -> Result<(), Problem> {
-    if kind == AclKind::AllOf {
-        let mut names = Vec::new();
+    if kind.keeps_lines() {
+        let mut words = Vec::new();
         while let Some(token) = line.next()? {
-            names.push(check_value(kind, &token, name, line)?);
+            match file_name(&token).filter(|_| kind == AclKind::Time) {
+                Some(path) => read_file(kind, &token, &path, name, values, line)?,
+                None => words.push(check_value(kind, &token, name, line)?),
+            }
         }
-        values.push(names.join(" "));
+        if !words.is_empty() || kind == AclKind::AllOf {
+            values.push(words.join(" "));
+        }
         return Ok(());
     }
     let mut first = true;
@@ -341,6 +346,17 @@ mod tests {
         let (config, text, errors) = parse("acl both all-of localhost !CONNECT\nacl both all-of all");
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "both"), ["localhost !CONNECT", "all"]);
+    }
+
+    #[test]
+    fn times_keep_lines_apart() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("list");
+        std::fs::write(&path, "S 08:00-09:00\nA\n").expect("write");
+        let text = format!("acl w time A\nacl w time 10:00-11:00\nacl w time \"{}\"", path.display());
+        let (config, text, errors) = parse(&text);
+        assert!(!errors, "{text}");
+        assert_eq!(values(&config, "w"), ["A", "10:00-11:00", "S 08:00-09:00", "A"]);
     }
 
     #[test]

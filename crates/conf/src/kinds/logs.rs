@@ -14,6 +14,8 @@ pub(crate) struct AccessLogs;
 pub(crate) struct LogFormats;
 /// Path of a log, perhaps with `stdio:` or `daemon:` in front; `none` is nothing.
 pub(crate) struct LogPath;
+/// `SECTION,LEVEL` words; the last line counts.
+pub(crate) struct DebugOptions;
 
 impl Kind for AccessLogs {
     type Out = Vec<AccessLog>;
@@ -131,6 +133,38 @@ impl Kind for LogPath {
     }
 }
 
+impl Kind for DebugOptions {
+    type Out = Vec<String>;
+    const NAME: &'static str = "sections and levels";
+
+    fn apply(out: &mut Vec<String>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let mut words = Vec::new();
+        let mut next = Some(line.expect("`ALL,LEVEL`")?);
+        while let Some(token) = next {
+            if is_debug_option(&token.text) {
+                words.push(token.text);
+            } else {
+                let why = format!("`{}` is not a section and a level: it is ignored", token.text);
+                line.warn(&token, why, Some("write `ALL,1`, with a level from 0 to 9"));
+            }
+            next = line.next()?;
+        }
+        *out = words;
+        Ok(())
+    }
+}
+
+/// `ALL,LEVEL`, `NUMBER,LEVEL` or `rotate=NUMBER`.
+fn is_debug_option(text: &str) -> bool {
+    if let Some(number) = text.strip_prefix("rotate=") {
+        return number.parse::<u32>().is_ok();
+    }
+    text.split_once(',').is_some_and(|(section, level)| {
+        let known = section.eq_ignore_ascii_case("ALL") || section.parse::<u16>().is_ok();
+        known && level.parse::<u8>().is_ok()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::types::LogModule;
@@ -181,5 +215,14 @@ mod tests {
             parse("cache_access_log /dev/null\ncache_store_log none\ncache_log stdio:/x").expect("parses");
         assert_eq!((config.access_log.len(), config.access_log[0].place.as_str()), (1, "/dev/null"));
         assert_eq!((config.cache_store_log, config.cache_log), (None, Some("/x".to_owned())));
+    }
+
+    #[test]
+    fn debug_levels_are_kept_and_what_is_none_is_a_warning() {
+        let text = "http_port 1\nhttp_access allow all\ndebug_options ALL,1 33,2 rotate=1 loud\n";
+        let (config, found) = crate::parse_str("t", text);
+        assert_eq!(config.debug_options, ["ALL,1", "33,2", "rotate=1"]);
+        assert_eq!(found.count(crate::Severity::Warning), 1, "{}", found.render(false));
+        assert_eq!(crate::parse_str("t", "").0.debug_options, ["ALL,1"]);
     }
 }

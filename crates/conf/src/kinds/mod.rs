@@ -17,11 +17,11 @@ mod units;
 pub(crate) use access::{DenyInfos, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
-pub(crate) use logs::{AccessLogs, LogFormats, LogPath};
-pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, Whitespace};
+pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
+pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
-pub(crate) use scalar::{Count, OnOff, OptText, Percent, Pipeline, Text, Words};
-pub(crate) use storage::{CacheDirs, DirSelectKind, MemoryMode, Policy, RefreshPatterns};
+pub(crate) use scalar::{Count, OnOff, OptText, Percent, Text, Words};
+pub(crate) use storage::{CacheDirs, DirSelectKind, DiskPolicy, MemoryPolicy, RefreshPatterns};
 pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
 
 use crate::line::{Line, Problem};

@@ -6,7 +6,7 @@ use super::Kind;
 use super::access::read_terms;
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{ForwardedFor, HttpPort, OutgoingAddress, PortMode, TcpKeepalive, UriWhitespace};
+use crate::types::{ForwardedFor, HttpPort, OutgoingAddress, PortMode, TcpKeepalive};
 
 /// `http_port` lines.
 pub(crate) struct Ports;
@@ -14,8 +14,6 @@ pub(crate) struct Ports;
 pub(crate) struct OutgoingAddresses;
 /// `forwarded_for`
 pub(crate) struct ForwardedForKind;
-/// `uri_whitespace`
-pub(crate) struct Whitespace;
 
 /// Options of ports that need TLS.
 const TLS_OPTIONS: [&str; 16] = [
@@ -294,24 +292,6 @@ impl Kind for ForwardedForKind {
             "transparent" => ForwardedFor::Transparent,
             "truncate" => ForwardedFor::Truncate,
             "delete" => ForwardedFor::Delete,
-            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
-        };
-        Ok(())
-    }
-}
-
-impl Kind for Whitespace {
-    type Out = UriWhitespace;
-    const NAME: &'static str = "`strip`, `deny`, `allow`, `encode` or `chop`";
-
-    fn apply(out: &mut UriWhitespace, line: &mut Line<'_>) -> Result<(), Problem> {
-        let token = line.expect("a value")?;
-        *out = match token.text.as_str() {
-            "strip" => UriWhitespace::Strip,
-            "deny" => UriWhitespace::Deny,
-            "allow" => UriWhitespace::Allow,
-            "encode" => UriWhitespace::Encode,
-            "chop" => UriWhitespace::Chop,
             other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
         };
         Ok(())

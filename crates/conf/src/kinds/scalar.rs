@@ -9,8 +9,6 @@ pub(crate) struct OnOff;
 pub(crate) struct Count;
 /// 0 to 100, with or without `%`.
 pub(crate) struct Percent;
-/// `pipeline_prefetch`: a number, or the old `on` and `off`.
-pub(crate) struct Pipeline;
 /// One word; must be there.
 pub(crate) struct Text;
 /// One word; `none` is nothing.
@@ -77,23 +75,6 @@ impl Kind for Percent {
     }
 }
 
-impl Kind for Pipeline {
-    type Out = u32;
-    const NAME: &'static str = "number";
-
-    fn apply(out: &mut u32, line: &mut Line<'_>) -> Result<(), Problem> {
-        match line.peek() {
-            Some(token) if token.text == "on" || token.text == "off" => {
-                line.next()?;
-                *out = u32::from(token.text == "on");
-                line.warn(&token, "this directive takes a number now", Some("write 0 for `off`, 1 for `on`"));
-                Ok(())
-            }
-            _ => Count::apply(out, line),
-        }
-    }
-}
-
 impl Kind for Text {
     type Out = String;
     const NAME: &'static str = "text";
@@ -149,12 +130,5 @@ mod tests {
         assert!(!diagnostics.has_errors());
         assert_eq!((config.cache_swap_low, config.cache_swap_high), (80, 100));
         assert!(parse_str("t", "http_port 1\ncache_swap_high 101\n").1.has_errors());
-    }
-
-    #[test]
-    fn pipeline_prefetch_once_was_a_switch() {
-        let (config, diagnostics) =
-            parse_str("t", "http_access allow all\nhttp_port 1\npipeline_prefetch on\n");
-        assert_eq!((config.pipeline_prefetch, diagnostics.count(Severity::Warning)), (1, 1));
     }
 }

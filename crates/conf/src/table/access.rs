@@ -19,7 +19,7 @@ macro_rules! working {
     /// Who may use the proxy for what. The first rule whose ACLs all match decides; when none does, the opposite of
     /// the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
-    /// Like `http_access`, checked after it: in Squid, after content adaptation.
+    /// Like `http_access`, checked after it. Everything when there is no rule.
     adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
     /// Which answers may be passed on. Everything when there is no rule.
     http_reply_access: Vec<AccessRule> = Rules(""), "http_reply_access allow|deny [!]ACL ...";
@@ -31,14 +31,17 @@ macro_rules! working {
     always_direct: Vec<AccessRule> = Rules(""), "always_direct allow|deny [!]ACL ...";
     /// Requests that may only go through a peer.
     never_direct: Vec<AccessRule> = Rules(""), "never_direct allow|deny [!]ACL ...";
-    /// Largest body of an answer. The first line whose ACLs all match decides; `none` is no limit.
+    /// Largest body of an answer. The first line whose ACLs all match decides; `none` and 0 are no limit. An answer that
+    /// announces more is refused with 403; one that turns out to be longer is cut off.
     reply_body_max_size: Vec<SizeRule> = SizeRules(""), "reply_body_max_size SIZE|none [[!]ACL ...]";
     /// Protocols that a client may switch to with Upgrade. Without rules `websocket` and all others may pass (Squid
     /// drops the header then).
     http_upgrade_request_protocols: Vec<UpgradeRule> = Upgrades(""),
         "http_upgrade_request_protocols PROTOCOL|OTHER allow|deny [!]ACL ...";
-    /// Page or URL for clients that a rule denies, chosen by the last ACL of that rule.
-    deny_info: Vec<DenyInfo> = DenyInfos(""), "deny_info PAGE|[NNN:]URL|TCP_RESET ACL ...";
+    /// Page or URL for clients that a rule denies, chosen by the last ACL of that rule. The names of pages are those in
+    /// the field X-Squid-Error. In URLs `%u` and `%s` stand for the URL that was asked for, `%H` for its host, `%R` for
+    /// its path, `%M` for the method, `%i` for the client's address, `%h` for this proxy's name, `%w` for `cache_mgr`.
+    deny_info: Vec<DenyInfo> = DenyInfos(""), "deny_info [NNN:]PAGE|[NNN:]URL|TCP_RESET ACL ...";
     /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` stands for every field, `Other`
     /// for unknown ones.
     request_header_access: Vec<HeaderRule> = HeaderRules(""), "request_header_access FIELD allow|deny [!]ACL ...";

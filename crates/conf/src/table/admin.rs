@@ -17,8 +17,6 @@ macro_rules! working {
     via: bool = OnOff("on"), "via on|off";
     /// What X-Forwarded-For tells servers about the client.
     forwarded_for: ForwardedFor = ForwardedForKind("on"), "forwarded_for on|off|transparent|truncate|delete";
-    /// What happens to request targets with white space in them.
-    uri_whitespace: UriWhitespace = Whitespace("strip"), "uri_whitespace strip|deny|allow|encode|chop";
     /// User to become when started as root.
     cache_effective_user: Option<String> = OptText("nobody"), "cache_effective_user NAME";
     /// Group to become when started as root; the user's own group when not set.

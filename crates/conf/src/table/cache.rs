@@ -9,13 +9,11 @@ macro_rules! working {
     cache_mem: u64 = Bytes("256 MB"), "cache_mem SIZE";
     /// Larger objects are not kept in memory.
     maximum_object_size_in_memory: u64 = Bytes("512 KB"), "maximum_object_size_in_memory SIZE";
-    /// What is kept in memory: everything, what was hit on disk, or what came from the network.
-    memory_cache_mode: MemoryCacheMode = MemoryMode("always"), "memory_cache_mode always|disk|network";
-    /// Which objects leave memory first.
-    memory_replacement_policy: ReplacementPolicy = Policy("lru"),
+    /// Which objects leave memory first. `heap LRU` is `lru` here, and all but these two are `s3fifo` so far.
+    memory_replacement_policy: ReplacementPolicy = MemoryPolicy("lru"),
         "memory_replacement_policy lru|heap GDSF|heap LFUDA|heap LRU|s3fifo|sieve|tinylfu";
-    /// Which objects leave the disk first. Applies to the `cache_dir` lines.
-    cache_replacement_policy: ReplacementPolicy = Policy("lru"),
+    /// Which objects leave the disk first. Only `lru` exists so far: it is used, with a warning, whatever is asked for.
+    cache_replacement_policy: ReplacementPolicy = DiskPolicy("lru"),
         "cache_replacement_policy lru|heap GDSF|heap LFUDA|heap LRU|s3fifo|sieve|tinylfu";
     /// Smaller objects are not stored on disk.
     minimum_object_size: u64 = Bytes("0 KB"), "minimum_object_size SIZE";
@@ -62,9 +60,6 @@ macro_rules! working {
     quick_abort_max: Option<u64> = KBytes("16 KB"), "quick_abort_max SIZE|-1";
     /// Such a fetch is finished when more than this percentage has arrived.
     quick_abort_pct: u8 = Percent("95"), "quick_abort_pct PERCENT";
-    /// How far into an object a range may start so that the whole object is fetched; `none` always fetches it. The
-    /// first line whose ACLs all match; 0 when none does.
-    range_offset_limit: Vec<SizeRule> = SizeRules(""), "range_offset_limit SIZE|none [[!]ACL ...]";
     /// How far a fetch may run ahead of its fastest client before it waits.
     read_ahead_gap: u64 = Bytes("16 KB"), "read_ahead_gap SIZE";
         }] }
@@ -73,6 +68,12 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Cache":
+    Unsupported("what comes from disk and from the network is kept in memory alike, as with `always`") {
+        "memory_cache_mode", "memory_cache_mode always|disk|network", "What is kept in memory: everything, what was hit on disk, or what came from the network.";
+    }
+    Unsupported("a range that is not stored is fetched as it was asked for, as with 0") {
+        "range_offset_limit", "range_offset_limit SIZE|none [[!]ACL ...]", "How far into an object a range may start so that the whole object is fetched.";
+    }
     Unsupported("collapsing is the same for all requests so far") {
         "collapsed_forwarding_access", "collapsed_forwarding_access allow|deny [!]ACL ...", "Which requests may share a fetch.";
     }

@@ -17,12 +17,11 @@ macro_rules! working {
     cache_log: Option<String> = LogPath("/var/log/squid/cache.log"), "cache_log PATH";
     /// Old logs kept by a rotation; 0 only reopens the files.
     logfile_rotate: u32 = Count("10"), "logfile_rotate NUMBER";
-    /// Whether lines wait in memory until a block is full, and are not written at once.
-    buffered_logs: bool = OnOff("off"), "buffered_logs on|off";
     /// Whether the query part of URLs is left out of logs.
     strip_query_terms: bool = OnOff("on"), "strip_query_terms on|off";
-    /// Whether heads of requests and answers are appended to access log lines.
-    log_mime_hdrs: bool = OnOff("off"), "log_mime_hdrs on|off";
+    /// How much is written to `cache_log`: Squid's levels, 0 to 9. There are no sections: the level of `ALL` counts, or
+    /// without it the highest one.
+    debug_options: Vec<String> = DebugOptions("ALL,1"), "debug_options SECTION,LEVEL ...";
         }] }
     };
 }
@@ -38,8 +37,13 @@ pub(super) const KNOWN: &[Directive] = known! { "Logs":
     Ignored("logs are written by a thread of the program") {
         "logfile_daemon", "logfile_daemon PATH", "Helper that writes logs.";
     }
-    Ignored("messages have levels of their own: use `-d` to see more") {
-        "debug_options", "debug_options SECTION,LEVEL ...", "How much is written to the log of messages.";
+    Ignored("lines are collected and written by a thread of their own, within a second") {
+        "buffered_logs", "buffered_logs on|off", "Whether lines wait in memory until a block is full.";
+    }
+    Unsupported("lines hold what their format says and nothing more") {
+        "log_mime_hdrs", "log_mime_hdrs on|off", "Whether heads of requests and answers are appended to access log lines.";
+    }
+    Ignored("messages have no numbers: use `debug_options` for more or fewer of them") {
         "cache_log_message", "cache_log_message id=NUMBER OPTION ...", "How often a certain message is written.";
     }
     Ignored("types are only guessed for FTP, which is not implemented") {

@@ -130,8 +130,16 @@ use peers::working as peers_working;
 use timeouts::working as timeouts_working;
 
 /// Lists of directives that are only known.
-const KNOWN: [&[Directive]; 7] =
-    [access::KNOWN, network::KNOWN, peers::KNOWN, cache::KNOWN, logs::KNOWN, other::KNOWN, obsolete::KNOWN];
+const KNOWN: [&[Directive]; 8] = [
+    access::KNOWN,
+    network::KNOWN,
+    peers::KNOWN,
+    cache::KNOWN,
+    logs::KNOWN,
+    timeouts::KNOWN,
+    other::KNOWN,
+    obsolete::KNOWN,
+];
 
 /// Every directive, those that work first within each section.
 pub fn directives() -> impl Iterator<Item = &'static Directive> {

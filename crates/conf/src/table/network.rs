@@ -15,15 +15,14 @@ macro_rules! working {
     client_persistent_connections: bool = OnOff("on"), "client_persistent_connections on|off";
     /// Whether connections to servers are kept for further requests.
     server_persistent_connections: bool = OnOff("on"), "server_persistent_connections on|off";
-    /// Requests that a client may send ahead while one is being answered.
-    pipeline_prefetch: u32 = Pipeline("0"), "pipeline_prefetch NUMBER";
     /// Keep a connection whose client has closed its sending half until the answer is sent.
     half_closed_clients: bool = OnOff("off"), "half_closed_clients on|off";
     /// Name servers to ask instead of those in /etc/resolv.conf.
     dns_nameservers: Vec<String> = Words(""), "dns_nameservers ADDRESS ...";
     /// Longest time for a look-up of a name.
     dns_timeout: Duration = Millis("30 seconds"), "dns_timeout TIME";
-    /// Whether the search list of /etc/resolv.conf is applied to names without a dot.
+    /// Whether the search list of /etc/resolv.conf is applied to names without a dot. It goes with the name servers of
+    /// that file: with `dns_nameservers` there is no such list.
     dns_defnames: bool = OnOff("off"), "dns_defnames on|off";
     /// Longest time that an address is remembered, whatever the name server says.
     positive_dns_ttl: Duration = Seconds("6 hours"), "positive_dns_ttl TIME";
@@ -105,6 +104,9 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "min_udp_poll_cnt" | "min_icp_poll_cnt", "min_udp_poll_cnt NUMBER", "Tuning of Squid's event loop.";
         "min_dns_poll_cnt", "min_dns_poll_cnt NUMBER", "Tuning of Squid's event loop.";
         "min_tcp_poll_cnt" | "min_http_poll_cnt", "min_tcp_poll_cnt NUMBER", "Tuning of Squid's event loop.";
+    }
+    Ignored("requests that a client sends ahead wait in memory, 64 KB of them, and are answered one after the other") {
+        "pipeline_prefetch", "pipeline_prefetch NUMBER", "Requests that a client may send ahead while one is being answered.";
     }
     Ignored("attempts are spaced by `happy_eyeballs_connect_timeout` alone") {
         "happy_eyeballs_connect_gap", "happy_eyeballs_connect_gap MILLISECONDS", "Least time between attempts of the second family.";

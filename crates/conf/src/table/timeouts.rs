@@ -1,5 +1,7 @@
 //! Time and size limits of requests and answers.
 
+use super::{Directive, known};
+
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Limits and timeouts" {
@@ -24,8 +26,6 @@ macro_rules! working {
         "client_idle_pconn_timeout TIME";
     /// Longest idle time of a pooled connection to a server.
     server_idle_pconn_timeout | pconn_timeout: Duration = Seconds("1 minute"), "server_idle_pconn_timeout TIME";
-    /// Longest life of a persistent connection; 0 is no limit.
-    pconn_lifetime: Duration = Seconds("0 seconds"), "pconn_lifetime TIME";
     /// Longest life of a client's connection, whatever it does.
     client_lifetime: Duration = Seconds("1 day"), "client_lifetime TIME";
     /// How long requests may go on after a shutdown was asked for.
@@ -36,11 +36,19 @@ macro_rules! working {
     reply_header_max_size: u64 = Bytes("64 KB"), "reply_header_max_size SIZE";
     /// Longest body of a request; 0 is no limit.
     request_body_max_size: u64 = Bytes("0 KB"), "request_body_max_size SIZE";
-    /// Most bytes of a request that wait in memory to be sent on.
-    client_request_buffer_max_size: u64 = Bytes("512 KB"), "client_request_buffer_max_size SIZE";
-    /// Try another address or peer when a server answers 403, 500, 501 or 503 (502 and 504 always are).
-    retry_on_error: bool = OnOff("off"), "retry_on_error on|off";
         }] }
     };
 }
 pub(super) use working;
+
+pub(super) const KNOWN: &[Directive] = known! { "Limits and timeouts":
+    Unsupported("connections end when they were idle for too long, and those of clients by `client_lifetime`") {
+        "pconn_lifetime", "pconn_lifetime TIME", "Longest life of a persistent connection.";
+    }
+    Ignored("at most 64 KB of a request wait in memory; the client has to wait then") {
+        "client_request_buffer_max_size", "client_request_buffer_max_size SIZE", "Most bytes of a request that wait in memory to be sent on.";
+    }
+    Unsupported("what a server answers is passed on, whatever its status") {
+        "retry_on_error", "retry_on_error on|off", "Whether another address or peer is tried when a server answers with an error.";
+    }
+};

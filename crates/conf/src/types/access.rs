@@ -17,7 +17,7 @@ pub struct AclDef {
     /// values that follow it, `+i` switches it off; the list starts case-sensitive. For `req_header` and
     /// `rep_header` (and `note`, `external`) the first value is the name of the field (note, helper). In `all-of`
     /// each value is one line of the file: names separated by single spaces, all of which must match; lines are
-    /// alternatives. In `src`, `dst` and `localip` every way to write "any address" is normalised to `all`.
+    /// alternatives. In `time` too each value is one line: days and hours separated by single spaces. In `src`, `dst` and `localip` every way to write "any address" is normalised to `all`.
     pub values: Vec<String>,
     /// Where the name was first defined.
     pub location: Location,
@@ -138,6 +138,11 @@ impl AclKind {
             _ => {}
         }
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// True when each value is one line of the file with all its words.
+    pub(crate) fn keeps_lines(self) -> bool {
+        matches!(self, Self::AllOf | Self::Time)
     }
 
     /// True when the values (after the first, for header kinds) are regular expressions.

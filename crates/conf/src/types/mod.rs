@@ -12,11 +12,9 @@ pub use access::{
 pub use logs::{AccessLog, LogFormat, LogModule};
 pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind, PeerSelection,
-    PortMode, TcpKeepalive, UriWhitespace,
+    PortMode, TcpKeepalive,
 };
-pub use storage::{
-    CacheDir, DirSelect, MemoryCacheMode, RefreshOptions, RefreshPattern, ReplacementPolicy, Scheme,
-};
+pub use storage::{CacheDir, DirSelect, RefreshOptions, RefreshPattern, ReplacementPolicy, Scheme};
 
 /// Where a definition was written; for messages that are made after parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

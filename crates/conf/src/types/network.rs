@@ -181,19 +181,3 @@ pub enum ForwardedFor {
     /// The field is replaced by the client's address alone.
     Truncate,
 }
-
-/// What happens to a request target with white space in it (`uri_whitespace`).
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum UriWhitespace {
-    /// White space is removed.
-    #[default]
-    Strip,
-    /// The request is refused.
-    Deny,
-    /// The request goes on as it is.
-    Allow,
-    /// White space is percent-encoded.
-    Encode,
-    /// The target ends at the first white space.
-    Chop,
-}

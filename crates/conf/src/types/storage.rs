@@ -58,18 +58,6 @@ pub enum DirSelect {
     RoundRobin,
 }
 
-/// `memory_cache_mode`.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum MemoryCacheMode {
-    /// Everything recently fetched or hit.
-    #[default]
-    Always,
-    /// Only what was hit on disk before.
-    Disk,
-    /// Only what came from the network.
-    Network,
-}
-
 /// A replacement policy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementPolicy {

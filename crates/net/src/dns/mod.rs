@@ -40,6 +40,9 @@ pub struct DnsOptions {
     pub retransmit: Duration,
     /// Appended to names without a dot (`append_domain`, begins with a dot).
     pub append_domain: Option<String>,
+    /// Names without a dot are looked up in the domains of `/etc/resolv.conf` first, where its servers are asked
+    /// (`dns_defnames`).
+    pub search: bool,
     /// Longest time an answer is kept, whatever its TTL (`positive_dns_ttl`).
     pub positive_ttl: Duration,
     /// Time a failure is kept; also the shortest time an answer is kept, as in Squid (`negative_dns_ttl`).
@@ -54,6 +57,7 @@ impl Default for DnsOptions {
             timeout: Duration::from_secs(30),
             retransmit: Duration::from_secs(5),
             append_domain: None,
+            search: false,
             positive_ttl: Duration::from_secs(6 * 3600),
             negative_ttl: Duration::from_secs(60),
         }

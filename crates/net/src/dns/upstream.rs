@@ -32,12 +32,13 @@ type Found = Result<(Vec<IpAddr>, Duration), DnsError>;
 pub(super) struct Upstream {
     resolver: Result<TokioResolver, Arc<str>>,
     timeout: Duration,
+    search: bool,
 }
 
 impl Upstream {
     pub(super) fn new(options: &DnsOptions) -> Self {
         let resolver = build(options).map_err(|error| Arc::from(error.to_string()));
-        Self { resolver, timeout: options.timeout }
+        Self { resolver, timeout: options.timeout, search: options.search }
     }
 
     pub(super) fn unavailable_reason(&self) -> Option<&str> {
@@ -46,14 +47,15 @@ impl Upstream {
 
     #[cfg(test)]
     pub(super) fn unusable(why: &str) -> Self {
-        Self { resolver: Err(why.into()), timeout: Duration::ZERO }
+        Self { resolver: Err(why.into()), timeout: Duration::ZERO, search: false }
     }
 
     /// Asks for IPv6 and IPv4 addresses at the same time; IPv6 ones come first.
     pub(super) async fn addresses(&self, name: &str) -> Found {
         let resolver = self.resolver.as_ref().map_err(|why| DnsError::Unavailable(Arc::clone(why)))?;
         let mut full = Name::from_ascii(name).map_err(|_| DnsError::InvalidName)?;
-        full.set_fqdn(true); // no search list: Squid's dns_defnames is off
+        // Only a name that is not complete is tried with the search list.
+        full.set_fqdn(!self.search || name.contains('.'));
         let (name_v6, name_v4) = (full.clone(), full);
         let v6 = async { collect(resolver.lookup(name_v6, RecordType::AAAA).await) };
         let v4 = async { collect(resolver.lookup(name_v4, RecordType::A).await) };

@@ -6,7 +6,7 @@
 //! - While the answer may become an object in memory (`keep_bytes_max`), nothing is trimmed: a reader can join at any
 //!   time and starts at the first byte.
 //! - Otherwise pages are trimmed behind the slowest reader. The writer runs at most a window ahead of the
-//!   *fastest* reader, so a slow one holds up nobody; a reader that falls [`LAG_BYTES_MAX`] behind, or that lags
+//!   *fastest* client (or of the disk writer, when no client is left), so a slow one holds up nobody; a reader that falls [`LAG_BYTES_MAX`] behind, or that lags
 //!   while memory is short, is detached and told so ([`Progress::Lagged`]).
 //! - A writer that goes away without finishing aborts the flow: no reader takes a part for the whole.
 
@@ -36,7 +36,11 @@ pub use writer::FlowWriter;
 
 /// How far the slowest reader may be behind what is written while another reader is ahead of it, in bytes. Beyond it
 /// the slow one is detached.
-pub const LAG_BYTES_MAX: u64 = 4 * 1024 * 1024;
+pub const LAG_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Until so much of a shareable body has arrived, none of it is trimmed (unless memory is short), and clients can still join
+/// at its first byte, in bytes. Half of what a reader may lag, so that one who joins late can catch up.
+pub const JOIN_BYTES_MAX: u64 = LAG_BYTES_MAX / 2;
 
 /// Least distance that a writer may run ahead of the fastest reader, in bytes; `read_ahead_gap` raises it.
 pub const WINDOW_BYTES_MIN: u64 = 64 * 1024;

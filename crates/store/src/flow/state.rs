@@ -11,7 +11,7 @@ use humboldt_sys::pages::Page;
 use crate::head::StoredHead;
 
 use super::wake::WakeList;
-use super::{AbortReason, BATCH_BYTES, FlowHead, LAG_BYTES_MAX, PageSlice, Progress, ReaderKind};
+use super::{AbortReason, BATCH_BYTES, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, PageSlice, Progress, ReaderKind};
 
 /// How a flow ended.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) ended: Option<Ended>,
     /// Nothing has been trimmed, and nothing will be.
     pub(super) whole: bool,
+    /// Nothing is trimmed for a while, so that clients who come a little later share the fetch.
+    pub(super) joinable: bool,
     /// A detached reader leaves a hole that the next one fills, so that numbers stay valid.
     readers: Vec<Option<ReaderState>>,
     pub(super) clients: usize,
@@ -72,6 +74,7 @@ impl Default for State {
             ended: None,
             // Until the head says whether to keep the body, there is none to trim.
             whole: true,
+            joinable: false,
             readers: Vec::new(),
             clients: 0,
             waits_for: WriterWait::Nothing,
@@ -121,9 +124,11 @@ impl State {
         self.readers.iter().flatten().filter(|reader| !reader.lagged)
     }
 
-    /// Position of the fastest reader; without readers, nobody is behind.
+    /// Position of the fastest client, since clients set the pace; of the disk writer when there is no client any
+    /// more. Without readers, nobody is behind.
     fn fastest(&self) -> u64 {
-        self.attached().map(|reader| reader.position).max().unwrap_or(self.written)
+        let paces = |reader: &&ReaderState| self.clients == 0 || reader.kind == ReaderKind::Client;
+        self.attached().filter(paces).map(|reader| reader.position).max().unwrap_or(self.written)
     }
 
     /// Position of the slowest reader; without readers, nothing is needed any more.
@@ -184,6 +189,7 @@ impl State {
     pub(super) fn relieve(&mut self, wakes: &mut WakeList) -> bool {
         let before = self.pages.len();
         self.whole = false;
+        self.joinable = false;
         self.trim();
         if self.pages.len() == before {
             // Whoever lags by a page or more holds pages that a faster reader has left behind.
@@ -195,8 +201,14 @@ impl State {
         self.pages.len() < before
     }
 
-    /// Drops the full pages that every reader has left behind.
+    /// Drops the full pages that every reader has left behind and that no late client can join at: none while the
+    /// beginning is less than [`JOIN_BYTES_MAX`] ago.
     fn trim(&mut self) -> bool {
+        let joinable = self.base == 0 && self.written <= JOIN_BYTES_MAX && self.joinable;
+        if joinable { false } else { self.trim_behind_slowest() }
+    }
+
+    fn trim_behind_slowest(&mut self) -> bool {
         let needed = self.slowest().min(self.written);
         let before = self.pages.len();
         while self.base + PAGE_BYTES as u64 <= needed && self.pages.pop_front().is_some() {

@@ -96,7 +96,7 @@ fn readers_on_many_threads_see_exactly_the_bytes() {
 #[test]
 fn a_single_reader_bounds_the_writer_and_pages_are_trimmed() {
     let (tier, table) = table(64 * MIB);
-    let mut writer = lead(&table, 1);
+    let mut writer = table.private(key(1), key(1));
     let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
     writer.publish_head(Arc::new(some_head()), info(key(1), 0));
     let (wakes, data) = (Wakes::new(), pattern(0, 200_000));
@@ -112,7 +112,25 @@ fn a_single_reader_bounds_the_writer_and_pages_are_trimmed() {
     assert_eq!(wakes.take(), 1);
     assert!(tier.used_bytes() <= WINDOW_BYTES_MIN / 2 + PAGE_BYTES as u64);
     assert!(wakes.poll(|cx| writer.poll_append(cx, &data[written..])).is_ready());
+    assert!(writer.flow().reader_at(0, ReaderKind::Client).is_none(), "the first bytes are gone");
+}
+
+#[test]
+fn a_shared_body_can_be_joined_until_too_much_of_it_has_gone_by() {
+    let (tier, table) = table(64 * MIB);
+    let mut writer = lead(&table, 1);
+    let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+    writer.publish_head(Arc::new(some_head()), info(key(1), 0));
+    let data = vec![7; 64 * 1024];
+    while writer.written() + data.len() as u64 <= JOIN_BYTES_MAX {
+        block_on(writer.append(&data)).expect("memory is there");
+        take(&mut reader, u64::MAX);
+    }
+    assert!(!table.begin_or_join(key(1), key(1)).is_lead(), "everything is still there");
+    block_on(writer.append(&data)).expect("memory is there");
+    take(&mut reader, u64::MAX);
     assert!(table.begin_or_join(key(1), key(1)).is_lead(), "the first bytes are gone");
+    assert!(tier.used_bytes() <= 2 * WINDOW_BYTES_MIN);
 }
 
 impl Begin {
@@ -373,6 +391,7 @@ mod model {
     }
 
     struct Follower {
+        kind: ReaderKind,
         reader: FlowReader,
         wakes: Arc<Wakes>,
         waits: bool,
@@ -396,7 +415,7 @@ mod model {
                     let kind = if disk { ReaderKind::Disk } else { ReaderKind::Client };
                     let reader = self.writer.flow().reader_at(offset, kind);
                     assert!(reader.is_some() || !self.whole, "a whole flow can be joined anywhere");
-                    let join = |reader| Follower { reader, wakes: Wakes::new(), waits: false };
+                    let join = |reader| Follower { kind, reader, wakes: Wakes::new(), waits: false };
                     self.followers.extend(reader.map(join));
                 }
                 Op::Attach { .. } => {}
@@ -424,8 +443,7 @@ mod model {
                     self.stuck = false;
                 }
                 Poll::Pending => {
-                    let fastest = self.followers.iter().map(|f| f.reader.position()).max();
-                    let fastest = fastest.expect("without readers nothing blocks");
+                    let fastest = self.fastest().expect("without readers nothing blocks");
                     assert!(fastest + WINDOW_BYTES_MIN <= written as u64);
                     self.stuck = true;
                     self.wakes.take();
@@ -459,6 +477,15 @@ mod model {
             follower.waits = progress.is_pending() && !batch;
         }
 
+        /// Position of the fastest client, or of the disk writer where there is no client.
+        fn fastest(&self) -> Option<u64> {
+            let of = |wanted| {
+                let all = self.followers.iter().filter(move |follower| follower.kind == wanted);
+                all.map(|follower| follower.reader.position()).max()
+            };
+            of(ReaderKind::Client).or(of(ReaderKind::Disk))
+        }
+
         fn check(&mut self) {
             let written = self.content.len() as u64;
             for follower in &mut self.followers {
@@ -467,7 +494,7 @@ mod model {
                     follower.waits = false;
                 }
             }
-            let fastest = self.followers.iter().map(|f| f.reader.position()).max().unwrap_or(written);
+            let fastest = self.fastest().unwrap_or(written);
             if self.stuck && fastest + WINDOW_BYTES_MIN / 2 >= written {
                 assert_eq!(self.wakes.take(), 1, "a writer that waits is woken once");
                 self.stuck = false;
@@ -484,7 +511,7 @@ mod model {
         #[test]
         fn agrees(keep in prop_oneof![Just(0), 0..150_000_u64], ops in prop::collection::vec(op(), 1..80)) {
             let (tier, table) = table(64 * MIB);
-            let mut writer = lead(&table, 1);
+            let mut writer = table.private(key(1), key(1));
             writer.publish_head(Arc::new(some_head()), info(key(1), keep));
             let wakes = Wakes::new();
             let (followers, content) = (Vec::new(), Vec::new());

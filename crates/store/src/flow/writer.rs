@@ -80,10 +80,12 @@ impl FlowWriter {
             self.unregister();
         }
         let keep = info.body_bytes.unwrap_or(1).max(1) <= info.keep_bytes_max;
+        let joinable = self.registered.is_some();
         let head = Arc::new(FlowHead { head, info, object: None });
         self.flow.with(|state, wakes| {
             if state.head.is_none() {
                 state.head = Some(head);
+                state.joinable = joinable;
                 state.wake_all(wakes);
                 if !keep {
                     state.stream_only(wakes);

@@ -1,0 +1,74 @@
+//! What the rules say about an answer before it goes to a client: `reply_body_max_size` and `http_reply_access`.
+//!
+//! They are asked for every client anew, also for hits. Without such rules nothing is done at all.
+
+use humboldt_acl::{AclError, AclSet, RuleList, Verdict};
+use humboldt_conf::Config;
+use humboldt_http::{Method, ResponseHead};
+use humboldt_store::StoredHead;
+
+use crate::access;
+use crate::denial::Refusal;
+use crate::hit::is_bodiless_status;
+use crate::request::Request;
+
+/// No limit for a body.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
+
+/// The compiled rules.
+pub struct ReplyRules {
+    access: Option<RuleList>,
+    /// Limits in bytes, each with its condition.
+    sizes: Vec<(u64, RuleList)>,
+}
+
+impl ReplyRules {
+    /// Compiles the rules; `None` when there are none.
+    pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Option<Self>, Vec<AclError>> {
+        let access = match config.http_reply_access.as_slice() {
+            [] => None,
+            rules => Some(RuleList::compile(acls, rules, true)?),
+        };
+        let mut sizes = Vec::new();
+        for rule in &config.reply_body_max_size {
+            let limit = rule.limit_bytes.filter(|&bytes| bytes > 0).unwrap_or(UNLIMITED);
+            sizes.push((limit, access::compile_condition(acls, &rule.terms)?));
+        }
+        let exist = access.is_some() || !sizes.is_empty();
+        Ok(exist.then_some(Self { access, sizes }))
+    }
+
+    /// The limit of the first line that matches, in bytes.
+    fn limit(&self, request: &Request, response: &ResponseHead) -> u64 {
+        self.sizes
+            .iter()
+            .find(|(_, condition)| access::verdict_on_answer(condition, request, response).is_allowed())
+            .map_or(UNLIMITED, |(limit, _)| *limit)
+    }
+}
+
+/// How many bytes the body of this answer may have for this request.
+pub(crate) fn limit_bytes(request: &Request, response: &ResponseHead) -> u64 {
+    request.snapshot().reply_rules.as_ref().map_or(UNLIMITED, |rules| rules.limit(request, response))
+}
+
+/// Whether an answer may go to the client that asked, and how many bytes of it if its length is not known yet. Answers
+/// that cannot have a body always may, as in Squid.
+pub(crate) fn check(request: &Request, head: &StoredHead, body_bytes: Option<u64>) -> Result<u64, Refusal> {
+    let snapshot = request.snapshot();
+    let Some(rules) = &snapshot.reply_rules else { return Ok(UNLIMITED) };
+    if is_bodiless_status(head.status) {
+        return Ok(UNLIMITED);
+    }
+    let response = head.to_response_head();
+    let limit = rules.limit(request, &response);
+    if request.head.method != Method::Head && body_bytes.is_some_and(|bytes| bytes > limit) {
+        return Err(Refusal::too_large());
+    }
+    if let Some(list) = &rules.access
+        && let Verdict::Denied { last_acl, .. } = access::verdict_on_answer(list, request, &response)
+    {
+        return Err(Refusal::of_reply(snapshot.denials.find(last_acl)));
+    }
+    Ok(limit)
+}
