@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_admin::AdminPages;
+use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{HttpPort, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
@@ -16,6 +18,7 @@ use humboldt_net::runtime::{self, CoreId, Cores};
 use humboldt_proxy::core::Core;
 use humboldt_proxy::serve_connection;
 use humboldt_proxy::shared::Shared;
+use humboldt_sys::signal_mask;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -56,6 +59,8 @@ pub(crate) struct Service {
     pub logs: LogService,
     /// cache.log.
     pub cache_log: CacheLog,
+    /// The manager pages, for their averages.
+    pub admin: AdminPages,
 }
 
 /// Runs until a signal ends it.
@@ -111,6 +116,7 @@ impl Service {
     /// Obeys signals until one of them ends the service; says which.
     async fn control(&mut self, broadcast: &Broadcast, cores: &Cores) -> Result<&'static str, StartError> {
         let mut signals = Signals::new().map_err(StartError::system("watch signals"))?;
+        signal_mask::unblock_control_signals();
         let mut watch = tokio::time::interval(WATCH);
         loop {
             tokio::select! {
@@ -133,6 +139,7 @@ impl Service {
                     return Ok("interrupted");
                 }
                 _ = watch.tick() => {
+                    self.admin.tick(UnixMillis::now());
                     if cores.any_finished() {
                         tracing::error!("a core has ended unexpectedly: shutting down");
                         broadcast.send(Notice::Shutdown(Duration::ZERO));
@@ -147,11 +154,12 @@ impl Service {
     async fn reconfigure(&mut self, broadcast: &Broadcast) {
         let loaded = match self.source.load(&self.cli, Severity::Warning) {
             Ok(loaded) => loaded,
-            Err(error) => return tracing::error!("not reconfigured, the old configuration stays: {error}"),
+            Err(error) => {
+                tracing::error!("not reconfigured, the old configuration stays");
+                return each_line(&error.to_string(), |line| tracing::error!("{line}"));
+            }
         };
-        for line in loaded.report.lines().filter(|line| !line.trim().is_empty()) {
-            tracing::warn!("{line}");
-        }
+        each_line(&loaded.report, |line| tracing::warn!("{line}"));
         let snapshot = loaded.snapshot;
         let config = &snapshot.config;
         self.cache_log.set_level(debug_level(&self.cli, config));
@@ -180,6 +188,11 @@ impl Service {
         self.cache_log.set_level(next);
         tracing::info!("Debug level changed: {next:?}");
     }
+}
+
+/// Messages of several lines become as many lines of the log.
+fn each_line(text: &str, log: impl Fn(&str)) {
+    text.lines().filter(|line| !line.trim().is_empty()).for_each(log);
 }
 
 /// What one core is listening on: the settings, which a reconfiguration may change, and the accepting task.

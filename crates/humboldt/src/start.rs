@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use humboldt_admin::AdminPages;
 use humboldt_conf::{Config, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
@@ -12,7 +13,7 @@ use humboldt_proxy::shared::Shared;
 use humboldt_store::Cache;
 use humboldt_sys::pid_file::{PidError, PidFile};
 use humboldt_sys::privileges::{self, PrivilegeError};
-use humboldt_sys::{cpu, daemon, descriptors};
+use humboldt_sys::{cpu, daemon, descriptors, signal_mask};
 
 use crate::cli::{Cli, Command};
 use crate::command;
@@ -110,6 +111,8 @@ fn create_stores(config: &Config, source: &Source) -> Result<(), StartError> {
 
 /// The service from binding its ports to its end.
 fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Result<(), StartError> {
+    // Whoever sees the port open may send a signal before there is someone to obey it: it waits until then.
+    signal_mask::block_control_signals();
     let snapshot = loaded.snapshot;
     let config = &snapshot.config;
     raise_descriptor_limit(config);
@@ -133,6 +136,8 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     load_hosts(&names, config);
     let access_logs = log_files::open_access_logs(&logs, &snapshot, cores);
     let shared = Shared::new(Arc::clone(&snapshot), access_logs, cache, names, cores);
+    let admin = AdminPages::new(&shared);
+    shared.set_internal_pages(Box::new(admin.clone()));
     if source.is_built_in() {
         say(&welcome(&ports, &source));
     }
@@ -150,6 +155,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
         store_log,
         logs,
         cache_log,
+        admin,
     };
     serve::run(service)
 }

@@ -103,8 +103,6 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
     let after = conn.run(&core).await;
     if after == After::Close {
         Box::pin(conn.linger(&core)).await;
-    } else if after == After::Abort {
-        _ = humboldt_sys::tcp::reset_on_close(&conn.stream);
     }
     drop(conn);
     drop(counted);

@@ -9,4 +9,5 @@ pub mod pages;
 pub mod pid_file;
 pub mod privileges;
 pub mod process_stats;
+pub mod signal_mask;
 pub mod tcp;

@@ -34,7 +34,10 @@ impl Kind for CacheDirs {
 
     fn apply(out: &mut Vec<CacheDir>, line: &mut Line<'_>) -> Result<(), Problem> {
         let scheme_token = line.expect("a storage scheme")?;
-        let scheme = read_scheme(&scheme_token, line)?;
+        let Some(scheme) = read_scheme(&scheme_token, line)? else {
+            while line.next()?.is_some() {}
+            return Ok(());
+        };
         let path = line.expect("a directory")?;
         let mut dir = CacheDir {
             scheme,
@@ -69,34 +72,37 @@ impl Kind for CacheDirs {
     }
 }
 
-fn read_scheme(token: &Token, line: &mut Line<'_>) -> Result<Scheme, Problem> {
+/// The scheme; `None` for a line that cannot be obeyed yet, or cannot be meant: it is left out with a warning, since a cache
+/// without that store serves the same answers.
+fn read_scheme(token: &Token, line: &mut Line<'_>) -> Result<Option<Scheme>, Problem> {
     match token.text.as_str() {
-        "null" => Ok(Scheme::Null),
-        "ufs" => Ok(Scheme::Ufs),
+        "null" => Ok(Some(Scheme::Null)),
+        "ufs" => Ok(Some(Scheme::Ufs)),
         name @ ("aufs" | "diskd") => {
             let message = format!("the storage scheme `{name}` does not exist yet: `ufs` takes its place");
             line.warn(token, message, Some("the layout on disk is the same; nothing is lost"));
-            Ok(Scheme::Ufs)
+            Ok(Some(Scheme::Ufs))
         }
-        name @ ("coss" | "rock" | "ring") => Err(token
-            .error(format!("the storage scheme `{name}` does not exist yet"))
-            .with_help("use `ufs`, or remove the line to cache in memory only")),
+        name @ ("coss" | "rock" | "ring") => {
+            let message = format!("the storage scheme `{name}` does not exist yet: this store is left out");
+            line.warn(token, message, Some("use `ufs`; without a store the cache is in memory only"));
+            Ok(None)
+        }
+        text if text.bytes().all(|b| b.is_ascii_digit()) => {
+            let rest = line.rest().ok().flatten().map_or(String::new(), |rest| format!(" {}", rest.text));
+            let message = "the scheme and the directory are missing: this store is left out";
+            let help = format!("write `cache_dir ufs /path/to/cache {text}{rest}`");
+            line.warn(token, format!("`{text}` is not a storage scheme: {message}"), Some(&help));
+            Ok(None)
+        }
         text => Err(missing_scheme(token, text, line)),
     }
 }
 
-/// The classic slip `cache_dir 6000 14 256`, and the form of Squid 2.2 and older without a scheme.
+/// The form of Squid 2.2 and older without a scheme, and misspellings.
 fn missing_scheme(token: &Token, text: &str, line: &mut Line<'_>) -> Problem {
-    let rest =
-        |line: &mut Line<'_>| line.rest().ok().flatten().map_or(String::new(), |t| format!(" {}", t.text));
-    if text.bytes().all(|b| b.is_ascii_digit()) {
-        let rest = rest(line);
-        return token
-            .error(format!("`{text}` is not a storage scheme: the scheme and the directory are missing"))
-            .with_help(format!("write `cache_dir ufs /path/to/cache {text}{rest}`"));
-    }
     if text.starts_with('/') {
-        let rest = rest(line);
+        let rest = line.rest().ok().flatten().map_or(String::new(), |rest| format!(" {}", rest.text));
         return token
             .error(format!("`{text}` is not a storage scheme: the scheme is missing"))
             .with_help(format!("write `cache_dir ufs {text}{rest}`"));
@@ -365,13 +371,12 @@ mod tests {
 
     #[test]
     fn the_classic_slips_are_explained() {
-        let text = parse("cache_dir 6000 14 256").expect_err("slip");
-        assert!(text.contains("the scheme and the directory are missing"), "{text}");
-        assert!(text.contains("cache_dir ufs /path/to/cache 6000 14 256"), "{text}");
+        for left_out in ["cache_dir 6000 14 256", "cache_dir rock /r 100", "cache_dir coss /c 100"] {
+            assert!(parse(left_out).expect("goes on without it").cache_dir.is_empty(), "{left_out}");
+        }
         let text = parse("cache_dir /var/spool/squid 100 16 256").expect_err("slip");
         assert!(text.contains("cache_dir ufs /var/spool/squid 100 16 256"), "{text}");
         for bad in [
-            "cache_dir rock /r 100",
             "cache_dir uffs /r 100",
             "cache_dir ufs",
             "cache_dir ufs /a",

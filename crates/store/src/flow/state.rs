@@ -11,7 +11,9 @@ use humboldt_sys::pages::Page;
 use crate::head::StoredHead;
 
 use super::wake::WakeList;
-use super::{AbortReason, BATCH_BYTES, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, PageSlice, Progress, ReaderKind};
+use super::{
+    AbortReason, BATCH_BYTES, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, PageSlice, Progress, ReaderKind,
+};
 
 /// How a flow ended.
 #[derive(Clone, Debug)]

@@ -1,0 +1,57 @@
+//! Holding back the signals that control the program until it can obey them.
+
+use std::mem::MaybeUninit;
+
+/// SIGHUP, SIGUSR1, SIGUSR2, SIGTERM, SIGINT.
+const CONTROL: [libc::c_int; 5] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTERM, libc::SIGINT];
+
+/// From now on the control signals wait, for this thread and those it starts.
+pub fn block_control_signals() {
+    change(libc::SIG_BLOCK);
+}
+
+/// Delivers the control signals that wait, and those to come, to this thread.
+pub fn unblock_control_signals() {
+    change(libc::SIG_UNBLOCK);
+}
+
+#[allow(unsafe_code)]
+fn change(how: libc::c_int) {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` initialises the whole set, which lives until the end of the function; the signal numbers and `how`
+    // are valid, so none of the calls can fail; the old mask is not asked for.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in CONTROL {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(how, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(unsafe_code)]
+    fn is_blocked(signal: libc::c_int) -> bool {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: without a new mask the call only writes the present one into `set`, which `sigismember` then reads.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr());
+            libc::sigismember(set.as_ptr(), signal) == 1
+        }
+    }
+
+    #[test]
+    fn signals_are_held_back_and_let_through_again() {
+        std::thread::spawn(|| {
+            block_control_signals();
+            assert!(CONTROL.into_iter().all(is_blocked) && !is_blocked(libc::SIGCHLD));
+            unblock_control_signals();
+            assert!(!CONTROL.into_iter().any(is_blocked));
+        })
+        .join()
+        .expect("joined");
+    }
+}
