@@ -118,11 +118,6 @@ impl Counters {
         cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Adds `n` from any thread.
-    pub fn add_shared(&self, counter: Counter, n: u64) {
-        self.0[counter as usize].fetch_add(n, Relaxed);
-    }
-
     /// The value now.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize].load(Relaxed)
@@ -142,7 +137,7 @@ mod tests {
     fn sums_over_cores() {
         let (a, b) = (Counters::default(), Counters::default());
         a.add(Counter::ClientHits, 2);
-        b.add_shared(Counter::ClientHits, 3);
+        b.add(Counter::ClientHits, 3);
         assert_eq!(sum([&a, &b], Counter::ClientHits), 5);
         assert_eq!(sum([&a, &b], Counter::ClientErrors), 0);
     }

@@ -29,6 +29,7 @@ is meant to deny.
 ";
 
 /// The whole page.
+// tidy: public, because a test keeps docs/squid.conf.md equal to it.
 pub fn docs_markdown() -> String {
     let mut sections: BTreeMap<usize, (&str, Vec<&Directive>)> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();

@@ -126,11 +126,6 @@ impl CacheControl {
         self.has(Directive::MustUnderstand)
     }
 
-    /// `no-transform` (sections 5.2.1.6 and 5.2.2.6).
-    pub fn no_transform(&self) -> bool {
-        self.has(Directive::NoTransform)
-    }
-
     /// `immutable` (RFC 8246).
     pub fn immutable(&self) -> bool {
         self.has(Directive::Immutable)
@@ -386,7 +381,7 @@ mod tests {
             cc("no-store,no-cache, private ,public,must-revalidate,,proxy-revalidate, must-understand;\n\
                       must-understand,no-transform,immutable,only-if-cached");
         assert!(all.no_store() && all.no_cache() && all.private() && all.public() && all.must_revalidate());
-        assert!(all.proxy_revalidate() && all.must_understand() && all.no_transform());
+        assert!(all.proxy_revalidate() && all.must_understand());
         assert!(all.immutable() && all.only_if_cached() && !all.is_targeted());
         assert!(cc("").is_empty() && cc(", ,").is_empty() && cc("nostore, no_store").is_empty());
         assert!(cc("no-store=1").no_store(), "an unexpected argument is ignored");

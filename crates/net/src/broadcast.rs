@@ -130,11 +130,6 @@ impl Subscription {
         }
     }
 
-    /// The grace of the shutdown that was asked for, if one was. Cheap: no waiting.
-    pub fn shutdown_grace(&self) -> Option<Duration> {
-        self.receiver.borrow().shutdown
-    }
-
     fn first_unseen(&mut self, asked: &Asked) -> Option<Notice> {
         if asked.shutdown != self.seen.shutdown {
             self.seen.shutdown = asked.shutdown;
@@ -183,7 +178,6 @@ mod tests {
         broadcast.send(Notice::Reconfigure);
         broadcast.send(Notice::Reconfigure);
         broadcast.send(Notice::Shutdown(Duration::from_secs(3)));
-        assert_eq!(core.shutdown_grace(), Some(Duration::from_secs(3)));
         assert_eq!(core.next().await, Notice::Shutdown(Duration::from_secs(3)));
         assert_eq!(core.next().await, Notice::Reconfigure);
         assert_eq!(core.next().await, Notice::Rotate);

@@ -101,8 +101,8 @@ impl Deadlines {
         DeadlineSlot { core: Rc::clone(&self.core), index }
     }
 
-    /// Slots in use.
-    pub fn slots_in_use(&self) -> usize {
+    #[cfg(test)]
+    fn slots_in_use(&self) -> usize {
         let table = self.core.table.borrow();
         table.slots.len() - table.free.len()
     }

@@ -8,7 +8,6 @@ pub mod broadcast;
 pub mod connect;
 pub mod deadline;
 pub mod dns;
-pub mod half_close;
 pub mod listener;
 pub mod pool;
 mod port_owner;

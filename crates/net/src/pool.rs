@@ -174,8 +174,8 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         guard.total = 0;
     }
 
-    /// Idle connections held.
-    pub fn idle_count(&self) -> usize {
+    #[cfg(test)]
+    fn idle_count(&self) -> usize {
         self.lists.borrow().total
     }
 }

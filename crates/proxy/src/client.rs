@@ -36,6 +36,11 @@ pub(crate) const CARRY_BYTES_MAX: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
+/// What `tcpkeepalive` means where it gives no value: Linux's own defaults.
+const KEEPALIVE_IDLE_S: u32 = 7200;
+const KEEPALIVE_INTERVAL_S: u32 = 75;
+const KEEPALIVE_PROBES: u32 = 9;
+
 /// Whether a connection goes on after an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum After {
@@ -61,8 +66,8 @@ pub(crate) struct ClientConn {
     pub lifetime: DeadlineSlot,
     /// Requests served.
     pub served: u64,
-    /// What to parse again at: a head that trickles in is not parsed at every byte.
-    parse_at_bytes: usize,
+    /// How much of `carry` has been parsed and found incomplete: a head that trickles in is not parsed at every byte.
+    parsed_bytes: usize,
 }
 
 /// What a turn of [`ClientConn::poll_turn`] ends with.
@@ -83,6 +88,7 @@ enum Turn {
 pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, port: Arc<HttpPort>) {
     let Ok(local) = stream.local_addr() else { return };
     _ = stream.set_nodelay(true);
+    keep_alive_probes(&stream, &port);
     core.connection_opened();
     core.count(Counter::ClientConnections, 1);
     let snapshot = core.snapshot();
@@ -95,7 +101,7 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
         stream,
         carry: Vec::new(),
         served: 0,
-        parse_at_bytes: 0,
+        parsed_bytes: 0,
     };
     conn.deadline.arm(snapshot.config.request_start_timeout);
     conn.lifetime.arm(snapshot.config.client_lifetime);
@@ -107,6 +113,18 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
     drop(conn);
     drop(counted);
     core.connection_closed();
+}
+
+/// `tcpkeepalive=` of the port.
+fn keep_alive_probes(stream: &TcpStream, port: &HttpPort) {
+    let Some(probes) = port.tcpkeepalive else { return };
+    let or = |value_s: u32, default_s: u32| if value_s == 0 { default_s } else { value_s };
+    let (idle_s, interval_s) =
+        (or(probes.idle_s, KEEPALIVE_IDLE_S), or(probes.interval_s, KEEPALIVE_INTERVAL_S));
+    let count = or(probes.timeout_s / interval_s.max(1), KEEPALIVE_PROBES);
+    let seconds = |value_s: u32| Duration::from_secs(value_s.into());
+    // Without probes a dead client is noticed by the timeouts.
+    _ = humboldt_sys::tcp::set_keepalive(stream, seconds(idle_s), seconds(interval_s), count);
 }
 
 impl ClientConn {
@@ -158,7 +176,7 @@ impl ClientConn {
         } else {
             config.request_timeout
         });
-        self.parse_at_bytes = 0;
+        self.parsed_bytes = 0;
         if self.carry.is_empty() {
             self.carry = Vec::new();
         }
@@ -185,15 +203,16 @@ impl ClientConn {
 
     /// Serves from bytes that were read earlier. `None` when more must be read.
     fn serve_carried(&mut self, core: &Rc<Core>) -> Option<Result<(), Turn>> {
-        if self.carry.is_empty() || self.carry.len() < self.parse_at_bytes {
+        if self.carry.is_empty()
+            || !h1::may_complete_head(&self.carry, self.parsed_bytes, &core.snapshot().head_limits)
+        {
             return None;
         }
         let carry = std::mem::take(&mut self.carry);
         let outcome = self.serve_input(core, &carry);
         match outcome {
             Parsed::Incomplete => {
-                // A head that grows slowly is parsed again when it has grown by an eighth, or when it looks complete.
-                self.parse_at_bytes = carry.len() + 1 + carry.len() / 8;
+                self.parsed_bytes = carry.len();
                 self.carry = carry;
                 None
             }
@@ -219,9 +238,6 @@ impl ClientConn {
             core.count(Counter::ClientInBytes, input.len() as u64);
             if !self.carry.is_empty() {
                 self.carry.extend_from_slice(input);
-                if ends_a_head(&self.carry, input.len()) {
-                    self.parse_at_bytes = 0;
-                }
                 return Poll::Ready(Ok(()));
             }
             Poll::Ready(self.serve_fresh(core, input))
@@ -234,7 +250,7 @@ impl ClientConn {
             match self.serve_input(core, input) {
                 Parsed::Incomplete => {
                     self.carry.extend_from_slice(input);
-                    self.parse_at_bytes = input.len() + 1;
+                    self.parsed_bytes = input.len();
                     let snapshot = core.snapshot();
                     self.deadline.arm(snapshot.config.request_timeout);
                     return Ok(());
@@ -358,13 +374,6 @@ enum Parsed {
     Incomplete,
     /// This many bytes were used, and this came of it.
     Served(usize, Result<(), Turn>),
-}
-
-/// Whether the last `added` bytes contain the end of a head.
-fn ends_a_head(bytes: &[u8], added: usize) -> bool {
-    let from = bytes.len().saturating_sub(added + 3);
-    let tail = bytes.get(from..).unwrap_or_default();
-    memchr::memmem::find(tail, b"\n\r\n").is_some() || memchr::memmem::find(tail, b"\n\n").is_some()
 }
 
 fn socket_shutdown(stream: &TcpStream) -> io::Result<()> {

@@ -165,11 +165,7 @@ impl Request {
 
     /// Whether it can be sent again without harm (RFC 9110 9.2.2) and has no body that would be gone.
     pub fn is_retriable(&self) -> bool {
-        let idempotent = matches!(
-            self.head.method,
-            Method::Get | Method::Head | Method::Options | Method::Trace | Method::Put | Method::Delete
-        );
-        idempotent && !self.has_body()
+        self.head.method.is_idempotent() && !self.has_body()
     }
 
     /// Whether a body follows the head.

@@ -69,6 +69,8 @@ pub(crate) struct ServerConn {
     pub reused: bool,
     /// Received and not used yet.
     input: Vec<u8>,
+    /// How much of `input` has been parsed and found to be an incomplete head.
+    parsed_bytes: usize,
     /// Body data that the flow had no room for.
     unsent: Vec<u8>,
     deadline: DeadlineSlot,
@@ -93,6 +95,7 @@ impl ServerConn {
             peer: connected.peer,
             reused,
             input: Vec::new(),
+            parsed_bytes: 0,
             unsent: Vec::new(),
             deadline: core.deadlines.slot(),
             read_timeout,
@@ -178,11 +181,13 @@ impl ServerConn {
         out: &mut ResponseHead,
     ) -> Poll<Result<(), ServerError>> {
         loop {
-            if !self.input.is_empty() {
+            if !self.input.is_empty() && h1::may_complete_head(&self.input, self.parsed_bytes, limits) {
                 if let Some(used) = h1::parse_response(&self.input, limits, out)? {
                     self.input.drain(..used);
+                    self.parsed_bytes = 0;
                     return Poll::Ready(Ok(()));
                 }
+                self.parsed_bytes = self.input.len();
                 if self.input.len() > limits.max_head_bytes + HEAD_SLACK_BYTES {
                     return Poll::Ready(Err(h1::HeadError::TooLarge.into()));
                 }

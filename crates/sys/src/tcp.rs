@@ -48,17 +48,6 @@ pub fn set_keepalive(socket: impl AsFd, idle: Duration, interval: Duration, prob
     SockRef::from(&socket).set_tcp_keepalive(&keepalive)
 }
 
-/// Where the client wanted to go before the packet filter redirected it here (`http_port … intercept`).
-/// `None` when the connection was not redirected.
-pub fn original_destination(socket: impl AsFd) -> Option<std::net::SocketAddr> {
-    let socket = SockRef::from(&socket);
-    let found = match socket.local_addr().ok()?.is_ipv6() {
-        true => socket.original_dst_v6().or_else(|_| socket.original_dst_v4()),
-        false => socket.original_dst_v4(),
-    };
-    found.ok()?.as_socket()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -108,11 +97,5 @@ mod tests {
         let socket = SockRef::from(&ours);
         assert!(socket.keepalive().expect("read"));
         assert_eq!(socket.tcp_keepalive_time().expect("read"), Duration::from_secs(60));
-    }
-
-    #[test]
-    fn a_direct_connection_has_no_original_destination() {
-        let (ours, _theirs) = pair();
-        assert_eq!(original_destination(&ours), None);
     }
 }

@@ -126,16 +126,6 @@ impl BodyDecoder {
         }
     }
 
-    /// Bytes of data still to come, where the framing says so.
-    #[must_use]
-    pub fn remaining_len(&self) -> Option<u64> {
-        match self.state {
-            State::Length { remaining } => Some(remaining),
-            State::Done => Some(0),
-            _ => None,
-        }
-    }
-
     /// Whether the body is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -286,7 +276,7 @@ mod tests {
         let (data, rest, decoder) = run(Framing::Length(5), b"helloGET /").unwrap();
         assert_eq!((data.as_slice(), rest, decoder.is_done()), (&b"hello"[..], 5, true));
         let (data, _, decoder) = run(Framing::Length(5), b"hel").unwrap();
-        assert_eq!((data.as_slice(), decoder.remaining_len()), (&b"hel"[..], Some(2)));
+        assert_eq!(data.as_slice(), b"hel");
         assert_eq!(decoder.on_eof(), Err(BodyError::Truncated));
         let (data, rest, _) = run(Framing::None, b"next").unwrap();
         assert_eq!((data.len(), rest), (0, 4));

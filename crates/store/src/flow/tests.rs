@@ -1,5 +1,6 @@
 //! Flows under many threads, short memory and every order of events.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -331,7 +332,7 @@ fn the_writer_learns_when_the_last_client_leaves() {
     assert_eq!((writer.readers(), wakes.take()), (1, 0));
     drop(second);
     assert_eq!((writer.readers(), wakes.take()), (0, 1));
-    block_on(writer.readers_gone());
+    block_on(poll_fn(|cx| writer.poll_readers_gone(cx)));
     drop(disk);
 }
 

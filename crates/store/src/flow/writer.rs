@@ -246,11 +246,6 @@ impl FlowWriter {
         self.flow.state.lock().clients
     }
 
-    /// Resolves when no client reads any more: time to decide about `quick_abort`.
-    pub async fn readers_gone(&self) {
-        poll_fn(|cx| self.poll_readers_gone(cx)).await;
-    }
-
     /// Ready when no client reads any more.
     pub fn poll_readers_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.flow.state.lock();

@@ -30,22 +30,6 @@ pub enum MemoryPolicy {
     S3Fifo,
 }
 
-impl MemoryPolicy {
-    /// The policy for a `memory_replacement_policy` of squid.conf, and whether it is an approximation that
-    /// deserves a warning. `heap LRU` is exactly `lru`; `heap GDSF` and `heap LFUDA` value frequency, and so does
-    /// `s3fifo`, which stands in for them. `None`: no such policy.
-    pub fn from_config(text: &str) -> Option<(Self, bool)> {
-        let mut words = text.split_ascii_whitespace().map(str::to_ascii_lowercase);
-        let (first, second) = (words.next()?, words.next());
-        match (first.as_str(), second.as_deref()) {
-            ("lru", None) | ("heap", Some("lru")) => Some((Self::Lru, false)),
-            ("s3fifo", None) => Some((Self::S3Fifo, false)),
-            ("heap", Some("gdsf" | "lfuda")) => Some((Self::S3Fifo, true)),
-            _ => None,
-        }
-    }
-}
-
 /// A doubly linked list through slots; `head` is the newest.
 #[derive(Debug)]
 pub(super) struct List {
@@ -247,23 +231,6 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_squid_conf() {
-        use MemoryPolicy::{Lru, S3Fifo};
-        for (text, expected) in [
-            ("lru", Some((Lru, false))),
-            ("heap LRU", Some((Lru, false))),
-            ("heap GDSF", Some((S3Fifo, true))),
-            ("heap lfuda", Some((S3Fifo, true))),
-            ("s3fifo", Some((S3Fifo, false))),
-            ("heap", None),
-            ("", None),
-            ("random", None),
-        ] {
-            assert_eq!(MemoryPolicy::from_config(text), expected, "{text}");
-        }
-    }
 
     #[test]
     fn ghosts_are_met_once_and_not_after_too_long() {
