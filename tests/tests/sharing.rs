@@ -158,3 +158,52 @@ fn a_fetch_that_breaks_off_breaks_off_for_everybody_and_is_not_stored() {
     world.origin.on("/new", Reply::ok("whole").cachable(60));
     assert_eq!(world.get("/new").expect(200).text(), "whole");
 }
+
+/// 32 MB in which every 8 bytes are different.
+fn large_body() -> Vec<u8> {
+    (0..4_000_000_u64).flat_map(u64::to_be_bytes).collect()
+}
+
+/// A fast and a slow client of one large object: the fast one is not held up, and both get every byte.
+fn fast_and_slow(world: &World) {
+    let mut slow = world.client();
+    slow.request("GET", &world.target("/large"), &[], b"");
+    let _ = slow.head();
+    let mut fast = world.client();
+    fast.request("GET", &world.target("/large"), &[], b"");
+    assert!(fast.response().expect(200).body == large_body(), "the fast client");
+    assert!(slow.bytes(32_000_000) == large_body(), "the slow client");
+}
+
+#[test]
+fn a_slow_client_of_a_large_object_goes_on_from_the_server() {
+    let world = World::forward(
+        "cache_mem 16 MB
+",
+    );
+    world.origin.handle("/large", move |head, wire| {
+        let asked = head
+            .field("Range")
+            .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+        let (status, from) = asked.map_or(("200 OK", 0), |from: usize| ("206 Partial Content", from));
+        let body = large_body();
+        wire.send(format!(
+            "HTTP/1.1 {status}\r\nCache-Control: max-age=600\r\nETag: \"1\"\r\nContent-Length: {}\r\n\
+             Content-Range: bytes {from}-31999999/32000000\r\n\r\n",
+            body.len() - from
+        ));
+        wire.send(&body[from..]);
+    });
+    fast_and_slow(&world);
+    assert_eq!(world.origin.count("/large"), 2, "the whole, and the rest for the slow one");
+}
+
+#[test]
+fn a_slow_client_of_a_large_object_goes_on_from_the_disk() {
+    let world =
+        World::forward("cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 16 256\n");
+    until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
+    world.origin.on("/large", Reply::ok(large_body()).cachable(600));
+    fast_and_slow(&world);
+    assert_eq!(world.origin.count("/large"), 1, "no validator: it can only come from the disk");
+}

@@ -186,9 +186,7 @@ fn parallel(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.prose(&format!(
         "## {PARALLEL_CLIENTS} clients, one fetch\n\n\
          {PARALLEL_CLIENTS} clients ask at the same time for an object of 256 KiB that the cache does not have, from a server that \
-         sends 128 KiB a second. All get the same bytes, and the server is asked once. (Of an object above \
-         `maximum_object_size_in_memory`, only the clients that come early share one fetch: see \
-         [ARCHITECTURE.md](../ARCHITECTURE.md#the-object-in-flight).)"
+         sends 128 KiB a second. All get the same bytes, and the server is asked once."
     ));
     let get = format!(
         "seq {PARALLEL_CLIENTS} | xargs -P {PARALLEL_CLIENTS} -I N curl -s -x {{proxy}} -o got/N http://{{origin}}/slow/object"

@@ -87,7 +87,6 @@ enum Turn {
 /// Serves a connection until it ends.
 pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, port: Arc<HttpPort>) {
     let Ok(local) = stream.local_addr() else { return };
-    _ = stream.set_nodelay(true);
     keep_alive_probes(&stream, &port);
     core.connection_opened();
     core.count(Counter::ClientConnections, 1);

@@ -2,7 +2,6 @@
 //! others can join, and a range of a large one is read by itself.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
 use humboldt_freshness::{self as freshness, Disposition};
@@ -11,16 +10,16 @@ use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit};
-use humboldt_store::{Begin, Entry, FlowHead, ReaderKind};
+use humboldt_store::{AbortReason, Begin, Entry, ReaderKind};
 
 use crate::answer;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
-use crate::fetch::{self, Report, Stale, StaleBody};
+use crate::fetch::{Report, Stale, StaleBody};
 use crate::hit::{self, HitObject, write_connection};
 use crate::log::{self, Outcome};
 use crate::pipeline::{self, Found};
-use crate::relay::{Ended, Relay};
+use crate::relay::Ended;
 use crate::reply;
 use crate::request::Request;
 
@@ -234,7 +233,7 @@ async fn send_part(
             Ok(got) if got > 0 => got,
             _ => {
                 core.count(Counter::SwapInErrors, 1);
-                return Ended::Aborted(humboldt_store::AbortReason::Failed);
+                return Ended::Aborted(AbortReason::Failed);
             }
         };
         let data = buffer.get(..got.min(want)).unwrap_or_default();
@@ -245,38 +244,4 @@ async fn send_part(
         outcome.bytes_out += data.len() as u64;
     }
     Ended::Complete
-}
-
-/// Goes on with an answer for a client that was too slow for memory: from the disk copy, or from the server.
-pub(crate) async fn resume(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Rc<Request>,
-    head: &FlowHead,
-    position: u64,
-    relay: &mut Relay<'_>,
-    outcome: &mut Outcome,
-) -> Ended {
-    let cache = &core.shared.cache;
-    let reader = match cache.open(request.key, &head.info.key, request.url.as_bytes()).await {
-        Some(DiskEntry::Object(hit)) if is_same(&hit, head) => {
-            let writer = cache.private(request.key, hit.key);
-            let reader = writer.flow().reader_at(position, ReaderKind::Client);
-            let core = Rc::clone(core);
-            tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer).await });
-            reader
-        }
-        _ => fetch::rest(core, request, head, position).await,
-    };
-    match reader {
-        Some(mut reader) => relay.run(conn, &mut reader, outcome).await,
-        None => Ended::Lagged(position),
-    }
-}
-
-/// Whether the record on disk is the answer that was being sent.
-fn is_same(hit: &DiskHit, head: &FlowHead) -> bool {
-    hit.is_complete()
-        && Some(hit.times) == head.info.times
-        && Arc::as_ref(&hit.head).bytes() == head.head.bytes()
 }

@@ -8,12 +8,11 @@ use std::task::Poll;
 
 use humboldt_base::counters::Counter;
 use humboldt_http::h1::{BodyDecoder, HopByHop};
-use humboldt_http::range::ContentRange;
-use humboldt_http::{FieldName, Method, ResponseHead};
+use humboldt_http::{Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
 use humboldt_net::connect::ConnectError;
 use humboldt_store::disk::DiskHit;
-use humboldt_store::{AbortReason, FlowHead, FlowReader, FlowWriter, Object, ReaderKind, StoredHead};
+use humboldt_store::{AbortReason, FlowWriter, Object, ReaderKind, StoredHead};
 
 use crate::body::BodyPump;
 use crate::client::{After, ClientConn};
@@ -256,7 +255,7 @@ async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
 }
 
 /// Sends the request, by as many ways as it takes, and reads the final head.
-async fn converse(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {
+pub(crate) async fn converse(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {
     let request = &*job.request;
     let config = &request.snapshot().config;
     let attempts = attempt_all(core, job, writer);
@@ -555,36 +554,6 @@ pub(crate) async fn relay_with_body(
     };
     let ((), after) = tokio::join!(deliver(core, job, answer, writer), follow);
     after
-}
-
-/// Fetches the rest of an answer from `position` on, for a client that was too slow: only with a strong validator, so that no
-/// two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
-pub(crate) async fn rest(
-    core: &Rc<Core>,
-    request: &Rc<Request>,
-    head: &FlowHead,
-    position: u64,
-) -> Option<FlowReader> {
-    let tag = head.head.etag().filter(|tag| !tag.starts_with(b"W/"))?;
-    let total = head.info.body_bytes?;
-    let mut again = request.for_range(position, tag);
-    again.received = core.now();
-    let job = Job::new(&Rc::new(again), None, false, &Report::new());
-    let mut writer = core.shared.cache.private(request.key, request.key);
-    let answer = converse(core, &job, &mut writer).await.ok()?;
-    let range = answer.head.fields.get(FieldName::ContentRange).and_then(ContentRange::parse)?;
-    let fits = answer.head.status == 206
-        && range.complete_bytes == Some(total)
-        && range.range.is_some_and(|part| part.first == position && part.last + 1 == total)
-        && answer.head.fields.get(FieldName::Etag) == Some(tag);
-    if !fits {
-        return None;
-    }
-    let reader = writer.subscribe(ReaderKind::Client);
-    let core = Rc::clone(core);
-    let mut job = job;
-    tokio::task::spawn_local(async move { deliver(&core, &mut job, answer, writer).await });
-    reader
 }
 
 /// Passes an interim response on.

@@ -29,6 +29,7 @@ mod refresh;
 mod relay;
 mod reply;
 mod request;
+mod resume;
 mod server;
 mod tunnel;
 

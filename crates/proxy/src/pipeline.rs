@@ -25,7 +25,7 @@ use crate::hit::{self, HitObject, Started};
 use crate::log::{self, Outcome};
 use crate::relay::{self, Ended, Relay};
 use crate::request::Request;
-use crate::{disk, internal, reply, tunnel};
+use crate::{disk, internal, reply, resume, tunnel};
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
 const JOINS_MAX: usize = 4;
@@ -477,8 +477,8 @@ async fn stream(
     let mut relay = Relay::new(core, request, head, &fields);
     relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
-    if let Ended::Lagged(position) = ended {
-        ended = disk::resume(core, conn, request, head, position, &mut relay, &mut outcome).await;
+    if let Ended::Lagged(_) = ended {
+        ended = resume::resume(core, conn, request, (head, reader), &mut relay, &mut outcome).await;
     }
     outcome.aborted = ended != Ended::Complete;
     outcome.timed_out = conn.lifetime.is_expired();

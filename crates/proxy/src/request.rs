@@ -120,15 +120,15 @@ impl Request {
         }
     }
 
-    /// The same request for the bytes from `position` on, if the entity tag still holds.
-    pub(crate) fn for_range(&self, position: u64, tag: &[u8]) -> Self {
+    /// The same request for the bytes from `position` on, if the validator still holds.
+    pub(crate) fn for_range(&self, position: u64, validator: &[u8]) -> Self {
         let mut head = self.head.clone();
         for name in [FieldName::Range, FieldName::IfRange, FieldName::IfNoneMatch, FieldName::IfModifiedSince]
         {
             head.fields.remove(name);
         }
         head.fields.push(FieldName::Range, format!("bytes={position}-").as_bytes());
-        head.fields.push(FieldName::IfRange, tag);
+        head.fields.push(FieldName::IfRange, validator);
         Self {
             head,
             url: self.url.clone(),

@@ -1,0 +1,161 @@
+//! The rest of an answer for a client that fell too far behind: from the copy on disk, or from the server with a range request.
+//! Never a mixture of two answers.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use humboldt_http::range::ContentRange;
+use humboldt_http::{FieldName, ResponseHead};
+use humboldt_store::disk::{DiskEntry, DiskHit};
+use humboldt_store::flow::Flow;
+use humboldt_store::{AbortReason, FlowHead, FlowInfo, FlowReader, Progress, ReaderKind};
+
+use crate::client::ClientConn;
+use crate::core::Core;
+use crate::fetch::{self, Job, Report};
+use crate::log::Outcome;
+use crate::relay::{Ended, Relay};
+use crate::request::Request;
+
+/// Bytes read from disk at a time.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How often, and how far apart, a copy that is complete is looked for until its directory shows it.
+const COMMIT_TRIES: u32 = 50;
+const COMMIT_WAIT: Duration = Duration::from_millis(100);
+
+/// Goes on with an answer for a client that was too slow for memory: from the disk copy, from the server, or from the disk
+/// copy when that is complete.
+pub(crate) async fn resume(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    lagging: (&FlowHead, FlowReader),
+    relay: &mut Relay<'_>,
+    outcome: &mut Outcome,
+) -> Ended {
+    let (head, reader) = lagging;
+    let position = reader.position();
+    let flow = Arc::clone(reader.flow());
+    drop(reader);
+    let mut rest = copy(core, request, head).await.and_then(|hit| feed_rest(core, request, hit, position));
+    if rest.is_none() {
+        rest = from_server(core, request, head, position).await;
+    }
+    if rest.is_none() {
+        rest = coming_copy(core, request, head, &flow)
+            .await
+            .and_then(|hit| feed_rest(core, request, hit, position));
+    }
+    match rest {
+        Some(mut reader) => relay.run(conn, &mut reader, outcome).await,
+        None => Ended::Lagged(position),
+    }
+}
+
+/// The complete copy on disk of the answer that was being sent.
+async fn copy(core: &Core, request: &Request, head: &FlowHead) -> Option<DiskHit> {
+    let entry = core.shared.cache.open(request.key, &head.info.key, request.url.as_bytes()).await?;
+    match entry {
+        DiskEntry::Object(hit) if is_same(&hit, head) => Some(hit),
+        _ => None,
+    }
+}
+
+/// The copy on disk that is being written, once it is complete.
+async fn coming_copy(core: &Core, request: &Request, head: &FlowHead, flow: &Arc<Flow>) -> Option<DiskHit> {
+    let cache = &core.shared.cache;
+    let total = head.info.body_bytes.filter(|&bytes| bytes <= cache.disk_object_bytes_max())?;
+    if cache.dirs().is_empty() {
+        return None;
+    }
+    let mut end = flow.reader_at(total, ReaderKind::Disk)?;
+    if end.data().await != Progress::End {
+        return None;
+    }
+    // The directory makes it visible a moment after the last byte has arrived.
+    for _ in 0..COMMIT_TRIES {
+        if let Some(hit) = copy(core, request, head).await {
+            return Some(hit);
+        }
+        tokio::time::sleep(COMMIT_WAIT).await;
+    }
+    None
+}
+
+/// A reader of the bytes from `position` on.
+fn feed_rest(core: &Rc<Core>, request: &Request, mut hit: DiskHit, position: u64) -> Option<FlowReader> {
+    let mut writer = core.shared.cache.private(request.key, hit.key);
+    let reader = writer.subscribe(ReaderKind::Client);
+    let total = hit.body_bytes()?;
+    tokio::task::spawn_local(async move {
+        let info = FlowInfo { body_bytes: Some(total - position.min(total)), shareable: false, ..hit.info() };
+        writer.publish_head(Arc::clone(&hit.head), info);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut at = position;
+        while at < total {
+            let got = match hit.read(at, &mut buffer).await {
+                Ok(got) if got > 0 => got.min(READ_BYTES),
+                _ => return writer.abort(AbortReason::Failed),
+            };
+            at += got as u64;
+            // An end without a finish aborts the flow.
+            if writer.readers() == 0 || writer.append(buffer.get(..got).unwrap_or_default()).await.is_err() {
+                return;
+            }
+        }
+        writer.finish(None);
+    });
+    reader
+}
+
+/// Whether the record on disk is the answer that was being sent.
+fn is_same(hit: &DiskHit, head: &FlowHead) -> bool {
+    hit.is_complete()
+        && Some(hit.times) == head.info.times
+        && Arc::as_ref(&hit.head).bytes() == head.head.bytes()
+}
+
+/// Fetches the rest of an answer from `position` on, for a client that was too slow: only with a strong validator, so that no
+/// two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
+async fn from_server(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    head: &FlowHead,
+    position: u64,
+) -> Option<FlowReader> {
+    let stored = head.head.to_response_head();
+    let name = strong_validator(&stored)?;
+    let validator = stored.fields.get(name)?;
+    let total = head.info.body_bytes?;
+    let mut again = request.for_range(position, validator);
+    again.received = core.now();
+    let job = Job::new(&Rc::new(again), None, false, &Report::new());
+    let mut writer = core.shared.cache.private(request.key, request.key);
+    let answer = fetch::converse(core, &job, &mut writer).await.ok()?;
+    let range = answer.head.fields.get(FieldName::ContentRange).and_then(ContentRange::parse)?;
+    let fits = answer.head.status == 206
+        && range.complete_bytes == Some(total)
+        && range.range.is_some_and(|part| part.first == position && part.last + 1 == total)
+        && answer.head.fields.get(name) == Some(validator);
+    if !fits {
+        return None;
+    }
+    let reader = writer.subscribe(ReaderKind::Client);
+    let core = Rc::clone(core);
+    let mut job = job;
+    tokio::task::spawn_local(async move { fetch::deliver(&core, &mut job, answer, writer).await });
+    reader
+}
+
+/// The field by which two answers can be told to be the same to the last byte: a strong entity tag, or a modification at least a
+/// minute before the answer (RFC 9110 8.8.2.2).
+fn strong_validator(head: &ResponseHead) -> Option<FieldName> {
+    if let Some(tag) = head.fields.get(FieldName::Etag) {
+        return (!tag.starts_with(b"W/")).then_some(FieldName::Etag);
+    }
+    let time = |name| head.fields.get(name).and_then(humboldt_http::date::parse);
+    let (modified, sent) = (time(FieldName::LastModified)?, time(FieldName::Date)?);
+    (sent.saturating_sub(modified) >= 60).then_some(FieldName::LastModified)
+}
