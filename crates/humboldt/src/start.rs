@@ -196,7 +196,7 @@ fn create_pid_file(path: Option<&str>) -> Result<Option<PidFile>, StartError> {
 /// Makes cache directories belong to the user that will use them, where only root can.
 fn prepare_dirs(config: &Config, source: &Source) -> Result<(), StartError> {
     let Some(user) = target_user(config, source) else { return Ok(()) };
-    let identity = privileges::find(user, config.cache_effective_group.as_deref())?;
+    let identity = privileges::find(user, target_group(config, user))?;
     for dir in config.cache_dir.iter().filter(|dir| !dir.path.exists() && dir.size_bytes > 0) {
         let what = format!("create {}", dir.path.display());
         configuration::create_private_dir(&dir.path).map_err(StartError::system(what.clone()))?;
@@ -212,9 +212,22 @@ fn target_user<'a>(config: &'a Config, source: &Source) -> Option<&'a str> {
     (privileges::is_root() && !source.is_built_in()).then_some(user)
 }
 
+/// `cache_effective_group`. One that this system does not have (`nobody` is called `nogroup` on some) gives way to the user's
+/// own groups, which have no more rights.
+fn target_group<'a>(config: &'a Config, user: &str) -> Option<&'a str> {
+    let group = config.cache_effective_group.as_deref()?;
+    match privileges::find(user, Some(group)) {
+        Err(PrivilegeError::NoSuchGroup(_)) => {
+            tracing::warn!("cache_effective_group: there is no group {group}; the groups of {user} are used");
+            None
+        }
+        _ => Some(group),
+    }
+}
+
 fn drop_privileges(config: &Config, source: &Source) -> Result<(), StartError> {
     if let Some(user) = target_user(config, source) {
-        privileges::drop_to(user, config.cache_effective_group.as_deref())?;
+        privileges::drop_to(user, target_group(config, user))?;
     }
     Ok(())
 }
