@@ -132,7 +132,7 @@ fn last_hop(request: &Request) -> Local {
 }
 
 /// Why a request is not forwarded, if so.
-pub(crate) fn objection(_core: &Core, request: &Request) -> Option<(ErrorPage, String)> {
+pub(crate) fn objection(request: &Request) -> Option<(ErrorPage, String)> {
     if request.head.method == Method::Trace && request.has_body() {
         return Some((ErrorPage::InvalidRequest, "TRACE has no body".into()));
     }

@@ -193,7 +193,7 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
         let outcome = Outcome::local(local.1, local.0.status);
         return answer::send(core, conn, &request, local.0, outcome).await;
     }
-    if let Some((page, detail)) = internal::objection(core, &request) {
+    if let Some((page, detail)) = internal::objection(&request) {
         return answer::error(core, conn, &request, page, &detail).await;
     }
     if let Err(refusal) = access::may_miss(&request) {
@@ -218,7 +218,7 @@ async fn from_cache_or_server(
     request: Rc<Request>,
     mut found: Found,
 ) -> After {
-    if let Some((page, detail)) = internal::objection(core, &request) {
+    if let Some((page, detail)) = internal::objection(&request) {
         return answer::error(core, conn, &request, page, &detail).await;
     }
     for _ in 0..JOINS_MAX {
@@ -477,7 +477,7 @@ async fn stream(
     let mut relay = Relay::new(core, request, head, &fields);
     relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
-    if let Ended::Lagged(_) = ended {
+    if ended == Ended::Lagged {
         ended = resume::resume(core, conn, request, (head, reader), &mut relay, &mut outcome).await;
     }
     outcome.aborted = ended != Ended::Complete;

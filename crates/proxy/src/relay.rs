@@ -34,8 +34,8 @@ pub(crate) enum Ended {
     ClientGone,
     /// The answer did not become complete.
     Aborted(AbortReason),
-    /// The client was too slow for memory: go on from this offset in another way.
-    Lagged(u64),
+    /// The client was too slow for memory: go on from the reader's position in another way.
+    Lagged,
 }
 
 /// One answer on its way to a client.
@@ -164,7 +164,7 @@ impl<'a> Relay<'a> {
                 Progress::Aborted(reason) => {
                     return self.cut_off(conn, outcome, Ended::Aborted(reason)).await;
                 }
-                Progress::Lagged { position } => return Ended::Lagged(position),
+                Progress::Lagged { .. } => return Ended::Lagged,
             }
         }
     }

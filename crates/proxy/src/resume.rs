@@ -50,7 +50,7 @@ pub(crate) async fn resume(
     }
     match rest {
         Some(mut reader) => relay.run(conn, &mut reader, outcome).await,
-        None => Ended::Lagged(position),
+        None => Ended::Lagged,
     }
 }
 
