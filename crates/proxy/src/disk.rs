@@ -129,7 +129,7 @@ pub(crate) async fn serve(
         Begin::Lead(writer) => {
             let Some(reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
             let core = Rc::clone(core);
-            tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer).await });
+            tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer, 0).await });
             reader
         }
     };

@@ -9,7 +9,7 @@ use humboldt_http::range::ContentRange;
 use humboldt_http::{FieldName, ResponseHead};
 use humboldt_store::disk::{DiskEntry, DiskHit};
 use humboldt_store::flow::Flow;
-use humboldt_store::{AbortReason, FlowHead, FlowInfo, FlowReader, Progress, ReaderKind};
+use humboldt_store::{FlowHead, FlowReader, Progress, ReaderKind};
 
 use crate::client::ClientConn;
 use crate::core::Core;
@@ -17,9 +17,6 @@ use crate::fetch::{self, Job, Report};
 use crate::log::Outcome;
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
-
-/// Bytes read from disk at a time.
-const READ_BYTES: usize = 64 * 1024;
 
 /// How often, and how far apart, a copy that is complete is looked for until its directory shows it.
 const COMMIT_TRIES: u32 = 50;
@@ -85,28 +82,11 @@ async fn coming_copy(core: &Core, request: &Request, head: &FlowHead, flow: &Arc
 }
 
 /// A reader of the bytes from `position` on.
-fn feed_rest(core: &Rc<Core>, request: &Request, mut hit: DiskHit, position: u64) -> Option<FlowReader> {
-    let mut writer = core.shared.cache.private(request.key, hit.key);
+fn feed_rest(core: &Rc<Core>, request: &Request, hit: DiskHit, position: u64) -> Option<FlowReader> {
+    let writer = core.shared.cache.private(request.key, hit.key);
     let reader = writer.subscribe(ReaderKind::Client);
-    let total = hit.body_bytes()?;
-    tokio::task::spawn_local(async move {
-        let info = FlowInfo { body_bytes: Some(total - position.min(total)), shareable: false, ..hit.info() };
-        writer.publish_head(Arc::clone(&hit.head), info);
-        let mut buffer = vec![0; READ_BYTES];
-        let mut at = position;
-        while at < total {
-            let got = match hit.read(at, &mut buffer).await {
-                Ok(got) if got > 0 => got.min(READ_BYTES),
-                _ => return writer.abort(AbortReason::Failed),
-            };
-            at += got as u64;
-            // An end without a finish aborts the flow.
-            if writer.readers() == 0 || writer.append(buffer.get(..got).unwrap_or_default()).await.is_err() {
-                return;
-            }
-        }
-        writer.finish(None);
-    });
+    let core = Rc::clone(core);
+    tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer, position).await });
     reader
 }
 

@@ -276,27 +276,35 @@ impl DiskHit {
         }
     }
 
-    /// Feeds the body to a flow, whose head has been published or is published here, until it is complete, nobody
-    /// reads any more, or what is read does not verify (the flow is aborted then). Subscribe before.
-    pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter) {
-        let Some(body_bytes) = self.body_bytes().filter(|_| self.is_complete()) else {
+    /// Feeds the body from `position` on (bytes; 0 is all of it) to a flow, whose head is published here, until it is
+    /// complete, nobody reads any more, or what is read does not verify (the flow is aborted then). Nobody may join a
+    /// flow that begins behind the first byte. Subscribe before.
+    pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter, position: u64) {
+        let Some(body_bytes) = self.body_bytes().filter(|&total| self.is_complete() && position <= total)
+        else {
             return writer.abort(AbortReason::Failed);
         };
-        writer.publish_head(self.head.clone(), self.info());
+        let mut info = self.info();
+        if position > 0 {
+            info = FlowInfo { body_bytes: Some(body_bytes - position), shareable: false, ..info };
+        }
+        writer.publish_head(self.head.clone(), info);
         let mut buffer = vec![0; READ_BYTES];
-        while writer.written() < body_bytes {
+        let mut at = position;
+        while at < body_bytes {
             if writer.readers() == 0 {
                 return writer.abort(AbortReason::Cancelled);
             }
-            let want = usize::try_from(body_bytes - writer.written()).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let want = usize::try_from(body_bytes - at).unwrap_or(READ_BYTES).min(READ_BYTES);
             let Some(space) = buffer.get_mut(..want) else { return };
-            let got = match self.reader.read(writer.written(), space).await {
+            let got = match self.reader.read(at, space).await {
                 Ok(got) if got > 0 => got,
                 _ => {
                     cache.tell_failure(self.key, &self.url, &self.dir);
                     return writer.abort(AbortReason::Failed);
                 }
             };
+            at += got as u64;
             if writer.append(buffer.get(..got).unwrap_or_default()).await.is_err() {
                 return;
             }
