@@ -10,7 +10,7 @@ use std::process::Command;
 type Needed = (&'static str, &'static str);
 
 /// What `cargo xtask test` needs besides cargo.
-const FOR_TESTS: [Needed; 9] = [
+const FOR_TESTS: [Needed; 14] = [
     ("cc", "build-essential"), // the allocator is C
     ("make", "build-essential"),
     ("ps", "procps"),
@@ -20,6 +20,11 @@ const FOR_TESTS: [Needed; 9] = [
     ("openssl", "openssl"),
     ("pip3", "python3-pip"),
     ("chromium", "chromium"),
+    ("varnishd", "varnish"),
+    ("traffic_server", "trafficserver"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("mkfs.btrfs", "btrfs-progs"),
 ];
 
 /// The load generator of `cargo xtask bench`; the caches to compare with are used if they are there.

@@ -95,7 +95,7 @@ pub(super) fn turn(plan: &Plan, subject: &Subject, script: &Path, length: Durati
     Ok(Sample { requests, seconds: duration_us as f64 / 1e6, cpu_us, p99_us })
 }
 
-fn parse_summary(text: &str) -> Option<[u64; 4]> {
+pub(super) fn parse_summary(text: &str) -> Option<[u64; 4]> {
     let line = text.lines().find_map(|line| line.strip_prefix("summary "))?;
     let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     numbers.try_into().ok()

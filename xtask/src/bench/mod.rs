@@ -6,6 +6,7 @@
 pub(crate) mod floor;
 mod hit;
 mod idle;
+mod lab;
 mod load;
 mod memory;
 mod miss;
@@ -42,6 +43,8 @@ enum What {
     Memory,
     /// Resident memory of the idle process, and for each of 10,000 idle connections
     Idle,
+    /// What a request costs the laboratory's users, beside wrk
+    Lab,
 }
 
 /// What all benchmarks need to know.
@@ -73,7 +76,8 @@ impl Plan {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     packages::install_for_benchmarks()?;
-    let with_humboldt = arguments.only.is_empty() || arguments.only.iter().any(|name| name == "humboldt");
+    let with_humboldt = !matches!(arguments.what, What::Lab)
+        && (arguments.only.is_empty() || arguments.only.iter().any(|name| name == "humboldt"));
     let xtask = build("xtask")?.ok_or("the floor does not build")?;
     let humboldt = if with_humboldt { build("humboldt")? } else { None };
     if with_humboldt && humboldt.is_none() {
@@ -93,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Miss => miss::run(&plan),
         What::Memory => memory::run(&plan),
         What::Idle => idle::run(&plan),
+        What::Lab => lab::run(&plan),
     }
 }
 

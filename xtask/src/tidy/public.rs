@@ -25,7 +25,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
         let text = source::without_tests(&source::mask(&file.text));
         let tokens = source::tokens(&text);
         count_uses(&tokens, &mut uses);
-        if file.path.starts_with("crates/") {
+        if file.path.starts_with("crates/") || file.path.starts_with("lab/") {
             items.extend(public_items(file, &text, &tokens));
         }
     }

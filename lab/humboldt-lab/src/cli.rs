@@ -1,0 +1,423 @@
+//! The command line. Every option is one that an experiment file may set too, under the same name.
+
+use crate::units;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Finds out what load an HTTP cache can sustain.
+#[derive(Debug, Parser)]
+#[command(
+    name = "humboldt-lab",
+    version,
+    about,
+    long_about = "Finds out what load an HTTP cache can sustain.\n\n\
+        The laboratory plays both sides: users who ask, and the origin servers behind the cache. It raises the load \
+        until the cache no longer keeps its response times, follows that limit while the cache's disk is filled \
+        twice, and checks every byte of every answer.",
+    after_help = "Begin with:\n  humboldt-lab peak squid:aufs --quick      a true small run of Squid, under 3 minutes\n  \
+        humboldt-lab peak humboldt:ufs            Humboldt, with a store of 1 GB\n  \
+        humboldt-lab peak --attach http://127.0.0.1:3128   a proxy that is running already\n  \
+        humboldt-lab subjects                     what can be measured here\n\n\
+        Exit codes: 0 done; 1 the run failed (what was measured is kept); 2 a mistake in what was asked; \
+        130 interrupted (what was measured is kept)."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Find the load that a cache sustains while its disk fills
+    Peak(Box<PeakArgs>),
+    /// Ask for URLs, as fast as a number of connections allows
+    Bang(Box<BangArgs>),
+    /// Run a matrix of experiments from a file; goes on where it was interrupted
+    Run(RunArgs),
+    /// Put several runs on shared plots, with confidence intervals from repeats
+    Compare(CompareArgs),
+    /// Find out what the laboratory itself can do here, without a cache
+    Calibrate(CalibrateArgs),
+    /// List the caches that can be measured, or show the file of one
+    Subjects(NameArgs),
+    /// List the workloads, or show the file of one
+    Workloads(WorkloadsArgs),
+    /// Serve as one of several load machines (see `peak --agents`)
+    Agent(AgentArgs),
+    /// Only the origin servers of a workload, until interrupted
+    Origin(OriginArgs),
+    /// Only the users of a workload, at a constant load
+    Load(Box<LoadArgs>),
+    /// Undo what a laboratory left behind that was killed (used by the program itself)
+    #[command(hide = true)]
+    Keeper,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PeakArgs {
+    /// What to measure: a name from `humboldt-lab subjects`, or a subject file
+    #[arg(required_unless_present = "attach")]
+    pub(crate) subject: Option<String>,
+    /// Measure what is running at this URL already: a proxy, or with --accelerator a site
+    #[arg(long, value_name = "URL", conflicts_with = "subject")]
+    pub(crate) attach: Option<String>,
+    /// The attached cache is an accelerator whose backend is the laboratory's origin (see --origin)
+    #[arg(long, requires = "attach")]
+    pub(crate) accelerator: bool,
+    /// Process to watch with --attach
+    #[arg(long, value_name = "PID", requires = "attach")]
+    pub(crate) pid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) world: WorldArgs,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
+    #[command(flatten)]
+    pub(crate) ground: GroundArgs,
+    /// A true small run: cache of 256 MB, time scale 0.03, at most 150 s
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Folder for the report
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Serve the growing report to a browser
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) serve: Option<SocketAddr>,
+    /// Do not calibrate first (the report will say so)
+    #[arg(long)]
+    pub(crate) no_calibration: bool,
+    /// What distinguishes this run from others of the same subject
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) variant: String,
+}
+
+/// Who asks for what.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "The simulated world")]
+pub(crate) struct WorldArgs {
+    /// A name from `humboldt-lab workloads`, a workload file, or `log:PATH` to replay a Squid access.log
+    #[arg(long, value_name = "NAME", default_value = "polymix-4")]
+    pub(crate) workload: String,
+    /// All choices of users and servers follow from it
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Multiplies think times, thresholds and sample periods alike [default: 0.1; 1 is as published]
+    #[arg(long, value_name = "FACTOR", value_parser = units::positive)]
+    pub(crate) time_scale: Option<f64>,
+    /// Latency between cache and servers, each way, instead of the workload's (not scaled)
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) server_delay: Option<f64>,
+    /// Packet loss between cache and servers, each way, instead of the workload's
+    #[arg(long, value_name = "SHARE", value_parser = units::share)]
+    pub(crate) server_loss: Option<f64>,
+    /// Latency between users and cache, each way, instead of the workload's (not scaled)
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) client_delay: Option<f64>,
+    /// Packet loss between users and cache, each way, instead of the workload's
+    #[arg(long, value_name = "SHARE", value_parser = units::share)]
+    pub(crate) client_loss: Option<f64>,
+    /// Load machines that run `humboldt-lab agent`, separated by commas [default: this process]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub(crate) agents: Vec<String>,
+    /// Secret that the agents were started with
+    #[arg(
+        long,
+        value_name = "SECRET",
+        env = "HUMBOLDT_LAB_TOKEN",
+        hide_env_values = true,
+        default_value = ""
+    )]
+    pub(crate) token: String,
+    /// Addresses of the origin servers, separated by commas; port 0 takes any
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
+    pub(crate) origin: Vec<SocketAddr>,
+    /// Processors for the laboratory [default: the upper half]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) lab_cores: Option<CoreList>,
+    /// Give up an answer after this time (not scaled)
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "60s")]
+    pub(crate) timeout: f64,
+}
+
+/// A list of processors; clap would take a bare `Vec` as a repeated option.
+pub(crate) type CoreList = Vec<usize>;
+
+/// How the load is found.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "The search")]
+pub(crate) struct SearchArgs {
+    /// What decides about the load
+    #[arg(long, value_enum, default_value_t = ControllerKind::Robust)]
+    pub(crate) controller: ControllerKind,
+    /// Constant load in requests per second, instead of a search
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::positive)]
+    pub(crate) load: Option<f64>,
+    /// Load to begin with, in requests per second
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::positive, default_value = "50")]
+    pub(crate) first_load: f64,
+    /// Never offer more than this, in requests per second
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::positive)]
+    pub(crate) load_max: Option<f64>,
+    /// Length of a sample before time scaling
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "60s")]
+    pub(crate) sample: f64,
+    /// Stop when fill reaches this many times the cache size
+    #[arg(long, value_name = "RATIO", value_parser = units::positive, default_value = "2")]
+    pub(crate) fill: f64,
+    /// Stop after this time, whatever the fill (not scaled)
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) time_max: Option<f64>,
+    /// Percentile that the robust controller judges
+    #[arg(long, value_name = "PER_CENT", default_value_t = 95.0)]
+    pub(crate) percentile: f64,
+    /// What the cache may add to a hit at that percentile, before time scaling
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) hit_limit: Option<f64>,
+    /// What the cache may add to a miss at that percentile, before time scaling
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) miss_limit: Option<f64>,
+    /// Classic controller: raise the load below this mean response time, before time scaling [default: 1.5s]
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) rptm_min: Option<f64>,
+    /// Classic controller: lower the load above this mean response time, before time scaling [default: 1.75s]
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) rptm_max: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ControllerKind {
+    /// Percentiles of what the cache adds to hits and to misses, errors, backlog; levels are held before they count
+    Robust,
+    /// Mean response time between two limits, steps of 5 %, as the book's runs did
+    Classic,
+}
+
+/// What the cache runs on.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "What the cache runs on")]
+pub(crate) struct GroundArgs {
+    /// Size of the cache's store; fill is measured against it [default: 1GB]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub(crate) cache_size: Option<u64>,
+    /// The cache's memory for objects
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, default_value = "64MB")]
+    pub(crate) memory: u64,
+    /// Put the store on a fresh file system: ext2, ext3, ext4, xfs or btrfs (needs root)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) fs: Option<String>,
+    /// Mount options of that file system, e.g. noatime
+    #[arg(long, value_name = "OPTIONS", requires = "fs")]
+    pub(crate) mount_options: Option<String>,
+    /// Number of stores, each with a file system or folder of its own
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) spindles: u32,
+    /// Reads per second that each store's device allows (needs --fs and root)
+    #[arg(long, value_name = "PER_SECOND", requires = "fs")]
+    pub(crate) read_iops: Option<u64>,
+    /// Writes per second that each store's device allows (needs --fs and root)
+    #[arg(long, value_name = "PER_SECOND", requires = "fs")]
+    pub(crate) write_iops: Option<u64>,
+    /// Bytes per second that each store's device reads (needs --fs and root)
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
+    pub(crate) read_rate: Option<u64>,
+    /// Bytes per second that each store's device writes (needs --fs and root)
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
+    pub(crate) write_rate: Option<u64>,
+    /// CPU time that the cache may use, in processors: 0.5 is half of one (needs root)
+    #[arg(long, value_name = "PROCESSORS", value_parser = units::positive)]
+    pub(crate) cpu_quota: Option<f64>,
+    /// Processors for the cache [default: the lower half]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) subject_cores: Option<CoreList>,
+    /// Folder for stores, images and logs of the cache [default: a temporary one, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ground: Option<PathBuf>,
+    /// Keep the cache's configuration, logs and store
+    #[arg(long, requires = "ground")]
+    pub(crate) keep: bool,
+    /// Drop the system's page cache before the run (needs root)
+    #[arg(long)]
+    pub(crate) drop_caches: bool,
+    /// Rest before the run; file systems punish creating files soon after deleting many
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "0s")]
+    pub(crate) rest: f64,
+    /// Set a variable of the subject's templates, e.g. --set threads=32
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) variables: Vec<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BangArgs {
+    /// The proxy to ask through, e.g. 127.0.0.1:3128 [default: ask the servers directly]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) proxy: Option<SocketAddr>,
+    /// Generate this many URLs from a workload, served by the laboratory's own origin [default: URLs from stdin]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) generate: Option<u64>,
+    /// The workload to generate from
+    #[arg(long, value_name = "NAME", default_value = "uniform-unique")]
+    pub(crate) workload: String,
+    /// At most this many connections at a time
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 63, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub(crate) connections: u32,
+    /// Ask for everything this many times, each time in another order
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) passes: u32,
+    /// Keep the order in which the URLs come
+    #[arg(long)]
+    pub(crate) in_order: bool,
+    /// Use connections again; tcp-banger2 made one for each request
+    #[arg(long)]
+    pub(crate) keep_alive: bool,
+    /// Seed of the order and of the generated URLs
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Multiplies the servers' think times
+    #[arg(long, value_name = "FACTOR", value_parser = units::positive, default_value = "1")]
+    pub(crate) time_scale: f64,
+    /// Write one line for each request to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// Folder for the report
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Give up an answer after this time
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "60s")]
+    pub(crate) timeout: f64,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "1h")]
+    pub(crate) time_max: f64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The experiment file
+    pub(crate) file: PathBuf,
+    /// Folder for all runs and the matrix page [default: the file's name without .toml]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Show what would run and how long it takes at most, and run nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Run again what has failed before
+    #[arg(long)]
+    pub(crate) retry_failed: bool,
+    /// Serve the growing report of the present run to a browser
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) serve: Option<SocketAddr>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// Folders of runs
+    #[arg(required = true)]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Folder for the comparison
+    #[arg(long, value_name = "DIR", default_value = "comparison")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    #[command(flatten)]
+    pub(crate) world: WorldArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NameArgs {
+    /// Show this one's file
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkloadsArgs {
+    /// Show this one's file, or check a file of your own
+    pub(crate) name: Option<String>,
+    /// Print what an ideal cache would answer, from so many requests
+    #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "300000")]
+    pub(crate) ideal: Option<u64>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// Address to listen on for the laboratory; whoever reaches it can make this machine send load
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: SocketAddr,
+    /// Secret that the laboratory must give; required unless the address is a loopback one
+    #[arg(
+        long,
+        value_name = "SECRET",
+        env = "HUMBOLDT_LAB_TOKEN",
+        hide_env_values = true,
+        default_value = ""
+    )]
+    pub(crate) token: String,
+    /// Address of this machine's origin servers, as the cache reaches it
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
+    pub(crate) origin: Vec<SocketAddr>,
+    /// Processors for robots and origins [default: all]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) lab_cores: Option<CoreList>,
+    /// End after one experiment
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OriginArgs {
+    /// A name from `humboldt-lab workloads`, or a workload file
+    #[arg(long, value_name = "NAME", default_value = "polymix-4")]
+    pub(crate) workload: String,
+    /// Addresses to listen on, separated by commas; port 0 takes any
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Seed of all sizes, types and bytes
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Multiplies think times
+    #[arg(long, value_name = "FACTOR", value_parser = units::positive, default_value = "1")]
+    pub(crate) time_scale: f64,
+    /// Answer at once
+    #[arg(long)]
+    pub(crate) no_think: bool,
+    /// Processors [default: all]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) lab_cores: Option<CoreList>,
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = units::seconds)]
+    pub(crate) time_max: Option<f64>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Requests per second
+    #[arg(value_parser = units::positive)]
+    pub(crate) per_second: f64,
+    /// A proxy to ask through [default: ask the origin servers]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) proxy: Option<SocketAddr>,
+    /// An origin server that `humboldt-lab origin` prints, separated by commas [default: one is started]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub(crate) origins: Vec<SocketAddr>,
+    /// A name from `humboldt-lab workloads`, or a workload file
+    #[arg(long, value_name = "NAME", default_value = "polymix-4")]
+    pub(crate) workload: String,
+    /// All choices of users and servers follow from it
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Multiplies think times and gaps of users
+    #[arg(long, value_name = "FACTOR", value_parser = units::positive, default_value = "1")]
+    pub(crate) time_scale: f64,
+    /// How long
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10s")]
+    pub(crate) time: f64,
+    /// Leave out this time at the beginning
+    #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "1s")]
+    pub(crate) warm_up: f64,
+    /// Processors [default: all]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) lab_cores: Option<CoreList>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}

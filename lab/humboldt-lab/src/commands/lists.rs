@@ -1,0 +1,64 @@
+//! What there is: subjects and workloads.
+
+use crate::cli::{NameArgs, WorkloadsArgs};
+use crate::fleet::world;
+use crate::{Failure, experiment, output::say};
+use humboldt_lab_subjects::{Mode, SubjectFile};
+use humboldt_lab_workload::Workload;
+use std::sync::Arc;
+
+/// Cache size for which the ideal of a workload is printed.
+const CACHE_BYTES: u64 = 1 << 30;
+
+/// `humboldt-lab subjects [NAME]`.
+pub(crate) fn subjects(arguments: &NameArgs) -> Result<(), Failure> {
+    let Some(name) = &arguments.name else {
+        for (name, description) in SubjectFile::builtin_names() {
+            say!("{name:<18} {description}");
+        }
+        say!("\n`humboldt-lab subjects NAME` prints a file that you can copy and change.");
+        return Ok(());
+    };
+    let family = name.split(':').next().unwrap_or(name);
+    if let Some(text) = SubjectFile::builtin_text(family) {
+        say!("{}", text.trim_end());
+        return Ok(());
+    }
+    let file = experiment::subject_file(name)?;
+    let mode = match file.mode() {
+        Mode::Forward => "forward proxy",
+        Mode::Accelerator => "accelerator",
+    };
+    say!("{}: {} ({mode}); the file is in order", file.name(), file.description());
+    Ok(())
+}
+
+/// `humboldt-lab workloads [NAME] [--ideal]`.
+pub(crate) fn workloads(arguments: &WorkloadsArgs) -> Result<(), Failure> {
+    let Some(name) = &arguments.name else {
+        for name in Workload::builtin_names() {
+            let first_line = Workload::builtin_text(name).and_then(|text| text.lines().next());
+            let what = first_line.unwrap_or_default().trim_start_matches(['#', ' ']);
+            say!("{name:<16} {what}");
+        }
+        say!("\n`humboldt-lab workloads NAME` prints a file that you can copy and change.");
+        return Ok(());
+    };
+    let order = world::plain_order(name, 1, 1.0)?;
+    let workload = Arc::new(world::load(&order).map_err(Failure::usage)?);
+    let Some(requests) = arguments.ideal else {
+        say!("{}", workload.text().trim_end());
+        return Ok(());
+    };
+    let ideal = workload.ideal(order.seed, requests, workload.working_set_objects(CACHE_BYTES));
+    say!("of {requests} requests an ideal cache answers from its store:");
+    say!("{:6.2} % of plain GETs", ideal.hit_ratio_plain * 100.0);
+    say!("{:6.2} % of all requests", ideal.hit_ratio_all * 100.0);
+    say!("{:6.2} % of the bytes of plain GETs", ideal.byte_hit_ratio * 100.0);
+    say!(
+        "{:8.0} bytes is the mean object, {:.1} % are cachable",
+        workload.mean_object_bytes(),
+        workload.cachable_share() * 100.0
+    );
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! What each subcommand does, as far as it is not a whole subject of its own.
+
+mod bang;
+mod lists;
+mod matrix;
+mod parts;
+mod runs;
+
+pub(crate) use bang::bang;
+pub(crate) use lists::{subjects, workloads};
+pub(crate) use matrix::matrix;
+pub(crate) use parts::{load, origin};
+pub(crate) use runs::{calibrate, compare, peak};

@@ -1,0 +1,57 @@
+//! One run, several compared, and the laboratory by itself.
+
+use crate::cli::{CalibrateArgs, CompareArgs, PeakArgs};
+use crate::cores::Shares;
+use crate::experiment::{self, Stage};
+use crate::fleet::{Fleet, world};
+use crate::interrupt::Interrupt;
+use crate::{Failure, output::say};
+use humboldt_lab_record::Outcome;
+use humboldt_lab_report as report;
+
+/// `humboldt-lab peak`.
+pub(crate) fn peak(arguments: &PeakArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let mut stage = Stage::open(arguments)?;
+    if let Some(page) = &stage.page {
+        say!("the growing report: http://{}/", page.address());
+    }
+    let run = experiment::run(arguments, &mut stage, interrupt)?;
+    if let Some(out) = &arguments.out {
+        say!("report: {}", out.join("report.html").display());
+    }
+    match run.outcome {
+        Outcome::Failed(message) => Err(Failure::run(message)),
+        Outcome::Interrupted => Err(Failure::interrupted()),
+        Outcome::Running | Outcome::Filled | Outcome::TimeUp => Ok(()),
+    }
+}
+
+/// `humboldt-lab compare`.
+pub(crate) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
+    let runs = arguments.runs.iter().map(|path| report::read_run(path)).collect::<Result<Vec<_>, _>>();
+    report::compare(&arguments.out, &runs.map_err(Failure::usage)?).map_err(Failure::run)?;
+    say!("comparison: {}", arguments.out.join("compare.html").display());
+    Ok(())
+}
+
+/// `humboldt-lab calibrate`.
+pub(crate) fn calibrate(arguments: &CalibrateArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let arguments = &arguments.world;
+    let world = world::order(arguments, world::TIME_SCALE)?;
+    world::load(&world).map_err(Failure::usage)?;
+    let shares = Shares::new(None, arguments.lab_cores.as_deref())?;
+    let fleet = if arguments.agents.is_empty() {
+        Fleet::local(shares.lab.clone())
+    } else {
+        Fleet::remote(&arguments.agents, &arguments.token)
+    };
+    let found =
+        experiment::calibrate(&mut fleet.map_err(Failure::usage)?, &world, &arguments.origin, interrupt)?;
+    let ended = found.limit.unwrap_or("nothing stopped it");
+    say!("workload           {}", world.name);
+    say!("processors         {:?}", shares.lab);
+    say!("answers per second {:.0}  (at the next step: {ended})", found.per_s);
+    say!("user's CPU time    {:.2} µs per request, every byte verified", found.robots_us);
+    say!("server's CPU time  {:.2} µs per answer", found.origin_us);
+    Ok(())
+}

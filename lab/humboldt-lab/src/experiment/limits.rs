@@ -1,0 +1,136 @@
+//! Whether a sample says more about the laboratory than about the subject.
+
+use humboldt_lab_record::{OriginTally, Tally};
+
+/// A thread that computes for more than this share of the time has no reserve for bursts.
+const BUSY_MAX: f64 = 0.85;
+
+/// Robots or origins that are later than this at the 95th percentile put their own lateness into the response times.
+const LAG_MAX_US: u64 = 5_000;
+
+/// A cache between users and servers costs them more than no cache: nearer than this to the calibrated capacity, the
+/// laboratory is the suspect.
+const CAPACITY_SHARE_MAX: f64 = 0.9;
+
+/// Why the laboratory was the limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    RobotsBusy(f64),
+    OriginsBusy(f64),
+    AllBusy(f64),
+    RobotsLate(u64),
+    OriginsLate(u64),
+    Capacity(f64),
+}
+
+impl Limit {
+    /// A few words.
+    pub(crate) fn short(self) -> &'static str {
+        match self {
+            Self::RobotsBusy(_) => "its users were busy",
+            Self::OriginsBusy(_) => "its servers were busy",
+            Self::AllBusy(_) => "its processors were busy",
+            Self::RobotsLate(_) => "its users were late",
+            Self::OriginsLate(_) => "its servers were late",
+            Self::Capacity(_) => "its capacity was reached",
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = self.short();
+        match self {
+            Self::RobotsBusy(share) | Self::OriginsBusy(share) | Self::AllBusy(share) => {
+                write!(f, "{words} ({:.0} % of their CPU time)", share * 100.0)
+            }
+            Self::RobotsLate(lag_us) | Self::OriginsLate(lag_us) => {
+                write!(f, "{words} ({:.1} ms at the 95th percentile)", *lag_us as f64 / 1e3)
+            }
+            Self::Capacity(share) => {
+                write!(f, "{words} ({:.0} % of what it does without a cache)", share * 100.0)
+            }
+        }
+    }
+}
+
+/// What limited this sample by the laboratory's own doing, without regard to its calibration.
+pub(crate) fn of(robots: &Tally, origins: &OriginTally) -> Option<Limit> {
+    let share = |cpu_us: u64, period_us: u64, threads: u32| {
+        cpu_us as f64 / (period_us.max(1) as f64 * f64::from(threads.max(1)))
+    };
+    let robots_busy = share(robots.cpu_us, robots.period_us, robots.threads);
+    let origins_busy = share(origins.cpu_us, origins.period_us, origins.threads);
+    // Both have a thread on each of the same processors.
+    let all_busy =
+        share(robots.cpu_us + origins.cpu_us, robots.period_us, robots.threads.max(origins.threads));
+    if robots_busy > BUSY_MAX {
+        return Some(Limit::RobotsBusy(robots_busy));
+    }
+    if origins_busy > BUSY_MAX {
+        return Some(Limit::OriginsBusy(origins_busy));
+    }
+    if all_busy > BUSY_MAX {
+        return Some(Limit::AllBusy(all_busy));
+    }
+    let robots_lag_us = robots.lag.percentile_us(95.0);
+    if robots_lag_us > LAG_MAX_US {
+        return Some(Limit::RobotsLate(robots_lag_us));
+    }
+    let origins_lag_us = origins.lag.percentile_us(95.0);
+    (origins_lag_us > LAG_MAX_US).then_some(Limit::OriginsLate(origins_lag_us))
+}
+
+/// The same, and whether the sample came too near to what the laboratory can do at all.
+pub(crate) fn of_sample(robots: &Tally, origins: &OriginTally, calibration: Option<f64>) -> Option<Limit> {
+    of(robots, origins).or_else(|| {
+        let throughput_per_s = robots.answers() as f64 * 1e6 / robots.period_us.max(1) as f64;
+        let share = throughput_per_s / calibration.filter(|per_s| *per_s > 0.0)?;
+        (share > CAPACITY_SHARE_MAX).then_some(Limit::Capacity(share))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tallies(robots_cpu_us: u64, origins_cpu_us: u64) -> (Tally, OriginTally) {
+        let robots = Tally { period_us: 1_000_000, cpu_us: robots_cpu_us, threads: 1, ..Tally::default() };
+        let origins = OriginTally {
+            period_us: 1_000_000,
+            cpu_us: origins_cpu_us,
+            threads: 1,
+            ..OriginTally::default()
+        };
+        (robots, origins)
+    }
+
+    #[test]
+    fn a_laboratory_with_reserve_is_not_the_limit() {
+        let (robots, origins) = tallies(300_000, 300_000);
+        assert_eq!(of_sample(&robots, &origins, Some(1e5)), None);
+    }
+
+    #[test]
+    fn a_busy_or_late_laboratory_is() {
+        let busy = |robots_cpu_us, origins_cpu_us| {
+            let (robots, origins) = tallies(robots_cpu_us, origins_cpu_us);
+            of(&robots, &origins).map(Limit::short)
+        };
+        assert_eq!(busy(900_000, 0), Some("its users were busy"));
+        assert_eq!(busy(0, 900_000), Some("its servers were busy"));
+        assert_eq!(busy(450_000, 450_000), Some("its processors were busy"));
+        let (mut robots, origins) = tallies(100_000, 100_000);
+        (0..100).for_each(|_| robots.lag.record_us(8_000));
+        assert_eq!(of(&robots, &origins).map(Limit::short), Some("its users were late"));
+    }
+
+    #[test]
+    fn nearness_to_the_calibrated_capacity_is_suspect() {
+        let (mut robots, origins) = tallies(100_000, 100_000);
+        robots.misses.answers = 950;
+        assert!(of_sample(&robots, &origins, Some(1000.0)).is_some());
+        assert!(of_sample(&robots, &origins, Some(2000.0)).is_none());
+        assert!(of_sample(&robots, &origins, None).is_none());
+    }
+}

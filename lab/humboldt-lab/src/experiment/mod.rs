@@ -1,0 +1,145 @@
+//! `humboldt-lab peak`: one run, from an idle machine to a report and an idle machine.
+//!
+//! calibrate → start origins → start the subject → sample after sample: judge, change the load → stop → summarise.
+
+mod calibrate;
+mod ground;
+mod limits;
+mod live;
+mod manifest;
+mod plan;
+mod sampling;
+
+pub(crate) use calibrate::calibrate;
+pub(crate) use ground::subject_file;
+pub(crate) use live::Live;
+
+use crate::Failure;
+use crate::cli::PeakArgs;
+use crate::fleet::protocol::RouteOrder;
+use crate::fleet::{Fleet, Mission};
+use crate::interrupt::Interrupt;
+use ground::Ground;
+use humboldt_lab_record::{Outcome, Run};
+use humboldt_lab_report::{LivePage, RunFolder};
+use humboldt_lab_subjects::Mode;
+use plan::Prepared;
+use sampling::Sampling;
+use std::net::SocketAddr;
+
+/// What accelerators are asked for: the name of a site that is nowhere else.
+const SITE: &str = "www.lab.example";
+
+/// Where a run is shown while it goes on.
+pub(crate) struct Stage {
+    pub(crate) live: Live,
+    pub(crate) page: Option<LivePage>,
+    pub(crate) folder: Option<RunFolder>,
+}
+
+impl Stage {
+    /// Opens what is asked for, before anything is started.
+    pub(crate) fn open(arguments: &PeakArgs) -> Result<Self, Failure> {
+        let folder = arguments.out.as_deref().map(RunFolder::create).transpose().map_err(Failure::usage)?;
+        let page = arguments.serve.map(LivePage::serve).transpose().map_err(Failure::usage)?;
+        Ok(Self { live: Live::new(), page, folder })
+    }
+
+    /// Shows a state of the run, and keeps it.
+    fn update(&mut self, run: &Run) -> Result<(), Failure> {
+        self.live.update(run);
+        if let Some(page) = &self.page {
+            page.update(run);
+        }
+        self.folder.as_mut().map_or(Ok(()), |folder| folder.sample(run)).map_err(Failure::run)
+    }
+}
+
+/// Carries out one run. What was measured is in the run and in the folder, whatever happens.
+///
+/// An `Err` means that nothing was measured; a run that failed later says so in its outcome.
+pub(crate) fn run(arguments: &PeakArgs, stage: &mut Stage, interrupt: &Interrupt) -> Result<Run, Failure> {
+    let prepared = Prepared::new(arguments)?;
+    let mut run = prepared.run()?;
+    let mut fleet = if arguments.world.agents.is_empty() {
+        Fleet::local(prepared.shares.lab.clone())
+    } else {
+        Fleet::remote(&arguments.world.agents, &arguments.world.token)
+    }
+    .map_err(Failure::usage)?;
+    if !arguments.no_calibration {
+        stage.live.step("calibrating: the laboratory against its own servers, no cache between");
+        let found = calibrate(&mut fleet, &prepared.world, &arguments.world.origin, interrupt)?;
+        stage.live.calibrated(&found);
+        run.calibration = Some(found.per_s);
+    }
+    stage.live.step(&format!("starting {}", run.plan.subject));
+    let origins =
+        fleet.start_origins(&prepared.world, &arguments.world.origin, true).map_err(Failure::usage)?;
+    let mut ground = Ground::prepare(
+        &prepared.choice,
+        &arguments.ground,
+        run.plan.cache_bytes,
+        &origins,
+        &prepared.shares,
+    )?;
+    manifest::describe(&mut run.manifest, &prepared, &ground);
+    let result = measure(&prepared, &mut run, &mut fleet, &mut ground, &origins, stage, interrupt);
+    if let Err(failure) = result {
+        run.outcome = Outcome::Failed(failure.to_string());
+    }
+    stage.live.step("stopping");
+    // A fleet whose agent has gone fails here again; the run says already why it ended.
+    let _ = fleet.stop();
+    let cleared = ground.clear();
+    humboldt_lab_peak::summarise(&mut run);
+    finish(stage, &run)?;
+    cleared.map(|()| run)
+}
+
+fn measure(
+    prepared: &Prepared,
+    run: &mut Run,
+    fleet: &mut Fleet,
+    ground: &mut Ground,
+    origins: &[SocketAddr],
+    stage: &mut Stage,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let address = ground.running.address();
+    let mut controller = prepared.controller()?;
+    let mission = Mission {
+        route: match ground.running.mode() {
+            Mode::Forward => RouteOrder::Forward { proxy: address },
+            Mode::Accelerator => RouteOrder::Accelerator { address, host: SITE.to_owned() },
+        },
+        origins: origins.to_vec(),
+        working_set_objects: prepared.working_set_objects,
+        first_load_per_s: controller.first_load_per_s(),
+        timeout_s: prepared.timeout_s,
+        excuse_reload_hits: prepared.choice.excuse_reload_hits(),
+    };
+    stage.live.begin(run, controller.as_ref());
+    fleet.start_robots(&mission).map_err(Failure::run)?;
+    let mut sampling = Sampling::new(run, controller.first_load_per_s());
+    loop {
+        let sample = sampling.next(run, fleet, ground, controller.as_mut(), interrupt)?;
+        run.samples.extend(sample);
+        if let Some(outcome) = sampling.end(run, interrupt) {
+            run.outcome = outcome;
+            break;
+        }
+        humboldt_lab_peak::summarise(run);
+        stage.update(run)?;
+    }
+    ground.running.check().map_err(Failure::run)?;
+    fleet.stop_robots().map_err(Failure::run)
+}
+
+fn finish(stage: &mut Stage, run: &Run) -> Result<(), Failure> {
+    stage.live.end(run);
+    if let Some(page) = &stage.page {
+        page.update(run);
+    }
+    stage.folder.take().map_or(Ok(()), |folder| folder.finish(run)).map_err(Failure::run)
+}

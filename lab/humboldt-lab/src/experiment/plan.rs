@@ -1,0 +1,163 @@
+//! What is to be done, from the command line: checked as a whole before anything is started.
+
+use super::ground::{CACHE_BYTES, Choice};
+use crate::cli::{ControllerKind, PeakArgs, SearchArgs};
+use crate::cores::Shares;
+use crate::fleet::protocol::WorldOrder;
+use crate::fleet::world;
+use crate::{Failure, clock, units};
+use humboldt_lab_peak::{ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings};
+use humboldt_lab_record::{Goal, Manifest, Plan, RUN_FORMAT, Run};
+use humboldt_lab_workload::Workload;
+use std::sync::Arc;
+
+/// `--quick`: small enough for three minutes, large enough to fill twice.
+const QUICK_CACHE_BYTES: u64 = 256 << 20;
+const QUICK_TIME_SCALE: f64 = 0.03;
+const QUICK_TIME_MAX_S: f64 = 150.0;
+
+/// Requests of the stream from which the ideal hit ratio is computed.
+const IDEAL_REQUESTS: u64 = 300_000;
+
+/// Shorter samples hold too few answers to judge.
+const SAMPLE_MIN_S: f64 = 0.2;
+
+/// Longer runs are a slip of the hand: a hundred days.
+const TIME_MAX_S: f64 = 8.64e6;
+
+/// Everything that is known before something is started.
+pub(super) struct Prepared {
+    pub(super) choice: Choice,
+    pub(super) world: WorldOrder,
+    pub(super) workload: Arc<Workload>,
+    pub(super) shares: Shares,
+    pub(super) working_set_objects: u64,
+    pub(super) timeout_s: f64,
+    settings: ControllerSettings,
+    plan: Plan,
+}
+
+impl Prepared {
+    /// Checks everything that can be checked.
+    pub(super) fn new(arguments: &PeakArgs) -> Result<Self, Failure> {
+        let choice = Choice::new(arguments)?;
+        let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
+        let world = world::order(&arguments.world, time_scale)?;
+        let workload = Arc::new(world::load(&world).map_err(Failure::usage)?);
+        let cache_bytes = arguments.ground.cache_size.unwrap_or(if arguments.quick {
+            QUICK_CACHE_BYTES
+        } else {
+            CACHE_BYTES
+        });
+        let shares =
+            Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
+        let settings = settings(&arguments.search);
+        let controller = settings.build(world.time_scale).map_err(Failure::usage)?;
+        let sample_s = arguments.search.sample * world.time_scale;
+        if !(SAMPLE_MIN_S..=86_400.0).contains(&sample_s) {
+            return Err(Failure::usage(format!(
+                "samples of {sample_s:.3} s (--sample × --time-scale): choose between {SAMPLE_MIN_S} s and a day"
+            )));
+        }
+        let time_max_s = arguments.search.time_max.or(arguments.quick.then_some(QUICK_TIME_MAX_S));
+        let working_set_objects = workload.working_set_objects(cache_bytes);
+        let ideal = workload.ideal(world.seed, IDEAL_REQUESTS, working_set_objects);
+        let plan = Plan {
+            subject: choice.name(),
+            variant: variant(arguments),
+            workload: workload.name().to_owned(),
+            workload_text: workload.text().to_owned(),
+            controller: controller.name().to_owned(),
+            settings: controller.settings(),
+            seed: world.seed,
+            time_scale: world.time_scale,
+            cache_bytes,
+            goal: Goal {
+                fill_ratio: arguments.search.fill,
+                time_max_s: Some(time_max_s.unwrap_or(TIME_MAX_S)),
+            },
+            sample_s,
+            ideal_hit_ratio: ideal.hit_ratio_plain,
+        };
+        Ok(Self {
+            choice,
+            workload,
+            shares,
+            working_set_objects,
+            timeout_s: arguments.world.timeout,
+            settings,
+            plan,
+            world,
+        })
+    }
+
+    /// A run that has not begun.
+    pub(super) fn run(&self) -> Result<Run, Failure> {
+        Ok(Run {
+            format: RUN_FORMAT,
+            started_s: clock::unix_us() / 1_000_000,
+            plan: self.plan.clone(),
+            manifest: Manifest { lab_version: env!("CARGO_PKG_VERSION").to_owned(), ..Manifest::default() },
+            ..Run::default()
+        })
+    }
+
+    /// A fresh controller.
+    pub(super) fn controller(&self) -> Result<Box<dyn Controller>, Failure> {
+        self.settings.build(self.world.time_scale).map_err(Failure::usage)
+    }
+}
+
+/// What the caller says, or what differs from the usual ground.
+fn variant(arguments: &PeakArgs) -> String {
+    if !arguments.variant.is_empty() {
+        return arguments.variant.clone();
+    }
+    let ground = &arguments.ground;
+    let mut words = Vec::new();
+    words.extend(ground.fs.clone());
+    words.extend(ground.mount_options.clone().filter(|options| !options.is_empty()));
+    if ground.spindles > 1 {
+        words.push(format!("{} stores", ground.spindles));
+    }
+    words.extend(ground.cpu_quota.map(|quota| format!("{quota} CPU")));
+    words.extend(ground.read_iops.map(|iops| format!("{iops} reads/s")));
+    words.extend(ground.write_iops.map(|iops| format!("{iops} writes/s")));
+    words.extend(ground.read_rate.map(|rate| format!("reads {}/s", units::show_bytes(rate))));
+    words.extend(ground.write_rate.map(|rate| format!("writes {}/s", units::show_bytes(rate))));
+    words.extend(ground.variables.iter().cloned());
+    words.join(", ")
+}
+
+fn settings(search: &SearchArgs) -> ControllerSettings {
+    let mut settings = match (search.load, search.controller) {
+        (Some(_), _) => ControllerSettings::Constant(ConstantSettings::default()),
+        (None, ControllerKind::Robust) => ControllerSettings::Robust(robust(search)),
+        (None, ControllerKind::Classic) => ControllerSettings::Classic(classic(search)),
+    };
+    settings.set_first_load(search.load.unwrap_or(search.first_load));
+    if let Some(load_max_per_s) = search.load_max {
+        settings.set_load_max(load_max_per_s);
+    }
+    settings
+}
+
+fn robust(search: &SearchArgs) -> RobustSettings {
+    let defaults = RobustSettings::default();
+    RobustSettings {
+        percentile: search.percentile,
+        hits_added_ms: search.hit_limit.map_or(defaults.hits_added_ms, |limit_s| limit_s * 1e3),
+        misses_added_ms: search.miss_limit.map_or(defaults.misses_added_ms, |limit_s| limit_s * 1e3),
+        ..defaults
+    }
+}
+
+fn classic(search: &SearchArgs) -> ClassicSettings {
+    let mut settings = ClassicSettings::default();
+    // A limit that is given holds throughout; else the book's apply, which differ while the cache is being filled.
+    for window in [&mut settings.measuring, &mut settings.filling] {
+        window.min_s = search.rptm_min.unwrap_or(window.min_s);
+        window.max_s = search.rptm_max.unwrap_or(window.max_s);
+    }
+    settings
+}

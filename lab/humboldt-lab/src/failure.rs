@@ -1,0 +1,38 @@
+//! How the program ends when it cannot do what was asked.
+
+use std::fmt;
+
+/// One line for a person, and the exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// A run failed; what was measured is kept.
+    pub(crate) fn run(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), code: 1 }
+    }
+
+    /// What was asked makes no sense, or cannot be done here. Nothing was begun.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), code: 2 }
+    }
+
+    /// Someone stopped the program.
+    pub(crate) fn interrupted() -> Self {
+        Self { message: "interrupted".to_owned(), code: 130 }
+    }
+
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,111 @@
+//! The robots and origins of one process, and how they obey orders.
+
+use super::protocol::{FORMAT, Order, OriginOrder, Reply, RobotOrder, RouteOrder, WorldOrder};
+use humboldt_lab_origin::{Origin, OriginPlan};
+use humboldt_lab_robots::{Robots, RobotsPlan, Route};
+use humboldt_lab_workload::Workload;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What runs in this process for an experiment.
+#[derive(Default)]
+pub(crate) struct Crew {
+    /// Processors for all threads; empty: wherever the system puts them.
+    cores: Vec<usize>,
+    /// Where this machine's origins listen, whatever an order says; empty: as ordered.
+    listen: Vec<SocketAddr>,
+    world: Option<(Arc<Workload>, WorldOrder, i64)>,
+    origin: Option<Origin>,
+    robots: Option<Robots>,
+}
+
+impl Crew {
+    /// Nothing runs yet.
+    pub(crate) fn new(cores: Vec<usize>, listen: Vec<SocketAddr>) -> Self {
+        Self { cores, listen, ..Self::default() }
+    }
+
+    /// Does what is ordered, and says what came of it.
+    pub(crate) fn obey(&mut self, order: Order) -> Reply {
+        let done = match order {
+            Order::Hello { format, .. } if format != FORMAT => Err(format!(
+                "this is protocol {FORMAT}, the other side speaks {format}: use the same version"
+            )),
+            Order::Hello { .. } => {
+                Ok(Reply::Hello { lab_version: env!("CARGO_PKG_VERSION").to_owned(), cores: self.threads() })
+            }
+            Order::Clock => Ok(Reply::Clock { unix_us: crate::clock::unix_us() }),
+            Order::Origins(order) => self.start_origins(*order),
+            Order::Robots(order) => self.start_robots(*order),
+            Order::Load(per_s) => self.set_load(per_s),
+            Order::Sample => Ok(self.sample()),
+            Order::StopRobots => {
+                self.robots = None;
+                Ok(Reply::Done)
+            }
+            Order::Stop => {
+                self.robots = None;
+                self.origin = None;
+                Ok(Reply::Done)
+            }
+        };
+        done.unwrap_or_else(|message| Reply::Failed { message })
+    }
+
+    /// How many threads of robots (and of origins) this crew has: one per processor.
+    fn threads(&self) -> usize {
+        if self.cores.is_empty() { crate::cores::allowed().len().max(1) } else { self.cores.len() }
+    }
+
+    fn start_origins(&mut self, order: OriginOrder) -> Result<Reply, String> {
+        let workload = Arc::new(super::world::load(&order.world)?);
+        let listen = if self.listen.is_empty() { order.listen } else { self.listen.clone() };
+        let plan = OriginPlan {
+            time_scale: order.world.time_scale,
+            listen,
+            threads: self.threads(),
+            cores: self.cores.clone(),
+            think: order.think,
+            clock_offset_us: order.clock_offset_us,
+            ..OriginPlan::new(Arc::clone(&workload), order.world.seed)
+        };
+        self.world = Some((workload, order.world, order.clock_offset_us));
+        let origin = self.origin.insert(Origin::start(plan).map_err(|error| error.to_string())?);
+        Ok(Reply::Origins { addresses: origin.addresses().to_vec() })
+    }
+
+    fn start_robots(&mut self, order: RobotOrder) -> Result<Reply, String> {
+        let (workload, world, clock_offset_us) = self.world.as_ref().ok_or("no workload yet")?;
+        let route = match order.route {
+            RouteOrder::Forward { proxy } => Route::Forward { proxy },
+            RouteOrder::Accelerator { address, host } => Route::Accelerator { address, host },
+            RouteOrder::Direct => Route::Direct,
+        };
+        let plan = RobotsPlan {
+            time_scale: world.time_scale,
+            first_world: order.first_world,
+            worlds: order.worlds,
+            threads: order.threads,
+            cores: self.cores.clone(),
+            working_set_objects: order.working_set_objects,
+            first_load_per_s: order.load_per_s,
+            timeout_s: order.timeout_s,
+            excuse_reload_hits: order.excuse_reload_hits,
+            clock_offset_us: *clock_offset_us,
+            ..RobotsPlan::new(Arc::clone(workload), world.seed, route, order.origins)
+        };
+        self.robots = Some(Robots::start(plan).map_err(|error| error.to_string())?);
+        Ok(Reply::Done)
+    }
+
+    fn set_load(&mut self, per_s: f64) -> Result<Reply, String> {
+        self.robots.as_ref().ok_or("no robots yet")?.set_load(per_s);
+        Ok(Reply::Done)
+    }
+
+    fn sample(&mut self) -> Reply {
+        let robots = self.robots.as_ref().map(Robots::sample).unwrap_or_default();
+        let origins = self.origin.as_ref().map(Origin::sample).unwrap_or_default();
+        Reply::Sample { robots: Box::new(robots), origins: Box::new(origins) }
+    }
+}

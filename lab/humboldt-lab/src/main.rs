@@ -1,0 +1,53 @@
+//! `humboldt-lab`: finds out what load an HTTP cache can sustain.
+//!
+//! Begin reading at [`experiment::run`]: it is one run from an idle machine to a report. The crates beside this one do
+//! the work: workload (what is asked for), origin and robots (who answers and who asks), peak (how the load is found),
+//! subjects (the caches and what they run on), report (what people look at).
+
+mod cli;
+mod clock;
+mod commands;
+mod cores;
+mod experiment;
+mod failure;
+mod fleet;
+mod interrupt;
+mod output;
+mod units;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use failure::Failure;
+use interrupt::Interrupt;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // The keeper outlives signals that end the laboratory: that is what it is for.
+    if matches!(cli.command, Command::Keeper) {
+        return humboldt_lab_subjects::keeper_main();
+    }
+    match Interrupt::listen().map_err(Failure::run).and_then(|interrupt| run(cli.command, &interrupt)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::complain(&failure);
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
+    match command {
+        Command::Peak(arguments) => commands::peak(&arguments, interrupt),
+        Command::Bang(arguments) => commands::bang(&arguments, interrupt),
+        Command::Run(arguments) => commands::matrix(&arguments, interrupt),
+        Command::Compare(arguments) => commands::compare(&arguments),
+        Command::Calibrate(arguments) => commands::calibrate(&arguments, interrupt),
+        Command::Subjects(arguments) => commands::subjects(&arguments),
+        Command::Workloads(arguments) => commands::workloads(&arguments),
+        Command::Agent(arguments) => fleet::agent::run(&arguments, interrupt),
+        Command::Origin(arguments) => commands::origin(&arguments, interrupt),
+        Command::Load(arguments) => commands::load(&arguments, interrupt),
+        Command::Keeper => Ok(()),
+    }
+}

@@ -1,0 +1,22 @@
+//! The one place that writes to the terminal.
+
+use crate::Failure;
+use std::fmt;
+use std::io::Write;
+
+/// Writes a line to standard output. A reader that has gone (`| head`) is no reason to stop measuring.
+macro_rules! say {
+    ($($arguments:tt)*) => {
+        $crate::output::line(format_args!($($arguments)*))
+    };
+}
+pub(crate) use say;
+
+pub(crate) fn line(text: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// Why the program ends without having done what was asked.
+pub(crate) fn complain(failure: &Failure) {
+    let _ = writeln!(std::io::stderr().lock(), "humboldt-lab: {failure}");
+}

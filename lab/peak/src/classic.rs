@@ -1,0 +1,214 @@
+//! The controller of the book's runs: mean response time against a window.
+
+use crate::controller::{Bounds, offered_or};
+use crate::reading::wrong_content;
+use crate::words;
+use crate::{ClassicSettings, Controller, SettingsError, View};
+use humboldt_lab_record::{Tally, Verdict};
+
+/// From this many equal verdicts in a row on, the step doubles.
+const ACCELERATE_AFTER: u32 = 3;
+
+/// A step up grows to at most this share of the load: small, because the overload that ends it is drained only by the
+/// steps down that follow.
+const STEP_UP_MAX: f64 = 0.4;
+
+/// A step down grows to at most this.
+const STEP_DOWN_MAX: f64 = 0.4;
+
+/// A load is kept for a subject that works off a backlog in so many samples; a slower one gets less load.
+const CATCH_UP_SAMPLES_MAX: u64 = 20;
+
+/// Raises the load by a step if the mean response time of all answers of a sample is below the window, and lowers it by
+/// a step if it is above. Which window, says [`View::filling`].
+///
+/// What differs from Polygraph: the load needs no ceiling set beforehand; response times include waiting, so a subject
+/// that falls behind shows it; a sample with a backlog and no answers, or with many errors, counts as above the window;
+/// zero is not a trap; and steps may grow (see [`ClassicSettings::step_accelerates`]).
+#[derive(Clone, Debug)]
+pub struct Classic {
+    settings: ClassicSettings,
+    time_scale: f64,
+    load_per_s: f64,
+    last: Side,
+    in_a_row: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Below,
+    Inside,
+    Above,
+}
+
+impl Classic {
+    /// From its settings, with times multiplied by `time_scale`.
+    ///
+    /// # Errors
+    /// If a setting or the time scale is outside its range.
+    pub fn new(settings: &ClassicSettings, time_scale: f64) -> Result<Self, SettingsError> {
+        settings.check(time_scale)?;
+        Ok(Self {
+            settings: settings.clone(),
+            time_scale,
+            load_per_s: settings.first_load_per_s.min(settings.load_max_per_s),
+            last: Side::Inside,
+            in_a_row: 0,
+        })
+    }
+
+    /// Ends of the window in µs.
+    fn window_us(&self, filling: bool) -> (f64, f64) {
+        let window = if filling { self.settings.filling } else { self.settings.measuring };
+        let us = |seconds: f64| seconds * 1e6 * self.time_scale;
+        (us(window.min_s), us(window.max_s))
+    }
+
+    fn side(&self, filling: bool, tally: &Tally) -> (Side, String) {
+        let answers = tally.answers();
+        let (min_us, max_us) = self.window_us(filling);
+        // The few answers of a subject that has stopped may have been quick: then those that wait are the measure.
+        if tally.backlog > answers && (answers == 0 || tally.oldest_us as f64 > max_us) {
+            return (Side::Above, format!("{answers} answers; {} requests wait", tally.backlog));
+        }
+        let errors = tally.faults_total();
+        let error_share = errors as f64 / (errors + answers).max(1) as f64;
+        if error_share > self.settings.error_share_max {
+            let (got, limit) = (words::share(error_share), words::share(self.settings.error_share_max));
+            return (Side::Above, format!("errors {got} > {limit}"));
+        }
+        if answers == 0 {
+            return (Side::Below, "nothing was asked".into());
+        }
+        let mean_us = tally.response().mean_us();
+        let (mean, min, max) = (words::duration(mean_us), words::duration(min_us), words::duration(max_us));
+        if mean_us < min_us {
+            (Side::Below, format!("mean response {mean} < {min}"))
+        } else if mean_us > max_us {
+            (Side::Above, format!("mean response {mean} > {max}"))
+        } else {
+            (Side::Inside, format!("mean response {mean} within {min} to {max}"))
+        }
+    }
+
+    /// The step after `in_a_row` equal verdicts.
+    fn step(&self, step_max: f64) -> f64 {
+        if !self.settings.step_accelerates {
+            return self.settings.step;
+        }
+        let doublings = self.in_a_row.saturating_sub(ACCELERATE_AFTER).min(16) as i32;
+        (self.settings.step * 2_f64.powi(doublings)).min(step_max.max(self.settings.step))
+    }
+}
+
+/// Whether the subject works off a backlog: then its response times say nothing about the present load.
+fn is_catching_up(tally: &Tally) -> bool {
+    let gained = tally.answers().saturating_sub(tally.due);
+    gained > tally.due / 50 && gained.saturating_mul(CATCH_UP_SAMPLES_MAX) > tally.backlog
+}
+
+impl Controller for Classic {
+    fn first_load_per_s(&self) -> f64 {
+        self.settings.first_load_per_s.min(self.settings.load_max_per_s)
+    }
+
+    fn judge(&mut self, view: &View, tally: &Tally) -> Verdict {
+        let load_per_s = offered_or(view, self.load_per_s);
+        let (side, reason) = self.side(view.filling, tally);
+        let is_catching_up = self.settings.step_accelerates && is_catching_up(tally);
+        let is_kept = side == Side::Above && is_catching_up;
+        self.in_a_row = if side == self.last && !is_kept { self.in_a_row.saturating_add(1) } else { 1 };
+        self.last = side;
+        let (factor, state) = match side {
+            Side::Below => (1.0 + self.step(STEP_UP_MAX), "up"),
+            Side::Above if is_kept => (1.0, "catching up"),
+            Side::Above => (1.0 - self.step(STEP_DOWN_MAX), "down"),
+            Side::Inside => (1.0, "stay"),
+        };
+        let bounds = Bounds::new(tally.period_us, self.settings.load_max_per_s);
+        self.load_per_s = bounds.clamp(load_per_s * factor);
+        let wrong = wrong_content(tally);
+        Verdict {
+            next_load_per_s: self.load_per_s,
+            sustained: side != Side::Above && tally.answers() > 0 && wrong.is_none(),
+            state: state.into(),
+            reason: wrong.map_or(reason.clone(), |wrong| format!("{wrong}; {reason}")),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "classic"
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let window = |filling: bool| {
+            let (min_us, max_us) = self.window_us(filling);
+            format!("{} to {}", words::duration(min_us), words::duration(max_us))
+        };
+        vec![
+            ("first load".into(), words::rate(self.first_load_per_s())),
+            ("highest load".into(), words::rate(self.settings.load_max_per_s)),
+            ("mean response".into(), window(false)),
+            ("mean response while filling".into(), window(true)),
+            ("step".into(), words::share(self.settings.step)),
+            ("step accelerates".into(), self.settings.step_accelerates.to_string()),
+            ("errors".into(), format!("≤ {}", words::share(self.settings.error_share_max))),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use humboldt_lab_record::FaultKind;
+
+    /// The next load after each of these mean response times, in ms.
+    fn loads(settings: &ClassicSettings, filling: bool, means_ms: &[u64]) -> Vec<f64> {
+        let mut classic = Classic::new(settings, 1.0).unwrap();
+        let mut view = View { load_per_s: classic.first_load_per_s(), filling, ..View::default() };
+        let judge = |mean_ms: &u64| {
+            let mut tally = Tally { period_us: 60_000_000, due: 1_000, ..Tally::default() };
+            (0..1_000).for_each(|_| tally.misses.add(10, mean_ms * 1_000, 1_000));
+            view.load_per_s = classic.judge(&view, &tally).next_load_per_s;
+            (view.load_per_s * 100.0).round() / 100.0
+        };
+        means_ms.iter().map(judge).collect()
+    }
+
+    #[test]
+    fn the_books_steps_are_five_per_cent_and_the_window_depends_on_the_phase() {
+        let settings = ClassicSettings { step_accelerates: false, ..ClassicSettings::default() };
+        assert_eq!(loads(&settings, false, &[1_400, 1_600, 1_800, 1_400]), [105.0, 105.0, 99.75, 104.74]);
+        assert_eq!(loads(&settings, true, &[2_700, 2_800, 3_100]), [105.0, 105.0, 99.75]);
+        assert_eq!(loads(&settings, false, &[9_000; 4]), [95.0, 90.25, 85.74, 81.45]);
+    }
+
+    #[test]
+    fn steps_grow_while_verdicts_stay_the_same() {
+        let loads = loads(&ClassicSettings::default(), false, &[1_400, 1_400, 1_400, 1_400, 1_400, 1_800]);
+        assert_eq!(loads, [105.0, 110.25, 115.76, 127.34, 152.81, 145.17]);
+    }
+
+    #[test]
+    fn no_answers_errors_and_a_backlog_are_above_any_window() {
+        let mut classic = Classic::new(&ClassicSettings::default(), 1.0).unwrap();
+        let view = View { load_per_s: 100.0, ..View::default() };
+        let mut tally = Tally { period_us: 60_000_000, due: 6_000, backlog: 6_000, ..Tally::default() };
+        let mut reasons = Vec::new();
+        for _ in 0..3 {
+            let verdict = classic.judge(&view, &tally);
+            assert!(!verdict.sustained && verdict.next_load_per_s == 95.0, "{verdict:?}");
+            reasons.push(verdict.reason);
+            tally.oldest_us = 50_000_000;
+            (0..100).for_each(|_| tally.hits.add(10, 1_000, 1_000));
+            if reasons.len() == 2 {
+                tally.backlog = 0;
+                tally.faults.insert(FaultKind::WrongStatus, 10);
+            }
+            classic.in_a_row = 0;
+        }
+        let wanted =
+            ["0 answers; 6000 requests wait", "100 answers; 6000 requests wait", "errors 4.8 % > 1.0 %"];
+        assert_eq!(reasons, wanted);
+    }
+}

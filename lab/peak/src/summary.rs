@@ -1,0 +1,220 @@
+//! A run in a few figures, at any moment of it.
+
+use humboldt_lab_record::{Run, Sample, Summary, Tally, TimesSummary};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The summary is about the samples from this part of the final fill ratio on: the last quarter of the trace.
+const FROM_SHARE: f64 = 0.75;
+
+/// Fills `total`, `last_quarter` and `summary` from the samples.
+///
+/// The last quarter are the samples whose fill ratio is at least 0.75 of the last one's; if nothing was filled, the last
+/// quarter of the samples; at least one. A run without samples gets an empty summary.
+pub fn summarise(run: &mut Run) {
+    let quarter = last_quarter(&run.samples);
+    run.total = merged(run.samples.iter());
+    run.last_quarter = merged(run.samples[quarter.clone()].iter());
+    run.summary = summary(&run.samples, quarter, &run.total, &run.last_quarter);
+}
+
+fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tally) -> Summary {
+    let judged = &samples[quarter.clone()];
+    let plain = last.hits.answers + last.misses.answers;
+    let plain_bytes = last.hits.body_bytes + last.misses.body_bytes;
+    let (lab_limited_share, lab_limited) = lab_limited(judged);
+    Summary {
+        from_fill_ratio: judged.first().map_or(0.0, fill_ratio),
+        to_fill_ratio: judged.last().map_or(0.0, fill_ratio),
+        samples: u32::try_from(judged.len()).unwrap_or(u32::MAX),
+        throughput_per_s: throughput_per_s(judged.iter()).unwrap_or(0.0),
+        sustained_per_s: throughput_per_s(judged.iter().filter(|sample| sample.verdict.sustained)),
+        response: TimesSummary::from(&last.response()),
+        hits: TimesSummary::from(&last.hits.response),
+        misses: TimesSummary::from(&last.misses.response),
+        hits_added: TimesSummary::from(&last.hits.added),
+        misses_added: TimesSummary::from(&last.misses.added),
+        hit_ratio: ratio(last.hits.answers, plain),
+        byte_hit_ratio: ratio(last.hits.body_bytes, plain_bytes),
+        // An offered hit is counted when it is asked, so a few may belong to answers of the next sample.
+        offered_hit_ratio: ratio(last.offered_hits, plain).min(1.0),
+        faults: total.faults_total(),
+        wrong_content: total.faults.iter().filter(|(kind, _)| kind.is_wrong_content()).map(|(_, n)| n).sum(),
+        cpu_us_per_answer: cpu_us_per_answer(samples, quarter),
+        resident_bytes_max: samples.iter().filter_map(|s| s.resources).map(|r| r.resident_bytes).max(),
+        lab_limited_share,
+        lab_limited,
+    }
+}
+
+fn last_quarter(samples: &[Sample]) -> Range<usize> {
+    let end = samples.len();
+    let reached = samples.iter().map(fill_ratio).fold(0.0, f64::max);
+    let start = if reached > 0.0 {
+        // Fill never sinks, so those from the first on are all of them.
+        samples.iter().position(|sample| fill_ratio(sample) >= reached * FROM_SHARE)
+    } else {
+        Some(end - end.div_ceil(4))
+    };
+    start.unwrap_or(end)..end
+}
+
+fn fill_ratio(sample: &Sample) -> f64 {
+    if sample.fill_ratio.is_finite() { sample.fill_ratio } else { 0.0 }
+}
+
+fn merged<'a>(samples: impl Iterator<Item = &'a Sample>) -> Tally {
+    let mut sum = Tally::default();
+    samples.for_each(|sample| sum.merge_later(&sample.tally));
+    sum
+}
+
+/// Right answers per second of all these samples together; `None` without samples.
+fn throughput_per_s<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+    let (answers, period_us) = samples.fold((0, 0), |(answers, period_us), sample| {
+        (answers + sample.tally.answers(), period_us + sample.tally.period_us)
+    });
+    (period_us > 0).then(|| answers as f64 * 1e6 / period_us as f64)
+}
+
+/// CPU time between the first and the last moment at which the subject was watched, by the answers between them. The
+/// sample before the quarter is the better beginning, if there is one.
+fn cpu_us_per_answer(samples: &[Sample], quarter: Range<usize>) -> Option<f64> {
+    let first = quarter.start.saturating_sub(1);
+    let mut watched = (first..quarter.end).filter(|index| samples[*index].resources.is_some());
+    let begin = watched.next()?;
+    let end = watched.next_back()?;
+    let cpu_us = |index: usize| samples[index].resources.map(|r| r.cpu.user_us + r.cpu.system_us);
+    let answers: u64 = samples[begin + 1..=end].iter().map(|sample| sample.tally.answers()).sum();
+    // A subject that was started anew counts from zero: then there is no difference to take.
+    let used_us = cpu_us(end)?.checked_sub(cpu_us(begin)?)?;
+    (answers > 0).then(|| used_us as f64 / answers as f64)
+}
+
+/// In which share of the samples the laboratory was the limit, and the commonest reason: the latest of those that
+/// differ only in their figures.
+fn lab_limited(samples: &[Sample]) -> (f64, Option<String>) {
+    let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    for reason in samples.iter().filter_map(|sample| sample.lab_limited.as_deref()) {
+        let kind = reason.chars().filter(|c| c.is_alphabetic()).collect();
+        let entry = reasons.entry(kind).or_insert((0, reason));
+        *entry = (entry.0 + 1, reason);
+    }
+    let limited: usize = reasons.values().map(|(count, _)| count).sum();
+    let commonest = reasons.into_values().max_by_key(|(count, _)| *count);
+    (ratio(limited as u64, samples.len() as u64), commonest.map(|(_, reason)| reason.to_owned()))
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use humboldt_lab_record::{FaultKind, ProcessorTimes, Resources};
+
+    /// A second with so many answers of 10 ms.
+    fn sample(fill_ratio: f64, answers: u64, sustained: bool) -> Sample {
+        let mut sample = Sample { fill_ratio, ..Sample::default() };
+        sample.tally.period_us = 1_000_000;
+        sample.verdict.sustained = sustained;
+        for index in 0..answers {
+            let class = if index % 2 == 0 { &mut sample.tally.hits } else { &mut sample.tally.misses };
+            class.add(100, 10_000, 5_000);
+        }
+        sample
+    }
+
+    fn watched(mut sample: Sample, cpu_us: u64, resident_bytes: u64) -> Sample {
+        let cpu = ProcessorTimes { user_us: cpu_us / 2, system_us: cpu_us / 2 };
+        sample.resources = Some(Resources { cpu, resident_bytes, ..Resources::default() });
+        sample
+    }
+
+    fn summarised(samples: Vec<Sample>) -> Run {
+        let mut run = Run { samples, ..Run::default() };
+        summarise(&mut run);
+        run
+    }
+
+    #[test]
+    fn the_last_quarter_is_from_three_quarters_of_the_fill_on() {
+        let run = summarised(vec![
+            sample(0.5, 900, true),
+            sample(1.4, 900, true),
+            sample(1.5, 100, true),
+            sample(1.8, 200, false),
+            sample(2.0, 300, true),
+        ]);
+        let summary = &run.summary;
+        assert_eq!((summary.samples, summary.from_fill_ratio, summary.to_fill_ratio), (3, 1.5, 2.0));
+        assert_eq!(summary.throughput_per_s, 200.0);
+        assert_eq!(summary.sustained_per_s, Some(200.0));
+        assert_eq!(summary.hit_ratio, 0.5);
+        assert_eq!(
+            (summary.response.count, summary.hits.mean_ms, summary.hits_added.mean_ms),
+            (600, 10.0, 5.0)
+        );
+        assert_eq!((run.total.answers(), run.last_quarter.answers()), (2_400, 600));
+    }
+
+    #[test]
+    fn a_run_that_filled_nothing_is_judged_by_its_last_samples() {
+        let run = summarised((1..=9).map(|index| sample(0.0, index * 10, false)).collect());
+        assert_eq!((run.summary.samples, run.summary.throughput_per_s), (3, 80.0));
+        assert_eq!(run.summary.sustained_per_s, None);
+    }
+
+    #[test]
+    fn a_run_without_anything_has_a_summary_of_zeros() {
+        for samples in [Vec::new(), vec![Sample::default()], vec![sample(f64::NAN, 0, true)]] {
+            let summary = summarised(samples).summary;
+            let ratios = [
+                summary.throughput_per_s,
+                summary.hit_ratio,
+                summary.byte_hit_ratio,
+                summary.offered_hit_ratio,
+                summary.lab_limited_share,
+                summary.from_fill_ratio,
+                summary.response.mean_ms,
+            ];
+            assert_eq!(ratios, [0.0; 7]);
+            assert_eq!((summary.cpu_us_per_answer, summary.resident_bytes_max), (None, None));
+        }
+    }
+
+    #[test]
+    fn cpu_per_answer_comes_from_differences() {
+        let samples = vec![
+            watched(sample(1.0, 100, true), 1_000, 70),
+            watched(sample(1.8, 100, true), 3_000, 90),
+            sample(1.9, 100, true),
+            watched(sample(2.0, 100, true), 10_000, 80),
+        ];
+        let mut run = summarised(samples);
+        assert_eq!(run.summary.cpu_us_per_answer, Some(30.0));
+        assert_eq!(run.summary.resident_bytes_max, Some(90));
+
+        // Started anew: its CPU time began again.
+        run.samples[3] = watched(sample(2.0, 100, true), 500, 80);
+        summarise(&mut run);
+        assert_eq!(run.summary.cpu_us_per_answer, None);
+    }
+
+    #[test]
+    fn faults_are_those_of_the_whole_run_and_the_commonest_reason_of_the_lab_is_named() {
+        let mut samples =
+            vec![sample(0.1, 10, true), sample(1.9, 10, true), sample(1.95, 10, true), sample(2.0, 10, true)];
+        samples[0].tally.faults.insert(FaultKind::Stale, 2);
+        samples[3].tally.faults.insert(FaultKind::TimedOut, 3);
+        samples[1].lab_limited = Some("robots use 96 % of their cores".into());
+        samples[2].lab_limited = Some("origins late".into());
+        samples[3].lab_limited = Some("robots use 99 % of their cores".into());
+        samples[0].lab_limited = Some("not in the last quarter".into());
+        let summary = summarised(samples).summary;
+        assert_eq!((summary.faults, summary.wrong_content), (5, 2));
+        assert_eq!(summary.lab_limited_share, 1.0);
+        assert_eq!(summary.lab_limited.as_deref(), Some("robots use 99 % of their cores"));
+    }
+}

@@ -1,0 +1,67 @@
+//! What banging a list of URLs at a proxy came to.
+
+use crate::{FaultKind, FaultSample, Histogram, Manifest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A finished (or interrupted) bang: a list of URLs, asked for as fast as a number of connections allows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BangRun {
+    /// [`RUN_FORMAT`](crate::RUN_FORMAT).
+    pub format: u32,
+    /// Unix time of its start in seconds.
+    pub started_s: u64,
+    /// Name or address of what was asked.
+    pub subject: String,
+    /// What distinguishes this bang from others of the same subject. Empty if nothing.
+    pub variant: String,
+    /// Where the URLs came from: the name of a workload, "standard input".
+    pub urls: String,
+    /// Requests that are under way at the same time, at most.
+    pub connections_max: u32,
+    /// Further settings, as a table for people: name → value with unit.
+    pub settings: Vec<(String, String)>,
+    /// From the first request to the last answer, in µs.
+    pub elapsed_us: u64,
+    /// Complete answers that are not faults.
+    pub answers: u64,
+    /// Bytes of their bodies.
+    pub body_bytes: u64,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Wrong answers by kind.
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// The first of them, with evidence.
+    pub fault_samples: Vec<FaultSample>,
+    /// From the moment a connection was begun to the last byte of the answer.
+    pub service: Histogram,
+    /// The course of it, one entry a second.
+    pub seconds: Vec<BangSecond>,
+    /// What it ran on.
+    pub manifest: Manifest,
+}
+
+/// One second of a bang.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BangSecond {
+    /// End of the second, in seconds since the start.
+    pub at_s: f64,
+    /// Complete answers in it.
+    pub answers: u64,
+    /// Bytes of their bodies.
+    pub body_bytes: u64,
+    /// Wrong answers in it.
+    pub faults: u64,
+    /// Requests under way at its end.
+    pub open: u32,
+}
+
+impl BangRun {
+    /// Answers per second over the whole time; 0 if there was no time.
+    #[must_use]
+    pub fn rate_per_s(&self) -> f64 {
+        crate::run::per_second(self.answers, self.elapsed_us)
+    }
+}

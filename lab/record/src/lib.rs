@@ -1,0 +1,19 @@
+//! What a run of the laboratory is, as data.
+//!
+//! Robots and origins count into [`Tally`] and [`OriginTally`]; once per sample period the peak finder takes them,
+//! judges them, and appends a [`Sample`] to the [`Run`]; at the end the run gets its [`Summary`]. Everything here can
+//! be merged (threads, agents) and written as JSON (a run's folder, the line protocol between agents).
+
+mod bang;
+mod fault;
+mod histogram;
+mod manifest;
+mod run;
+mod tally;
+
+pub use bang::{BangRun, BangSecond};
+pub use fault::{Fault, FaultKind, FaultSample};
+pub use histogram::Histogram;
+pub use manifest::{Manifest, ProcessorTimes, Resources};
+pub use run::{Goal, Outcome, Plan, RUN_FORMAT, Run, Sample, Summary, TimesSummary, Verdict};
+pub use tally::{Class, KindTally, OriginTally, Tally};

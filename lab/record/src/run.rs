@@ -1,0 +1,235 @@
+//! A run: its plan, its samples, its summary.
+
+use crate::{Histogram, Manifest, OriginTally, Resources, Tally};
+use serde::{Deserialize, Serialize};
+
+/// Version of the format of `summary.json`. A reader refuses what is newer.
+pub const RUN_FORMAT: u32 = 1;
+
+/// What was to be done.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// Name of the subject: `squid:aufs`, `humboldt:ufs`, `attach`.
+    pub subject: String,
+    /// What distinguishes this run from others of the same subject: file system, mount options, … Empty if nothing.
+    pub variant: String,
+    /// Name of the workload.
+    pub workload: String,
+    /// Text of the workload file.
+    pub workload_text: String,
+    /// Name of the controller: `robust`, `classic`, `constant`.
+    pub controller: String,
+    /// Its settings, as a table for people: name → value with unit.
+    pub settings: Vec<(String, String)>,
+    /// All choices of the robots follow from it.
+    pub seed: u64,
+    /// Think times, thresholds and sample periods are multiplied by this. 1 = as published.
+    pub time_scale: f64,
+    /// Size of the cache in bytes: what fill is measured against.
+    pub cache_bytes: u64,
+    /// When to stop.
+    pub goal: Goal,
+    /// Length of a sample in seconds, after scaling.
+    pub sample_s: f64,
+    /// Share of answers to plain GETs that an ideal cache would give from its store, computed from the workload.
+    pub ideal_hit_ratio: f64,
+}
+
+/// When a run ends by itself.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Goal {
+    /// At this fill ratio (fill ÷ cache size).
+    pub fill_ratio: f64,
+    /// Or after this time in seconds, whatever the fill.
+    pub time_max_s: Option<f64>,
+}
+
+/// What the controller thought of a sample.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The load from now on, in requests per second.
+    pub next_load_per_s: f64,
+    /// Whether the subject sustained the sample's load.
+    pub sustained: bool,
+    /// What the controller is doing: "climb", "hold", "drain", "back off", …
+    pub state: String,
+    /// Why: "p95 of hits 312 ms > 200 ms".
+    pub reason: String,
+}
+
+/// One sample period: a line of `samples.csv`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// Number of the sample, from 0.
+    pub index: u32,
+    /// End of the period, in seconds since the load began.
+    pub at_s: f64,
+    /// The load that was to be offered, in requests per second.
+    pub load_per_s: f64,
+    /// Fill ÷ cache size at the period's end.
+    pub fill_ratio: f64,
+    /// What the robots saw.
+    pub tally: Tally,
+    /// What the origins saw.
+    pub origin: OriginTally,
+    /// The subject's resources at the period's end, if it is watched.
+    pub resources: Option<Resources>,
+    /// What the controller made of it.
+    pub verdict: Verdict,
+    /// Why this sample says more about the laboratory than about the subject, if so.
+    pub lab_limited: Option<String>,
+}
+
+impl Sample {
+    /// Gives the memory of the histograms' counters back (200 KB each): call it before a sample is kept.
+    pub fn compact(&mut self) {
+        self.tally.compact();
+        self.origin.lag.compact();
+    }
+
+    /// Right answers per second.
+    #[must_use]
+    pub fn throughput_per_s(&self) -> f64 {
+        per_second(self.tally.answers(), self.tally.period_us)
+    }
+
+    /// Hits ÷ answers to plain GETs; 0 without answers.
+    #[must_use]
+    pub fn hit_ratio(&self) -> f64 {
+        ratio(self.tally.hits.answers, self.tally.hits.answers + self.tally.misses.answers)
+    }
+
+    /// The same in bytes.
+    #[must_use]
+    pub fn byte_hit_ratio(&self) -> f64 {
+        ratio(self.tally.hits.body_bytes, self.tally.hits.body_bytes + self.tally.misses.body_bytes)
+    }
+}
+
+/// `count` per second over a period in µs; 0 for an empty period.
+pub(crate) fn per_second(count: u64, period_us: u64) -> f64 {
+    if period_us == 0 { 0.0 } else { count as f64 * 1e6 / period_us as f64 }
+}
+
+/// `part` ÷ `whole`; 0 of nothing.
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// A few points of a distribution, in ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimesSummary {
+    /// How many answers.
+    pub count: u64,
+    /// Mean.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 95 of 100 were faster.
+    pub p95_ms: f64,
+    /// 99 of 100 were faster.
+    pub p99_ms: f64,
+    /// The slowest.
+    pub max_ms: f64,
+}
+
+impl From<&Histogram> for TimesSummary {
+    fn from(times: &Histogram) -> Self {
+        let percentile_ms = |percentile| times.percentile_us(percentile) as f64 / 1e3;
+        Self {
+            count: times.count(),
+            mean_ms: times.mean_us() / 1e3,
+            p50_ms: percentile_ms(50.0),
+            p95_ms: percentile_ms(95.0),
+            p99_ms: percentile_ms(99.0),
+            max_ms: times.max_us() as f64 / 1e3,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is still going on.
+    #[default]
+    Running,
+    /// The fill goal was reached.
+    Filled,
+    /// The time was up before the fill goal was reached.
+    TimeUp,
+    /// Someone stopped it.
+    Interrupted,
+    /// It could not go on: one line that says why.
+    Failed(String),
+}
+
+/// The last quarter of a run in a few figures: a row of the summary table.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// From which fill ratio on the samples count.
+    pub from_fill_ratio: f64,
+    /// To which.
+    pub to_fill_ratio: f64,
+    /// How many samples that is.
+    pub samples: u32,
+    /// Right answers per second, mean over those samples: what the book's tables call throughput.
+    pub throughput_per_s: f64,
+    /// The same over samples that the controller judged sustained; `None` if there is none. Never more than was
+    /// answered.
+    pub sustained_per_s: Option<f64>,
+    /// Response times of all answers.
+    pub response: TimesSummary,
+    /// Of hits.
+    pub hits: TimesSummary,
+    /// Of misses.
+    pub misses: TimesSummary,
+    /// What cache and waiting added to hits.
+    pub hits_added: TimesSummary,
+    /// What cache and waiting added to misses.
+    pub misses_added: TimesSummary,
+    /// Hits ÷ answers to plain GETs.
+    pub hit_ratio: f64,
+    /// The same in bytes.
+    pub byte_hit_ratio: f64,
+    /// What an ideal cache would have reached on exactly these requests.
+    pub offered_hit_ratio: f64,
+    /// Wrong answers during the whole run, by label.
+    pub faults: u64,
+    /// Of them, wrong content.
+    pub wrong_content: u64,
+    /// CPU time of the subject per answer in µs, if it was watched.
+    pub cpu_us_per_answer: Option<f64>,
+    /// Largest resident memory of the subject in bytes during the whole run, if it was watched.
+    pub resident_bytes_max: Option<u64>,
+    /// Share of the samples in which the laboratory was the limit.
+    pub lab_limited_share: f64,
+    /// The commonest reason for that.
+    pub lab_limited: Option<String>,
+}
+
+/// A whole run: what `summary.json` holds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// [`RUN_FORMAT`].
+    pub format: u32,
+    /// Unix time of its start in seconds.
+    pub started_s: u64,
+    /// What was to be done.
+    pub plan: Plan,
+    /// What it ran on.
+    pub manifest: Manifest,
+    /// What the laboratory can do without a cache between: requests per second, and from what that follows. `None` if
+    /// it was not calibrated.
+    pub calibration: Option<f64>,
+    /// All samples, in order.
+    pub samples: Vec<Sample>,
+    /// All samples of the whole run as one.
+    pub total: Tally,
+    /// All samples of the last quarter as one: what the summary and the CDFs come from.
+    pub last_quarter: Tally,
+    /// The summary of what there is so far.
+    pub summary: Summary,
+    /// How it ended.
+    pub outcome: Outcome,
+}

@@ -1,0 +1,95 @@
+//! Repeats: runs of the same subject in the same variant under the same conditions.
+
+use super::statistics::Repeats;
+use crate::format::plain;
+use crate::run_page;
+use humboldt_lab_record::{Outcome, Run};
+
+/// As many characters of a reason for a failure are shown in a table.
+const REASON_CHARS_MAX: usize = 80;
+
+/// Runs that repeat one another, the fastest first. Never empty.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    /// Subject and variant, and the workload if others have another.
+    pub name: String,
+    /// The fastest first.
+    pub runs: Vec<&'a Run>,
+    /// Answers per second in the last quarter.
+    pub throughput: Repeats,
+}
+
+impl<'a> Group<'a> {
+    /// One of the runs: all have the same subject, variant and conditions.
+    pub(crate) fn first(&self) -> &'a Run {
+        self.runs[0]
+    }
+
+    /// The run with the median throughput.
+    pub(crate) fn median(&self) -> &'a Run {
+        self.runs[self.runs.len() / 2]
+    }
+
+    /// The mean of a figure over the repeats that have it.
+    pub(crate) fn mean_of(&self, of: impl Fn(&Run) -> f64) -> Option<f64> {
+        let repeats = Repeats::of(self.runs.iter().map(|run| of(run)));
+        (repeats.count > 0).then_some(repeats.mean)
+    }
+
+    /// What a reader must know with the figures, in a word each.
+    pub(crate) fn marks(&self) -> String {
+        let any = |of: fn(&Run) -> bool| self.runs.iter().any(|run| of(run));
+        let marks = [
+            (any(|run| run.summary.wrong_content > 0), "wrong content"),
+            (any(|run| run.summary.lab_limited_share > 0.0), "limited by the laboratory"),
+            (any(|run| matches!(run.outcome, Outcome::Failed(_) | Outcome::Interrupted)), "not finished"),
+            (any(|run| run.outcome == Outcome::TimeUp), "time was up"),
+        ];
+        marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// How a run ended, in a few words.
+pub(crate) fn outcome(run: &Run) -> String {
+    match &run.outcome {
+        Outcome::Running => "running".to_owned(),
+        Outcome::Filled => "filled".to_owned(),
+        Outcome::TimeUp => "time up".to_owned(),
+        Outcome::Interrupted => "interrupted".to_owned(),
+        Outcome::Failed(reason) => format!("failed: {}", plain(reason, REASON_CHARS_MAX)),
+    }
+}
+
+fn are_repeats(one: &Run, other: &Run) -> bool {
+    let conditions = |run: &Run| (run.plan.time_scale.to_bits(), run.plan.cache_bytes);
+    one.plan.subject == other.plan.subject
+        && one.plan.variant == other.plan.variant
+        && one.plan.workload == other.plan.workload
+        && one.plan.controller == other.plan.controller
+        && conditions(one) == conditions(other)
+}
+
+/// Groups of repeats, the fastest first.
+pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
+    let same_workload = runs.iter().all(|run| run.plan.workload == runs[0].plan.workload);
+    let mut together: Vec<Vec<&Run>> = Vec::new();
+    for run in runs {
+        match together.iter_mut().find(|group| are_repeats(group[0], run)) {
+            Some(group) => group.push(run),
+            None => together.push(vec![run]),
+        }
+    }
+    let mut groups: Vec<Group<'_>> = together
+        .into_iter()
+        .map(|mut runs| {
+            runs.sort_by(|a, b| b.summary.throughput_per_s.total_cmp(&a.summary.throughput_per_s));
+            let title = run_page::title(runs[0]);
+            let name =
+                if same_workload { title } else { format!("{title}, {}", plain(&runs[0].plan.workload, 40)) };
+            let throughput = Repeats::of(runs.iter().map(|run| run.summary.throughput_per_s));
+            Group { name, runs, throughput }
+        })
+        .collect();
+    groups.sort_by(|a, b| b.throughput.mean.total_cmp(&a.throughput.mean));
+    groups
+}

@@ -1,0 +1,361 @@
+//! Several runs beside one another: shared plots, repeats with confidence intervals, the published results.
+
+mod groups;
+mod published;
+mod statistics;
+
+use crate::ReportError;
+use crate::csv::field;
+use crate::document::{Document, Figure, Section, Warning};
+use crate::folder::write_whole;
+use crate::format::{NOTHING, bytes, date_time, milliseconds, number, percent, rough};
+use crate::plot::{Axis, LOOKS, Line, Plot, Size};
+use crate::run_page;
+use crate::table::Table;
+use groups::{Group, groups};
+use humboldt_lab_record::{Histogram, Run, Sample};
+pub(crate) use published::novm;
+use std::fs;
+use std::path::Path;
+
+/// Writes compare.html, compare.md and compare.csv into a folder: runs on shared plots, sorted by throughput, and repeats
+/// with confidence intervals. What else is in the folder stays.
+///
+/// # Errors
+/// If there are no runs, or something cannot be written.
+pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
+    write_comparison(dir, "compare", "Comparison", runs)
+}
+
+/// Writes index.html, index.md and index.csv into the folder of an experiment: the same for all of its runs, under a
+/// title. What else is in the folder stays.
+///
+/// # Errors
+/// If there are no runs, or something cannot be written.
+pub fn matrix_page(dir: &Path, title: &str, runs: &[Run]) -> Result<(), ReportError> {
+    write_comparison(dir, "index", title, runs)
+}
+
+fn write_comparison(dir: &Path, name: &str, title: &str, runs: &[Run]) -> Result<(), ReportError> {
+    if runs.is_empty() {
+        return Err(ReportError::NoRuns);
+    }
+    fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
+    let document = document(title, runs);
+    write_whole(&dir.join(format!("{name}.csv")), csv(runs).as_bytes())?;
+    write_whole(&dir.join(format!("{name}.md")), document.markdown().as_bytes())?;
+    write_whole(&dir.join(format!("{name}.html")), document.html().as_bytes())
+}
+
+pub(crate) fn document(title: &str, runs: &[Run]) -> Document {
+    let groups = groups(runs);
+    let ours: Vec<(String, f64)> = best_of_subjects(&groups);
+    let mut result = Section {
+        short: true,
+        tables: vec![throughput_table(&groups), times_table(&groups)],
+        ..Section::new("Sorted by throughput")
+    };
+    result.tables.extend(published::ratios(&ours));
+    let plots =
+        Section { text: shown(&groups), figures: figures(&groups), ..Section::new("Beside one another") };
+    let single = Section { tables: vec![runs_table(&groups)], ..Section::new("Every run") };
+    Document {
+        title: title.to_owned(),
+        subtitle: format!("{} runs of {} settings", runs.len(), groups.len()),
+        lead: lead(&groups),
+        warnings: warnings(runs, &groups),
+        sections: vec![result, plots, single, published::section()],
+    }
+}
+
+fn best_of_subjects(groups: &[Group<'_>]) -> Vec<(String, f64)> {
+    let mut best: Vec<(String, f64)> = Vec::new();
+    // Sorted by throughput, so the first of a subject is its best.
+    for group in groups {
+        let subject = &group.first().plan.subject;
+        if !best.iter().any(|(name, _)| name == subject) {
+            best.push((subject.clone(), group.throughput.mean));
+        }
+    }
+    best
+}
+
+fn lead(groups: &[Group<'_>]) -> String {
+    let (Some(first), Some(last)) = (groups.first(), groups.last()) else { return String::new() };
+    let fastest = format!("{} answers {} requests/s", first.name, rough(first.throughput.mean));
+    if groups.len() == 1 || last.throughput.mean <= 0.0 {
+        return format!("{fastest}.");
+    }
+    let ratio = number(first.throughput.mean / last.throughput.mean, 2);
+    format!("{fastest}, {ratio} times as many as {} ({}).", last.name, rough(last.throughput.mean))
+}
+
+fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let mut differs = |what: &str, of: fn(&Run) -> String| {
+        let mut values: Vec<String> = runs.iter().map(of).collect();
+        values.sort();
+        values.dedup();
+        if values.len() > 1 {
+            found.push(Warning {
+                grave: true,
+                heading: format!("Not comparable: the {what} differs"),
+                text: format!("The runs have {}.", values.join(", ")),
+            });
+        }
+    };
+    differs("workload", |run| run.plan.workload.clone());
+    differs("time scale", |run| run.plan.time_scale.to_string());
+    differs("cache size", |run| bytes(run.plan.cache_bytes as f64));
+    differs("controller", |run| run.plan.controller.clone());
+    for group in groups {
+        for run in &group.runs {
+            let graves = run_page::warnings(run).into_iter().filter(|warning| warning.grave);
+            found.extend(graves.map(|warning| Warning {
+                heading: format!("{}, {}: {}", group.name, date_time(run.started_s), warning.heading),
+                ..warning
+            }));
+        }
+        if group.throughput.is_unsteady() {
+            found.push(Warning {
+                grave: false,
+                heading: format!("{}: repeats differ", group.name),
+                text: format!(
+                    "The slowest and the fastest of {} repeats differ by {} of the mean; more repeats are needed.",
+                    group.throughput.count,
+                    percent(group.throughput.spread.unwrap_or_default())
+                ),
+            });
+        }
+    }
+    found.sort_by_key(|warning| !warning.grave);
+    found
+}
+
+fn throughput_table(groups: &[Group<'_>]) -> Table {
+    let columns = [
+        "subject",
+        "#runs",
+        "#answers/s",
+        "#± 95 %",
+        "#deviation",
+        "#spread",
+        "#sustained/s",
+        "#hit ratio",
+        "#byte hit ratio",
+        "#errors",
+        "",
+    ];
+    let mut table = Table::new("Throughput in the last quarter", &columns);
+    for group in groups {
+        let throughput = group.throughput;
+        let unsteady = if throughput.is_unsteady() { " (!)" } else { "" };
+        let faults: u64 = group.runs.iter().map(|run| run.summary.faults).sum();
+        table.row([
+            group.name.clone(),
+            throughput.count.to_string(),
+            rough(throughput.mean),
+            throughput.interval.map_or(NOTHING.to_owned(), rough),
+            throughput.deviation.map_or(NOTHING.to_owned(), rough),
+            throughput.spread.map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
+            group
+                .mean_of(|run| run.summary.sustained_per_s.unwrap_or(f64::NAN))
+                .map_or(NOTHING.to_owned(), rough),
+            group.mean_of(|run| run.summary.hit_ratio).map_or(NOTHING.to_owned(), percent),
+            group.mean_of(|run| run.summary.byte_hit_ratio).map_or(NOTHING.to_owned(), percent),
+            faults.to_string(),
+            group.marks(),
+        ]);
+    }
+    table.note(
+        "± 95 %: half the width of the confidence interval of the mean (Student's t). Spread: slowest to fastest repeat, \
+         in per cent of the mean; (!) marks more than 5 %.",
+    )
+}
+
+fn times_table(groups: &[Group<'_>]) -> Table {
+    let columns = [
+        "subject",
+        "#mean response",
+        "#p95 of hits",
+        "#p95 of misses",
+        "#p95 added to hits",
+        "#p95 added to misses",
+        "#CPU per answer, µs",
+        "#resident memory",
+    ];
+    let mut table = Table::new("Response times and resources in the last quarter", &columns);
+    for group in groups {
+        let ms = |of: fn(&Run) -> f64| group.mean_of(of).map_or(NOTHING.to_owned(), milliseconds);
+        let resident = |run: &Run| run.summary.resident_bytes_max.map_or(f64::NAN, |bytes| bytes as f64);
+        let cpu = |run: &Run| run.summary.cpu_us_per_answer.unwrap_or(f64::NAN);
+        table.row([
+            group.name.clone(),
+            ms(|run| run.summary.response.mean_ms),
+            ms(|run| run.summary.hits.p95_ms),
+            ms(|run| run.summary.misses.p95_ms),
+            ms(|run| run.summary.hits_added.p95_ms),
+            ms(|run| run.summary.misses_added.p95_ms),
+            group.mean_of(cpu).map_or(NOTHING.to_owned(), rough),
+            group.mean_of(resident).map_or(NOTHING.to_owned(), bytes),
+        ]);
+    }
+    table.note("Means over the repeats.")
+}
+
+fn runs_table(groups: &[Group<'_>]) -> Table {
+    let columns =
+        ["subject", "started", "#seed", "#answers/s", "#mean response", "#hit ratio", "#fill", "outcome"];
+    let mut table = Table::new("Every run, sorted by throughput", &columns);
+    for group in groups {
+        for run in &group.runs {
+            table.row([
+                group.name.clone(),
+                date_time(run.started_s),
+                run.plan.seed.to_string(),
+                rough(run.summary.throughput_per_s),
+                milliseconds(run.summary.response.mean_ms),
+                percent(run.summary.hit_ratio),
+                number(run.samples.last().map_or(0.0, |sample| sample.fill_ratio), 2),
+                groups::outcome(run),
+            ]);
+        }
+    }
+    table
+}
+
+fn shown(groups: &[Group<'_>]) -> String {
+    let mut text = String::new();
+    if groups.iter().any(|group| group.runs.len() > 1) {
+        text.push_str("Of repeats, the one with the median throughput is drawn. ");
+    }
+    if groups.len() > LOOKS {
+        text.push_str(&format!("Only the {LOOKS} fastest are drawn, so that the lines can be told apart."));
+    }
+    text
+}
+
+fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
+    let drawn: Vec<(&str, &Run)> =
+        groups.iter().take(LOOKS).map(|group| (group.name.as_str(), group.median())).collect();
+    let over_fill = |id, title, y, value: fn(&Sample) -> f64, caption| {
+        let line = |(look, (name, run)): (usize, &(&str, &Run))| {
+            Line::straight(name, look, run_page::over_fill(run, value))
+        };
+        let lines = drawn.iter().enumerate().map(line).collect();
+        let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
+        overlay(id, title, x, y, lines, caption)
+    };
+    let distribution = |id, title, of: fn(&Run) -> &Histogram| {
+        let line = |(look, (name, run)): (usize, &(&str, &Run))| {
+            Line::straight(name, look, run_page::cumulative(of(run)))
+        };
+        let lines = drawn.iter().enumerate().map(line).collect();
+        let y = Axis::linear("% of answers").at_least(0.0, 100.0);
+        overlay(
+            id,
+            title,
+            Axis::log("time, ms"),
+            y,
+            lines,
+            "So many per cent of the answers took at most so long.",
+        )
+    };
+    vec![
+        over_fill(
+            "trace",
+            "Throughput against fill ratio",
+            Axis::linear("answers/s"),
+            Sample::throughput_per_s,
+            "At fill ratio 1 a cache is full and begins to replace.",
+        ),
+        over_fill(
+            "response",
+            "Mean response time against fill ratio",
+            Axis::linear("mean response time, ms"),
+            run_page::mean_response_ms,
+            "Of all answers, the origin's think time included.",
+        ),
+        distribution("hitscdf", "Response times of hits, last quarter", |run| {
+            &run.last_quarter.hits.response
+        }),
+        distribution("missescdf", "Response times of misses, last quarter", |run| {
+            &run.last_quarter.misses.response
+        }),
+        over_fill(
+            "hitratio",
+            "Hit ratio against fill ratio",
+            Axis::linear("% of plain answers").at_least(0.0, 60.0),
+            |sample| 100.0 * sample.hit_ratio(),
+            "Hits in per cent of answers to plain GETs.",
+        ),
+    ]
+}
+
+fn overlay(id: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>, caption: &str) -> Figure {
+    let plot = Plot {
+        title: title.to_owned(),
+        description: caption.to_owned(),
+        size: Size::Whole,
+        x,
+        y,
+        lines,
+        bands: Vec::new(),
+        rules: Vec::new(),
+    };
+    Figure::draw(id, caption, &plot)
+}
+
+/// One line per run, with all figures of its summary.
+fn csv(runs: &[Run]) -> String {
+    let mut out = String::from(
+        "subject,variant,workload,controller,time_scale,cache_bytes,seed,started_s,outcome,from_fill_ratio,to_fill_ratio,\
+         throughput_per_s,sustained_per_s,response_mean_ms,response_p95_ms,hits_p50_ms,hits_p95_ms,hits_p99_ms,\
+         misses_p50_ms,misses_p95_ms,misses_p99_ms,hits_added_p95_ms,misses_added_p95_ms,hit_ratio,byte_hit_ratio,\
+         offered_hit_ratio,ideal_hit_ratio,faults,wrong_content,cpu_us_per_answer,resident_bytes_max,lab_limited_share\n",
+    );
+    for run in runs {
+        let (plan, summary) = (&run.plan, &run.summary);
+        let texts = [&plan.subject, &plan.variant, &plan.workload, &plan.controller].map(|text| field(text));
+        let whole = [plan.cache_bytes, plan.seed, run.started_s].map(|value| value.to_string());
+        let measured = [
+            summary.from_fill_ratio,
+            summary.to_fill_ratio,
+            summary.throughput_per_s,
+            summary.sustained_per_s.unwrap_or(f64::NAN),
+            summary.response.mean_ms,
+            summary.response.p95_ms,
+            summary.hits.p50_ms,
+            summary.hits.p95_ms,
+            summary.hits.p99_ms,
+            summary.misses.p50_ms,
+            summary.misses.p95_ms,
+            summary.misses.p99_ms,
+            summary.hits_added.p95_ms,
+            summary.misses_added.p95_ms,
+            summary.hit_ratio,
+            summary.byte_hit_ratio,
+            summary.offered_hit_ratio,
+            plan.ideal_hit_ratio,
+            summary.faults as f64,
+            summary.wrong_content as f64,
+            summary.cpu_us_per_answer.unwrap_or(f64::NAN),
+            summary.resident_bytes_max.map_or(f64::NAN, |bytes| bytes as f64),
+            summary.lab_limited_share,
+        ];
+        let measured =
+            measured.map(|value| if value.is_finite() { value.to_string() } else { String::new() });
+        out.push_str(&format!(
+            "{},{},{},{},{}\n",
+            texts.join(","),
+            plan.time_scale,
+            whole.join(","),
+            field(&groups::outcome(run)),
+            measured.join(",")
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

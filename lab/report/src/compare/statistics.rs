@@ -1,0 +1,84 @@
+//! Means of repeats, and how far to trust them.
+
+/// Repeats that differ by more than this from one another are marked.
+pub(crate) const SPREAD_MAX: f64 = 0.05;
+
+/// Two-sided 95 % points of Student's t distribution for 1 to 30 degrees of freedom.
+const STUDENT_95: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
+
+/// The point of the normal distribution, for more degrees of freedom than the table has.
+const NORMAL_95: f64 = 1.96;
+
+/// What repeats of one measurement came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Repeats {
+    /// How many finite values there are.
+    pub count: usize,
+    /// Their mean; 0 of none.
+    pub mean: f64,
+    /// Standard deviation of the sample; `None` of fewer than two.
+    pub deviation: Option<f64>,
+    /// Half the width of the 95 % confidence interval of the mean; `None` of fewer than two.
+    pub interval: Option<f64>,
+    /// (largest − smallest) ÷ mean; `None` of fewer than two, or around zero.
+    pub spread: Option<f64>,
+}
+
+impl Repeats {
+    /// Of these values. What is not finite does not count.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let count = values.len();
+        if count == 0 {
+            return Self::default();
+        }
+        let mean = values.iter().sum::<f64>() / count as f64;
+        if count == 1 {
+            return Self { count, mean, ..Self::default() };
+        }
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = (squares / (count - 1) as f64).sqrt();
+        let student = STUDENT_95.get(count - 2).copied().unwrap_or(NORMAL_95);
+        let (lo, hi) =
+            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| (lo.min(*v), hi.max(*v)));
+        Self {
+            count,
+            mean,
+            deviation: Some(deviation),
+            interval: Some(student * deviation / (count as f64).sqrt()),
+            spread: (mean.abs() > f64::EPSILON).then(|| (hi - lo) / mean.abs()),
+        }
+    }
+
+    /// Whether the repeats differ too much to be called repeats.
+    pub(crate) fn is_unsteady(&self) -> bool {
+        self.spread.is_some_and(|spread| spread > SPREAD_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_student() {
+        // 100, 104, 108: deviation 4, half width 4.303 · 4 / √3.
+        let repeats = Repeats::of([104.0, 100.0, 108.0, f64::NAN]);
+        assert_eq!((repeats.count, repeats.mean, repeats.deviation), (3, 104.0, Some(4.0)));
+        assert!((repeats.interval.unwrap() - 9.937).abs() < 0.001, "{repeats:?}");
+        assert!((repeats.spread.unwrap() - 8.0 / 104.0).abs() < 1e-12);
+        assert!(repeats.is_unsteady());
+    }
+
+    #[test]
+    fn one_value_has_no_interval_and_none_has_nothing() {
+        assert_eq!(Repeats::of([7.0]), Repeats { count: 1, mean: 7.0, ..Repeats::default() });
+        assert_eq!(Repeats::of([f64::NAN]), Repeats::default());
+        assert!(!Repeats::of([7.0]).is_unsteady());
+        let many = Repeats::of((0..40).map(|index| f64::from(index % 2)));
+        assert!(many.interval.is_some_and(|half| half < 0.2));
+    }
+}

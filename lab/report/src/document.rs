@@ -1,0 +1,159 @@
+//! What every page is made of: a sentence, warnings, sections of text, tables and plots.
+
+use crate::format::{plain, plain_lines};
+use crate::plot::Plot;
+use crate::table::{Table, markdown_text};
+use askama::Template;
+
+/// Something that a reader must know before believing a figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Warning {
+    /// Whether the result must not be used without it (red), as opposed to a condition worth knowing.
+    pub grave: bool,
+    /// In a few words.
+    pub heading: String,
+    /// In a sentence or two.
+    pub text: String,
+}
+
+/// A plot with what there is to see in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Figure {
+    /// Drawn above it, and read out.
+    pub title: String,
+    /// What to look for; drawn below.
+    pub caption: String,
+    /// The drawing.
+    pub svg: String,
+}
+
+impl Figure {
+    /// Draws a plot. `id` must be unique on the page.
+    pub(crate) fn draw(id: &str, caption: &str, plot: &Plot) -> Self {
+        Self { title: plot.title.clone(), caption: caption.to_owned(), svg: plot.svg(id) }
+    }
+}
+
+/// What most readers need not see at once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fold {
+    /// What is inside.
+    pub title: String,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// Text as it is; empty if none.
+    pub text: String,
+}
+
+/// A part of a page.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Section {
+    /// Its heading.
+    pub title: String,
+    /// A word before; empty if none.
+    pub text: String,
+    /// Whether its tables belong into the short form.
+    pub short: bool,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// Plots.
+    pub figures: Vec<Figure>,
+    /// Closed parts.
+    pub folds: Vec<Fold>,
+    /// Words and their meanings.
+    pub terms: Vec<(&'static str, &'static str)>,
+}
+
+impl Section {
+    /// An empty section.
+    pub(crate) fn new(title: &str) -> Self {
+        Self { title: title.to_owned(), ..Self::default() }
+    }
+
+    /// Whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+            && self.tables.is_empty()
+            && self.figures.is_empty()
+            && self.folds.is_empty()
+            && self.terms.is_empty()
+    }
+}
+
+/// A page.
+#[derive(Clone, Debug, Template)]
+#[template(path = "document.html")]
+pub(crate) struct Document {
+    /// Of what.
+    pub title: String,
+    /// Where and when.
+    pub subtitle: String,
+    /// The result in one sentence.
+    pub lead: String,
+    /// What must be known with it, the gravest first.
+    pub warnings: Vec<Warning>,
+    /// The rest, in the order in which a reader wants it.
+    pub sections: Vec<Section>,
+}
+
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page<'a> {
+    title: &'a str,
+    style: &'static str,
+    script: &'static str,
+    live_script: &'static str,
+    main: &'a str,
+}
+
+/// As many characters of a title are shown in the browser's tab.
+const TITLE_CHARS_MAX: usize = 200;
+
+const STYLE: &str = include_str!("../templates/style.css");
+const SCRIPT: &str = include_str!("../templates/hover.js");
+const LIVE_SCRIPT: &str = include_str!("../templates/live.js");
+
+fn page(title: &str, main: &str, live_script: &'static str) -> String {
+    let title = plain(title, TITLE_CHARS_MAX);
+    Page { title: &title, style: STYLE, script: SCRIPT, live_script, main }.to_string()
+}
+
+impl Document {
+    /// What is inside the page's main element. No character of it steers a terminal or turns the direction of text.
+    pub(crate) fn main_html(&self) -> String {
+        plain_lines(&self.to_string(), usize::MAX)
+    }
+
+    /// The page as one file that needs nothing else.
+    pub(crate) fn html(&self) -> String {
+        page(&self.title, &self.main_html(), "")
+    }
+
+    /// The page that asks its server for news.
+    pub(crate) fn live_html(title: &str, main: &str) -> String {
+        page(title, main, LIVE_SCRIPT)
+    }
+
+    /// The short form for a pull request or a README.
+    pub(crate) fn markdown(&self) -> String {
+        let mut out = format!(
+            "# {}\n\n{}\n\n{}\n\n",
+            markdown_text(&self.title),
+            markdown_text(&self.subtitle),
+            markdown_text(&self.lead)
+        );
+        for warning in &self.warnings {
+            let word = if warning.grave { "Warning" } else { "Note" };
+            let (heading, text) = (markdown_text(&warning.heading), markdown_text(&warning.text));
+            out.push_str(&format!("> **{word}: {heading}.** {text}\n>\n"));
+        }
+        if out.ends_with(">\n") {
+            out.truncate(out.len() - 2);
+            out.push('\n');
+        }
+        for section in self.sections.iter().filter(|section| section.short) {
+            section.tables.iter().for_each(|table| out.push_str(&table.markdown()));
+        }
+        out
+    }
+}

@@ -1,0 +1,77 @@
+//! What can go wrong with a folder of results or the page in the browser.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a report was not written, read or served. Each is one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The folder holds something that no run wrote.
+    #[error("{}: not empty and not the folder of a run; choose another or a new folder", .0.display())]
+    ForeignFolder(PathBuf),
+    /// No room on the file system.
+    #[error("{}: the disk is full; make room or choose another folder, what was written before is kept", .0.display())]
+    DiskFull(PathBuf),
+    /// A file or folder could not be written.
+    #[error("{}: cannot be written: {error}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file could not be read.
+    #[error("{}: cannot be read: {error}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file is not what a run writes.
+    #[error("{}: not the summary.json of a run: {reason}", path.display())]
+    NotARun {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file was written by a later version of this program.
+    #[error("{}: format {found} is newer than {known}; read it with a newer humboldt-lab", path.display())]
+    TooNew {
+        /// Which.
+        path: PathBuf,
+        /// The format of the file.
+        found: u32,
+        /// The newest that this program knows.
+        known: u32,
+    },
+    /// There is nothing to compare.
+    #[error("nothing to compare: give the folder of at least one run")]
+    NoRuns,
+    /// The live page cannot be served there.
+    #[error("{address}: the live page cannot be served there: {error}; choose another address or port")]
+    Serve {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl ReportError {
+    /// A failed write, with a full disk told apart from everything else.
+    pub(crate) fn write(path: impl Into<PathBuf>, error: io::Error) -> Self {
+        let path = path.into();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull(path),
+            _ => Self::Write { path, error },
+        }
+    }
+
+    /// A failed read.
+    pub(crate) fn read(path: impl Into<PathBuf>, error: io::Error) -> Self {
+        Self::Read { path: path.into(), error }
+    }
+}

@@ -1,0 +1,32 @@
+//! From runs to what people look at: a folder per run, comparisons, the page that grows during a run, lines for a
+//! terminal.
+//!
+//! A page is one file that needs nothing else: its plots are SVG that reads in black and white, its few lines of
+//! script only show values under the pointer. Whatever came from a cache or a server is text on it, never markup.
+
+mod bang;
+mod compare;
+mod csv;
+mod document;
+mod error;
+mod folder;
+mod format;
+mod live;
+mod plot;
+mod run_page;
+mod stored;
+#[cfg(test)]
+#[path = "../examples/sample_report/synthetic.rs"]
+mod synthetic;
+mod table;
+mod terminal;
+#[cfg(test)]
+mod testing;
+
+pub use bang::write_bang;
+pub use compare::{compare, matrix_page};
+pub use error::ReportError;
+pub use folder::{RunFolder, write_run};
+pub use live::LivePage;
+pub use stored::read_run;
+pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s};

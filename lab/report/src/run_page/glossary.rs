@@ -1,0 +1,60 @@
+//! What every number means.
+
+/// Words of the page and their meanings.
+pub(crate) const TERMS: &[(&str, &str)] = &[
+    (
+        "Offered load",
+        "Requests per second that come due. They come whatever the cache does: a slow cache does not slow the load down.",
+    ),
+    ("Throughput", "Right and complete answers per second. A wrong answer counts as an error only."),
+    (
+        "Sustained",
+        "Throughput, averaged over only those samples of the last quarter whose load the controller judged sustained.",
+    ),
+    (
+        "Response time",
+        "From the moment a request was due, not from the moment it could be sent, to the last byte of its answer. Waiting for \
+         a connection is part of it.",
+    ),
+    (
+        "Added time",
+        "Response time less what the simulated world itself takes: the origin's think time and link for a miss, the client's \
+         link. It is what cache and waiting add.",
+    ),
+    (
+        "Hit",
+        "An answer to a plain GET whose request the origin did not see. Hit ratio: hits ÷ answers to plain GETs.",
+    ),
+    ("Byte hit ratio", "The same counted in bytes of bodies."),
+    (
+        "Ideal, offered",
+        "What a cache of the assumed size that makes no mistakes would reach: ideal is computed from the workload, offered from exactly the requests of this run.",
+    ),
+    (
+        "Fill ratio",
+        "Bytes of cachable answers to plain GETs that were not hits, ÷ size of the cache. At 1 a cache is full and begins to \
+         replace; at 2 it has replaced everything once. Answers to reloads and revalidations are written too but not counted.",
+    ),
+    (
+        "Last quarter",
+        "The samples in the last 25 % of the fill ratio that was reached. The summary and the distributions are theirs.",
+    ),
+    ("p50, p95, p99", "50, 95, 99 of 100 answers were faster than this."),
+    (
+        "Backlog",
+        "Requests that are due and not answered. Waiting: those of them that could not even be sent.",
+    ),
+    (
+        "Wrong content",
+        "A byte, a head, a version or a freshness that this URL cannot have at this moment. Every byte of every answer is checked.",
+    ),
+    (
+        "Limited by the laboratory",
+        "Robots or origins had no CPU time left, or were late with what they had to send, in that sample: the figure is then a \
+         lower bound of what the cache can do.",
+    ),
+    (
+        "CPU time per answer",
+        "CPU time, user and system, of all processes of the subject in the last quarter, ÷ its answers.",
+    ),
+];

@@ -1,0 +1,243 @@
+//! The tables of a run.
+
+use crate::format::{
+    NOTHING, bytes, count, counted, duration, milliseconds, number, percent, plain, rough, share,
+};
+use crate::table::Table;
+use humboldt_lab_record::{FaultKind, FaultSample, KindTally, Manifest, Run, Sample, TimesSummary};
+use std::collections::BTreeMap;
+
+/// As many decisions are listed from the beginning, and as many from the end.
+const DECISIONS_EACH_END: usize = 200;
+/// As many characters of a URL or of evidence are shown.
+const URL_CHARS_MAX: usize = 300;
+const EVIDENCE_CHARS_MAX: usize = 120;
+
+/// The last quarter in a few figures.
+pub(crate) fn summary(run: &Run) -> Table {
+    let (summary, tally) = (&run.summary, &run.last_quarter);
+    let caption = format!(
+        "Last quarter: fill ratio {} to {}, {} samples",
+        number(summary.from_fill_ratio, 2),
+        number(summary.to_fill_ratio, 2),
+        summary.samples
+    );
+    let mut table = Table::new(&caption, &["", "#measured", "to compare with"]);
+    let mut row =
+        |name: &str, measured: String, beside: String| table.row([name.to_owned(), measured, beside]);
+    let seconds = tally.period_us as f64 / 1e6;
+    let offered = if seconds > 0.0 { tally.due as f64 / seconds } else { f64::NAN };
+    row(
+        "Throughput, answers/s",
+        rough(summary.throughput_per_s),
+        format!("{} requests/s came due", rough(offered)),
+    );
+    let ceiling = run.calibration.map(|limit| format!("{} requests/s without a cache between", rough(limit)));
+    row(
+        "Sustained, answers/s",
+        summary.sustained_per_s.map_or(NOTHING.to_owned(), rough),
+        ceiling.unwrap_or_default(),
+    );
+    let ideal = run.plan.ideal_hit_ratio;
+    row(
+        "Hit ratio",
+        percent(summary.hit_ratio),
+        format!("{} offered by these requests, {} ideal", percent(summary.offered_hit_ratio), percent(ideal)),
+    );
+    let plain_bytes = tally.hits.body_bytes + tally.misses.body_bytes;
+    let offered_bytes = tally.offered_hit_bytes as f64 / plain_bytes.max(1) as f64;
+    row(
+        "Byte hit ratio",
+        percent(summary.byte_hit_ratio),
+        format!("{} offered by these requests", percent(offered_bytes)),
+    );
+    row(
+        "Errors, whole run",
+        count(summary.faults),
+        format!("of them {} with wrong content", counted(summary.wrong_content, "answer")),
+    );
+    if let Some(cpu_us) = summary.cpu_us_per_answer {
+        let cores = cpu_us * summary.throughput_per_s / 1e6;
+        row("CPU time per answer, µs", rough(cpu_us), format!("{} cores busy", rough(cores)));
+    }
+    if let Some(resident) = summary.resident_bytes_max {
+        let cache = bytes(run.plan.cache_bytes as f64);
+        row("Largest resident memory", bytes(resident as f64), format!("cache size {cache}"));
+    }
+    table
+}
+
+/// Response times by class.
+pub(crate) fn times(run: &Run) -> Table {
+    let columns = ["", "#answers", "#mean", "#p50", "#p95", "#p99", "#slowest"];
+    let mut table = Table::new("Response times in the last quarter", &columns);
+    let summary = &run.summary;
+    let rows: [(&str, &TimesSummary); 5] = [
+        ("All answers", &summary.response),
+        ("Hits", &summary.hits),
+        ("Misses", &summary.misses),
+        ("Added to hits", &summary.hits_added),
+        ("Added to misses", &summary.misses_added),
+    ];
+    for (name, times) in rows {
+        let all = [times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms];
+        let shown = |ms: f64| if times.count == 0 { NOTHING.to_owned() } else { milliseconds(ms) };
+        table.row([name.to_owned(), count(times.count)].into_iter().chain(all.into_iter().map(shown)));
+    }
+    table.note("From the moment a request was due to the last byte. Added: without think time and links.")
+}
+
+/// Errors by kind, and the evidence; nothing if there were none.
+pub(crate) fn fault_tables(
+    faults: &BTreeMap<FaultKind, u64>,
+    samples: &[FaultSample],
+    answers: u64,
+) -> Vec<Table> {
+    let total: u64 = faults.values().sum();
+    if total == 0 && samples.is_empty() {
+        return Vec::new();
+    }
+    let mut kinds = Table::new("Errors by kind, whole run", &["kind", "#count", "#of all requests", "is"]);
+    for kind in FaultKind::ALL {
+        let Some(number) = faults.get(&kind).copied().filter(|number| *number > 0) else { continue };
+        let what = if kind.is_wrong_content() { "wrong content" } else { "no right answer" };
+        let share = share(number, answers + total);
+        kinds.row([kind.label().to_owned(), count(number), share, what.to_owned()]);
+    }
+    if samples.is_empty() {
+        return vec![kinds];
+    }
+    let caption = format!("The first {} of them", samples.len());
+    let columns = ["kind", "URL", "#offset", "expected", "got", "#unix time, s"];
+    let mut evidence = Table::new(&caption, &columns);
+    for sample in samples {
+        let fault = &sample.fault;
+        evidence.row([
+            fault.kind.label().to_owned(),
+            plain(&sample.url, URL_CHARS_MAX),
+            fault.offset.map_or(NOTHING.to_owned(), count),
+            plain(&fault.expected, EVIDENCE_CHARS_MAX),
+            plain(&fault.got, EVIDENCE_CHARS_MAX),
+            format!("{:.3}", sample.at_us as f64 / 1e6),
+        ]);
+    }
+    vec![kinds, evidence]
+}
+
+/// Answers by content type or by kind of request.
+pub(crate) fn kinds(caption: &str, first: &str, tallies: &BTreeMap<String, KindTally>) -> Table {
+    let columns = [first, "#answers", "#share", "#hits", "#hit ratio", "#mean size", "#bytes"];
+    let mut table = Table::new(caption, &columns);
+    let total: u64 = tallies.values().map(|tally| tally.answers).sum();
+    let mut sorted: Vec<_> = tallies.iter().collect();
+    sorted.sort_by_key(|(_, tally)| std::cmp::Reverse(tally.answers));
+    for (name, tally) in sorted {
+        let of = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        table.row([
+            plain(name, URL_CHARS_MAX),
+            count(tally.answers),
+            percent(of(tally.answers, total)),
+            count(tally.hits),
+            percent(of(tally.hits, tally.answers)),
+            bytes(of(tally.body_bytes, tally.answers)),
+            bytes(tally.body_bytes as f64),
+        ]);
+    }
+    table
+}
+
+/// What happened besides answers, over the whole run.
+pub(crate) fn totals(run: &Run) -> Table {
+    let total = &run.total;
+    let mut table = Table::new("Both sides, whole run", &["", "#robots", "#origins"]);
+    let origin = |count_of: fn(&humboldt_lab_record::OriginTally) -> u64| -> u64 {
+        run.samples.iter().map(|sample| count_of(&sample.origin)).sum()
+    };
+    let origin_cpu_s = origin(|tally| tally.cpu_us) as f64 / 1e6;
+    let rows = [
+        ("Requests", count(total.sent), count(origin(|tally| tally.requests))),
+        ("Came due", count(total.due), String::new()),
+        ("Right answers", count(total.answers()), String::new()),
+        ("Cut short on purpose", count(total.aborted), String::new()),
+        ("Not modified (304)", String::new(), count(origin(|tally| tally.not_modified))),
+        ("Partial (206)", String::new(), count(origin(|tally| tally.partial))),
+        ("Refused as unknown", String::new(), count(origin(|tally| tally.refused))),
+        ("Bytes of bodies", bytes(total.body_bytes() as f64), bytes(origin(|tally| tally.body_bytes) as f64)),
+        ("Connections made", count(total.connects), count(origin(|tally| tally.connects))),
+        ("Written by reloads and IMS", bytes(total.refill_bytes as f64), String::new()),
+        ("CPU time, s", rough(total.cpu_us as f64 / 1e6), rough(origin_cpu_s)),
+    ];
+    for (name, robots, origins) in rows {
+        table.row([name.to_owned(), robots, origins]);
+    }
+    table
+}
+
+/// What the run was to do.
+pub(crate) fn settings(run: &Run) -> Table {
+    let plan = &run.plan;
+    let mut table = Table::new("Settings", &["", "value"]);
+    let goal = match plan.goal.time_max_s {
+        Some(time) => {
+            format!("fill ratio {}, or {} h:mm:ss", number(plan.goal.fill_ratio, 2), duration(time))
+        }
+        None => format!("fill ratio {}", number(plan.goal.fill_ratio, 2)),
+    };
+    let own = [
+        ("controller", plain(&plan.controller, URL_CHARS_MAX)),
+        ("cache size", bytes(plan.cache_bytes as f64)),
+        ("goal", goal),
+        ("sample period", format!("{} s", rough(plan.sample_s))),
+        ("time scale", plan.time_scale.to_string()),
+        ("seed", plan.seed.to_string()),
+    ];
+    own.into_iter().for_each(|(name, value)| table.row([name.to_owned(), value]));
+    for (name, value) in &plan.settings {
+        table.row([plain(name, URL_CHARS_MAX), plain(value, URL_CHARS_MAX)]);
+    }
+    table
+}
+
+/// What the controller thought of every sample; of very many, of the first and the last.
+pub(crate) fn decisions(run: &Run) -> Table {
+    let columns = ["#sample", "#at", "#fill", "#load/s", "#answers/s", "state", "why", "#next/s"];
+    let mut table = Table::new("Decisions", &columns);
+    let samples = run.samples.len();
+    let mut left_out = 0;
+    for (position, sample) in run.samples.iter().enumerate() {
+        if position >= DECISIONS_EACH_END && position + DECISIONS_EACH_END < samples {
+            left_out += 1;
+        } else {
+            table.row(decision(sample));
+        }
+    }
+    let note = format!("{left_out} samples in the middle are left out here; samples.csv has all.");
+    if left_out > 0 { table.note(&note) } else { table }
+}
+
+fn decision(sample: &Sample) -> [String; 8] {
+    let mut why = plain(&sample.verdict.reason, URL_CHARS_MAX);
+    if let Some(limit) = &sample.lab_limited {
+        why.push_str(&format!(" [limited by the laboratory: {}]", plain(limit, URL_CHARS_MAX)));
+    }
+    let sustained = if sample.verdict.sustained { " ✓" } else { "" };
+    [
+        sample.index.to_string(),
+        duration(sample.at_s),
+        number(sample.fill_ratio, 3),
+        rough(sample.load_per_s),
+        rough(sample.throughput_per_s()),
+        format!("{}{sustained}", plain(&sample.verdict.state, URL_CHARS_MAX)),
+        why,
+        rough(sample.verdict.next_load_per_s),
+    ]
+}
+
+/// What the run ran on.
+pub(crate) fn facts(manifest: &Manifest) -> Table {
+    let mut table = Table::new("Environment", &["", "value"]);
+    for (name, value) in &manifest.facts {
+        table.row([plain(name, URL_CHARS_MAX), plain(value, 2 * URL_CHARS_MAX)]);
+    }
+    table
+}

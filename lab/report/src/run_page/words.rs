@@ -1,0 +1,229 @@
+//! The result in a sentence, and what must be known with it.
+
+use crate::document::Warning;
+use crate::format::{
+    count, counted, date_time, duration, milliseconds, number, percent, plain, rough, share,
+};
+use humboldt_lab_record::{FaultKind, Outcome, Run};
+
+/// Above this share of what the laboratory reached without a cache, it may be the limit itself.
+const NEAR_CALIBRATION: f64 = 0.8;
+/// A last quarter of fewer samples says little.
+const FEW_SAMPLES: u32 = 4;
+/// As many characters of a reason are shown.
+const REASON_CHARS_MAX: usize = 400;
+
+/// What the page is called: subject and variant.
+pub(crate) fn title(run: &Run) -> String {
+    let subject = plain(&run.plan.subject, 80);
+    let subject = if subject.is_empty() { "a subject without a name".to_owned() } else { subject };
+    if run.plan.variant.is_empty() {
+        subject
+    } else {
+        format!("{subject} · {}", plain(&run.plan.variant, 120))
+    }
+}
+
+/// Workload, controller, date, version.
+pub(crate) fn subtitle(run: &Run) -> String {
+    let plan = &run.plan;
+    let mut parts = vec![
+        format!("workload {}", plain(&plan.workload, 60)),
+        format!("controller {}", plain(&plan.controller, 60)),
+        format!("seed {}", plan.seed),
+        format!("started {}", date_time(run.started_s)),
+    ];
+    if !run.manifest.lab_version.is_empty() {
+        parts.push(format!("humboldt-lab {}", plain(&run.manifest.lab_version, 60)));
+    }
+    parts.join(" · ")
+}
+
+/// The result in one sentence.
+pub(crate) fn lead(run: &Run) -> String {
+    let summary = &run.summary;
+    let Some(last) = run.samples.last() else {
+        return "No sample was completed, so there is no result.".to_owned();
+    };
+    let so_far = match run.outcome {
+        Outcome::Running => format!(
+            "So far ({} since the load began, fill ratio {} of {}): ",
+            duration(last.at_s),
+            number(last.fill_ratio, 2),
+            number(run.plan.goal.fill_ratio, 2)
+        ),
+        _ => String::new(),
+    };
+    let rate = match summary.sustained_per_s {
+        Some(sustained) => format!("sustains {} answers/s", rough(sustained)),
+        None => format!(
+            "answered {} requests/s, of which the controller judged none sustained,",
+            rough(summary.throughput_per_s)
+        ),
+    };
+    let text = format!(
+        "{so_far}{rate} (last quarter, fill ratio {}–{}) with a hit ratio of {} (ideal {}) and a mean response time \
+         of {} (p95 of hits {}, of misses {}).",
+        number(summary.from_fill_ratio, 2),
+        number(summary.to_fill_ratio, 2),
+        percent(summary.hit_ratio),
+        percent(run.plan.ideal_hit_ratio),
+        milliseconds(summary.response.mean_ms),
+        milliseconds(summary.hits.p95_ms),
+        milliseconds(summary.misses.p95_ms),
+    );
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn grave(heading: &str, text: String) -> Warning {
+    Warning { grave: true, heading: heading.to_owned(), text }
+}
+
+fn mild(heading: &str, text: String) -> Warning {
+    Warning { grave: false, heading: heading.to_owned(), text }
+}
+
+/// Everything that a reader must know before believing the figures, the gravest first.
+pub(crate) fn warnings(run: &Run) -> Vec<Warning> {
+    let mut found: Vec<Warning> =
+        [ended(run), wrong_content(run), other_faults(run), lab_limited(run), near_calibration(run)]
+            .into_iter()
+            .flatten()
+            .collect();
+    found.extend(time_scale(run));
+    found.extend(few_samples(run));
+    found.extend(excused(run));
+    if !run.manifest.skipped.is_empty() {
+        let reasons: Vec<String> =
+            run.manifest.skipped.iter().map(|reason| plain(reason, REASON_CHARS_MAX)).collect();
+        found.push(mild("Not done as asked", format!("{}.", reasons.join("; "))));
+    }
+    found.sort_by_key(|warning| !warning.grave);
+    found
+}
+
+fn ended(run: &Run) -> Option<Warning> {
+    let reached = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
+    let kept =
+        format!("fill ratio {} of {} was reached", number(reached, 2), number(run.plan.goal.fill_ratio, 2));
+    match &run.outcome {
+        Outcome::Failed(reason) => Some(grave(
+            "The run failed",
+            format!("{}. What was measured until then is kept: {kept}.", plain(reason, REASON_CHARS_MAX)),
+        )),
+        Outcome::Interrupted => {
+            Some(grave("The run was interrupted", format!("What was measured until then is kept: {kept}.")))
+        }
+        Outcome::TimeUp if reached < run.plan.goal.fill_ratio => Some(grave(
+            "The time was up before the cache was filled as planned",
+            format!("Only {kept}; the figures may be those of an emptier, faster cache."),
+        )),
+        _ => None,
+    }
+}
+
+fn kinds(run: &Run, wrong_content: bool) -> (u64, String) {
+    let chosen = FaultKind::ALL.iter().filter(|kind| kind.is_wrong_content() == wrong_content);
+    let counts: Vec<(&str, u64)> = chosen
+        .filter_map(|kind| run.total.faults.get(kind).map(|count| (kind.label(), *count)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let names: Vec<String> = counts.iter().map(|(name, n)| format!("{name} {}", count(*n))).collect();
+    (counts.iter().map(|(_, count)| count).sum(), names.join(", "))
+}
+
+fn wrong_content(run: &Run) -> Option<Warning> {
+    let (wrong, names) = kinds(run, true);
+    (wrong > 0).then(|| {
+        grave(
+            "Wrong content",
+            format!(
+                "{} had wrong content ({names}). A cache must give none; see Errors.",
+                counted(wrong, "answer")
+            ),
+        )
+    })
+}
+
+fn other_faults(run: &Run) -> Option<Warning> {
+    let (faults, names) = kinds(run, false);
+    let share = share(faults, run.total.answers() + run.total.faults_total());
+    (faults > 0).then(|| {
+        grave(
+            "Errors",
+            format!("{} got no right answer ({names}): {share} of all.", counted(faults, "request")),
+        )
+    })
+}
+
+fn lab_limited(run: &Run) -> Option<Warning> {
+    let share = run.summary.lab_limited_share;
+    (share > 0.0).then(|| {
+        let reason = run.summary.lab_limited.as_deref().unwrap_or("no reason was kept");
+        grave(
+            "This result was limited by the laboratory, not by the cache",
+            format!(
+                "In {} of the samples: {}. The cache may be faster than these figures say.",
+                percent(share),
+                plain(reason, REASON_CHARS_MAX)
+            ),
+        )
+    })
+}
+
+fn near_calibration(run: &Run) -> Option<Warning> {
+    let calibration = run.calibration?;
+    let throughput = run.summary.throughput_per_s;
+    (run.summary.lab_limited_share == 0.0 && throughput > NEAR_CALIBRATION * calibration).then(|| {
+        grave(
+            "Near the limit of the laboratory",
+            format!(
+                "Without a cache the laboratory itself reached {} requests/s, and this run {}.",
+                rough(calibration),
+                rough(throughput)
+            ),
+        )
+    })
+}
+
+fn time_scale(run: &Run) -> Option<Warning> {
+    let scale = run.plan.time_scale;
+    (scale != 1.0 && scale.is_finite() && scale > 0.0).then(|| {
+        let times = if scale == 0.1 { "a tenth".to_owned() } else { format!("{scale} times those") };
+        mild(
+            &format!("Time scale {scale}"),
+            format!(
+                "Think times, thresholds and sample periods are {times} of the published ones, and so are the response \
+                 times that can be compared with others' ({} for 1 s).",
+                milliseconds(1000.0 * scale)
+            ),
+        )
+    })
+}
+
+fn few_samples(run: &Run) -> Option<Warning> {
+    let samples = run.summary.samples;
+    (samples < FEW_SAMPLES && !run.samples.is_empty() && run.outcome != Outcome::Running).then(|| {
+        mild(
+            "Few samples",
+            format!(
+                "The last quarter of the run consists of {} only.",
+                counted(u64::from(samples), "sample")
+            ),
+        )
+    })
+}
+
+fn excused(run: &Run) -> Option<Warning> {
+    (run.total.excused > 0).then(|| {
+        mild(
+            "Excused hits",
+            format!(
+                "{} hits after a reload or the like were not counted as errors, because the subject's file says that \
+                 this is its habit.",
+                count(run.total.excused)
+            ),
+        )
+    })
+}

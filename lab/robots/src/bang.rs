@@ -1,0 +1,211 @@
+//! The banger: a fixed number of connections, each asking for the next URL as soon as it was answered.
+//!
+//! This is the closed loop of tcp-banger2: it finds out how fast a list of URLs can be had, and nothing about what users
+//! would wait for, since a slow server is asked less often. For that, there are [`Robots`](crate::Robots).
+
+mod run;
+mod target;
+
+use crate::plan::{RobotsError, Route};
+use humboldt_lab_record::{Fault, FaultKind, FaultSample, Histogram};
+use humboldt_lab_workload::{Ask, Workload};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// URLs that are shuffled must all be in memory. 10 M of them take about 1 GB.
+pub const SHUFFLED_MAX: usize = 10_000_000;
+
+/// As many connections as tcp-banger2 made.
+pub const BANG_CONNECTIONS: usize = 63;
+
+/// More connections than this have no ports.
+const CONNECTIONS_MAX: usize = 28_000;
+
+/// How many wrong answers are kept with their evidence; all are counted.
+const FAULT_SAMPLES_MAX: usize = 100;
+
+/// What is asked for next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BangTarget {
+    /// An `http://` URL. If it names an object of the plan's workload, its answer is verified; otherwise only counted.
+    Url(String),
+    /// A request of the plan's workload; its moment is ignored.
+    Ask(Ask),
+}
+
+/// In which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BangOrder {
+    /// As they come; any number of them.
+    AsGiven,
+    /// In an order that the seed decides; at most [`SHUFFLED_MAX`].
+    Shuffled {
+        /// The same seed gives the same order.
+        seed: u64,
+    },
+}
+
+/// The laboratory's own world, whose answers can be verified.
+#[derive(Clone, Debug)]
+pub struct BangWorld {
+    /// What objects there are.
+    pub workload: Arc<Workload>,
+    /// The seed that the origins have as well.
+    pub seed: u64,
+    /// Where the origins listen.
+    pub origins: Vec<SocketAddr>,
+}
+
+/// What is to be banged, and how.
+#[derive(Clone, Debug)]
+pub struct Bang {
+    /// In which order.
+    pub order: BangOrder,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// How requests get to their servers.
+    pub route: Route,
+    /// A request without a complete answer is given up after this long, in s.
+    pub timeout_s: f64,
+    /// Use connections again, instead of a new one for every request.
+    pub keep_alive: bool,
+    /// The laboratory's own world, if there is one.
+    pub world: Option<BangWorld>,
+}
+
+impl Bang {
+    /// As tcp-banger2 did it: in the order given, at most 63 connections, a new one for every request; give up after
+    /// 60 s.
+    #[must_use]
+    pub fn new(route: Route) -> Self {
+        Self {
+            order: BangOrder::AsGiven,
+            connections_max: BANG_CONNECTIONS,
+            route,
+            timeout_s: 60.0,
+            keep_alive: false,
+            world: None,
+        }
+    }
+
+    /// Asks for all targets, one time each, and returns when all are answered or given up. `on_record` sees every request
+    /// at its end, in the order of their ends; with `false` it ends the run early, without waiting for answers.
+    ///
+    /// # Errors
+    ///
+    /// The settings contradict themselves, there are too many URLs to be shuffled, or the system refuses a descriptor.
+    pub fn run(
+        &self,
+        targets: impl Iterator<Item = BangTarget>,
+        on_record: &mut dyn FnMut(&BangRecord<'_>) -> bool,
+    ) -> Result<BangReport, RobotsError> {
+        self.check()?;
+        match self.order {
+            BangOrder::AsGiven => run::run(self, targets, on_record),
+            BangOrder::Shuffled { seed } => run::run(self, shuffled(targets, seed)?.into_iter(), on_record),
+        }
+    }
+
+    fn check(&self) -> Result<(), RobotsError> {
+        let refuse = |why: String| Err(RobotsError::Plan(why));
+        if self.connections_max == 0 || self.connections_max > CONNECTIONS_MAX {
+            return refuse(format!("{} connections; give 1 to {CONNECTIONS_MAX}", self.connections_max));
+        }
+        if !(self.timeout_s > 0.0 && self.timeout_s.is_finite()) {
+            return refuse(format!("the time limit is {} s; it must be above 0", self.timeout_s));
+        }
+        if self.world.as_ref().is_some_and(|world| world.origins.is_empty()) {
+            return refuse("the laboratory's world has no origin; give at least one address".into());
+        }
+        Ok(())
+    }
+}
+
+fn shuffled(targets: impl Iterator<Item = BangTarget>, seed: u64) -> Result<Vec<BangTarget>, RobotsError> {
+    use rand::SeedableRng;
+    use rand::seq::SliceRandom;
+    let mut all: Vec<_> = targets.take(SHUFFLED_MAX + 1).collect();
+    if all.len() > SHUFFLED_MAX {
+        let why = format!("more than {SHUFFLED_MAX} URLs cannot be shuffled; give them in their order");
+        return Err(RobotsError::Plan(why));
+    }
+    all.shuffle(&mut rand::rngs::StdRng::seed_from_u64(seed));
+    Ok(all)
+}
+
+/// One request at its end.
+#[derive(Clone, Debug)]
+pub struct BangRecord<'r> {
+    /// What was asked for.
+    pub url: &'r str,
+    /// When its connection was begun, in µs since the begin of the run.
+    pub begin_us: u64,
+    /// From then to its last byte, or to its end, in µs.
+    pub service_us: u64,
+    /// Status of a complete answer.
+    pub status: Option<u16>,
+    /// Bytes of the answer's body.
+    pub body_bytes: u64,
+    /// Whether a store answered; only known of the laboratory's own objects.
+    pub hit: Option<bool>,
+    /// Why there is no right answer.
+    pub fault: Option<&'r Fault>,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, Default)]
+pub struct BangReport {
+    /// Requests begun.
+    pub requests: u64,
+    /// Complete answers, of any status, without fault.
+    pub answers: u64,
+    /// Bytes of their bodies.
+    pub body_bytes: u64,
+    /// Of them, answers that a store gave, as far as that is known.
+    pub hits: u64,
+    /// Of them, answers that were verified byte by byte.
+    pub verified: u64,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Service times of all answers.
+    pub service: Histogram,
+    /// From the first connection to the last answer, in µs.
+    pub wall_us: u64,
+    /// Requests without a right answer, by kind.
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// The first of them, with evidence.
+    pub fault_samples: Vec<FaultSample>,
+    /// Targets that cannot be asked for (no `http://` URL, a name that does not resolve), and were passed over.
+    pub unusable: u64,
+    /// The first of them.
+    pub first_unusable: Option<String>,
+}
+
+impl BangReport {
+    /// Answers per second over the whole run; 0 for an empty one.
+    #[must_use]
+    pub fn answers_per_s(&self) -> f64 {
+        if self.wall_us == 0 { 0.0 } else { self.answers as f64 * 1e6 / self.wall_us as f64 }
+    }
+
+    fn add(&mut self, record: &BangRecord<'_>, at_unix_us: u64) {
+        self.wall_us = self.wall_us.max(record.begin_us + record.service_us);
+        if let Some(fault) = record.fault {
+            *self.faults.entry(fault.kind).or_default() += 1;
+            if self.fault_samples.len() < FAULT_SAMPLES_MAX {
+                let (url, fault) = (record.url.to_string(), fault.clone());
+                self.fault_samples.push(FaultSample { at_us: at_unix_us, url, fault });
+            }
+            return;
+        }
+        self.answers += 1;
+        self.body_bytes += record.body_bytes;
+        self.hits += u64::from(record.hit == Some(true));
+        self.verified += u64::from(record.hit.is_some());
+        if let Some(status) = record.status {
+            *self.statuses.entry(status).or_default() += 1;
+        }
+        self.service.record_us(record.service_us);
+    }
+}

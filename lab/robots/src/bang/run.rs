@@ -1,0 +1,271 @@
+//! The banger's loop: as many requests at a time as there are connections, until there are no more targets.
+
+use super::target::{Prepared, Preparer};
+use super::{Bang, BangRecord, BangReport, BangTarget};
+use crate::answer::{Answer, Step};
+use crate::chain::{Chain, Links};
+use crate::connection::{Connection, Got};
+use crate::expected::{Asked, fault};
+use crate::plan::RobotsError;
+use crate::slab::Slab;
+use humboldt_lab_record::{Fault, FaultKind};
+use humboldt_lab_wire::{Clock, Poller, Ready};
+use rustix::io::Errno;
+use std::time::Duration;
+
+const READ_BYTES: usize = 256 * 1024;
+
+struct Loop<'b, Targets> {
+    bang: &'b Bang,
+    targets: Targets,
+    preparer: Preparer<'b>,
+    clock: Clock,
+    poller: Poller,
+    busy: Slab<Busy>,
+    /// Those under way, the longest first: all have the same time limit.
+    ages: Chain,
+    links: Links,
+    buffer: Vec<u8>,
+    report: BangReport,
+    on_record: &'b mut dyn FnMut(&BangRecord<'_>) -> bool,
+    stopped: bool,
+}
+
+/// One connection with its request.
+struct Busy {
+    connection: Connection,
+    prepared: Prepared,
+    begin_us: u64,
+}
+
+pub(super) fn run(
+    bang: &Bang,
+    targets: impl Iterator<Item = BangTarget>,
+    on_record: &mut dyn FnMut(&BangRecord<'_>) -> bool,
+) -> Result<BangReport, RobotsError> {
+    let system = |source| RobotsError::System { what: "wait for sockets", source };
+    let poller = Poller::new().map_err(system)?;
+    let mut state = Loop {
+        bang,
+        targets,
+        preparer: Preparer::new(bang),
+        clock: Clock::start(),
+        poller,
+        busy: Slab::default(),
+        ages: Chain::default(),
+        links: Links::default(),
+        buffer: vec![0; READ_BYTES],
+        report: BangReport::default(),
+        on_record,
+        stopped: false,
+    };
+    let mut events = Vec::new();
+    loop {
+        state.begin_all();
+        if state.stopped || state.busy.len() == 0 {
+            return Ok(state.report);
+        }
+        let timeout = state.until_give_up();
+        state.poller.wait_into(&mut events, timeout).map_err(system)?;
+        events.iter().for_each(|ready| state.on_ready(*ready));
+        state.give_up_the_oldest();
+    }
+}
+
+impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
+    fn timeout_us(&self) -> u64 {
+        (self.bang.timeout_s * 1e6) as u64
+    }
+
+    fn until_give_up(&self) -> Option<Duration> {
+        let oldest = self.busy.get(self.ages.first)?;
+        let at_us = oldest.begin_us + self.timeout_us();
+        Some(Duration::from_micros(at_us.saturating_sub(self.clock.now_us())))
+    }
+
+    fn begin_all(&mut self) {
+        while !self.stopped && self.busy.len() < self.bang.connections_max {
+            let Some(prepared) = self.next_prepared() else { return };
+            self.report.requests += 1;
+            self.begin(prepared, self.clock.now_us());
+        }
+    }
+
+    fn next_prepared(&mut self) -> Option<Prepared> {
+        loop {
+            let target = self.targets.next()?;
+            match self.preparer.prepare(target, self.clock.unix_us()) {
+                Ok(prepared) => return Some(prepared),
+                Err(why) => {
+                    self.report.unusable += 1;
+                    self.report.first_unusable.get_or_insert(why);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, prepared: Prepared, begin_us: u64) {
+        let connection = match Connection::open(&prepared.address, 0, 0, u32::MAX) {
+            Ok(connection) => connection,
+            Err(error) => return self.record(&prepared, begin_us, Err(refused(&prepared, error))),
+        };
+        let slot = self.busy.insert(Busy { connection, prepared, begin_us });
+        self.ages.push_back(&mut self.links, slot);
+        let token = self.busy.token(slot);
+        let Some(busy) = self.busy.get(slot) else { return };
+        let (watched, connecting) =
+            (self.poller.add_stream(&busy.connection, token), busy.connection.connecting);
+        if let Err(error) = watched {
+            let got = error.to_string();
+            self.finish(slot, Err(fault(FaultKind::Refused, None, "a connection".into(), got)));
+        } else if !connecting {
+            self.send(slot);
+        }
+    }
+
+    fn send(&mut self, slot: u32) {
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        busy.connection.reader.begin(busy.prepared.asked);
+        if let Err(error) = busy.connection.send(&busy.prepared.bytes) {
+            self.lost(slot, Some(error));
+        }
+    }
+
+    fn on_ready(&mut self, ready: Ready) {
+        let Some(slot) = self.busy.by_token(ready.token) else { return };
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        if busy.connection.connecting {
+            if !ready.writable {
+                return;
+            }
+            if let Err(error) = busy.connection.finish_connecting() {
+                let fault = refused(&busy.prepared, error);
+                return self.finish(slot, Err(fault));
+            }
+            self.send(slot);
+        } else if ready.writable
+            && !busy.connection.has_sent_all()
+            && let Err(error) = busy.connection.send_rest()
+        {
+            return self.lost(slot, Some(error));
+        }
+        if ready.readable {
+            self.receive(slot, ready.closed);
+        }
+    }
+
+    fn receive(&mut self, slot: u32, closed: bool) {
+        loop {
+            let Some(busy) = self.busy.get_mut(slot) else { return };
+            let count = match busy.connection.receive(&mut self.buffer) {
+                Ok(Got::Bytes(count)) => count,
+                Ok(Got::NothingYet) => return,
+                Ok(Got::End) => return self.lost(slot, None),
+                Err(error) => return self.lost(slot, Some(error)),
+            };
+            let clock = &self.clock;
+            match busy.connection.reader.feed(&self.buffer[..count], || clock.unix_us()) {
+                Err(fault) => return self.finish(slot, Err(fault)),
+                Ok(Step::Done(answer)) => {
+                    let keep_alive = answer.keep_alive && !closed;
+                    return self.finish(slot, Ok(Answer { keep_alive, ..answer }));
+                }
+                Ok(Step::More) => {}
+            }
+            if Poller::drained(count, self.buffer.len()) && !closed {
+                return;
+            }
+        }
+    }
+
+    /// The connection ended. A request on a used connection that was just being closed goes again on a new one.
+    fn lost(&mut self, slot: u32, error: Option<Errno>) {
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        if busy.connection.answers > 0 && busy.connection.reader.is_untouched() {
+            let Some(busy) = self.take(slot) else { return };
+            return self.begin(busy.prepared, busy.begin_us);
+        }
+        let outcome = match error {
+            None => busy.connection.reader.end(),
+            Some(error) => {
+                let got = format!("{error} after {}", busy.connection.reader.progress());
+                Err(fault(FaultKind::Disconnected, None, "an answer".into(), got))
+            }
+        };
+        self.finish(slot, outcome);
+    }
+
+    fn give_up_the_oldest(&mut self) {
+        while self.until_give_up() == Some(Duration::ZERO) {
+            let slot = self.ages.first;
+            let Some(busy) = self.busy.get(slot) else { return };
+            let expected = format!("an answer within {} s", self.bang.timeout_s);
+            let got = busy.connection.reader.progress();
+            self.finish(slot, Err(fault(FaultKind::TimedOut, None, expected, got)));
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Busy> {
+        let busy = self.busy.remove(slot)?;
+        self.ages.remove(&mut self.links, slot);
+        Some(busy)
+    }
+
+    /// The request is over. Its connection goes on with the next one, or is closed.
+    fn finish(&mut self, slot: u32, outcome: Result<Answer, Fault>) {
+        let may_stay = self.bang.keep_alive && outcome.as_ref().is_ok_and(|answer| answer.keep_alive);
+        let Some(busy) = self.busy.get(slot) else { return };
+        let begin_us = busy.begin_us;
+        if !may_stay || !busy.connection.has_sent_all() {
+            let Some(busy) = self.take(slot) else { return };
+            // Closed before the next one begins, so that there are never more than allowed.
+            drop(busy.connection);
+            return self.record(&busy.prepared, begin_us, outcome);
+        }
+        let prepared = busy.prepared.clone();
+        self.record(&prepared, begin_us, outcome);
+        let next = if self.stopped { None } else { self.next_prepared() };
+        let Some(next) = next else {
+            self.take(slot);
+            return;
+        };
+        self.report.requests += 1;
+        self.go_on(slot, next);
+    }
+
+    fn go_on(&mut self, slot: u32, next: Prepared) {
+        let now_us = self.clock.now_us();
+        self.ages.remove(&mut self.links, slot);
+        self.ages.push_back(&mut self.links, slot);
+        let Some(busy) = self.busy.get_mut(slot) else { return };
+        if busy.prepared.address != next.address {
+            self.take(slot);
+            return self.begin(next, now_us);
+        }
+        busy.connection.answers += 1;
+        busy.begin_us = now_us;
+        busy.prepared = next;
+        self.send(slot);
+    }
+
+    fn record(&mut self, prepared: &Prepared, begin_us: u64, outcome: Result<Answer, Fault>) {
+        let service_us = self.clock.now_us().saturating_sub(begin_us);
+        let verified = matches!(prepared.asked, Asked::Object(_));
+        let answer = outcome.as_ref().ok();
+        let record = BangRecord {
+            url: &prepared.url,
+            begin_us,
+            service_us,
+            status: answer.map(|answer| answer.status),
+            body_bytes: answer.map_or(0, |answer| answer.body_bytes),
+            hit: answer.filter(|_| verified).map(|answer| !answer.from_origin),
+            fault: outcome.as_ref().err(),
+        };
+        self.report.add(&record, self.clock.unix_us());
+        self.stopped |= !(self.on_record)(&record);
+    }
+}
+
+fn refused(prepared: &Prepared, error: Errno) -> Fault {
+    fault(FaultKind::Refused, None, "a connection".into(), format!("{}: {error}", prepared.address))
+}

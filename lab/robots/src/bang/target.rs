@@ -1,0 +1,157 @@
+//! From a URL to an address, a request, and what its answer must be.
+
+use super::{Bang, BangTarget};
+use crate::expected::{Asked, AskedObject};
+use crate::plan::Route;
+use crate::request::{Manner, write_request, write_url};
+use humboldt_lab_workload::{Ask, AskKind, ObjectName};
+use std::collections::HashMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// Longer URLs are passed over; servers refuse them as well.
+const URL_BYTES_MAX: usize = 8 * 1024;
+
+/// Servers whose addresses are remembered, in direct runs.
+const SERVERS_MAX: usize = 10_000;
+
+/// One request, ready to be sent.
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    pub(super) url: String,
+    pub(super) address: SocketAddr,
+    pub(super) bytes: Vec<u8>,
+    pub(super) asked: Asked,
+}
+
+/// Prepares requests, and remembers what servers' names mean.
+pub(super) struct Preparer<'b> {
+    bang: &'b Bang,
+    servers: HashMap<String, Option<SocketAddr>>,
+    prepared: u64,
+}
+
+impl<'b> Preparer<'b> {
+    pub(super) fn new(bang: &'b Bang) -> Self {
+        Self { bang, servers: HashMap::new(), prepared: 0 }
+    }
+
+    /// The request for a target; an error names what cannot be asked for.
+    pub(super) fn prepare(&mut self, target: BangTarget, now_unix_us: u64) -> Result<Prepared, String> {
+        self.prepared += 1;
+        let (ask, origin) = match target {
+            BangTarget::Url(url) => match self.lab_ask(&url) {
+                Some(found) => found,
+                None => return self.prepare_foreign(url),
+            },
+            BangTarget::Ask(ask) => (ask, None),
+        };
+        self.prepare_ask(ask, origin, now_unix_us)
+    }
+
+    /// The laboratory's object that a URL names, and the server that it names.
+    fn lab_ask(&self, url: &str) -> Option<(Ask, Option<String>)> {
+        let world = self.bang.world.as_ref()?;
+        let (authority, path) = split(url)?;
+        let name = ObjectName::parse(path.as_bytes()).filter(|name| world.workload.knows(name))?;
+        // Numbers far apart look like those of other runs do, and none is 0.
+        let id = (self.prepared ^ world.seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let ask = Ask {
+            name,
+            kind: AskKind::Plain,
+            after_us: 0,
+            id,
+            repeat: false,
+            abort: false,
+            robot_luck: 0,
+            server_luck: 0,
+        };
+        Some((ask, Some(authority.to_string())))
+    }
+
+    fn prepare_ask(
+        &mut self,
+        mut ask: Ask,
+        origin: Option<String>,
+        sent_unix_us: u64,
+    ) -> Result<Prepared, String> {
+        let Some(world) = &self.bang.world else {
+            return Err("a request of a workload, but the banger was given none".into());
+        };
+        // The banger makes no tunnels: what would go through one is asked for in the open.
+        if matches!(ask.kind, AskKind::Connect { .. }) {
+            ask.kind = AskKind::Plain;
+        }
+        ask.abort = false;
+        let own = || world.origins[ask.name.origin_index(world.origins.len())].to_string();
+        let origin = origin.unwrap_or_else(own);
+        let (workload, facts) = (&world.workload, world.workload.facts(world.seed, &ask.name));
+        let mut bytes = Vec::new();
+        write_url(workload, origin.as_bytes(), &ask, &mut bytes);
+        let url = String::from_utf8_lossy(&bytes).into_owned();
+        bytes.clear();
+        let manner = Manner { route: &self.bang.route, origin: origin.as_bytes(), tunnelled: false };
+        write_request(workload, manner, &ask, &facts, sent_unix_us, &mut bytes);
+        if !self.bang.keep_alive {
+            insert_close(&mut bytes);
+        }
+        let object = AskedObject { ask, facts, tunnelled: false, sent_unix_us, excuse_reload_hits: false };
+        let address = self.address(&origin).ok_or_else(|| format!("{url}: no such server"))?;
+        Ok(Prepared { url, address, bytes, asked: Asked::Object(object) })
+    }
+
+    fn prepare_foreign(&mut self, url: String) -> Result<Prepared, String> {
+        let clean = url.len() <= URL_BYTES_MAX && url.bytes().all(|byte| byte.is_ascii_graphic());
+        let Some((authority, path)) = split(&url).filter(|_| clean) else {
+            let start: String = url.chars().take(80).collect();
+            return Err(format!("{start:?}: no http:// URL of printable characters"));
+        };
+        let address = self.address(authority).ok_or_else(|| format!("{url}: no such server"))?;
+        let path = if path.is_empty() { "/" } else { path };
+        let (target, host) = match &self.bang.route {
+            Route::Forward { .. } => (url.as_str(), authority),
+            Route::Accelerator { host, .. } => (path, host.as_str()),
+            Route::Direct => (path, authority),
+        };
+        let connection = if self.bang.keep_alive { "" } else { "Connection: close\r\n" };
+        let bytes = format!(
+            "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: humboldt-lab\r\nAccept: */*\r\n{connection}\r\n"
+        );
+        Ok(Prepared { address, bytes: bytes.into_bytes(), asked: Asked::Foreign, url })
+    }
+
+    /// Where a connection for this server goes. A name that does not resolve is remembered as well.
+    fn address(&mut self, authority: &str) -> Option<SocketAddr> {
+        match &self.bang.route {
+            Route::Forward { proxy } => return Some(*proxy),
+            Route::Accelerator { address, .. } => return Some(*address),
+            Route::Direct => {}
+        }
+        if let Some(known) = self.servers.get(authority) {
+            return *known;
+        }
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let with_port = if has_port { authority.to_string() } else { format!("{authority}:80") };
+        let address = with_port.to_socket_addrs().ok().and_then(|mut all| all.next());
+        if self.servers.len() < SERVERS_MAX {
+            self.servers.insert(authority.to_string(), address);
+        }
+        address
+    }
+}
+
+/// Server and path of an `http://` URL, without user names and fragments, which nobody sends.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix("http://")?;
+    let begin = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(begin);
+    let usable =
+        !authority.is_empty() && !authority.contains('@') && !url.contains('#') && !path.starts_with('?');
+    usable.then_some((authority, path))
+}
+
+/// Puts `Connection: close` after the first line.
+fn insert_close(request: &mut Vec<u8>) {
+    if let Some(line_end) = request.windows(2).position(|two| two == b"\r\n") {
+        request.splice(line_end + 2..line_end + 2, *b"Connection: close\r\n");
+    }
+}

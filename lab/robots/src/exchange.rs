@@ -1,0 +1,351 @@
+//! Requests and connections: which request gets which connection, and what becomes of its answer.
+
+use crate::answer::{Answer, Step};
+use crate::chain::NONE;
+use crate::connection::{Connection, Got};
+use crate::expected::{Asked, AskedObject};
+use crate::plan::Route;
+use crate::request::{Manner, write_connect, write_request, write_url};
+use crate::world::World;
+use humboldt_lab_record::{Fault, FaultKind, FaultSample};
+use humboldt_lab_wire::{Poller, Ready};
+use humboldt_lab_workload::{Ask, AskKind};
+use rustix::io::Errno;
+
+impl World {
+    /// Gives connections to everyone who waits and has room.
+    pub(crate) fn serve_all(&mut self) {
+        while let Some(robot) = self.crowd.next_to_serve() {
+            self.serve(robot);
+        }
+    }
+
+    /// Gives connections to this user's requests, in order, as long as there are any.
+    pub(crate) fn serve(&mut self, robot: u32) {
+        while let Some(slot) = self.crowd.first_waiting(robot) {
+            let Some(pending) = self.asks.get(slot) else { return };
+            let target = self.target_of(&pending.ask);
+            // What was lost on a connection that was being closed goes on a new one, which nobody is closing.
+            let may_reuse = !pending.retried;
+            let on_target = |c: &u32| self.connections.get(*c).is_some_and(|c| c.target == target);
+            let idle = self.crowd.idle(robot).find(on_target).filter(|_| may_reuse);
+            if let Some(connection) = idle {
+                self.crowd.remove_idle(robot, connection);
+                self.crowd.stop_waiting(robot, slot);
+                self.put_on(connection, slot);
+                self.send(connection);
+            } else if self.make_room(robot) {
+                self.crowd.stop_waiting(robot, slot);
+                self.open(robot, target, slot);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Whether this user may open one more connection; closes an idle one for it if that is what it takes.
+    fn make_room(&mut self, robot: u32) -> bool {
+        let plan = &self.shared.plan;
+        let per_robot = plan.workload.connections_per_robot().max(1) as usize * self.shared.targets.len();
+        if self.crowd.open(robot) as usize >= per_robot {
+            let Some(idle) = self.crowd.idle(robot).last() else { return false };
+            self.close_idle(idle);
+        }
+        if self.connections.len() >= self.shared.connections_max {
+            let Some(idle) = self.crowd.longest_idle() else {
+                self.crowd.starve(robot);
+                return false;
+            };
+            self.close_idle(idle);
+        }
+        true
+    }
+
+    fn open(&mut self, robot: u32, target: usize, slot: u32) {
+        self.connections_made += 1;
+        self.counts.tally.connects += 1;
+        let luck = self.shared.plan.seed ^ self.connections_made.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let uses = self.shared.plan.workload.client_uses(luck).max(1);
+        let opened = Connection::open(&self.shared.targets[target], robot, target, uses);
+        let connection = match opened {
+            Ok(connection) => self.connections.insert(connection),
+            Err(error) => return self.refuse(slot, target, error),
+        };
+        self.crowd.add_connection(robot);
+        self.put_on(connection, slot);
+        let token = self.connections.token(connection);
+        let Some(state) = self.connections.get(connection) else { return };
+        let (watched, connecting) = (self.poller.add_stream(state, token), state.connecting);
+        if let Err(error) = watched {
+            let fault = refused(&error.to_string());
+            self.fail(connection, fault);
+        } else if !connecting {
+            self.send(connection);
+        }
+    }
+
+    /// From here on the request waits for others than this thread, so here its lag is known.
+    fn put_on(&mut self, connection: u32, slot: u32) {
+        let now_us = self.clock.now_us();
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        let Some(pending) = self.asks.get_mut(slot) else { return };
+        state.ask = slot;
+        pending.connection = connection;
+        if !pending.waited {
+            let late_us = now_us.saturating_sub(pending.due_us + self.send_delay_us);
+            self.counts.tally.lag.record_us(late_us);
+        }
+    }
+
+    /// Sends the request that a connection has.
+    fn send(&mut self, connection: u32) {
+        let sent_unix_us = self.clock.unix_us();
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        let Some(pending) = self.asks.get(state.ask) else { return };
+        let (shared, ask) = (&self.shared, &pending.ask);
+        let plan = &shared.plan;
+        let origin = &shared.origin_names[ask.name.origin_index(shared.origin_names.len())];
+        self.out.clear();
+        match ask.kind {
+            AskKind::Connect { allowed } if !state.tunnelled => {
+                write_connect(allowed, origin, &mut self.out);
+                state.reader.begin(Asked::Tunnel { allowed });
+            }
+            _ => {
+                let facts = plan.workload.facts(plan.seed, &ask.name);
+                let manner = Manner { route: &plan.route, origin, tunnelled: state.tunnelled };
+                write_request(&plan.workload, manner, ask, &facts, sent_unix_us, &mut self.out);
+                state.reader.begin(Asked::Object(AskedObject {
+                    ask: *ask,
+                    facts,
+                    tunnelled: state.tunnelled,
+                    sent_unix_us,
+                    excuse_reload_hits: plan.excuse_reload_hits,
+                }));
+            }
+        }
+        state.uses_left = state.uses_left.saturating_sub(1);
+        let sent = state.send(&self.out);
+        self.counts.tally.sent += u64::from(self.asks.note_sent(state.ask));
+        if let Err(error) = sent {
+            self.lost(connection, Some(error));
+        }
+    }
+
+    /// Something happened to a connection.
+    pub(crate) fn on_ready(&mut self, ready: Ready) {
+        let Some(connection) = self.connections.by_token(ready.token) else { return };
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        if state.connecting {
+            if !ready.writable {
+                return;
+            }
+            if let Err(error) = state.finish_connecting() {
+                let fault = refused(&format!("{}: {error}", self.target_name(connection)));
+                return self.fail(connection, fault);
+            }
+            self.send(connection);
+        } else if ready.writable
+            && !state.has_sent_all()
+            && let Err(error) = state.send_rest()
+        {
+            return self.lost(connection, Some(error));
+        }
+        if ready.readable {
+            self.receive(connection, ready.closed);
+        }
+    }
+
+    /// Reads until there is nothing more, or the answer is complete.
+    fn receive(&mut self, connection: u32, closed: bool) {
+        loop {
+            let Some(state) = self.connections.get_mut(connection) else { return };
+            let count = match state.receive(&mut self.buffer) {
+                Ok(Got::Bytes(count)) => count,
+                Ok(Got::NothingYet) => return,
+                Ok(Got::End) => return self.lost(connection, None),
+                Err(error) => return self.lost(connection, Some(error)),
+            };
+            let bytes = &self.buffer[..count];
+            if state.ask == NONE {
+                let fault = state.reader.surplus(bytes);
+                return self.close_talkative(connection, fault);
+            }
+            let clock = &self.clock;
+            match state.reader.feed(bytes, || clock.unix_us()) {
+                Err(fault) => return self.fail(connection, fault),
+                Ok(Step::Done(answer)) => return self.answered(connection, answer, closed),
+                Ok(Step::More) if self.wants_to_abort(connection) => return self.abort(connection),
+                Ok(Step::More) => {}
+            }
+            if Poller::drained(count, self.buffer.len()) && !closed {
+                return;
+            }
+        }
+    }
+
+    fn wants_to_abort(&self, connection: u32) -> bool {
+        let Some(state) = self.connections.get(connection) else { return false };
+        let aborts = self.asks.get(state.ask).is_some_and(|pending| pending.ask.abort);
+        aborts && state.reader.is_past_half()
+    }
+
+    fn abort(&mut self, connection: u32) {
+        self.counts.tally.aborted += 1;
+        self.forget_ask(connection);
+        self.close(connection);
+    }
+
+    /// The answer is complete and right.
+    fn answered(&mut self, connection: u32, answer: Answer, closed: bool) {
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        let Some(pending) = self.asks.get(state.ask) else { return };
+        let is_tunnel = matches!(pending.ask.kind, AskKind::Connect { .. });
+        if pending.ask.abort {
+            return self.abort(connection);
+        }
+        if is_tunnel && !state.tunnelled && (200..300).contains(&answer.status) {
+            state.tunnelled = true;
+            return self.send(connection);
+        }
+        state.answers += 1;
+        let may_stay = answer.keep_alive && !closed && !is_tunnel && state.has_sent_all();
+        let (robot, used_up) = (state.robot, state.uses_left == 0);
+        if let Some(pending) = self.forget_ask(connection) {
+            self.count_answer(&pending, answer);
+        }
+        if may_stay && !used_up && !self.crowd.is_surplus(robot) {
+            self.crowd.put_idle(robot, connection);
+        } else {
+            self.close(connection);
+        }
+    }
+
+    /// The connection is gone; what that means depends on how far the answer was. `None`: the peer closed it in order.
+    fn lost(&mut self, connection: u32, error: Option<Errno>) {
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        if state.ask == NONE {
+            return self.close_idle(connection);
+        }
+        let (slot, robot) = (state.ask, state.robot);
+        let race = state.answers > 0 && !state.tunnelled && state.reader.is_untouched();
+        if let Some(pending) = self.asks.get_mut(slot).filter(|pending| race && !pending.retried) {
+            // RFC 9112, 9.3.1: the server closed an idle connection while the request was on its way.
+            (pending.retried, pending.waited) = (true, true);
+            pending.connection = NONE;
+            self.crowd.wait_in_front(robot, slot);
+            return self.close(connection);
+        }
+        let outcome = match error {
+            None => state.reader.end(),
+            Some(error) => Err(Fault {
+                kind: FaultKind::Disconnected,
+                offset: None,
+                expected: "an answer".into(),
+                got: format!("{error} after {}", state.reader.progress()),
+            }),
+        };
+        match outcome {
+            Ok(answer) => self.answered(connection, answer, true),
+            Err(fault) => self.fail(connection, fault),
+        }
+    }
+
+    /// A request has been due for too long.
+    pub(crate) fn give_up(&mut self, slot: u32) {
+        let Some(pending) = self.asks.get(slot) else { return };
+        let expected = format!("an answer within {} s", self.shared.plan.timeout_s);
+        let connection = pending.connection;
+        let got = match self.connections.get(connection) {
+            None => "never sent: no connection was free".into(),
+            Some(state) if state.connecting => "not connected".into(),
+            Some(state) => state.reader.progress(),
+        };
+        let fault = Fault { kind: FaultKind::TimedOut, offset: None, expected, got };
+        if connection == NONE {
+            self.crowd.stop_waiting(pending.robot, slot);
+            if let Some(pending) = self.asks.remove(slot) {
+                self.record_fault(&pending.ask, fault);
+            }
+        } else {
+            self.fail(connection, fault);
+        }
+    }
+
+    fn refuse(&mut self, slot: u32, target: usize, error: Errno) {
+        let fault = refused(&format!("{}: {error}", self.shared.targets[target]));
+        if let Some(pending) = self.asks.remove(slot) {
+            self.record_fault(&pending.ask, fault);
+        }
+    }
+
+    /// A connection's request came to a bad end, and the connection with it.
+    fn fail(&mut self, connection: u32, fault: Fault) {
+        if let Some(pending) = self.forget_ask(connection) {
+            self.record_fault(&pending.ask, fault);
+        }
+        self.close(connection);
+    }
+
+    /// Takes the request off a connection and out of the backlog.
+    fn forget_ask(&mut self, connection: u32) -> Option<crate::asks::Pending> {
+        let state = self.connections.get_mut(connection)?;
+        self.asks.remove(std::mem::replace(&mut state.ask, NONE))
+    }
+
+    /// Closes a connection that is not in the list of idle ones.
+    fn close(&mut self, connection: u32) {
+        if let Some(state) = self.connections.remove(connection) {
+            self.crowd.remove_connection(state.robot);
+        }
+    }
+
+    /// Closes an idle connection.
+    pub(crate) fn close_idle(&mut self, connection: u32) {
+        if let Some(robot) = self.connections.get(connection).map(|state| state.robot) {
+            self.crowd.remove_idle(robot, connection);
+            self.close(connection);
+        }
+    }
+
+    /// Closes an idle connection on which bytes came.
+    fn close_talkative(&mut self, connection: u32, fault: Option<Fault>) {
+        let asked = self.connections.get(connection).and_then(|state| state.reader.asked_object());
+        if let (Some(fault), Some(ask)) = (fault, asked) {
+            self.record_fault(&ask, fault);
+        }
+        self.close_idle(connection);
+    }
+
+    fn target_of(&self, ask: &Ask) -> usize {
+        match self.shared.plan.route {
+            Route::Direct => ask.name.origin_index(self.shared.targets.len()),
+            Route::Forward { .. } | Route::Accelerator { .. } => 0,
+        }
+    }
+
+    fn target_name(&self, connection: u32) -> String {
+        let target = self.connections.get(connection).and_then(|state| self.shared.targets.get(state.target));
+        target.map(ToString::to_string).unwrap_or_default()
+    }
+
+    pub(crate) fn record_fault(&mut self, ask: &Ask, fault: Fault) {
+        let origin = &self.shared.origin_names[ask.name.origin_index(self.shared.origin_names.len())];
+        let mut url = Vec::new();
+        write_url(&self.shared.plan.workload, origin, ask, &mut url);
+        let url = String::from_utf8_lossy(&url).into_owned();
+        self.counts.tally.add_fault(FaultSample { at_us: self.clock.unix_us(), url, fault });
+    }
+
+    fn count_answer(&mut self, pending: &crate::asks::Pending, answer: Answer) {
+        let (shared, ask, now_us) = (&self.shared, &pending.ask, self.clock.now_us());
+        let plan = &shared.plan;
+        let took = crate::counts::Took::new(shared, ask.id, &answer, now_us.saturating_sub(pending.due_us));
+        let facts = plan.workload.facts(plan.seed, &ask.name);
+        self.counts.add_answer(ask, &facts, &answer, took);
+    }
+}
+
+fn refused(got: &str) -> Fault {
+    Fault { kind: FaultKind::Refused, offset: None, expected: "a connection".into(), got: got.into() }
+}

@@ -1,0 +1,149 @@
+//! What robots are to do, checked before anything is started.
+
+use humboldt_lab_workload::Workload;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// How many requests of all robots together may be due and unanswered. 1 M of them take about 200 MB; a server that is
+/// this far behind has lost.
+pub const BACKLOG_MAX: usize = 1 << 20;
+
+/// Threads beyond this are a slip of the hand.
+const THREADS_MAX: usize = 256;
+
+/// How requests get to their origins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Through a proxy: absolute-form targets, CONNECT for tunnels.
+    Forward {
+        /// Where the proxy listens.
+        proxy: SocketAddr,
+    },
+    /// To an accelerator that knows its origins itself: origin-form targets.
+    Accelerator {
+        /// Where the accelerator listens.
+        address: SocketAddr,
+        /// The `Host` of every request.
+        host: String,
+    },
+    /// To the origins, without a cache: what the laboratory itself can do. Tunnels become plain requests, as there is
+    /// nobody who could allow or deny them.
+    Direct,
+}
+
+/// Everything that simulated users need to know.
+#[derive(Clone, Debug)]
+pub struct RobotsPlan {
+    /// What is asked for.
+    pub workload: Arc<Workload>,
+    /// Two runs with the same seed, worlds and working set ask for the same URLs in the same order.
+    pub seed: u64,
+    /// The number of the first world here; more than 0 if several agents share the work.
+    pub first_world: u32,
+    /// Worlds of all agents together.
+    pub worlds: u32,
+    /// Threads, each of which is one world.
+    pub threads: usize,
+    /// The cores to pin them to, in turn; empty: not pinned.
+    pub cores: Vec<usize>,
+    /// How requests get to their origins.
+    pub route: Route,
+    /// Where the origins listen, in the order in which all parties know them.
+    pub origins: Vec<SocketAddr>,
+    /// Think times, delays of links and the pace of each user are multiplied by this; the load is not.
+    pub time_scale: f64,
+    /// Whether the origins think as long as the workload says; only then is it taken off what the cache adds.
+    pub think: bool,
+    /// The working set, in objects of all worlds together.
+    pub working_set_objects: u64,
+    /// Requests per second of all threads here together, until `Robots::set_load`.
+    pub first_load_per_s: f64,
+    /// How many connections there may be here at a time; beyond it requests wait.
+    pub connections_max: usize,
+    /// A request that has been due for this long without a complete answer is given up. Real seconds, not scaled.
+    pub timeout_s: f64,
+    /// Hits after reloads are this cache's declared habit, and not faults.
+    pub excuse_reload_hits: bool,
+    /// How many requests may be due and unanswered, of all threads here together; what comes due beyond it is a fault
+    /// at once. At most [`BACKLOG_MAX`].
+    pub backlog_max: usize,
+    /// What to add to this host's time of day so that it is that of all agents, in µs.
+    pub clock_offset_us: i64,
+}
+
+impl RobotsPlan {
+    /// A plan for one thread, one world, unscaled time, and 1 request/s; set the rest as needed.
+    #[must_use]
+    pub fn new(workload: Arc<Workload>, seed: u64, route: Route, origins: Vec<SocketAddr>) -> Self {
+        Self {
+            workload,
+            seed,
+            first_world: 0,
+            worlds: 1,
+            threads: 1,
+            cores: Vec::new(),
+            route,
+            origins,
+            time_scale: 1.0,
+            think: true,
+            working_set_objects: 10_000,
+            first_load_per_s: 1.0,
+            connections_max: 10_000,
+            timeout_s: 60.0,
+            excuse_reload_hits: false,
+            backlog_max: BACKLOG_MAX,
+            clock_offset_us: 0,
+        }
+    }
+
+    /// Whether the plan can be carried out at all.
+    pub(crate) fn check(&self) -> Result<(), RobotsError> {
+        let refuse = |why: String| Err(RobotsError::Plan(why));
+        if self.origins.is_empty() {
+            return refuse("there is no origin to ask; give at least one address".into());
+        }
+        if self.threads == 0 || self.threads > THREADS_MAX {
+            return refuse(format!("{} threads; give 1 to {THREADS_MAX}", self.threads));
+        }
+        let last_world = u64::from(self.first_world) + self.threads as u64;
+        if last_world > u64::from(self.worlds) {
+            return refuse(format!("{last_world} worlds are used here, but all agents have {}", self.worlds));
+        }
+        if !(self.time_scale > 0.0 && self.time_scale.is_finite()) {
+            return refuse(format!("the time scale is {}; it must be above 0", self.time_scale));
+        }
+        if !(self.first_load_per_s >= 0.0 && self.first_load_per_s.is_finite()) {
+            return refuse(format!("the load is {} requests/s; it must be 0 or more", self.first_load_per_s));
+        }
+        if !(self.timeout_s > 0.0 && self.timeout_s.is_finite()) {
+            return refuse(format!("the time limit is {} s; it must be above 0", self.timeout_s));
+        }
+        if self.connections_max < self.threads {
+            return refuse(format!(
+                "{} connections for {} threads; raise the limit of open files (ulimit -n)",
+                self.connections_max, self.threads
+            ));
+        }
+        if self.backlog_max < self.threads || self.backlog_max > BACKLOG_MAX {
+            return refuse(format!("a backlog of {}; give 1 per thread to {BACKLOG_MAX}", self.backlog_max));
+        }
+        Ok(())
+    }
+}
+
+/// Why robots could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RobotsError {
+    /// The plan contradicts itself.
+    #[error("robots: {0}")]
+    Plan(String),
+    /// The system refused a thread, an epoll instance or a core.
+    #[error("robots: cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}

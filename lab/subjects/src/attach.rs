@@ -1,0 +1,53 @@
+//! Taking a cache that is already running.
+
+use crate::environment::io;
+use crate::processes::{Stat, Tree};
+use crate::resources::{Meter, Watch};
+use crate::running::{Attached, Running};
+use crate::{Host, Mode, Skipped, SubjectError};
+use std::collections::BTreeMap;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long one attempt to reach it may take.
+const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
+
+/// Takes a cache that is already running: nothing is started or stopped. `url` is `http://HOST:PORT`, or `HOST:PORT`.
+///
+/// # Errors
+/// If nobody accepts connections there, or there is no such process.
+pub fn attach(url: &str, mode: Mode, pid: Option<u32>, host: &Host) -> Result<Running, SubjectError> {
+    let wrong = |what: String| SubjectError::Environment(format!("{url}: {what}"));
+    let authority = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
+    let mut addresses = authority
+        .to_socket_addrs()
+        .map_err(|error| wrong(format!("not an address such as http://127.0.0.1:3128 ({error})")))?;
+    let address = addresses.next().ok_or_else(|| wrong("this name has no address".to_owned()))?;
+    TcpStream::connect_timeout(&address, ATTEMPT_WITHIN).map_err(|error| {
+        wrong(format!("nobody accepts connections there ({error}): start the cache first"))
+    })?;
+    let mut running = Running {
+        name: "attach".to_owned(),
+        address,
+        mode,
+        started: None,
+        attached: None,
+        watch: None,
+        logs: Vec::new(),
+        files: BTreeMap::new(),
+        facts: vec![("Subject".to_owned(), format!("a running cache at {url}"))],
+        skipped: Vec::new(),
+    };
+    let Some(pid) = pid else {
+        running.skipped.push(Skipped::new("resources of the subject", "its process number was not given"));
+        return Ok(running);
+    };
+    let no_process = || wrong(format!("there is no process {pid}"));
+    let number = i32::try_from(pid).map_err(|_| no_process())?;
+    let process = Stat::read(&host.proc, number).ok_or_else(no_process)?;
+    let tree = Tree::of(&host.proc, number).ok_or_else(no_process)?;
+    let watch = Watch::start(Meter::new(host, tree, Vec::new()), |_| {});
+    running.watch = Some(watch.map_err(io("start a thread to watch", &host.proc))?);
+    running.attached = Some(Attached { proc: host.proc.clone(), process });
+    Ok(running)
+}

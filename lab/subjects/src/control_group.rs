@@ -1,0 +1,336 @@
+//! Control groups: CPU quotas, and devices as slow as spindles. Both versions of the kernel's interface.
+
+use crate::keeper::{Keeper, Kept};
+use crate::undo::{OWN_PREFIX, Undo};
+use crate::{Host, Skipped, SubjectError, Throttle};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A quota counts over this long. Short, so that a subject at its limit looks like a slower machine rather than like
+/// one that stands still for a tenth of a second.
+const QUOTA_PERIOD_US: u64 = 10_000;
+/// The kernel accepts no smaller quota, in µs.
+const QUOTA_MIN_US: u64 = 1_000;
+/// More cores than this no machine has.
+const QUOTA_CORES_MAX: f64 = 4096.0;
+
+/// Where a controller is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// Version 1: a hierarchy of its own.
+    Own(PathBuf),
+    /// Version 2: the common hierarchy.
+    Common(PathBuf),
+}
+
+/// Finds a controller: `cpu`, or `blkio`, which is called `io` in version 2.
+fn find(host: &Host, controller: &str) -> Result<Place, String> {
+    let mounts = fs::read_to_string(host.proc.join("self/mountinfo"))
+        .map_err(|error| format!("the table of mounts cannot be read: {error}"))?;
+    let mut common = None;
+    for line in mounts.lines() {
+        let Some((place, kind)) = line.split_once(" - ") else { continue };
+        let Some(point) = place.split(' ').nth(4).map(PathBuf::from) else { continue };
+        let mut kind = kind.split(' ');
+        match (kind.next(), kind.nth(1)) {
+            (Some("cgroup"), Some(options)) if options.split(',').any(|option| option == controller) => {
+                return Ok(Place::Own(point));
+            }
+            (Some("cgroup2"), _) => common = Some(point),
+            _ => {}
+        }
+    }
+    let name = if controller == "blkio" { "io" } else { controller };
+    let Some(point) = common else {
+        return Err(format!("no control groups with `{name}` are mounted here"));
+    };
+    let controllers = fs::read_to_string(point.join("cgroup.controllers")).unwrap_or_default();
+    if controllers.split_ascii_whitespace().any(|known| known == name) {
+        Ok(Place::Common(point))
+    } else {
+        Err(format!("the kernel's control groups have no `{name}` here"))
+    }
+}
+
+/// The groups that a subject is to join, and limits of devices. Dropping it takes all of them back.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    own: Vec<PathBuf>,
+    /// In version 2 a process is in one group only: both limits share it.
+    common: Option<PathBuf>,
+    kept: Vec<Kept>,
+}
+
+impl Groups {
+    /// The folders whose `cgroup.procs` the subject must be written to.
+    pub(crate) fn to_join(&self) -> impl Iterator<Item = &Path> {
+        self.own.iter().chain(&self.common).map(PathBuf::as_path)
+    }
+
+    /// Takes everything back.
+    pub(crate) fn undo(&mut self) -> Result<(), SubjectError> {
+        self.own.clear();
+        self.common = None;
+        while let Some(kept) = self.kept.pop() {
+            kept.undo()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the group's members together so many cores' worth of CPU time.
+    pub(crate) fn limit_cpu(&mut self, host: &Host, keeper: &Keeper, cores: f64) -> Result<(), Skipped> {
+        let what = format!("CPU quota of {cores} cores");
+        let quota_us = quota_us(cores).map_err(|reason| Skipped::new(&what, reason))?;
+        let before = self.kept.len();
+        self.try_limit_cpu(host, keeper, quota_us).map_err(|reason| {
+            self.take_back(before);
+            Skipped::new(what, reason)
+        })
+    }
+
+    fn try_limit_cpu(&mut self, host: &Host, keeper: &Keeper, quota_us: u64) -> Result<(), String> {
+        may_limit(host)?;
+        match find(host, "cpu")? {
+            Place::Own(root) => {
+                let group = self.create(host, keeper, &root)?;
+                write(&group.join("cpu.cfs_period_us"), &QUOTA_PERIOD_US.to_string())?;
+                write(&group.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
+                self.own.push(group);
+            }
+            Place::Common(root) => {
+                let group = self.common(host, keeper, &root, "cpu")?;
+                write(&group.join("cpu.max"), &format!("{quota_us} {QUOTA_PERIOD_US}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Limits devices, given as `MAJOR:MINOR`. In version 1 for the whole machine, because what the kernel writes back
+    /// later belongs to nobody there; in version 2 for the group.
+    pub(crate) fn limit_devices(
+        &mut self,
+        host: &Host,
+        keeper: &Keeper,
+        devices: &[String],
+        throttle: &Throttle,
+    ) -> Result<(), Skipped> {
+        let before = self.kept.len();
+        self.try_limit_devices(host, keeper, devices, throttle).map_err(|reason| {
+            // Half of the limits would be worse than none.
+            self.take_back(before);
+            Skipped::new(format!("throttled devices ({throttle})"), reason)
+        })
+    }
+
+    fn try_limit_devices(
+        &mut self,
+        host: &Host,
+        keeper: &Keeper,
+        devices: &[String],
+        throttle: &Throttle,
+    ) -> Result<(), String> {
+        may_limit(host)?;
+        match find(host, "blkio")? {
+            Place::Own(root) => {
+                for device in devices {
+                    for (name, limit) in throttle.limits() {
+                        let file = root.join(format!("blkio.throttle.{name}_device"));
+                        self.keep(host, keeper, Undo::Write(file.clone(), format!("{device} 0")))?;
+                        write(&file, &format!("{device} {limit}"))?;
+                    }
+                }
+            }
+            Place::Common(root) => {
+                let group = self.common(host, keeper, &root, "io")?;
+                for device in devices {
+                    write(&group.join("io.max"), &io_max(device, throttle))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, host: &Host, keeper: &Keeper, root: &Path) -> Result<PathBuf, String> {
+        let group = root.join(format!("{OWN_PREFIX}{}", std::process::id()));
+        // Several subjects of one laboratory have groups of their own.
+        let group = (0..1000)
+            .map(|number| group.with_extension(number.to_string()))
+            .find(|group| !group.exists())
+            .ok_or("too many control groups of this laboratory are left")?;
+        self.keep(host, keeper, Undo::RemoveGroup(group.clone()))?;
+        fs::create_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
+        Ok(group)
+    }
+
+    fn common(
+        &mut self,
+        host: &Host,
+        keeper: &Keeper,
+        root: &Path,
+        controller: &str,
+    ) -> Result<PathBuf, String> {
+        // Children may use only what their parent passes on.
+        let passed_on = root.join("cgroup.subtree_control");
+        let is_passed_on = fs::read_to_string(&passed_on)
+            .is_ok_and(|list| list.split_ascii_whitespace().any(|name| name == controller));
+        if !is_passed_on {
+            self.keep(host, keeper, Undo::Write(passed_on.clone(), format!("-{controller}")))?;
+            write(&passed_on, &format!("+{controller}"))?;
+        }
+        match &self.common {
+            Some(group) => Ok(group.clone()),
+            None => {
+                let group = self.create(host, keeper, root)?;
+                self.common = Some(group.clone());
+                Ok(group)
+            }
+        }
+    }
+
+    /// Last things first, down to the first `left`; the keeper tries again what fails.
+    fn take_back(&mut self, left: usize) {
+        while self.kept.len() > left {
+            drop(self.kept.pop());
+        }
+        self.common = self.common.take().filter(|group| group.exists());
+    }
+
+    fn keep(&mut self, host: &Host, keeper: &Keeper, undo: Undo) -> Result<(), String> {
+        self.kept.push(keeper.keep(host, undo).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        self.take_back(0);
+    }
+}
+
+fn may_limit(host: &Host) -> Result<(), String> {
+    if host.is_root { Ok(()) } else { Err("needs root".to_owned()) }
+}
+
+fn write(file: &Path, value: &str) -> Result<(), String> {
+    fs::write(file, value)
+        .map_err(|error| format!("the kernel refuses `{value}` in {}: {error}", file.display()))
+}
+
+/// What the group may use in each period.
+fn quota_us(cores: f64) -> Result<u64, String> {
+    if !(cores > 0.0 && cores <= QUOTA_CORES_MAX) {
+        return Err(format!("a quota is more than 0 and at most {QUOTA_CORES_MAX} cores"));
+    }
+    let quota_us = (cores * QUOTA_PERIOD_US as f64).round() as u64;
+    if quota_us < QUOTA_MIN_US {
+        return Err(format!(
+            "the kernel allows no less than {}",
+            QUOTA_MIN_US as f64 / QUOTA_PERIOD_US as f64
+        ));
+    }
+    Ok(quota_us)
+}
+
+fn io_max(device: &str, throttle: &Throttle) -> String {
+    let mut line = device.to_owned();
+    for (name, limit) in throttle.limits() {
+        let name = match name {
+            "read_iops" => "riops",
+            "write_iops" => "wiops",
+            "read_bps" => "rbps",
+            _ => "wbps",
+        };
+        line += &format!(" {name}={limit}");
+    }
+    line
+}
+
+impl Throttle {
+    /// The limits that there are, by the names of version 1.
+    fn limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("read_iops", self.read_iops),
+            ("write_iops", self.write_iops),
+            ("read_bps", self.read_bytes_per_s),
+            ("write_bps", self.write_bytes_per_s),
+        ]
+        .into_iter()
+        .filter(|&(_, limit)| limit > 0)
+    }
+}
+
+impl std::fmt::Display for Throttle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let limits: Vec<String> = self
+            .limits()
+            .map(|(name, limit)| {
+                format!(
+                    "{} {limit}/s",
+                    name.replace("iops", "operations").replace("bps", "bytes").replace('_', " ")
+                )
+            })
+            .collect();
+        f.write_str(if limits.is_empty() { "no limits" } else { "" })?;
+        f.write_str(&limits.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that consists of these mounts.
+    fn machine(mounts: &str) -> (tempfile::TempDir, Host) {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join("self")).expect("a folder");
+        let text = mounts.replace("ROOT", &folder.path().display().to_string());
+        fs::write(folder.path().join("self/mountinfo"), text).expect("a table of mounts");
+        let host = Host { proc: folder.path().to_path_buf(), sys: PathBuf::from("/sys"), is_root: true };
+        (folder, host)
+    }
+
+    const VERSION_1: &str = "\
+30 25 0:26 / ROOT/cpuacct rw - cgroup cgroup rw,cpuacct
+31 25 0:27 / ROOT/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu
+32 25 0:28 / ROOT/unified rw - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn controllers_are_found_in_both_versions() {
+        let (folder, host) = machine(VERSION_1);
+        let unified = folder.path().join("unified");
+        assert_eq!(find(&host, "cpu"), Ok(Place::Own(folder.path().join("cpu"))));
+        assert!(find(&host, "blkio").expect_err("not there").contains("no `io`"));
+        fs::create_dir(&unified).expect("a folder");
+        fs::write(unified.join("cgroup.controllers"), "memory io\n").expect("a file");
+        assert_eq!(find(&host, "blkio"), Ok(Place::Common(unified)));
+        let (_folder, bare) = machine("");
+        assert!(find(&bare, "cpu").expect_err("nothing").contains("no control groups with `cpu`"));
+    }
+
+    #[test]
+    fn who_is_not_root_gets_a_reason() {
+        let (_folder, host) = machine(VERSION_1);
+        let host = Host { is_root: false, ..host };
+        assert_eq!(may_limit(&host), Err("needs root".to_owned()));
+        let skipped = Skipped::new("CPU quota of 0.5 cores", "needs root");
+        assert_eq!(skipped.to_string(), "CPU quota of 0.5 cores: needs root");
+    }
+
+    #[test]
+    fn quotas_have_bounds() {
+        assert_eq!(quota_us(0.5), Ok(5_000));
+        assert_eq!(quota_us(2.0), Ok(20_000));
+        for cores in [0.0, -1.0, f64::NAN, f64::INFINITY, 0.01] {
+            assert!(quota_us(cores).is_err(), "{cores}");
+        }
+    }
+
+    #[test]
+    fn limits_are_named_as_the_kernel_and_as_people_want() {
+        let throttle = Throttle { read_iops: 100, write_bytes_per_s: 5_000_000, ..Throttle::default() };
+        assert_eq!(io_max("7:1", &throttle), "7:1 riops=100 wbps=5000000");
+        assert_eq!(throttle.to_string(), "read operations 100/s, write bytes 5000000/s");
+        assert_eq!(Throttle::default().to_string(), "no limits");
+    }
+}

@@ -1,0 +1,60 @@
+//! What can go wrong with subjects and what they run on.
+
+use std::path::PathBuf;
+
+/// One clear line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum SubjectError {
+    /// A subject file is wrong.
+    #[error("subject file {file}: {what}")]
+    File {
+        /// Name of the file.
+        file: String,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// A program is not installed.
+    #[error("{program} is not installed: install the package `{package}` (apt install {package})")]
+    ProgramMissing {
+        /// Its name.
+        program: String,
+        /// The Debian package that has it.
+        package: String,
+    },
+    /// A call to the system failed.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was to be done.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The environment cannot be as asked for.
+    #[error("{0}")]
+    Environment(String),
+    /// A command failed.
+    #[error("`{command}` failed ({status}): {output}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// The last lines of its output.
+        output: String,
+    },
+    /// The subject did not come up, or ended by itself.
+    #[error("{subject} {what}{log}")]
+    Subject {
+        /// Its name.
+        subject: String,
+        /// What it did.
+        what: String,
+        /// The last lines of its logs, each on a line of its own.
+        log: String,
+    },
+    /// The keeper does not work.
+    #[error("the keeper (the process that cleans up if the laboratory dies) {0}")]
+    Keeper(String),
+}

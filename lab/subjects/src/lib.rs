@@ -1,0 +1,36 @@
+//! The caches under test, and what they run on.
+//!
+//! A [`SubjectFile`] says in a few lines of TOML how a cache is configured, started and stopped. An [`Environment`] is
+//! the folder and the stores it gets: a folder, or loop devices with a file system, throttled like spindles. A
+//! [`Running`] subject is watched once a second and stopped with everything that belongs to it. Whatever changes the
+//! machine is first told to the [`Keeper`], a process of its own, which undoes it should the laboratory die.
+
+mod attach;
+mod builtin;
+mod command;
+mod control_group;
+mod environment;
+mod error;
+mod file;
+mod host;
+mod ipc;
+mod keeper;
+mod machine;
+mod processes;
+mod resources;
+mod running;
+mod start;
+mod store;
+mod template;
+mod undo;
+mod words;
+
+pub use attach::attach;
+pub use environment::{Environment, EnvironmentPlan, StoreKind, Throttle};
+pub use error::SubjectError;
+pub use file::{Mode, SubjectFile};
+pub use host::{Host, Skipped, raise_descriptor_limit};
+pub use keeper::{Keeper, keeper_main};
+pub use machine::{machine_facts, manifest};
+pub use running::{Running, Stopped};
+pub use start::{StartPlan, start};

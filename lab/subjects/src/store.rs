@@ -1,0 +1,300 @@
+//! One store: a folder, or a loop device with a file system.
+
+use crate::environment::{DeviceSize, io, make_folder};
+use crate::host::need_program;
+use crate::keeper::{Keeper, Kept};
+use crate::undo::Undo;
+use crate::{Host, Skipped, SubjectError};
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long mkfs, mount and losetup may take.
+const COMMAND_WITHIN: Duration = Duration::from_secs(120);
+/// Room on every device besides the store, in bytes: logs of the file system, and what the cache itself keeps.
+const DEVICE_EXTRA_BYTES: u64 = 64 << 20;
+/// The largest device, in bytes.
+const DEVICE_BYTES_MAX: u64 = 1 << 46;
+/// Packages of losetup, mount and umount.
+const MOUNT_PACKAGE: &str = "mount";
+
+/// A file system that the laboratory can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileSystem {
+    name: &'static str,
+    package: &'static str,
+    /// Arguments of mkfs. ext: many small files need more inodes than the default gives, the subject is not root and
+    /// could not use reserved blocks, and nothing may be initialised behind the run's back.
+    arguments: &'static [&'static str],
+    /// What mkfs wants at least, in bytes.
+    bytes_min: u64,
+}
+
+const FILE_SYSTEMS: [FileSystem; 5] = [
+    FileSystem {
+        name: "ext2",
+        package: "e2fsprogs",
+        arguments: &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0"],
+        bytes_min: 16 << 20,
+    },
+    FileSystem {
+        name: "ext3",
+        package: "e2fsprogs",
+        arguments: &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        bytes_min: 16 << 20,
+    },
+    FileSystem {
+        name: "ext4",
+        package: "e2fsprogs",
+        arguments: &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        bytes_min: 16 << 20,
+    },
+    FileSystem { name: "xfs", package: "xfsprogs", arguments: &["-q", "-f"], bytes_min: 320 << 20 },
+    FileSystem { name: "btrfs", package: "btrfs-progs", arguments: &["-q", "-f"], bytes_min: 256 << 20 },
+];
+
+impl FileSystem {
+    fn named(name: &str) -> Result<Self, SubjectError> {
+        FILE_SYSTEMS.into_iter().find(|known| known.name == name).ok_or_else(|| {
+            let known: Vec<&str> = FILE_SYSTEMS.iter().map(|known| known.name).collect();
+            SubjectError::Environment(format!(
+                "there is no file system `{name}`; there are: {}",
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// Half as much again as the store, because small files waste parts of blocks; and whole MiB.
+    fn device_bytes(self, size: DeviceSize) -> Result<u64, SubjectError> {
+        let bytes = match size {
+            DeviceSize::Exactly(bytes) => bytes,
+            DeviceSize::For(store) => {
+                (store.saturating_add(store / 2).saturating_add(DEVICE_EXTRA_BYTES)).max(self.bytes_min)
+            }
+        };
+        if bytes < self.bytes_min || bytes > DEVICE_BYTES_MAX {
+            return Err(SubjectError::Environment(format!(
+                "a device of {} MB for {}: it must have {} to {} MB",
+                bytes >> 20,
+                self.name,
+                self.bytes_min >> 20,
+                DEVICE_BYTES_MAX >> 20
+            )));
+        }
+        Ok(bytes.next_multiple_of(1 << 20))
+    }
+}
+
+/// A folder for a cache's objects.
+#[derive(Debug)]
+pub(crate) struct Store {
+    folder: PathBuf,
+    device: Option<Device>,
+    keeper: Keeper,
+}
+
+#[derive(Debug)]
+struct Device {
+    file_system: FileSystem,
+    path: PathBuf,
+    bytes: u64,
+    mount_point: PathBuf,
+    mount_options: Vec<String>,
+    is_direct: bool,
+    mounted: Option<Kept>,
+    attached: Option<Kept>,
+}
+
+impl Store {
+    pub(crate) fn in_folder(keeper: &Keeper, place: &Path, index: u32) -> Result<Self, SubjectError> {
+        let folder = place.join(format!("store{index}"));
+        make_folder(&folder)?;
+        Ok(Self { folder, device: None, keeper: keeper.clone() })
+    }
+
+    /// Makes an image, attaches it, makes the file system, mounts it. Also says what was not possible of it.
+    pub(crate) fn on_device(
+        host: &Host,
+        keeper: &Keeper,
+        place: &Path,
+        index: u32,
+        (file_system, size, mount_options): (&str, DeviceSize, &[String]),
+    ) -> Result<(Self, Option<Skipped>), SubjectError> {
+        let file_system = FileSystem::named(file_system)?;
+        if !host.is_root {
+            return Err(SubjectError::Environment(format!(
+                "stores on {} need root (loop devices and mounts): run as root, or leave the stores in a folder",
+                file_system.name
+            )));
+        }
+        need_program(&format!("mkfs.{}", file_system.name), file_system.package)?;
+        let bytes = file_system.device_bytes(size)?;
+        let image = place.join(format!("image{index}"));
+        // Sparse: it takes only as much room as is written.
+        File::create_new(&image)
+            .and_then(|file| file.set_len(bytes))
+            .map_err(io("make the image", &image))?;
+        let attached = keeper.keep(host, Undo::Detach(image.clone()))?;
+        let (path, is_direct) = attach(keeper, &image)?;
+        let mount_point = place.join(format!("mount{index}"));
+        make_folder(&mount_point)?;
+        let mounted = keeper.keep(host, Undo::Unmount(mount_point.clone()))?;
+        let device = Device {
+            file_system,
+            path,
+            bytes,
+            mount_point: mount_point.clone(),
+            mount_options: mount_options.to_vec(),
+            is_direct,
+            mounted: Some(mounted),
+            attached: Some(attached),
+        };
+        let store = Self { folder: mount_point.join("store"), device: Some(device), keeper: keeper.clone() };
+        store.fill()?;
+        let skipped = (!is_direct).then(|| {
+            Skipped::new(
+                "direct I/O below the loop devices",
+                "the folder's file system does not allow it: pages are cached twice",
+            )
+        });
+        Ok((store, skipped))
+    }
+
+    /// Makes the file system, mounts it, makes the folder in it.
+    fn fill(&self) -> Result<(), SubjectError> {
+        let Some(device) = &self.device else { return make_folder(&self.folder) };
+        let name = device.file_system.name;
+        let mkfs = need_program(&format!("mkfs.{name}"), device.file_system.package)?;
+        let arguments =
+            device.file_system.arguments.iter().map(AsRef::as_ref).chain([device.path.as_os_str()]);
+        self.keeper.run(&mkfs, arguments, COMMAND_WITHIN)?;
+        let mount = need_program("mount", MOUNT_PACKAGE)?;
+        let options = device.mount_options.join(",");
+        let mut arguments = vec!["-t".as_ref(), name.as_ref()];
+        if !options.is_empty() {
+            arguments.extend(["-o".as_ref(), std::ffi::OsStr::new(&options)]);
+        }
+        arguments.extend([device.path.as_os_str(), device.mount_point.as_os_str()]);
+        self.keeper.run(&mount, arguments, COMMAND_WITHIN)?;
+        fs::set_permissions(&device.mount_point, fs::Permissions::from_mode(0o755))
+            .map_err(io("open to all users", &device.mount_point))?;
+        make_folder(&self.folder)
+    }
+
+    /// Empties it.
+    pub(crate) fn clean(&self, host: &Host) -> Result<(), SubjectError> {
+        match &self.device {
+            Some(device) => {
+                let unmount = Undo::Unmount(device.mount_point.clone());
+                unmount.perform(host).map_err(SubjectError::Environment)?;
+            }
+            None => fs::remove_dir_all(&self.folder).map_err(io("empty", &self.folder))?,
+        }
+        self.fill()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// `loop3`, if it has a device of its own.
+    pub(crate) fn device_name(&self) -> Option<String> {
+        Some(self.device.as_ref()?.path.file_name()?.to_str()?.to_owned())
+    }
+
+    /// `7:3`.
+    pub(crate) fn device_number(&self, host: &Host) -> Option<String> {
+        let file = host.sys.join("block").join(self.device_name()?).join("dev");
+        fs::read_to_string(file).ok().map(|number| number.trim().to_owned())
+    }
+
+    /// A line for the manifest.
+    pub(crate) fn describe(&self, host: &Host) -> String {
+        let file_system = file_system_of(host, &self.folder);
+        match &self.device {
+            None => file_system,
+            Some(device) => format!(
+                "{file_system}; loop device of {} MB, {}",
+                device.bytes >> 20,
+                if device.is_direct { "direct I/O to its image" } else { "its image is cached too" }
+            ),
+        }
+    }
+
+    pub(crate) fn remove(mut self) -> Result<(), SubjectError> {
+        let Some(device) = &mut self.device else { return Ok(()) };
+        let unmounted = device.mounted.take().map_or(Ok(()), Kept::undo);
+        unmounted.and(device.attached.take().map_or(Ok(()), Kept::undo))
+    }
+}
+
+/// The loop device, and whether it goes past the page cache of the image's own file system.
+fn attach(keeper: &Keeper, image: &Path) -> Result<(PathBuf, bool), SubjectError> {
+    let losetup = need_program("losetup", MOUNT_PACKAGE)?;
+    let arguments = |direct: &'static str| {
+        ["--find".as_ref(), "--show".as_ref(), direct.as_ref(), image.as_os_str()]
+            .map(std::ffi::OsStr::to_owned)
+    };
+    let (output, is_direct) = match keeper.run(&losetup, arguments("--direct-io=on"), COMMAND_WITHIN) {
+        Ok(output) => (output, true),
+        Err(_) => (keeper.run(&losetup, arguments("--direct-io=off"), COMMAND_WITHIN)?, false),
+    };
+    let path = PathBuf::from(output.trim());
+    if path.parent() == Some(Path::new("/dev")) {
+        Ok((path, is_direct))
+    } else {
+        Err(SubjectError::Environment(format!("losetup names `{}` as loop device", output.trim())))
+    }
+}
+
+/// Type, options and source of the file system that a folder is on.
+pub(crate) fn file_system_of(host: &Host, folder: &Path) -> String {
+    let mounts = fs::read_to_string(host.proc.join("self/mountinfo")).unwrap_or_default();
+    let of_line = |line: &str| {
+        let (place, kind) = line.split_once(" - ")?;
+        let place: Vec<&str> = place.split(' ').collect();
+        let (point, options) = (place.get(4)?, place.get(5)?);
+        let mut kind = kind.split(' ');
+        let (name, source, more) = (kind.next()?, kind.next()?, kind.next()?);
+        let is_above = folder.starts_with(point);
+        is_above.then(|| (point.len(), format!("{name} on {source} ({options}; {more})")))
+    };
+    // Of two mounts at the same place the later one is seen.
+    let best = mounts.lines().filter_map(of_line).max_by_key(|(length, _)| *length);
+    best.map_or_else(|| "unknown".to_owned(), |(_, description)| description)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_large_enough_and_not_absurd() {
+        let xfs = FileSystem::named("xfs").expect("it is known");
+        let ext4 = FileSystem::named("ext4").expect("it is known");
+        assert_eq!(xfs.device_bytes(DeviceSize::For(1 << 20)).ok(), Some(320 << 20));
+        assert_eq!(ext4.device_bytes(DeviceSize::For(100 << 20)).ok(), Some(214 << 20));
+        assert_eq!(ext4.device_bytes(DeviceSize::Exactly((16 << 20) + 1)).ok(), Some(17 << 20));
+        let error = xfs.device_bytes(DeviceSize::Exactly(100 << 20)).expect_err("too small").to_string();
+        assert!(error.contains("320 to"), "{error}");
+        assert!(ext4.device_bytes(DeviceSize::For(u64::MAX)).is_err());
+        assert!(FileSystem::named("reiserfs").expect_err("unknown").to_string().contains("ext2, ext3"));
+    }
+
+    #[test]
+    fn the_deepest_and_latest_mount_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("self")).expect("a folder");
+        let mounts = "\
+1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw,discard
+2 1 7:0 / /a/b rw,noatime shared:3 - xfs /dev/loop0 rw,attr2
+3 1 7:1 / /a/b rw - btrfs /dev/loop1 rw
+";
+        fs::write(folder.path().join("self/mountinfo"), mounts).expect("a table of mounts");
+        let host = Host { proc: folder.path().to_path_buf(), ..Host::current() };
+        let of = |path: &str| file_system_of(&host, Path::new(path));
+        assert_eq!(of("/a/b/c"), "btrfs on /dev/loop1 (rw; rw)");
+        assert_eq!(of("/a/bc"), "ext4 on /dev/sda1 (rw,relatime; rw,discard)");
+    }
+}

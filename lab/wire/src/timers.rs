@@ -1,0 +1,61 @@
+//! What is to be done when.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Moments in order, each with a key of the caller's. Nothing can be taken back: who no longer wants a moment ignores
+/// its key when it comes, and keeps at most a few per connection or visit, which bounds the heap.
+#[derive(Clone, Debug, Default)]
+pub struct Timers {
+    heap: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Timers {
+    /// Remembers a moment, in µs of the caller's clock.
+    pub fn push(&mut self, due_us: u64, key: u64) {
+        self.heap.push(Reverse((due_us, key)));
+    }
+
+    /// The earliest moment, if there is any: how long to wait.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((due_us, _))| *due_us)
+    }
+
+    /// Takes the earliest moment if it has come: (due, key). Of equal moments, the smaller key first.
+    pub fn pop_due(&mut self, now_us: u64) -> Option<(u64, u64)> {
+        if self.next_due()? > now_us {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(moment)| moment)
+    }
+
+    /// How many moments there are, wanted or not.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_come_in_order_and_not_early() {
+        let mut timers = Timers::default();
+        for (due_us, key) in [(30, 3), (10, 9), (10, 1), (20, 2)] {
+            timers.push(due_us, key);
+        }
+        assert_eq!((timers.next_due(), timers.pop_due(9)), (Some(10), None));
+        let got: Vec<_> = std::iter::from_fn(|| timers.pop_due(20)).collect();
+        assert_eq!(got, [(10, 1), (10, 9), (20, 2)]);
+        assert_eq!((timers.len(), timers.is_empty()), (1, false));
+    }
+}
