@@ -51,6 +51,28 @@ fn requests_collapse_without_any_directive() {
 }
 
 #[test]
+fn a_reload_waits_for_no_fetch_that_began_before_it() {
+    let world = World::forward("");
+    let gate = Arc::new(Gate::default());
+    let at_origin = Arc::clone(&gate);
+    world.origin.handle("/new", move |head, wire| {
+        let is_reload = head.field("Cache-Control").is_some();
+        if !is_reload {
+            at_origin.pass();
+        }
+        wire.send(format!("{SIZED}5\r\n\r\n{}", if is_reload { "newer" } else { "older" }));
+    });
+    let mut first = world.client();
+    first.request("GET", &world.target("/new"), &[], b"");
+    world.origin.wait_for("/new", 1);
+    let mut second = world.client();
+    second.request("GET", &world.target("/new"), &[("Cache-Control", "no-cache")], b"");
+    assert_eq!(second.response().expect(200).text(), "newer");
+    gate.open();
+    assert_eq!(first.response().expect(200).text(), "older");
+}
+
+#[test]
 fn requests_that_waited_for_an_uncachable_answer_get_their_own() {
     let world = World::forward("collapsed_forwarding on\n");
     let gate = Arc::new(Gate::default());

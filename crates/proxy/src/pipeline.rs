@@ -292,7 +292,8 @@ async fn share(
 ) -> Option<After> {
     let cache = &core.shared.cache;
     let key = found.key.unwrap_or(request.key);
-    let collapse = request.snapshot().config.collapsed_forwarding && !found.reload;
+    let collapse =
+        request.snapshot().config.collapsed_forwarding && !found.reload && !wants_the_server(request);
     let begun = match collapse {
         true => cache.begin_or_join(request.key, key),
         false => Begin::Lead(cache.private(request.key, key)),
@@ -323,6 +324,12 @@ async fn share(
             after
         }
     }
+}
+
+/// Whether the client asked for a reload. What is in flight may have left the server before it asked, so it waits for
+/// no one else's fetch, also where nothing is stored yet.
+fn wants_the_server(request: &Request) -> bool {
+    request.cc.no_cache() && !request.snapshot().refresh_rule(request.url.as_bytes()).ignore_reload
 }
 
 /// Fetches for this request alone.

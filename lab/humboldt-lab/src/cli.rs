@@ -152,9 +152,9 @@ pub(crate) struct SearchArgs {
     /// Constant load in requests per second, instead of a search
     #[arg(long, value_name = "PER_SECOND", value_parser = units::positive)]
     pub(crate) load: Option<f64>,
-    /// Load to begin with, in requests per second
-    #[arg(long, value_name = "PER_SECOND", value_parser = units::positive, default_value = "50")]
-    pub(crate) first_load: f64,
+    /// Load to begin with, in requests per second [default: 100, or more if samples are short]
+    #[arg(long, value_name = "PER_SECOND", value_parser = units::positive)]
+    pub(crate) first_load: Option<f64>,
     /// Never offer more than this, in requests per second
     #[arg(long, value_name = "PER_SECOND", value_parser = units::positive)]
     pub(crate) load_max: Option<f64>,
@@ -247,23 +247,43 @@ pub(crate) struct GroundArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+        humboldt-lab bang --proxy 127.0.0.1:3128 < urls.txt\n  \
+        humboldt-lab bang --subject squid:aufs    an empty Squid, 10,000 URLs twice: all misses, then all hits\n  \
+        humboldt-lab bang --generate 10000        the laboratory's own server, no cache between\n\n\
+        Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (what was measured \
+        is kept); 2 a mistake in what was asked; 130 interrupted (what was measured is kept).")]
 pub(crate) struct BangArgs {
     /// The proxy to ask through, e.g. 127.0.0.1:3128 [default: ask the servers directly]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// Generate this many URLs from a workload, served by the laboratory's own origin [default: URLs from stdin]
-    #[arg(long, value_name = "COUNT")]
+    /// Start this cache, empty, and ask through it: a name from `humboldt-lab subjects`, or a subject file
+    #[arg(long, value_name = "NAME", conflicts_with = "proxy")]
+    pub(crate) subject: Option<String>,
+    /// A file with URLs; - is standard input [default: -, but generated URLs with --subject]
+    ///
+    /// One http:// URL in a line, of at most 8 KB. Empty lines and lines that begin with # are passed over. What is no
+    /// such URL is counted, and the first is shown.
+    #[arg(long, value_name = "FILE", conflicts_with = "generate")]
+    pub(crate) urls: Option<PathBuf>,
+    /// Generate this many URLs, served by the laboratory's own origin, with every byte verified [default: 10000 with
+    /// --subject]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) generate: Option<u64>,
     /// The workload to generate from
     #[arg(long, value_name = "NAME", default_value = "uniform-unique")]
     pub(crate) workload: String,
+    /// Addresses of the origin servers of generated URLs, separated by commas; port 0 takes any
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', default_value = "127.0.0.1:0")]
+    pub(crate) origin: Vec<SocketAddr>,
     /// At most this many connections at a time
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 63, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 63, value_parser = clap::value_parser!(u32).range(1..=28_000))]
     pub(crate) connections: u32,
-    /// Ask for everything this many times, each time in another order
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) passes: u32,
-    /// Keep the order in which the URLs come
+    /// Ask for everything this many times, each time in another order and with a result of its own [default: 1, or 2
+    /// with --subject]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) passes: Option<u32>,
+    /// Keep the order in which the URLs come; with one pass, each is asked for as soon as it is read
     #[arg(long)]
     pub(crate) in_order: bool,
     /// Use connections again; tcp-banger2 made one for each request
@@ -276,9 +296,13 @@ pub(crate) struct BangArgs {
     #[arg(long, value_name = "FACTOR", value_parser = units::positive, default_value = "1")]
     pub(crate) time_scale: f64,
     /// Write one line for each request to this file
+    ///
+    /// Columns, separated by spaces: the moment its connection was begun (Unix time in s, with µs); service time in ms,
+    /// from then to the last byte; status, or what was wrong (timed_out, wrong_byte, …); bytes of the body; hit, miss,
+    /// or - where that is not known; number of the pass; URL.
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// Folder for the report
+    /// Folder for the report; with several passes, each has a folder in it
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Give up an answer after this time
@@ -287,6 +311,11 @@ pub(crate) struct BangArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "1h")]
     pub(crate) time_max: f64,
+    /// Processors for the laboratory [default: all, but the upper half with --subject]
+    #[arg(long, value_name = "LIST", value_parser = units::cores)]
+    pub(crate) lab_cores: Option<CoreList>,
+    #[command(flatten)]
+    pub(crate) ground: GroundArgs,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -118,9 +118,9 @@ mod tests {
             states.push((verdict.state, verdict.sustained, verdict.next_load_per_s));
         }
         let wanted = [
-            ("drain".into(), false, 245.0),
-            ("drain".into(), false, 245.0),
-            ("drain".into(), false, 245.0),
+            ("drain".into(), false, 73.5),
+            ("drain".into(), false, 73.5),
+            ("drain".into(), false, 73.5),
             ("resume".into(), false, 490.0),
             ("climb".into(), true, 700.0),
         ];

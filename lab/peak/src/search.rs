@@ -39,7 +39,7 @@ const STEP_PART_MIN: f64 = 0.25;
 const FALLEN_SHARE: f64 = 0.6;
 
 /// While draining, the load is between these parts of what the subject can do.
-const DRAIN_SHARES: (f64, f64) = (0.5, 0.9);
+const DRAIN_SHARES: (f64, f64) = (0.15, 0.9);
 
 /// A queue is to be gone after this part of a sample.
 const DRAIN_PERIOD_SHARE: f64 = 0.9;
@@ -168,7 +168,11 @@ impl Search {
     }
 
     fn fall(&mut self, sustained: Option<f64>, reading: &Reading) -> &'static str {
-        let failed = self.level;
+        let mut failed = self.level;
+        if let Some(sustained) = sustained.filter(|_| reading.is_burdened) {
+            // A subject that was busy all the time has shown what it can do: no need to try far above it.
+            failed = failed.min((reading.answered_per_s / TRY_SHARE).max(sustained));
+        }
         match sustained {
             Some(sustained) if failed < sustained * NEAR_FACTOR => {
                 self.level = sustained;

@@ -1,6 +1,6 @@
 //! What banging a list of URLs at a proxy came to.
 
-use crate::{FaultKind, FaultSample, Histogram, Manifest};
+use crate::{FaultKind, FaultSample, Histogram, Manifest, Resources};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -24,8 +24,14 @@ pub struct BangRun {
     pub settings: Vec<(String, String)>,
     /// From the first request to the last answer, in µs.
     pub elapsed_us: u64,
+    /// Requests begun. Those that are neither answers nor faults were under way when it was stopped.
+    pub requests: u64,
     /// Complete answers that are not faults.
     pub answers: u64,
+    /// Of them, those that were verified byte by byte: the laboratory's own objects.
+    pub verified: u64,
+    /// Of the verified ones, those that came from a store.
+    pub hits: u64,
     /// Bytes of their bodies.
     pub body_bytes: u64,
     /// Answers by status.
@@ -38,6 +44,8 @@ pub struct BangRun {
     pub service: Histogram,
     /// The course of it, one entry a second.
     pub seconds: Vec<BangSecond>,
+    /// What the subject used, once a second. Empty if it was not watched.
+    pub resources: Vec<Resources>,
     /// What it ran on.
     pub manifest: Manifest,
 }

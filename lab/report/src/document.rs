@@ -152,7 +152,8 @@ impl Document {
             out.push('\n');
         }
         for section in self.sections.iter().filter(|section| section.short) {
-            section.tables.iter().for_each(|table| out.push_str(&table.markdown()));
+            let tables = section.tables.iter().filter(|table| !table.rows.is_empty());
+            tables.for_each(|table| out.push_str(&table.markdown()));
         }
         out
     }

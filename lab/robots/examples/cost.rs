@@ -86,6 +86,7 @@ fn robots(
     plan.first_load_per_s = per_s;
     plan.cores = vec![1];
     plan.think = false;
+    plan.connections_max = 4_000;
     // As few users as wrk has connections, or few more.
     plan.time_scale = std::env::var("SCALE").map_or(Ok(1.0), |text| text.parse())?;
     let robots = Robots::start(plan)?;

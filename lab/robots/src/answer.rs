@@ -3,7 +3,7 @@
 use crate::expected::{Asked, KnownBody, Verdict, check_tunnel, fault, method, text};
 use humboldt_lab_record::{Fault, FaultKind};
 use humboldt_lab_wire::{BodyLength, Chunked, ResponseHead, response_head};
-use humboldt_lab_workload::Ask;
+use humboldt_lab_workload::{Ask, Facts};
 
 /// Interim answers (1xx) before the real one. More is a server that talks to itself.
 const INTERIM_MAX: u8 = 8;
@@ -227,6 +227,14 @@ impl AnswerReader {
         Ok(Step::Done(answer))
     }
 
+    /// What is true of the object that was asked for last.
+    pub(crate) fn facts(&self) -> Option<Facts> {
+        match &self.asked {
+            Asked::Object(object) => Some(object.facts),
+            Asked::Tunnel { .. } | Asked::Foreign => None,
+        }
+    }
+
     /// What the last answer was for.
     pub(crate) fn asked_object(&self) -> Option<Ask> {
         match &self.asked {
@@ -317,7 +325,7 @@ mod tests {
     use super::*;
     use crate::expected::AskedObject;
     use humboldt_lab_wire::http_date;
-    use humboldt_lab_workload::{AskKind, Facts, ObjectName, Workload};
+    use humboldt_lab_workload::{AskKind, ObjectName, Workload};
 
     const NOW_US: u64 = 1_800_000_000_000_000;
     const ID: u64 = 0x0123_4567_89ab_cdef;

@@ -25,6 +25,9 @@ const CONNECTIONS_MAX: usize = 28_000;
 /// How many wrong answers are kept with their evidence; all are counted.
 const FAULT_SAMPLES_MAX: usize = 100;
 
+/// How often a run tells that time goes by, in µs.
+const TICK_US: u64 = 100_000;
+
 /// What is asked for next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BangTarget {
@@ -32,6 +35,8 @@ pub enum BangTarget {
     Url(String),
     /// A request of the plan's workload; its moment is ignored.
     Ask(Ask),
+    /// Nothing yet, but there may be later: the banger goes on with what is under way and soon looks again.
+    NotYet,
 }
 
 /// In which order.
@@ -100,10 +105,27 @@ impl Bang {
         targets: impl Iterator<Item = BangTarget>,
         on_record: &mut dyn FnMut(&BangRecord<'_>) -> bool,
     ) -> Result<BangReport, RobotsError> {
+        self.run_watched(targets, &mut |event| match event {
+            BangEvent::Ended(record) => on_record(record),
+            BangEvent::Tick { .. } => true,
+        })
+    }
+
+    /// Like [`run`](Self::run), and `on_event` also hears ten times a second that time goes by: with `false` it ends
+    /// a run even while no server answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_watched(
+        &self,
+        targets: impl Iterator<Item = BangTarget>,
+        on_event: &mut dyn FnMut(BangEvent<'_>) -> bool,
+    ) -> Result<BangReport, RobotsError> {
         self.check()?;
         match self.order {
-            BangOrder::AsGiven => run::run(self, targets, on_record),
-            BangOrder::Shuffled { seed } => run::run(self, shuffled(targets, seed)?.into_iter(), on_record),
+            BangOrder::AsGiven => run::run(self, targets, on_event),
+            BangOrder::Shuffled { seed } => run::run(self, shuffled(targets, seed)?.into_iter(), on_event),
         }
     }
 
@@ -125,13 +147,28 @@ impl Bang {
 fn shuffled(targets: impl Iterator<Item = BangTarget>, seed: u64) -> Result<Vec<BangTarget>, RobotsError> {
     use rand::SeedableRng;
     use rand::seq::SliceRandom;
-    let mut all: Vec<_> = targets.take(SHUFFLED_MAX + 1).collect();
+    let asked_for = targets.filter(|target| *target != BangTarget::NotYet);
+    let mut all: Vec<_> = asked_for.take(SHUFFLED_MAX + 1).collect();
     if all.len() > SHUFFLED_MAX {
         let why = format!("more than {SHUFFLED_MAX} URLs cannot be shuffled; give them in their order");
         return Err(RobotsError::Plan(why));
     }
     all.shuffle(&mut rand::rngs::StdRng::seed_from_u64(seed));
     Ok(all)
+}
+
+/// What happens in a run.
+#[derive(Clone, Copy, Debug)]
+pub enum BangEvent<'r> {
+    /// A request is at its end.
+    Ended(&'r BangRecord<'r>),
+    /// Time goes by.
+    Tick {
+        /// Since the begin of the run, in µs.
+        at_us: u64,
+        /// Requests under way.
+        open: u32,
+    },
 }
 
 /// One request at its end.

@@ -119,8 +119,14 @@ impl Crowd {
         self.robots[robot as usize].waiting.push_back(&mut self.waiting_links, ask);
     }
 
-    pub(crate) fn wait_in_front(&mut self, robot: u32, ask: u32) {
+    /// As it was before, without being served at once.
+    pub(crate) fn wait_again(&mut self, robot: u32, ask: u32) {
         self.robots[robot as usize].waiting.push_front(&mut self.waiting_links, ask);
+    }
+
+    /// It was sent in vain, and is next.
+    pub(crate) fn wait_in_front(&mut self, robot: u32, ask: u32) {
+        self.wait_again(robot, ask);
         self.serve_later(robot);
     }
 

@@ -1,15 +1,17 @@
 //! Requests and connections: which request gets which connection, and what becomes of its answer.
 
 use crate::answer::{Answer, Step};
+use crate::asks::Pending;
 use crate::chain::NONE;
 use crate::connection::{Connection, Got};
+use crate::counts::Took;
 use crate::expected::{Asked, AskedObject};
 use crate::plan::Route;
 use crate::request::{Manner, write_connect, write_request, write_url};
 use crate::world::World;
 use humboldt_lab_record::{Fault, FaultKind, FaultSample};
 use humboldt_lab_wire::{Poller, Ready};
-use humboldt_lab_workload::{Ask, AskKind};
+use humboldt_lab_workload::{Ask, AskKind, Facts};
 use rustix::io::Errno;
 
 impl World {
@@ -36,7 +38,9 @@ impl World {
                 self.send(connection);
             } else if self.make_room(robot) {
                 self.crowd.stop_waiting(robot, slot);
-                self.open(robot, target, slot);
+                if !self.open(robot, target, slot) {
+                    return;
+                }
             } else {
                 return;
             }
@@ -61,27 +65,40 @@ impl World {
         true
     }
 
-    fn open(&mut self, robot: u32, target: usize, slot: u32) {
+    /// Opens a connection for a request; false if this host has no room for one, so that the request goes on waiting.
+    fn open(&mut self, robot: u32, target: usize, slot: u32) -> bool {
         self.connections_made += 1;
-        self.counts.tally.connects += 1;
         let luck = self.shared.plan.seed ^ self.connections_made.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let uses = self.shared.plan.workload.client_uses(luck).max(1);
         let opened = Connection::open(&self.shared.targets[target], robot, target, uses);
         let connection = match opened {
             Ok(connection) => self.connections.insert(connection),
-            Err(error) => return self.refuse(slot, target, error),
+            // The laboratory's own limit is not the server's fault: an idle connection, or the next to close, makes room.
+            Err(error) if is_own_limit(error) && self.connections.len() > 0 => {
+                self.crowd.starve(robot);
+                self.crowd.wait_again(robot, slot);
+                if let Some(idle) = self.crowd.longest_idle() {
+                    self.close_idle(idle);
+                }
+                return false;
+            }
+            Err(error) => {
+                self.refuse(slot, target, error);
+                return true;
+            }
         };
+        self.counts.tally.connects += 1;
         self.crowd.add_connection(robot);
         self.put_on(connection, slot);
         let token = self.connections.token(connection);
-        let Some(state) = self.connections.get(connection) else { return };
+        let Some(state) = self.connections.get(connection) else { return true };
         let (watched, connecting) = (self.poller.add_stream(state, token), state.connecting);
         if let Err(error) = watched {
-            let fault = refused(&error.to_string());
-            self.fail(connection, fault);
+            self.fail(connection, refused(&error.to_string()));
         } else if !connecting {
             self.send(connection);
         }
+        true
     }
 
     /// From here on the request waits for others than this thread, so here its lag is known.
@@ -210,9 +227,9 @@ impl World {
         }
         state.answers += 1;
         let may_stay = answer.keep_alive && !closed && !is_tunnel && state.has_sent_all();
-        let (robot, used_up) = (state.robot, state.uses_left == 0);
+        let (robot, used_up, facts) = (state.robot, state.uses_left == 0, state.reader.facts());
         if let Some(pending) = self.forget_ask(connection) {
-            self.count_answer(&pending, answer);
+            self.count_answer(&pending, facts, answer);
         }
         if may_stay && !used_up && !self.crowd.is_surplus(robot) {
             self.crowd.put_idle(robot, connection);
@@ -288,7 +305,7 @@ impl World {
     }
 
     /// Takes the request off a connection and out of the backlog.
-    fn forget_ask(&mut self, connection: u32) -> Option<crate::asks::Pending> {
+    fn forget_ask(&mut self, connection: u32) -> Option<Pending> {
         let state = self.connections.get_mut(connection)?;
         self.asks.remove(std::mem::replace(&mut state.ask, NONE))
     }
@@ -337,13 +354,18 @@ impl World {
         self.counts.tally.add_fault(FaultSample { at_us: self.clock.unix_us(), url, fault });
     }
 
-    fn count_answer(&mut self, pending: &crate::asks::Pending, answer: Answer) {
+    fn count_answer(&mut self, pending: &Pending, facts: Option<Facts>, answer: Answer) {
         let (shared, ask, now_us) = (&self.shared, &pending.ask, self.clock.now_us());
         let plan = &shared.plan;
-        let took = crate::counts::Took::new(shared, ask.id, &answer, now_us.saturating_sub(pending.due_us));
-        let facts = plan.workload.facts(plan.seed, &ask.name);
+        let took = Took::new(shared, ask.id, &answer, now_us.saturating_sub(pending.due_us));
+        let facts = facts.unwrap_or_else(|| plan.workload.facts(plan.seed, &ask.name));
         self.counts.add_answer(ask, &facts, &answer, took);
     }
+}
+
+/// Too few descriptors, ports or buffers here.
+fn is_own_limit(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM)
 }
 
 fn refused(got: &str) -> Fault {

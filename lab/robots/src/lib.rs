@@ -25,7 +25,7 @@ mod slab;
 mod world;
 
 pub use bang::{
-    BANG_CONNECTIONS, Bang, BangOrder, BangRecord, BangReport, BangTarget, BangWorld, SHUFFLED_MAX,
+    BANG_CONNECTIONS, Bang, BangEvent, BangOrder, BangRecord, BangReport, BangTarget, BangWorld, SHUFFLED_MAX,
 };
-pub use plan::{BACKLOG_MAX, RobotsError, RobotsPlan, Route};
+pub use plan::{BACKLOG_MAX, BUNDLE_US, RobotsError, RobotsPlan, Route};
 pub use robots::Robots;

@@ -32,10 +32,6 @@ const MOMENTS_PER_ROUND: usize = 256;
 /// a core, and is punctual.
 const NAP_FROM_PER_S: f64 = 4_000.0;
 
-/// Longest that a bundle is waited for, in µs. A sleep and its end cost as much as a request itself, so one for every
-/// event would double the cost of the load; what it costs in punctuality is in every response time, and in the lag.
-const NAP_US: u64 = 250;
-
 /// What worlds of one plan share, and never change.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -174,7 +170,8 @@ impl World {
 
     /// Sleeps to the end of this bundle's time; what happened meanwhile is there at once.
     fn nap(&self) -> Option<Duration> {
-        let rest_us = NAP_US - self.clock.now_us() % NAP_US;
+        let bundle_us = self.shared.plan.bundle_us.max(1);
+        let rest_us = bundle_us - self.clock.now_us() % bundle_us;
         std::thread::sleep(Duration::from_micros(rest_us));
         Some(Duration::ZERO)
     }
@@ -208,7 +205,7 @@ impl World {
     }
 
     fn set_load(&mut self, per_s: f64) {
-        self.naps = per_s >= NAP_FROM_PER_S;
+        self.naps = per_s >= NAP_FROM_PER_S && self.shared.plan.bundle_us > 0;
         let plan = &self.shared.plan;
         let visits_per_s = per_s / self.stream.mean_asks_per_visit().max(f64::MIN_POSITIVE);
         self.arrivals.set_rate(visits_per_s, self.clock.now_us());

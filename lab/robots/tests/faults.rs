@@ -1,5 +1,7 @@
 //! Each kind of wrong answer is given once, and must be reported with its URL and both values.
 
+#![allow(clippy::unwrap_used, reason = "clippy does not know that helpers of tests are tests")]
+
 mod common;
 
 use common::{Deed, SEED, Server, first_fault, plan, run_until, unix_us, workload};

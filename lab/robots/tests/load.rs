@@ -1,5 +1,7 @@
 //! The load is open: nothing that a server does changes what is asked when, and all waiting is measured.
 
+#![allow(clippy::unwrap_used, reason = "clippy does not know that helpers of tests are tests")]
+
 mod common;
 
 use common::{Deed, Server, plan, run_until, workload};
@@ -24,12 +26,12 @@ fn stalling(from: Duration, to: Duration) -> Server {
 #[test]
 fn a_stall_does_not_slow_the_load_down_and_all_who_wait_are_counted() {
     let per_s = 200.0;
-    let server = stalling(Duration::from_secs(1), Duration::from_secs(3));
+    let server = stalling(Duration::from_millis(1_000), Duration::from_millis(3_500));
     let mut settings = plan("fixed-1k", server.address, per_s);
     settings.connections_max = 20;
     let robots = Robots::start(settings).unwrap();
     let mut seconds: Vec<Tally> = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..5 {
         thread::sleep(Duration::from_secs(1));
         seconds.push(robots.sample());
     }
@@ -37,19 +39,20 @@ fn a_stall_does_not_slow_the_load_down_and_all_who_wait_are_counted() {
     for second in &seconds {
         let due_per_s = second.due as f64 * 1e6 / second.period_us as f64;
         // Poisson: 200 ± 14 in a second. A closed loop would have asked for 20 in the third second, and none after.
-        assert!((140.0..260.0).contains(&due_per_s), "{due_per_s} due per second");
+        assert!((120.0..280.0).contains(&due_per_s), "{due_per_s} due per second");
         sum.merge_later(second);
     }
-    let stalled = &seconds[2];
-    assert!(stalled.backlog > 250, "{} in the backlog", stalled.backlog);
-    assert!(stalled.waiting > 230, "{} waiting", stalled.waiting);
-    assert!(stalled.oldest_us > 1_500_000, "the oldest is {} µs old", stalled.oldest_us);
+    // Seen after 2 s of the stall, or somewhat more on a busy machine.
+    let most = |of: fn(&Tally) -> u64| seconds.iter().map(of).max().unwrap_or(0);
+    assert!(most(|second| second.backlog) > 250, "{seconds:?}");
+    assert!(most(|second| second.waiting) > 230, "{seconds:?}");
+    assert!(most(|second| second.oldest_us) > 1_500_000, "{seconds:?}");
     sum.merge_later(&run_until(&robots, |tally| tally.backlog < 5));
     assert_eq!(sum.faults_total(), 0, "{:?}", sum.fault_samples);
     let response = sum.response();
     assert!(response.max_us() > 1_900_000, "the longest response took {} µs", response.max_us());
     assert!(response.percentile_us(99.0) > 1_500_000, "p99 is {} µs", response.percentile_us(99.0));
-    // 400 of 800 requests come in the stall and wait for half of it on average: 0.5 s over all of them.
+    // Half of the requests come in the stall and wait for half of it on average: 0.6 s over all of them.
     assert!(response.mean_us() > 300_000.0, "the mean is {} µs", response.mean_us());
     // Nothing is lost: what was due was answered, but for the last few.
     assert!(sum.due - sum.answers() < 10, "{} due, {} answered", sum.due, sum.answers());

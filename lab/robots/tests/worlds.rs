@@ -1,5 +1,7 @@
 //! Whole worlds: the laboratory's own origins, a proxy with tunnels, the banger.
 
+#![allow(clippy::unwrap_used, reason = "clippy does not know that helpers of tests are tests")]
+
 mod common;
 
 use common::{Deed, Reply, SEED, Seen, Server, plan, run_until, workload};

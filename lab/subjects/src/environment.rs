@@ -134,7 +134,7 @@ impl Environment {
         check_room(&place, plan.cache_bytes)?;
         for index in 0..plan.stores {
             let store = match &plan.store_kind {
-                StoreKind::Folder(_) => Store::in_folder(keeper, &place, index)?,
+                StoreKind::Folder(_) => Store::in_folder(&place, index)?,
                 StoreKind::Device { file_system, size_bytes, mount_options } => {
                     let size = size_bytes.map_or(DeviceSize::For(store_bytes), DeviceSize::Exactly);
                     let (store, skipped) = Store::on_device(
@@ -209,14 +209,6 @@ impl Environment {
     #[must_use]
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
-    }
-
-    /// Empties the stores for another subject: devices get a new file system.
-    ///
-    /// # Errors
-    /// If that fails.
-    pub fn clean_stores(&mut self) -> Result<(), SubjectError> {
-        self.stores.iter().try_for_each(|store| store.clean(&self.host))
     }
 
     /// Makes the kernel forget cached pages. Without root this is skipped with a reason.

@@ -91,7 +91,6 @@ impl FileSystem {
 pub(crate) struct Store {
     folder: PathBuf,
     device: Option<Device>,
-    keeper: Keeper,
 }
 
 #[derive(Debug)]
@@ -107,10 +106,10 @@ struct Device {
 }
 
 impl Store {
-    pub(crate) fn in_folder(keeper: &Keeper, place: &Path, index: u32) -> Result<Self, SubjectError> {
+    pub(crate) fn in_folder(place: &Path, index: u32) -> Result<Self, SubjectError> {
         let folder = place.join(format!("store{index}"));
         make_folder(&folder)?;
-        Ok(Self { folder, device: None, keeper: keeper.clone() })
+        Ok(Self { folder, device: None })
     }
 
     /// Makes an image, attaches it, makes the file system, mounts it. Also says what was not possible of it.
@@ -150,48 +149,16 @@ impl Store {
             mounted: Some(mounted),
             attached: Some(attached),
         };
-        let store = Self { folder: mount_point.join("store"), device: Some(device), keeper: keeper.clone() };
-        store.fill()?;
+        device.fill(keeper)?;
+        let folder = mount_point.join("store");
+        make_folder(&folder)?;
         let skipped = (!is_direct).then(|| {
             Skipped::new(
                 "direct I/O below the loop devices",
                 "the folder's file system does not allow it: pages are cached twice",
             )
         });
-        Ok((store, skipped))
-    }
-
-    /// Makes the file system, mounts it, makes the folder in it.
-    fn fill(&self) -> Result<(), SubjectError> {
-        let Some(device) = &self.device else { return make_folder(&self.folder) };
-        let name = device.file_system.name;
-        let mkfs = need_program(&format!("mkfs.{name}"), device.file_system.package)?;
-        let arguments =
-            device.file_system.arguments.iter().map(AsRef::as_ref).chain([device.path.as_os_str()]);
-        self.keeper.run(&mkfs, arguments, COMMAND_WITHIN)?;
-        let mount = need_program("mount", MOUNT_PACKAGE)?;
-        let options = device.mount_options.join(",");
-        let mut arguments = vec!["-t".as_ref(), name.as_ref()];
-        if !options.is_empty() {
-            arguments.extend(["-o".as_ref(), std::ffi::OsStr::new(&options)]);
-        }
-        arguments.extend([device.path.as_os_str(), device.mount_point.as_os_str()]);
-        self.keeper.run(&mount, arguments, COMMAND_WITHIN)?;
-        fs::set_permissions(&device.mount_point, fs::Permissions::from_mode(0o755))
-            .map_err(io("open to all users", &device.mount_point))?;
-        make_folder(&self.folder)
-    }
-
-    /// Empties it.
-    pub(crate) fn clean(&self, host: &Host) -> Result<(), SubjectError> {
-        match &self.device {
-            Some(device) => {
-                let unmount = Undo::Unmount(device.mount_point.clone());
-                unmount.perform(host).map_err(SubjectError::Environment)?;
-            }
-            None => fs::remove_dir_all(&self.folder).map_err(io("empty", &self.folder))?,
-        }
-        self.fill()
+        Ok((Self { folder, device: Some(device) }, skipped))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -226,6 +193,26 @@ impl Store {
         let Some(device) = &mut self.device else { return Ok(()) };
         let unmounted = device.mounted.take().map_or(Ok(()), Kept::undo);
         unmounted.and(device.attached.take().map_or(Ok(()), Kept::undo))
+    }
+}
+
+impl Device {
+    /// Makes the file system and mounts it.
+    fn fill(&self, keeper: &Keeper) -> Result<(), SubjectError> {
+        let name = self.file_system.name;
+        let mkfs = need_program(&format!("mkfs.{name}"), self.file_system.package)?;
+        let arguments = self.file_system.arguments.iter().map(AsRef::as_ref).chain([self.path.as_os_str()]);
+        keeper.run(&mkfs, arguments, COMMAND_WITHIN)?;
+        let mount = need_program("mount", MOUNT_PACKAGE)?;
+        let options = self.mount_options.join(",");
+        let mut arguments = vec!["-t".as_ref(), name.as_ref()];
+        if !options.is_empty() {
+            arguments.extend(["-o".as_ref(), std::ffi::OsStr::new(&options)]);
+        }
+        arguments.extend([self.path.as_os_str(), self.mount_point.as_os_str()]);
+        keeper.run(&mount, arguments, COMMAND_WITHIN)?;
+        fs::set_permissions(&self.mount_point, fs::Permissions::from_mode(0o755))
+            .map_err(io("open to all users", &self.mount_point))
     }
 }
 

@@ -9,14 +9,14 @@ use humboldt_lab_subjects::{
     attach, manifest, start,
 };
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{
     Origin, exchange, few_folders, hold_program, keeper, left_in_the_kernel, plan, processes_of, start_plan,
-    traces_of, until,
+    traces_of, traces_with, until,
 };
 
 /// A subject that is installed here.
@@ -195,7 +195,7 @@ fn exchange_is_possible(origin: &Origin) -> bool {
 }
 
 #[test]
-fn every_file_system_is_made_cleaned_and_removed() {
+fn every_file_system_is_made_and_removed() {
     if !is_root("file systems") {
         return;
     }
@@ -228,8 +228,6 @@ fn on_a_device(file_system: &str) {
     for store in &stores {
         fs::write(store.join("object"), "x".repeat(100_000)).expect("room for an object");
     }
-    environment.clean_stores().unwrap_or_else(|error| panic!("{file_system}: {error}"));
-    assert!(stores.iter().all(|store| store.exists() && !store.join("object").exists()), "{file_system}");
     environment.drop_page_caches();
     assert_eq!(environment.skipped(), [], "{file_system}");
     let folder = environment.folder().to_path_buf();
@@ -247,7 +245,7 @@ fn a_throttled_device_is_slow_and_later_fast_again() {
         StoreKind::Device { file_system: "ext4".to_owned(), size_bytes: None, mount_options: Vec::new() };
     let throttle = Throttle { write_bytes_per_s: 4 << 20, read_iops: 5000, ..Throttle::default() };
     let keeper = keeper();
-    let mut environment =
+    let environment =
         Environment::prepare(&EnvironmentPlan { throttle: Some(throttle), ..plan(kind) }, &keeper)
             .expect("an environment");
     if let Some(skipped) = environment.skipped().first() {
@@ -267,7 +265,6 @@ fn a_throttled_device_is_slow_and_later_fast_again() {
     let facts = environment.facts();
     assert!(facts.iter().any(|(name, _)| name.starts_with("Each store's device limited")), "{facts:?}");
     let folder = environment.folder().to_path_buf();
-    environment.clean_stores().expect("cleaned");
     environment.remove().expect("removed");
     assert_eq!(traces_of(&folder), [] as [String; 0]);
     for name in ["write_bps", "read_iops"] {
@@ -359,7 +356,8 @@ fn nothing_is_left_when_the_laboratory_is_killed() {
     if is_root("a device under a killed laboratory") {
         command.arg("ext4");
     }
-    let mut laboratory = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut laboratory = command.spawn().expect("it starts");
     let output = BufReader::new(laboratory.stdout.take().expect("a pipe"));
     let (mut folder, mut pid) = (String::new(), String::new());
     for line in output.lines() {
@@ -381,12 +379,16 @@ fn nothing_is_left_when_the_laboratory_is_killed() {
     // Nor does Squid get a chance to clean up after itself.
     Command::new("kill").arg("-9").args(&pids).status().expect("kill");
     laboratory.wait().expect("gone");
-    let traces = || [traces_of(folder), left_in_the_kernel(&pids, &instance)].concat();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !traces().is_empty() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(traces(), [] as [String; 0]);
+    let said = wait_for_keeper(&mut laboratory);
+    let traces = [traces_of(folder), left_in_the_kernel(&pids, &instance)].concat();
+    assert_eq!(traces, [] as [String; 0], "{said}");
+}
+
+/// The keeper has the laboratory's standard error: when all that have it are gone, so is the keeper.
+fn wait_for_keeper(laboratory: &mut Child) -> String {
+    let mut said = String::new();
+    laboratory.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    said
 }
 
 /// While it makes folders, devices and file systems, prepares, starts; in the middle of a mount, too.
@@ -399,17 +401,14 @@ fn nothing_is_left_whenever_the_laboratory_is_killed() {
             scope.spawn(move || {
                 let mut command = Command::new(hold_program());
                 command.args(["squid:diskd", "127.0.0.1:9"]).args(is_root.then_some("ext4"));
-                command.stdin(Stdio::piped()).stdout(Stdio::null());
+                command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
                 let mut laboratory = command.spawn().expect("it starts");
                 std::thread::sleep(Duration::from_millis(delay_ms));
                 laboratory.kill().expect("killed as by kill -9");
                 laboratory.wait().expect("gone");
-                let traces = || traces_with(&format!("-{}-0", laboratory.id()));
-                let deadline = Instant::now() + Duration::from_secs(30);
-                while !traces().is_empty() && Instant::now() < deadline {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                assert_eq!(traces(), [] as [String; 0], "killed after {delay_ms} ms");
+                let said = wait_for_keeper(&mut laboratory);
+                let traces = traces_with(&format!("-{}-0", laboratory.id()));
+                assert_eq!(traces, [] as [String; 0], "killed after {delay_ms} ms: {said}");
             });
         }
     });

@@ -1,9 +1,156 @@
-//! `humboldt-lab bang`.
+//! `humboldt-lab bang`: a list of URLs, asked for as fast as a number of connections allows.
+//!
+//! URLs → origins and subject, if they are wanted → pass after pass → stop and clear away → results.
+
+mod course;
+mod pass;
+mod request_log;
+mod results;
+mod stand;
+mod urls;
 
 use crate::Failure;
-use crate::cli::BangArgs;
+use crate::cli::{BangArgs, GroundArgs};
 use crate::interrupt::Interrupt;
+use humboldt_lab_record::BangRun;
+use pass::{End, Passes};
+use request_log::RequestLog;
+use results::Folder;
+use stand::{Stand, World};
+use urls::Urls;
 
-pub(crate) fn bang(_arguments: &BangArgs, _interrupt: &Interrupt) -> Result<(), Failure> {
-    Err(Failure::usage("in the making"))
+/// URLs of the experiment with which tcp-banger2 compared caches.
+const GENERATED: u64 = 10_000;
+
+/// `humboldt-lab bang`.
+pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let plan = Plan::new(arguments)?;
+    let world = plan.generate.map(|_| World::new(arguments)).transpose()?;
+    let folder = arguments.out.as_deref().map(|path| Folder::prepare(path, plan.passes)).transpose()?;
+    let log = arguments.log.as_deref().map(RequestLog::create).transpose()?;
+    let urls = Urls::open(arguments, &plan, world.as_ref(), interrupt)?;
+    let mut stand = Stand::prepare(arguments, world.as_ref())?;
+    stand.pin_this_thread()?;
+    let mut passes = Passes::new(arguments, &plan, &mut stand, urls, log, interrupt);
+    let mut runs = Vec::new();
+    let end = loop {
+        let (run, mut end) = passes.next();
+        results::show(&run, &end);
+        if let Some(Err(failure)) = folder.as_ref().map(|folder| folder.write(runs.len(), &run)) {
+            end = End::Failed(failure);
+        }
+        runs.push(run);
+        if runs.len() >= plan.passes as usize || !matches!(end, End::Done) {
+            break end;
+        }
+    };
+    let cleared = stand.clear();
+    results::compare(&mut runs);
+    let written = folder.map_or(Ok(()), |folder| folder.finish(&runs));
+    outcome(end, &runs).and(cleared).and(written)
+}
+
+/// What is said of a whole bang when it is over.
+fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
+    match end {
+        End::Interrupted => return Err(Failure::interrupted()),
+        End::Failed(failure) => return Err(failure),
+        End::Done | End::TimeUp => {}
+    }
+    let requests: u64 = runs.iter().map(|run| run.requests).sum();
+    if requests == 0 {
+        return Err(Failure::usage("there was no URL that could be asked for"));
+    }
+    if runs.iter().all(|run| run.answers == 0) {
+        let first = runs.iter().find_map(|run| run.fault_samples.first());
+        let why = first.map_or_else(
+            || "none was answered in time".to_owned(),
+            |first| format!("{}: {}, {}", first.url, first.fault.kind, first.fault.got),
+        );
+        return Err(Failure::run(format!("not one of {requests} requests got a right answer; {why}")));
+    }
+    Ok(())
+}
+
+/// What follows from the options together.
+pub(super) struct Plan {
+    /// How many URLs are to be generated; `None` if they are read.
+    pub(super) generate: Option<u64>,
+    /// How many times everything is asked for.
+    pub(super) passes: u32,
+}
+
+impl Plan {
+    fn new(arguments: &BangArgs) -> Result<Self, Failure> {
+        let has_subject = arguments.subject.is_some();
+        if !has_subject && let Some(option) = ground_option(&arguments.ground) {
+            return Err(Failure::usage(format!("{option} is about a cache that is started: give --subject")));
+        }
+        let wants_default = has_subject && arguments.urls.is_none();
+        Ok(Self {
+            generate: arguments.generate.or(wants_default.then_some(GENERATED)),
+            passes: arguments.passes.unwrap_or(if has_subject { 2 } else { 1 }),
+        })
+    }
+}
+
+/// The first option that makes sense only with a subject.
+fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
+    let given = [
+        (ground.cache_size.is_some(), "--cache-size"),
+        (ground.fs.is_some(), "--fs"),
+        (ground.spindles > 1, "--spindles"),
+        (ground.cpu_quota.is_some(), "--cpu-quota"),
+        (ground.subject_cores.is_some(), "--subject-cores"),
+        (ground.ground.is_some(), "--ground"),
+        (ground.drop_caches, "--drop-caches"),
+        (ground.rest > 0.0, "--rest"),
+        (!ground.variables.is_empty(), "--set"),
+    ];
+    given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    use humboldt_lab_record::{Fault, FaultKind, FaultSample};
+
+    fn plan(words: &str) -> Result<Plan, Failure> {
+        let words = ["humboldt-lab", "bang"].into_iter().chain(words.split_whitespace());
+        let Command::Bang(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("no bang") };
+        Plan::new(&arguments)
+    }
+
+    #[test]
+    fn a_subject_alone_is_the_whole_experiment() {
+        let of = |words| plan(words).map(|plan| (plan.generate, plan.passes)).unwrap();
+        assert_eq!(of("--subject squid:aufs"), (Some(GENERATED), 2));
+        assert_eq!(of("--subject squid:aufs --urls list --passes 3"), (None, 3));
+        assert_eq!(of("--generate 7"), (Some(7), 1));
+        assert_eq!(of(""), (None, 1));
+    }
+
+    #[test]
+    fn options_for_a_cache_need_one() {
+        let failure = plan("--generate 7 --cpu-quota 0.5").err().unwrap();
+        assert_eq!(failure.code(), 2);
+        assert!(failure.to_string().contains("--cpu-quota"), "{failure}");
+    }
+
+    #[test]
+    fn nothing_right_is_a_failure_and_something_right_is_not() {
+        let code = |end, runs: &[BangRun]| outcome(end, runs).err().map(|failure| failure.code());
+        let fault =
+            Fault { kind: FaultKind::Refused, offset: None, expected: String::new(), got: "no".into() };
+        let sample = FaultSample { at_us: 1, url: "http://a/".into(), fault };
+        let bad = BangRun { requests: 3, fault_samples: vec![sample], ..BangRun::default() };
+        let good = BangRun { requests: 3, answers: 1, ..BangRun::default() };
+        assert_eq!(code(End::Done, &[]), Some(2));
+        assert_eq!(code(End::Done, std::slice::from_ref(&bad)), Some(1));
+        assert_eq!(code(End::TimeUp, &[bad, good.clone()]), None);
+        assert_eq!(code(End::Interrupted, std::slice::from_ref(&good)), Some(130));
+        assert_eq!(code(End::Failed(Failure::run("gone")), &[good]), Some(1));
+    }
 }

@@ -11,7 +11,7 @@ mod plan;
 mod sampling;
 
 pub(crate) use calibrate::calibrate;
-pub(crate) use ground::subject_file;
+pub(crate) use ground::{CACHE_BYTES, Choice, Ground, subject_file};
 pub(crate) use live::Live;
 
 use crate::Failure;
@@ -19,7 +19,6 @@ use crate::cli::PeakArgs;
 use crate::fleet::protocol::RouteOrder;
 use crate::fleet::{Fleet, Mission};
 use crate::interrupt::Interrupt;
-use ground::Ground;
 use humboldt_lab_record::{Outcome, Run};
 use humboldt_lab_report::{LivePage, RunFolder};
 use humboldt_lab_subjects::Mode;
@@ -28,7 +27,7 @@ use sampling::Sampling;
 use std::net::SocketAddr;
 
 /// What accelerators are asked for: the name of a site that is nowhere else.
-const SITE: &str = "www.lab.example";
+pub(crate) const SITE: &str = "www.lab.example";
 
 /// Where a run is shown while it goes on.
 pub(crate) struct Stage {
@@ -107,7 +106,7 @@ fn measure(
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let address = ground.running.address();
-    let mut controller = prepared.controller()?;
+    let mut controller = prepared.controller(run.calibration)?;
     let mission = Mission {
         route: match ground.running.mode() {
             Mode::Forward => RouteOrder::Forward { proxy: address },

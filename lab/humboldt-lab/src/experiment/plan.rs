@@ -22,6 +22,10 @@ const IDEAL_REQUESTS: u64 = 300_000;
 /// Shorter samples hold too few answers to judge.
 const SAMPLE_MIN_S: f64 = 0.2;
 
+/// The first load, unless the first sample would then hold too few answers to judge.
+const FIRST_LOAD_PER_S: f64 = 100.0;
+const FIRST_SAMPLE_REQUESTS: f64 = 400.0;
+
 /// Longer runs are a slip of the hand: a hundred days.
 const TIME_MAX_S: f64 = 8.64e6;
 
@@ -34,6 +38,7 @@ pub(super) struct Prepared {
     pub(super) working_set_objects: u64,
     pub(super) timeout_s: f64,
     settings: ControllerSettings,
+    load_max_per_s: Option<f64>,
     plan: Plan,
 }
 
@@ -51,14 +56,14 @@ impl Prepared {
         });
         let shares =
             Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
-        let settings = settings(&arguments.search);
-        let controller = settings.build(world.time_scale).map_err(Failure::usage)?;
         let sample_s = arguments.search.sample * world.time_scale;
         if !(SAMPLE_MIN_S..=86_400.0).contains(&sample_s) {
             return Err(Failure::usage(format!(
                 "samples of {sample_s:.3} s (--sample × --time-scale): choose between {SAMPLE_MIN_S} s and a day"
             )));
         }
+        let settings = settings(&arguments.search, sample_s);
+        let controller = settings.build(world.time_scale).map_err(Failure::usage)?;
         let time_max_s = arguments.search.time_max.or(arguments.quick.then_some(QUICK_TIME_MAX_S));
         let working_set_objects = workload.working_set_objects(cache_bytes);
         let ideal = workload.ideal(world.seed, IDEAL_REQUESTS, working_set_objects);
@@ -86,6 +91,7 @@ impl Prepared {
             working_set_objects,
             timeout_s: arguments.world.timeout,
             settings,
+            load_max_per_s: arguments.search.load_max,
             plan,
             world,
         })
@@ -102,9 +108,14 @@ impl Prepared {
         })
     }
 
-    /// A fresh controller.
-    pub(super) fn controller(&self) -> Result<Box<dyn Controller>, Failure> {
-        self.settings.build(self.world.time_scale).map_err(Failure::usage)
+    /// A fresh controller. It does not search beyond what the laboratory itself can do, if that is known: there it would
+    /// only learn how the laboratory behaves when it is overloaded.
+    pub(super) fn controller(&self, calibration: Option<f64>) -> Result<Box<dyn Controller>, Failure> {
+        let mut settings = self.settings.clone();
+        if let Some(capacity_per_s) = calibration.filter(|per_s| *per_s > 0.0) {
+            settings.set_load_max(capacity_per_s.min(self.load_max_per_s.unwrap_or(f64::MAX)));
+        }
+        settings.build(self.world.time_scale).map_err(Failure::usage)
     }
 }
 
@@ -129,13 +140,15 @@ fn variant(arguments: &PeakArgs) -> String {
     words.join(", ")
 }
 
-fn settings(search: &SearchArgs) -> ControllerSettings {
+fn settings(search: &SearchArgs, sample_s: f64) -> ControllerSettings {
     let mut settings = match (search.load, search.controller) {
         (Some(_), _) => ControllerSettings::Constant(ConstantSettings::default()),
         (None, ControllerKind::Robust) => ControllerSettings::Robust(robust(search)),
         (None, ControllerKind::Classic) => ControllerSettings::Classic(classic(search)),
     };
-    settings.set_first_load(search.load.unwrap_or(search.first_load));
+    let first_load_per_s =
+        search.first_load.unwrap_or((FIRST_SAMPLE_REQUESTS / sample_s).max(FIRST_LOAD_PER_S));
+    settings.set_first_load(search.load.unwrap_or(first_load_per_s));
     if let Some(load_max_per_s) = search.load_max {
         settings.set_load_max(load_max_per_s);
     }

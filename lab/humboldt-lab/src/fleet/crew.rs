@@ -14,9 +14,24 @@ pub(crate) struct Crew {
     cores: Vec<usize>,
     /// Where this machine's origins listen, whatever an order says; empty: as ordered.
     listen: Vec<SocketAddr>,
-    world: Option<(Arc<Workload>, WorldOrder, i64)>,
+    world: Option<World>,
     origin: Option<Origin>,
     robots: Option<Robots>,
+}
+
+/// What the origins were started with, which the robots must know too.
+struct World {
+    workload: Arc<Workload>,
+    order: WorldOrder,
+    think: bool,
+    clock_offset_us: i64,
+}
+
+/// The origins in the same process take at most half of the descriptors; files and agents take a few.
+fn connections_max() -> usize {
+    const RESERVED: u64 = 256;
+    let half = humboldt_lab_wire::raise_descriptor_limit() / 2;
+    usize::try_from(half.saturating_sub(RESERVED)).unwrap_or(usize::MAX).max(1)
 }
 
 impl Crew {
@@ -69,20 +84,25 @@ impl Crew {
             clock_offset_us: order.clock_offset_us,
             ..OriginPlan::new(Arc::clone(&workload), order.world.seed)
         };
-        self.world = Some((workload, order.world, order.clock_offset_us));
+        self.world = Some(World {
+            workload,
+            order: order.world,
+            think: order.think,
+            clock_offset_us: order.clock_offset_us,
+        });
         let origin = self.origin.insert(Origin::start(plan).map_err(|error| error.to_string())?);
         Ok(Reply::Origins { addresses: origin.addresses().to_vec() })
     }
 
     fn start_robots(&mut self, order: RobotOrder) -> Result<Reply, String> {
-        let (workload, world, clock_offset_us) = self.world.as_ref().ok_or("no workload yet")?;
+        let world = self.world.as_ref().ok_or("no workload yet")?;
         let route = match order.route {
             RouteOrder::Forward { proxy } => Route::Forward { proxy },
             RouteOrder::Accelerator { address, host } => Route::Accelerator { address, host },
             RouteOrder::Direct => Route::Direct,
         };
         let plan = RobotsPlan {
-            time_scale: world.time_scale,
+            time_scale: world.order.time_scale,
             first_world: order.first_world,
             worlds: order.worlds,
             threads: order.threads,
@@ -91,8 +111,10 @@ impl Crew {
             first_load_per_s: order.load_per_s,
             timeout_s: order.timeout_s,
             excuse_reload_hits: order.excuse_reload_hits,
-            clock_offset_us: *clock_offset_us,
-            ..RobotsPlan::new(Arc::clone(workload), world.seed, route, order.origins)
+            clock_offset_us: world.clock_offset_us,
+            think: world.think,
+            connections_max: connections_max(),
+            ..RobotsPlan::new(Arc::clone(&world.workload), world.order.seed, route, order.origins)
         };
         self.robots = Some(Robots::start(plan).map_err(|error| error.to_string())?);
         Ok(Reply::Done)

@@ -1,7 +1,7 @@
 //! The banger's loop: as many requests at a time as there are connections, until there are no more targets.
 
 use super::target::{Prepared, Preparer};
-use super::{Bang, BangRecord, BangReport, BangTarget};
+use super::{Bang, BangEvent, BangRecord, BangReport, BangTarget, TICK_US};
 use crate::answer::{Answer, Step};
 use crate::chain::{Chain, Links};
 use crate::connection::{Connection, Got};
@@ -15,6 +15,9 @@ use std::time::Duration;
 
 const READ_BYTES: usize = 256 * 1024;
 
+/// How soon an idle connection looks again whether there are targets now.
+const NOT_YET_PAUSE_US: u64 = 5_000;
+
 struct Loop<'b, Targets> {
     bang: &'b Bang,
     targets: Targets,
@@ -27,7 +30,11 @@ struct Loop<'b, Targets> {
     links: Links,
     buffer: Vec<u8>,
     report: BangReport,
-    on_record: &'b mut dyn FnMut(&BangRecord<'_>) -> bool,
+    on_event: &'b mut dyn FnMut(BangEvent<'_>) -> bool,
+    /// When time was last told.
+    tick_us: u64,
+    /// There was no target, but there may be one later.
+    waiting: bool,
     stopped: bool,
 }
 
@@ -41,7 +48,7 @@ struct Busy {
 pub(super) fn run(
     bang: &Bang,
     targets: impl Iterator<Item = BangTarget>,
-    on_record: &mut dyn FnMut(&BangRecord<'_>) -> bool,
+    on_event: &mut dyn FnMut(BangEvent<'_>) -> bool,
 ) -> Result<BangReport, RobotsError> {
     let system = |source| RobotsError::System { what: "wait for sockets", source };
     let poller = Poller::new().map_err(system)?;
@@ -56,19 +63,22 @@ pub(super) fn run(
         links: Links::default(),
         buffer: vec![0; READ_BYTES],
         report: BangReport::default(),
-        on_record,
+        on_event,
+        tick_us: 0,
+        waiting: false,
         stopped: false,
     };
     let mut events = Vec::new();
     loop {
         state.begin_all();
-        if state.stopped || state.busy.len() == 0 {
+        if state.stopped || (state.busy.len() == 0 && !state.waiting) {
             return Ok(state.report);
         }
-        let timeout = state.until_give_up();
-        state.poller.wait_into(&mut events, timeout).map_err(system)?;
+        let timeout = state.until_due();
+        state.poller.wait_into(&mut events, Some(timeout)).map_err(system)?;
         events.iter().for_each(|ready| state.on_ready(*ready));
         state.give_up_the_oldest();
+        state.tick();
     }
 }
 
@@ -83,7 +93,24 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         Some(Duration::from_micros(at_us.saturating_sub(self.clock.now_us())))
     }
 
+    /// Until something is to be done even if no socket is ready.
+    fn until_due(&self) -> Duration {
+        let tick_us = (self.tick_us + TICK_US).saturating_sub(self.clock.now_us());
+        let due = Duration::from_micros(if self.waiting { tick_us.min(NOT_YET_PAUSE_US) } else { tick_us });
+        self.until_give_up().map_or(due, |give_up| give_up.min(due))
+    }
+
+    fn tick(&mut self) {
+        let at_us = self.clock.now_us();
+        if at_us >= self.tick_us + TICK_US {
+            self.tick_us = at_us;
+            let open = u32::try_from(self.busy.len()).unwrap_or(u32::MAX);
+            self.stopped |= !(self.on_event)(BangEvent::Tick { at_us, open });
+        }
+    }
+
     fn begin_all(&mut self) {
+        self.waiting = false;
         while !self.stopped && self.busy.len() < self.bang.connections_max {
             let Some(prepared) = self.next_prepared() else { return };
             self.report.requests += 1;
@@ -94,6 +121,10 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
     fn next_prepared(&mut self) -> Option<Prepared> {
         loop {
             let target = self.targets.next()?;
+            if target == BangTarget::NotYet {
+                self.waiting = true;
+                return None;
+            }
             match self.preparer.prepare(target, self.clock.unix_us()) {
                 Ok(prepared) => return Some(prepared),
                 Err(why) => {
@@ -262,7 +293,7 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
             fault: outcome.as_ref().err(),
         };
         self.report.add(&record, self.clock.unix_us());
-        self.stopped |= !(self.on_record)(&record);
+        self.stopped |= !(self.on_event)(BangEvent::Ended(&record));
     }
 }
 

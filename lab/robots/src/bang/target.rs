@@ -44,6 +44,7 @@ impl<'b> Preparer<'b> {
                 None => return self.prepare_foreign(url),
             },
             BangTarget::Ask(ask) => (ask, None),
+            BangTarget::NotYet => return Err("no target".into()),
         };
         self.prepare_ask(ask, origin, now_unix_us)
     }
@@ -100,10 +101,12 @@ impl<'b> Preparer<'b> {
     }
 
     fn prepare_foreign(&mut self, url: String) -> Result<Prepared, String> {
-        let clean = url.len() <= URL_BYTES_MAX && url.bytes().all(|byte| byte.is_ascii_graphic());
+        if url.len() > URL_BYTES_MAX {
+            return Err(format!("{:?}…: longer than {URL_BYTES_MAX} bytes", start(&url)));
+        }
+        let clean = url.bytes().all(|byte| byte.is_ascii_graphic());
         let Some((authority, path)) = split(&url).filter(|_| clean) else {
-            let start: String = url.chars().take(80).collect();
-            return Err(format!("{start:?}: no http:// URL of printable characters"));
+            return Err(format!("{:?}: no http:// URL of printable characters", start(&url)));
         };
         let address = self.address(authority).ok_or_else(|| format!("{url}: no such server"))?;
         let path = if path.is_empty() { "/" } else { path };
@@ -137,6 +140,11 @@ impl<'b> Preparer<'b> {
         }
         address
     }
+}
+
+/// As much of a URL as a line of a terminal shows.
+fn start(url: &str) -> String {
+    url.chars().take(80).collect()
 }
 
 /// Server and path of an `http://` URL, without user names and fragments, which nobody sends.

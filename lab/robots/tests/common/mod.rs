@@ -5,11 +5,7 @@
     missing_docs,
     reason = "each test program uses a part, and no one else reads it"
 )]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "clippy does not know that a module of tests is one"
-)]
+#![allow(clippy::unwrap_used, reason = "clippy does not know that helpers of tests are tests")]
 
 use humboldt_lab_record::{FaultKind, FaultSample, Tally};
 use humboldt_lab_robots::{Robots, RobotsPlan, Route};

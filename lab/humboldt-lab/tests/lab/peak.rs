@@ -1,0 +1,77 @@
+//! What the peak finder sees of a server that is not always there.
+
+use crate::support::{LIMIT, Relay, folder, lab, run_in, shared};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long the server stalls: four samples.
+const STALL: Duration = Duration::from_secs(2);
+
+/// It stalls after so many requests.
+const BEFORE: u32 = 400;
+
+/// Stops everybody once.
+#[derive(Default)]
+struct Gate {
+    passed: Mutex<u32>,
+    opened: Condvar,
+    is_open: Mutex<bool>,
+}
+
+impl Gate {
+    /// The one who comes last opens it again, after the stall; all who come in the meantime wait.
+    fn pass(&self) {
+        let number = {
+            let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+            *passed += 1;
+            *passed
+        };
+        if number < BEFORE {
+            return;
+        }
+        if number == BEFORE {
+            std::thread::sleep(STALL);
+            *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            self.opened.notify_all();
+        }
+        let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.opened.wait_timeout_while(is_open, LIMIT, |is_open| !*is_open);
+        assert!(!waiting.expect("no panic").1.timed_out(), "nobody opened the gate");
+    }
+}
+
+#[test]
+fn a_stall_is_seen_and_does_not_slow_the_users() {
+    let _machine = shared();
+    let gate = Arc::new(Gate::default());
+    let relay = Relay::start(move |_, _| gate.pass());
+    let out = folder();
+    let words = ["peak", "--attach", &relay.url(), "--workload", "fixed-1k", "--load", "200"];
+    let limits = ["--no-calibration", "--time-scale", "0.1", "--sample", "5s", "--time-max", "7s"];
+    lab(words.into_iter().chain(limits).chain(["--out", out.path().to_str().expect("a plain name")])).with(0);
+    let run = run_in(out.path());
+    let stalled: Vec<_> = run.samples.iter().filter(|sample| sample.tally.backlog > 50).collect();
+    assert!(stalled.len() >= 3, "the stall lasts four samples: {:?}", backlogs(&run.samples));
+    // Open loop: whoever is due is due, stall or not.
+    for sample in &run.samples {
+        let due_per_s = sample.tally.due as f64 * 1e6 / sample.tally.period_us as f64;
+        assert!((140.0..270.0).contains(&due_per_s), "sample {}: {due_per_s:.0}/s due", sample.index);
+    }
+    // Whoever was due when it began has waited for all of it, and half of them for more than half of it.
+    let response = run.total.response();
+    let (longest_us, shortest_us) = (response.max_us(), STALL.as_micros() as u64 * 9 / 10);
+    assert!(longest_us >= shortest_us, "the longest answer took {longest_us} µs");
+    let late = run.samples.iter().find(|sample| sample.tally.response().percentile_us(50.0) > 500_000);
+    assert!(late.is_some(), "no sample's median shows the stall");
+    // The table says the same.
+    let table = std::fs::read_to_string(out.path().join("samples.csv")).expect("samples");
+    let column = table.lines().next().and_then(|line| line.split(',').position(|name| name == "backlog"));
+    let column = column.expect("a column of backlogs");
+    let written: Vec<u64> =
+        table.lines().skip(1).filter_map(|line| line.split(',').nth(column)?.parse().ok()).collect();
+    assert_eq!(written, backlogs(&run.samples));
+}
+
+fn backlogs(samples: &[humboldt_lab_record::Sample]) -> Vec<u64> {
+    samples.iter().map(|sample| sample.tally.backlog).collect()
+}

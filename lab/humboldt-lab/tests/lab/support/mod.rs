@@ -1,0 +1,41 @@
+//! What all tests need: the program, folders, a proxy of known behaviour, and eyes for what a run leaves behind.
+
+mod folder;
+mod machine;
+mod process;
+mod relay;
+mod traces;
+
+pub(crate) use folder::{FullDisk, folder, is_root, write};
+pub(crate) use machine::{alone, shared};
+pub(crate) use process::{Done, Lab, humboldt, lab, until};
+pub(crate) use relay::{Answer, Ask, Relay};
+pub(crate) use traces::Traces;
+
+use humboldt_lab_record::Run;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Nothing here takes longer, even on a busy machine, unless it is broken.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// The options of a run that is only to be short: half a second per sample, no calibration.
+pub(crate) const SHORT: [&str; 5] = ["--no-calibration", "--time-scale", "0.1", "--sample", "5s"];
+
+/// What `summary.json` holds.
+pub(crate) fn run_in(out: &Path) -> Run {
+    humboldt_lab_report::read_run(out).expect("a report that can be read")
+}
+
+/// Waits for the first sample in a folder's samples.csv.
+pub(crate) fn until_sampled(out: &Path) {
+    until("the first sample", || {
+        let text = std::fs::read_to_string(out.join("samples.csv")).unwrap_or_default();
+        (text.lines().count() > 1).then_some(())
+    });
+}
+
+/// A moment so far from now.
+pub(crate) fn after(time: Duration) -> Instant {
+    Instant::now() + time
+}
