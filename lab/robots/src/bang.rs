@@ -246,3 +246,49 @@ impl BangReport {
         self.service.record_us(record.service_us);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_run_can_be_ended_while_no_server_answers() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        let mut bang = Bang::new(Route::Direct);
+        bang.connections_max = 3;
+        let (begin, mut ticks) = (Instant::now(), Vec::new());
+        let report = bang.run_watched(std::iter::repeat(BangTarget::Url(url)), &mut |event| {
+            let BangEvent::Tick { at_us, open } = event else { panic!("{event:?}") };
+            ticks.push((at_us, open));
+            ticks.len() < 2
+        });
+        let report = report.unwrap();
+        assert_eq!((report.requests, report.answers, report.faults.len()), (3, 0, 0));
+        assert!(ticks[0].0 >= TICK_US && ticks[1].0 >= ticks[0].0 + TICK_US, "{ticks:?}");
+        assert!(ticks.iter().all(|(_, open)| *open == 3), "{ticks:?}");
+        assert!(begin.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn targets_may_come_late() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        let answers = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let mut stream = server.accept().unwrap().0;
+                let _ = stream.read(&mut [0; 1024]).unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+            }
+        });
+        let target = || BangTarget::Url(url.clone());
+        let nothing = || std::iter::repeat_n(BangTarget::NotYet, 5);
+        let targets = nothing().chain([target()]).chain(nothing()).chain([target()]).chain(nothing());
+        let report = Bang::new(Route::Direct).run(targets, &mut |_| true).unwrap();
+        assert_eq!((report.requests, report.answers, report.unusable), (2, 2, 0));
+        answers.join().unwrap();
+    }
+}

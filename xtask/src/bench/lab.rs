@@ -18,6 +18,12 @@ const OBJECT: &str = "/l/0/0/1.bin";
 /// The users offer this share of what wrk reached, so that both work at about the same rate and nothing queues.
 const RATE_SHARE: f64 = 0.9;
 
+/// wrk has as many connections; the users are to have about as many, since connections cost too.
+const CONNECTIONS: f64 = 64.0;
+
+/// What one user of those workloads asks for in a second at time scale 1.
+const REQUESTS_PER_S_PER_USER: f64 = 10.0;
+
 /// CPU time of users over that of wrk, at most.
 const TARGET_RATIO: f64 = 1.4;
 
@@ -81,7 +87,7 @@ fn rounds(plan: &Plan, lab: &Path, workload: &str) -> Outcome<(Vec<Turn>, Vec<Tu
 
 fn wrk_turn(plan: &Plan, address: SocketAddr, script: &Path) -> Outcome<Turn> {
     let mut command = pinned(plan, Path::new("wrk"));
-    command.args(["--threads", "1", "--connections", "64", "--timeout", "10s"]);
+    command.args(["--threads", "1", "--connections", &CONNECTIONS.to_string(), "--timeout", "10s"]);
     command.arg("--duration").arg(format!("{}s", plan.turn().as_secs().max(1)));
     command.arg("--script").arg(script).arg(format!("http://{address}/"));
     let (output, cpu_us) = run_measured(&mut command)?;
@@ -89,7 +95,7 @@ fn wrk_turn(plan: &Plan, address: SocketAddr, script: &Path) -> Outcome<Turn> {
     let [requests, duration_us, errors, _] =
         parse_summary(&text).ok_or_else(|| format!("wrk says: {text}"))?;
     if errors > 0 || requests == 0 {
-        return Err(format!("wrk: {errors} errors in {requests} requests").into());
+        return Err(format!("wrk: {errors} errors in {requests} requests: {text}").into());
     }
     Ok(turn(requests, duration_us, cpu_us))
 }
@@ -98,6 +104,8 @@ fn users_turn(plan: &Plan, lab: &Path, workload: &str, address: SocketAddr, per_
     let mut command = pinned(plan, lab);
     command.args(["load", &format!("{per_s:.0}"), "--workload", workload, "--json", "--warm-up", "0s"]);
     command.args(["--origins", &address.to_string(), "--lab-cores", &plan.load_core.to_string()]);
+    let time_scale = CONNECTIONS * REQUESTS_PER_S_PER_USER / per_s.max(1.0);
+    command.args(["--time-scale", &format!("{time_scale:.6}")]);
     command.arg("--time").arg(format!("{}s", plan.turn().as_secs().max(1)));
     let (output, cpu_us) = run_measured(&mut command)?;
     let tally: serde_json::Value = serde_json::from_slice(&output.stdout)

@@ -26,9 +26,9 @@ const GENERATED: u64 = 10_000;
 pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let plan = Plan::new(arguments)?;
     let world = plan.generate.map(|_| World::new(arguments)).transpose()?;
-    let folder = arguments.out.as_deref().map(|path| Folder::prepare(path, plan.passes)).transpose()?;
     let log = arguments.log.as_deref().map(RequestLog::create).transpose()?;
     let urls = Urls::open(arguments, &plan, world.as_ref(), interrupt)?;
+    let folder = arguments.out.as_deref().map(|path| Folder::prepare(path, plan.passes)).transpose()?;
     let mut stand = Stand::prepare(arguments, world.as_ref())?;
     stand.pin_this_thread()?;
     let mut passes = Passes::new(arguments, &plan, &mut stand, urls, log, interrupt);
@@ -59,7 +59,7 @@ fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
     }
     let requests: u64 = runs.iter().map(|run| run.requests).sum();
     if requests == 0 {
-        return Err(Failure::usage("there was no URL that could be asked for"));
+        return Err(Failure::usage("there is no URL that can be asked for"));
     }
     if runs.iter().all(|run| run.answers == 0) {
         let first = runs.iter().find_map(|run| run.fault_samples.first());

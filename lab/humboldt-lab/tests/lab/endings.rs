@@ -1,1 +1,164 @@
-//! To come.
+//! However a run ends: one clear line, what was measured is kept, nothing is left running or mounted.
+
+use crate::support::{
+    FullDisk, Lab, SHORT, Traces, folder, is_root, lab, run_in, shared, until, until_sampled,
+};
+use humboldt_lab_record::Outcome;
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain name")
+}
+
+/// A run of Humboldt at a constant load that goes on until something ends it.
+fn start_endless(subject: &str, ground: &Path, out: &Path, more: &[&str]) -> Lab {
+    let words =
+        ["peak", subject, "--workload", "fixed-1k", "--load", "100", "--time-max", "50s", "--fill", "1000"];
+    let folders =
+        ["--ground", text(ground), "--out", text(out), "--cache-size", "40MB", "--set", "l1_l2=4 16"];
+    Lab::start(words.into_iter().chain(SHORT).chain(folders).chain(more.iter().copied()))
+}
+
+/// The process of this name among those of a run.
+fn process(lab: &Lab, name: &str) -> Option<u32> {
+    lab.descendants().into_iter().find(|pid| crate::support::name(*pid) == name)
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+    kill_process(pid, Signal::KILL).expect("it runs");
+}
+
+#[test]
+fn nobody_there_is_said_at_once() {
+    let _machine = shared();
+    let done = lab(["peak", "--attach", "http://127.0.0.1:1", "--no-calibration"]).with(2);
+    done.says(&["http://127.0.0.1:1", "start the cache first"]);
+    lab(["peak", "--attach", "not a url", "--no-calibration"]).with(2).says(&["not a url"]);
+}
+
+#[test]
+fn a_subject_that_dies_ends_the_run_and_what_was_measured_is_kept() {
+    let _machine = shared();
+    let (ground, out) = (folder(), folder());
+    let run = start_endless("humboldt:ufs", ground.path(), out.path(), &[]);
+    until_sampled(out.path());
+    let mut traces = Traces::of(ground.path());
+    traces.note(&run.descendants());
+    kill(process(&run, "humboldt").expect("humboldt runs"));
+    let done = run.end().with(1);
+    done.says(&["humboldt"]);
+    traces.assert_none();
+    let run = run_in(out.path());
+    assert!(!run.samples.is_empty());
+    assert!(run.summary.throughput_per_s > 50.0, "{:?}", run.summary);
+    assert!(matches!(&run.outcome, Outcome::Failed(why) if why.contains("humboldt")), "{:?}", run.outcome);
+    assert!(out.path().join("report.html").exists());
+}
+
+#[test]
+fn ctrl_c_ends_the_run_in_order_and_keeps_the_report() {
+    let _machine = shared();
+    let (ground, out) = (folder(), folder());
+    let run = start_endless("humboldt:null", ground.path(), out.path(), &[]);
+    until_sampled(out.path());
+    let mut traces = Traces::of(ground.path());
+    traces.note(&run.descendants());
+    run.signal(Signal::INT);
+    let done = run.end().with(130);
+    assert_eq!(done.complaint(), "interrupted");
+    traces.assert_none();
+    let run = run_in(out.path());
+    assert_eq!(run.outcome, Outcome::Interrupted);
+    assert!(!run.samples.is_empty());
+    assert!(done.out.contains("humboldt:null"), "{}", done.out);
+}
+
+#[test]
+fn a_laboratory_that_is_killed_leaves_nothing() {
+    let _machine = shared();
+    if !is_root("a file system of its own for the cache") {
+        return;
+    }
+    let (ground, out) = (folder(), folder());
+    // Squid with diskd leaves most: processes, message queues, shared memory, a mount, a loop device.
+    let run = start_endless("squid:diskd", ground.path(), out.path(), &["--fs", "ext2"]);
+    until_sampled(out.path());
+    let mut traces = Traces::of(ground.path());
+    traces.note(&run.descendants());
+    let before = traces.left();
+    for kind in ["process", "mount", "loop device", "in the kernel", "folder"] {
+        assert!(before.iter().any(|trace| trace.starts_with(kind)), "no {kind} while it runs: {before:#?}");
+    }
+    run.signal(Signal::KILL);
+    assert_eq!(run.end().code, None);
+    traces.until_none();
+}
+
+#[test]
+fn too_small_a_ground_is_refused() {
+    let _machine = shared();
+    if !is_root("a small disk") {
+        return;
+    }
+    let disk = FullDisk::of(20 << 20);
+    let out = folder();
+    let words =
+        ["peak", "humboldt:ufs", "--no-calibration", "--ground", text(disk.path()), "--cache-size", "1GB"];
+    let done = lab(words.into_iter().chain(["--out", text(out.path())])).with(1);
+    done.says(&[text(disk.path())]);
+    Traces::of(disk.path()).assert_none();
+}
+
+#[test]
+fn a_full_disk_under_the_report_is_named() {
+    let _machine = shared();
+    if !is_root("a small disk") {
+        return;
+    }
+    let disk = FullDisk::of(24 << 10);
+    let (ground, out) = (folder(), disk.path().join("out"));
+    let run = start_endless("humboldt:null", ground.path(), &out, &["--time-max", "4s"]);
+    let done = run.end().with(1);
+    done.says(&["the disk is full", text(&out)]);
+    // What was measured is at least on the terminal.
+    assert!(done.out.contains("humboldt:null under fixed-1k"), "{}", done.out);
+    Traces::of(ground.path()).assert_none();
+}
+
+#[test]
+fn the_store_of_a_cache_may_fill_its_disk() {
+    let _machine = shared();
+    if !is_root("a small disk") {
+        return;
+    }
+    // A store is refused that does not fit; this one fits, until someone else takes the room.
+    let disk = FullDisk::of(64 << 20);
+    let out = folder();
+    let run = start_endless("humboldt:ufs", disk.path(), out.path(), &["--time-max", "4s"]);
+    until_sampled(out.path());
+    std::fs::write(disk.path().join("greedy"), vec![0_u8; 128 << 20]).expect_err("no room for so much");
+    let done = run.end();
+    assert!(matches!(done.code, Some(0 | 1)), "{done:#?}");
+    std::fs::remove_file(disk.path().join("greedy")).expect("ours");
+    Traces::of(disk.path()).assert_none();
+    assert!(!run_in(out.path()).samples.is_empty());
+}
+
+#[test]
+fn the_growing_report_can_be_read_in_a_browser() {
+    let _machine = shared();
+    let (ground, out) = (folder(), folder());
+    let mut run = start_endless("humboldt:null", ground.path(), out.path(), &["--serve", "127.0.0.1:0"]);
+    let line = run.until_says("the growing report: http://");
+    let url = line.split(": ").nth(1).expect("a URL").to_owned();
+    until_sampled(out.path());
+    let page = until("a page with the run", || {
+        let page = crate::support::get(&url);
+        page.contains("humboldt:null").then_some(page)
+    });
+    assert!(page.starts_with("HTTP/1.1 200"), "{}", &page[..page.len().min(200)]);
+    run.signal(Signal::TERM);
+    run.end().with(130);
+}

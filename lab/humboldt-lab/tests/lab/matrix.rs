@@ -1,1 +1,82 @@
-//! To come.
+//! `humboldt-lab run`: many runs from one file, which go on where they were interrupted.
+
+use crate::support::{Lab, Relay, folder, lab, run_in, shared, write};
+use humboldt_lab_record::Outcome;
+use rustix::process::Signal;
+
+fn file(relay: &Relay) -> String {
+    let url = relay.url();
+    format!(
+        "title = 'Two relays'\n[common]\nattach = '{url}'\nworkload = 'fixed-1k'\nno-calibration = true\n\
+         load = 100\ntime-scale = 0.1\nsample = '5s'\ntime-max = '2s'\n[axes]\nvariant = ['one', 'two']\n"
+    )
+}
+
+#[test]
+fn a_matrix_goes_on_where_it_was_interrupted() {
+    let _machine = shared();
+    let relay = Relay::start(|_, _| {});
+    let own = folder();
+    let path = write(own.path(), "two.toml", &file(&relay));
+    let out = own.path().join("two");
+
+    let plan = lab(["run", &path, "--dry-run"]).with(0).out;
+    assert!(plan.contains("one") && plan.contains("two") && plan.contains("2 runs"), "{plan}");
+    assert!(!out.exists(), "a dry run writes nothing");
+
+    let mut matrix = Lab::start(["run", &path]);
+    matrix.until_says("=== run 2 of 2");
+    matrix.signal(Signal::INT);
+    let done = matrix.end().with(130);
+    assert_eq!(done.complaint(), "interrupted");
+    let first = run_in(&out.join("one"));
+    assert_eq!(first.outcome, Outcome::TimeUp);
+
+    let again = lab(["run", &path]).with(0).out;
+    assert!(!again.contains("run 1 of 2") && again.contains("run 2 of 2"), "{again}");
+    assert_eq!(run_in(&out.join("one")).started_s, first.started_s, "the first run is not repeated");
+    assert_eq!(run_in(&out.join("two")).outcome, Outcome::TimeUp);
+    let page = std::fs::read_to_string(out.join("index.html")).expect("the matrix page");
+    assert!(page.contains("Two relays") && page.contains("one") && page.contains("two"));
+
+    let third = lab(["run", &path]).with(0).out;
+    assert!(!third.contains("=== run"), "nothing is left to do: {third}");
+}
+
+#[test]
+fn a_run_that_fails_does_not_stop_the_others() {
+    let _machine = shared();
+    let relay = Relay::start(|_, _| {});
+    let own = folder();
+    let url = relay.url();
+    let text = format!(
+        "title = 'T'\n[common]\nworkload = 'fixed-1k'\nno-calibration = true\nload = 100\ntime-scale = 0.1\n\
+         sample = '5s'\ntime-max = '1s'\n[[run]]\nattach = 'http://127.0.0.1:1'\n[[run]]\nattach = '{url}'\n"
+    );
+    let path = write(own.path(), "mixed.toml", &text);
+    let done = lab(["run", &path]).with(1);
+    done.says(&["1 of 2 runs failed"]);
+    assert!(done.out.contains("failed: ") && done.out.contains("127.0.0.1:1"), "{}", done.out);
+}
+
+#[test]
+fn mistakes_in_the_file_are_named() {
+    let _machine = shared();
+    let own = folder();
+    let message = |name: &str, text: &str| {
+        let path = write(own.path(), name, text);
+        let done = lab(["run", &path]).with(2);
+        done.says(&[name]);
+        done.complaint().to_owned()
+    };
+    let axes = "title = 'T'\n[axes]\nsubject = ['nginx']\n";
+    assert!(message("key.toml", &format!("{axes}[common]\nfile-system = 'xfs'\n")).contains("file-system"));
+    assert!(message("value.toml", &format!("{axes}[common]\nfill = 'often'\n")).contains("often"));
+    assert!(message("field.toml", &format!("repeat = 2\n{axes}")).contains("repeat"));
+    assert!(message("broken.toml", "title = 'T\n").contains("broken.toml"));
+    let twice = "title = 'T'\n[[run]]\nsubject = 'nginx'\n[[run]]\nsubject = 'nginx'\n";
+    assert!(message("twice.toml", twice).contains("twice"));
+    // Found before anything runs, not after hours.
+    let late = format!("{axes}[[run]]\nsubject = 'no-such-subject'\n");
+    assert!(message("late.toml", &late).contains("no-such-subject"));
+}

@@ -71,10 +71,11 @@ impl<'b> Passes<'b> {
             deadline: self.deadline,
             bar: progress_bar(self.urls.count()),
             faults: 0,
+            early: None,
             end: End::Done,
         };
         let result = bang.run_watched(self.urls.pass(), &mut |event| watch.on_event(event));
-        let (course, mut end) = watch.finish();
+        let (course, early, mut end) = watch.finish();
         match result {
             Ok(report) => {
                 run.seconds = course.end(report.wall_us);
@@ -87,7 +88,8 @@ impl<'b> Passes<'b> {
             end = End::Failed(failure);
         }
         run.urls = self.urls.describe();
-        run.resources = self.resources();
+        run.resources = early.into_iter().chain(self.resources()).collect();
+        run.resources.sort_by_key(|used| used.at_us);
         (run, end)
     }
 
@@ -193,6 +195,8 @@ struct Watch<'p> {
     deadline: Instant,
     bar: ProgressBar,
     faults: u64,
+    /// What the subject used soon after the begin: a short pass may be over before it is measured again.
+    early: Option<Resources>,
     end: End,
 }
 
@@ -225,18 +229,21 @@ impl Watch<'_> {
         if Instant::now() >= self.deadline {
             return Some(End::TimeUp);
         }
+        if self.early.is_none() {
+            self.early = self.ground.as_ref().and_then(|ground| ground.running.resources());
+        }
         let checked = self.ground.as_mut().map(|ground| ground.running.check());
         checked.and_then(Result::err).map(|error| End::Failed(Failure::run(error)))
     }
 
-    fn finish(mut self) -> (Course, End) {
+    fn finish(mut self) -> (Course, Option<Resources>, End) {
         self.bar.finish_and_clear();
         if let Some(Err(failure)) = self.log.as_mut().map(|log| log.flush())
             && !matches!(self.end, End::Failed(_))
         {
             self.end = End::Failed(failure);
         }
-        (self.course, self.end)
+        (self.course, self.early, self.end)
     }
 }
 
@@ -255,6 +262,7 @@ mod tests {
             deadline: Instant::now() + left,
             bar: ProgressBar::hidden(),
             faults: 0,
+            early: None,
             end: End::Done,
         }
     }

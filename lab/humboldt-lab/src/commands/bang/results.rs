@@ -18,41 +18,33 @@ const FAULTS_SHOWN: usize = 3;
 
 /// Shows a pass.
 pub(super) fn show(run: &BangRun, end: &End) {
-    say!("{}", text(run, end).trim_end());
+    if run.requests > 0 {
+        say!("{}", text(run, end).trim_end());
+    }
 }
 
 /// Says what could not be asked for: once, since it is the same in every pass.
 pub(super) fn say_unusable(report: &BangReport, pass: u32) {
     if let (1, Some(first)) = (pass, &report.first_unusable) {
-        say!("passed over       {} that cannot be asked for; the first: {first}", report.unusable);
+        say!("passed over        {} that cannot be asked for; the first: {first}", report.unusable);
     }
 }
 
 fn text(run: &BangRun, end: &End) -> String {
     let mut out = String::new();
     let mut row = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<17} {value}");
+        let _ = writeln!(out, "{name:<18} {value}");
     };
     let elapsed_s = run.elapsed_us as f64 / 1e6;
-    let times = TimesSummary::from(&run.service);
     let variant = if run.variant.is_empty() { String::new() } else { format!(", {}", run.variant) };
     row("asked", format!("{}{variant}: {}", run.subject, run.urls));
     row("requests", format!("{} over at most {} connections", run.requests, run.connections_max));
     row("answers", format!("{} in {elapsed_s:.2} s: {:.1} per second", run.answers, run.rate_per_s()));
-    let bytes_per_s = if elapsed_s > 0.0 { run.body_bytes as f64 / elapsed_s } else { 0.0 };
-    row("bytes of bodies", format!("{}: {:.2} MB/s", show_bytes(run.body_bytes), bytes_per_s / 1e6));
-    row(
-        "service time, ms",
-        format!(
-            "mean {:.3}, median {:.3}, p90 {:.3}, p95 {:.3}, p99 {:.3}, slowest {:.3}",
-            times.mean_ms,
-            times.p50_ms,
-            run.service.percentile_us(90.0) as f64 / 1e3,
-            times.p95_ms,
-            times.p99_ms,
-            times.max_ms
-        ),
-    );
+    if run.answers > 0 {
+        let per_s = run.body_bytes as f64 / 1e6 / elapsed_s;
+        row("bytes of bodies", format!("{}: {per_s:.2} MB/s", show_bytes(run.body_bytes)));
+        row("service time, ms", times_line(run));
+    }
     for (name, value) in derived(run) {
         row(name, value);
     }
@@ -75,6 +67,19 @@ fn text(run: &BangRun, end: &End) -> String {
         End::Failed(_) => row("ended early", "see below".to_owned()),
     }
     out
+}
+
+fn times_line(run: &BangRun) -> String {
+    let times = TimesSummary::from(&run.service);
+    format!(
+        "mean {:.3}, median {:.3}, p90 {:.3}, p95 {:.3}, p99 {:.3}, slowest {:.3}",
+        times.mean_ms,
+        times.p50_ms,
+        run.service.percentile_us(90.0) as f64 / 1e3,
+        times.p95_ms,
+        times.p99_ms,
+        times.max_ms
+    )
 }
 
 fn unfinished(run: &BangRun) -> u64 {
@@ -178,6 +183,11 @@ impl Folder {
         if self.passes == 1 { self.path.clone() } else { self.path.join(format!("pass-{}", index + 1)) }
     }
 
+    fn write_table(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.path.join(name);
+        std::fs::write(&path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
+    }
+
     /// Keeps a pass as soon as it is over.
     pub(super) fn write(&self, index: usize, run: &BangRun) -> Result<(), Failure> {
         write_bang(&self.of_pass(index), run).map_err(Failure::run)
@@ -189,13 +199,41 @@ impl Folder {
             self.write(index, run)?;
         }
         if self.passes > 1 {
-            let path = self.path.join("passes.csv");
-            std::fs::write(&path, csv(runs))
-                .map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
+            self.write_table("passes.csv", &csv(runs))?;
+        }
+        if runs.iter().any(|run| !run.resources.is_empty()) {
+            self.write_table("resources.csv", &resources_csv(runs))?;
         }
         say!("report: {}", self.of_pass(0).join("report.html").display());
         Ok(())
     }
+}
+
+fn resources_csv(runs: &[BangRun]) -> String {
+    let mut out = String::from(
+        "pass,at_s,descriptors,threads,resident_bytes,anonymous_bytes,shared_bytes,user_s,system_s,read_bytes,\
+         write_bytes\n",
+    );
+    for (index, run) in runs.iter().enumerate() {
+        for used in &run.resources {
+            let _ = writeln!(
+                out,
+                "{},{:.3},{},{},{},{},{},{:.3},{:.3},{},{}",
+                index + 1,
+                used.at_us as f64 / 1e6 - run.started_s as f64,
+                used.descriptors,
+                used.threads,
+                used.resident_bytes,
+                used.anonymous_bytes,
+                used.shared_bytes,
+                used.cpu.user_us as f64 / 1e6,
+                used.cpu.system_us as f64 / 1e6,
+                used.read_bytes,
+                used.write_bytes,
+            );
+        }
+    }
+    out
 }
 
 fn csv(runs: &[BangRun]) -> String {
@@ -254,7 +292,9 @@ mod tests {
         let fault =
             Fault { kind: FaultKind::TimedOut, offset: None, expected: "all".into(), got: "half".into() };
         run.fault_samples.push(FaultSample { at_us: 1, url: "http://a/".into(), fault });
-        let used = |descriptors| Resources { descriptors, resident_bytes: 5 << 20, ..Resources::default() };
+        let at_us = 2_500_000;
+        let used =
+            |descriptors| Resources { at_us, descriptors, resident_bytes: 5 << 20, ..Resources::default() };
         run.resources = vec![used(40), used(260), used(30)];
         run
     }
@@ -271,8 +311,8 @@ mod tests {
             "3 of 4 verified answers: 75.0 %",
             "260 at most",
             "5 MB at most",
-            "status 200        4\n",
-            "timed out         1\n",
+            "status 200         4\n",
+            "timed out          1\n",
             "http://a/: timed out: expected all, got half",
             "the time was up; 1 were under way",
         ] {
@@ -293,6 +333,8 @@ mod tests {
         assert!(table(&runs).contains("100.0"));
         let passes = std::fs::read_to_string(path.join("passes.csv")).unwrap();
         assert!(passes.lines().nth(2).unwrap().starts_with("2,6,4,1,2,2.000,4194304,4,4,2.5"), "{passes}");
+        let resources = std::fs::read_to_string(path.join("resources.csv")).unwrap();
+        assert_eq!(resources.lines().nth(5), Some("2,2.500,260,0,5242880,0,0,0.000,0.000,0,0"));
         for (own, other) in [(1, "pass 2 of 2, cache full"), (2, "pass 1 of 2, cache empty")] {
             let page = std::fs::read_to_string(path.join(format!("pass-{own}/report.html"))).unwrap();
             assert!(page.contains(other) && page.contains("at most 260 descriptors"));

@@ -182,15 +182,18 @@ impl List {
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
         let mut list = Self::default();
-        loop {
+        while !interrupt.is_set() {
             match lines.recv_timeout(READ_PAUSE) {
                 Ok(Ok(url)) => list.push(&url)?,
                 Ok(Err(error)) => return Err(Failure::usage(format!("{name}: {error}"))),
-                Err(RecvTimeoutError::Timeout) if interrupt.is_set() => return Err(Failure::interrupted()),
                 Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) if list.ends.is_empty() => {
+                    return Err(Failure::usage(format!("{name}: no URL in it; give one in each line")));
+                }
                 Err(RecvTimeoutError::Disconnected) => return Ok(list),
             }
         }
+        Err(Failure::interrupted())
     }
 
     fn push(&mut self, url: &str) -> Result<(), Failure> {
@@ -347,6 +350,11 @@ mod tests {
         assert_eq!((came, urls.take_failure()), (1, Some(Failure::run("list: cable cut"))));
         let lines = read_lines(Broken);
         assert!(List::read(&lines, "list", &Interrupt::default()).is_err());
+        let none = read_lines(io::Cursor::new("# nothing\n"));
+        assert_eq!(
+            List::read(&none, "list", &Interrupt::default()).err().map(|failure| failure.code()),
+            Some(2)
+        );
     }
 
     #[test]

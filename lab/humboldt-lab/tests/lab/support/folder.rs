@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -45,8 +45,8 @@ impl FullDisk {
         Self { folder }
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path().to_path_buf()
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
     }
 }
 

@@ -10,11 +10,11 @@ pub(crate) use folder::{FullDisk, folder, is_root, write};
 pub(crate) use machine::{alone, shared};
 pub(crate) use process::{Done, Lab, humboldt, lab, until};
 pub(crate) use relay::{Answer, Ask, Relay};
-pub(crate) use traces::Traces;
+pub(crate) use traces::{Traces, name};
 
 use humboldt_lab_record::Run;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Nothing here takes longer, even on a busy machine, unless it is broken.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -35,7 +35,15 @@ pub(crate) fn until_sampled(out: &Path) {
     });
 }
 
-/// A moment so far from now.
-pub(crate) fn after(time: Duration) -> Instant {
-    Instant::now() + time
+/// The whole answer to a GET.
+pub(crate) fn get(url: &str) -> String {
+    use std::io::{Read, Write};
+    let authority = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = std::net::TcpStream::connect(authority).expect("it listens");
+    stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+    let request = format!("GET / HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
