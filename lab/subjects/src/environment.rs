@@ -11,10 +11,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
-
-/// How often a rest looks whether it is to end.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the stores are on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,20 +218,6 @@ impl Environment {
         rustix::fs::sync();
         if let Err(error) = fs::write(self.host.proc.join("sys/vm/drop_caches"), "3") {
             self.skip_once(Some(Skipped::new(WHAT, error.to_string())));
-        }
-    }
-
-    /// Waits until the file systems have recovered from a run: ext4 is slow for minutes after many files were deleted.
-    /// Ends early when `is_interrupted` says so.
-    pub fn rest(&self, rest_s: f64, is_interrupted: impl Fn() -> bool) {
-        let rest = Duration::try_from_secs_f64(rest_s).unwrap_or_default();
-        let started = Instant::now();
-        while !is_interrupted() {
-            let left = rest.saturating_sub(started.elapsed());
-            if left.is_zero() {
-                return;
-            }
-            std::thread::sleep(left.min(LOOK_AGAIN));
         }
     }
 

@@ -52,16 +52,6 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// Raises this process's limit of open descriptors as far as it may, and returns it. What is started later inherits it.
-#[must_use]
-pub fn raise_descriptor_limit() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let now = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
-    now.unwrap_or(u64::MAX)
-}
-
 /// A user whom a subject becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {

@@ -29,7 +29,7 @@ pub use attach::attach;
 pub use environment::{Environment, EnvironmentPlan, StoreKind, Throttle};
 pub use error::SubjectError;
 pub use file::{Mode, SubjectFile};
-pub use host::{Host, Skipped, raise_descriptor_limit};
+pub use host::{Host, Skipped};
 pub use keeper::{Keeper, keeper_main};
 pub use machine::{machine_facts, manifest};
 pub use running::{Running, Stopped};

@@ -82,7 +82,6 @@ pub struct Replay {
 struct Entry {
     number: u64,
     bytes: u32,
-    offset_ms: u32,
 }
 
 /// Bits of an entry's number that are the hash of its URL.
@@ -206,12 +205,10 @@ struct Reading {
     /// Size and cachability of URLs, by hash.
     objects: HashMap<u64, (u32, bool)>,
     counts: ReplayCounts,
-    first_ms: Option<u64>,
 }
 
 /// The fields of a line that matter.
 struct Fields<'a> {
-    time_ms: u64,
     code: &'a str,
     status: u16,
     bytes: u64,
@@ -265,19 +262,18 @@ impl Reading {
             self.objects.insert(hash, object);
             object
         });
-        let first_ms = *self.first_ms.get_or_insert(fields.time_ms);
-        let offset_ms = u32::try_from(fields.time_ms.saturating_sub(first_ms)).unwrap_or(u32::MAX);
         let mut number = hash | ((method as u64) << METHOD_SHIFT);
         number |= if cachable { CACHABLE_BIT } else { 0 };
         number |= if known.is_some() { REPEAT_BIT } else { 0 };
-        Some(Entry { number, bytes, offset_ms })
+        Some(Entry { number, bytes })
     }
 }
 
 fn fields(line: &str) -> Option<Fields<'_>> {
     let mut words = line.split_ascii_whitespace();
     let (seconds, millis) = words.next()?.split_once('.')?;
-    let time_ms = seconds.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(millis.parse().ok()?)?;
+    // Nothing depends on the time, but a line that does not begin with one is no line of such a log.
+    seconds.parse::<u64>().ok().and(millis.parse::<u64>().ok())?;
     words.next()?.parse::<i64>().ok()?;
     words.next()?;
     let (code, status) = words.next()?.split_once('/')?;
@@ -285,7 +281,7 @@ fn fields(line: &str) -> Option<Fields<'_>> {
     let bytes = words.next()?.parse().ok()?;
     let method = words.next()?;
     let url = words.next()?;
-    Some(Fields { time_ms, code, status, bytes, method, url })
+    Some(Fields { code, status, bytes, method, url })
 }
 
 fn shortened(line: &[u8]) -> String {
@@ -301,7 +297,6 @@ pub(crate) struct Replayed {
     worlds: u64,
     position: usize,
     passes: u64,
-    last: Option<Entry>,
 }
 
 impl Replayed {
@@ -312,7 +307,6 @@ impl Replayed {
             worlds: u64::from(worlds.max(1)),
             position: 0,
             passes: 0,
-            last: None,
         };
         // A world without a line of its own would search for ever.
         if !replayed.replay.entries.iter().any(|entry| replayed.has(entry)) {
@@ -334,17 +328,12 @@ impl Replayed {
         });
         let Some(entry) = index.and_then(|index| self.replay.entries.get(index)).copied() else { return };
         self.position = index.map_or(0, |index| index + 1);
-        self.last = Some(entry);
         let line = entry.line();
         take(Line { repeat: line.repeat || self.passes > 0, ..line });
     }
 
     pub(crate) fn passes(&self) -> u64 {
         self.passes
-    }
-
-    pub(crate) fn offset_us(&self) -> Option<u64> {
-        self.last.map(|entry| u64::from(entry.offset_ms) * 1_000)
     }
 }
 
@@ -412,11 +401,11 @@ this line is not from a log
     fn a_log_starts_again_at_its_end() {
         let workload = Arc::new(replay(LOG).unwrap().into_workload().unwrap());
         let mut stream = Stream::new(workload, 1, 0, 1, 5);
-        assert_eq!((stream.passes(), stream.visit_offset_us()), (Some(0), None));
+        assert_eq!(stream.passes(), Some(0));
         let first = pass(&mut stream, 8);
-        assert_eq!((stream.passes(), stream.visit_offset_us()), (Some(0), Some(4_000_000)));
+        assert_eq!(stream.passes(), Some(0));
         let second = pass(&mut stream, 8);
-        assert_eq!((stream.passes(), stream.visit_offset_us()), (Some(1), Some(4_000_000)));
+        assert_eq!(stream.passes(), Some(1));
         assert!(first.iter().zip(&second).all(|(first, second)| first.name == second.name));
         assert!(second.iter().all(|ask| ask.repeat));
     }

@@ -116,16 +116,6 @@ impl Stream {
         }
     }
 
-    /// When the visit that came last was made according to the log, in µs after the log's first line; `None` if this
-    /// is not the replay of a log.
-    #[must_use]
-    pub fn visit_offset_us(&self) -> Option<u64> {
-        match &self.names {
-            Source::Replay(replayed) => replayed.offset_us(),
-            Source::Window(_) | Source::Fixed(_) => None,
-        }
-    }
-
     pub(crate) fn workload(&self) -> &Arc<Workload> {
         &self.asker.workload
     }

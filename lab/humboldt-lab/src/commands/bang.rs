@@ -11,6 +11,7 @@ mod urls;
 
 use crate::Failure;
 use crate::cli::{BangArgs, GroundArgs};
+use crate::experiment;
 use crate::interrupt::Interrupt;
 use humboldt_lab_record::BangRun;
 use pass::{End, Passes};
@@ -29,6 +30,7 @@ pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Fa
     let log = arguments.log.as_deref().map(RequestLog::create).transpose()?;
     let urls = Urls::open(arguments, &plan, world.as_ref(), interrupt)?;
     let folder = arguments.out.as_deref().map(|path| Folder::prepare(path, plan.passes)).transpose()?;
+    experiment::rest(&arguments.ground, interrupt);
     let mut stand = Stand::prepare(arguments, world.as_ref())?;
     stand.pin_this_thread()?;
     let mut passes = Passes::new(arguments, &plan, &mut stand, urls, log, interrupt);

@@ -169,11 +169,18 @@ fn read(path: &Path) -> Result<File, Failure> {
         return Err(say_where(&"longer than 1 MB, this is no experiment file"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| say_where(&error))?;
-    let file: File = toml::from_str(&text).map_err(|error| say_where(&error.to_string().trim_end()))?;
+    let file: File = toml::from_str(&text).map_err(|error| say_where(&one_line(&error, &text)))?;
     if file.repeats == 0 || (file.axes.is_empty() && file.run.is_empty()) {
         return Err(say_where(&"nothing to run: give [axes] or [[run]], and repeats of 1 or more"));
     }
     Ok(file)
+}
+
+/// Where in the file, and what.
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
 }
 
 /// All runs in the order in which they are done: repeats outermost, so that an interrupted matrix has every row.

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::cli::{GroundArgs, PeakArgs};
 use crate::cores::Shares;
+use crate::interrupt::Interrupt;
 use crate::units;
 use humboldt_lab_record::Manifest;
 use humboldt_lab_subjects::{
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Cache size of a run that is not told otherwise.
 pub(crate) const CACHE_BYTES: u64 = 1 << 30;
@@ -104,9 +105,6 @@ impl Ground {
         if arguments.drop_caches {
             environment.drop_page_caches();
         }
-        if arguments.rest > 0.0 {
-            std::thread::sleep(Duration::from_secs_f64(arguments.rest));
-        }
         let plan = StartPlan {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             origins: origins.to_vec(),
@@ -123,13 +121,15 @@ impl Ground {
 
     /// What the manifest says about subject and environment.
     pub(crate) fn describe(&self, manifest: &mut Manifest) {
-        manifest.facts.extend(self.running.facts());
-        manifest.files.extend(self.running.files().clone());
-        manifest.skipped.extend(self.running.skipped().iter().map(ToString::to_string));
-        if let Some(environment) = &self.environment {
-            manifest.facts.extend(environment.facts());
-            manifest.skipped.extend(environment.skipped().iter().map(ToString::to_string));
-        }
+        let found = humboldt_lab_subjects::manifest(
+            &manifest.lab_version,
+            &Host::current(),
+            self.environment.as_ref(),
+            &self.running,
+        );
+        manifest.facts.extend(found.facts);
+        manifest.files.extend(found.files);
+        manifest.skipped.extend(found.skipped);
     }
 
     /// Stops the subject and clears everything away.
@@ -139,6 +139,11 @@ impl Ground {
         drop(self.keeper);
         stopped.and(removed)
     }
+}
+
+/// Waits before a run as long as is asked for: file systems punish creating files soon after deleting many.
+pub(crate) fn rest(arguments: &GroundArgs, interrupt: &Interrupt) {
+    interrupt.wait_until(Instant::now() + Duration::from_secs_f64(arguments.rest), || false);
 }
 
 /// The keeper is this program, under another name of a command.

@@ -104,7 +104,8 @@ impl Live {
         }
     }
 
-    fn line(&self, text: &str) {
+    /// Writes a line, or several.
+    pub(super) fn line(&self, text: &str) {
         self.bar.suspend(|| say!("{text}"));
     }
 }

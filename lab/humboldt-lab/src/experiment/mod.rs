@@ -11,7 +11,7 @@ mod plan;
 mod sampling;
 
 pub(crate) use calibrate::calibrate;
-pub(crate) use ground::{CACHE_BYTES, Choice, Ground, subject_file};
+pub(crate) use ground::{CACHE_BYTES, Choice, Ground, rest, subject_file};
 pub(crate) use live::Live;
 
 use crate::Failure;
@@ -75,6 +75,7 @@ pub(crate) fn run(arguments: &PeakArgs, stage: &mut Stage, interrupt: &Interrupt
     stage.live.step(&format!("starting {}", run.plan.subject));
     let origins =
         fleet.start_origins(&prepared.world, &arguments.world.origin, true).map_err(Failure::usage)?;
+    rest(&arguments.ground, interrupt);
     let mut ground = Ground::prepare(
         &prepared.choice,
         &arguments.ground,
@@ -85,7 +86,7 @@ pub(crate) fn run(arguments: &PeakArgs, stage: &mut Stage, interrupt: &Interrupt
     manifest::describe(&mut run.manifest, &prepared, &ground);
     let result = measure(&prepared, &mut run, &mut fleet, &mut ground, &origins, stage, interrupt);
     if let Err(failure) = result {
-        run.outcome = Outcome::Failed(failure.to_string());
+        fail(&mut run, &failure, &stage.live);
     }
     stage.live.step("stopping");
     // A fleet whose agent has gone fails here again; the run says already why it ended.
@@ -94,6 +95,17 @@ pub(crate) fn run(arguments: &PeakArgs, stage: &mut Stage, interrupt: &Interrupt
     humboldt_lab_peak::summarise(&mut run);
     finish(stage, &run)?;
     cleared.map(|()| run)
+}
+
+/// Why it ended in a line, and what else is known in full: usually the last words of the subject.
+fn fail(run: &mut Run, failure: &Failure, live: &Live) {
+    let message = failure.to_string();
+    let (line, details) = message.split_once('\n').unwrap_or((&message, ""));
+    if !details.is_empty() {
+        live.line(details);
+        run.manifest.files.insert("last words".to_owned(), details.to_owned());
+    }
+    run.outcome = Outcome::Failed(line.to_owned());
 }
 
 fn measure(

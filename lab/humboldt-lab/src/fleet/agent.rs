@@ -7,7 +7,8 @@ use crate::cli::AgentArgs;
 use crate::interrupt::Interrupt;
 use crate::{Failure, output::say};
 use std::io::BufReader;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A laboratory that says nothing for so long has gone: samples come far more often, and load must not go on alone.
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &AgentArgs, interrupt: &Interrupt) -> Result<(), Fa
         match listener.accept() {
             Ok((stream, peer)) => {
                 say!("agent: {peer} takes over");
-                match serve(stream, arguments) {
+                match serve(stream, arguments, interrupt) {
                     Ok(()) => say!("agent: {peer} has finished"),
                     Err(error) => say!("agent: {peer}: {error}"),
                 }
@@ -48,8 +49,24 @@ pub(crate) fn run(arguments: &AgentArgs, interrupt: &Interrupt) -> Result<(), Fa
     Ok(())
 }
 
-/// Obeys one laboratory until it goes. Whatever runs for it then stops.
-fn serve(stream: TcpStream, arguments: &AgentArgs) -> std::io::Result<()> {
+/// Obeys one laboratory until it goes, or until someone stops the agent. Whatever runs for it then stops.
+fn serve(stream: TcpStream, arguments: &AgentArgs, interrupt: &Interrupt) -> std::io::Result<()> {
+    let (is_over, line) = (AtomicBool::new(false), stream.try_clone()?);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) && !interrupt.is_set() {
+                std::thread::sleep(POLL_PAUSE);
+            }
+            // The wait for the next order ends with it.
+            let _ = line.shutdown(Shutdown::Both);
+        });
+        let result = obey(stream, arguments);
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn obey(stream: TcpStream, arguments: &AgentArgs) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE_LIMIT))?;

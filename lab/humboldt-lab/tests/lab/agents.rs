@@ -1,6 +1,6 @@
 //! Load machines: the same experiment, spread over several processes.
 
-use crate::support::{Lab, SHORT, Traces, folder, lab, run_in, shared, until_sampled};
+use crate::support::{Lab, SHORT, Traces, folder, lab, run_in, shared};
 use humboldt_lab_record::Outcome;
 use rustix::process::Signal;
 
@@ -68,8 +68,8 @@ fn an_agent_that_dies_ends_the_run_and_what_was_measured_is_kept() {
         "--ground",
         ground.path().to_str().expect("a plain name"),
     ];
-    let run = Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
-    until_sampled(out.path());
+    let mut run = Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
+    run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
     second.signal(Signal::KILL);
@@ -94,9 +94,9 @@ fn an_agent_can_be_interrupted_while_it_works() {
         "--ground",
         ground.path().to_str().expect("a plain name"),
     ];
-    let run = Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
-    until_sampled(out.path());
+    let mut run = Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
+    run.until_sampled(out.path());
     agent.signal(Signal::INT);
-    agent.end();
+    agent.end().with(0);
     run.end().with(1).says(&[&address]);
 }

@@ -1,8 +1,6 @@
 //! However a run ends: one clear line, what was measured is kept, nothing is left running or mounted.
 
-use crate::support::{
-    FullDisk, Lab, SHORT, Traces, folder, is_root, lab, run_in, shared, until, until_sampled,
-};
+use crate::support::{FullDisk, Lab, SHORT, Traces, folder, is_root, lab, run_in, shared, until};
 use humboldt_lab_record::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -42,18 +40,24 @@ fn nobody_there_is_said_at_once() {
 fn a_subject_that_dies_ends_the_run_and_what_was_measured_is_kept() {
     let _machine = shared();
     let (ground, out) = (folder(), folder());
-    let run = start_endless("humboldt:ufs", ground.path(), out.path(), &[]);
-    until_sampled(out.path());
+    let mut run = start_endless("humboldt:ufs", ground.path(), out.path(), &[]);
+    run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
     kill(process(&run, "humboldt").expect("humboldt runs"));
     let done = run.end().with(1);
-    done.says(&["humboldt"]);
+    done.says(&["humboldt:ufs", "SIGKILL"]);
+    // What the subject said at last helps whoever looks for the cause.
+    assert!(done.out.contains("cache.log"), "{}", done.out);
     traces.assert_none();
     let run = run_in(out.path());
     assert!(!run.samples.is_empty());
     assert!(run.summary.throughput_per_s > 50.0, "{:?}", run.summary);
-    assert!(matches!(&run.outcome, Outcome::Failed(why) if why.contains("humboldt")), "{:?}", run.outcome);
+    assert!(
+        matches!(&run.outcome, Outcome::Failed(why) if why.contains("SIGKILL") && why.lines().count() == 1),
+        "{:?}",
+        run.outcome
+    );
     assert!(out.path().join("report.html").exists());
 }
 
@@ -61,8 +65,8 @@ fn a_subject_that_dies_ends_the_run_and_what_was_measured_is_kept() {
 fn ctrl_c_ends_the_run_in_order_and_keeps_the_report() {
     let _machine = shared();
     let (ground, out) = (folder(), folder());
-    let run = start_endless("humboldt:null", ground.path(), out.path(), &[]);
-    until_sampled(out.path());
+    let mut run = start_endless("humboldt:null", ground.path(), out.path(), &[]);
+    run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
     run.signal(Signal::INT);
@@ -83,8 +87,8 @@ fn a_laboratory_that_is_killed_leaves_nothing() {
     }
     let (ground, out) = (folder(), folder());
     // Squid with diskd leaves most: processes, message queues, shared memory, a mount, a loop device.
-    let run = start_endless("squid:diskd", ground.path(), out.path(), &["--fs", "ext2"]);
-    until_sampled(out.path());
+    let mut run = start_endless("squid:diskd", ground.path(), out.path(), &["--fs", "ext2"]);
+    run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
     let before = traces.left();
@@ -119,7 +123,7 @@ fn a_full_disk_under_the_report_is_named() {
     }
     let disk = FullDisk::of(24 << 10);
     let (ground, out) = (folder(), disk.path().join("out"));
-    let run = start_endless("humboldt:null", ground.path(), &out, &["--time-max", "4s"]);
+    let run = start("humboldt:null", ground.path(), &out, &["--time-max", "2s"]);
     let done = run.end().with(1);
     done.says(&["the disk is full", text(&out)]);
     // What was measured is at least on the terminal.
@@ -136,8 +140,8 @@ fn the_store_of_a_cache_may_fill_its_disk() {
     // A store is refused that does not fit; this one fits, until someone else takes the room.
     let disk = FullDisk::of(64 << 20);
     let out = folder();
-    let run = start_endless("humboldt:ufs", disk.path(), out.path(), &["--time-max", "4s"]);
-    until_sampled(out.path());
+    let mut run = start("humboldt:ufs", disk.path(), out.path(), &["--time-max", "4s"]);
+    run.until_sampled(out.path());
     std::fs::write(disk.path().join("greedy"), vec![0_u8; 128 << 20]).expect_err("no room for so much");
     let done = run.end();
     assert!(matches!(done.code, Some(0 | 1)), "{done:#?}");
@@ -153,7 +157,7 @@ fn the_growing_report_can_be_read_in_a_browser() {
     let mut run = start_endless("humboldt:null", ground.path(), out.path(), &["--serve", "127.0.0.1:0"]);
     let line = run.until_says("the growing report: http://");
     let url = line.split(": ").nth(1).expect("a URL").to_owned();
-    until_sampled(out.path());
+    run.until_sampled(out.path());
     let page = until("a page with the run", || {
         let page = crate::support::get(&url);
         page.contains("humboldt:null").then_some(page)

@@ -1,6 +1,6 @@
 //! Short runs of the real caches. A correct cache has no faults: the laboratory does not cry wolf.
 
-use crate::support::{Lab, SHORT, Traces, folder, run_in, shared, until_sampled};
+use crate::support::{Lab, SHORT, Traces, folder, run_in, shared};
 use humboldt_lab_record::Outcome;
 
 fn measure(subject: &str) {
@@ -15,8 +15,8 @@ fn measure(subject: &str) {
         // Fewer folders are made sooner.
         words.extend(["--set", "l1_l2=4 16"]);
     }
-    let run = Lab::start(words);
-    until_sampled(out.path());
+    let mut run = Lab::start(words);
+    run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
     let done = run.end().with(0);

@@ -1,13 +1,10 @@
 //! Known answers: what the laboratory measures is what is there.
 
-use crate::support::{Ask, LIMIT, Relay, SHORT, alone, folder, lab, run_in, shared};
+use crate::support::{Relay, SHORT, Served, Server, alone, folder, lab, run_in, shared};
 use humboldt_lab_record::{Outcome, Run};
 use humboldt_lab_workload::{AskKind, Stream, Workload};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// How far the peak finder may be from the truth.
 const ERROR_MAX: f64 = 0.03;
@@ -15,83 +12,23 @@ const ERROR_MAX: f64 = 0.03;
 /// How far a hit ratio may be from that of the simulated stream: a point.
 const HIT_RATIO_ERROR_MAX: f64 = 0.01;
 
-/// One server, first come, first served, a fixed time for each: M/D/1. It knows how busy it was.
-struct Server {
-    arrivals: Sender<(Instant, Sender<()>)>,
-    worker: JoinHandle<Served>,
-}
-
-/// What it did.
-#[derive(Clone, Copy, Debug, Default)]
-struct Served {
-    requests: u32,
-    /// Time during which somebody waited for it.
-    busy: Duration,
-}
-
-impl Served {
-    /// What it can do, measured: requests per busy second. A machine that kept it from working counts against it.
-    fn capacity_per_s(&self) -> f64 {
-        f64::from(self.requests) / self.busy.as_secs_f64()
-    }
-}
-
-impl Server {
-    fn start(capacity_per_s: f64) -> Self {
-        let service = Duration::from_secs_f64(1.0 / capacity_per_s);
-        let (arrivals, queue) = channel();
-        let worker = std::thread::spawn(move || work(&queue, service));
-        Self { arrivals, worker }
-    }
-}
-
-/// Serves by a schedule: a request begins when it came or when the one before it ended. What wakes too late does not
-/// move the schedule, so lateness of this thread does not add up.
-fn work(queue: &Receiver<(Instant, Sender<()>)>, service: Duration) -> Served {
-    let mut served = Served::default();
-    let mut free_at = Instant::now();
-    // The end is that of the last waiting robot.
-    while let Ok((came, done)) = queue.recv() {
-        let start = came.max(free_at);
-        let was_idle = came > free_at;
-        let end = start + service;
-        std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        served.requests += 1;
-        served.busy += if was_idle { service } else { end - free_at };
-        free_at = end;
-        // A robot may have gone.
-        let _ = done.send(());
-    }
-    served
-}
-
 /// Lets the laboratory search on a server of this capacity.
 fn search(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
-    let server = Server::start(capacity_per_s);
-    let arrivals = Mutex::new(server.arrivals);
-    let relay = Relay::start(move |ask: &Ask, _| {
-        let (done, wait) = channel();
-        let sent = arrivals.lock().expect("no panic").send((ask.at, done));
-        sent.expect("the server lives as long as its proxy");
-        match wait.recv_timeout(LIMIT) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => {}
-            Err(RecvTimeoutError::Timeout) => panic!("the server forgot a request"),
-        }
-    });
-    let out = folder();
-    let (first, out) = (first_per_s.to_string(), out.path());
-    let words = ["peak", "--attach", &relay.url(), "--workload", "fixed-1k", "--first-load", &first];
-    let limits = ["--no-calibration", "--time-scale", "0.1", "--sample", "15s", "--time-max", "27s"];
-    let done = lab(words.into_iter().chain(limits).chain(["--out", out.to_str().expect("a plain name")]));
-    done.with(0);
-    drop(relay);
-    (run_in(out), server.worker.join().expect("no panic"))
+    let workload = Workload::builtin("fixed-1k").expect("it is built in").expect("it is right");
+    let server = Server::start(workload, 1, capacity_per_s);
+    let (out, first) = (folder(), first_per_s.to_string());
+    let url = server.url();
+    let mut words = vec!["peak", "--attach", &url, "--workload", "fixed-1k", "--first-load", &first];
+    words.extend(["--no-calibration", "--time-scale", "0.1", "--sample", "10s", "--time-max", "22s"]);
+    words.extend(["--out", out.path().to_str().expect("a plain name")]);
+    lab(words).with(0);
+    (run_in(out.path()), server.stop())
 }
 
 #[test]
 fn the_peak_is_found_from_below_and_from_above() {
     let _machine = alone();
-    let searches = [(2000.0, 100.0), (1500.0, 4500.0)].map(|(capacity_per_s, first_per_s)| {
+    let searches = [(3000.0, 150.0), (2500.0, 7500.0)].map(|(capacity_per_s, first_per_s)| {
         std::thread::spawn(move || (capacity_per_s, first_per_s, search(capacity_per_s, first_per_s)))
     });
     for search in searches {

@@ -12,6 +12,8 @@ const NEAR_CALIBRATION: f64 = 0.8;
 const FEW_SAMPLES: u32 = 4;
 /// As many characters of a reason are shown.
 const REASON_CHARS_MAX: usize = 400;
+/// As many of each part of the evidence.
+const EVIDENCE_CHARS_MAX: usize = 200;
 
 /// What the page is called: subject and variant.
 pub(crate) fn title(run: &Run) -> String {
@@ -139,11 +141,25 @@ fn wrong_content(run: &Run) -> Option<Warning> {
         grave(
             "Wrong content",
             format!(
-                "{} had wrong content ({names}). A cache must give none; see Errors.",
-                counted(wrong, "answer")
+                "{} had wrong content ({names}). A cache must give none; see Errors.{}",
+                counted(wrong, "answer"),
+                first_evidence(run)
             ),
         )
     })
+}
+
+/// Enough of the first wrong answer to look for its cause.
+fn first_evidence(run: &Run) -> String {
+    let Some(sample) = run.total.fault_samples.iter().find(|sample| sample.fault.kind.is_wrong_content())
+    else {
+        return String::new();
+    };
+    let fault = &sample.fault;
+    let place = fault.offset.map_or(String::new(), |offset| format!(" at byte {offset}"));
+    let [url, expected, got] =
+        [&sample.url, &fault.expected, &fault.got].map(|text| plain(text, EVIDENCE_CHARS_MAX));
+    format!(" The first: {url}: {}{place}: expected {expected}, got {got}.", fault.kind)
 }
 
 fn other_faults(run: &Run) -> Option<Warning> {

@@ -4,12 +4,14 @@ mod folder;
 mod machine;
 mod process;
 mod relay;
+mod server;
 mod traces;
 
 pub(crate) use folder::{FullDisk, folder, is_root, write};
 pub(crate) use machine::{alone, shared};
-pub(crate) use process::{Done, Lab, humboldt, lab, until};
-pub(crate) use relay::{Answer, Ask, Relay};
+pub(crate) use process::{Done, Lab, lab, until};
+pub(crate) use relay::{Answer, Relay};
+pub(crate) use server::{Served, Server};
 pub(crate) use traces::{Traces, name};
 
 use humboldt_lab_record::Run;
@@ -25,14 +27,6 @@ pub(crate) const SHORT: [&str; 5] = ["--no-calibration", "--time-scale", "0.1", 
 /// What `summary.json` holds.
 pub(crate) fn run_in(out: &Path) -> Run {
     humboldt_lab_report::read_run(out).expect("a report that can be read")
-}
-
-/// Waits for the first sample in a folder's samples.csv.
-pub(crate) fn until_sampled(out: &Path) {
-    until("the first sample", || {
-        let text = std::fs::read_to_string(out.join("samples.csv")).unwrap_or_default();
-        (text.lines().count() > 1).then_some(())
-    });
 }
 
 /// The whole answer to a GET.

@@ -25,7 +25,7 @@ pub(crate) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T 
 }
 
 /// Humboldt: what `HUMBOLDT_BIN` names, or what was built beside the laboratory.
-pub(crate) fn humboldt() -> PathBuf {
+fn humboldt() -> PathBuf {
     if let Some(path) = std::env::var_os("HUMBOLDT_BIN") {
         return path.into();
     }
@@ -126,6 +126,17 @@ impl Lab {
             assert!(!has_ended, "it ended without saying `{text}`: {:?} {:?}", self.said(), self.err);
             line
         })
+    }
+
+    /// Waits for the first sample in a folder's samples.csv.
+    #[track_caller]
+    pub(crate) fn until_sampled(&mut self, out: &Path) {
+        until("the first sample", || {
+            let text = std::fs::read_to_string(out.join("samples.csv")).unwrap_or_default();
+            let has_ended = self.child.try_wait().expect("a child").is_some();
+            assert!(!has_ended, "it ended before its first sample: {:?} {:?}", self.said(), self.err);
+            (text.lines().count() > 1).then_some(())
+        });
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -7,7 +7,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
-use std::time::Instant;
 
 /// Threads hold little more than a head and a small body.
 const STACK_BYTES: usize = 256 << 10;
@@ -20,8 +19,6 @@ pub(crate) struct Ask {
     pub(crate) path: String,
     /// Number of the request, as the robots gave it.
     pub(crate) id: String,
-    /// When its last byte was read.
-    pub(crate) at: Instant,
 }
 
 /// An answer of the origin, to be spoilt.
@@ -106,7 +103,6 @@ fn read_request(client: &mut TcpStream, pending: &mut Vec<u8>) -> std::io::Resul
                 method: text(head.method()),
                 path: format!("/{path}"),
                 id: text(head.header(REQUEST_ID).unwrap_or_default()),
-                at: Instant::now(),
             };
             let length_bytes = head.len_bytes();
             let body_bytes = match head.body_length() {

@@ -29,6 +29,12 @@ pub(crate) fn name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
+/// Whether it only waits for its parent to take notice of its end.
+fn is_dead(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
 /// Watches for what a run on this ground leaves behind.
 pub(crate) struct Traces {
     ground: PathBuf,
@@ -73,7 +79,7 @@ impl Traces {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let names_it = command.windows(text.len()).any(|part| part == text.as_bytes());
             // Numbers are used again, but not so soon.
-            names_it || self.pids.contains(pid)
+            (names_it || self.pids.contains(pid)) && !is_dead(*pid)
         });
         ours.map(|pid| format!("process {pid} {}", name(pid))).collect()
     }

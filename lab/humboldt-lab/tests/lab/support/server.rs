@@ -1,0 +1,208 @@
+//! A forward proxy of known capacity: one server, first come, first served, a fixed time for each request (M/D/1 under
+//! Poisson arrivals). It makes the answers itself, so that nothing but its programme takes time.
+
+use humboldt_lab_wire::{Poller, Ready, http_date, request_head};
+use humboldt_lab_workload::protocol::REQUEST_ID;
+use humboldt_lab_workload::{ObjectName, Workload};
+use std::collections::{HashMap, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const LISTENER: u64 = 0;
+
+/// What it did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Served {
+    pub(crate) requests: u32,
+    /// Time during which somebody waited for it.
+    pub(crate) busy: Duration,
+}
+
+impl Served {
+    /// What it can do, measured: requests per busy second. A machine that keeps it from working makes it slower.
+    pub(crate) fn capacity_per_s(&self) -> f64 {
+        f64::from(self.requests) / self.busy.as_secs_f64()
+    }
+}
+
+/// The running server.
+pub(crate) struct Server {
+    address: SocketAddr,
+    waker: humboldt_lab_wire::Waker,
+    worker: JoinHandle<Served>,
+}
+
+impl Server {
+    pub(crate) fn start(workload: Workload, seed: u64, capacity_per_s: f64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a listener can");
+        let address = listener.local_addr().expect("an address");
+        let poller = Poller::new().expect("epoll");
+        poller.add_listener(&listener, LISTENER).expect("a new descriptor");
+        let waker = poller.waker();
+        let mut work = Work {
+            poller,
+            listener,
+            clients: HashMap::new(),
+            next_token: LISTENER + 1,
+            queue: VecDeque::new(),
+            service: Duration::from_secs_f64(1.0 / capacity_per_s),
+            free_at: Instant::now(),
+            busy_since: Instant::now(),
+            served: Served::default(),
+            workload,
+            seed,
+        };
+        let worker = std::thread::spawn(move || work.run());
+        Self { address, waker, worker }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(self) -> Served {
+        self.waker.wake();
+        self.worker.join().expect("no panic")
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    pending: Vec<u8>,
+}
+
+struct Work {
+    poller: Poller,
+    listener: TcpListener,
+    clients: HashMap<u64, Client>,
+    next_token: u64,
+    /// Who waits, the one that is served first: when the request came, whose it is, the answer.
+    queue: VecDeque<(Instant, u64, Vec<u8>)>,
+    service: Duration,
+    /// When the one before was done, by the programme.
+    free_at: Instant,
+    busy_since: Instant,
+    served: Served,
+    workload: Workload,
+    seed: u64,
+}
+
+impl Work {
+    fn run(&mut self) -> Served {
+        let mut ready = Vec::new();
+        loop {
+            let next = self.queue.front().map(|(came, ..)| self.end_of(*came));
+            let wait = next.map(|end| end.saturating_duration_since(Instant::now()));
+            self.poller.wait_into(&mut ready, wait).expect("epoll");
+            if ready.iter().any(|ready| ready.token == Poller::WAKE) {
+                return self.served;
+            }
+            ready.iter().for_each(|ready| self.take(ready));
+            self.serve();
+        }
+    }
+
+    /// A request begins when it came, or when the one before it was done. What wakes too late does not move the
+    /// programme, so the lateness of this thread does not add up.
+    fn end_of(&self, came: Instant) -> Instant {
+        came.max(self.free_at) + self.service
+    }
+
+    fn serve(&mut self) {
+        while let Some((came, ..)) = self.queue.front() {
+            let end = self.end_of(*came);
+            if end > Instant::now() {
+                return;
+            }
+            self.free_at = end;
+            let Some((_, token, answer)) = self.queue.pop_front() else { return };
+            self.served.requests += 1;
+            if self.queue.is_empty() {
+                self.served.busy += self.busy_since.elapsed();
+            }
+            // Robots that give up go away.
+            if let Some(client) = self.clients.get_mut(&token) {
+                let _ = client.stream.write_all(&answer);
+            }
+        }
+    }
+
+    fn take(&mut self, ready: &Ready) {
+        if ready.token == LISTENER {
+            while let Ok((stream, _)) = self.listener.accept() {
+                stream.set_nonblocking(true).expect("a socket can");
+                stream.set_nodelay(true).expect("a socket can");
+                self.poller.add_stream(&stream, self.next_token).expect("a new descriptor");
+                self.clients.insert(self.next_token, Client { stream, pending: Vec::new() });
+                self.next_token += 1;
+            }
+            return;
+        }
+        let Some(client) = self.clients.get_mut(&ready.token).filter(|_| ready.readable || ready.closed)
+        else {
+            return;
+        };
+        let is_open = client.read();
+        let pending = std::mem::take(&mut client.pending);
+        let left = self.queue_requests(ready.token, &pending);
+        match self.clients.get_mut(&ready.token).filter(|_| is_open) {
+            Some(client) => client.pending = left.to_vec(),
+            None => drop(self.clients.remove(&ready.token)),
+        }
+    }
+
+    fn queue_requests<'a>(&mut self, token: u64, mut bytes: &'a [u8]) -> &'a [u8] {
+        while let Ok(Some(head)) = request_head(bytes) {
+            let target = String::from_utf8_lossy(head.target()).into_owned();
+            let id = String::from_utf8_lossy(head.header(REQUEST_ID).unwrap_or_default()).into_owned();
+            let answer = self.answer(&target, &id);
+            let now = Instant::now();
+            if self.queue.is_empty() {
+                self.busy_since = now;
+            }
+            self.queue.push_back((now, token, answer));
+            bytes = &bytes[head.len_bytes()..];
+        }
+        bytes
+    }
+
+    /// What the origin would say: every answer is a miss.
+    fn answer(&self, target: &str, id: &str) -> Vec<u8> {
+        let path = target.find("/l/").map_or("", |start| &target[start..]);
+        let name = ObjectName::parse(path.as_bytes()).expect("robots ask for objects");
+        let facts = self.workload.facts(self.seed, &name);
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        let version = facts.version_at(unix.as_micros() as u64);
+        let mut answer = b"HTTP/1.1 200 OK\r\nETag: ".to_vec();
+        Workload::etag(&facts, version.number, &mut answer);
+        for (name, unix_s) in [("Last-Modified", version.modified_s), ("Expires", version.expires_s)] {
+            answer.extend_from_slice(format!("\r\n{name}: ").as_bytes());
+            http_date(unix_s, &mut answer);
+        }
+        let length = format!("\r\n{REQUEST_ID}: {id}\r\nContent-Length: {}\r\n\r\n", facts.size_bytes);
+        answer.extend_from_slice(length.as_bytes());
+        let body = answer.len();
+        answer.resize(body + facts.size_bytes as usize, 0);
+        facts.body(version.number).fill(0, &mut answer[body..]);
+        answer
+    }
+}
+
+impl Client {
+    /// Reads what there is; whether more may come.
+    fn read(&mut self) -> bool {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
