@@ -273,7 +273,7 @@ fn fields(line: &str) -> Option<Fields<'_>> {
     let mut words = line.split_ascii_whitespace();
     let (seconds, millis) = words.next()?.split_once('.')?;
     // Nothing depends on the time, but a line that does not begin with one is no line of such a log.
-    seconds.parse::<u64>().ok().and(millis.parse::<u64>().ok())?;
+    seconds.parse::<u32>().ok().and(millis.parse::<u32>().ok())?;
     words.next()?.parse::<i64>().ok()?;
     words.next()?;
     let (code, status) = words.next()?.split_once('/')?;
