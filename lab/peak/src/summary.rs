@@ -7,6 +7,9 @@ use std::ops::Range;
 /// The summary is about the samples from this part of the final fill ratio on: the last quarter of the trace.
 const FROM_SHARE: f64 = 0.75;
 
+/// A cache that answers less than this share of what it answers in its good moments does not sustain that.
+const STEADY_SHARE_MIN: f64 = 0.8;
+
 /// Fills `total`, `last_quarter` and `summary` from the samples.
 ///
 /// The last quarter are the samples whose fill ratio is at least 0.75 of the last one's; if nothing was filled, the last
@@ -28,7 +31,7 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
         to_fill_ratio: judged.last().map_or(0.0, fill_ratio),
         samples: u32::try_from(judged.len()).unwrap_or(u32::MAX),
         throughput_per_s: throughput_per_s(judged.iter()).unwrap_or(0.0),
-        sustained_per_s: throughput_per_s(judged.iter().filter(|sample| sample.verdict.sustained)),
+        sustained_per_s: sustained_per_s(judged),
         response: TimesSummary::from(&last.response()),
         hits: TimesSummary::from(&last.hits.response),
         misses: TimesSummary::from(&last.misses.response),
@@ -45,6 +48,13 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
         lab_limited_share,
         lab_limited,
     }
+}
+
+/// The rate in the samples that were judged sustained; none if it does not hold over the quarter as a whole.
+fn sustained_per_s(judged: &[Sample]) -> Option<f64> {
+    let all_per_s = throughput_per_s(judged.iter())?;
+    let good_per_s = throughput_per_s(judged.iter().filter(|sample| sample.verdict.sustained))?;
+    (all_per_s >= good_per_s * STEADY_SHARE_MIN).then_some(good_per_s)
 }
 
 fn last_quarter(samples: &[Sample]) -> Range<usize> {
@@ -157,6 +167,14 @@ mod tests {
             (600, 10.0, 5.0)
         );
         assert_eq!((run.total.answers(), run.last_quarter.answers()), (2_400, 600));
+    }
+
+    #[test]
+    fn a_good_moment_among_stalls_is_not_what_a_cache_sustains() {
+        let mut samples = vec![sample(1.9, 1_000, true)];
+        samples.extend((0..9).map(|_| sample(2.0, 0, false)));
+        let summary = summarised(samples).summary;
+        assert_eq!((summary.throughput_per_s, summary.sustained_per_s), (100.0, None));
     }
 
     #[test]

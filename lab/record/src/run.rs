@@ -175,8 +175,8 @@ pub struct Summary {
     pub samples: u32,
     /// Right answers per second, mean over those samples: what the book's tables call throughput.
     pub throughput_per_s: f64,
-    /// The same over samples that the controller judged sustained; `None` if there is none. Never more than was
-    /// answered.
+    /// The same over samples that the controller judged sustained; `None` if there is none, or if the mean over all
+    /// samples is far below it (less than four fifths).
     pub sustained_per_s: Option<f64>,
     /// Response times of all answers.
     pub response: TimesSummary,

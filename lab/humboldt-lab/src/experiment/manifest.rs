@@ -12,12 +12,12 @@ pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Gr
         format!("{} ms each way, {} % loss", link.one_way_us as f64 / 1e3, link.loss * 100.0)
     };
     manifest.facts.extend([
-        ("command".to_owned(), format!("humboldt-lab {}", arguments.join(" "))),
-        ("working set".to_owned(), working_set(prepared.working_set_objects)),
-        ("link between cache and servers".to_owned(), link(prepared.workload.server_link())),
-        ("link between users and cache".to_owned(), link(prepared.workload.client_link())),
-        ("processors of the laboratory".to_owned(), list(&prepared.shares.lab)),
-        ("processors of the subject".to_owned(), list(&prepared.shares.subject)),
+        ("Laboratory".to_owned(), format!("humboldt-lab {}", arguments.join(" "))),
+        ("Working set".to_owned(), working_set(prepared.working_set_objects)),
+        ("Link between cache and servers".to_owned(), link(prepared.workload.server_link())),
+        ("Link between users and cache".to_owned(), link(prepared.workload.client_link())),
+        ("Processors of the laboratory".to_owned(), list(&prepared.shares.lab)),
+        ("Processors of the subject".to_owned(), list(&prepared.shares.subject)),
     ]);
     ground.describe(manifest);
 }

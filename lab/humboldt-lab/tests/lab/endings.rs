@@ -11,11 +11,15 @@ fn text(path: &Path) -> &str {
 
 /// A run of Humboldt at a constant load that goes on until something ends it.
 fn start_endless(subject: &str, ground: &Path, out: &Path, more: &[&str]) -> Lab {
-    let words =
-        ["peak", subject, "--workload", "fixed-1k", "--load", "100", "--time-max", "50s", "--fill", "1000"];
-    let folders =
-        ["--ground", text(ground), "--out", text(out), "--cache-size", "40MB", "--set", "l1_l2=4 16"];
-    Lab::start(words.into_iter().chain(SHORT).chain(folders).chain(more.iter().copied()))
+    start(subject, ground, out, &[&["--time-max", "50s"], more].concat())
+}
+
+fn start(subject: &str, ground: &Path, out: &Path, more: &[&str]) -> Lab {
+    let words = ["peak", subject, "--workload", "fixed-1k", "--load", "100", "--fill", "1000"];
+    let folders = ["--ground", text(ground), "--out", text(out), "--cache-size", "40MB"];
+    let folders_in_store = subject.contains(':').then_some(["--set", "l1_l2=4 16"]);
+    let words = words.into_iter().chain(SHORT).chain(folders).chain(folders_in_store.into_iter().flatten());
+    Lab::start(words.chain(more.iter().copied()))
 }
 
 /// The process of this name among those of a run.

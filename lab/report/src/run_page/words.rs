@@ -59,7 +59,7 @@ pub(crate) fn lead(run: &Run) -> String {
     let rate = match summary.sustained_per_s {
         Some(sustained) => format!("sustains {} answers/s", rough(sustained)),
         None => format!(
-            "answered {} requests/s, of which the controller judged none sustained,",
+            "answered {} requests/s, and sustained no load,",
             rough(summary.throughput_per_s)
         ),
     };

@@ -26,14 +26,14 @@ pub(super) fn show(run: &BangRun, end: &End) {
 /// Says what could not be asked for: once, since it is the same in every pass.
 pub(super) fn say_unusable(report: &BangReport, pass: u32) {
     if let (1, Some(first)) = (pass, &report.first_unusable) {
-        say!("passed over        {} that cannot be asked for; the first: {first}", report.unusable);
+        say!("passed over       {} that cannot be asked for; the first: {first}", report.unusable);
     }
 }
 
 fn text(run: &BangRun, end: &End) -> String {
     let mut out = String::new();
     let mut row = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<18} {value}");
+        let _ = writeln!(out, "{name:<17} {value}");
     };
     let elapsed_s = run.elapsed_us as f64 / 1e6;
     let variant = if run.variant.is_empty() { String::new() } else { format!(", {}", run.variant) };
@@ -311,8 +311,8 @@ mod tests {
             "3 of 4 verified answers: 75.0 %",
             "260 at most",
             "5 MB at most",
-            "status 200         4\n",
-            "timed out          1\n",
+            "status 200        4\n",
+            "timed out         1\n",
             "http://a/: timed out: expected all, got half",
             "the time was up; 1 were under way",
         ] {
