@@ -62,6 +62,8 @@ pub(crate) struct Section {
     pub folds: Vec<Fold>,
     /// Words and their meanings.
     pub terms: Vec<(&'static str, &'static str)>,
+    /// Other pages in folders below this one: (words, path).
+    pub links: Vec<(String, String)>,
 }
 
 impl Section {
@@ -77,6 +79,7 @@ impl Section {
             && self.figures.is_empty()
             && self.folds.is_empty()
             && self.terms.is_empty()
+            && self.links.is_empty()
     }
 }
 

@@ -456,6 +456,11 @@ mod tests {
         let own = String::from_utf8(bytes).unwrap().replace(&id, "");
         let Ok(Step::Done(answer)) = read(object, &[own.as_bytes()]) else { panic!("no answer") };
         assert!(!answer.from_origin);
+        // What may not be stored has no 304 of a cache: this one passed the origin's on without the number.
+        let mut private = object;
+        private.facts.cachable = false;
+        let Ok(Step::Done(answer)) = read(private, &[own.as_bytes()]) else { panic!("no answer") };
+        assert!(answer.from_origin);
     }
 
     #[test]

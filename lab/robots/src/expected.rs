@@ -110,9 +110,10 @@ impl AskedObject {
         let marks = Marks::of(head);
         self.check_status(head.status(), &marks, rest)?;
         let id = match marks.request_id {
-            Some(id) => parse_id(id).ok_or_else(|| wrong_head("Lab-Request of 16 hex digits", text(id)))?,
-            // A cache makes a 304 itself, with the few fields that it must have (Squid does). Nobody's id is 0.
-            None if head.status() == 304 => 0,
+            Some(id) => Some(parse_id(id).ok_or_else(|| wrong_head("Lab-Request of 16 hex digits", text(id)))?),
+            // A cache makes a 304 itself, with the few fields that it must have (Squid does), or passes only those on
+            // (Traffic Server does).
+            None if head.status() == 304 => None,
             None => return Err(wrong_head("Lab-Request", "no such field")),
         };
         let version = self.check_version(head.status(), &marks, scratch, now_unix_us)?;
@@ -223,7 +224,11 @@ impl AskedObject {
     }
 
     /// Who answered, and whether a store was allowed to.
-    fn check_origin(&self, id: u64) -> Result<Verdict, Fault> {
+    fn check_origin(&self, id: Option<u64>) -> Result<Verdict, Fault> {
+        let Some(id) = id else {
+            // Nothing shows that it came from a store, so for what may not be stored it is taken for the origin's.
+            return Ok(Verdict { from_origin: !self.facts.cachable, excused: false });
+        };
         if id == self.ask.id {
             return Ok(Verdict { from_origin: true, excused: false });
         }

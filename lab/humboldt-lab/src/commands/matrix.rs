@@ -66,6 +66,12 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     let file = read(&arguments.file)?;
     let out = arguments.out.clone().unwrap_or_else(|| arguments.file.with_extension(""));
     let cells = cells(&file, &arguments.file, &out)?;
+    for cell in &cells {
+        let checked = experiment::check(&cell.arguments);
+        checked.map_err(|failure| {
+            Failure::usage(format!("{}: {}: {failure}", arguments.file.display(), cell.label))
+        })?;
+    }
     let rest_s = file.rest.as_deref().map_or(Ok(0.0), units::seconds).map_err(Failure::usage)?;
     if arguments.dry_run {
         cells.iter().for_each(|cell| say!("{}", cell.label));
@@ -75,7 +81,7 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     let mut progress = Progress::new(cells.len());
     for (index, cell) in cells.iter().enumerate() {
         if let Some(run) = finished(&cell.folder, arguments.retry_failed) {
-            progress.runs.push(run);
+            progress.keep(run, cell);
             continue;
         }
         say!(
@@ -90,13 +96,13 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         if run.outcome == Outcome::Interrupted || interrupt.is_set() {
             return Err(Failure::interrupted());
         }
-        progress.add(run, start.elapsed());
-        report::matrix_page(&out, &file.title, &progress.runs).map_err(Failure::run)?;
+        progress.add(run, cell, start.elapsed());
+        progress.write_page(&out, &file.title)?;
         if rest_s > 0.0 && index + 1 < cells.len() {
             interrupt.wait_until(Instant::now() + Duration::from_secs_f64(rest_s), || false);
         }
     }
-    report::matrix_page(&out, &file.title, &progress.runs).map_err(Failure::run)?;
+    progress.write_page(&out, &file.title)?;
     say!("\n{} runs: {}", progress.runs.len(), out.join("index.html").display());
     let failed = progress.runs.iter().filter(|run| matches!(run.outcome, Outcome::Failed(_))).count();
     if failed > 0 {
@@ -139,17 +145,32 @@ fn finished(folder: &Path, retry_failed: bool) -> Option<Run> {
 /// How long it takes, from the runs so far.
 struct Progress {
     runs: Vec<Run>,
+    folders: Vec<String>,
     measured: u32,
     took: Duration,
 }
 
 impl Progress {
     fn new(count: usize) -> Self {
-        Self { runs: Vec::with_capacity(count), measured: 0, took: Duration::ZERO }
+        Self {
+            runs: Vec::with_capacity(count),
+            folders: Vec::with_capacity(count),
+            measured: 0,
+            took: Duration::ZERO,
+        }
     }
 
-    fn add(&mut self, run: Run, took: Duration) {
+    fn keep(&mut self, run: Run, cell: &Cell) {
         self.runs.push(run);
+        self.folders.extend(cell.folder.file_name().map(|name| name.to_string_lossy().into_owned()));
+    }
+
+    fn write_page(&self, out: &Path, title: &str) -> Result<(), Failure> {
+        report::matrix_page(out, title, &self.runs, &self.folders).map_err(Failure::run)
+    }
+
+    fn add(&mut self, run: Run, cell: &Cell, took: Duration) {
+        self.keep(run, cell);
         self.measured += 1;
         self.took += took;
     }

@@ -13,6 +13,7 @@ mod sampling;
 pub(crate) use calibrate::calibrate;
 pub(crate) use ground::{CACHE_BYTES, Choice, Ground, rest, subject_file};
 pub(crate) use live::Live;
+pub(crate) use plan::check;
 
 use crate::Failure;
 use crate::cli::PeakArgs;

@@ -119,6 +119,20 @@ impl Prepared {
     }
 }
 
+/// Whether a run could be begun, as far as that is known soon: in a matrix, a slip in the last run must not show after
+/// hours of others.
+pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
+    Choice::new(arguments)?;
+    let world = world::order(&arguments.world, world::TIME_SCALE)?;
+    // A log may take minutes to read.
+    if world.replay.is_none() {
+        world::load(&world).map_err(Failure::usage)?;
+    }
+    Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
+    let sample_s = arguments.search.sample * world.time_scale;
+    settings(&arguments.search, sample_s).build(world.time_scale).map_err(Failure::usage).map(drop)
+}
+
 /// What the caller says, or what differs from the usual ground.
 fn variant(arguments: &PeakArgs) -> String {
     if !arguments.variant.is_empty() {

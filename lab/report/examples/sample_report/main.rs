@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         .and_then(|()| write_run(&dir.join("spoilt"), &spoilt))
         .and_then(|()| write_run(&dir.join("empty"), &Run::default()))
         .and_then(|()| compare(&dir.join("compare"), &runs))
-        .and_then(|()| matrix_page(&dir.join("matrix"), "A synthetic experiment", &runs))
+        .and_then(|()| matrix_page(&dir.join("matrix"), "A synthetic experiment", &runs, &[]))
         .and_then(|()| write_bang(&dir.join("bang"), &bang(&aufs)));
     match written {
         Ok(()) => ExitCode::SUCCESS,

@@ -24,24 +24,33 @@ use std::path::Path;
 /// # Errors
 /// If there are no runs, or something cannot be written.
 pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
-    write_comparison(dir, "compare", "Comparison", runs)
+    write_comparison(dir, "compare", "Comparison", runs, Vec::new())
 }
 
 /// Writes index.html, index.md and index.csv into the folder of an experiment: the same for all of its runs, under a
-/// title. What else is in the folder stays.
+/// title, with links to their reports. `folders` are names of folders below `dir`, one for each run. What else is in the
+/// folder stays.
 ///
 /// # Errors
 /// If there are no runs, or something cannot be written.
-pub fn matrix_page(dir: &Path, title: &str, runs: &[Run]) -> Result<(), ReportError> {
-    write_comparison(dir, "index", title, runs)
+pub fn matrix_page(dir: &Path, title: &str, runs: &[Run], folders: &[String]) -> Result<(), ReportError> {
+    let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
+    write_comparison(dir, "index", title, runs, links.collect())
 }
 
-fn write_comparison(dir: &Path, name: &str, title: &str, runs: &[Run]) -> Result<(), ReportError> {
+fn write_comparison(
+    dir: &Path,
+    name: &str,
+    title: &str,
+    runs: &[Run],
+    links: Vec<(String, String)>,
+) -> Result<(), ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);
     }
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
-    let document = document(title, runs);
+    let mut document = document(title, runs);
+    document.sections.push(Section { links, ..Section::new("The report of each run") });
     write_whole(&dir.join(format!("{name}.csv")), csv(runs).as_bytes())?;
     write_whole(&dir.join(format!("{name}.md")), document.markdown().as_bytes())?;
     write_whole(&dir.join(format!("{name}.html")), document.html().as_bytes())

@@ -48,7 +48,7 @@ fn files_are_written_into_a_used_folder_and_csv_has_its_columns() {
     runs[0].plan.variant = "a,\"b\"".to_owned();
     runs[0].summary.throughput_per_s = f64::NAN;
     compare(dir.path(), &runs).unwrap();
-    matrix_page(dir.path(), "Experiment", &runs).unwrap();
+    matrix_page(dir.path(), "Experiment", &runs, &["a-1".to_owned()]).unwrap();
     for name in ["compare", "index"] {
         assert_page(&fs::read_to_string(dir.path().join(format!("{name}.html"))).unwrap());
         let rows =

@@ -58,10 +58,7 @@ pub(crate) fn lead(run: &Run) -> String {
     };
     let rate = match summary.sustained_per_s {
         Some(sustained) => format!("sustains {} answers/s", rough(sustained)),
-        None => format!(
-            "answered {} requests/s, and sustained no load,",
-            rough(summary.throughput_per_s)
-        ),
+        None => format!("answered {} requests/s, and sustained no load,", rough(summary.throughput_per_s)),
     };
     let text = format!(
         "{so_far}{rate} (last quarter, fill ratio {}–{}) with a hit ratio of {} (ideal {}) and a mean response time \
