@@ -31,7 +31,8 @@ pub struct Plan {
     pub goal: Goal,
     /// Length of a sample in seconds, after scaling.
     pub sample_s: f64,
-    /// Share of answers to plain GETs that an ideal cache would give from its store, computed from the workload.
+    /// Share of plain GETs that are offered hits (for something cachable that was asked for before), by simulation of the
+    /// workload's stream: the ideal by the classic definition.
     pub ideal_hit_ratio: f64,
 }
 

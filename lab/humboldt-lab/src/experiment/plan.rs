@@ -82,7 +82,7 @@ impl Prepared {
                 time_max_s: Some(time_max_s.unwrap_or(TIME_MAX_S)),
             },
             sample_s,
-            ideal_hit_ratio: ideal.hit_ratio_plain,
+            ideal_hit_ratio: ideal.offered_plain,
         };
         Ok(Self {
             choice,

@@ -28,7 +28,7 @@ pub(crate) const TERMS: &[(&str, &str)] = &[
     ("Byte hit ratio", "The same counted in bytes of bodies."),
     (
         "Ideal, offered",
-        "What a cache of the assumed size that makes no mistakes would reach: ideal is computed from the workload, offered from exactly the requests of this run.",
+        "The share of plain GETs for something cachable that was asked for before: ideal is computed from the workload, offered counted in exactly the requests of this run. A real cache stays a little below: a first request that was answered with 304, was a HEAD or was aborted brings it nothing to store.",
     ),
     (
         "Fill ratio",
