@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 /// How many wrong answers are kept with their evidence; all are counted.
 const FAULT_SAMPLES_MAX: usize = 100;
 
+/// Of each kind so many are kept beyond that, or a frequent kind would hide the evidence of the others.
+const FAULT_SAMPLES_OF_KIND: usize = 5;
+
 /// Answers of one class: how many, how large, how fast.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Class {
@@ -108,7 +111,13 @@ impl Tally {
     /// Counts a wrong answer, and keeps it if there is room.
     pub fn add_fault(&mut self, sample: FaultSample) {
         *self.faults.entry(sample.fault.kind).or_default() += 1;
-        if self.fault_samples.len() < FAULT_SAMPLES_MAX {
+        self.keep_fault(sample);
+    }
+
+    fn keep_fault(&mut self, sample: FaultSample) {
+        let of_kind =
+            || self.fault_samples.iter().filter(|kept| kept.fault.kind == sample.fault.kind).count();
+        if self.fault_samples.len() < FAULT_SAMPLES_MAX || of_kind() < FAULT_SAMPLES_OF_KIND {
             self.fault_samples.push(sample);
         }
     }
@@ -186,8 +195,7 @@ impl Tally {
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }
-        let room = FAULT_SAMPLES_MAX.saturating_sub(self.fault_samples.len());
-        self.fault_samples.extend(other.fault_samples.iter().take(room).cloned());
+        other.fault_samples.iter().for_each(|sample| self.keep_fault(sample.clone()));
         self.connects += other.connects;
         merge_kinds(&mut self.by_type, &other.by_type);
         merge_kinds(&mut self.by_kind, &other.by_kind);
@@ -259,5 +267,31 @@ impl OriginTally {
         self.connects += other.connects;
         self.lag.merge(&other.lag);
         self.cpu_us += other.cpu_us;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fault;
+
+    fn fault(kind: FaultKind) -> FaultSample {
+        let fault = Fault { kind, offset: None, expected: String::new(), got: String::new() };
+        FaultSample { at_us: 0, url: String::new(), fault }
+    }
+
+    #[test]
+    fn a_frequent_fault_does_not_hide_a_rare_one() {
+        let mut frequent = Tally::default();
+        (0..1_000).for_each(|_| frequent.add_fault(fault(FaultKind::UncachableHit)));
+        (0..50).for_each(|_| frequent.add_fault(fault(FaultKind::Stale)));
+        let mut sum = frequent.clone();
+        sum.merge_later(&frequent);
+        for tally in [&frequent, &sum] {
+            let kept = |kind| tally.fault_samples.iter().filter(|sample| sample.fault.kind == kind).count();
+            assert_eq!(kept(FaultKind::UncachableHit), FAULT_SAMPLES_MAX);
+            assert_eq!(kept(FaultKind::Stale), FAULT_SAMPLES_OF_KIND);
+        }
+        assert_eq!(sum.faults_total(), 2_100);
     }
 }

@@ -110,7 +110,9 @@ impl AskedObject {
         let marks = Marks::of(head);
         self.check_status(head.status(), &marks, rest)?;
         let id = match marks.request_id {
-            Some(id) => Some(parse_id(id).ok_or_else(|| wrong_head("Lab-Request of 16 hex digits", text(id)))?),
+            Some(id) => {
+                Some(parse_id(id).ok_or_else(|| wrong_head("Lab-Request of 16 hex digits", text(id)))?)
+            }
             // A cache makes a 304 itself, with the few fields that it must have (Squid does), or passes only those on
             // (Traffic Server does).
             None if head.status() == 304 => None,

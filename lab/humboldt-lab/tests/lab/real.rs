@@ -35,6 +35,7 @@ fn measure(subject: &str) {
     // The first seconds of a stream have few repeats; an ideal cache shows how many.
     let (plain, hits) = (run.total.hits.answers + run.total.misses.answers, run.total.hits.answers);
     let (measured, offered) = (hits as f64 / plain as f64, run.total.offered_hits as f64 / plain as f64);
+    println!("{subject}: {measured:.3} hits, {offered:.3} offered, {answers} answers");
     assert!(measured <= offered + 0.01, "{subject}: {measured:.3} hits, {offered:.3} offered");
     assert!(measured > offered * 0.6, "{subject}: {measured:.3} hits, {offered:.3} offered");
     let resources = run.samples.iter().filter_map(|sample| sample.resources).next_back();

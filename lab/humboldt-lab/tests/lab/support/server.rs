@@ -15,10 +15,13 @@ const LISTENER: u64 = 0;
 /// What it did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Served {
-    pub(crate) requests: u32,
+    requests: u32,
     /// Time during which somebody waited for it.
-    pub(crate) busy: Duration,
+    busy: Duration,
 }
+
+/// Shorter stretches of work say more about how soon a thread wakes than about the server.
+const STRETCH_REQUESTS_MIN: u32 = 20;
 
 impl Served {
     /// What it can do, measured: requests per busy second. A machine that keeps it from working makes it slower.
@@ -51,6 +54,7 @@ impl Server {
             service: Duration::from_secs_f64(1.0 / capacity_per_s),
             free_at: Instant::now(),
             busy_since: Instant::now(),
+            stretch: 0,
             served: Served::default(),
             workload,
             seed,
@@ -85,7 +89,9 @@ struct Work {
     service: Duration,
     /// When the one before was done, by the programme.
     free_at: Instant,
+    /// Since when somebody has been waiting all the time, and how many were served since then.
     busy_since: Instant,
+    stretch: u32,
     served: Served,
     workload: Workload,
     seed: u64,
@@ -120,8 +126,9 @@ impl Work {
             }
             self.free_at = end;
             let Some((_, token, answer)) = self.queue.pop_front() else { return };
-            self.served.requests += 1;
-            if self.queue.is_empty() {
+            self.stretch += 1;
+            if self.queue.is_empty() && self.stretch >= STRETCH_REQUESTS_MIN {
+                self.served.requests += self.stretch;
                 self.served.busy += self.busy_since.elapsed();
             }
             // Robots that give up go away.
@@ -162,7 +169,7 @@ impl Work {
             let answer = self.answer(&target, &id);
             let now = Instant::now();
             if self.queue.is_empty() {
-                self.busy_since = now;
+                (self.busy_since, self.stretch) = (now, 0);
             }
             self.queue.push_back((now, token, answer));
             bytes = &bytes[head.len_bytes()..];
