@@ -11,6 +11,9 @@ use crate::reading::{Finding, Reading};
 /// A clearly sustained load is multiplied by this.
 const CLIMB_FACTOR: f64 = 2.0;
 
+/// One that was sustained, but not clearly, by this.
+const CAUTIOUS_CLIMB_FACTOR: f64 = 1.3;
+
 /// With too few answers to judge, a load is raised only if this many times the load is not known to be too much.
 const FAR_FACTOR: f64 = 4.0;
 
@@ -141,7 +144,7 @@ impl Search {
             (_, Finding::TooFew) => "extend",
             (Mode::Climb { failed, .. }, Finding::Sustained { clearly }) => {
                 let failed = *failed;
-                self.climb(failed, clearly && !bounds.is_top(load_per_s))
+                self.climb(failed, clearly, bounds.is_top(load_per_s))
             }
             (Mode::Climb { sustained, .. }, Finding::Overloaded) => {
                 let sustained = *sustained;
@@ -157,13 +160,15 @@ impl Search {
         Move { load_per_s: self.level, state, was_drain: false }
     }
 
-    fn climb(&mut self, failed: Option<f64>, clearly: bool) -> &'static str {
+    fn climb(&mut self, failed: Option<f64>, clearly: bool, is_top: bool) -> &'static str {
         let is_near = failed.is_some_and(|failed| failed < self.level * NEAR_FACTOR);
-        if is_near || !clearly {
+        if is_near || is_top || (failed.is_some() && !clearly) {
             return self.enter_steps(1);
         }
         self.mode = Mode::Climb { sustained: Some(self.level), failed };
-        self.level = failed.map_or(self.level * CLIMB_FACTOR, |failed| (self.level * failed).sqrt());
+        // As long as no load has failed, one slow sample (a cold start, a neighbour) does not mean that the peak is near.
+        let factor = if clearly { CLIMB_FACTOR } else { CAUTIOUS_CLIMB_FACTOR };
+        self.level = failed.map_or(self.level * factor, |failed| (self.level * failed).sqrt());
         "climb"
     }
 

@@ -74,8 +74,7 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     }
     let rest_s = file.rest.as_deref().map_or(Ok(0.0), units::seconds).map_err(Failure::usage)?;
     if arguments.dry_run {
-        cells.iter().for_each(|cell| say!("{}", cell.label));
-        say!("{} runs in {}", cells.len(), out.display());
+        show(&cells, &out, rest_s);
         return Ok(());
     }
     let mut progress = Progress::new(cells.len());
@@ -109,6 +108,25 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
         return Err(Failure::run(format!("{failed} of {} runs failed; see the page", progress.runs.len())));
     }
     Ok(())
+}
+
+/// What would run, and how long it takes at most.
+fn show(cells: &[Cell], out: &Path, rest_s: f64) {
+    cells.iter().for_each(|cell| say!("{}", cell.label));
+    let limits: Option<Vec<f64>> = cells.iter().map(|cell| experiment::time_max_s(&cell.arguments)).collect();
+    let time = match limits {
+        Some(limits) => {
+            let load_s: f64 = limits.iter().sum();
+            let rests_s = rest_s * cells.len().saturating_sub(1) as f64;
+            format!("at most {} of load and rests", units::show_seconds(load_s + rests_s))
+        }
+        None => "as long as filling takes, since not all have a time-max".to_owned(),
+    };
+    say!(
+        "{} runs in {}: {time}; calibration, start and stop take some 15 s each",
+        cells.len(),
+        out.display()
+    );
 }
 
 /// One run; a failure is a result too, and does not stop the others.

@@ -14,6 +14,7 @@ pub(crate) use calibrate::calibrate;
 pub(crate) use ground::{CACHE_BYTES, Choice, Ground, rest, subject_file};
 pub(crate) use live::Live;
 pub(crate) use plan::check;
+pub(crate) use plan::time_max_s;
 
 use crate::Failure;
 use crate::cli::PeakArgs;

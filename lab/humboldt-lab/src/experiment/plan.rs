@@ -64,7 +64,6 @@ impl Prepared {
         }
         let settings = settings(&arguments.search, sample_s);
         let controller = settings.build(world.time_scale).map_err(Failure::usage)?;
-        let time_max_s = arguments.search.time_max.or(arguments.quick.then_some(QUICK_TIME_MAX_S));
         let working_set_objects = workload.working_set_objects(cache_bytes);
         let ideal = workload.ideal(world.seed, IDEAL_REQUESTS, working_set_objects);
         let plan = Plan {
@@ -79,7 +78,7 @@ impl Prepared {
             cache_bytes,
             goal: Goal {
                 fill_ratio: arguments.search.fill,
-                time_max_s: Some(time_max_s.unwrap_or(TIME_MAX_S)),
+                time_max_s: Some(time_max_s(arguments).unwrap_or(TIME_MAX_S)),
             },
             sample_s,
             ideal_hit_ratio: ideal.offered_plain,
@@ -131,6 +130,11 @@ pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
     Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
     let sample_s = arguments.search.sample * world.time_scale;
     settings(&arguments.search, sample_s).build(world.time_scale).map_err(Failure::usage).map(drop)
+}
+
+/// After how many seconds of load a run ends whatever the fill; `None` if it is not limited.
+pub(crate) fn time_max_s(arguments: &PeakArgs) -> Option<f64> {
+    arguments.search.time_max.or(arguments.quick.then_some(QUICK_TIME_MAX_S))
 }
 
 /// What the caller says, or what differs from the usual ground.
