@@ -186,12 +186,12 @@ fn times_table(groups: &[Group<'_>]) -> Table {
     let columns = [
         "subject",
         "#mean response",
-        "#p95 of hits",
-        "#p95 of misses",
-        "#p95 added to hits",
-        "#p95 added to misses",
-        "#CPU per answer, µs",
-        "#resident memory",
+        "#p95, hits",
+        "#p95, misses",
+        "#p95 added, hits",
+        "#p95 added, misses",
+        "#CPU µs/answer",
+        "#memory",
     ];
     let mut table = Table::new("Response times and resources in the last quarter", &columns);
     for group in groups {
