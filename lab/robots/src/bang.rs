@@ -220,12 +220,6 @@ pub struct BangReport {
 }
 
 impl BangReport {
-    /// Answers per second over the whole run; 0 for an empty one.
-    #[must_use]
-    pub fn answers_per_s(&self) -> f64 {
-        if self.wall_us == 0 { 0.0 } else { self.answers as f64 * 1e6 / self.wall_us as f64 }
-    }
-
     fn add(&mut self, record: &BangRecord<'_>, at_unix_us: u64) {
         self.wall_us = self.wall_us.max(record.begin_us + record.service_us);
         if let Some(fault) = record.fault {
