@@ -77,7 +77,7 @@ pub(crate) struct PeakArgs {
     /// A true small run: cache of 256 MB, time scale 0.03, at most 150 s
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Folder for the report
+    /// Folder for the report [default: named after the subject and a number, in the current folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Serve the growing report to a browser
@@ -104,13 +104,13 @@ pub(crate) struct WorldArgs {
     /// Multiplies think times, thresholds and sample periods alike [default: 0.1; 1 is as published]
     #[arg(long, value_name = "FACTOR", value_parser = units::positive)]
     pub(crate) time_scale: Option<f64>,
-    /// Latency between cache and servers, each way, instead of the workload's (not scaled)
+    /// Latency between cache and servers, each way, instead of the workload's, before time scaling
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) server_delay: Option<f64>,
     /// Packet loss between cache and servers, each way, instead of the workload's
     #[arg(long, value_name = "SHARE", value_parser = units::share)]
     pub(crate) server_loss: Option<f64>,
-    /// Latency between users and cache, each way, instead of the workload's (not scaled)
+    /// Latency between users and cache, each way, instead of the workload's, before time scaling
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) client_delay: Option<f64>,
     /// Packet loss between users and cache, each way, instead of the workload's

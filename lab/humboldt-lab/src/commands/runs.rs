@@ -8,22 +8,51 @@ use crate::interrupt::Interrupt;
 use crate::{Failure, output::say};
 use humboldt_lab_record::Outcome;
 use humboldt_lab_report as report;
+use std::path::{Path, PathBuf};
+
+/// Reports of one subject without a name of their own in one folder.
+const FOLDERS_MAX: u32 = 9_999;
 
 /// `humboldt-lab peak`.
 pub(crate) fn peak(arguments: &PeakArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let mut stage = Stage::open(arguments)?;
+    experiment::check(arguments)?;
+    let is_new = arguments.out.is_none();
+    let out = out_folder(arguments)?;
+    let arguments = PeakArgs { out: Some(out.clone()), ..arguments.clone() };
+    let mut stage = Stage::open(&arguments)?;
     if let Some(page) = &stage.page {
         say!("the growing report: http://{}/", page.address());
     }
-    let run = experiment::run(arguments, &mut stage, interrupt)?;
-    if let Some(out) = &arguments.out {
-        say!("report: {}", out.join("report.html").display());
-    }
+    let run = experiment::run(&arguments, &mut stage, interrupt).inspect_err(|_| {
+        // Nothing was measured, so the folder that was made for it holds nothing but headings.
+        if is_new {
+            let _ = std::fs::remove_dir_all(&out);
+        }
+    })?;
+    say!("report: {}", out.join("report.html").display());
     match run.outcome {
         Outcome::Failed(message) => Err(Failure::run(message)),
         Outcome::Interrupted => Err(Failure::interrupted()),
         Outcome::Running | Outcome::Filled | Outcome::TimeUp => Ok(()),
     }
+}
+
+/// Where the report goes: as asked for, or into a new folder, `squid-aufs-1`, `squid-aufs-2`, …
+fn out_folder(arguments: &PeakArgs) -> Result<PathBuf, Failure> {
+    if let Some(out) = &arguments.out {
+        return Ok(out.clone());
+    }
+    let name: String = arguments
+        .subject
+        .as_deref()
+        .and_then(|subject| Path::new(subject).file_name()?.to_str())
+        .unwrap_or("attached")
+        .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let free =
+        (1..=FOLDERS_MAX).map(|number| PathBuf::from(format!("{name}-{number}"))).find(|path| !path.exists());
+    free.ok_or_else(|| {
+        Failure::usage(format!("{name}-1 to {name}-{FOLDERS_MAX} are there already: use --out DIR"))
+    })
 }
 
 /// `humboldt-lab compare`.
