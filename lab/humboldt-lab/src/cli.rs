@@ -170,10 +170,10 @@ pub(crate) struct SearchArgs {
     /// Percentile that the robust controller judges
     #[arg(long, value_name = "PER_CENT", default_value_t = 95.0)]
     pub(crate) percentile: f64,
-    /// What the cache may add to a hit at that percentile, before time scaling
+    /// What the cache may add to a hit at that percentile, before time scaling [default: 750ms]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) hit_limit: Option<f64>,
-    /// What the cache may add to a miss at that percentile, before time scaling
+    /// What the cache may add to a miss at that percentile, before time scaling [default: 1.5s]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) miss_limit: Option<f64>,
     /// Classic controller: raise the load below this mean response time, before time scaling [default: 1.5s]
