@@ -1,6 +1,6 @@
 //! What the peak finder sees of a server that is not always there.
 
-use crate::support::{LIMIT, Relay, folder, lab, run_in, shared};
+use crate::support::{LIMIT, Relay, SHORT, folder, lab, run_in, shared};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -74,4 +74,15 @@ fn a_stall_is_seen_and_does_not_slow_the_users() {
 
 fn backlogs(samples: &[humboldt_lab_record::Sample]) -> Vec<u64> {
     samples.iter().map(|sample| sample.tally.backlog).collect()
+}
+
+#[test]
+fn a_report_that_has_no_place_gets_a_new_folder_and_only_if_something_was_measured() {
+    let _machine = shared();
+    let words = ["peak", "humboldt:null", "--workload", "fixed-1k", "--load", "100", "--time-max", "2s"];
+    let done = lab(words.into_iter().chain(SHORT)).with(0);
+    assert!(done.out.contains("report: humboldt-null-1/report.html"), "{done:?}");
+    assert!(run_in(&done.home().join("humboldt-null-1")).total.answers() > 0);
+    let done = lab(["peak", "--no-calibration", "--attach", "http://127.0.0.1:1"]).with(2);
+    assert_eq!(std::fs::read_dir(done.home()).expect("a folder").count(), 0, "{done:?}");
 }

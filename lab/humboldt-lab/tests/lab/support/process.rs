@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Waits for something.
 #[track_caller]
@@ -41,6 +42,8 @@ pub(crate) struct Done {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
+    /// The folder that it was started in.
+    home: Option<TempDir>,
 }
 
 impl Done {
@@ -49,6 +52,11 @@ impl Done {
     pub(crate) fn with(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self
+    }
+
+    /// The folder that it was started in.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.as_ref().expect("kept until here").path()
     }
 
     /// What it complained about: exactly one line.
@@ -83,6 +91,8 @@ pub(crate) struct Lab {
     out: Arc<Mutex<String>>,
     err: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
+    /// Its current folder, where a report goes that nobody gave a place.
+    home: Option<TempDir>,
 }
 
 impl Lab {
@@ -93,6 +103,8 @@ impl Lab {
     /// With this on its standard input.
     pub(crate) fn start_with_input<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_humboldt-lab"));
+        let home = tempfile::tempdir().expect("a folder");
+        command.current_dir(home.path());
         command.args(words).env("HUMBOLDT_BIN", humboldt()).env_remove("HUMBOLDT_LAB_TOKEN");
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().expect("the program starts");
@@ -105,7 +117,7 @@ impl Lab {
             collect(child.stdout.take().expect("piped"), Arc::clone(&out)),
             collect(child.stderr.take().expect("piped"), Arc::clone(&err)),
         ];
-        Self { child, out, err, readers }
+        Self { child, out, err, readers, home: Some(home) }
     }
 
     fn pid(&self) -> Pid {
@@ -156,7 +168,8 @@ impl Lab {
             reader.join().expect("no panic");
         }
         let text = |text: &Mutex<String>| text.lock().expect("no panic").clone();
-        Done { code: status.code(), out: text(&self.out), err: text(&self.err) }
+        let (out, err) = (text(&self.out), text(&self.err));
+        Done { code: status.code(), out, err, home: self.home.take() }
     }
 }
 
