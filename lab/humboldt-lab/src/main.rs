@@ -5,7 +5,6 @@
 //! subjects (the caches and what they run on), report (what people look at).
 
 mod cli;
-mod clock;
 mod commands;
 mod cores;
 mod experiment;

@@ -232,7 +232,7 @@ fn start_thread(
         .map_err(OriginError::Thread)?;
     let (pinned, outcome) = sync_channel(1);
     let body = move || {
-        let done = core.map_or(Ok(()), thread::pin);
+        let done = core.map_or(Ok(()), humboldt_lab_wire::pin);
         let is_pinned = done.is_ok();
         let _ = pinned.send(done);
         if is_pinned { thread.run() } else { OriginTally::default() }

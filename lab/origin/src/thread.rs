@@ -9,7 +9,6 @@ use humboldt_lab_record::OriginTally;
 use humboldt_lab_wire::{Clock, HTTP_DATE_BYTES, Poller, Ready, Timers, http_date, thread_cpu_us};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -288,14 +287,4 @@ impl Thread {
         }
         self.is_accepting = false;
     }
-}
-
-/// Pins the calling thread to one core.
-pub(crate) fn pin(core: usize) -> io::Result<()> {
-    if core >= CpuSet::MAX_CPU {
-        return Err(Errno::INVAL.into());
-    }
-    let mut set = CpuSet::new();
-    set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
 }

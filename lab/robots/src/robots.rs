@@ -4,8 +4,7 @@ use crate::counts::Counts;
 use crate::plan::{RobotsError, RobotsPlan};
 use crate::world::{Order, Shared, World};
 use humboldt_lab_record::Tally;
-use humboldt_lab_wire::Waker;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use humboldt_lab_wire::{Waker, pin};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -136,13 +135,4 @@ fn start_world(shared: &Arc<Shared>, index: usize, core: Option<usize>) -> Resul
     let ended = || Err(system("start a thread")(io::Error::other("it ended at once")));
     let waker = started.recv().unwrap_or_else(|_| ended())?;
     Ok(Running { orders, waker, thread: Some(thread) })
-}
-
-fn pin(core: usize) -> io::Result<()> {
-    if core >= CpuSet::MAX_CPU {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    }
-    let mut set = CpuSet::new();
-    set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
 }

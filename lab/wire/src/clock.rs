@@ -1,6 +1,8 @@
-//! Time, in microseconds.
+//! Time, in microseconds, and the processors of threads.
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A point zero. Copies agree with each other, so one clock serves all threads of a process.
@@ -34,9 +36,27 @@ impl Clock {
     /// several hosts share.
     #[must_use]
     pub fn unix_us(&self) -> u64 {
-        let host_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_us);
-        host_us.saturating_add_signed(self.unix_offset_us)
+        unix_us().saturating_add_signed(self.unix_offset_us)
     }
+}
+
+/// µs since 1970 as the host has it.
+#[must_use]
+pub fn unix_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_us)
+}
+
+/// Pins the calling thread to one core.
+///
+/// # Errors
+/// If there is no such core, or this process may not use it.
+pub fn pin(core: usize) -> io::Result<()> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// CPU time of the calling thread, in µs.

@@ -17,7 +17,7 @@ mod timers;
 
 pub use body::BodyLength;
 pub use chunked::{ChunkError, Chunked, Fed};
-pub use clock::{Clock, thread_cpu_us};
+pub use clock::{Clock, pin, thread_cpu_us, unix_us};
 pub use date::{HTTP_DATE_BYTES, http_date, parse_http_date};
 pub use head::{HEAD_BYTES_MAX, HeadError, Headers};
 pub use limits::raise_descriptor_limit;

@@ -5,7 +5,7 @@ use crate::cli::{ControllerKind, PeakArgs, SearchArgs};
 use crate::cores::Shares;
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::world;
-use crate::{Failure, clock, units};
+use crate::{Failure, units};
 use humboldt_lab_peak::{ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings};
 use humboldt_lab_record::{Goal, Manifest, Plan, RUN_FORMAT, Run};
 use humboldt_lab_workload::Workload;
@@ -100,7 +100,7 @@ impl Prepared {
     pub(super) fn run(&self) -> Result<Run, Failure> {
         Ok(Run {
             format: RUN_FORMAT,
-            started_s: clock::unix_us() / 1_000_000,
+            started_s: humboldt_lab_wire::unix_us() / 1_000_000,
             plan: self.plan.clone(),
             manifest: Manifest { lab_version: env!("CARGO_PKG_VERSION").to_owned(), ..Manifest::default() },
             ..Run::default()

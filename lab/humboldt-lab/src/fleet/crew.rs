@@ -49,7 +49,7 @@ impl Crew {
             Order::Hello { .. } => {
                 Ok(Reply::Hello { lab_version: env!("CARGO_PKG_VERSION").to_owned(), cores: self.threads() })
             }
-            Order::Clock => Ok(Reply::Clock { unix_us: crate::clock::unix_us() }),
+            Order::Clock => Ok(Reply::Clock { unix_us: humboldt_lab_wire::unix_us() }),
             Order::Origins(order) => self.start_origins(*order),
             Order::Robots(order) => self.start_robots(*order),
             Order::Load(per_s) => self.set_load(per_s),

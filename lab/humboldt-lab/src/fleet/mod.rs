@@ -208,11 +208,11 @@ fn answer(party: &mut dyn Party) -> Result<Reply, FleetError> {
 fn clock_offset_us(party: &mut dyn Party) -> Result<i64, FleetError> {
     let mut best = (u64::MAX, 0);
     for _ in 0..8 {
-        let before_us = crate::clock::unix_us();
+        let before_us = humboldt_lab_wire::unix_us();
         let Reply::Clock { unix_us } = ask(party, Order::Clock)? else {
             return Err(FleetError::Confused { address: party.name().to_owned() });
         };
-        let after_us = crate::clock::unix_us();
+        let after_us = humboldt_lab_wire::unix_us();
         let round_trip_us = after_us.saturating_sub(before_us);
         if round_trip_us < best.0 {
             let middle_us = before_us + round_trip_us / 2;

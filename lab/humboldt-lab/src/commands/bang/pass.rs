@@ -8,7 +8,7 @@ use super::{Plan, results};
 use crate::cli::BangArgs;
 use crate::experiment::Ground;
 use crate::interrupt::Interrupt;
-use crate::{Failure, clock, units};
+use crate::{Failure, units};
 use humboldt_lab_record::{BangRun, Manifest, RUN_FORMAT, Resources};
 use humboldt_lab_robots::{Bang, BangEvent, BangOrder, BangRecord, BangReport};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -63,7 +63,7 @@ impl<'b> Passes<'b> {
         let mut run = self.empty_run();
         let mut watch = Watch {
             pass: self.number,
-            start_unix_us: clock::unix_us(),
+            start_unix_us: humboldt_lab_wire::unix_us(),
             course: Course::default(),
             log: self.log.as_mut(),
             ground: self.stand.ground.as_mut(),
@@ -119,7 +119,7 @@ impl<'b> Passes<'b> {
         ];
         BangRun {
             format: RUN_FORMAT,
-            started_s: clock::unix_us() / 1_000_000,
+            started_s: humboldt_lab_wire::unix_us() / 1_000_000,
             subject: self.stand.subject.clone(),
             variant: variant(self.number, self.of, self.stand.ground.is_some()),
             connections_max: arguments.connections,

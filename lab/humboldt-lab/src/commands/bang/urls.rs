@@ -2,9 +2,9 @@
 
 use super::Plan;
 use super::stand::World;
+use crate::Failure;
 use crate::cli::BangArgs;
 use crate::interrupt::Interrupt;
-use crate::{Failure, clock};
 use humboldt_lab_robots::{BangTarget, SHUFFLED_MAX};
 use humboldt_lab_workload::{Ask, Stream, Workload};
 use std::fs::File;
@@ -61,7 +61,7 @@ impl Urls {
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
         // A store that an earlier run filled gives that run's ids: they must not look like ours.
-        let next_id = clock::unix_us() << ID_COUNT_BITS;
+        let next_id = humboldt_lab_wire::unix_us() << ID_COUNT_BITS;
         if let (Some(count), Some(world)) = (plan.generate, world) {
             if !arguments.in_order && count > SHUFFLED_MAX as u64 {
                 return Err(too_many());
