@@ -38,6 +38,7 @@ macro_rules! battery {
             lifecycle::clean_restart, lifecycle::restart_after_a_crash, lifecycle::a_purge_survives_a_crash,
             lifecycle::creation_is_idempotent, lifecycle::one_process_at_a_time, lifecycle::closed_is_down,
             lifecycle::eviction_keeps_the_water_marks, lifecycle::many_threads,
+            lifecycle::opened_again_with_another_size,
             damage::flipped_bits, damage::truncated_files, damage::zeroed_tails, damage::exchanged_files,
             damage::deleted_files,
         );
@@ -126,10 +127,17 @@ pub(crate) fn wait_for_rebuild(scheme: &dyn Scheme) {
     }
 }
 
+thread_local! {
+    /// A core has one runtime for as long as it lives.
+    static CORE: (tokio::runtime::Runtime, tokio::task::LocalSet) = (
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime"),
+        tokio::task::LocalSet::new(),
+    );
+}
+
 /// Runs a future as a core of the proxy would.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, future)
+    CORE.with(|(runtime, tasks)| tasks.block_on(runtime, future))
 }
 
 pub(crate) fn key(url: &str) -> Key {

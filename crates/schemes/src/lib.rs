@@ -1,7 +1,7 @@
 //! The storage schemes, one folder each, behind the [`Scheme`] trait of the store.
 //!
 //! [`open`] gives a running scheme, [`create`] prepares a directory as `humboldt -z` does. Which kinds there are is
-//! said in one place, [`KINDS`]. Every scheme passes the same battery of tests (`battery.rs`).
+//! said in one place, the table `KINDS`. Every scheme passes the same battery of tests (`battery.rs`).
 
 #[cfg(test)]
 mod battery;
@@ -11,11 +11,32 @@ mod ufs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use humboldt_store::scheme::Scheme;
 
-/// The schemes that [`open`] knows, by their names in squid.conf.
-pub const KINDS: [&str; 2] = [null::NAME, ufs::NAME];
+/// A scheme: its name in squid.conf, and how a directory of it is opened and created.
+struct Kind {
+    name: &'static str,
+    open: fn(&DirOptions) -> Result<Arc<dyn Scheme>, OpenError>,
+    create: fn(&DirOptions) -> Result<(), OpenError>,
+}
+
+/// The schemes that there are, one line each.
+const KINDS: &[Kind] = &[
+    Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
+    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::Ufs::open(options)?)), create: ufs::create },
+];
+
+fn kind(name: &str) -> Result<&'static Kind, OpenError> {
+    let found = KINDS.iter().find(|kind| kind.name == name);
+    found.ok_or_else(|| OpenError::UnknownScheme(name.to_owned()))
+}
+
+/// Names of all schemes, for messages.
+fn known() -> String {
+    KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
+}
 
 /// Most numbered subdirectories on one level (`L1`, `L2`): their names have two hexadecimal digits.
 pub const LEVEL_DIRS_MAX: u32 = 256;
@@ -41,6 +62,83 @@ pub struct DirOptions {
     pub swap_high_pct: u8,
     /// Most files held open by this directory at a time (`max_open_disk_fds`); 0 for no limit of its own.
     pub max_open_files: u32,
+    /// `cache_replacement_policy`, for the schemes that choose victims.
+    pub policy: Policy,
+    /// Options that belong to single schemes; the others ignore them.
+    pub tuning: Tuning,
+}
+
+/// The options of single schemes. Each scheme refuses values out of range when it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// aufs, and schemes without io_uring: threads that do I/O (`threads=`), 1 to 256.
+    pub threads: u32,
+    /// diskd: with more messages under way, nothing new is opened or created (`Q1=`).
+    pub q1: u32,
+    /// diskd: with more messages under way, requests wait (`Q2=`); at least `q1`.
+    pub q2: u32,
+    /// coss: unit of location in bytes (`block-size=`), a power of two from 512 to 8192.
+    pub block_bytes: u32,
+    /// coss: stripes in memory (`membufs=`), at least 2.
+    pub membufs: u32,
+    /// coss: full stripes that may wait to be written (`maxfullbufs=`), below `membufs`.
+    pub maxfullbufs: u32,
+    /// coss: a hit on an object that lies in the oldest part of the file, this many percent of it, is written again to
+    /// the current stripe (`overwrite-percent=`), 0 to 100.
+    pub overwrite_percent: u32,
+    /// coss: room at the end of a stripe that may be given up, in bytes (`max-stripe-waste=`); `None` for any.
+    pub max_stripe_waste: Option<u32>,
+    /// rock: size of a slot in bytes (`slot-size=`), a multiple of 512 from 4096 to 1 MiB.
+    pub slot_bytes: u32,
+    /// rock: most writes a second (`max-swap-rate=`); `None` for no limit.
+    pub max_swap_rate: Option<u32>,
+    /// rock: objects whose reading or writing would wait longer are not read or written (`swap-timeout=`); `None` for any.
+    pub swap_timeout: Option<Duration>,
+    /// rock, ring: how the device is used (`io=`).
+    pub io: IoChoice,
+    /// ring: expected mean size of an object in bytes (`store_avg_object_size`), by which the index is sized at first.
+    pub object_bytes_avg: u64,
+}
+
+impl Default for Tuning {
+    /// Squid's defaults, and ours where Squid has none.
+    fn default() -> Self {
+        Self {
+            threads: 16,
+            q1: 64,
+            q2: 72,
+            block_bytes: 512,
+            membufs: 10,
+            maxfullbufs: 4,
+            overwrite_percent: 50,
+            max_stripe_waste: None,
+            slot_bytes: 16 * 1024,
+            max_swap_rate: None,
+            swap_timeout: None,
+            io: IoChoice::Auto,
+            object_bytes_avg: 13 * 1024,
+        }
+    }
+}
+
+/// `io=`: how reads and writes reach the device.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring where the system allows it, threads elsewhere.
+    #[default]
+    Auto,
+    /// io_uring; opening fails where the system forbids it.
+    Uring,
+    /// Blocking calls on threads of their own.
+    Threads,
+}
+
+/// `cache_replacement_policy`: which object leaves first.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Least recently used.
+    #[default]
+    Lru,
 }
 
 impl DirOptions {
@@ -56,6 +154,8 @@ impl DirOptions {
             swap_low_pct: 90,
             swap_high_pct: 95,
             max_open_files: 0,
+            policy: Policy::default(),
+            tuning: Tuning::default(),
         }
     }
 }
@@ -64,7 +164,7 @@ impl DirOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// `cache_dir` names a scheme that does not exist here.
-    #[error("unknown storage scheme '{0}' (known: {known})", known = KINDS.join(", "))]
+    #[error("unknown storage scheme '{0}' (known: {known})", known = known())]
     UnknownScheme(String),
     /// A number is out of range.
     #[error("{path}: {reason}")]
@@ -120,19 +220,11 @@ pub enum OpenError {
 ///
 /// Reading a long swap log, and looking for files when there is none, goes on in the background; it starts with
 /// the first call of [`Scheme::maintain`], so that no thread exists before privileges are dropped.
-pub fn open(kind: &str, options: &DirOptions) -> Result<Arc<dyn Scheme>, OpenError> {
-    match kind {
-        null::NAME => Ok(Arc::new(null::Null::new(options))),
-        ufs::NAME => Ok(Arc::new(ufs::Ufs::open(options)?)),
-        other => Err(OpenError::UnknownScheme(other.to_owned())),
-    }
+pub fn open(name: &str, options: &DirOptions) -> Result<Arc<dyn Scheme>, OpenError> {
+    (kind(name)?.open)(options)
 }
 
 /// Creates a directory and its subdirectories. Nothing happens to those that exist already.
-pub fn create(kind: &str, options: &DirOptions) -> Result<(), OpenError> {
-    match kind {
-        null::NAME => Ok(()),
-        ufs::NAME => ufs::create(options),
-        other => Err(OpenError::UnknownScheme(other.to_owned())),
-    }
+pub fn create(name: &str, options: &DirOptions) -> Result<(), OpenError> {
+    (kind(name)?.create)(options)
 }

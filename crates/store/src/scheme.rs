@@ -98,6 +98,18 @@ pub struct SchemeStats {
     pub evictions: u64,
     /// Errors since the start, records that did not verify among them.
     pub errors: u64,
+    /// Objects that were not stored, or hits that were not read, because too much was waiting already.
+    pub shed: u64,
+    /// Reads that were asked of the device or file system since the start.
+    pub read_ops: u64,
+    /// Bytes that they brought.
+    pub read_bytes: u64,
+    /// Writes that were asked of the device or file system since the start.
+    pub write_ops: u64,
+    /// Bytes that they wrote. Divided by `object_bytes`: write amplification.
+    pub write_bytes: u64,
+    /// Bytes of URLs, heads and bodies that were stored for requests since the start.
+    pub object_bytes: u64,
     /// Progress of the rebuild in percent, 100 when the index is complete.
     pub rebuild_percent: u8,
     /// Whether the directory has been taken out of service.
@@ -139,7 +151,9 @@ pub trait Scheme: Send + Sync {
     /// of the rebuild. Bounded work per call.
     fn maintain(&self) -> IoFuture<'_, ()>;
 
-    /// Makes a clean stop: after it, the next start finds everything without a scan. Called once, blocking.
+    /// Makes a clean stop: after it, the next start finds everything without a scan. Called once, blocking. The lock on
+    /// the directory is released, so that it can be opened again, with other options, while readers and writers of
+    /// this instance still exist: these get [`SchemeError::Down`], and touch no file any more.
     fn close(&self) -> Result<(), SchemeError>;
 
     /// Figures.

@@ -140,6 +140,42 @@ pub(super) fn eviction_keeps_the_water_marks(kind: &'static str) {
     assert!(bench.scheme.stats().used_bytes <= CAPACITY_BYTES);
 }
 
+/// What `-k reconfigure` does with a changed size: closed cleanly and opened anew, while requests still read and write.
+pub(super) fn opened_again_with_another_size(kind: &'static str) {
+    let mut bench = Bench::with(kind, |options| options.capacity_bytes = 32 << 20);
+    fill(&bench, 100);
+    for capacity_bytes in [64 << 20, 16 << 20, 3 << 20] {
+        let mut reader = run(bench.scheme.open(&key("http://fill/99"))).expect("open");
+        let mut writer = run(bench.scheme.create(record("http://late/", 1), None)).expect("create");
+        let _ = run(writer.write(0, &[&[7; 100_000]]));
+        bench.scheme.close().expect("a clean stop");
+        let before = Arc::clone(&bench.scheme);
+        bench.options.capacity_bytes = capacity_bytes;
+        bench.scheme = super::open(kind, &bench.options);
+        if capacity_bytes >= 16 << 20 {
+            check(&bench, 100);
+        }
+        let _ = run(writer.write(100_000, &[&[7; 100_000]]));
+        assert!(run(writer.commit(None)).is_err(), "nothing is stored in a closed directory");
+        if let Some(reader) = &mut reader {
+            let _ = run(reader.read(0, &mut [0; 100]));
+        }
+        drop((reader, before));
+        (0..20).for_each(|_| bench.maintain());
+        assert!(bench.scheme.stats().used_bytes <= capacity_bytes, "{:?}", bench.scheme.stats());
+        assert_eq!(bench.see("http://late/"), Seen::Nothing);
+        bench.put("http://new/", 1, 13_000);
+        assert_eq!(bench.see("http://new/"), Seen::Whole(1, 13_000));
+    }
+    for i in 0..100 {
+        let seen = bench.see(&format!("http://fill/{i}"));
+        assert!(
+            seen == Seen::Nothing || seen == Seen::Whole(1, SIZES[i % SIZES.len()]),
+            "object {i}: {seen:?}"
+        );
+    }
+}
+
 /// Threads store, read, update and remove the same few keys; whatever is seen is whole and of one version.
 pub(super) fn many_threads(kind: &'static str) {
     let bench = Bench::with(kind, |options| options.capacity_bytes = 4 << 20);

@@ -63,8 +63,8 @@ pub(crate) struct Dir {
     key_locks: [Mutex<()>; KEY_LOCKS],
     open_files: AtomicU32,
     is_closed: AtomicBool,
-    /// Holds the lock on the directory.
-    _lock: OwnedFd,
+    /// Holds the lock on the directory until it is closed.
+    lock: Mutex<Option<OwnedFd>>,
 }
 
 /// Length in bytes of the file of an index entry.
@@ -94,7 +94,7 @@ impl Dir {
             key_locks: std::array::from_fn(|_| Mutex::new(())),
             open_files: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         }
     }
 
@@ -249,6 +249,10 @@ impl Dir {
     }
 
     fn unlink(&self, entry: FileEntry) -> bool {
+        if self.is_closed.load(Ordering::Acquire) {
+            // The number may belong to another object of another instance by now.
+            return false;
+        }
         let outcome = self.tree.unlink(entry.file);
         outcome.map_err(|error| self.failed("unlink", entry.file, error)).is_ok()
     }
@@ -289,8 +293,14 @@ impl Dir {
         }
     }
 
-    /// Writes a complete log and the mark of a clean stop.
+    /// Writes a complete log and the mark of a clean stop, then gives the directory free.
     pub(crate) fn close(&self) -> Result<(), Errno> {
+        let outcome = self.write_clean_log();
+        self.lock.lock().take();
+        outcome
+    }
+
+    fn write_clean_log(&self) -> Result<(), Errno> {
         let root = self.tree.root();
         if self.health.is_down() || !self.rebuild.is_done() {
             return self.log.flush(root);
@@ -311,6 +321,12 @@ impl Dir {
             writes: self.counts.writes.load(Ordering::Relaxed),
             evictions: self.counts.evictions.load(Ordering::Relaxed),
             errors: self.health.errors(),
+            shed: 0,
+            read_ops: 0,
+            read_bytes: 0,
+            write_ops: 0,
+            write_bytes: 0,
+            object_bytes: 0,
             rebuild_percent: self.rebuild.percent(),
             down: self.health.is_down(),
         }

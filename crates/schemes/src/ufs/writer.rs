@@ -214,6 +214,10 @@ impl Drop for UfsWriter {
         if self.is_committed {
             return;
         }
+        if self.dir.in_service().is_err() {
+            // The number may belong to an object of another instance by now.
+            return;
+        }
         if was_created && let Err(error) = self.dir.tree.unlink(self.file) {
             self.dir.failed("unlink", self.file, error);
             return;
