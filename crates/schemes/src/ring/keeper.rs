@@ -1,0 +1,284 @@
+//! The thread that keeps house: it reads the index at the start, reclaims segments and writes checkpoints, so that no core
+//! waits for any of it.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+
+use humboldt_sys::aligned::Buffer;
+use parking_lot::{Condvar, Mutex};
+
+use super::checkpoint::{self, Head};
+use super::format::{self, FooterEntry, Kind, UNIT_BYTES};
+use super::index::{Entry, Hash64, RingIndex};
+use super::log::Job;
+use super::purges::Removal;
+use super::reader::{self, Loaded};
+use super::recover;
+use super::store::Store;
+
+/// When the keeper works, and its thread.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    orders: Mutex<Orders>,
+    given: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Orders {
+    is_wanted: bool,
+    stop: bool,
+}
+
+impl Keeper {
+    fn wake(&self) {
+        self.orders.lock().is_wanted = true;
+        self.given.notify_one();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.orders.lock().stop
+    }
+
+    /// Waits for something to do; `false` at the end.
+    fn wait(&self) -> bool {
+        let mut orders = self.orders.lock();
+        while !orders.is_wanted && !orders.stop {
+            self.given.wait(&mut orders);
+        }
+        orders.is_wanted = false;
+        !orders.stop
+    }
+
+    /// Ends the thread after what it is doing.
+    pub(crate) fn stop(&self) {
+        self.orders.lock().stop = true;
+        self.given.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of the thread has been reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store {
+    /// Starts the keeper, if that has not been done: with the first operation, as no thread may exist before privileges are dropped.
+    pub(crate) fn start_keeper(self: &Arc<Self>) {
+        if self.may_store.load(Ordering::Acquire) {
+            return;
+        }
+        let mut thread = self.keeper.thread.lock();
+        if thread.is_some() || self.keeper.is_stopped() {
+            return;
+        }
+        let store = Arc::clone(self);
+        match thread::Builder::new().name("ring keeper".to_owned()).spawn(move || store.keep()) {
+            Ok(started) => *thread = Some(started),
+            Err(error) => drop(self.failed("start a thread for", &error)),
+        }
+    }
+
+    /// There may be something to reclaim.
+    pub(crate) fn wake_keeper(&self) {
+        self.keeper.wake();
+    }
+
+    fn keep(self: Arc<Self>) {
+        recover::recover(&self);
+        if self.checkpoint() {
+            self.may_store.store(true, Ordering::Release);
+        } else {
+            self.health.give_up(&self.options.path.display().to_string());
+        }
+        self.progress.notify_waiters();
+        while self.keeper.wait() {
+            self.keep_house();
+        }
+    }
+
+    /// Sees to it that there are free segments, and that the log of removals stays short.
+    pub(crate) fn keep_house(self: &Arc<Self>) {
+        while !self.keeper.is_stopped() && !self.health.is_down() {
+            let (free, coming) = self.segments.free();
+            let wanted = self.segments.free_wanted();
+            if free + coming < wanted && self.reclaim_oldest() {
+                continue;
+            }
+            let is_due = coming > 0 && free * 2 <= wanted || self.purges.is_long();
+            if !is_due || !self.checkpoint() {
+                return;
+            }
+        }
+    }
+
+    /// Writes a checkpoint: what was reclaimed before may be overwritten after it. `false` if that failed.
+    pub(crate) fn checkpoint(&self) -> bool {
+        let number = self.checkpoint.load(Ordering::Acquire) + 1;
+        let Some(file) = self.checkpoints.get((number % 2) as usize) else { return false };
+        if let Err(error) = self.purges.prepare(number) {
+            self.failed("empty the log of removals of", &error);
+            return false;
+        }
+        let head = {
+            let _settled = self.log.settling.write();
+            let (segments, next_generation) = self.segments.begin_checkpoint();
+            self.purges.switch(number);
+            Head {
+                number,
+                store_id: self.store_id,
+                segment_bytes: self.geometry.segment_bytes,
+                sequence: self.log.sequence(),
+                next_generation,
+                parts: 0,
+                segments,
+            }
+        };
+        match checkpoint::write(&**file, head, self.index.get()) {
+            Ok(bytes) => {
+                self.counts.write(bytes);
+                self.checkpoint.store(number, Ordering::Release);
+                self.segments.end_checkpoint();
+                self.progress.notify_waiters();
+                true
+            }
+            Err(error) => {
+                self.failed("write a checkpoint of", &error);
+                false
+            }
+        }
+    }
+
+    /// Empties the oldest segment; what is still in demand is copied to the open one. `false` if there is none.
+    fn reclaim_oldest(self: &Arc<Self>) -> bool {
+        let Some((number, generation)) = self.segments.oldest() else { return false };
+        let Some(index) = self.index.get() else { return false };
+        // What was in it must not come back after a crash: what replaced it elsewhere may be gone by then.
+        if block_on(self.purges.log(Removal::Segment { generation })).is_err() {
+            self.failed("log the end of a segment of", &std::io::ErrorKind::Other.into());
+            return false;
+        }
+        let first_unit = u64::from(number) * self.geometry.segment_units();
+        match recover::entries(self, number, generation) {
+            Ok(entries) => {
+                let mut parents = HashSet::new();
+                for entry in entries {
+                    self.reclaim_record(index, entry, first_unit + u64::from(entry.unit), &mut parents);
+                }
+            }
+            Err(error) => {
+                self.failed("read a segment of", &error);
+            }
+        }
+        // Whatever the list did not know: one pass over all is dear, but this is rare.
+        let end = first_unit + self.geometry.segment_units();
+        if !recover::has_footer(self, number, generation) {
+            let dropped = index.retain(|entry| !(first_unit..end).contains(&entry.location));
+            self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
+        }
+        self.segments.reclaimed(number);
+        true
+    }
+
+    fn reclaim_record(
+        self: &Arc<Self>,
+        index: &RingIndex,
+        listed: FooterEntry,
+        location: u64,
+        parents: &mut HashSet<u64>,
+    ) {
+        let hash = Hash64(listed.hash);
+        let Some(entry) = index.get(hash) else { return };
+        if listed.kind == Kind::Fragment {
+            if entry.kind == Kind::Large as u8 && parents.insert(listed.hash) {
+                self.reclaim_parent(index, hash, entry, location);
+            }
+            return;
+        }
+        if entry.location != location {
+            return;
+        }
+        if entry.freq > 0 && self.log.may_copy(entry.length.bytes()) && self.copy(index, hash, entry) {
+            return;
+        }
+        if index.remove_if(hash, location) {
+            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A fragment goes: so does its object, unless the fragment is of an older one with the same key.
+    fn reclaim_parent(self: &Arc<Self>, index: &RingIndex, hash: Hash64, entry: Entry, fragment: u64) {
+        let segment = fragment / self.geometry.segment_units();
+        let uses = |loaded: &Loaded| {
+            let lies_there = |location: u64| location / self.geometry.segment_units() == segment;
+            loaded.found.fragments.iter().any(|fragment| lies_there(fragment.location))
+        };
+        let is_other = reader::load_blocking(self, entry).is_ok_and(|loaded| !uses(&loaded));
+        if !is_other && index.remove_if(hash, entry.location) {
+            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies a record to the open segment. `false` if it cannot be, or does not verify.
+    fn copy(self: &Arc<Self>, index: &RingIndex, hash: Hash64, entry: Entry) -> bool {
+        let Ok(loaded) = reader::load_blocking(self, entry) else { return false };
+        let Some(record) = loaded.record_bytes() else { return false };
+        let surroundings_bytes = loaded.found.bytes();
+        let job = Job {
+            kind: loaded.found.kind,
+            hash: hash.0,
+            record_bytes: record.len(),
+            from: entry.location,
+        };
+        let appended = self.append(
+            job,
+            |place, out| {
+                out.copy_from_slice(record);
+                out.get_mut(..surroundings_bytes).map_or(0, |front| format::set_place(front, place))
+            },
+            |new| {
+                index.replace_if(hash, entry.location, Entry { freq: entry.freq - 1, ..new });
+            },
+        );
+        appended.is_ok()
+    }
+}
+
+/// Reads `bytes` at `offset` of the data, both multiples of the device's blocks, on this thread.
+pub(crate) fn read_data(store: &Store, offset: u64, bytes: usize) -> std::io::Result<Buffer> {
+    let mut buffer = Buffer::take(bytes);
+    let read = store.data.read_blocking(offset, &mut buffer)?;
+    store.counts.read(read as u64);
+    buffer.truncate(read);
+    Ok(buffer)
+}
+
+/// Length of the units' area of a record of this class at this location, as it is to be read: offset in bytes, and length.
+pub(crate) fn span(store: &Store, location: u64, record_bytes: u64) -> (u64, usize) {
+    let offset = location * UNIT_BYTES;
+    let start = offset - offset % format::IO_BYTES;
+    let end = (offset + record_bytes).next_multiple_of(format::IO_BYTES).min(store.geometry.bytes());
+    (start, end.saturating_sub(start) as usize)
+}
+
+/// Waits for a future on a thread that is no core.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

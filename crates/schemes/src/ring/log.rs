@@ -1,0 +1,354 @@
+//! Appending to the log: one open segment, filled through buffers that all cores share.
+//!
+//! A core reserves room under a short lock, copies its record without one, and makes it findable. Who completes a
+//! sealed buffer hands it to the device. Until that has written it, the record is read from the buffer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use humboldt_sys::append_buffer::{AppendBuffer, Region};
+use parking_lot::{Mutex, RwLock};
+
+use super::format::{
+    self, FROM_NOWHERE, FooterEntry, IO_BYTES, Kind, Place, SEGMENT_HEADER_BYTES, UNIT_BYTES,
+};
+use super::index::Entry;
+use super::length::LengthClass;
+use super::store::Store;
+
+/// Usual length of a buffer: what is written with one operation.
+const BUFFER_BYTES: u64 = 1024 * 1024;
+
+/// Most bytes in buffers that are full, or being written; beyond it nothing is stored.
+pub(crate) const PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Of every stored byte, this part may be spent on copying what is still in demand: 1/4, so that write amplification stays below 1.3.
+const COPY_ONE_IN: i64 = 4;
+
+/// Why nothing could be appended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// All segments wait to be reclaimed or for a checkpoint.
+    Segments,
+    /// The device is slower than what comes in.
+    Pending,
+    /// It does not fit into a segment.
+    TooLong,
+}
+
+/// What is to be appended.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) kind: Kind,
+    pub(crate) hash: u64,
+    pub(crate) record_bytes: usize,
+    /// Location that this is a copy of, or [`FROM_NOWHERE`].
+    pub(crate) from: u64,
+}
+
+/// What was appended.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Appended {
+    pub(crate) place: Place,
+    /// Checksum of its surroundings.
+    pub(crate) checksum: u64,
+}
+
+/// A buffer on its way to the device.
+pub(crate) struct Pending {
+    /// Where it goes, in bytes.
+    start: u64,
+    data: Arc<AppendBuffer>,
+}
+
+/// The open segment.
+struct Open {
+    /// Where it begins, in units, and its generation.
+    first_unit: u64,
+    generation: u64,
+    /// Where the next buffer begins, in units from the beginning of the segment.
+    next_unit: u64,
+    buffer: Option<Arc<Pending>>,
+    /// Units reserved in the buffer.
+    used_units: u64,
+    entries: Vec<FooterEntry>,
+}
+
+/// The log's own state.
+pub(crate) struct Log {
+    open: Mutex<Option<Open>>,
+    pending: RwLock<Vec<Arc<Pending>>>,
+    pending_bytes: AtomicU64,
+    sequence: AtomicU64,
+    /// Held for reading from the reservation of a record until it is in the index; for writing by a checkpoint, for a moment.
+    pub(crate) settling: RwLock<()>,
+    /// Bytes that may be copied.
+    copy_tokens: AtomicI64,
+}
+
+impl Log {
+    pub(crate) fn new(first_sequence: u64) -> Self {
+        Self {
+            open: Mutex::new(None),
+            pending: RwLock::default(),
+            pending_bytes: AtomicU64::new(0),
+            sequence: AtomicU64::new(first_sequence),
+            settling: RwLock::new(()),
+            copy_tokens: AtomicI64::new(0),
+        }
+    }
+
+    /// The number of the next operation.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// The number that the next operation will have.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// Goes on behind what a checkpoint or a search has found.
+    pub(crate) fn restore(&self, sequence: u64) {
+        self.sequence.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Bytes that wait for the device.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.pending_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The committed bytes at `offset` of the data, as many as `read` wants of what is there; `None` if they are on the device
+    /// already, or will never be there.
+    pub(crate) fn read_pending<T>(&self, offset: u64, read: impl FnOnce(&AppendBuffer, usize) -> Option<T>) -> Option<T> {
+        let pending = self.pending.read();
+        let found = pending.iter().find(|pending| {
+            offset.checked_sub(pending.start).is_some_and(|at| at < pending.data.capacity() as u64)
+        });
+        let found = Arc::clone(found?);
+        drop(pending);
+        read(&found.data, usize::try_from(offset - found.start).ok()?)
+    }
+
+    /// Takes the right to copy `bytes`, if enough was stored since.
+    pub(crate) fn may_copy(&self, bytes: u64) -> bool {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let take = |tokens: i64| (tokens >= bytes).then(|| tokens - bytes);
+        self.copy_tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    fn earn_copies(&self, bytes: u64, most: u64) {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let earned = i64::try_from(bytes).unwrap_or(0) / COPY_ONE_IN;
+        let add = |tokens: i64| Some(tokens.saturating_add(earned).min(most));
+        let _ = self.copy_tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+/// Room for one record.
+struct Reserved {
+    region: Region,
+    pending: Arc<Pending>,
+    place: Place,
+    length: LengthClass,
+}
+
+impl Store {
+    /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        job: Job,
+        fill: impl FnOnce(Place, &mut [u8]) -> u64,
+        settle: impl FnOnce(Entry),
+    ) -> Result<Appended, Full> {
+        let _settling = self.log.settling.read();
+        let mut sealed = Vec::new();
+        let reserved = self.reserve(job, &mut sealed);
+        sealed.into_iter().for_each(|pending| self.submit(pending));
+        let mut reserved = reserved?;
+        let checksum = fill(reserved.place, reserved.region.bytes_mut());
+        let completed = reserved.region.publish();
+        settle(Entry {
+            location: reserved.place.location,
+            length: reserved.length,
+            freq: 0,
+            kind: job.kind as u8,
+        });
+        if completed {
+            self.submit(reserved.pending);
+        }
+        if job.from == FROM_NOWHERE {
+            self.log.earn_copies(job.record_bytes as u64, self.geometry.segment_bytes);
+        }
+        Ok(Appended { place: reserved.place, checksum })
+    }
+
+    fn reserve(&self, job: Job, sealed: &mut Vec<Arc<Pending>>) -> Result<Reserved, Full> {
+        let length = LengthClass::of(job.record_bytes as u64).ok_or(Full::TooLong)?;
+        let units = (job.record_bytes as u64).div_ceil(UNIT_BYTES);
+        if units > self.geometry.record_units_max() {
+            return Err(Full::TooLong);
+        }
+        let mut guard = self.log.open.lock();
+        loop {
+            let open = match &mut *guard {
+                Some(open) => open,
+                none => none.insert(self.open_segment(job.from != FROM_NOWHERE)?),
+            };
+            if !open.has_room(units, self.geometry.segment_units()) {
+                self.finish_segment(open, sealed);
+                *guard = None;
+                continue;
+            }
+            let pending = match &open.buffer {
+                Some(buffer) => Arc::clone(buffer),
+                None => self.open_buffer(open, units)?,
+            };
+            let Some(region) = pending.data.reserve(job.record_bytes) else {
+                open.seal(sealed);
+                continue;
+            };
+            let unit = open.next_unit + open.used_units;
+            open.used_units += units;
+            let place = Place {
+                location: open.first_unit + unit,
+                generation: open.generation,
+                sequence: self.log.next_sequence(),
+                from: job.from,
+            };
+            open.entries.push(FooterEntry {
+                hash: job.hash,
+                sequence: place.sequence,
+                from: job.from,
+                unit: unit as u32,
+                length_class: length.number(),
+                kind: job.kind,
+            });
+            return Ok(Reserved { region, pending, place, length });
+        }
+    }
+
+    fn open_segment(&self, for_copy: bool) -> Result<Open, Full> {
+        let opened = self.segments.open(for_copy);
+        if self.segments.free().0 < self.segments.free_wanted() {
+            self.wake_keeper();
+        }
+        let (number, generation) = opened.ok_or(Full::Segments)?;
+        Ok(Open {
+            first_unit: u64::from(number) * self.geometry.segment_units(),
+            generation,
+            next_unit: 0,
+            buffer: None,
+            used_units: 0,
+            entries: Vec::new(),
+        })
+    }
+
+    /// A new buffer with room for `units`; the first one of a segment begins with the segment's header.
+    fn open_buffer(&self, open: &mut Open, units: u64) -> Result<Arc<Pending>, Full> {
+        let is_first = open.next_unit == 0;
+        let needed = ((units + u64::from(is_first)) * UNIT_BYTES).next_multiple_of(IO_BYTES);
+        let rest = (self.geometry.segment_units() - open.next_unit) * UNIT_BYTES;
+        let bytes = needed.max(BUFFER_BYTES.min(rest));
+        let before = self.log.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > PENDING_BYTES_MAX {
+            self.log.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Full::Pending);
+        }
+        let data = AppendBuffer::new(bytes as usize);
+        open.used_units = 0;
+        if is_first && let Some(mut header) = data.reserve(SEGMENT_HEADER_BYTES) {
+            let number = open.first_unit / self.geometry.segment_units();
+            format::encode_segment_header(self.store_id, number as u32, open.generation, header.bytes_mut());
+            // Not complete: it is not sealed yet.
+            let _ = header.publish();
+            open.used_units = 1;
+        }
+        let pending = Arc::new(Pending { start: (open.first_unit + open.next_unit) * UNIT_BYTES, data });
+        self.log.pending.write().push(Arc::clone(&pending));
+        open.buffer = Some(Arc::clone(&pending));
+        Ok(pending)
+    }
+
+    /// Seals the last buffer of a segment and adds the footer.
+    fn finish_segment(&self, open: &mut Open, sealed: &mut Vec<Arc<Pending>>) {
+        open.seal(sealed);
+        let bytes = format::footer_bytes(open.entries.len());
+        let data = AppendBuffer::new(bytes as usize);
+        if let Some(mut region) = data.reserve(bytes as usize) {
+            format::encode_footer(self.store_id, open.generation, &open.entries, region.bytes_mut());
+            let _ = region.publish();
+        }
+        data.seal();
+        let end = (open.first_unit + self.geometry.segment_units()) * UNIT_BYTES;
+        let pending = Arc::new(Pending { start: end - bytes, data });
+        self.log.pending_bytes.fetch_add(pending.data.capacity() as u64, Ordering::Relaxed);
+        self.log.pending.write().push(Arc::clone(&pending));
+        sealed.push(pending);
+        self.segments.close();
+    }
+
+    /// Hands what is in memory to the device, also what does not fill a buffer.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        let mut sealed = Vec::new();
+        if let Some(open) = &mut *self.log.open.lock() {
+            open.seal(&mut sealed);
+        }
+        sealed.into_iter().for_each(|pending| self.submit(pending));
+    }
+
+    /// The same, and ends the open segment.
+    pub(crate) fn finish(self: &Arc<Self>) {
+        let mut sealed = Vec::new();
+        let mut guard = self.log.open.lock();
+        if let Some(mut open) = guard.take() {
+            self.finish_segment(&mut open, &mut sealed);
+        }
+        drop(guard);
+        sealed.into_iter().for_each(|pending| self.submit(pending));
+    }
+
+    fn submit(self: &Arc<Self>, pending: Arc<Pending>) {
+        let (store, written) = (Arc::clone(self), Arc::clone(&pending));
+        let bytes = pending.data.sealed_bytes();
+        let range = 0..(bytes as u64).next_multiple_of(IO_BYTES) as usize;
+        self.counts.write(range.len() as u64);
+        let done = Box::new(move |outcome: std::io::Result<()>| {
+            if let Err(error) = outcome {
+                store.failed("write", &error);
+            }
+            store.written(&written);
+        });
+        self.data.write(pending.start, Arc::clone(&pending.data), range, done);
+    }
+
+    fn written(&self, done: &Arc<Pending>) {
+        self.log.pending.write().retain(|pending| !Arc::ptr_eq(pending, done));
+        self.log.pending_bytes.fetch_sub(done.data.capacity() as u64, Ordering::Relaxed);
+        self.progress.notify_waiters();
+    }
+}
+
+impl Open {
+    /// Whether `units` more leave room for the footer.
+    fn has_room(&self, units: u64, segment_units: u64) -> bool {
+        let per_io = IO_BYTES / UNIT_BYTES;
+        let begin = match self.next_unit + self.used_units {
+            0 => 1,
+            unit => unit,
+        };
+        // If the buffer is full, the record goes to the next multiple.
+        let end = (begin.next_multiple_of(per_io) + units).next_multiple_of(per_io);
+        end + format::footer_bytes(self.entries.len() + 1) / UNIT_BYTES <= segment_units
+    }
+
+    fn seal(&mut self, sealed: &mut Vec<Arc<Pending>>) {
+        let Some(buffer) = self.buffer.take() else { return };
+        let per_io = IO_BYTES / UNIT_BYTES;
+        self.next_unit = (self.next_unit + self.used_units).next_multiple_of(per_io);
+        self.used_units = 0;
+        if buffer.data.seal() {
+            sealed.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Reading objects: one read for a record, one for each fragment of a large object. Everything is verified before it is given out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use humboldt_store::Key;
+use humboldt_store::scheme::{Extent, IoFuture, Reader, Record, SchemeError};
+use humboldt_sys::aligned::Buffer;
+use humboldt_sys::append_buffer::AppendBuffer;
+
+use super::format::{BLOCK_BYTES, Corrupt, Fragment, HEADER_BYTES, Kind, Surroundings, UNIT_BYTES, claimed};
+use super::index::{Entry, Hash64};
+use super::keeper::{read_data, span};
+use super::store::Store;
+
+/// How often an open starts again because the object was moved or replaced while it was being read.
+const OPEN_TRIES: usize = 8;
+
+/// Why an object cannot be read.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It does not verify.
+    Corrupt(Corrupt),
+    /// The device, or a bound of ours, is in the way.
+    Refused(SchemeError),
+}
+
+impl From<Corrupt> for Failure {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+/// A verified record in memory.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) found: Surroundings,
+    buffer: Buffer,
+    /// Where the record begins in the buffer.
+    at: usize,
+}
+
+impl Loaded {
+    fn verify(buffer: Buffer, at: usize, location: u64, generation: u64) -> Result<Self, Corrupt> {
+        let found = Surroundings::decode(buffer.get(at..).unwrap_or_default())?;
+        if found.place.location != location || found.place.generation != generation {
+            return Err(Corrupt("record of another place"));
+        }
+        let loaded = Self { found, buffer, at };
+        let body = loaded.body().ok_or(Corrupt("record is short"))?;
+        for (number, block) in body.chunks(BLOCK_BYTES).enumerate() {
+            loaded.found.verify_block(number, block)?;
+        }
+        Ok(loaded)
+    }
+
+    /// The bytes of the body in this record.
+    fn body(&self) -> Option<&[u8]> {
+        let start = self.at + self.found.bytes();
+        self.buffer.get(start..start + self.found.inline_bytes)
+    }
+
+    /// The whole record.
+    pub(crate) fn record_bytes(&self) -> Option<&[u8]> {
+        self.buffer.get(self.at..self.at + self.found.bytes() + self.found.inline_bytes)
+    }
+}
+
+/// The record at `location` as it waits in memory for the device; `None` if it does not.
+fn from_memory(store: &Store, location: u64) -> Option<Buffer> {
+    store.log.read_pending(location * UNIT_BYTES, |data: &AppendBuffer, at| {
+        let (lengths, ..) = claimed(data.read(at..at + HEADER_BYTES)?)?;
+        let record = data.read(at..at + lengths.record_bytes)?;
+        let mut buffer = Buffer::take(record.len());
+        buffer.copy_from_slice(record);
+        Some(buffer)
+    })
+}
+
+/// Reads and verifies the record of at most `bytes` bytes at `location`, which must be of this generation.
+async fn load(store: &Store, location: u64, generation: u64, bytes: u64) -> Result<Loaded, Failure> {
+    if let Some(buffer) = from_memory(store, location) {
+        return Ok(Loaded::verify(buffer, 0, location, generation)?);
+    }
+    let (start, length) = span(store, location, bytes);
+    let mut buffer = Buffer::take(length);
+    let read = match store.data.read_now(start, &mut buffer) {
+        Some(outcome) => outcome,
+        None => {
+            let (filled, outcome) = store.data.read(start, buffer).await;
+            buffer = filled;
+            outcome
+        }
+    };
+    let read = read.map_err(|error| Failure::Refused(store.failed("read", &error)))?;
+    store.counts.read(read as u64);
+    buffer.truncate(read);
+    Ok(Loaded::verify(buffer, (location * UNIT_BYTES - start) as usize, location, generation)?)
+}
+
+/// The same for the keeper: on its thread.
+pub(crate) fn load_blocking(store: &Store, entry: Entry) -> Result<Loaded, Failure> {
+    let generation = store.generation_at(entry.location);
+    if let Some(buffer) = from_memory(store, entry.location) {
+        return Ok(Loaded::verify(buffer, 0, entry.location, generation)?);
+    }
+    let (start, length) = span(store, entry.location, entry.length.bytes());
+    let buffer =
+        read_data(store, start, length).map_err(|error| Failure::Refused(store.failed("read", &error)))?;
+    Ok(Loaded::verify(buffer, (entry.location * UNIT_BYTES - start) as usize, entry.location, generation)?)
+}
+
+/// Reads and verifies the record of `key`, if there is one; says where it was found.
+pub(crate) async fn find(store: &Arc<Store>, key: &Key) -> Result<Option<(Hash64, Entry, Loaded)>, SchemeError> {
+    store.in_service()?;
+    let hash = store.hash(key);
+    let Some(index) = store.index.get() else { return Ok(None) };
+    for _ in 0..OPEN_TRIES {
+        let Some(entry) = index.get(hash) else { return Ok(None) };
+        let generation = store.generation_at(entry.location);
+        let corrupt = match load(store, entry.location, generation, entry.length.bytes()).await {
+            Ok(loaded) => {
+                store.health.success();
+                let is_it = loaded.found.record.key == *key && loaded.found.kind != Kind::Fragment;
+                return Ok(is_it.then_some((hash, entry, loaded)));
+            }
+            Err(Failure::Refused(error)) => {
+                if matches!(error, SchemeError::Busy(_)) {
+                    store.counts.shed.fetch_add(1, Ordering::Relaxed);
+                }
+                return Err(error);
+            }
+            Err(Failure::Corrupt(corrupt)) => corrupt,
+        };
+        store.in_service()?;
+        if index.get(hash).is_some_and(|now| now.location == entry.location)
+            && store.generation_at(entry.location) == generation
+        {
+            store.drop_bad(hash, entry.location);
+            return Err(corrupt.into());
+        }
+    }
+    Err(SchemeError::Busy("the object keeps changing"))
+}
+
+/// Opens the object of `key`.
+pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<Box<dyn Reader>>, SchemeError> {
+    let Some((hash, entry, loaded)) = find(store, key).await? else { return Ok(None) };
+    if let Some(index) = store.index.get() {
+        index.bump(hash, entry.location);
+    }
+    store.counts.reads.fetch_add(1, Ordering::Relaxed);
+    let mut starts = Vec::with_capacity(loaded.found.fragments.len());
+    let mut at = 0_u64;
+    for fragment in &loaded.found.fragments {
+        starts.push(at);
+        at += u64::from(fragment.bytes);
+    }
+    let reader = RingReader { store: Arc::clone(store), hash, entry, loaded, starts, inline_start: at, fragment: None };
+    Ok(Some(Box::new(reader)))
+}
+
+/// An open object: its record is in memory, verified; its fragments are read one by one.
+struct RingReader {
+    store: Arc<Store>,
+    hash: Hash64,
+    entry: Entry,
+    loaded: Loaded,
+    /// Where each fragment begins among the stored bytes.
+    starts: Vec<u64>,
+    /// Where the bytes in the record itself begin.
+    inline_start: u64,
+    fragment: Option<(usize, Loaded)>,
+}
+
+impl RingReader {
+    /// Where offset `at` of the body lies among the stored bytes, and how many follow it in its extent.
+    fn locate(&self, at: u64) -> Option<(u64, u64)> {
+        let mut stored = 0;
+        for extent in &self.loaded.found.extents {
+            if (extent.start..extent.end).contains(&at) {
+                return Some((stored + (at - extent.start), extent.end - at));
+            }
+            stored += extent.end - extent.start;
+        }
+        None
+    }
+
+    async fn read_some(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
+        let Some((at, in_extent)) = self.locate(offset) else { return Ok(0) };
+        let (start, body) = if at >= self.inline_start {
+            (self.inline_start, self.loaded.body())
+        } else {
+            let number = self.starts.partition_point(|start| *start <= at).saturating_sub(1);
+            let start = self.starts.get(number).copied().unwrap_or(0);
+            (start, self.fragment(number).await?.body())
+        };
+        let rest = usize::try_from(at - start).ok().and_then(|from| body?.get(from..)).ok_or(Corrupt("lengths"))?;
+        let bytes = rest.len().min(buf.len()).min(usize::try_from(in_extent).unwrap_or(usize::MAX));
+        let (Some(to), Some(from)) = (buf.get_mut(..bytes), rest.get(..bytes)) else { return Ok(0) };
+        to.copy_from_slice(from);
+        Ok(bytes)
+    }
+
+    async fn fragment(&mut self, number: usize) -> Result<&Loaded, Failure> {
+        if self.fragment.as_ref().is_none_or(|(held, _)| *held != number) {
+            self.fragment = None;
+            let fragment = *self.loaded.found.fragments.get(number).ok_or(Corrupt("lengths"))?;
+            let loaded = self.load_fragment(number, fragment).await?;
+            self.fragment = Some((number, loaded));
+        }
+        self.fragment.as_ref().map(|(_, loaded)| loaded).ok_or(Corrupt("lengths").into())
+    }
+
+    async fn load_fragment(&self, number: usize, fragment: Fragment) -> Result<Loaded, Failure> {
+        let Fragment { location, generation, bytes, record_bytes, checksum } = fragment;
+        if self.store.generation_at(location) != generation {
+            return Err(Corrupt("its place was used again").into());
+        }
+        let loaded = load(&self.store, location, generation, record_bytes.into()).await?;
+        let is_it = loaded.found.kind == Kind::Fragment
+            && loaded.found.checksum == checksum
+            && loaded.found.record.key == self.loaded.found.record.key
+            && loaded.found.fragment_number as usize == number
+            && loaded.found.inline_bytes == bytes as usize;
+        if is_it { Ok(loaded) } else { Err(Corrupt("another fragment").into()) }
+    }
+}
+
+impl Reader for RingReader {
+    fn record(&self) -> &Record {
+        &self.loaded.found.record
+    }
+
+    fn body_bytes(&self) -> Option<u64> {
+        self.loaded.found.body_bytes
+    }
+
+    fn extents(&self) -> &[Extent] {
+        &self.loaded.found.extents
+    }
+
+    fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize> {
+        Box::pin(async move {
+            if self.inline_start > 0 {
+                self.store.in_service()?;
+            }
+            match self.read_some(offset, buf).await {
+                Ok(bytes) => Ok(bytes),
+                Err(Failure::Refused(error)) => Err(error),
+                Err(Failure::Corrupt(corrupt)) => {
+                    self.store.drop_bad(self.hash, self.entry.location);
+                    Err(corrupt.into())
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! The start: the newest checkpoint, and what was written after it.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+
+use super::checkpoint::{self, Head};
+use super::format::{
+    self, ENTRY_BYTES, FROM_NOWHERE, FooterEntry, IO_BYTES, Kind, SEGMENT_HEADER_BYTES, TRAILER_BYTES, UNIT_BYTES,
+};
+use super::index::{Entry, Hash64, RingIndex};
+use super::keeper::read_data;
+use super::length::LengthClass;
+use super::purges::Removal;
+use super::segments::{SegmentEntry, Use};
+use super::store::Store;
+
+/// Operations of a run have numbers that are higher than those of all runs before, also of what no checkpoint knows: between two
+/// checkpoints there are fewer.
+const SEQUENCE_GAP: u64 = 1 << 32;
+
+/// The newest valid head; and whether the other file says something that cannot be read, which may have been newer.
+pub(crate) fn newest(store_id: u64, segment_bytes: u64, files: &[Arc<dyn crate::block::BlockFile>; 2]) -> io::Result<(Option<Head>, bool)> {
+    let mut found: Option<Head> = None;
+    let mut is_doubtful = false;
+    for file in files {
+        let head = checkpoint::read_head(&**file)?
+            .filter(|head| head.store_id == store_id && head.segment_bytes == segment_bytes);
+        is_doubtful |= head.is_none() && file.len()? > 0;
+        if let Some(head) = head
+            && found.as_ref().is_none_or(|found| found.number < head.number)
+        {
+            found = Some(head);
+        }
+    }
+    Ok((found, is_doubtful))
+}
+
+/// Reads the index and what was written after it. Whatever goes wrong: the ring starts empty, and says so.
+pub(crate) fn recover(store: &Arc<Store>) {
+    let path = store.options.path.display();
+    let index = match restore(store) {
+        Ok(index) => index,
+        Err(error) => {
+            tracing::warn!("{path}: {error}; the store begins empty");
+            store.health.corrupt();
+            store.segments.restore(&[], store.first_generation());
+            None
+        }
+    };
+    let index = index.unwrap_or_else(|| RingIndex::new(store.objects_expected(), store.objects_max()));
+    let early = store.early.lock();
+    for hash in early.iter() {
+        index.remove(Hash64(*hash));
+    }
+    if store.index.set(index).is_err() {
+        tracing::error!("{path}: read twice");
+    }
+}
+
+/// Why a checkpoint is of no use.
+#[derive(Debug, thiserror::Error)]
+enum Useless {
+    #[error("a checkpoint cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("the newest checkpoint is damaged: {0}")]
+    Index(#[from] super::index::MalformedIndex),
+    #[error("the newest checkpoint is lost")]
+    Outdated,
+}
+
+fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
+    let (head, is_doubtful) = newest(store.store_id, store.geometry.segment_bytes, &store.checkpoints)?;
+    let Some(head) = head else {
+        return if is_doubtful { Err(Useless::Outdated) } else { Ok(None) };
+    };
+    if is_doubtful && was_overwritten(store, &head)? {
+        return Err(Useless::Outdated);
+    }
+    let file = store.checkpoints.get((head.number % 2) as usize).ok_or(Useless::Outdated)?;
+    let index = checkpoint::read_index(&**file, &head, store.objects_max())?;
+    let removals = store.purges.read()?;
+    let (segments, written) = find_written(store, &head)?;
+    replay(store, &index, &head, written, &removals);
+    let segments = without_reclaimed(segments, &removals);
+    keep_what_exists(store, &index, &segments);
+    store.segments.restore(&segments, store.first_generation().max(head.next_generation + SEGMENTS_GAP));
+    Ok(Some(index))
+}
+
+/// Generations of a run are higher than those of all runs before: there are fewer segments than this.
+const SEGMENTS_GAP: u64 = 1 << 32;
+
+/// Whether a segment that the checkpoint knows has been overwritten: then a newer checkpoint existed.
+fn was_overwritten(store: &Store, head: &Head) -> io::Result<bool> {
+    for (number, segment) in (0..store.geometry.segments).zip(&head.segments) {
+        if segment.is == Use::Closed && segment_generation(store, number)? != Some(segment.generation) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn segment_generation(store: &Store, number: u32) -> io::Result<Option<u64>> {
+    let first = read_data(store, u64::from(number) * store.geometry.segment_bytes, IO_BYTES as usize)?;
+    let header = first.get(..SEGMENT_HEADER_BYTES).unwrap_or_default();
+    Ok(format::decode_segment_header(store.store_id, number, header))
+}
+
+/// An operation that is in the log, but perhaps not in the checkpoint.
+struct Written {
+    entry: FooterEntry,
+    location: u64,
+}
+
+/// The table of segments as it is now, and what was written since the checkpoint.
+fn find_written(store: &Store, head: &Head) -> io::Result<(Vec<SegmentEntry>, Vec<Written>)> {
+    let mut segments = head.segments.clone();
+    segments.truncate(store.geometry.segments as usize);
+    let mut written = Vec::new();
+    for (number, segment) in (0..).zip(&mut segments) {
+        if segment.is == Use::Closed {
+            continue;
+        }
+        let generation = segment_generation(store, number)?;
+        let goes_on = match segment.is {
+            Use::Free => generation.filter(|generation| *generation >= head.next_generation),
+            _ => generation.filter(|generation| *generation == segment.generation),
+        };
+        let Some(generation) = goes_on else {
+            segment.is = Use::Free;
+            continue;
+        };
+        let first_unit = u64::from(number) * store.geometry.segment_units();
+        let news = entries(store, number, generation)?.into_iter().filter(|entry| entry.sequence >= head.sequence);
+        written.extend(news.map(|entry| Written { entry, location: first_unit + u64::from(entry.unit) }));
+        *segment = SegmentEntry { generation, is: Use::Closed };
+    }
+    Ok((segments, written))
+}
+
+/// Does to the index what was done since the checkpoint, in the same order.
+fn replay(store: &Store, index: &RingIndex, head: &Head, mut written: Vec<Written>, removals: &[Removal]) {
+    written.sort_unstable_by_key(|written| written.entry.sequence);
+    let mut keys: Vec<(u64, u64)> = removals
+        .iter()
+        .filter_map(|removal| match removal {
+            Removal::Key { hash, sequence } if *sequence >= head.sequence => Some((*sequence, *hash)),
+            _ => None,
+        })
+        .collect();
+    keys.sort_unstable();
+    let mut keys = keys.into_iter().peekable();
+    let mut last = head.sequence;
+    for Written { entry, location } in written {
+        while let Some((_, hash)) = keys.next_if(|(sequence, _)| *sequence < entry.sequence) {
+            index.remove(Hash64(hash));
+        }
+        last = last.max(entry.sequence);
+        if entry.kind == Kind::Fragment {
+            continue;
+        }
+        let hash = Hash64(entry.hash);
+        let length = LengthClass::from_bits(entry.length_class);
+        let new = Entry { location, length, freq: 0, kind: entry.kind as u8 };
+        match entry.from {
+            FROM_NOWHERE => drop(index.insert(hash, new)),
+            from => drop(index.replace_if(hash, from, new)),
+        }
+    }
+    for (sequence, hash) in keys {
+        last = last.max(sequence);
+        index.remove(Hash64(hash));
+    }
+    store.log.restore(last + SEQUENCE_GAP);
+}
+
+/// Segments that had been reclaimed are free.
+fn without_reclaimed(mut segments: Vec<SegmentEntry>, removals: &[Removal]) -> Vec<SegmentEntry> {
+    let reclaimed: HashSet<u64> = removals
+        .iter()
+        .filter_map(|removal| match removal {
+            Removal::Segment { generation } => Some(*generation),
+            Removal::Key { .. } => None,
+        })
+        .collect();
+    for segment in &mut segments {
+        if reclaimed.contains(&segment.generation) {
+            segment.is = Use::Free;
+        }
+    }
+    segments
+}
+
+fn keep_what_exists(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) {
+    let segment_units = store.geometry.segment_units();
+    index.retain(|entry| {
+        let segment = usize::try_from(entry.location / segment_units).ok().and_then(|number| segments.get(number));
+        segment.is_some_and(|segment| segment.is == Use::Closed)
+    });
+}
+
+/// Whether the segment ends with its footer.
+pub(crate) fn has_footer(store: &Store, number: u32, generation: u64) -> bool {
+    trailer(store, number, generation).is_ok_and(|trailer| trailer.is_some())
+}
+
+fn trailer(store: &Store, number: u32, generation: u64) -> io::Result<Option<(usize, u64)>> {
+    let end = u64::from(number + 1) * store.geometry.segment_bytes;
+    let last = read_data(store, end - IO_BYTES, IO_BYTES as usize)?;
+    let trailer = last.get(IO_BYTES as usize - TRAILER_BYTES..).unwrap_or_default();
+    let found = format::decode_trailer(store.store_id, generation, trailer);
+    Ok(found.filter(|(count, _)| format::footer_bytes(*count) < store.geometry.segment_bytes))
+}
+
+/// What a segment holds: as its footer says, or, if there is none, as a search finds.
+pub(crate) fn entries(store: &Store, number: u32, generation: u64) -> io::Result<Vec<FooterEntry>> {
+    if let Some((count, checksum)) = trailer(store, number, generation)? {
+        let end = u64::from(number + 1) * store.geometry.segment_bytes;
+        let bytes = format::footer_bytes(count);
+        let footer = read_data(store, end - bytes, bytes as usize)?;
+        let listed = footer.get(..count * ENTRY_BYTES).unwrap_or_default();
+        if let Ok(entries) = format::decode_entries(listed, generation, checksum) {
+            return Ok(entries);
+        }
+    }
+    search(store, number, generation)
+}
+
+/// Looks for records in a segment without a footer. Between two writes there can be a gap, of which one end is a multiple of
+/// [`IO_BYTES`].
+fn search(store: &Store, number: u32, generation: u64) -> io::Result<Vec<FooterEntry>> {
+    let (start, bytes) = (u64::from(number) * store.geometry.segment_bytes, store.geometry.segment_bytes as usize);
+    let segment = read_data(store, start, bytes)?;
+    let first_unit = start / UNIT_BYTES;
+    let mut found = Vec::new();
+    let mut unit = 1;
+    while let Some(rest) = segment.get((unit * UNIT_BYTES) as usize..).filter(|rest| !rest.is_empty()) {
+        match record_here(store, rest, generation, first_unit + unit) {
+            Some((entry, units)) => {
+                found.push(FooterEntry { unit: unit as u32, ..entry });
+                unit += units;
+            }
+            None => unit = (unit + 1).next_multiple_of(IO_BYTES / UNIT_BYTES),
+        }
+    }
+    Ok(found)
+}
+
+fn record_here(store: &Store, bytes: &[u8], generation: u64, location: u64) -> Option<(FooterEntry, u64)> {
+    let (lengths, found_generation, found_location) = format::claimed(bytes)?;
+    if found_generation != generation || found_location != location {
+        return None;
+    }
+    let found = format::Surroundings::decode(bytes).ok()?;
+    let entry = FooterEntry {
+        hash: store.hash(&found.record.key).0,
+        sequence: found.place.sequence,
+        from: found.place.from,
+        unit: 0,
+        length_class: LengthClass::of_bytes(lengths.record_bytes as u64)?.to_bits(),
+        kind: found.kind,
+    };
+    Some((entry, (lengths.record_bytes as u64).div_ceil(UNIT_BYTES)))
+}

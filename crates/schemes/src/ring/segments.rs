@@ -1,0 +1,242 @@
+//! Which segment holds what: free, being filled, full, or reclaimed and waiting for a checkpoint.
+//!
+//! A segment goes round in one direction: free → open → closed → reclaimed → (a checkpoint that no longer knows its content is on
+//! disk) → free. The wait for the checkpoint is what makes recovery simple: whatever the newest checkpoint points to has
+//! not been overwritten.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// Smallest segment in bytes.
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 256 * 1024;
+/// Largest segment in bytes.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Fewest segments that a ring can turn with.
+pub(crate) const SEGMENTS_MIN: u32 = 6;
+/// How many segments a new store is divided into, where the bounds above allow it.
+const SEGMENTS_WANTED: u64 = 64;
+/// One segment in this many is kept free, so that writing need not wait for reclaiming …
+const FREE_ONE_IN: u32 = 32;
+/// … at least and at most so many.
+const FREE_MIN: u32 = 2;
+const FREE_MAX: u32 = 64;
+
+/// Size of the segments of a new store of `capacity_bytes`.
+pub(crate) fn segment_bytes_for(capacity_bytes: u64) -> u64 {
+    let wanted = (capacity_bytes / SEGMENTS_WANTED).max(1);
+    let power_of_two = 1 << wanted.ilog2();
+    u64::clamp(power_of_two, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// What a checkpoint says about a segment.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Free,
+    /// Being filled. It is not gone on with after a restart.
+    Open,
+    Closed,
+}
+
+/// One line of a checkpoint's table of segments.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentEntry {
+    pub(crate) generation: u64,
+    pub(crate) is: Use,
+}
+
+/// The table of segments.
+pub(crate) struct Segments {
+    generations: Box<[AtomicU64]>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: VecDeque<u32>,
+    /// Reclaimed since the last checkpoint was begun.
+    reclaimed: Vec<u32>,
+    /// Reclaimed before the checkpoint that is being written was begun.
+    settling: Vec<u32>,
+    /// Full, the one that was begun first in front.
+    closed: VecDeque<u32>,
+    open: Option<u32>,
+    next_generation: u64,
+}
+
+impl Segments {
+    /// All free. Generations begin with `first_generation`.
+    pub(crate) fn new(count: u32, first_generation: u64) -> Self {
+        let generations = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let state = State { free: (0..count).collect(), next_generation: first_generation, ..State::default() };
+        Self { generations, state: Mutex::new(state) }
+    }
+
+    /// As a checkpoint and what was found behind it say. Lines beyond the number of segments are ignored; segments without a line
+    /// are free.
+    pub(crate) fn restore(&self, entries: &[SegmentEntry], next_generation: u64) {
+        let mut state = self.state.lock();
+        let mut closed: Vec<(u64, u32)> = Vec::new();
+        state.free.clear();
+        state.open = None;
+        for (number, generation) in (0..).zip(&self.generations) {
+            let entry = entries.get(number as usize);
+            generation.store(entry.map_or(0, |entry| entry.generation), Ordering::Release);
+            match entry.map(|entry| entry.is) {
+                None | Some(Use::Free) => state.free.push_back(number),
+                Some(Use::Open | Use::Closed) => closed.push((entry.map_or(0, |entry| entry.generation), number)),
+            }
+        }
+        closed.sort_unstable();
+        state.closed = closed.into_iter().map(|(_, number)| number).collect();
+        state.next_generation = next_generation;
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.generations.len() as u32
+    }
+
+    /// How many should be free, or become so with the next checkpoint.
+    pub(crate) fn free_wanted(&self) -> u32 {
+        (self.count() / FREE_ONE_IN).clamp(FREE_MIN, FREE_MAX)
+    }
+
+    /// Segments that can be written now, and those that a checkpoint would add.
+    pub(crate) fn free(&self) -> (u32, u32) {
+        let state = self.state.lock();
+        (state.free.len() as u32, (state.reclaimed.len() + state.settling.len()) as u32)
+    }
+
+    /// Segments that hold something.
+    pub(crate) fn used(&self) -> u32 {
+        let (free, coming) = self.free();
+        self.count().saturating_sub(free + coming)
+    }
+
+    /// Generation of a segment's present content; 0 if it has none or there is no such segment.
+    pub(crate) fn generation(&self, number: u64) -> u64 {
+        let generation = usize::try_from(number).ok().and_then(|number| self.generations.get(number));
+        generation.map_or(0, |generation| generation.load(Ordering::Acquire))
+    }
+
+    /// Takes a free segment, which gets a new generation. The last one is left for copies of what is reclaimed, unless
+    /// `for_copy`.
+    pub(crate) fn open(&self, for_copy: bool) -> Option<(u32, u64)> {
+        let mut state = self.state.lock();
+        if state.free.len() <= usize::from(!for_copy) {
+            return None;
+        }
+        let number = state.free.pop_front()?;
+        let generation = state.next_generation;
+        state.next_generation += 1;
+        state.open = Some(number);
+        if let Some(place) = self.generations.get(number as usize) {
+            place.store(generation, Ordering::Release);
+        }
+        Some((number, generation))
+    }
+
+    /// The open segment is full.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        if let Some(number) = state.open.take() {
+            state.closed.push_back(number);
+        }
+    }
+
+    /// The segment that was begun first, to be reclaimed.
+    pub(crate) fn oldest(&self) -> Option<(u32, u64)> {
+        let number = *self.state.lock().closed.front()?;
+        Some((number, self.generation(number.into())))
+    }
+
+    /// The oldest segment holds nothing any more.
+    pub(crate) fn reclaimed(&self, number: u32) {
+        let mut state = self.state.lock();
+        if state.closed.front() == Some(&number) {
+            state.closed.pop_front();
+            state.reclaimed.push(number);
+        }
+    }
+
+    /// The table for a checkpoint that begins now, and the next generation.
+    pub(crate) fn begin_checkpoint(&self) -> (Vec<SegmentEntry>, u64) {
+        let mut state = self.state.lock();
+        let reclaimed = std::mem::take(&mut state.reclaimed);
+        state.settling.extend(reclaimed);
+        let mut entries: Vec<SegmentEntry> = (0..u64::from(self.count()))
+            .map(|number| SegmentEntry { generation: self.generation(number), is: Use::Free })
+            .collect();
+        for number in &state.closed {
+            if let Some(entry) = entries.get_mut(*number as usize) {
+                entry.is = Use::Closed;
+            }
+        }
+        if let Some(entry) = state.open.and_then(|number| entries.get_mut(number as usize)) {
+            entry.is = Use::Open;
+        }
+        (entries, state.next_generation)
+    }
+
+    /// The checkpoint is on disk: what it does not know may be overwritten.
+    pub(crate) fn end_checkpoint(&self) {
+        let mut state = self.state.lock();
+        let settling = std::mem::take(&mut state.settling);
+        state.free.extend(settling);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_free_again_only_after_a_checkpoint() {
+        let segments = Segments::new(6, 10);
+        for generation in 10..15 {
+            assert_eq!(segments.open(false).map(|(_, found)| found), Some(generation));
+            segments.close();
+        }
+        assert_eq!(segments.open(false), None, "the last one is for copies");
+        assert_eq!(segments.oldest(), Some((0, 10)));
+        segments.reclaimed(0);
+        assert_eq!((segments.free(), segments.used()), ((1, 1), 4));
+        let (entries, next) = segments.begin_checkpoint();
+        assert_eq!((entries[0].is, entries[1].is, entries[5].is, next), (Use::Free, Use::Closed, Use::Free, 15));
+        segments.reclaimed(1);
+        segments.end_checkpoint();
+        assert_eq!(segments.free(), (2, 1), "what was reclaimed meanwhile waits for the next one");
+        assert_eq!(segments.open(false), Some((5, 15)));
+        assert_eq!(segments.open(false), None);
+        segments.close();
+        assert_eq!(segments.open(true), Some((0, 16)));
+    }
+
+    #[test]
+    fn a_checkpoint_restores_the_order_also_with_another_number_of_segments() {
+        let segments = Segments::new(8, 1);
+        (0..4).for_each(|_| {
+            segments.open(false);
+            segments.close();
+        });
+        segments.reclaimed(0);
+        segments.open(false);
+        let (entries, next) = segments.begin_checkpoint();
+        for count in [8, 12, 6, 3] {
+            let again = Segments::new(count, 1);
+            again.restore(&entries, next);
+            assert_eq!(again.oldest(), Some((1, 2)));
+            assert_eq!(again.used(), if count == 3 { 2 } else { 4 });
+            assert_eq!(again.generation(4), if count > 4 { 5 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn segments_have_a_size_that_suits_the_store() {
+        let sizes = [3 << 20, 32 << 20, 8 << 30, 1 << 40].map(segment_bytes_for);
+        assert_eq!(sizes, [256 << 10, 512 << 10, 32 << 20, 32 << 20]);
+        assert_eq!(segment_bytes_for(0), SEGMENT_BYTES_MIN);
+    }
+}

@@ -1,0 +1,278 @@
+//! What one ring consists of, shared by cores and keeper.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use humboldt_store::Key;
+use humboldt_store::scheme::{SchemeError, SchemeStats};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use tokio::sync::Notify;
+
+use super::format::{self, FROM_NOWHERE, Kind, Plan, UNIT_BYTES};
+use super::index::{Entry, Hash64, RingIndex};
+use super::keeper::Keeper;
+use super::log::{Appended, Full, Job, Log};
+use super::purges::{Purges, Removal, Unlogged};
+use super::segments::Segments;
+use crate::DirOptions;
+use crate::block::BlockFile;
+use crate::health::Health;
+
+/// Longest body that is kept in one record.
+const INLINE_BYTES_MAX: u64 = 1024 * 1024;
+/// Fragments of the first [`SHORT_FRAGMENTS`] are this long, so that a short range of a long object costs little …
+const SHORT_FRAGMENT_BYTES: u64 = 256 * 1024;
+/// … and later ones are longer, so that there are not too many.
+const SHORT_FRAGMENTS: usize = 256;
+
+/// Most removals that are remembered while the index is being read.
+const EARLY_REMOVALS_MAX: usize = 1 << 20;
+
+/// How the data is divided.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) segment_bytes: u64,
+    pub(crate) segments: u32,
+}
+
+impl Geometry {
+    pub(crate) fn segment_units(&self) -> u64 {
+        self.segment_bytes / UNIT_BYTES
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segment_bytes * u64::from(self.segments)
+    }
+
+    /// Longest record.
+    pub(crate) fn record_units_max(&self) -> u64 {
+        self.segment_units() / 2
+    }
+
+    /// Longest body in one record.
+    pub(crate) fn inline_bytes_max(&self) -> usize {
+        INLINE_BYTES_MAX.min(self.segment_bytes / 4) as usize
+    }
+
+    /// Length of the next fragment of an object that has `fragments` already.
+    pub(crate) fn fragment_bytes(&self, fragments: usize) -> usize {
+        match fragments {
+            0..SHORT_FRAGMENTS => SHORT_FRAGMENT_BYTES.min(self.segment_bytes / 4) as usize,
+            _ => self.inline_bytes_max(),
+        }
+    }
+}
+
+/// Counters since the start.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+    pub(crate) shed: AtomicU64,
+    read_ops: AtomicU64,
+    read_bytes: AtomicU64,
+    write_ops: AtomicU64,
+    write_bytes: AtomicU64,
+    pub(crate) object_bytes: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn read(&self, bytes: u64) {
+        self.read_ops.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn write(&self, bytes: u64) {
+        self.write_ops.fetch_add(1, Ordering::Relaxed);
+        self.write_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The files of a ring.
+pub(crate) struct Files {
+    pub(crate) data: Arc<dyn BlockFile>,
+    pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
+    pub(crate) purges: [Arc<dyn BlockFile>; 2],
+}
+
+/// One ring.
+pub(crate) struct Store {
+    pub(crate) options: DirOptions,
+    pub(crate) geometry: Geometry,
+    pub(crate) store_id: u64,
+    pub(crate) data: Arc<dyn BlockFile>,
+    pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
+    pub(crate) purges: Arc<Purges>,
+    pub(crate) segments: Segments,
+    pub(crate) log: Log,
+    /// There once it has been read.
+    pub(crate) index: OnceLock<RingIndex>,
+    /// Removals while it was not there.
+    pub(crate) early: Mutex<Vec<u64>>,
+    /// Number of the newest checkpoint.
+    pub(crate) checkpoint: AtomicU64,
+    pub(crate) counts: Counts,
+    pub(crate) health: Health,
+    pub(crate) keeper: Keeper,
+    /// Told when buffers have been written and when segments have become free.
+    pub(crate) progress: Notify,
+    pub(crate) may_store: AtomicBool,
+    pub(crate) is_closed: AtomicBool,
+    /// Holds the lock on the directory until it is closed.
+    pub(crate) lock: Mutex<Option<OwnedFd>>,
+}
+
+impl Store {
+    /// The hash by which the index knows a key. Which keys meet in a bucket differs from store to store.
+    pub(crate) fn hash(&self, key: &Key) -> Hash64 {
+        let product = u128::from(key.low64() ^ self.store_id) * u128::from(key.high64() | 1);
+        Hash64((product as u64) ^ (product >> 64) as u64)
+    }
+
+    /// Whether it can be used at all.
+    pub(crate) fn in_service(&self) -> Result<(), SchemeError> {
+        if self.health.is_down() || self.is_closed.load(Ordering::Acquire) {
+            return Err(SchemeError::Down);
+        }
+        Ok(())
+    }
+
+    /// Whether something can be stored now.
+    pub(crate) fn may_store(&self) -> bool {
+        self.may_store.load(Ordering::Acquire) && self.in_service().is_ok()
+    }
+
+    /// The segment of a location, and the generation that it has now.
+    pub(crate) fn generation_at(&self, location: u64) -> u64 {
+        self.segments.generation(location / self.geometry.segment_units())
+    }
+
+    /// Counts what the system said, and logs it now and then.
+    pub(crate) fn failed(&self, operation: &str, error: &io::Error) -> SchemeError {
+        let path = self.options.path.display().to_string();
+        let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => {
+                self.health.disk_full(&path);
+                SchemeError::Busy("disk full")
+            }
+            _ if error.kind() == io::ErrorKind::WouldBlock => SchemeError::Busy("too many reads and writes wait"),
+            errno => {
+                self.health.failure(operation, &path, errno);
+                SchemeError::Io { operation: format!("{operation} {path}"), source: errno.into() }
+            }
+        }
+    }
+
+    /// Appends a record and makes it the object of its key; a fragment is only appended.
+    pub(crate) fn put<'p>(
+        self: &Arc<Self>,
+        plan: &Plan<'_>,
+        parts: impl Iterator<Item = &'p [u8]>,
+    ) -> Result<Appended, Full> {
+        let record_bytes = plan.record_bytes().ok_or(Full::TooLong)?;
+        let hash = self.hash(&plan.key);
+        let job = Job { kind: plan.kind, hash: hash.0, record_bytes, from: FROM_NOWHERE };
+        self.append(
+            job,
+            |place, out| plan.encode(place, parts, out),
+            |entry| {
+                if plan.kind != Kind::Fragment && let Some(index) = self.index.get() {
+                    self.insert(index, hash, entry);
+                }
+            },
+        )
+    }
+
+    fn insert(&self, index: &RingIndex, hash: Hash64, entry: Entry) {
+        if index.insert(hash, entry).dropped.is_some() {
+            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Drops what does not verify.
+    pub(crate) fn drop_bad(&self, hash: Hash64, location: u64) {
+        self.health.corrupt();
+        if let Some(index) = self.index.get() {
+            index.remove_if(hash, location);
+        }
+    }
+
+    /// Removes a key: neither a reader nor a crash brings it back.
+    pub(crate) async fn remove(self: &Arc<Self>, key: &Key) -> Result<bool, SchemeError> {
+        self.in_service()?;
+        let hash = self.hash(key);
+        let was_there = self.forget(hash)?;
+        let removal = Removal::Key { hash: hash.0, sequence: self.log.next_sequence() };
+        match self.purges.log(removal).await {
+            Ok(()) => {}
+            Err(Unlogged::Full) => {
+                self.wake_keeper();
+                return Err(SchemeError::Busy("too many removals"));
+            }
+            Err(Unlogged::Failed) => return Err(self.failed("log a removal in", &io::ErrorKind::Other.into())),
+        }
+        if self.purges.is_long() {
+            self.wake_keeper();
+        }
+        Ok(was_there)
+    }
+
+    fn forget(&self, hash: Hash64) -> Result<bool, SchemeError> {
+        let mut early = self.early.lock();
+        if let Some(index) = self.index.get() {
+            drop(early);
+            return Ok(index.remove(hash).is_some());
+        }
+        if early.len() >= EARLY_REMOVALS_MAX {
+            return Err(SchemeError::Busy("too many removals while the index is being read"));
+        }
+        early.push(hash.0);
+        Ok(false)
+    }
+
+    pub(crate) fn stats(&self) -> SchemeStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (index, counts) = (self.index.get(), &self.counts);
+        SchemeStats {
+            objects: index.map_or(0, RingIndex::len),
+            used_bytes: u64::from(self.segments.used()) * self.geometry.segment_bytes,
+            capacity_bytes: self.options.capacity_bytes,
+            index_bytes: index.map_or(0, RingIndex::memory_bytes),
+            open_files: 5,
+            reads: get(&counts.reads),
+            writes: get(&counts.writes),
+            evictions: get(&counts.evictions),
+            errors: self.health.errors(),
+            shed: get(&counts.shed),
+            read_ops: get(&counts.read_ops),
+            read_bytes: get(&counts.read_bytes),
+            write_ops: get(&counts.write_ops),
+            write_bytes: get(&counts.write_bytes),
+            object_bytes: get(&counts.object_bytes),
+            rebuild_percent: if self.may_store.load(Ordering::Acquire) || self.health.is_down() { 100 } else { 0 },
+            down: self.health.is_down(),
+        }
+    }
+}
+
+/// The error for the caller when something cannot be appended.
+impl From<Full> for SchemeError {
+    fn from(full: Full) -> Self {
+        Self::Busy(match full {
+            Full::Segments => "segments wait to be reclaimed",
+            Full::Pending => "the device cannot keep up",
+            Full::TooLong => "too long for this directory",
+        })
+    }
+}
+
+impl From<format::Corrupt> for SchemeError {
+    fn from(corrupt: format::Corrupt) -> Self {
+        Self::Corrupt(corrupt.0)
+    }
+}
