@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod battery;
+mod block;
 mod null;
 mod ufs;
 
