@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod battery;
 mod null;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the scheme is being written"))]
+mod ring;
 mod ufs;
 
 use std::io;
