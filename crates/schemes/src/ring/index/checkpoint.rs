@@ -17,9 +17,11 @@ const HEADER_BYTES: usize = 64;
 const CHECKSUM_BYTES: usize = 8;
 const SLOT_BYTES: usize = 8;
 
+/// The shortest image: an empty shard.
+const IMAGE_BYTES_MIN: u64 = (HEADER_BYTES + CHECKSUM_BYTES) as u64;
+
 /// The longest image: a full shard of the most buckets.
-const IMAGE_BYTES_MAX: u64 =
-    (HEADER_BYTES + CHECKSUM_BYTES) as u64 + BUCKETS_MAX * (1 + BUCKET_SLOTS * SLOT_BYTES) as u64;
+const IMAGE_BYTES_MAX: u64 = IMAGE_BYTES_MIN + BUCKETS_MAX * (1 + BUCKET_SLOTS * SLOT_BYTES) as u64;
 
 /// Why a checkpoint cannot be used. The index has to be made from the log then.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +47,8 @@ pub(crate) enum MalformedIndex {
 /// Length of an image in bytes, from its first [`IMAGE_PREFIX_BYTES`]; at most 260 MiB. `None` when it is none.
 pub(crate) fn image_bytes(prefix: &[u8]) -> Option<u64> {
     let bytes = u64_at(prefix, 8)?;
-    let is_one = prefix.starts_with(&MAGIC) && (HEADER_BYTES as u64..=IMAGE_BYTES_MAX).contains(&bytes);
-    is_one.then_some(bytes)
+    let is_possible = (IMAGE_BYTES_MIN..=IMAGE_BYTES_MAX).contains(&bytes);
+    (prefix.starts_with(&MAGIC) && is_possible).then_some(bytes)
 }
 
 impl RingIndex {

@@ -34,6 +34,10 @@ const SHARD_BITS: u32 = 12;
 /// Objects that are expected in a shard, at most, while there can be more shards.
 const SHARD_OBJECTS: u64 = 1 << 17;
 
+/// Fewest buckets of a shard at first. After it has grown, so many of them are a table of their own, and small ones
+/// differ much in how full they are.
+const BASE_BUCKETS_MIN: u64 = 32;
+
 /// Share of slots that is in use when a shard has as many objects as can be expected, in percent.
 const FULL_PCT: u64 = 97;
 
@@ -67,7 +71,8 @@ impl RingIndex {
     pub(crate) fn new(objects_expected: u64, objects_max: u64) -> Self {
         let expected = objects_expected.max(objects_max >> DOUBLINGS_MAX).min(LOCATION_END);
         let shards = (expected / SHARD_OBJECTS).next_power_of_two().clamp(*SHARDS.start(), *SHARDS.end());
-        let base = (slots_for(expected, shards) / BUCKET_SLOTS as u64 + 1).min(BUCKETS_MAX) as u32;
+        let buckets = slots_for(expected, shards).div_ceil(BUCKET_SLOTS as u64);
+        let base = buckets.clamp(BASE_BUCKETS_MIN, BUCKETS_MAX) as u32;
         Self::of_tables((0..shards).map(|_| Table::new(base)).collect(), objects_max)
     }
 

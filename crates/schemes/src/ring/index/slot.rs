@@ -85,7 +85,7 @@ impl Slot {
 
     /// The same object, used once more; `None` when that cannot be counted any more.
     pub(super) fn bumped(self) -> Option<Self> {
-        (self.freq() < FREQ_MAX).then_some(Self(self.0 + (1 << FREQ_SHIFT)))
+        (self.freq() < FREQ_MAX).then(|| Self(self.0 + (1 << FREQ_SHIFT)))
     }
 
     pub(super) fn entry(self) -> Entry {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn frequency_stops_at_its_highest_value_and_touches_nothing_else() {
-        let entry = Entry { location: 5, length: LengthClass::from_bits(127), freq: 0, kind: 2 };
+        let entry = Entry { location: 5, length: LengthClass::from_bits(127), freq: 0, kind: KIND_MAX };
         let mut slot = Slot::new(9, entry);
         for freq in 1..=FREQ_MAX {
             slot = slot.bumped().expect("below the highest");

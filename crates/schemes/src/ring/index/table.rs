@@ -156,7 +156,7 @@ impl Table {
     }
 
     /// The two buckets of a key; they may be one.
-    fn both_buckets(&self, place: Place) -> [u32; 2] {
+    pub(super) fn both_buckets(&self, place: Place) -> [u32; 2] {
         let row = (u64::from(place.spread) * u64::from(self.base) >> 32) as u32;
         let first = row << self.doublings | prefix(place.tag, self.doublings);
         [first, self.other_bucket(first, place.tag)]
@@ -228,12 +228,12 @@ impl Table {
         all.min_by_key(|(_, slot)| slot.freq()).unwrap_or((first, self.get(first)))
     }
 
-    fn may_double(&self) -> bool {
+    pub(super) fn may_double(&self) -> bool {
         self.doublings < DOUBLINGS_MAX && 2 * self.buckets.len() as u64 <= BUCKETS_MAX
     }
 
     /// Splits every bucket in two by the next bit of the tags.
-    fn double(&mut self) {
+    pub(super) fn double(&mut self) {
         let next_bit = TAG_BITS - 1 - u32::from(self.doublings);
         let mut grown = Vec::with_capacity(2 * self.buckets.len());
         for bucket in &self.buckets {
