@@ -5,7 +5,10 @@
 
 #[cfg(test)]
 mod battery;
+mod block;
 mod null;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the scheme is being written"))]
+mod ring;
 mod ufs;
 
 use std::io;

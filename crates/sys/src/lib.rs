@@ -1,13 +1,17 @@
 //! System calls that need unsafe code or a platform of their own, behind safe types.
 
+pub mod aligned;
+pub mod append_buffer;
 pub mod cpu;
 pub mod daemon;
 pub mod descriptors;
 pub mod host;
 pub mod local_time;
+mod mapping;
 pub mod pages;
 pub mod pid_file;
 pub mod privileges;
 pub mod process_stats;
 pub mod signal_mask;
 pub mod tcp;
+pub mod uring;

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use humboldt_base::limits::PAGE_BYTES;
 use parking_lot::Mutex;
 
+use crate::mapping;
+
 /// Pages of one mapping: 2 MiB.
 const SLAB_PAGES: usize = 512;
 
@@ -421,67 +423,6 @@ impl PageMut {
         self.publish(take);
         take
     }
-}
-
-#[cfg(not(miri))]
-mod mapping {
-    //! Anonymous memory of the system.
-
-    use std::ptr::{NonNull, null_mut};
-
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: no address is asked for, so no existing mapping is replaced.
-        let start =
-            unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
-        NonNull::new(start.cast())
-    }
-
-    pub(super) fn unmap(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller owns the mapping and nothing refers to it any more.
-        // A failure leaks address space, which nobody could do anything about.
-        let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
-    }
-
-    pub(super) fn fault_in(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: keeps content as it is. Older kernels (before 5.14) refuse, then each page faults by itself.
-        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
-    }
-
-    pub(super) fn forget(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the pages are free, so nobody relies on their content; they read as zero afterwards.
-        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
-    }
-}
-
-#[cfg(miri)]
-mod mapping {
-    //! The same from the allocator, for the interpreter that checks the unsafe code above.
-
-    use std::alloc::{Layout, alloc_zeroed, dealloc};
-    use std::ptr::NonNull;
-
-    fn layout(bytes: usize) -> Option<Layout> {
-        Layout::from_size_align(bytes, super::PAGE_BYTES).ok()
-    }
-
-    pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
-        // SAFETY: the size is not zero.
-        NonNull::new(unsafe { alloc_zeroed(layout(bytes)?) })
-    }
-
-    pub(super) fn unmap(start: NonNull<u8>, bytes: usize) {
-        if let Some(layout) = layout(bytes) {
-            // SAFETY: allocated in `map` with the same layout.
-            unsafe { dealloc(start.as_ptr(), layout) }
-        }
-    }
-
-    pub(super) fn fault_in(_: NonNull<u8>, _: usize) {}
-
-    pub(super) fn forget(_: NonNull<u8>, _: usize) {}
 }
 
 #[cfg(test)]

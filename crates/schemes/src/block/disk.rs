@@ -1,0 +1,141 @@
+//! The one implementation of [`BlockFile`] for real files and devices.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use humboldt_sys::aligned::Buffer;
+use humboldt_sys::append_buffer::AppendBuffer;
+use humboldt_sys::uring::Transfer;
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use tokio::sync::oneshot;
+
+use super::threads::{Threads, read_fully};
+use super::ticket::{Finish, OpenFile, Ticket, given_up};
+use super::{BlockFile, DIRECT_ALIGN_BYTES, OpenBlock, ReadFuture, WriteDone, WriteFuture};
+
+/// Rights of a file that is created.
+const FILE_MODE: u32 = 0o640;
+
+/// A file and the ways to it.
+struct Disk {
+    open: Arc<OpenFile>,
+    alignment_bytes: usize,
+    threads: Threads,
+}
+
+/// Opens a file or device. No thread is started yet.
+pub(crate) fn open(options: &OpenBlock<'_>) -> io::Result<Arc<dyn BlockFile>> {
+    let (file, direct) = open_file(options)?;
+    let alignment_bytes = if direct { direct_alignment(&file) } else { 1 };
+    let open = Arc::new(OpenFile::new(file, direct));
+    Ok(Arc::new(Disk { open, alignment_bytes, threads: Threads::new(options.threads) }))
+}
+
+/// Opens it past the page cache if that is asked for and possible; says which it became.
+fn open_file(options: &OpenBlock<'_>) -> io::Result<(File, bool)> {
+    let mut how = OpenOptions::new();
+    how.read(true).write(!options.read_only).create(options.create && !options.read_only).mode(FILE_MODE);
+    if options.direct {
+        match how.clone().custom_flags(OFlags::DIRECT.bits().cast_signed()).open(options.path) {
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                let path = options.path.display();
+                tracing::info!("{path}: this file system has no direct I/O, the page cache is used");
+            }
+            opened => return Ok((opened?, true)),
+        }
+    }
+    Ok((how.open(options.path)?, false))
+}
+
+/// What offsets and lengths of direct I/O must be multiples of.
+fn direct_alignment(file: &File) -> usize {
+    let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let told = told.map_or(0, |stat| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align) as usize);
+    if told.is_power_of_two() && told <= DIRECT_ALIGN_BYTES { told } else { DIRECT_ALIGN_BYTES }
+}
+
+impl Disk {
+    fn start(&self, offset: u64, transfer: Transfer, finish: Finish) {
+        self.threads.push(Ticket::new(&self.open, finish), offset, transfer);
+    }
+}
+
+impl BlockFile for Disk {
+    fn read(&self, offset: u64, buffer: Buffer) -> ReadFuture {
+        let (reply, end) = oneshot::channel();
+        self.start(offset, Transfer::Read(buffer), Finish::Read(reply));
+        Box::pin(async move { end.await.unwrap_or_else(|_| (Buffer::new(0), Err(given_up()))) })
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<io::Result<usize>> {
+        if self.open.direct {
+            return None;
+        }
+        let len = into.len();
+        loop {
+            let mut parts = [IoSliceMut::new(into)];
+            return match rustix::io::preadv2(&self.open.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+                Ok(read) => (read == len).then_some(Ok(read)),
+                Err(Errno::INTR) => continue,
+                // Old file systems do not know the question.
+                Err(Errno::AGAIN | Errno::OPNOTSUPP) => None,
+                Err(error) => Some(Err(error.into())),
+            };
+        }
+    }
+
+    fn write(&self, offset: u64, data: Arc<AppendBuffer>, range: Range<usize>, done: WriteDone) {
+        self.start(offset, Transfer::Append(data, range), Finish::Call(done));
+    }
+
+    fn write_owned(&self, offset: u64, data: Buffer) -> WriteFuture {
+        let (reply, end) = oneshot::channel();
+        self.start(offset, Transfer::Write(data), Finish::Write(reply));
+        Box::pin(async move { end.await.unwrap_or_else(|_| (Buffer::new(0), Err(given_up()))) })
+    }
+
+    fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        read_fully(&self.open.file, self.open.direct, offset, into)
+    }
+
+    fn write_blocking(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.open.file.write_all_at(data, offset)
+    }
+
+    fn sync_blocking(&self) -> io::Result<()> {
+        self.open.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        // A device has its size at its end only. All other I/O says where, so nobody misses the position.
+        Ok(rustix::fs::seek(&self.open.file, SeekFrom::End(0))?)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.open.file.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.open.file, FallocateFlags::empty(), offset, len) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn alignment_bytes(&self) -> usize {
+        self.alignment_bytes
+    }
+
+    fn in_flight(&self) -> usize {
+        self.open.in_flight()
+    }
+
+    fn wait_idle(&self, timeout: Duration) -> bool {
+        self.open.wait_idle(Instant::now() + timeout)
+    }
+}

@@ -1,0 +1,140 @@
+//! Threads of one file that make blocking calls.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::thread;
+
+use humboldt_sys::uring::Transfer;
+use parking_lot::{Condvar, Mutex};
+
+use super::ticket::{Ticket, queue_full};
+
+/// Most operations of one file that wait for a thread; what comes then fails with `WouldBlock`.
+pub(crate) const QUEUED_MAX: usize = 1024;
+
+/// A short transfer of direct I/O that is no multiple of this has come to the end of the file.
+const SECTOR_BYTES: usize = 512;
+
+/// An operation that waits for a thread.
+struct Job {
+    ticket: Ticket,
+    offset: u64,
+    transfer: Transfer,
+}
+
+/// The threads of a file. When this is dropped, they do what is queued, and end.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    threads_max: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    running: usize,
+    /// Threads that wait for work.
+    waiting: usize,
+    is_closed: bool,
+}
+
+impl Threads {
+    /// No thread is started yet.
+    pub(crate) fn new(threads_max: u32) -> Self {
+        Self { shared: Arc::default(), threads_max: threads_max.max(1) as usize }
+    }
+
+    /// Queues an operation; a full queue, or a system without threads, is told at once.
+    pub(crate) fn push(&self, ticket: Ticket, offset: u64, transfer: Transfer) {
+        let mut queue = self.shared.queue.lock();
+        if queue.jobs.len() >= QUEUED_MAX {
+            drop(queue);
+            return ticket.complete(transfer, Err(queue_full()));
+        }
+        if queue.waiting <= queue.jobs.len() && queue.running < self.threads_max {
+            queue.running += 1;
+            if let Err(error) = self.start() {
+                queue.running -= 1;
+                if queue.running == 0 {
+                    drop(queue);
+                    return ticket.complete(transfer, Err(error));
+                }
+            }
+        }
+        queue.jobs.push_back(Job { ticket, offset, transfer });
+        drop(queue);
+        self.shared.work.notify_one();
+    }
+
+    fn start(&self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        thread::Builder::new().name("block-io".to_owned()).spawn(move || shared.run()).map(drop)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.queue.lock().is_closed = true;
+        self.shared.work.notify_all();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(Job { ticket, offset, mut transfer }) = queue.jobs.pop_front() {
+                drop(queue);
+                let result = perform(&ticket, offset, &mut transfer);
+                ticket.complete(transfer, result);
+                queue = self.queue.lock();
+            } else if queue.is_closed {
+                queue.running -= 1;
+                return;
+            } else {
+                queue.waiting += 1;
+                self.work.wait(&mut queue);
+                queue.waiting -= 1;
+            }
+        }
+    }
+}
+
+fn perform(ticket: &Ticket, offset: u64, transfer: &mut Transfer) -> io::Result<usize> {
+    let file = &ticket.open.file;
+    match transfer {
+        Transfer::Read(buffer) => read_fully(file, ticket.open.direct, offset, buffer),
+        Transfer::Write(data) => file.write_all_at(data, offset).map(|()| data.len()),
+        Transfer::Append(data, range) => {
+            let bytes = data.read(range.clone()).ok_or_else(humboldt_sys::uring::unpublished)?;
+            file.write_all_at(bytes, offset).map(|()| bytes.len())
+        }
+    }
+}
+
+/// Reads until `into` is full or the file ends.
+pub(crate) fn read_fully(file: &File, direct: bool, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match file.read_at(&mut into[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => {
+                filled += read;
+                if direct && !read.is_multiple_of(SECTOR_BYTES) {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

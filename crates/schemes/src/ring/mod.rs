@@ -1,0 +1,4 @@
+//! `ring`: a cyclic log of segments.
+
+mod index;
+mod length;
