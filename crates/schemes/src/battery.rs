@@ -46,12 +46,18 @@ macro_rules! battery {
 }
 
 battery!(ufs, "ufs");
+battery!(ring, "ring");
 
 /// Size of the directories under test, unless a test is about it.
 const CAPACITY_BYTES: u64 = 256 << 20;
 
 /// How long a rebuild may take before a test gives up.
 const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Whether the scheme writes a log: room is given back when the log comes round, not when an object is removed or given up.
+fn is_log(kind: &str) -> bool {
+    ["coss", "ring"].contains(&kind)
+}
 
 /// A scheme on a directory of its own.
 struct Bench {

@@ -54,6 +54,13 @@ impl Health {
         }
     }
 
+    /// The directory is of no use, for a reason that has been logged.
+    pub(crate) fn give_up(&self, path: &str) {
+        if !self.is_down.swap(true, Ordering::Relaxed) {
+            tracing::error!("{path}: this cache_dir is out of service");
+        }
+    }
+
     /// There is no room on the disk for `path`.
     pub(crate) fn disk_full(&self, path: &str) {
         self.errors.fetch_add(1, Ordering::Relaxed);

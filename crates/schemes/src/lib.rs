@@ -6,8 +6,8 @@
 #[cfg(test)]
 mod battery;
 mod block;
+mod health;
 mod null;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the scheme is being written"))]
 mod ring;
 mod ufs;
 
@@ -29,6 +29,7 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
     Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::Ufs::open(options)?)), create: ufs::create },
+    Kind { name: ring::NAME, open: |options| Ok(Arc::new(ring::Ring::open(options)?)), create: ring::create },
 ];
 
 fn kind(name: &str) -> Result<&'static Kind, OpenError> {

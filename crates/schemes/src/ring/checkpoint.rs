@@ -141,7 +141,11 @@ pub(crate) fn write(file: &dyn BlockFile, head: Head, index: Option<&RingIndex>)
 }
 
 /// Reads the index of a checkpoint, which may grow for `objects_max` objects.
-pub(crate) fn read_index(file: &dyn BlockFile, head: &Head, objects_max: u64) -> Result<RingIndex, MalformedIndex> {
+pub(crate) fn read_index(
+    file: &dyn BlockFile,
+    head: &Head,
+    objects_max: u64,
+) -> Result<RingIndex, MalformedIndex> {
     let mut at = head_bytes(head.segments.len()).1;
     let mut left = head.parts;
     let next = || {
@@ -171,8 +175,15 @@ mod tests {
             .into_iter()
             .map(|is| SegmentEntry { generation: 77, is })
             .collect();
-        let head =
-            Head { number: 3, store_id: 4, segment_bytes: 5, sequence: 6, next_generation: 7, parts: 8, segments };
+        let head = Head {
+            number: 3,
+            store_id: 4,
+            segment_bytes: 5,
+            sequence: 6,
+            next_generation: 7,
+            parts: 8,
+            segments,
+        };
         let bytes = head.encode();
         assert_eq!(bytes.len(), head_bytes(3).0);
         assert_eq!(Head::decode(&bytes), Ok(head));

@@ -179,13 +179,12 @@ impl Plan<'_> {
         out: &mut [u8],
     ) -> u64 {
         let Some((front, body)) = out.split_at_mut_checked(self.surroundings_bytes()) else { return 0 };
-        let mut rest = &mut *body;
+        let mut at = 0;
         for part in parts {
-            let Some((now, later)) = rest.split_at_mut_checked(part.len()) else { break };
-            now.copy_from_slice(part);
-            rest = later;
+            put(body, at, part);
+            at += part.len();
         }
-        debug_assert!(rest.is_empty(), "the parts are as long as the plan says");
+        debug_assert_eq!(at, self.inline_bytes, "the parts are as long as the plan says");
         self.encode_front(place, front, body)
     }
 
@@ -289,7 +288,8 @@ impl Surroundings {
         if surroundings_checksum(front) != checksum {
             return Err(Corrupt("checksum of the head"));
         }
-        let kind = front.get(8).and_then(|number| Kind::from_number(*number)).ok_or(Corrupt("kind of record"))?;
+        let kind =
+            front.get(8).and_then(|number| Kind::from_number(*number)).ok_or(Corrupt("kind of record"))?;
         let body_bytes = Some(u64_at(front, 80)).filter(|bytes| *bytes != u64::MAX);
         let mut rest = front.get(HEADER_BYTES..).unwrap_or_default();
         let mut take = |bytes: usize| {
@@ -345,7 +345,8 @@ impl Surroundings {
 
     /// Bytes of the body that are stored, in fragments and here.
     pub(crate) fn stored_bytes(&self) -> u64 {
-        self.fragments.iter().map(|fragment| u64::from(fragment.bytes)).sum::<u64>() + self.inline_bytes as u64
+        self.fragments.iter().map(|fragment| u64::from(fragment.bytes)).sum::<u64>()
+            + self.inline_bytes as u64
     }
 
     /// Length in bytes of what is in front of the body.
@@ -464,7 +465,11 @@ pub(crate) fn decode_trailer(store_id: u64, generation: u64, trailer: &[u8]) -> 
 }
 
 /// Decodes the entries of a footer.
-pub(crate) fn decode_entries(bytes: &[u8], generation: u64, checksum: u64) -> Result<Vec<FooterEntry>, Corrupt> {
+pub(crate) fn decode_entries(
+    bytes: &[u8],
+    generation: u64,
+    checksum: u64,
+) -> Result<Vec<FooterEntry>, Corrupt> {
     if xxh3_64_with_seed(bytes, generation) != checksum {
         return Err(Corrupt("checksum of a footer"));
     }

@@ -32,6 +32,7 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Orders {
     is_wanted: bool,
+    is_working: bool,
     stop: bool,
 }
 
@@ -39,6 +40,12 @@ impl Keeper {
     fn wake(&self) {
         self.orders.lock().is_wanted = true;
         self.given.notify_one();
+    }
+
+    /// Whether all that was wanted has been done.
+    pub(crate) fn is_idle(&self) -> bool {
+        let orders = self.orders.lock();
+        orders.stop || !orders.is_wanted && !orders.is_working
     }
 
     fn is_stopped(&self) -> bool {
@@ -51,7 +58,7 @@ impl Keeper {
         while !orders.is_wanted && !orders.stop {
             self.given.wait(&mut orders);
         }
-        orders.is_wanted = false;
+        (orders.is_wanted, orders.is_working) = (false, true);
         !orders.stop
     }
 
@@ -98,6 +105,8 @@ impl Store {
         self.progress.notify_waiters();
         while self.keeper.wait() {
             self.keep_house();
+            self.keeper.orders.lock().is_working = false;
+            self.progress.notify_waiters();
         }
     }
 
@@ -202,7 +211,7 @@ impl Store {
         if entry.location != location {
             return;
         }
-        if entry.freq > 0 && self.log.may_copy(entry.length.bytes()) && self.copy(index, hash, entry) {
+        if entry.freq > 0 && self.log.may_copy(entry.length.bytes_max()) && self.copy(index, hash, entry) {
             return;
         }
         if index.remove_if(hash, location) {
@@ -228,12 +237,8 @@ impl Store {
         let Ok(loaded) = reader::load_blocking(self, entry) else { return false };
         let Some(record) = loaded.record_bytes() else { return false };
         let surroundings_bytes = loaded.found.bytes();
-        let job = Job {
-            kind: loaded.found.kind,
-            hash: hash.0,
-            record_bytes: record.len(),
-            from: entry.location,
-        };
+        let job =
+            Job { kind: loaded.found.kind, hash: hash.0, record_bytes: record.len(), from: entry.location };
         let appended = self.append(
             job,
             |place, out| {
@@ -250,10 +255,10 @@ impl Store {
 
 /// Reads `bytes` at `offset` of the data, both multiples of the device's blocks, on this thread.
 pub(crate) fn read_data(store: &Store, offset: u64, bytes: usize) -> std::io::Result<Buffer> {
-    let mut buffer = Buffer::take(bytes);
+    let mut buffer = Buffer::new(bytes);
     let read = store.data.read_blocking(offset, &mut buffer)?;
     store.counts.read(read as u64);
-    buffer.truncate(read);
+    buffer.set_len(read);
     Ok(buffer)
 }
 

@@ -4,9 +4,9 @@
 //! sealed buffer hands it to the device. Until that has written it, the record is read from the buffer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use humboldt_sys::append_buffer::{AppendBuffer, Region};
+use humboldt_sys::append_buffer::{AppendBuffer, Progress, Region};
 use parking_lot::{Mutex, RwLock};
 
 use super::format::{
@@ -59,6 +59,19 @@ pub(crate) struct Pending {
     /// Where it goes, in bytes.
     start: u64,
     data: Arc<AppendBuffer>,
+    is_sealed: AtomicBool,
+}
+
+impl Pending {
+    fn new(start: u64, data: Arc<AppendBuffer>) -> Arc<Self> {
+        Arc::new(Self { start, data, is_sealed: AtomicBool::new(false) })
+    }
+
+    /// Nothing more goes into it. `true`: it is complete.
+    fn seal(&self) -> bool {
+        self.is_sealed.store(true, Ordering::Relaxed);
+        self.data.seal().1 == Progress::Complete
+    }
 }
 
 /// The open segment.
@@ -118,12 +131,22 @@ impl Log {
         self.pending_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether some buffer is on its way to the device.
+    pub(crate) fn has_sealed(&self) -> bool {
+        self.pending.read().iter().any(|pending| pending.is_sealed.load(Ordering::Relaxed))
+    }
+
     /// The committed bytes at `offset` of the data, as many as `read` wants of what is there; `None` if they are on the device
     /// already, or will never be there.
-    pub(crate) fn read_pending<T>(&self, offset: u64, read: impl FnOnce(&AppendBuffer, usize) -> Option<T>) -> Option<T> {
+    pub(crate) fn read_pending<T>(
+        &self,
+        offset: u64,
+        read: impl FnOnce(&AppendBuffer, usize) -> Option<T>,
+    ) -> Option<T> {
         let pending = self.pending.read();
         let found = pending.iter().find(|pending| {
-            offset.checked_sub(pending.start).is_some_and(|at| at < pending.data.capacity() as u64)
+            // Not its capacity: behind a buffer that was sealed early, the next one begins.
+            offset.checked_sub(pending.start).is_some_and(|at| at < pending.data.reserved() as u64)
         });
         let found = Arc::clone(found?);
         drop(pending);
@@ -166,15 +189,15 @@ impl Store {
         let reserved = self.reserve(job, &mut sealed);
         sealed.into_iter().for_each(|pending| self.submit(pending));
         let mut reserved = reserved?;
-        let checksum = fill(reserved.place, reserved.region.bytes_mut());
-        let completed = reserved.region.publish();
+        let checksum = fill(reserved.place, &mut reserved.region);
+        let progress = reserved.region.publish();
         settle(Entry {
             location: reserved.place.location,
             length: reserved.length,
             freq: 0,
             kind: job.kind as u8,
         });
-        if completed {
+        if progress == Progress::Complete {
             self.submit(reserved.pending);
         }
         if job.from == FROM_NOWHERE {
@@ -184,7 +207,7 @@ impl Store {
     }
 
     fn reserve(&self, job: Job, sealed: &mut Vec<Arc<Pending>>) -> Result<Reserved, Full> {
-        let length = LengthClass::of(job.record_bytes as u64).ok_or(Full::TooLong)?;
+        let length = LengthClass::of_bytes(job.record_bytes as u64).ok_or(Full::TooLong)?;
         let units = (job.record_bytes as u64).div_ceil(UNIT_BYTES);
         if units > self.geometry.record_units_max() {
             return Err(Full::TooLong);
@@ -221,7 +244,7 @@ impl Store {
                 sequence: place.sequence,
                 from: job.from,
                 unit: unit as u32,
-                length_class: length.number(),
+                length_class: length.to_bits(),
                 kind: job.kind,
             });
             return Ok(Reserved { region, pending, place, length });
@@ -259,12 +282,12 @@ impl Store {
         open.used_units = 0;
         if is_first && let Some(mut header) = data.reserve(SEGMENT_HEADER_BYTES) {
             let number = open.first_unit / self.geometry.segment_units();
-            format::encode_segment_header(self.store_id, number as u32, open.generation, header.bytes_mut());
+            format::encode_segment_header(self.store_id, number as u32, open.generation, &mut header);
             // Not complete: it is not sealed yet.
             let _ = header.publish();
             open.used_units = 1;
         }
-        let pending = Arc::new(Pending { start: (open.first_unit + open.next_unit) * UNIT_BYTES, data });
+        let pending = Pending::new((open.first_unit + open.next_unit) * UNIT_BYTES, data);
         self.log.pending.write().push(Arc::clone(&pending));
         open.buffer = Some(Arc::clone(&pending));
         Ok(pending)
@@ -276,15 +299,16 @@ impl Store {
         let bytes = format::footer_bytes(open.entries.len());
         let data = AppendBuffer::new(bytes as usize);
         if let Some(mut region) = data.reserve(bytes as usize) {
-            format::encode_footer(self.store_id, open.generation, &open.entries, region.bytes_mut());
+            format::encode_footer(self.store_id, open.generation, &open.entries, &mut region);
             let _ = region.publish();
         }
-        data.seal();
         let end = (open.first_unit + self.geometry.segment_units()) * UNIT_BYTES;
-        let pending = Arc::new(Pending { start: end - bytes, data });
+        let pending = Pending::new(end - bytes, data);
         self.log.pending_bytes.fetch_add(pending.data.capacity() as u64, Ordering::Relaxed);
         self.log.pending.write().push(Arc::clone(&pending));
-        sealed.push(pending);
+        if pending.seal() {
+            sealed.push(pending);
+        }
         self.segments.close();
     }
 
@@ -310,8 +334,7 @@ impl Store {
 
     fn submit(self: &Arc<Self>, pending: Arc<Pending>) {
         let (store, written) = (Arc::clone(self), Arc::clone(&pending));
-        let bytes = pending.data.sealed_bytes();
-        let range = 0..(bytes as u64).next_multiple_of(IO_BYTES) as usize;
+        let range = 0..pending.data.reserved();
         self.counts.write(range.len() as u64);
         let done = Box::new(move |outcome: std::io::Result<()>| {
             if let Err(error) = outcome {
@@ -347,7 +370,7 @@ impl Open {
         let per_io = IO_BYTES / UNIT_BYTES;
         self.next_unit = (self.next_unit + self.used_units).next_multiple_of(per_io);
         self.used_units = 0;
-        if buffer.data.seal() {
+        if buffer.seal() {
             sealed.push(buffer);
         }
     }

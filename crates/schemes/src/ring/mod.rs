@@ -1,4 +1,164 @@
-//! `ring`: a cyclic log of segments.
+//! `ring`: a log of segments that is written round and round, with an index of eight bytes an object.
+//!
+//! The format is in `docs/formats/ring.md`. From the outside in: this file implements the trait; `reader` and `writer` do what
+//! it says on one object each; `log` appends; `keeper` is the thread that reclaims segments and writes checkpoints, `recover`
+//! is what it does first; `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
 
+mod checkpoint;
+mod format;
 mod index;
+mod keeper;
+mod layout;
 mod length;
+mod log;
+mod purges;
+mod reader;
+mod recover;
+mod segments;
+mod store;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use humboldt_store::Key;
+use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+
+use self::log::PENDING_BYTES_MAX;
+use self::store::Store;
+use self::writer::RingWriter;
+use crate::{DirOptions, OpenError};
+
+/// Name in squid.conf.
+pub(crate) const NAME: &str = "ring";
+
+/// How long the end waits for what is being written.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a round of housekeeping waits for the device and for the keeper.
+const FLUSH_WAIT: Duration = Duration::from_secs(5);
+
+/// Creates the directory and its files.
+pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {
+    layout::claim(options).map(drop)
+}
+
+/// A cache directory of this scheme.
+pub(crate) struct Ring {
+    store: Arc<Store>,
+}
+
+impl Ring {
+    /// Claims the directory. The index is read by a thread that starts with the first operation.
+    pub(crate) fn open(options: &DirOptions) -> Result<Self, OpenError> {
+        let claimed = layout::claim(options)?;
+        let store = Store::new(options, claimed).map_err(|source| OpenError::Io {
+            operation: "read the log of removals of",
+            path: options.path.clone(),
+            source,
+        })?;
+        Ok(Self { store: Arc::new(store) })
+    }
+
+    /// Nothing of this instance touches the files any more; the directory is free for another one.
+    fn release(&self) {
+        self.store.is_closed.store(true, Ordering::Release);
+        self.store.keeper.stop();
+        if !self.store.data.wait_idle(CLOSE_WAIT) {
+            tracing::warn!("{}: the device did not finish in time", self.path().display());
+        }
+        self.store.progress.notify_waiters();
+        self.store.lock.lock().take();
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.store.lock.lock().is_some() {
+            self.release();
+        }
+    }
+}
+
+impl Scheme for Ring {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn path(&self) -> &Path {
+        &self.store.options.path
+    }
+
+    fn admits(&self, body_bytes: Option<u64>) -> bool {
+        let options = &self.store.options;
+        let fits = match body_bytes {
+            Some(bytes) => {
+                (options.min_bytes..=options.max_bytes.min(self.store.body_bytes_max())).contains(&bytes)
+            }
+            None => options.min_bytes == 0,
+        };
+        fits && self.store.may_store()
+    }
+
+    fn load(&self) -> u16 {
+        (self.store.log.pending_bytes() * 1000 / PENDING_BYTES_MAX) as u16
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        let index = self.store.index.get();
+        self.store.in_service().is_ok()
+            && index.is_some_and(|index| index.get(self.store.hash(key)).is_some())
+    }
+
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+        self.store.start_keeper();
+        Box::pin(reader::open(&self.store, key))
+    }
+
+    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+        self.store.start_keeper();
+        let writer = RingWriter::create(&self.store, record, body_bytes);
+        Box::pin(std::future::ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
+    }
+
+    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
+        Box::pin(writer::update(&self.store, record))
+    }
+
+    fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {
+        self.store.start_keeper();
+        Box::pin(self.store.remove(key))
+    }
+
+    fn maintain(&self) -> IoFuture<'_, ()> {
+        Box::pin(async {
+            if self.store.in_service().is_ok() {
+                self.store.start_keeper();
+                self.store.flush();
+                self.store.wake_keeper();
+                // A slow device is told by its load; the next round looks again.
+                let _ = tokio::time::timeout(FLUSH_WAIT, self.store.settled()).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn close(&self) -> Result<(), SchemeError> {
+        if self.store.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.store.keeper.stop();
+        self.store.finish();
+        let is_idle = self.store.data.wait_idle(CLOSE_WAIT);
+        let is_saved = is_idle && (!self.store.may_store.load(Ordering::Acquire) || self.store.checkpoint());
+        self.release();
+        let error = std::io::ErrorKind::TimedOut.into();
+        if is_saved { Ok(()) } else { Err(self.store.failed("write the last checkpoint of", &error)) }
+    }
+
+    fn stats(&self) -> SchemeStats {
+        self.store.stats()
+    }
+}

@@ -111,7 +111,9 @@ impl Purges {
     /// Begins to write the file of checkpoint `number`, which is emptied before: what it said is in an older checkpoint.
     pub(crate) fn prepare(&self, number: u64) -> std::io::Result<()> {
         let file = (number % 2) as usize;
-        if self.state.lock().active != file && let Some(file) = self.files.get(file) {
+        if self.state.lock().active != file
+            && let Some(file) = self.files.get(file)
+        {
             file.set_len(0)?;
         }
         Ok(())
@@ -173,10 +175,10 @@ impl Purges {
         let count = state.waiting.len().min(ENTRIES_PER_BLOCK);
         let data = AppendBuffer::new(BLOCK_BYTES);
         if let Some(mut region) = data.reserve(BLOCK_BYTES) {
-            encode(self.store_id, state.waiting.get(..count).unwrap_or_default(), region.bytes_mut());
+            encode(self.store_id, state.waiting.get(..count).unwrap_or_default(), &mut region);
             let _ = region.publish();
         }
-        data.seal();
+        let _ = data.seal();
         state.waiting.drain(..count);
         state.begun += 1;
         let offset = state.offset;
@@ -238,7 +240,10 @@ fn checksum(store_id: u64, count: usize, block: &[u8]) -> u64 {
 /// Appends the removals of a block; nothing if it is not one, or torn.
 fn decode(store_id: u64, block: &[u8; BLOCK_BYTES], out: &mut Vec<Removal>) {
     let count = u32_at(block, 4) as usize;
-    if u32_at(block, 0) != MAGIC || count > ENTRIES_PER_BLOCK || u64_at(block, 8) != checksum(store_id, count, block) {
+    if u32_at(block, 0) != MAGIC
+        || count > ENTRIES_PER_BLOCK
+        || u64_at(block, 8) != checksum(store_id, count, block)
+    {
         return;
     }
     let entries = block.get(HEADER_BYTES..HEADER_BYTES + count * ENTRY_BYTES).unwrap_or_default();

@@ -60,6 +60,11 @@ impl Loaded {
         self.buffer.get(start..start + self.found.inline_bytes)
     }
 
+    /// The same; empty where there are none.
+    pub(crate) fn body_bytes(&self) -> &[u8] {
+        self.body().unwrap_or_default()
+    }
+
     /// The whole record.
     pub(crate) fn record_bytes(&self) -> Option<&[u8]> {
         self.buffer.get(self.at..self.at + self.found.bytes() + self.found.inline_bytes)
@@ -71,7 +76,7 @@ fn from_memory(store: &Store, location: u64) -> Option<Buffer> {
     store.log.read_pending(location * UNIT_BYTES, |data: &AppendBuffer, at| {
         let (lengths, ..) = claimed(data.read(at..at + HEADER_BYTES)?)?;
         let record = data.read(at..at + lengths.record_bytes)?;
-        let mut buffer = Buffer::take(record.len());
+        let mut buffer = Buffer::new(record.len());
         buffer.copy_from_slice(record);
         Some(buffer)
     })
@@ -83,7 +88,7 @@ async fn load(store: &Store, location: u64, generation: u64, bytes: u64) -> Resu
         return Ok(Loaded::verify(buffer, 0, location, generation)?);
     }
     let (start, length) = span(store, location, bytes);
-    let mut buffer = Buffer::take(length);
+    let mut buffer = Buffer::new(length);
     let read = match store.data.read_now(start, &mut buffer) {
         Some(outcome) => outcome,
         None => {
@@ -94,7 +99,7 @@ async fn load(store: &Store, location: u64, generation: u64, bytes: u64) -> Resu
     };
     let read = read.map_err(|error| Failure::Refused(store.failed("read", &error)))?;
     store.counts.read(read as u64);
-    buffer.truncate(read);
+    buffer.set_len(read);
     Ok(Loaded::verify(buffer, (location * UNIT_BYTES - start) as usize, location, generation)?)
 }
 
@@ -104,21 +109,24 @@ pub(crate) fn load_blocking(store: &Store, entry: Entry) -> Result<Loaded, Failu
     if let Some(buffer) = from_memory(store, entry.location) {
         return Ok(Loaded::verify(buffer, 0, entry.location, generation)?);
     }
-    let (start, length) = span(store, entry.location, entry.length.bytes());
+    let (start, length) = span(store, entry.location, entry.length.bytes_max());
     let buffer =
         read_data(store, start, length).map_err(|error| Failure::Refused(store.failed("read", &error)))?;
     Ok(Loaded::verify(buffer, (entry.location * UNIT_BYTES - start) as usize, entry.location, generation)?)
 }
 
 /// Reads and verifies the record of `key`, if there is one; says where it was found.
-pub(crate) async fn find(store: &Arc<Store>, key: &Key) -> Result<Option<(Hash64, Entry, Loaded)>, SchemeError> {
+pub(crate) async fn find(
+    store: &Arc<Store>,
+    key: &Key,
+) -> Result<Option<(Hash64, Entry, Loaded)>, SchemeError> {
     store.in_service()?;
     let hash = store.hash(key);
     let Some(index) = store.index.get() else { return Ok(None) };
     for _ in 0..OPEN_TRIES {
         let Some(entry) = index.get(hash) else { return Ok(None) };
         let generation = store.generation_at(entry.location);
-        let corrupt = match load(store, entry.location, generation, entry.length.bytes()).await {
+        let corrupt = match load(store, entry.location, generation, entry.length.bytes_max()).await {
             Ok(loaded) => {
                 store.health.success();
                 let is_it = loaded.found.record.key == *key && loaded.found.kind != Kind::Fragment;
@@ -156,7 +164,15 @@ pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<Box<dyn
         starts.push(at);
         at += u64::from(fragment.bytes);
     }
-    let reader = RingReader { store: Arc::clone(store), hash, entry, loaded, starts, inline_start: at, fragment: None };
+    let reader = RingReader {
+        store: Arc::clone(store),
+        hash,
+        entry,
+        loaded,
+        starts,
+        inline_start: at,
+        fragment: None,
+    };
     Ok(Some(Box::new(reader)))
 }
 
@@ -195,7 +211,8 @@ impl RingReader {
             let start = self.starts.get(number).copied().unwrap_or(0);
             (start, self.fragment(number).await?.body())
         };
-        let rest = usize::try_from(at - start).ok().and_then(|from| body?.get(from..)).ok_or(Corrupt("lengths"))?;
+        let rest =
+            usize::try_from(at - start).ok().and_then(|from| body?.get(from..)).ok_or(Corrupt("lengths"))?;
         let bytes = rest.len().min(buf.len()).min(usize::try_from(in_extent).unwrap_or(usize::MAX));
         let (Some(to), Some(from)) = (buf.get_mut(..bytes), rest.get(..bytes)) else { return Ok(0) };
         to.copy_from_slice(from);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::checkpoint::{self, Head};
 use super::format::{
-    self, ENTRY_BYTES, FROM_NOWHERE, FooterEntry, IO_BYTES, Kind, SEGMENT_HEADER_BYTES, TRAILER_BYTES, UNIT_BYTES,
+    self, ENTRY_BYTES, FROM_NOWHERE, FooterEntry, IO_BYTES, Kind, SEGMENT_HEADER_BYTES, TRAILER_BYTES,
+    UNIT_BYTES,
 };
 use super::index::{Entry, Hash64, RingIndex};
 use super::keeper::read_data;
@@ -17,10 +18,14 @@ use super::store::Store;
 
 /// Operations of a run have numbers that are higher than those of all runs before, also of what no checkpoint knows: between two
 /// checkpoints there are fewer.
-const SEQUENCE_GAP: u64 = 1 << 32;
+pub(crate) const SEQUENCE_GAP: u64 = 1 << 32;
 
 /// The newest valid head; and whether the other file says something that cannot be read, which may have been newer.
-pub(crate) fn newest(store_id: u64, segment_bytes: u64, files: &[Arc<dyn crate::block::BlockFile>; 2]) -> io::Result<(Option<Head>, bool)> {
+pub(crate) fn newest(
+    store_id: u64,
+    segment_bytes: u64,
+    files: &[Arc<dyn crate::block::BlockFile>; 2],
+) -> io::Result<(Option<Head>, bool)> {
     let mut found: Option<Head> = None;
     let mut is_doubtful = false;
     for file in files {
@@ -132,7 +137,8 @@ fn find_written(store: &Store, head: &Head) -> io::Result<(Vec<SegmentEntry>, Ve
             continue;
         };
         let first_unit = u64::from(number) * store.geometry.segment_units();
-        let news = entries(store, number, generation)?.into_iter().filter(|entry| entry.sequence >= head.sequence);
+        let news =
+            entries(store, number, generation)?.into_iter().filter(|entry| entry.sequence >= head.sequence);
         written.extend(news.map(|entry| Written { entry, location: first_unit + u64::from(entry.unit) }));
         *segment = SegmentEntry { generation, is: Use::Closed };
     }
@@ -195,7 +201,8 @@ fn without_reclaimed(mut segments: Vec<SegmentEntry>, removals: &[Removal]) -> V
 fn keep_what_exists(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) {
     let segment_units = store.geometry.segment_units();
     index.retain(|entry| {
-        let segment = usize::try_from(entry.location / segment_units).ok().and_then(|number| segments.get(number));
+        let segment =
+            usize::try_from(entry.location / segment_units).ok().and_then(|number| segments.get(number));
         segment.is_some_and(|segment| segment.is == Use::Closed)
     });
 }
@@ -230,7 +237,8 @@ pub(crate) fn entries(store: &Store, number: u32, generation: u64) -> io::Result
 /// Looks for records in a segment without a footer. Between two writes there can be a gap, of which one end is a multiple of
 /// [`IO_BYTES`].
 fn search(store: &Store, number: u32, generation: u64) -> io::Result<Vec<FooterEntry>> {
-    let (start, bytes) = (u64::from(number) * store.geometry.segment_bytes, store.geometry.segment_bytes as usize);
+    let (start, bytes) =
+        (u64::from(number) * store.geometry.segment_bytes, store.geometry.segment_bytes as usize);
     let segment = read_data(store, start, bytes)?;
     let first_unit = start / UNIT_BYTES;
     let mut found = Vec::new();

@@ -69,7 +69,8 @@ impl Segments {
     /// All free. Generations begin with `first_generation`.
     pub(crate) fn new(count: u32, first_generation: u64) -> Self {
         let generations = (0..count).map(|_| AtomicU64::new(0)).collect();
-        let state = State { free: (0..count).collect(), next_generation: first_generation, ..State::default() };
+        let state =
+            State { free: (0..count).collect(), next_generation: first_generation, ..State::default() };
         Self { generations, state: Mutex::new(state) }
     }
 
@@ -85,7 +86,9 @@ impl Segments {
             generation.store(entry.map_or(0, |entry| entry.generation), Ordering::Release);
             match entry.map(|entry| entry.is) {
                 None | Some(Use::Free) => state.free.push_back(number),
-                Some(Use::Open | Use::Closed) => closed.push((entry.map_or(0, |entry| entry.generation), number)),
+                Some(Use::Open | Use::Closed) => {
+                    closed.push((entry.map_or(0, |entry| entry.generation), number))
+                }
             }
         }
         closed.sort_unstable();
@@ -204,7 +207,10 @@ mod tests {
         segments.reclaimed(0);
         assert_eq!((segments.free(), segments.used()), ((1, 1), 4));
         let (entries, next) = segments.begin_checkpoint();
-        assert_eq!((entries[0].is, entries[1].is, entries[5].is, next), (Use::Free, Use::Closed, Use::Free, 15));
+        assert_eq!(
+            (entries[0].is, entries[1].is, entries[5].is, next),
+            (Use::Free, Use::Closed, Use::Free, 15)
+        );
         segments.reclaimed(1);
         segments.end_checkpoint();
         assert_eq!(segments.free(), (2, 1), "what was reclaimed meanwhile waits for the next one");

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use humboldt_store::Key;
 use humboldt_store::scheme::{SchemeError, SchemeStats};
@@ -14,8 +15,10 @@ use tokio::sync::Notify;
 use super::format::{self, FROM_NOWHERE, Kind, Plan, UNIT_BYTES};
 use super::index::{Entry, Hash64, RingIndex};
 use super::keeper::Keeper;
+use super::layout::Claimed;
 use super::log::{Appended, Full, Job, Log};
 use super::purges::{Purges, Removal, Unlogged};
+use super::recover;
 use super::segments::Segments;
 use crate::DirOptions;
 use crate::block::BlockFile;
@@ -127,6 +130,68 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// Puts together what was found in a directory.
+    pub(crate) fn new(options: &DirOptions, claimed: Claimed) -> io::Result<Self> {
+        let Claimed { lock, store_id, geometry, files } = claimed;
+        let (head, _) = recover::newest(store_id, geometry.segment_bytes, &files.checkpoints)?;
+        let number = head.as_ref().map_or(0, |head| head.number);
+        let now = now_ns();
+        let sequence = head.map_or(now, |head| now.max(head.sequence + recover::SEQUENCE_GAP));
+        Ok(Self {
+            options: options.clone(),
+            geometry,
+            store_id,
+            purges: Arc::new(Purges::new(store_id, files.purges, (number % 2) as usize)?),
+            data: files.data,
+            checkpoints: files.checkpoints,
+            segments: Segments::new(geometry.segments, now),
+            log: Log::new(sequence),
+            index: OnceLock::new(),
+            early: Mutex::default(),
+            checkpoint: AtomicU64::new(number),
+            counts: Counts::default(),
+            health: Health::default(),
+            keeper: Keeper::default(),
+            progress: Notify::new(),
+            may_store: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            lock: Mutex::new(Some(lock)),
+        })
+    }
+
+    /// Objects for which the index is made.
+    pub(crate) fn objects_expected(&self) -> u64 {
+        self.geometry.bytes() / self.options.tuning.object_bytes_avg.max(UNIT_BYTES)
+    }
+
+    /// Most objects that there can be.
+    pub(crate) fn objects_max(&self) -> u64 {
+        self.geometry.bytes() / UNIT_BYTES
+    }
+
+    /// Longest body that is stored: one that does not push out most of the rest.
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        self.geometry.bytes() / 3
+    }
+
+    /// A generation that no segment has had.
+    pub(crate) fn first_generation(&self) -> u64 {
+        now_ns()
+    }
+
+    /// Resolves when all that was sealed by now is on the device, and the keeper has nothing to do.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let progress = self.progress.notified();
+            let mut progress = std::pin::pin!(progress);
+            progress.as_mut().enable();
+            if !self.log.has_sealed() && self.keeper.is_idle() {
+                return;
+            }
+            progress.await;
+        }
+    }
+
     /// The hash by which the index knows a key. Which keys meet in a bucket differs from store to store.
     pub(crate) fn hash(&self, key: &Key) -> Hash64 {
         let product = u128::from(key.low64() ^ self.store_id) * u128::from(key.high64() | 1);
@@ -160,7 +225,9 @@ impl Store {
                 self.health.disk_full(&path);
                 SchemeError::Busy("disk full")
             }
-            _ if error.kind() == io::ErrorKind::WouldBlock => SchemeError::Busy("too many reads and writes wait"),
+            _ if error.kind() == io::ErrorKind::WouldBlock => {
+                SchemeError::Busy("too many reads and writes wait")
+            }
             errno => {
                 self.health.failure(operation, &path, errno);
                 SchemeError::Io { operation: format!("{operation} {path}"), source: errno.into() }
@@ -181,7 +248,9 @@ impl Store {
             job,
             |place, out| plan.encode(place, parts, out),
             |entry| {
-                if plan.kind != Kind::Fragment && let Some(index) = self.index.get() {
+                if plan.kind != Kind::Fragment
+                    && let Some(index) = self.index.get()
+                {
                     self.insert(index, hash, entry);
                 }
             },
@@ -214,7 +283,9 @@ impl Store {
                 self.wake_keeper();
                 return Err(SchemeError::Busy("too many removals"));
             }
-            Err(Unlogged::Failed) => return Err(self.failed("log a removal in", &io::ErrorKind::Other.into())),
+            Err(Unlogged::Failed) => {
+                return Err(self.failed("log a removal in", &io::ErrorKind::Other.into()));
+            }
         }
         if self.purges.is_long() {
             self.wake_keeper();
@@ -243,7 +314,7 @@ impl Store {
             used_bytes: u64::from(self.segments.used()) * self.geometry.segment_bytes,
             capacity_bytes: self.options.capacity_bytes,
             index_bytes: index.map_or(0, RingIndex::memory_bytes),
-            open_files: 5,
+            open_files: 0,
             reads: get(&counts.reads),
             writes: get(&counts.writes),
             evictions: get(&counts.evictions),
@@ -254,10 +325,20 @@ impl Store {
             write_ops: get(&counts.write_ops),
             write_bytes: get(&counts.write_bytes),
             object_bytes: get(&counts.object_bytes),
-            rebuild_percent: if self.may_store.load(Ordering::Acquire) || self.health.is_down() { 100 } else { 0 },
+            rebuild_percent: if self.may_store.load(Ordering::Acquire) || self.health.is_down() {
+                100
+            } else {
+                0
+            },
             down: self.health.is_down(),
         }
     }
+}
+
+/// Nanoseconds since 1970.
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(0)
 }
 
 /// The error for the caller when something cannot be appended.
