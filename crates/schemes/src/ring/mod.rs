@@ -15,6 +15,8 @@ mod purges;
 mod reader;
 mod recover;
 mod segments;
+#[cfg(test)]
+mod sim;
 mod store;
 mod writer;
 
