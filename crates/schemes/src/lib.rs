@@ -9,6 +9,9 @@ mod block;
 mod null;
 mod ufs;
 
+#[doc(hidden)]
+pub use block::example as block_example;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
