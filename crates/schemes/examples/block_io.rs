@@ -11,8 +11,9 @@
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use humboldt_schemes::IoChoice;
@@ -20,7 +21,7 @@ use humboldt_schemes::block_example::Subject;
 use humboldt_sys::aligned::{ARENA_BYTES, Buffer, POOLED_BYTES_MAX};
 use rustix::fs::{Advice, fadvise};
 use tokio::runtime::Runtime;
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_local};
 
 /// Size of the file that is read.
 const FILE_BYTES: u64 = 2 << 30;
@@ -78,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn write_file(path: &Path) -> std::io::Result<()> {
+fn write_file(path: &Path) -> io::Result<()> {
     let mut file = File::create(path)?;
     let block: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 512) as u8).collect();
     for _ in 0..FILE_BYTES >> 20 {
@@ -111,15 +112,15 @@ fn sample(
     depth: usize,
     seed: u64,
 ) -> Result<Sample, Box<dyn Error>> {
-    let subject = Subject::open(path, way.io, way.direct)?;
+    let subject = Rc::new(Subject::open(path, way.io, way.direct)?);
     // What is warm is a part that fits into memory with ease.
     let span = if way.warm { 64 << 20 } else { FILE_BYTES };
     let file = File::open(path)?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
     fadvise(&file, 0, None, Advice::Random)?;
     if way.warm {
-        let mut sink = std::io::sink();
-        std::io::copy(&mut std::io::Read::take(&file, span), &mut sink)?;
+        let mut sink = io::sink();
+        io::copy(&mut io::Read::take(&file, span), &mut sink)?;
     }
     // What fills the arena leaves nothing registered for the reads.
     let full: Vec<Buffer> = if way.unregistered {
@@ -139,53 +140,48 @@ fn sample(
 
 /// `depth` readers that share `count` reads.
 async fn reads(
-    subject: &Subject,
+    subject: &Rc<Subject>,
     way: &Way,
     depth: usize,
     span: u64,
     seed: u64,
     count: u64,
-) -> std::io::Result<()> {
-    let readers = (0..depth as u64).map(|reader| async move {
-        let mut random = seed * 1000 + reader;
-        for _ in 0..count / depth as u64 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let offset = (random >> 20) % (span / STEP_BYTES - 1) * STEP_BYTES;
-            let mut buffer = Buffer::new(READ_BYTES);
-            let read = if way.now {
-                subject
-                    .read_now(offset, &mut buffer)
-                    .unwrap_or_else(|| Err(std::io::Error::other("not cached")))?
-            } else {
+) -> io::Result<()> {
+    let share = count / depth as u64;
+    let readers: Vec<_> = (0..depth as u64)
+        .map(|reader| spawn_local(read_some(Rc::clone(subject), way.now, span, seed * 1000 + reader, share)))
+        .collect();
+    for reader in readers {
+        reader.await??;
+    }
+    Ok(())
+}
+
+/// One reader: reads at random places, one after the other, and looks whether they are the right ones.
+async fn read_some(
+    subject: Rc<Subject>,
+    now: bool,
+    span: u64,
+    mut random: u64,
+    count: u64,
+) -> io::Result<()> {
+    for _ in 0..count {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let offset = (random >> 20) % (span / STEP_BYTES - 1) * STEP_BYTES;
+        let mut buffer = Buffer::new(READ_BYTES);
+        let at_once = if now { subject.read_now(offset, &mut buffer) } else { None };
+        let read = match at_once {
+            Some(read) => read?,
+            None => {
                 let (back, result) = subject.read(offset, buffer).await;
                 buffer = back;
                 result?
-            };
-            assert_eq!(
-                (read, buffer[512]),
-                (READ_BYTES, (offset % (1 << 20) / 512 + 1) as u8),
-                "a wrong byte"
-            );
-        }
-        Ok::<(), std::io::Error>(())
-    });
-    let mut pending: Vec<_> = readers.map(Box::pin).collect();
-    std::future::poll_fn(|cx| {
-        let mut failed = None;
-        pending.retain_mut(|reader| match reader.as_mut().poll(cx) {
-            std::task::Poll::Pending => true,
-            std::task::Poll::Ready(result) => {
-                failed = failed.take().or(result.err());
-                false
             }
-        });
-        match failed {
-            Some(error) => std::task::Poll::Ready(Err(error)),
-            None if pending.is_empty() => std::task::Poll::Ready(Ok(())),
-            None => std::task::Poll::Pending,
-        }
-    })
-    .await
+        };
+        let expected = (offset % (1 << 20) / 512 + 1) as u8;
+        assert_eq!((read, buffer[512]), (READ_BYTES, expected), "a wrong byte");
+    }
+    Ok(())
 }
 
 /// CPU time of this process so far.

@@ -76,6 +76,29 @@ pub fn probe() -> io::Result<()> {
     Ok(())
 }
 
+/// Forbids this thread, for the rest of its life, to make rings, in the way that containers do (seccomp, `EPERM`).
+// tidy: public, because tests of other crates see with it what happens where io_uring is forbidden
+#[doc(hidden)]
+pub fn forbid_on_this_thread() -> io::Result<()> {
+    let instruction = |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
+    let mut filter = [
+        // The number of the system call is the first word of what a filter sees.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: plain numbers, and a filter that lives until the call returns; the kernel copies it.
+    let results = unsafe {
+        [
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+        ]
+    };
+    if results == [0, 0] { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The best ring that this kernel has.
 fn setup(entries: u32) -> io::Result<IoUring> {
     // Ends of operations are processed when this thread asks for them, not by interrupting it (from 6.1), or
@@ -340,3 +363,6 @@ impl<T> Drop for Ring<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

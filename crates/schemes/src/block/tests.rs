@@ -300,14 +300,19 @@ fn a_second_runtime_on_a_thread(io: IoChoice) {
     let (first, second) = (runtime(), runtime());
     first.block_on(write(&*scratch.file, 0, filled(4096, 1)));
     // Begun in one, ended in another, and in the first one again.
-    let begun = first.block_on(async { scratch.file.read(0, Buffer::new(4096)) });
+    let begun = begin_in(&first, || scratch.file.read(0, Buffer::new(4096)));
     assert_eq!(second.block_on(begun).1.expect("read"), 4096);
     assert_eq!(first.block_on(read(&*scratch.file, 0, 4096)), [1; 4096]);
-    let begun = first.block_on(async { scratch.file.write_owned(0, filled(4096, 2)) });
+    let begun = begin_in(&first, || scratch.file.write_owned(0, filled(4096, 2)));
     drop((first, second));
     let third = runtime();
     third.block_on(begun).1.expect("written");
     assert_eq!(third.block_on(read(&*scratch.file, 0, 4096)), [2; 4096]);
+}
+
+fn begin_in<T>(runtime: &tokio::runtime::Runtime, begin: impl FnOnce() -> T) -> T {
+    let _entered = runtime.enter();
+    begin()
 }
 
 fn threads_that_are_no_cores(io: IoChoice) {
@@ -420,4 +425,59 @@ fn sizes(io: IoChoice) {
     assert!(align.is_power_of_two() && (512..=4096).contains(&align), "{align}");
     let cached = open(&options(&scratch.path, io)).expect("opened");
     assert_eq!(cached.alignment_bytes(), 1);
+}
+
+/// On a thread where io_uring is forbidden.
+fn where_it_is_forbidden<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
+    let forbidden = thread::spawn(move || {
+        humboldt_sys::uring::forbid_on_this_thread().expect("a filter");
+        act()
+    });
+    forbidden.join().expect("no panic")
+}
+
+#[test]
+fn without_io_uring_threads_do_the_work() {
+    where_it_is_forbidden(|| {
+        let scratch = scratch(IoChoice::Auto, true);
+        run(write(&*scratch.file, 0, filled(8192, 1)));
+        assert!(run(read(&*scratch.file, 0, 8192)) == [1; 8192]);
+        let error = open(&options(&scratch.path, IoChoice::Uring)).err().expect("forbidden");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("io=threads"), "{error}");
+    });
+}
+
+#[test]
+fn a_core_that_gets_no_ring_uses_threads() {
+    let scratch = scratch(IoChoice::Uring, true);
+    let file = Arc::clone(&scratch.file);
+    where_it_is_forbidden(move || {
+        run(write(&*file, 0, filled(8192, 2)));
+        assert!(file.wait_idle(PATIENCE));
+        let threads = std::fs::read_dir("/proc/self/task").expect("tasks");
+        let names = threads.map(|task| std::fs::read_to_string(task.expect("a task").path().join("comm")));
+        assert!(names.into_iter().any(|name| name.is_ok_and(|name| name == "block-io\n")), "a thread did it");
+    });
+    assert!(run(read(&*scratch.file, 0, 8192)) == [2; 8192]);
+}
+
+#[test]
+fn threads_end_with_their_file() {
+    let scratch = scratch(IoChoice::Threads, false);
+    let gate = Arc::new(parking_lot::Mutex::new(()));
+    let closed = gate.lock();
+    keep_threads_busy(&*scratch.file, &gate);
+    let kept = Arc::clone(&gate);
+    // What is queued is done before they end.
+    let write = scratch.file.write_owned(0, filled(4096, 1));
+    drop(scratch.file);
+    drop((kept, closed));
+    run(write).1.expect("written");
+    // Each thread held the gate by its operation only.
+    let start = std::time::Instant::now();
+    while Arc::strong_count(&gate) > 1 {
+        assert!(start.elapsed() < PATIENCE, "a thread goes on");
+        thread::yield_now();
+    }
 }
