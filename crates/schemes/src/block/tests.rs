@@ -481,3 +481,19 @@ fn threads_end_with_their_file() {
         thread::yield_now();
     }
 }
+
+#[test]
+fn an_operation_that_is_given_up_is_told_and_counted() {
+    let scratch = scratch(IoChoice::Auto, false);
+    let open =
+        Arc::new(super::ticket::OpenFile::new(std::fs::File::open(&scratch.path).expect("opened"), false));
+    let (done, ended) = mpsc::channel();
+    let tell = Box::new(move |result: io::Result<()>| done.send(result.is_err()).expect("heard"));
+    let ticket = super::ticket::Ticket::new(&open, super::ticket::Finish::Call(tell));
+    assert_eq!(open.in_flight(), 1);
+    drop(ticket);
+    assert_eq!((ended.try_iter().collect::<Vec<_>>(), open.in_flight()), (vec![true], 0));
+    let (reply, end) = tokio::sync::oneshot::channel();
+    drop(super::ticket::Ticket::new(&open, super::ticket::Finish::Read(reply)));
+    assert!(run(end).is_err());
+}
