@@ -456,7 +456,7 @@ fn open(files: &[Arc<SimFile>; 5]) -> Option<Arc<Store>> {
 }
 
 fn seeds() -> Range<u64> {
-    let Ok(wanted) = std::env::var("HUMBOLDT_SIM_SEEDS") else { return 0..120 };
+    let Ok(wanted) = std::env::var("HUMBOLDT_SIM_SEEDS") else { return 0..30 };
     let number = |text: &str| text.parse::<u64>().expect("HUMBOLDT_SIM_SEEDS is `from..to` or one seed");
     match wanted.split_once("..") {
         Some((from, to)) => number(from)..number(to),
