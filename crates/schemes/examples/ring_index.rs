@@ -28,6 +28,7 @@ fn main() {
     print_lookups(&index, objects);
     print_checkpoint(&index, objects);
     print_growth(&index, objects);
+    print_full((objects / 10).max(1));
 }
 
 /// Bijective, so that no two keys are equal (the last step of splitmix64).
@@ -133,6 +134,16 @@ fn print_growth(index: &RingIndex, objects: u64) {
     }
     println!("up to {} objects: at most {worst:.2} bytes each, longest insertion {:.2} ms", 3 * objects, {
         longest.as_secs_f64() * 1e3
+    });
+}
+
+/// Twice as many objects as it may grow for.
+fn print_full(objects: u64) {
+    let index = RingIndex::new(objects, objects);
+    fill(&index, 0..objects);
+    let took = time(|| fill(&index, objects..2 * objects));
+    println!("insert into a full index: {:.0} ns, occupancy {:.2} %", nanos_each(took, objects), {
+        index.occupancy() * 100.0
     });
 }
 

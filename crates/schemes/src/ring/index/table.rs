@@ -24,6 +24,10 @@ pub(super) const BUCKETS_MAX: u64 = 1 << 22;
 /// An insertion looks into this many buckets for a free slot before the table grows, or an object is dropped.
 const SEARCH_BUCKETS_MAX: usize = 128;
 
+/// A table that may not grow is searched for a free slot while fewer of its slots are in use, in percent. Otherwise an
+/// insertion drops an object if the key's own buckets are full.
+const SEARCH_PCT_MAX: u64 = 98;
+
 /// Eight slots on a cache line.
 #[repr(align(64))]
 #[derive(Default)]
@@ -44,6 +48,10 @@ impl Bucket {
 
     fn find(&self, wanted: impl Fn(Slot) -> bool) -> Option<usize> {
         self.slots().position(wanted)
+    }
+
+    fn free_slots(&self) -> usize {
+        self.slots().filter(|slot| slot.is_empty()).count()
     }
 }
 
@@ -141,12 +149,17 @@ impl Table {
             self.buckets = (0..buckets).map(|_| Bucket::default()).collect();
         }
         loop {
-            if let Some(free) = self.make_room(place) {
+            let may_grow = self.slots() < slots_wanted && self.may_double();
+            // In a full table that stays as it is, a long search would find nothing every time.
+            let may_move = may_grow || self.objects * 100 < self.slots() * SEARCH_PCT_MAX;
+            let own = self.free_slot(place);
+            let moved = || if may_move { self.move_others(place) } else { None };
+            if let Some(free) = own.or_else(moved) {
                 self.set(free, new);
                 self.objects += 1;
                 return Inserted::default();
             }
-            if self.slots() >= slots_wanted || !self.may_double() {
+            if !may_grow {
                 let (victim, old) = self.victim(place);
                 self.set(victim, new);
                 return Inserted { replaced: None, dropped: Some(old.entry()) };
@@ -181,17 +194,30 @@ impl Table {
     }
 
     fn get(&self, at: At) -> Slot {
-        self.buckets[at.bucket as usize].slot(at.slot)
+        self.bucket(at.bucket).slot(at.slot)
     }
 
-    /// Finds a free slot in one of the key's buckets, or makes one by moving objects to their other buckets: the shortest
-    /// chain of moves, found breadth first.
-    fn make_room(&mut self, place: Place) -> Option<At> {
+    fn bucket(&self, number: u32) -> &Bucket {
+        &self.buckets[number as usize]
+    }
+
+    /// A free slot in the emptier of the key's buckets. Filled evenly, fewer of them are full.
+    fn free_slot(&self, place: Place) -> Option<At> {
+        let [first, second] =
+            self.both_buckets(place).map(|number| (number, self.bucket(number).free_slots()));
+        let (bucket, _) = if first.1 >= second.1 { first } else { second };
+        let slot = self.bucket(bucket).find(Slot::is_empty)?;
+        Some(At { bucket, slot })
+    }
+
+    /// Frees a slot in one of the key's buckets, which are full, by the shortest chain of moves of others to their
+    /// other buckets, found breadth first.
+    fn move_others(&mut self, place: Place) -> Option<At> {
         let mut search = Search::from(self.both_buckets(place));
         let mut next = 0;
         while next < search.len {
             let bucket = search.steps[next].bucket;
-            if let Some(slot) = self.buckets[bucket as usize].find(Slot::is_empty) {
+            if let Some(slot) = self.bucket(bucket).find(Slot::is_empty) {
                 return Some(self.move_along(&search, next, At { bucket, slot }));
             }
             for slot in 0..BUCKET_SLOTS {
