@@ -170,7 +170,7 @@ impl Table {
 
     /// The two buckets of a key; they may be one.
     pub(super) fn both_buckets(&self, place: Place) -> [u32; 2] {
-        let row = (u64::from(place.spread) * u64::from(self.base) >> 32) as u32;
+        let row = share_of(self.base, place.spread);
         let first = row << self.doublings | prefix(place.tag, self.doublings);
         [first, self.other_bucket(first, place.tag)]
     }
@@ -179,7 +179,7 @@ impl Table {
     fn other_bucket(&self, bucket: u32, tag: u32) -> u32 {
         let row = bucket >> self.doublings;
         // A product with the golden ratio spreads tags that differ in a few bits.
-        let centre = (u64::from(tag.wrapping_mul(0x9E37_79B1)) * u64::from(self.base) >> 32) as u32;
+        let centre = share_of(self.base, tag.wrapping_mul(0x9E37_79B1));
         let other = if centre >= row { centre - row } else { centre + self.base - row };
         other << self.doublings | prefix(tag, self.doublings)
     }
@@ -229,13 +229,15 @@ impl Table {
         None
     }
 
-    /// Moves objects along the steps that lead to `last`, where `free` is; returns the slot that is free then.
+    /// Moves objects along the steps that lead to `last`, where `free` is; returns the slot that can be overwritten then.
+    ///
+    /// No object is moved away from under its own feet, as the steps do not come to the same bucket twice: from there a
+    /// shorter way would have been found before.
     fn move_along(&mut self, search: &Search, mut last: usize, mut free: At) -> At {
         while let Some(Step { before, slot, .. }) = search.get(last) {
             let from = At { bucket: search.steps[before].bucket, slot };
             let moved = self.get(from);
             self.set(free, moved);
-            self.set(from, Slot::EMPTY);
             (last, free) = (before, from);
         }
         free
@@ -255,7 +257,7 @@ impl Table {
     }
 
     pub(super) fn may_double(&self) -> bool {
-        self.doublings < DOUBLINGS_MAX && 2 * self.buckets.len() as u64 <= BUCKETS_MAX
+        self.doublings < DOUBLINGS_MAX && 2 * self.slots() <= BUCKETS_MAX * BUCKET_SLOTS as u64
     }
 
     /// Splits every bucket in two by the next bit of the tags.
@@ -272,6 +274,11 @@ impl Table {
         self.buckets = grown;
         self.doublings += 1;
     }
+}
+
+/// A number below `end` that is as far on the way to it as `part` is to 2^32.
+fn share_of(end: u32, part: u32) -> u32 {
+    ((u64::from(part) * u64::from(end)) >> 32) as u32
 }
 
 /// The first `bits` bits of a tag.
@@ -311,19 +318,10 @@ impl Search {
         (at >= self.own).then(|| self.steps[at])
     }
 
-    /// Adds a step, if there is room, and if its bucket is not on the way to it: a chain of moves that came to the same
-    /// bucket twice might move an object away from under its own feet.
+    /// Adds a step if there is room.
     fn add(&mut self, step: Step) {
-        let mut at = step.before;
-        let is_new = loop {
-            match (self.steps[at].bucket == step.bucket, self.get(at)) {
-                (true, _) => break false,
-                (false, None) => break true,
-                (false, Some(Step { before, .. })) => at = before,
-            }
-        };
-        if is_new && self.len < SEARCH_BUCKETS_MAX {
-            self.steps[self.len] = step;
+        if let Some(free) = self.steps.get_mut(self.len) {
+            *free = step;
             self.len += 1;
         }
     }
