@@ -95,6 +95,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn an_eighth_is_the_most_that_is_read_in_vain(bytes in 0..=RECORD_BYTES_MAX) {
             let rounded = LengthClass::of_bytes(bytes).expect("a class").bytes_max();
