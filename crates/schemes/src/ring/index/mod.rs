@@ -5,7 +5,7 @@
 //! doubling), and costs a cached object at worst: every record on disk carries its whole key, and the caller compares it.
 //!
 //! The index has 64 to 4096 shards, each under its own lock; look-ups need it shared only. A shard is sized for the objects
-//! that are expected, and doubles when it is full, at 98 % and more, until it has slots for its share of `objects_max`.
+//! that are expected, and doubles when it is full, at about 98 %, until it has slots for its share of `objects_max`.
 //! With that reached, an insertion drops the least used object of the key's buckets.
 
 mod checkpoint;

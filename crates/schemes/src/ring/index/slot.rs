@@ -53,13 +53,14 @@ impl Slot {
     pub(super) fn new(tag: u32, entry: Entry) -> Self {
         debug_assert!(entry.location < LOCATION_END && entry.freq <= FREQ_MAX, "{entry:?}");
         debug_assert!((1..=KIND_MAX).contains(&entry.kind) && tag < 1 << TAG_BITS, "{entry:?} {tag}");
-        Self(
-            u64::from(entry.kind.clamp(1, KIND_MAX)) << KIND_SHIFT
-                | u64::from(entry.freq.min(FREQ_MAX)) << FREQ_SHIFT
-                | u64::from(entry.length.to_bits()) << LENGTH_SHIFT
-                | u64::from(tag) << LOCATION_BITS
-                | entry.location % LOCATION_END,
-        )
+        let fields = [
+            (u64::from(entry.kind.clamp(1, KIND_MAX)), KIND_SHIFT),
+            (u64::from(entry.freq.min(FREQ_MAX)), FREQ_SHIFT),
+            (u64::from(entry.length.to_bits()), LENGTH_SHIFT),
+            (u64::from(tag), LOCATION_BITS),
+            (entry.location % LOCATION_END, 0),
+        ];
+        Self(fields.into_iter().fold(0, |slot, (field, shift)| slot | (field << shift)))
     }
 
     pub(super) fn is_empty(self) -> bool {

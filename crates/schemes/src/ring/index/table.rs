@@ -24,6 +24,10 @@ pub(super) const BUCKETS_MAX: u64 = 1 << 22;
 /// An insertion looks into this many buckets for a free slot before the table grows, or an object is dropped.
 const SEARCH_BUCKETS_MAX: usize = 128;
 
+/// A table that may not grow is searched for a free slot while fewer of its slots are in use, in percent. Otherwise an
+/// insertion drops an object if the key's own buckets are full.
+const SEARCH_PCT_MAX: u64 = 98;
+
 /// Eight slots on a cache line.
 #[repr(align(64))]
 #[derive(Default)]
@@ -44,6 +48,10 @@ impl Bucket {
 
     fn find(&self, wanted: impl Fn(Slot) -> bool) -> Option<usize> {
         self.slots().position(wanted)
+    }
+
+    fn free_slots(&self) -> usize {
+        self.slots().filter(|slot| slot.is_empty()).count()
     }
 }
 
@@ -141,12 +149,17 @@ impl Table {
             self.buckets = (0..buckets).map(|_| Bucket::default()).collect();
         }
         loop {
-            if let Some(free) = self.make_room(place) {
+            let may_grow = self.slots() < slots_wanted && self.may_double();
+            // In a full table that stays as it is, a long search would find nothing every time.
+            let may_move = may_grow || self.objects * 100 < self.slots() * SEARCH_PCT_MAX;
+            let own = self.free_slot(place);
+            let moved = || if may_move { self.move_others(place) } else { None };
+            if let Some(free) = own.or_else(moved) {
                 self.set(free, new);
                 self.objects += 1;
                 return Inserted::default();
             }
-            if self.slots() >= slots_wanted || !self.may_double() {
+            if !may_grow {
                 let (victim, old) = self.victim(place);
                 self.set(victim, new);
                 return Inserted { replaced: None, dropped: Some(old.entry()) };
@@ -157,7 +170,7 @@ impl Table {
 
     /// The two buckets of a key; they may be one.
     pub(super) fn both_buckets(&self, place: Place) -> [u32; 2] {
-        let row = (u64::from(place.spread) * u64::from(self.base) >> 32) as u32;
+        let row = share_of(self.base, place.spread);
         let first = row << self.doublings | prefix(place.tag, self.doublings);
         [first, self.other_bucket(first, place.tag)]
     }
@@ -166,7 +179,7 @@ impl Table {
     fn other_bucket(&self, bucket: u32, tag: u32) -> u32 {
         let row = bucket >> self.doublings;
         // A product with the golden ratio spreads tags that differ in a few bits.
-        let centre = (u64::from(tag.wrapping_mul(0x9E37_79B1)) * u64::from(self.base) >> 32) as u32;
+        let centre = share_of(self.base, tag.wrapping_mul(0x9E37_79B1));
         let other = if centre >= row { centre - row } else { centre + self.base - row };
         other << self.doublings | prefix(tag, self.doublings)
     }
@@ -181,17 +194,30 @@ impl Table {
     }
 
     fn get(&self, at: At) -> Slot {
-        self.buckets[at.bucket as usize].slot(at.slot)
+        self.bucket(at.bucket).slot(at.slot)
     }
 
-    /// Finds a free slot in one of the key's buckets, or makes one by moving objects to their other buckets: the shortest
-    /// chain of moves, found breadth first.
-    fn make_room(&mut self, place: Place) -> Option<At> {
+    fn bucket(&self, number: u32) -> &Bucket {
+        &self.buckets[number as usize]
+    }
+
+    /// A free slot in the emptier of the key's buckets. Filled evenly, fewer of them are full.
+    fn free_slot(&self, place: Place) -> Option<At> {
+        let [first, second] =
+            self.both_buckets(place).map(|number| (number, self.bucket(number).free_slots()));
+        let (bucket, _) = if first.1 >= second.1 { first } else { second };
+        let slot = self.bucket(bucket).find(Slot::is_empty)?;
+        Some(At { bucket, slot })
+    }
+
+    /// Frees a slot in one of the key's buckets, which are full, by the shortest chain of moves of others to their
+    /// other buckets, found breadth first.
+    fn move_others(&mut self, place: Place) -> Option<At> {
         let mut search = Search::from(self.both_buckets(place));
         let mut next = 0;
         while next < search.len {
             let bucket = search.steps[next].bucket;
-            if let Some(slot) = self.buckets[bucket as usize].find(Slot::is_empty) {
+            if let Some(slot) = self.bucket(bucket).find(Slot::is_empty) {
                 return Some(self.move_along(&search, next, At { bucket, slot }));
             }
             for slot in 0..BUCKET_SLOTS {
@@ -203,13 +229,15 @@ impl Table {
         None
     }
 
-    /// Moves objects along the steps that lead to `last`, where `free` is; returns the slot that is free then.
+    /// Moves objects along the steps that lead to `last`, where `free` is; returns the slot that can be overwritten then.
+    ///
+    /// No object is moved away from under its own feet, as the steps do not come to the same bucket twice: from there a
+    /// shorter way would have been found before.
     fn move_along(&mut self, search: &Search, mut last: usize, mut free: At) -> At {
         while let Some(Step { before, slot, .. }) = search.get(last) {
             let from = At { bucket: search.steps[before].bucket, slot };
             let moved = self.get(from);
             self.set(free, moved);
-            self.set(from, Slot::EMPTY);
             (last, free) = (before, from);
         }
         free
@@ -229,7 +257,7 @@ impl Table {
     }
 
     pub(super) fn may_double(&self) -> bool {
-        self.doublings < DOUBLINGS_MAX && 2 * self.buckets.len() as u64 <= BUCKETS_MAX
+        self.doublings < DOUBLINGS_MAX && 2 * self.slots() <= BUCKETS_MAX * BUCKET_SLOTS as u64
     }
 
     /// Splits every bucket in two by the next bit of the tags.
@@ -246,6 +274,11 @@ impl Table {
         self.buckets = grown;
         self.doublings += 1;
     }
+}
+
+/// A number below `end` that is as far on the way to it as `part` is to 2^32.
+fn share_of(end: u32, part: u32) -> u32 {
+    ((u64::from(part) * u64::from(end)) >> 32) as u32
 }
 
 /// The first `bits` bits of a tag.
@@ -285,19 +318,10 @@ impl Search {
         (at >= self.own).then(|| self.steps[at])
     }
 
-    /// Adds a step, if there is room, and if its bucket is not on the way to it: a chain of moves that came to the same
-    /// bucket twice might move an object away from under its own feet.
+    /// Adds a step if there is room.
     fn add(&mut self, step: Step) {
-        let mut at = step.before;
-        let is_new = loop {
-            match (self.steps[at].bucket == step.bucket, self.get(at)) {
-                (true, _) => break false,
-                (false, None) => break true,
-                (false, Some(Step { before, .. })) => at = before,
-            }
-        };
-        if is_new && self.len < SEARCH_BUCKETS_MAX {
-            self.steps[self.len] = step;
+        if let Some(free) = self.steps.get_mut(self.len) {
+            *free = step;
             self.len += 1;
         }
     }

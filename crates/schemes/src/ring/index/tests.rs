@@ -92,12 +92,12 @@ fn occupancy_when_it_grows(table: &mut Table, random: &mut Random) -> f64 {
 }
 
 #[test]
-fn a_table_is_full_to_95_percent_before_it_grows() {
+fn a_table_is_full_to_98_percent_before_it_grows_and_later_to_95() {
     let random = &mut Random(1);
     for base in [500, 2000, 10_000] {
         let mut table = Table::new(base);
         let full: Vec<f64> = (0..3).map(|_| occupancy_when_it_grows(&mut table, random)).collect();
-        assert!(full.iter().all(|full| (0.95..1.0).contains(full)), "{base} buckets: {full:?}");
+        assert!(full[0] >= 0.98 && full.iter().all(|full| *full >= 0.95), "{base} buckets: {full:?}");
     }
 }
 
@@ -121,6 +121,7 @@ fn doubling_loses_and_changes_nothing() {
         }
     }
     assert!(!table.may_double());
+    assert!(Table::new(1 << 21).may_double() && !Table::new((1 << 21) + 1).may_double());
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn at_its_bound_the_index_drops_the_least_used_of_the_candidates_and_grows_no_mo
     let index = RingIndex::new(1000, 20_000);
     let random = &mut Random(3);
     let slots: u64 = index.shards.iter().map(|_| slots_for(20_000, index.shards.len() as u64)).sum();
-    let (mut dropped, mut newest_dropped) = (0, 0);
+    let mut dropped = 0;
     for i in 0..100_000 {
         let hash = random.hash();
         let lowest = {
@@ -157,11 +158,22 @@ fn at_its_bound_the_index_drops_the_least_used_of_the_candidates_and_grows_no_mo
             assert!(index.len() >= 20_000, "dropped with {} objects", index.len());
             assert_eq!(Some(gone.freq), lowest);
             dropped += 1;
-            newest_dropped += u64::from(i - gone.location < 1000);
         }
     }
     assert!(index.len() < 2 * slots && index.memory_bytes() < 2 * 8 * slots + 64 * 200);
-    assert!(dropped > 50_000 && newest_dropped < dropped / 4, "{newest_dropped} of {dropped}");
+    assert!(dropped > 50_000, "{dropped}");
+}
+
+#[test]
+fn among_equals_the_newest_is_not_always_the_one_that_is_dropped() {
+    let index = RingIndex::new(10_000, 10_000);
+    let random = &mut Random(10);
+    for i in 0..60_000 {
+        index.insert(random.hash(), Entry { freq: 0, ..entry(i) });
+    }
+    let filled = index.len();
+    let old = index.retain(|entry| entry.location >= 20_000);
+    assert!(old < filled / 10, "{old} of {filled} have seen three or four times as many come");
 }
 
 #[test]

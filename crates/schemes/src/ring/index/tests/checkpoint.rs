@@ -177,6 +177,7 @@ fn numbers_that_contradict_each_other_are_refused_even_with_a_checksum() {
         ("objects", set(40, u64::MAX.to_le_bytes().to_vec())),
         ("objects", set(40, (1_u64 << 61 | objects).to_le_bytes().to_vec())),
         ("mask", set(64, vec![image[64] ^ 1])),
+        ("masks", set(64, vec![0; image.len() - 72])),
         ("short", refused(&images, 0, forged(image, |image| image.truncate(image.len() - 8)))),
         ("shorter than a header", refused(&images, 0, forged(image, |image| image.truncate(50)))),
         ("long", refused(&images, 0, forged(image, |image| image.push(0)))),
