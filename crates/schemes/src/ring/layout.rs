@@ -161,7 +161,7 @@ fn make_room(data: &dyn BlockFile, path: &Path, geometry: Geometry) -> Result<u3
             "{}: no space for {} MB, going on with {} MB",
             path.display(),
             geometry.bytes() >> 20,
-            geometry.segment_bytes * u64::from(fits) >> 20
+            (geometry.segment_bytes * u64::from(fits)) >> 20
         );
         segments = fits;
     }

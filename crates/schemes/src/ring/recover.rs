@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::checkpoint::{self, Head};
 use super::format::{
@@ -44,6 +45,7 @@ pub(crate) fn newest(
 /// Reads the index and what was written after it. Whatever goes wrong: the ring starts empty, and says so.
 pub(crate) fn recover(store: &Arc<Store>) {
     let path = store.options.path.display();
+    let begin = Instant::now();
     let index = match restore(store) {
         Ok(index) => index,
         Err(error) => {
@@ -58,6 +60,12 @@ pub(crate) fn recover(store: &Arc<Store>) {
     for hash in early.iter() {
         index.remove(Hash64(*hash));
     }
+    tracing::info!(
+        "{path}: {} objects, index {:.0} % full, read in {:.2} s",
+        index.len(),
+        index.occupancy() * 100.0,
+        begin.elapsed().as_secs_f64()
+    );
     if store.index.set(index).is_err() {
         tracing::error!("{path}: read twice");
     }

@@ -22,10 +22,10 @@ use humboldt_sys::append_buffer::AppendBuffer;
 use parking_lot::Mutex;
 
 use super::layout::Claimed;
+use super::reader;
 use super::recover;
 use super::store::{Files, Geometry, Store};
 use super::writer::{self, RingWriter};
-use super::reader;
 use crate::DirOptions;
 use crate::battery::{body, key, record};
 use crate::block::{BlockFile, ReadFuture, WriteDone, WriteFuture};
@@ -108,7 +108,8 @@ impl SimFile {
                 offset = rng.below((state.now.len() / SECTOR_BYTES) as u64) as usize * SECTOR_BYTES;
             }
         }
-        let bytes = &bytes[..bytes.len().min(if self.is_careless { state.now.len() - offset } else { usize::MAX })];
+        let bytes =
+            &bytes[..bytes.len().min(if self.is_careless { state.now.len() - offset } else { usize::MAX })];
         if !is_last {
             put(&mut state.now, offset, bytes);
         }
@@ -129,7 +130,9 @@ impl SimFile {
         let at = self.power.lock().rng.below(state.queued.len() as u64) as usize;
         let Queued { offset, data, range, done } = state.queued.swap_remove(at);
         drop(state);
-        let outcome = data.read(range).map_or(Err(io::ErrorKind::InvalidInput.into()), |bytes| self.store(offset, bytes));
+        let outcome = data
+            .read(range)
+            .map_or(Err(io::ErrorKind::InvalidInput.into()), |bytes| self.store(offset, bytes));
         done(outcome);
         true
     }
@@ -147,7 +150,8 @@ impl SimFile {
         while !loose.is_empty() {
             let (offset, bytes) = loose.swap_remove(rng.below(loose.len() as u64) as usize);
             let sectors = fate(rng, bytes.len().div_ceil(SECTOR_BYTES));
-            let part = (sectors.start * SECTOR_BYTES).min(bytes.len())..(sectors.end * SECTOR_BYTES).min(bytes.len());
+            let part = (sectors.start * SECTOR_BYTES).min(bytes.len())
+                ..(sectors.end * SECTOR_BYTES).min(bytes.len());
             put(&mut state.lasting, offset + part.start, &bytes[part]);
         }
         state.now = state.lasting.clone();
@@ -268,15 +272,22 @@ fn url(key: u64) -> String {
 
 /// Length of the body of a version.
 fn len(key: u64, body_version: u8) -> u64 {
-    [0, 700, 5000, 13_000, 60_000, 66_000, 150_000, 400_000][((key * 31 + u64::from(body_version) * 7) % 8) as usize]
+    [0, 700, 5000, 13_000, 60_000, 66_000, 150_000, 400_000]
+        [((key * 31 + u64::from(body_version) * 7) % 8) as usize]
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        let power = Arc::new(Mutex::new(Power { rng: Rng::new(seed ^ 0xD15C), left: u64::MAX, is_lost: false }));
+        let power =
+            Arc::new(Mutex::new(Power { rng: Rng::new(seed ^ 0xD15C), left: u64::MAX, is_lost: false }));
         let file = |is_lasting, is_careless| SimFile::new(&power, is_lasting, is_careless);
-        let files =
-            [file(false, seed % 3 == 0), file(false, false), file(false, false), file(true, false), file(true, false)];
+        let files = [
+            file(false, seed.is_multiple_of(3)),
+            file(false, false),
+            file(false, false),
+            file(true, false),
+            file(true, false),
+        ];
         put(&mut files[0].state.lock().now, 0, &vec![0; (SEGMENT_BYTES * u64::from(SEGMENTS)) as usize]);
         files[0].sync_blocking().expect("there is power");
         let store = open(&files).expect("there is power");
@@ -373,7 +384,12 @@ impl World {
         let found = self.run(async {
             let mut reader = reader::open(&self.store, &key).await.ok().flatten()?;
             let head = (reader.record().times.response_time - 1_700_000_000) as u8;
-            assert_eq!(*reader.record(), record(&url, head), "seed {}: head and times belong together", self.seed);
+            assert_eq!(
+                *reader.record(),
+                record(&url, head),
+                "seed {}: head and times belong together",
+                self.seed
+            );
             let total = reader.body_bytes().expect("complete objects only");
             let mut bytes = vec![0; total as usize];
             let mut at = 0;
@@ -387,10 +403,18 @@ impl World {
         });
         let Some((head, bytes)) = found.flatten() else { return };
         let expected = self.expected.entry(number).or_default();
-        let matches = |(h, b): &Version| *h == head && len(number, *b) == bytes.len() as u64 && bytes == body(&url, *b, 0, bytes.len() as u64);
+        let matches = |(h, b): &Version| {
+            *h == head
+                && len(number, *b) == bytes.len() as u64
+                && bytes == body(&url, *b, 0, bytes.len() as u64)
+        };
         let newest = expected.versions.last().is_some_and(matches);
         let known = expected.versions.iter().any(matches);
-        assert!(newest || expected.any && known, "seed {}: {url} holds head {head}, expected {expected:?}", self.seed);
+        assert!(
+            newest || expected.any && known,
+            "seed {}: {url} holds head {head}, expected {expected:?}",
+            self.seed
+        );
         self.hits += 1;
     }
 

@@ -22,7 +22,8 @@ use self::slot::{Slot, TAG_BITS};
 use self::table::{BUCKET_SLOTS, BUCKETS_MAX, Bucket, DOUBLINGS_MAX, Place, Table};
 
 pub(crate) use self::checkpoint::{IMAGE_PREFIX_BYTES, MalformedIndex, image_bytes};
-pub(crate) use self::slot::{Entry, FREQ_MAX, KIND_MAX, LOCATION_END};
+pub(crate) use self::slot::Entry;
+use self::slot::LOCATION_END;
 pub(crate) use self::table::Inserted;
 
 /// Fewest and most shards.

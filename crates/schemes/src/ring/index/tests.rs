@@ -5,6 +5,7 @@ mod model;
 mod threads;
 
 use super::super::length::LengthClass;
+use super::slot::{FREQ_MAX, KIND_MAX};
 use super::table::Table;
 use super::*;
 

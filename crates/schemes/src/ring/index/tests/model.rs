@@ -1,5 +1,6 @@
 //! The index against a plain map.
 
+use super::super::slot::FREQ_MAX;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
