@@ -4,8 +4,9 @@
 //! cargo run --release -p humboldt-schemes --example block_io -- /path/to/a/scratch/directory
 //! ```
 //!
-//! CPU time is that of the whole process, threads included; work that the kernel does in threads of its own is not in it. The rows
-//! are repeated in turns, and the medians printed, so that a disturbance does not hit one row alone.
+//! CPU time is that of the whole process, threads included; work that the kernel does in threads of its own is
+//! not in it. The rows are repeated in turns, and the medians printed, so that a disturbance does not hit one
+//! row alone.
 
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 

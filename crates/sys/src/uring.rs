@@ -1,8 +1,8 @@
 //! Reads and writes of buffers through io_uring.
 //!
-//! A [`Ring`] owns the memory of an operation until the kernel is done with it, whatever becomes of the one who asked.
-//! It is used by one thread, neither blocks (but for [`Ring::wait`]) nor spawns anything, and does what is left of a
-//! transfer that was interrupted or cut short.
+//! A [`Ring`] owns the memory of an operation until the kernel is done with it, whatever becomes of the one who
+//! asked. It is used by one thread, neither blocks (but for [`Ring::wait`]) nor spawns anything, and does what
+//! is left of a transfer that was interrupted or cut short.
 
 #![allow(unsafe_code, reason = "the kernel reads and writes memory behind the back of the compiler")]
 
@@ -100,8 +100,9 @@ pub fn forbid_on_this_thread() -> io::Result<()> {
 
 /// The best ring that this kernel has.
 fn setup(entries: u32) -> io::Result<IoUring> {
-    // From 5.19 the end of an operation does not interrupt this thread, but waits for its next system call. Putting it off still
-    // further (`DEFER_TASKRUN`, with an eventfd for the reactor) made no difference that could be measured.
+    // From 5.19 the end of an operation does not interrupt this thread, but waits for its next system call.
+    // Putting it off still further (`DEFER_TASKRUN`, with an eventfd for the reactor) made no difference that
+    // could be measured.
     match IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().dontfork().build(entries) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
             IoUring::builder().dontfork().build(entries)
