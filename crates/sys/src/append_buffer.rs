@@ -1,8 +1,8 @@
 //! A buffer that several threads fill at once, each a part of its own, and that is then written to disk whole.
 //!
-//! Room is handed out by a single atomic addition in units of 512 bytes. A part ([`Region`]) is exclusive until it is
-//! published; from then on it never changes, and anybody may read it. When the buffer is sealed and the last region is done, exactly
-//! one caller hears of it ([`Progress::Complete`]): the one who should write it.
+//! Room is handed out by a single atomic addition in units of 512 bytes. A part ([`Region`]) is exclusive until
+//! it is published; from then on it never changes, and anybody may read it. When the buffer is sealed and the
+//! last region is done, exactly one caller hears of it ([`Progress::Complete`]): the one who should write it.
 
 #![allow(unsafe_code, reason = "disjoint parts of one buffer are written by several threads")]
 
@@ -21,7 +21,8 @@ pub const UNIT_BYTES: usize = 512;
 /// Largest append buffer. Sizes are 32-bit numbers of units, so this is a guard against mistakes, not a need.
 pub const APPEND_BYTES_MAX: usize = 1 << 30;
 
-/// Memory of dropped buffers that is kept, of all threads together, since touching fresh pages would cost more than filling them.
+/// Memory of dropped buffers that is kept, of all threads together, since touching fresh pages would cost more
+/// than filling them.
 pub const SPARE_BYTES_MAX: usize = 16 << 20;
 
 /// Set in [`AppendBuffer::state`] when nothing more is handed out.
@@ -99,8 +100,8 @@ impl AppendBuffer {
         Region { buffer: Arc::clone(self), start, len, is_done: false }
     }
 
-    /// Ends reservations. Returns how many bytes there are to be written, a multiple of 4096 (the rest behind the last region is zeroed);
-    /// a second call returns the same.
+    /// Ends reservations. Returns how many bytes there are to be written, a multiple of 4096 (the rest behind
+    /// the last region is zeroed); a second call returns the same.
     pub fn seal(self: &Arc<Self>) -> (usize, Progress) {
         let align = (ALIGN_BYTES / UNIT_BYTES) as u64;
         // The padding is a region like others, so that nobody sees a complete buffer before it is there.

@@ -1,10 +1,12 @@
-//! Files and block devices that are read and written in blocks, without blocking a core: the ground of `ring` and `rock`.
+//! Files and block devices that are read and written in blocks, without blocking a core: the ground of `ring`
+//! and `rock`.
 //!
 //! An operation begins when it is asked for. Its memory belongs to it until it is done, so that a future may be
 //! dropped at any time: the operation then ends by itself and its buffer goes back to where it came from.
 //!
-//! There are two ways to the device. **io_uring**, one ring for each core, shared by all files (`uring.rs`); and **threads**
-//! of each file that make blocking calls (`threads.rs`), where io_uring is forbidden, and for threads that are not cores.
+//! There are two ways to the device. **io_uring**, one ring for each core, shared by all files (`uring.rs`);
+//! and **threads** of each file that make blocking calls (`threads.rs`), where io_uring is forbidden, and for
+//! threads that are not cores.
 
 #![allow(dead_code, reason = "the schemes that use it come next")]
 
@@ -65,21 +67,22 @@ pub(crate) type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// A file or block device that is read and written in blocks. Shared by all cores.
 ///
-/// With direct I/O, offsets, lengths and memory must be multiples of [`BlockFile::alignment_bytes`]; the system refuses
-/// others. Nothing is retried except what was interrupted or cut short. When too much is waiting, an operation ends with
-/// [`io::ErrorKind::WouldBlock`].
+/// With direct I/O, offsets, lengths and memory must be multiples of [`BlockFile::alignment_bytes`]; the system
+/// refuses others. Nothing is retried except what was interrupted or cut short. When too much is waiting, an
+/// operation ends with [`io::ErrorKind::WouldBlock`].
 ///
-/// A dropped file does not take back what is under way: call [`BlockFile::wait_idle`] before the same file is opened again.
+/// A dropped file does not take back what is under way: call [`BlockFile::wait_idle`] before the same file is
+/// opened again.
 pub(crate) trait BlockFile: Send + Sync {
     /// Reads `buffer.len()` bytes at `offset`. Fewer only at the end of the file.
     fn read(&self, offset: u64, buffer: Buffer) -> ReadFuture;
 
-    /// Fills `into` from the page cache if all of it is there. `None`: it would have to wait, or ends behind the end of
-    /// the file, or the file is used past the page cache.
+    /// Fills `into` from the page cache if all of it is there. `None`: it would have to wait, or ends behind
+    /// the end of the file, or the file is used past the page cache.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<io::Result<usize>>;
 
-    /// Writes the published bytes `range` of `data`: whole, or an error. `done` is called exactly once, on any thread,
-    /// perhaps before this returns; it must not block.
+    /// Writes the published bytes `range` of `data`: whole, or an error. `done` is called exactly once, on any
+    /// thread, perhaps before this returns; it must not block.
     fn write(&self, offset: u64, data: Arc<AppendBuffer>, range: Range<usize>, done: WriteDone);
 
     /// Writes all of `data`, or fails.
@@ -109,7 +112,7 @@ pub(crate) trait BlockFile: Send + Sync {
     /// Operations that have begun and are not done.
     fn in_flight(&self) -> usize;
 
-    /// Blocks this thread until nothing of this file is under way, and every `done` has been called. `false`: something
-    /// still is after `timeout`. From a core it drives that core's ring meanwhile.
+    /// Blocks this thread until nothing of this file is under way, and every `done` has been called. `false`:
+    /// something still is after `timeout`. From a core it drives that core's ring meanwhile.
     fn wait_idle(&self, timeout: Duration) -> bool;
 }

@@ -1,8 +1,9 @@
 //! A core's I/O ring: one for each thread, made when first used, shared by all files.
 //!
-//! What is asked for during one turn of the core's event loop goes to the kernel with one system call at the end of the turn. A task of
-//! the runtime does that, and waits for the ring's descriptor to become readable. It belongs to the runtime and ends with it;
-//! the ring belongs to the thread, and finds itself another task when it is used from another runtime.
+//! What is asked for during one turn of the core's event loop goes to the kernel with one system call at the
+//! end of the turn. A task of the runtime does that, and waits for the ring's descriptor to become readable. It
+//! belongs to the runtime and ends with it; the ring belongs to the thread, and finds itself another task when
+//! it is used from another runtime.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -244,8 +245,8 @@ impl Drop for Driver {
     }
 }
 
-/// The task that looks after a ring. It could move between threads, for all the compiler knows, so it finds the ring where
-/// it runs.
+/// The task that looks after a ring. It could move between threads, for all the compiler knows, so it finds the
+/// ring where it runs.
 struct Watcher {
     readiness: AsyncFd<OwnedFd>,
     watched: Arc<Watched>,
