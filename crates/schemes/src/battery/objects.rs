@@ -2,7 +2,7 @@
 
 use humboldt_store::scheme::{Extent, Record, RecordKind, SchemeError};
 
-use super::{Bench, Seen, body, key, put, read_whole, record, run, write_range};
+use super::{Bench, Seen, body, key, nature, put, read_whole, record, run, write_range};
 
 const SIZES: [u64; 14] =
     [0, 1, 511, 512, 4095, 4096, 4097, 13_000, 65_535, 65_536, 65_537, 131_072, 1 << 20, 10 << 20];
@@ -132,10 +132,11 @@ pub(super) fn uncommitted_is_invisible(kind: &'static str) {
     let bench = Bench::new(kind);
     bench.put("http://kept/0", 1, 3000);
     let used = bench.scheme.stats().used_bytes;
+    let announced = nature(kind).body_bytes_max.min(1 << 20);
     for len in [0, 3000, 500_000] {
         for url in ["http://never/", "http://kept/0"] {
             run(async {
-                let mut writer = bench.scheme.create(record(url, 2), Some(1 << 20)).await.expect("create");
+                let mut writer = bench.scheme.create(record(url, 2), Some(announced)).await.expect("create");
                 write_range(&mut *writer, url, 2, 0, len).await.expect("write");
             });
         }

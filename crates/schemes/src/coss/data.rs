@@ -27,9 +27,11 @@ pub(super) struct DataFile {
     pub(super) read_bytes: AtomicU64,
     pub(super) write_ops: AtomicU64,
     pub(super) write_bytes: AtomicU64,
-    /// Writes fail from now on, for tests.
+    /// What a test does to writes: they fail while `fails`, and wait while somebody holds the lock.
     #[cfg(test)]
     pub(super) fails: std::sync::atomic::AtomicBool,
+    #[cfg(test)]
+    pub(super) gate: parking_lot::Mutex<()>,
 }
 
 impl DataFile {
@@ -45,6 +47,8 @@ impl DataFile {
             write_bytes: AtomicU64::new(0),
             #[cfg(test)]
             fails: false.into(),
+            #[cfg(test)]
+            gate: parking_lot::Mutex::new(()),
         }
     }
 
@@ -88,6 +92,8 @@ impl DataFile {
 
     /// Writes all of `bytes` on this thread.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        drop(self.gate.lock());
         #[cfg(test)]
         if self.fails.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::StorageFull.into());

@@ -408,6 +408,11 @@ impl Dir {
         !was_closed
     }
 
+    #[cfg(test)]
+    pub(super) fn in_hand_bytes(&self) -> u64 {
+        self.in_hand_bytes.load(Ordering::Relaxed)
+    }
+
     /// The store can be opened again.
     pub(super) fn release_lock(&self) {
         self.lock.lock().take();
