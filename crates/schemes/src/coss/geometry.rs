@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_the_reason() {
-        let bad: [(fn(&mut Tuning), &str); 7] = [
+        type Adapt = fn(&mut Tuning);
+        let bad: [(Adapt, &str); 7] = [
             (|t| t.membufs = 1, "membufs"),
             (|t| t.maxfullbufs = 0, "maxfullbufs"),
             (|t| t.maxfullbufs = t.membufs, "maxfullbufs"),
