@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod battery;
 mod block;
+mod coss;
 mod health;
 mod null;
 mod ring;
@@ -31,6 +32,7 @@ struct Kind {
 /// The schemes that there are, one line each.
 const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
+    Kind { name: coss::NAME, open: |options| Ok(Arc::new(coss::Coss::open(options)?)), create: coss::create },
     Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::Ufs::open(options)?)), create: ufs::create },
     Kind { name: ring::NAME, open: |options| Ok(Arc::new(ring::Ring::open(options)?)), create: ring::create },
 ];
@@ -78,13 +80,13 @@ pub struct DirOptions {
 /// The options of single schemes. Each scheme refuses values out of range when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// aufs, and schemes without io_uring: threads that do I/O (`threads=`), 1 to 256.
+    /// aufs, coss, and schemes without io_uring: threads that do I/O (`threads=`), 1 to 256.
     pub threads: u32,
     /// diskd: with more messages under way, nothing new is opened or created (`Q1=`).
     pub q1: u32,
     /// diskd: with more messages under way, requests wait (`Q2=`); at least `q1`.
     pub q2: u32,
-    /// coss: unit of location in bytes (`block-size=`), a power of two from 512 to 8192.
+    /// coss: unit of location in bytes (`block-size=`), a power of two from 512 to 8192; 0 for the smallest that will do.
     pub block_bytes: u32,
     /// coss: stripes in memory (`membufs=`), at least 2.
     pub membufs: u32,
@@ -114,7 +116,7 @@ impl Default for Tuning {
             threads: 16,
             q1: 64,
             q2: 72,
-            block_bytes: 512,
+            block_bytes: 0,
             membufs: 10,
             maxfullbufs: 4,
             overwrite_percent: 50,

@@ -1,0 +1,282 @@
+//! The stripes in memory: one is filled, full ones wait to be written, written ones are still read from.
+//!
+//! Everything here happens under one short lock ([`Log`] is inside of it); what takes longer is done by the worker
+//! (`worker.rs`), one job at a time. An object enters the index in the same critical section that gives it its place,
+//! so the order of records in the log is the order of changes of a key.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use humboldt_store::index::{FileEntry, IndexKey};
+use parking_lot::RwLock;
+
+use super::dir::Dir;
+use super::format::{Purge, STRIPE_BYTES, StripeName, TableEntry, UNIT_BYTES, encode_table, table_bytes};
+use super::purges::Purges;
+use super::record::Encoded;
+
+/// A stripe in memory.
+pub(super) struct Membuf {
+    pub(super) name: StripeName,
+    pub(super) bytes: RwLock<Box<[u8]>>,
+}
+
+/// A stripe that is not on disk yet, or not all of it.
+pub(super) struct Filling {
+    pub(super) buf: Arc<Membuf>,
+    /// Sequence number of the stripe that it replaces on disk, 0 for none.
+    pub(super) replaces_seq: u64,
+    data_end: usize,
+    pub(super) entries: Vec<TableEntry>,
+    /// How much of the data, and how many entries, are on disk.
+    written_end: usize,
+    written_entries: usize,
+}
+
+/// What is to be written of a stripe.
+pub(super) struct Unwritten {
+    pub(super) buf: Arc<Membuf>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// Table and trailer, for the end of the stripe.
+    pub(super) table: Vec<u8>,
+    entries: usize,
+}
+
+impl Filling {
+    /// Whether a record of `bytes` fits behind what is there.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.data_end + bytes.next_multiple_of(UNIT_BYTES) + table_bytes(self.entries.len() + 1)
+            <= STRIPE_BYTES
+    }
+
+    fn free_bytes(&self) -> usize {
+        STRIPE_BYTES.saturating_sub(self.data_end + table_bytes(self.entries.len() + 1))
+    }
+
+    /// What is not on disk yet; `None` if all is.
+    pub(super) fn unwritten(&self, id: u64) -> Option<Unwritten> {
+        (self.entries.len() > self.written_entries).then(|| Unwritten {
+            buf: Arc::clone(&self.buf),
+            start: self.written_end,
+            end: self.data_end.min(STRIPE_BYTES - table_bytes(self.entries.len())),
+            table: encode_table(id, self.buf.name, &self.entries),
+            entries: self.entries.len(),
+        })
+    }
+}
+
+/// Index entries in the slot that will be overwritten next.
+pub(super) type Victims = Vec<(IndexKey, u32)>;
+
+/// When a record may enter the index.
+#[derive(Copy, Clone)]
+pub(super) enum Condition {
+    /// It is a new object.
+    Always,
+    /// It is another form of this one, which must still be there.
+    IfStill(FileEntry),
+}
+
+/// What came of an attempt to append a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Appended,
+    /// The condition did not hold.
+    Changed,
+    /// The worker has to do something first, and will wake the task.
+    Wait,
+    /// It is not stored.
+    Refused(&'static str),
+}
+
+/// Everything that the lock protects.
+pub(super) struct Log {
+    pub(super) filling: Option<Filling>,
+    /// Full ones, oldest first; the first may be being written.
+    pub(super) full: VecDeque<Filling>,
+    /// Written ones that are still in memory, oldest first.
+    recent: VecDeque<Arc<Membuf>>,
+    spare: Vec<Box<[u8]>>,
+    /// The stripe that will be begun next.
+    pub(super) next: StripeName,
+    /// What lies in its slot; `None` until it has been read.
+    pub(super) victims: Option<Victims>,
+    pub(super) wants_victims: bool,
+    /// Calls of `maintain` so far, and those whose flush is done.
+    pub(super) flushes_asked: u64,
+    pub(super) flushes_done: u64,
+    pub(super) purges: Purges,
+    /// Removals before the index was complete; as many as the purge log has room for.
+    pub(super) early: Vec<Purge>,
+    pub(super) is_stopped: bool,
+    wakers: Vec<Waker>,
+}
+
+impl Log {
+    pub(super) fn new(purges: Purges, first_seq: u64) -> Self {
+        Self {
+            filling: None,
+            full: VecDeque::new(),
+            recent: VecDeque::new(),
+            spare: Vec::new(),
+            next: StripeName { seq: first_seq, slot: 0 },
+            victims: None,
+            wants_victims: false,
+            flushes_asked: 0,
+            flushes_done: 0,
+            purges,
+            early: Vec::new(),
+            is_stopped: false,
+            wakers: Vec::new(),
+        }
+    }
+
+    /// The task wants to look again when the worker has done something.
+    pub(super) fn register(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|known| known.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+
+    /// All tasks that wait; to be woken without the lock.
+    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers)
+    }
+
+    /// Where the next record will lie, or lies behind: sequence number and offset in units.
+    pub(super) fn position(&self) -> (u64, u32) {
+        let filling = self.filling.as_ref();
+        filling.map_or((self.next.seq, 0), |f| (f.buf.name.seq, (f.data_end / UNIT_BYTES) as u32))
+    }
+
+    /// Stripes that are not on disk.
+    pub(super) fn unwritten_stripes(&self) -> impl Iterator<Item = &Filling> {
+        self.full.iter().chain(&self.filling)
+    }
+
+    /// Gives a record its place, and enters it into the index.
+    pub(super) fn append(&mut self, dir: &Dir, key: IndexKey, object: &mut Encoded, when: Condition) -> Step {
+        if let Condition::IfStill(entry) = when
+            && dir.index.peek(key) != Some(entry)
+        {
+            return Step::Changed;
+        }
+        let fits = self.filling.as_ref().is_some_and(|filling| filling.has_room(object.bytes.len()));
+        if !fits && let Err(step) = self.begin_stripe(dir) {
+            return step;
+        }
+        let Some(filling) = &mut self.filling else { return Step::Wait };
+        let (offset, name) = (filling.data_end, filling.buf.name);
+        let Some(file) = dir.geometry.file(name.slot, offset) else {
+            return Step::Refused("no place for it");
+        };
+        object.bind(name.seq, dir.id);
+        let end = offset + object.bytes.len();
+        filling.buf.bytes.write()[offset..end].copy_from_slice(&object.bytes);
+        filling.data_end = end.next_multiple_of(dir.geometry.block_bytes as usize);
+        let (size_units, flags) = (object.size_units(), object.flags);
+        let offset_units = (offset / UNIT_BYTES) as u16;
+        filling.entries.push(TableEntry { key, offset_units, size_units, flags });
+        dir.enter(key, FileEntry { file, size_units: size_units.into(), flags });
+        Step::Appended
+    }
+
+    /// Begins the next stripe, if it may begin.
+    fn begin_stripe(&mut self, dir: &Dir) -> Result<(), Step> {
+        if let Some(filling) = &self.filling {
+            if filling.free_bytes() > dir.geometry.waste_bytes_max {
+                return Err(Step::Refused("max-stripe-waste"));
+            }
+            if self.full.len() >= dir.geometry.full_max {
+                return Err(Step::Refused("maxfullbufs"));
+            }
+        }
+        let Some(victims) = self.victims.take() else {
+            self.wants_victims = true;
+            dir.work.notify_one();
+            return Err(Step::Wait);
+        };
+        for (key, file) in victims {
+            dir.evict(key, file);
+        }
+        let name = self.next;
+        let bytes = self.take_buffer(dir);
+        let buf = Arc::new(Membuf { name, bytes: RwLock::new(bytes) });
+        dir.memory.write().insert(name.slot, Arc::clone(&buf));
+        let replaces_seq = dir.set_seq(name.slot, name.seq);
+        let new = Filling {
+            buf,
+            replaces_seq,
+            data_end: 0,
+            entries: Vec::new(),
+            written_end: 0,
+            written_entries: 0,
+        };
+        self.full.extend(self.filling.replace(new));
+        dir.count_full(self.full.len());
+        self.next = StripeName { seq: name.seq + 1, slot: (name.slot + 1) % dir.geometry.stripes };
+        self.wants_victims = true;
+        dir.work.notify_one();
+        Ok(())
+    }
+
+    /// A buffer for a stripe. There are at most `membufs`: the oldest written one makes room.
+    fn take_buffer(&mut self, dir: &Dir) -> Box<[u8]> {
+        let unwritten = self.full.len() + usize::from(self.filling.is_some()) + 1;
+        while self.recent.len() + unwritten > dir.geometry.membufs {
+            let Some(oldest) = self.recent.pop_front() else { break };
+            self.forget(dir, oldest);
+        }
+        let Some(mut bytes) = self.spare.pop() else { return vec![0; STRIPE_BYTES].into() };
+        bytes.fill(0); // what is between records is written too
+        bytes
+    }
+
+    /// Takes a stripe out of memory; its buffer is used again if nobody reads from it now.
+    fn forget(&mut self, dir: &Dir, buf: Arc<Membuf>) {
+        let mut memory = dir.memory.write();
+        if memory.get(&buf.name.slot).is_some_and(|known| known.name == buf.name) {
+            memory.remove(&buf.name.slot);
+        }
+        drop(memory);
+        if self.spare.is_empty() {
+            self.spare.extend(Arc::into_inner(buf).map(|buf| buf.bytes.into_inner()));
+        }
+    }
+
+    /// A part of a stripe is on disk.
+    pub(super) fn set_written(&mut self, written: &Unwritten) {
+        let mut unwritten = self.full.iter_mut().chain(&mut self.filling);
+        if let Some(filling) = unwritten.find(|filling| filling.buf.name == written.buf.name) {
+            filling.written_end = written.end;
+            filling.written_entries = written.entries;
+        }
+    }
+
+    /// The oldest full stripe is on disk, or has been given up.
+    pub(super) fn finish_full(&mut self, dir: &Dir, is_written: bool) {
+        let Some(done) = self.full.pop_front() else { return };
+        match is_written {
+            true => self.recent.push_back(done.buf),
+            false => self.give_up(dir, done),
+        }
+        dir.count_full(self.full.len());
+    }
+
+    /// A stripe could not be written: what is in it is lost.
+    fn give_up(&mut self, dir: &Dir, lost: Filling) {
+        let name = lost.buf.name;
+        for entry in &lost.entries {
+            if let Some(file) = dir.geometry.file(name.slot, usize::from(entry.offset_units) * UNIT_BYTES) {
+                dir.evict(entry.key, file);
+            }
+        }
+        // What a scan would find there is as old as before: removals that concern it must be kept.
+        if lost.replaces_seq != 0 {
+            dir.set_seq(name.slot, lost.replaces_seq);
+        }
+        self.forget(dir, lost.buf);
+    }
+}

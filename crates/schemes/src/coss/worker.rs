@@ -1,0 +1,211 @@
+//! The one thread of a store. It writes, reads the tables of stripes that will be overwritten, and rebuilds the index.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::thread::JoinHandle;
+
+use humboldt_store::index::FileIndex;
+
+use super::dir::Dir;
+use super::format::{BLOCK_BYTES, PURGES_OFFSET, STRIPE_BYTES, UNIT_BYTES};
+use super::purges::Batch;
+use super::rebuild;
+use super::stripes::{Log, Unwritten, Victims};
+
+/// Starts it.
+pub(super) fn spawn(dir: &Arc<Dir>) -> io::Result<JoinHandle<()>> {
+    let dir = Arc::clone(dir);
+    std::thread::Builder::new().name("coss".to_owned()).spawn(move || {
+        rebuild::run(&dir);
+        while let Some(work) = wait_for_work(&dir) {
+            do_work(&dir, work);
+        }
+    })
+}
+
+/// What is to be done next.
+enum Work {
+    Purges(Batch),
+    /// The oldest full stripe; `None` if all of it is on disk already.
+    Full(Option<Unwritten>),
+    /// What lies in the slot that will be overwritten next.
+    Victims(u32),
+    /// The stripe that is being filled, for so many calls of `maintain`.
+    Flush(Unwritten, u64),
+}
+
+/// Waits for something to do; `None` when the store stops.
+fn wait_for_work(dir: &Dir) -> Option<Work> {
+    let mut log = dir.log.lock();
+    loop {
+        if log.is_stopped {
+            return None;
+        }
+        if let Some(work) = choose(dir, &mut log) {
+            return Some(work);
+        }
+        dir.work.wait(&mut log);
+    }
+}
+
+/// Removals first, as somebody waits; the slot that comes next may be that of a full stripe, so that goes before it.
+fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
+    if log.purges.is_dirty()
+        && let Some(batch) = log.purges.take_batch()
+    {
+        return Some(Work::Purges(batch));
+    }
+    if let Some(full) = log.full.front() {
+        return Some(Work::Full(full.unwritten(dir.id)));
+    }
+    if log.wants_victims {
+        return Some(Work::Victims(log.next.slot));
+    }
+    if log.flushes_asked == log.flushes_done {
+        return None;
+    }
+    let unwritten = log.filling.as_ref().and_then(|filling| filling.unwritten(dir.id));
+    if unwritten.is_none() {
+        // What was to be flushed has become a full stripe, and has been written.
+        log.flushes_done = log.flushes_asked;
+        log.take_wakers().into_iter().for_each(Waker::wake);
+    }
+    unwritten.map(|unwritten| Work::Flush(unwritten, log.flushes_asked))
+}
+
+fn do_work(dir: &Dir, work: Work) {
+    match work {
+        Work::Purges(batch) => write_purges(dir, batch),
+        Work::Full(None) => finish(dir, |log| log.finish_full(dir, true)),
+        Work::Full(Some(unwritten)) => {
+            let is_written = write_stripe(dir, &unwritten, true);
+            finish(dir, |log| log.finish_full(dir, is_written));
+        }
+        Work::Victims(slot) => {
+            let victims = find_victims(dir, slot);
+            finish(dir, |log| (log.victims, log.wants_victims) = (Some(victims), false));
+        }
+        Work::Flush(unwritten, asked) => {
+            let is_written = write_stripe(dir, &unwritten, false);
+            finish(dir, |log| {
+                if is_written {
+                    log.set_written(&unwritten);
+                }
+                log.flushes_done = asked; // if it failed, the next call tries again
+            });
+        }
+    }
+}
+
+/// Enters what was done, and wakes all who wait for the worker.
+fn finish(dir: &Dir, enter: impl FnOnce(&mut Log)) {
+    let wakers = {
+        let mut log = dir.log.lock();
+        enter(&mut log);
+        log.take_wakers()
+    };
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+fn write_purges(dir: &Dir, batch: Batch) {
+    let mut written = batch
+        .blocks
+        .iter()
+        .map(|(at, block)| dir.data.write(PURGES_OFFSET + (at * BLOCK_BYTES) as u64, &**block));
+    let outcome = written.try_for_each(|written| written);
+    let is_written = is_good(dir, "write the purge log of", &outcome);
+    finish(dir, |log| log.purges.finish_batch(batch, is_written));
+}
+
+/// Writes removals that wait, in the middle of a longer job.
+pub(super) fn write_waiting_purges(dir: &Dir) {
+    let batch = {
+        let mut log = dir.log.lock();
+        if log.purges.is_dirty() { log.purges.take_batch() } else { None }
+    };
+    if let Some(batch) = batch {
+        write_purges(dir, batch);
+    }
+}
+
+fn is_good(dir: &Dir, operation: &str, outcome: &io::Result<()>) -> bool {
+    match outcome {
+        Ok(()) => dir.health.success(),
+        Err(error) => {
+            dir.health.failure(operation, &dir.data.path, error);
+            if dir.health.is_down() {
+                // Nobody may wait for what will not happen.
+                finish(dir, |_| ());
+            }
+        }
+    }
+    outcome.is_ok()
+}
+
+/// Writes what is not on disk of a stripe: in one piece if nothing is and it is full.
+fn write_stripe(dir: &Dir, unwritten: &Unwritten, is_full: bool) -> bool {
+    let Unwritten { buf, start, end, table, .. } = unwritten;
+    let base = dir.stripe_offset(buf.name.slot);
+    let table_at = STRIPE_BYTES - table.len();
+    let outcome = if is_full && *start == 0 {
+        buf.bytes.write()[table_at..].copy_from_slice(table);
+        dir.data.write(base, &buf.bytes.read())
+    } else {
+        // A copy, as a core may want to write to the buffer meanwhile.
+        let data = buf.bytes.read()[*start..*end].to_vec();
+        let written = dir.data.write(base + *start as u64, &data);
+        written.and_then(|()| dir.data.write(base + table_at as u64, table))
+    };
+    is_good(dir, "write a stripe of", &outcome)
+}
+
+/// What the index has in a slot, and perhaps some keys that it no longer has there.
+fn find_victims(dir: &Dir, slot: u32) -> Victims {
+    let seq = dir.seq(slot);
+    if seq == 0 {
+        return Victims::new();
+    }
+    let file = |units: u16| dir.geometry.file(slot, usize::from(units) * UNIT_BYTES);
+    match rebuild::read_table(dir, slot) {
+        Ok(Some(table)) if table.seq == seq && table.is_whole => {
+            table.entries.iter().filter_map(|e| Some((e.key, file(e.offset_units)?))).collect()
+        }
+        _ => walk_index(dir, slot),
+    }
+}
+
+/// The same without the table of the stripe, which does not verify: slow, but rare.
+fn walk_index(dir: &Dir, slot: u32) -> Victims {
+    let (mut victims, mut objects) = (Victims::new(), Vec::new());
+    for shard in 0..FileIndex::SHARDS {
+        objects.clear();
+        dir.index.snapshot(shard, &mut objects);
+        let here = objects.iter().filter(|(_, entry)| dir.geometry.locate(entry.file).0 == slot);
+        victims.extend(here.map(|(key, entry)| (*key, entry.file)));
+    }
+    victims
+}
+
+/// Writes everything that is in memory, on the calling thread, when the worker has ended. `false` if that failed.
+pub(super) fn write_all(dir: &Dir) -> bool {
+    let is_running = |dir: &Dir| !dir.health.is_down();
+    write_waiting_purges(dir);
+    while is_running(dir) {
+        let Some(full) = dir.log.lock().full.front().map(|full| full.unwritten(dir.id)) else { break };
+        let is_written = full.is_none_or(|unwritten| write_stripe(dir, &unwritten, true));
+        dir.log.lock().finish_full(dir, is_written);
+        if !is_written {
+            return false;
+        }
+    }
+    let filling = dir.log.lock().filling.as_ref().and_then(|filling| filling.unwritten(dir.id));
+    let is_written = filling.is_none_or(|unwritten| write_stripe(dir, &unwritten, false));
+    tracing::debug!(
+        relocations = dir.counts.relocations.load(Ordering::Relaxed),
+        "{}: closed",
+        dir.path().display()
+    );
+    is_written && is_running(dir) && dir.log.lock().full.is_empty()
+}
