@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod battery;
 mod null;
+mod tree;
 mod ufs;
 
 use std::io;
@@ -25,7 +26,7 @@ struct Kind {
 /// The schemes that there are, one line each.
 const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
-    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::Ufs::open(options)?)), create: ufs::create },
+    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::open(options)?)), create: tree::create },
 ];
 
 fn kind(name: &str) -> Result<&'static Kind, OpenError> {
