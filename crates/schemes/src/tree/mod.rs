@@ -6,7 +6,7 @@
 //! has threads for others. `log`, `files`, `format`, `layout`, `numbers`, `new_file` and `space` each own one kind of thing
 //! on disk or one kind of book-keeping.
 
-mod blocking;
+pub(crate) mod blocking;
 mod dir;
 mod engine;
 mod files;
@@ -17,6 +17,7 @@ mod new_file;
 mod numbers;
 mod object;
 mod operation;
+mod pool;
 mod reader;
 mod rebuild;
 mod space;
@@ -37,10 +38,13 @@ use rustix::io::Errno;
 
 pub(crate) use self::blocking::Blocking;
 use self::dir::Dir;
-pub(crate) use self::engine::Engine;
+pub(crate) use self::dir::Unlinked;
+pub(crate) use self::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Work};
 pub(crate) use self::files::Tree;
 use self::layout::Claimed;
 use self::log::SwapLog;
+pub(crate) use self::operation::{Completer, Operation};
+pub(crate) use self::pool::Pool;
 use self::rebuild::{Job, ReadLog, Rebuild};
 use self::writer::TreeWriter;
 use crate::{DirOptions, OpenError};

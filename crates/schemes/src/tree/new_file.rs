@@ -75,6 +75,11 @@ impl NewFile {
         self.is_begun.store(true, Ordering::Relaxed);
     }
 
+    /// It was refused before anything was done: it does not exist.
+    pub(crate) fn not_begun(&self) {
+        self.is_begun.store(false, Ordering::Relaxed);
+    }
+
     /// It is in the index: number and bytes are the index entry's.
     pub(crate) fn commit(&self) {
         self.is_committed.store(true, Ordering::Relaxed);
