@@ -129,7 +129,7 @@ pub(crate) fn settle(scheme: &dyn Scheme, condition: impl Fn(&SchemeStats) -> bo
 }
 
 /// Opens a directory and waits until the rebuild is done.
-fn open(kind: &str, options: &DirOptions) -> Arc<dyn Scheme> {
+pub(crate) fn open(kind: &str, options: &DirOptions) -> Arc<dyn Scheme> {
     let scheme = crate::open(kind, options).unwrap_or_else(|e| panic!("open: {e}"));
     wait_for_rebuild(&*scheme);
     scheme

@@ -407,13 +407,8 @@ impl Dir {
         self.unlink_file(key, entry.file, file_bytes(entry), has_failed);
     }
 
-    /// Unlinks a file that never was in the index, or was and is not found: neither is its key known.
-    pub(crate) fn discard(self: &Arc<Self>, key: IndexKey, number: u32, counted_bytes: u64) {
-        self.lock_key(key).leaving.push(key);
-        self.unlink_file(key, number, counted_bytes, None);
-    }
-
-    fn unlink_file(
+    /// The same for a file of `file_bytes` that was never in the index.
+    pub(crate) fn unlink_file(
         self: &Arc<Self>,
         key: IndexKey,
         number: u32,

@@ -8,6 +8,8 @@
 
 pub(crate) mod blocking;
 mod dir;
+#[cfg(test)]
+mod disorder;
 mod engine;
 mod files;
 mod format;
@@ -21,6 +23,8 @@ mod pool;
 mod reader;
 mod rebuild;
 mod space;
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod update;

@@ -255,6 +255,12 @@ impl TreeWriter {
     }
 }
 
+impl Drop for TreeWriter {
+    fn drop(&mut self) {
+        self.file.abandon();
+    }
+}
+
 impl Writer for TreeWriter {
     fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()> {
         match self.begin_write(offset, parts) {
