@@ -97,6 +97,11 @@ impl TreeScheme {
         rebuild::begin(&dir);
         Ok(Self { name, dir })
     }
+
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.dir.engine
+    }
 }
 
 impl Drop for TreeScheme {

@@ -286,6 +286,32 @@ mod tests {
     }
 
     #[test]
+    fn its_threads_get_no_signals() {
+        let pool = Pool::new("test", 1);
+        let (status, done) = mpsc::channel();
+        pool.request(Box::new(move || {
+            let text = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+            status.send(text).expect("the test listens");
+        }));
+        let status = done.recv().expect("the job runs");
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
+        let blocked = u64::from_str_radix(blocked.trim(), 16).expect("hexadecimal");
+        let signals =
+            [libc_signal::HUP, libc_signal::INT, libc_signal::USR1, libc_signal::TERM, libc_signal::CHLD];
+        assert!(signals.into_iter().all(|number| blocked >> (number - 1) & 1 == 1), "{blocked:x}");
+        pool.close();
+    }
+
+    /// Numbers of signals on Linux.
+    mod libc_signal {
+        pub(super) const HUP: u32 = 1;
+        pub(super) const INT: u32 = 2;
+        pub(super) const USR1: u32 = 10;
+        pub(super) const TERM: u32 = 15;
+        pub(super) const CHLD: u32 = 17;
+    }
+
+    #[test]
     fn a_job_that_panics_costs_no_thread() {
         let pool = Pool::new("test", 1);
         pool.request(Box::new(|| panic!("as it should")));
