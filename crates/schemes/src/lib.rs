@@ -3,6 +3,7 @@
 //! [`open`] gives a running scheme, [`create`] prepares a directory as `humboldt -z` does. Which kinds there are is
 //! said in one place, the table `KINDS`. Every scheme passes the same battery of tests (`battery.rs`).
 
+mod aufs;
 #[cfg(test)]
 mod battery;
 mod block;
@@ -10,6 +11,7 @@ mod coss;
 mod health;
 mod null;
 mod ring;
+mod tree;
 mod ufs;
 
 #[doc(hidden)]
@@ -32,8 +34,9 @@ struct Kind {
 /// The schemes that there are, one line each.
 const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
+    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::open(options)?)), create: tree::create },
+    Kind { name: aufs::NAME, open: |options| Ok(Arc::new(aufs::open(options)?)), create: tree::create },
     Kind { name: coss::NAME, open: |options| Ok(Arc::new(coss::Coss::open(options)?)), create: coss::create },
-    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::Ufs::open(options)?)), create: ufs::create },
     Kind { name: ring::NAME, open: |options| Ok(Arc::new(ring::Ring::open(options)?)), create: ring::create },
 ];
 

@@ -1,0 +1,177 @@
+//! What only `aufs` promises: turning away, and directories shared with `ufs`.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+
+use humboldt_store::scheme::{IoFuture, Scheme, SchemeError};
+
+use super::{NAME, REQUESTS_PER_THREAD};
+use crate::battery::{Seen, body, key, open, put, record, run, see, settle};
+use crate::tree::TreeScheme;
+use crate::{DirOptions, OpenError, Tuning};
+
+fn options(path: &Path, threads: u32) -> DirOptions {
+    let tuning = Tuning { threads, ..Tuning::default() };
+    DirOptions { l1: 2, l2: 4, tuning, ..DirOptions::new(path, 64 << 20) }
+}
+
+fn url(i: usize) -> String {
+    format!("http://aufs/{i}")
+}
+
+fn poll<T>(future: &mut IoFuture<'_, T>) -> Poll<Result<T, SchemeError>> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Keeps the only thread of a directory busy until it is dropped.
+fn hold(aufs: &TreeScheme) -> mpsc::Sender<()> {
+    let (release, held) = mpsc::channel();
+    let (started, has_started) = mpsc::channel();
+    drop(aufs.engine().later(Box::new(move || {
+        started.send(()).expect("the test listens");
+        let _ = held.recv();
+        Ok(())
+    })));
+    has_started.recv().expect("it runs");
+    release
+}
+
+#[test]
+fn beyond_the_bound_requests_are_turned_away_and_removals_are_not() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 1)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    put(&aufs, &url(1), 1, 5000).expect("stored");
+    let mut large = run(aufs.create(record(&url(2), 1), None)).expect("create");
+    run(large.write(0, &[&[7; 100_000]])).expect("written");
+    let writer = run(aufs.create(record(&url(3), 1), Some(10))).expect("create");
+    settle(&aufs, |_| aufs.load() == 0);
+
+    let held = hold(&aufs);
+    let key = key(&url(0));
+    let mut opens: Vec<_> = (0..REQUESTS_PER_THREAD).map(|_| aufs.open(&key)).collect();
+    assert!(opens.iter_mut().all(|open| poll(open).is_pending()));
+    assert_eq!(aufs.load(), 1000);
+    assert!(matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))));
+    let create = aufs.create(record(&url(4), 1), Some(10));
+    assert!(matches!(poll(&mut { create }), Poll::Ready(Err(SchemeError::Busy(_)))));
+    assert!(matches!(poll(&mut writer.commit(None)), Poll::Ready(Err(SchemeError::Busy(_)))));
+    assert_eq!(aufs.stats().shed, 3);
+    let bytes = [7; 100_000];
+    let parts: [&[u8]; 1] = [&bytes];
+    let mut write = large.write(100_000, &parts);
+    assert!(poll(&mut write).is_pending(), "what has been begun goes on");
+    let key1 = crate::battery::key(&url(1));
+    let mut remove = aufs.remove(&key1);
+    assert!(poll(&mut remove).is_pending(), "the file is still there");
+    assert!(!aufs.contains(&key1));
+    drop(held);
+    assert!(opens.into_iter().all(|open| run(open).expect("read").is_some()));
+    assert!(run(remove).expect("removed"));
+    run(write).expect("written");
+    run(large.commit(None)).expect("stored");
+    assert_eq!((aufs.stats().objects, aufs.stats().shed), (2, 3));
+    settle(&aufs, |stats| stats.open_files == 0 && aufs.load() == 0);
+}
+
+#[test]
+fn too_many_files_to_be_unlinked_stop_storing_and_evicting() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 1)).expect("open");
+    let held = hold(&aufs);
+    for _ in 0..super::CHORES_MAX {
+        drop(aufs.engine().later(Box::new(|| Ok(()))));
+    }
+    assert!(aufs.engine().unlinks_are_full() && !aufs.engine().admits());
+    assert!(matches!(put(&aufs, &url(0), 1, 10), Err(SchemeError::Busy(_))));
+    drop(held);
+    settle(&aufs, |_| aufs.engine().admits());
+    put(&aufs, &url(0), 1, 10).expect("stored");
+}
+
+/// A future that is dropped while a thread works for it.
+#[test]
+fn stores_given_up_anywhere_leave_nothing() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 4)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    let used_bytes = aufs.stats().used_bytes;
+    let bytes = body(&url(1), 1, 0, 200_000);
+    for round in 0..200_usize {
+        let polls = round % 9;
+        let len = [3000, 200_000][round % 2];
+        let mut store: IoFuture<'_, ()> = Box::pin(async {
+            let mut writer = aufs.create(record(&url(1), 1), Some(len)).await?;
+            writer.write(0, &[&bytes[..len as usize]]).await?;
+            writer.commit(Some(len + 1)).await
+        });
+        let is_done = (0..polls).any(|_| {
+            std::thread::yield_now();
+            poll(&mut store).is_ready()
+        });
+        drop(store);
+        if is_done {
+            run(aufs.remove(&key(&url(1)))).expect("removed");
+        }
+    }
+    settle(&aufs, |stats| (stats.objects, stats.used_bytes, stats.open_files) == (1, used_bytes, 0));
+    aufs.close().expect("closed");
+    assert_eq!(object_files(path.path()).len(), 1);
+}
+
+fn object_files(path: &Path) -> Vec<PathBuf> {
+    let list =
+        |path: PathBuf| std::fs::read_dir(path).expect("a listing").map(|e| e.expect("an entry").path());
+    let levels = list(path.to_owned()).filter(|p| p.is_dir()).flat_map(list);
+    levels.flat_map(list).collect()
+}
+
+#[test]
+fn a_directory_of_one_is_a_directory_of_the_other() {
+    let path = tempfile::tempdir().expect("a directory");
+    for (round, name) in ["ufs", NAME, "ufs", NAME].into_iter().enumerate() {
+        let scheme = open(name, &options(path.path(), 2));
+        for i in 0..10 * round {
+            assert_eq!(see(&*scheme, &url(i)), Seen::Whole(1, 100 * i as u64), "{name}");
+        }
+        (10 * round..10 * round + 10)
+            .for_each(|i| put(&*scheme, &url(i), 1, 100 * i as u64).expect("stored"));
+        scheme.close().expect("closed");
+        assert_eq!(scheme.name(), name);
+    }
+}
+
+#[test]
+fn threads_out_of_range_are_refused() {
+    let path = tempfile::tempdir().expect("a directory");
+    for threads in [0, 257, u32::MAX] {
+        let outcome = crate::open(NAME, &options(path.path(), threads));
+        assert!(matches!(outcome, Err(OpenError::BadOption { .. })));
+    }
+}
+
+#[test]
+fn figures_of_operations_are_those_of_what_was_done() {
+    for name in ["ufs", NAME] {
+        let path = tempfile::tempdir().expect("a directory");
+        let scheme = open(name, &options(path.path(), 2));
+        put(&*scheme, &url(0), 1, 13_000).expect("stored");
+        run(scheme.maintain()).expect("maintenance");
+        let record = record(&url(0), 1);
+        let object_bytes = (record.url.len() + record.head.len()) as u64 + 13_000;
+        let stats = scheme.stats();
+        let file_bytes = object_files(path.path())[0].metadata().expect("a file").len();
+        assert_eq!(stats.object_bytes, object_bytes);
+        assert_eq!(
+            (stats.write_ops, stats.write_bytes),
+            (2, file_bytes + 32),
+            "{name}: one object, one record"
+        );
+        let before = stats.read_ops;
+        assert_eq!(see(&*scheme, &url(0)), Seen::Whole(1, 13_000));
+        let stats = scheme.stats();
+        assert_eq!((stats.read_ops - before, stats.reads), (1, 1));
+        assert_eq!(stats.read_bytes, file_bytes);
+    }
+}
