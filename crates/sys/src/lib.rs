@@ -10,4 +10,5 @@ pub mod pid_file;
 pub mod privileges;
 pub mod process_stats;
 pub mod signal_mask;
+pub mod sysv;
 pub mod tcp;
