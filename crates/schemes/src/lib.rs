@@ -5,8 +5,10 @@
 
 #[cfg(test)]
 mod battery;
+mod diskd;
 mod null;
 mod ufs;
+use ufs as tree;
 
 use std::io;
 use std::path::PathBuf;

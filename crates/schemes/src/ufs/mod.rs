@@ -5,12 +5,12 @@
 //! `format`, `layout`, `numbers` and `space` each own one kind of thing on disk or one kind of book-keeping.
 
 mod dir;
-mod files;
+pub(crate) mod files;
 mod format;
 mod layout;
 mod log;
-mod numbers;
-mod object;
+pub(crate) mod numbers;
+pub(crate) mod object;
 mod reader;
 mod rebuild;
 mod space;
