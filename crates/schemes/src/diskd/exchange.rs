@@ -182,7 +182,9 @@ impl Exchange {
             Phase::Closed | Phase::Gone => return Err(Failure::Closed),
             Phase::Closing if call.begins() => return Err(Failure::Closed),
             // Files to be unlinked wait for the next helper.
-            Phase::Resting if op != Op::Unlink => return Err(Failure::Busy("the diskd helper is not running")),
+            Phase::Resting if op != Op::Unlink => {
+                return Err(Failure::Busy("the diskd helper is not running"));
+            }
             _ => {}
         }
         let is_too_much = call.begins() && state.pending() > self.limits.q1

@@ -16,9 +16,9 @@ use rustix::io::Errno;
 
 use super::protocol::{MESSAGE_BYTES, Message, Op, SLOTS_MAX};
 use super::record;
+use crate::LEVEL_DIRS_MAX;
 use crate::tree::files::Tree;
 use crate::tree::numbers::FILES_MAX;
-use crate::LEVEL_DIRS_MAX;
 
 /// First argument of the program that makes it a helper.
 pub const COMMAND: &str = "diskd";
@@ -88,7 +88,9 @@ impl Assignment {
             given.insert(name, value);
         }
         let mut take = |name: &str| {
-            given.remove(&OsString::from(name)).ok_or_else(|| HelperError::Usage(format!("{name} is missing")))
+            given
+                .remove(&OsString::from(name))
+                .ok_or_else(|| HelperError::Usage(format!("{name} is missing")))
         };
         let path = PathBuf::from(take("--dir")?);
         let mut number = |name: &'static str, range: std::ops::RangeInclusive<i64>| {
@@ -135,11 +137,13 @@ pub fn serve(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Helper
     watch.map_err(|e| failed("start a thread", e))?;
     let _lock = lock(&assignment).map_err(|e| failed("lock the record of queues", e.into()))?;
     let mut helper = Helper::new(&assignment).map_err(|e| failed("attach to the shared memory", e))?;
-    let mut hello = Message::new(Op::Hello).encode();
-    while replies.send(&hello, true).is_ok() {
-        let Ok(Some(request)) = requests.receive(true) else { return Ok(()) };
-        hello = helper.answer(request);
+    let mut reply = Message::new(Op::Hello).encode();
+    while replies.send(&reply, true).is_ok() {
+        let Ok(Some(request)) = requests.receive(true) else { break };
+        reply = helper.answer(request);
     }
+    // Both, whichever was removed: the thread above may be between the two.
+    let _ = (requests.remove(), replies.remove());
     Ok(())
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Pace {
     pub(super) rest_max: Duration,
     /// A helper that has lived this long counts as the first again.
     pub(super) calm: Duration,
+    /// How long the helper may need for its last operation before it is killed, and after.
+    pub(super) end_limit: Duration,
 }
 
 impl Default for Pace {
@@ -44,6 +46,7 @@ impl Default for Pace {
             rest_min: Duration::from_millis(100),
             rest_max: Duration::from_secs(30),
             calm: Duration::from_secs(60),
+            end_limit: Duration::from_secs(5),
         }
     }
 }
@@ -158,9 +161,13 @@ impl Keeper {
     fn command(&self, assignment: &Assignment) -> Command {
         let own = PathBuf::from("/proc/self/exe");
         let mut command = Command::new(self.program.as_ref().unwrap_or(&own));
-        let arguments: Vec<_> = assignment.arguments().iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        let arguments: Vec<_> =
+            assignment.arguments().iter().map(|a| a.to_string_lossy().into_owned()).collect();
         command.args(["--exact", "diskd::tests::helper_process", "--nocapture"]);
-        command.env(super::tests::HELPER_VARIABLE, [&[helper::COMMAND.to_owned()], &arguments[..]].concat().join("\n"));
+        command.env(
+            super::tests::HELPER_VARIABLE,
+            [&[helper::COMMAND.to_owned()], &arguments[..]].concat().join("\n"),
+        );
         command.stderr(Stdio::null());
         command
     }

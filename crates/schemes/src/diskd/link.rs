@@ -107,7 +107,8 @@ fn create_queue(key: humboldt_sys::sysv::IpcKey, q2: u32) -> io::Result<MessageQ
     if found < wanted
         && let Err(error) = queue.0.set_capacity(wanted)
     {
-        let advice = format!("room for Q2={q2} in a message queue: kernel.msgmnb is {found}, and must be {wanted}");
+        let advice =
+            format!("room for Q2={q2} in a message queue: kernel.msgmnb is {found}, and must be {wanted}");
         return Err(advise(&error, &advice));
     }
     Ok(queue.keep())

@@ -41,8 +41,7 @@ pub(super) enum Op {
 impl Op {
     fn from_number(number: u8) -> Option<Self> {
         use Op::*;
-        let all =
-            [Hello, ReadFile, WriteFile, OpenToRead, OpenToUpdate, Create, Read, Write, Close, Unlink];
+        let all = [Hello, ReadFile, WriteFile, OpenToRead, OpenToUpdate, Create, Read, Write, Close, Unlink];
         all.into_iter().find(|op| *op as u8 == number)
     }
 
@@ -94,9 +93,8 @@ impl Message {
 
     /// `None` if it is not a message of this protocol.
     pub(super) fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<Self> {
-        let u32_at = |at: usize| {
-            bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
-        };
+        let u32_at =
+            |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let op = Op::from_number(bytes[36])?;
         let is_ours = bytes[37] == 0 && u16::from_le_bytes([bytes[38], bytes[39]]) == MAGIC;

@@ -46,7 +46,9 @@ impl Keys {
             let seed = now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40);
             bytes[0..8].copy_from_slice(&xxhash_rust::xxh3::xxh3_64_with_seed(b"diskd", seed).to_le_bytes());
         }
-        let key = |at: usize| IpcKey::new(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+        let key = |at: usize| {
+            IpcKey::new(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
+        };
         Self { request_queue: key(0), reply_queue: key(4), memory: key(8) }
     }
 }
@@ -120,18 +122,26 @@ fn read(file: &OwnedFd) -> Result<Vec<(What, IpcKey)>, Errno> {
     Ok(text.lines().filter_map(entry).collect())
 }
 
-/// Whether this is a living process other than ours.
+/// Whether this is a living process other than ours. One that has ended, and that nobody takes note of, does not live.
 fn is_other_process(pid: i32) -> bool {
-    let Some(pid) = Pid::from_raw(pid) else { return false };
-    let is_alive = rustix::process::test_kill_process(pid) != Err(Errno::SRCH);
-    is_alive && pid != rustix::process::getpid()
+    let Some(pid) = Pid::from_raw(pid).filter(|pid| *pid != rustix::process::getpid()) else { return false };
+    if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
+        return false;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = status.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
 }
 
 fn clear_queue(key: IpcKey) {
     let Some(queue) = MessageQueue::find(key).filter(|queue| queue.is_own()) else { return };
-    let in_use = queue.info().is_ok_and(|i| is_other_process(i.last_sender) || is_other_process(i.last_receiver));
+    let in_use =
+        queue.info().is_ok_and(|i| is_other_process(i.last_sender) || is_other_process(i.last_receiver));
     if in_use {
-        tracing::warn!("message queue {:#x} was a cache_dir's, but a process uses it: left alone", key.number());
+        tracing::warn!(
+            "message queue {:#x} was a cache_dir's, but a process uses it: left alone",
+            key.number()
+        );
     } else if queue.remove().is_ok() {
         tracing::info!("removed message queue {:#x}, which a killed process had left", key.number());
     }
@@ -140,7 +150,10 @@ fn clear_queue(key: IpcKey) {
 fn clear_memory(key: IpcKey) {
     let Some(id) = sysv::find_segment(key) else { return };
     if sysv::segment_info(id).is_ok_and(|info| info.attached > 0 || is_other_process(info.creator)) {
-        tracing::warn!("shared memory {:#x} was a cache_dir's, but a process uses it: left alone", key.number());
+        tracing::warn!(
+            "shared memory {:#x} was a cache_dir's, but a process uses it: left alone",
+            key.number()
+        );
     } else if sysv::remove_segment(id).is_ok() {
         tracing::info!("removed shared memory {:#x}, which a killed process had left", key.number());
     }

@@ -11,12 +11,10 @@ use super::call::Call;
 use super::exchange::{Exchange, Phase};
 use super::keeper::Keeper;
 
-/// How long the helper may need for its last operation before it is killed, and after.
-const END_LIMIT: Duration = Duration::from_secs(5);
-
 /// The helper of one directory. Started when it is needed first.
 pub(super) struct Service {
     pub(super) exchange: Arc<Exchange>,
+    end_limit: Duration,
     is_started: AtomicBool,
     keeper: Mutex<Thread>,
 }
@@ -31,6 +29,7 @@ impl Service {
     pub(super) fn new(keeper: Keeper) -> Self {
         Self {
             exchange: Arc::clone(&keeper.exchange),
+            end_limit: keeper.pace.end_limit,
             is_started: AtomicBool::new(false),
             keeper: Mutex::new(Thread::Wanted(Box::new(keeper))),
         }
@@ -60,7 +59,7 @@ impl Service {
     }
 
     /// Ends helper and threads. What is under way has `drain` to be finished, and fails then. Blocks. A helper that the
-    /// system does not let end (a disk that hangs) is left behind after 2 × [`END_LIMIT`].
+    /// system does not let end (a disk that hangs) is left behind after 2 × `end_limit`.
     pub(super) fn stop(&self, drain: Duration) {
         let thread = std::mem::replace(&mut *self.keeper.lock(), Thread::None);
         let Thread::Running(thread) = thread else {
@@ -70,14 +69,13 @@ impl Service {
         self.exchange.enter(Phase::Closing);
         self.exchange.wait_until_quiet(drain);
         self.exchange.enter(Phase::Closed);
-        if let Some(link) = self.exchange.link() {
-            link.remove_queues();
-        }
-        self.exchange.wait_for_phase(Phase::Gone, END_LIMIT);
+        let link = self.exchange.link();
+        link.iter().for_each(|link| link.remove_queues());
+        self.exchange.wait_for_phase(Phase::Gone, self.end_limit);
         if self.exchange.phase() != Phase::Gone {
             tracing::warn!("the diskd helper does not end; it is killed");
-            self.exchange.link().inspect(|link| link.cut());
-            self.exchange.wait_for_phase(Phase::Gone, END_LIMIT);
+            link.iter().for_each(|link| link.cut());
+            self.exchange.wait_for_phase(Phase::Gone, self.end_limit);
         }
         if self.exchange.phase() == Phase::Gone {
             let _ = thread.join();

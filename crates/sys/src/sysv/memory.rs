@@ -118,7 +118,8 @@ impl SharedMemory {
         file_offset: u64,
     ) -> io::Result<usize> {
         let place = self.place(offset, len)?;
-        let file_offset = i64::try_from(file_offset).map_err(io::Error::other)?;
+        let file_offset =
+            i64::try_from(file_offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: `place` has room for `len` bytes.
         let read = unsafe { libc::pread(file.as_fd().as_raw_fd(), place.cast(), len, file_offset) };
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
@@ -134,7 +135,8 @@ impl SharedMemory {
         file_offset: u64,
     ) -> io::Result<usize> {
         let place = self.place(offset, len)?;
-        let file_offset = i64::try_from(file_offset).map_err(io::Error::other)?;
+        let file_offset =
+            i64::try_from(file_offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: `place` has `len` bytes, all initialised.
         let written = unsafe { libc::pwrite(file.as_fd().as_raw_fd(), place.cast(), len, file_offset) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
