@@ -10,6 +10,8 @@ mod null;
 mod ufs;
 use ufs as tree;
 
+pub use self::diskd::{HELPER_COMMAND, HelperError, serve_as_helper};
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,10 +77,13 @@ pub struct DirOptions {
 pub struct Tuning {
     /// aufs, and schemes without io_uring: threads that do I/O (`threads=`), 1 to 256.
     pub threads: u32,
-    /// diskd: with more messages under way, nothing new is opened or created (`Q1=`).
+    /// diskd: with more messages under way, nothing new is opened or created (`Q1=`), 1 to 3000. Above `q2`, reading and
+    /// storing wait instead of being refused.
     pub q1: u32,
-    /// diskd: with more messages under way, requests wait (`Q2=`); at least `q1`.
+    /// diskd: with more messages under way, requests wait (`Q2=`), 1 to 3000.
     pub q2: u32,
+    /// diskd: the program that can be a helper; `None` for the program that runs now.
+    pub diskd_program: Option<PathBuf>,
     /// coss: unit of location in bytes (`block-size=`), a power of two from 512 to 8192.
     pub block_bytes: u32,
     /// coss: stripes in memory (`membufs=`), at least 2.
@@ -109,6 +114,7 @@ impl Default for Tuning {
             threads: 16,
             q1: 64,
             q2: 72,
+            diskd_program: None,
             block_bytes: 512,
             membufs: 10,
             maxfullbufs: 4,

@@ -1,30 +1,13 @@
-//! One operation that the helper is to do, and who waits for it.
-
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+//! One operation that the helper is to do, and what happens then.
 
 use humboldt_sys::sysv::SharedMemory;
-use parking_lot::Mutex;
-use rustix::io::Errno;
 
 use super::link::SLOT_BYTES;
 use super::protocol::{Message, Op};
-
-/// Why an operation was not done.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The system refused.
-    Errno(Errno),
-    /// There is too much to do, or nobody to do it.
-    Busy(&'static str),
-    /// The directory has been closed.
-    Closed,
-}
+use crate::tree::EngineError;
 
 /// The bytes that were read (none for all but reading).
-pub(super) type Outcome = Result<Vec<u8>, Failure>;
+pub(super) type Outcome = Result<Vec<u8>, EngineError>;
 
 /// What happens with the outcome.
 type Then = Box<dyn FnOnce(Outcome) + Send>;
@@ -38,39 +21,27 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// An operation without bytes, whose outcome goes to `then`.
+    /// An operation whose outcome goes to `then`, on the thread that knows it first.
     pub(super) fn new(request: Message, then: impl FnOnce(Outcome) + Send + 'static) -> Self {
         Self { request, bytes: Vec::new(), then: Some(Box::new(then)) }
     }
 
-    /// Reads `length` bytes, at most [`SLOT_BYTES`].
-    pub(super) fn reading(request: Message, length: usize) -> (Self, Wait) {
+    /// Reads `length` bytes, at most [`SLOT_BYTES`], into memory of `buffer`.
+    pub(super) fn to_read(mut self, length: usize, mut buffer: Vec<u8>) -> Self {
         debug_assert!(length <= SLOT_BYTES as usize);
-        let (mut call, wait) = Self::waiting(Message { length: length as u32, ..request });
-        call.bytes = Vec::with_capacity(length);
-        (call, wait)
+        buffer.clear();
+        buffer.reserve_exact(length);
+        self.request.length = length as u32;
+        self.bytes = buffer;
+        self
     }
 
     /// Writes `bytes`, at most [`SLOT_BYTES`].
-    pub(super) fn writing(request: Message, bytes: Vec<u8>) -> (Self, Wait) {
+    pub(super) fn to_write(mut self, bytes: Vec<u8>) -> Self {
         debug_assert!(bytes.len() <= SLOT_BYTES as usize);
-        let (mut call, wait) = Self::waiting(Message { length: bytes.len() as u32, ..request });
-        call.bytes = bytes;
-        (call, wait)
-    }
-
-    /// An operation, and a future of its outcome. Without the future it is done all the same.
-    pub(super) fn waiting(request: Message) -> (Self, Wait) {
-        let ticket = Arc::new(Mutex::new(Ticket::default()));
-        let wait = Wait(Arc::clone(&ticket));
-        let then = move |outcome| {
-            let mut ticket = ticket.lock();
-            ticket.outcome = Some(outcome);
-            let waker = ticket.waker.take();
-            drop(ticket);
-            waker.into_iter().for_each(Waker::wake);
-        };
-        (Self::new(request, then), wait)
+        self.request.length = bytes.len() as u32;
+        self.bytes = bytes;
+        self
     }
 
     pub(super) fn op(&self) -> Op {
@@ -94,7 +65,7 @@ impl Call {
         if matches!(self.op(), Op::Read | Op::ReadFile) {
             let start = slot as usize * SLOT_BYTES as usize;
             let copied = memory.copy_out(start, length as usize, &mut bytes);
-            copied.map_err(|_| Failure::Busy("a slot outside the shared memory"))?;
+            copied.map_err(|_| EngineError::Gone)?; // slots are inside
         }
         Ok(bytes)
     }
@@ -103,33 +74,6 @@ impl Call {
     pub(super) fn finish(mut self, outcome: Outcome) {
         if let Some(then) = self.then.take() {
             then(outcome);
-        }
-    }
-}
-
-#[derive(Default)]
-struct Ticket {
-    outcome: Option<Outcome>,
-    waker: Option<Waker>,
-}
-
-/// Waits for the outcome of a call.
-pub(super) struct Wait(Arc<Mutex<Ticket>>);
-
-impl Future for Wait {
-    type Output = Outcome;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut ticket = self.0.lock();
-        match ticket.outcome.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                match &mut ticket.waker {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    none => *none = Some(context.waker().clone()),
-                }
-                Poll::Pending
-            }
         }
     }
 }

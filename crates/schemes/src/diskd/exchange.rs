@@ -1,7 +1,7 @@
 //! The exchange of messages with the helper: what is under way, what waits to be sent, who waits for what.
 //!
-//! Cores hand in [`Call`]s and get a [`Wait`]. A call is sent at once if no more than Q2 are away, and waits in line otherwise. One
-//! thread per helper, the clerk, receives replies, gives them to those who wait, and sends what was in line.
+//! Cores hand in [`Call`]s. A call is sent at once if no more than Q2 are away, and waits in line otherwise. One thread per
+//! helper, the clerk, receives replies, finishes the calls, and sends what was in line.
 //!
 //! **Order**: what one core hands in later is done later, as the line is first in, first out, and as nothing overtakes it
 //! (`is_sending`). **Nobody waits for ever**: when the helper ends, all calls fail; only unlinking is done by the next one.
@@ -15,9 +15,10 @@ use humboldt_sys::sysv::QueueMessage;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
-use super::call::{Call, Failure, Outcome};
+use super::call::{Call, Outcome};
 use super::link::{Link, SLOT_BYTES, slots};
 use super::protocol::{MESSAGE_BYTES, Message, Op};
+use crate::tree::EngineError;
 
 /// Most calls in line, beside closing and unlinking, which are bounded by what is open and by [`UNLINKS_MAX`].
 const LINE_MAX: usize = 4096;
@@ -176,14 +177,14 @@ impl Exchange {
     }
 
     /// Whether a call cannot even wait in line.
-    fn refuse(&self, state: &State, call: &Call) -> Result<(), Failure> {
+    fn refuse(&self, state: &State, call: &Call) -> Result<(), EngineError> {
         let op = call.op();
         match state.phase {
-            Phase::Closed | Phase::Gone => return Err(Failure::Closed),
-            Phase::Closing if call.begins() => return Err(Failure::Closed),
+            Phase::Closed | Phase::Gone => return Err(EngineError::Gone),
+            Phase::Closing if call.begins() => return Err(EngineError::Gone),
             // Files to be unlinked wait for the next helper.
             Phase::Resting if op != Op::Unlink => {
-                return Err(Failure::Busy("the diskd helper is not running"));
+                return Err(EngineError::Gone);
             }
             _ => {}
         }
@@ -191,7 +192,7 @@ impl Exchange {
             || !matches!(op, Op::Close | Op::Unlink) && state.line.len() >= LINE_MAX;
         if is_too_much {
             self.figures.shed.fetch_add(1, Ordering::Relaxed);
-            return Err(Failure::Busy("too many messages to the diskd helper"));
+            return Err(EngineError::Shed);
         }
         Ok(())
     }
@@ -212,7 +213,7 @@ impl Exchange {
         if !is_sent {
             let call = self.state.lock().arrive(message.id);
             if let Some(call) = call {
-                call.finish(Err(Failure::Busy("the diskd helper does not take messages")));
+                call.finish(Err(EngineError::Gone));
             }
         }
     }
@@ -291,7 +292,7 @@ impl Exchange {
         drop(state);
         let outcome = match reply.status {
             0 => call.take_bytes(&link.memory, asked.slot, reply.length),
-            status => Err(Failure::Errno(Errno::from_raw_os_error(status))),
+            status => Err(EngineError::System(Errno::from_raw_os_error(status))),
         };
         if call.op().needs_slot() {
             self.state.lock().free_slots.push(asked.slot);
@@ -318,8 +319,7 @@ impl Exchange {
         state.line.extend(kept);
         self.changed.notify_all();
         drop(state);
-        let failure = || if is_last { Failure::Closed } else { Failure::Busy("the diskd helper has ended") };
-        failed.into_iter().for_each(|call| call.finish(Err(failure())));
+        failed.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
     }
 
     /// A helper is being started, with this connection; `false` if it is not wanted any more.

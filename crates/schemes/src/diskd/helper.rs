@@ -21,7 +21,7 @@ use crate::tree::files::Tree;
 use crate::tree::numbers::FILES_MAX;
 
 /// First argument of the program that makes it a helper.
-pub const COMMAND: &str = "diskd";
+pub const HELPER_COMMAND: &str = "diskd";
 
 /// Name of the process, as `ps` and `top` show it.
 const PROCESS_NAME: &std::ffi::CStr = c"humboldt-diskd";
@@ -116,9 +116,9 @@ impl Assignment {
     }
 }
 
-/// Is the helper, until the proxy has gone or does not want it any more. `arguments` are those after [`COMMAND`]. Closes
+/// Is the helper, until the proxy has gone or does not want it any more. `arguments` are those after [`HELPER_COMMAND`]. Closes
 /// all descriptors but the standard ones, so nothing else may go on in this process.
-pub fn serve(arguments: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
+pub fn serve_as_helper(arguments: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
     // The proxy says when to end. Signals for all of a terminal's or a service's processes must not come before it.
     signal_mask::block_control_signals();
     descriptors::close_all_but_standard();

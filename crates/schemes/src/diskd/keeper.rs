@@ -152,7 +152,7 @@ impl Keeper {
         // where this user may not look.
         let own = PathBuf::from("/proc/self/exe");
         let mut command = Command::new(self.program.as_ref().unwrap_or(&own));
-        command.arg0("humboldt").arg(helper::COMMAND).args(assignment.arguments());
+        command.arg0("humboldt").arg(helper::HELPER_COMMAND).args(assignment.arguments());
         command
     }
 
@@ -166,7 +166,7 @@ impl Keeper {
         command.args(["--exact", "diskd::tests::helper_process", "--nocapture"]);
         command.env(
             super::tests::HELPER_VARIABLE,
-            [&[helper::COMMAND.to_owned()], &arguments[..]].concat().join("\n"),
+            [&[helper::HELPER_COMMAND.to_owned()], &arguments[..]].concat().join("\n"),
         );
         command.stderr(Stdio::null());
         command

@@ -25,6 +25,9 @@ const BYTES_MAX: usize = 1024;
 /// How long the helper of a proxy that was killed may need for the operation it is at.
 const HELPER_END_LIMIT: Duration = Duration::from_secs(10);
 
+/// A process lets go of its locks a little before it has ended.
+const EXIT_LIMIT: Duration = Duration::from_secs(1);
+
 /// How often its lock is tried.
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -122,8 +125,20 @@ fn read(file: &OwnedFd) -> Result<Vec<(What, IpcKey)>, Errno> {
     Ok(text.lines().filter_map(entry).collect())
 }
 
-/// Whether this is a living process other than ours. One that has ended, and that nobody takes note of, does not live.
+/// Whether this is a living process other than ours. One that is just ending has [`EXIT_LIMIT`] for it.
 fn is_other_process(pid: i32) -> bool {
+    let start = Instant::now();
+    while lives_beside_us(pid) {
+        if start.elapsed() > EXIT_LIMIT {
+            return true;
+        }
+        std::thread::sleep(LOCK_INTERVAL);
+    }
+    false
+}
+
+/// A process that has ended, and that nobody has taken note of, does not live.
+fn lives_beside_us(pid: i32) -> bool {
     let Some(pid) = Pid::from_raw(pid).filter(|pid| *pid != rustix::process::getpid()) else { return false };
     if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
         return false;

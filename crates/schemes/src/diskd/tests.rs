@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 fn helper_process() {
     let Ok(arguments) = std::env::var(HELPER_VARIABLE) else { return };
     let arguments = arguments.lines().skip(1).map(Into::into);
-    let status = match super::serve(arguments) {
+    let status = match super::serve_as_helper(arguments) {
         Ok(()) => 0,
         Err(_) => 1,
     };
@@ -414,7 +414,7 @@ fn what_a_killed_proxy_and_its_killed_helper_left_goes_at_the_next_start() {
     rustix::process::kill_process(helper, Signal::KILL).expect("it runs");
     proxy.kill().expect("killed");
     proxy.wait().expect("ended");
-    assert!(sysv::segment_info(segment).is_err(), "it went with those who had it");
+    wait_for(|| sysv::segment_info(segment).is_err().then_some(())); // it goes with those who had it
     assert!(queues.iter().all(|queue| queue.info().is_ok()), "nobody was left to remove them");
     record::clear(std::fs::File::open(dir.path()).expect("the directory")).expect("cleared");
     assert!(queues.iter().all(|queue| queue.info().is_err()));
