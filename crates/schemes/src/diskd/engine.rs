@@ -90,14 +90,7 @@ fn open(
 type Written = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 
 /// Writes what is left of `bytes` behind `done`, a slot at a time.
-fn write_rest(
-    service: Arc<Service>,
-    handle: Handle,
-    start: u64,
-    bytes: Vec<u8>,
-    done: usize,
-    then: Written,
-) {
+fn write_rest(service: Arc<Service>, handle: Handle, start: u64, bytes: Vec<u8>, done: usize, then: Written) {
     let slot_bytes = SLOT_BYTES as usize;
     let part = match bytes.get(done..) {
         None | Some([]) => return then(Ok(())),
@@ -107,8 +100,7 @@ fn write_rest(
         return then(Err(EngineError::Gone));
     };
     // Nearly always there is no more than this, and it need not be copied.
-    let (part, rest) =
-        if part.len() == bytes.len() { (bytes, Vec::new()) } else { (part.to_vec(), bytes) };
+    let (part, rest) = if part.len() == bytes.len() { (bytes, Vec::new()) } else { (part.to_vec(), bytes) };
     let next = done + part.len();
     let again = Arc::clone(&service);
     let written = move |outcome: Outcome| match without_handle(outcome) {

@@ -44,7 +44,10 @@ pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
 fn open_at(options: &DirOptions, pace: Pace) -> Result<TreeScheme, OpenError> {
     let range = 1..=Q_MAX;
     if !range.contains(&options.tuning.q1) || !range.contains(&options.tuning.q2) {
-        return Err(OpenError::BadOption { path: options.path.clone(), reason: "Q1 and Q2 must be 1 to 3000" });
+        return Err(OpenError::BadOption {
+            path: options.path.clone(),
+            reason: "Q1 and Q2 must be 1 to 3000",
+        });
     }
     TreeScheme::open(NAME, options, |tree| Ok(Arc::new(Remote::new(service(options, &tree, pace)?))))
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use super::call::{Call, Failure, Outcome, Wait};
+use super::call::{Call, Outcome};
 use super::exchange::{Exchange, Figures, Limits, Phase};
 use super::keeper::{Keeper, Pace};
 use super::link::Link;
@@ -20,6 +20,7 @@ use super::protocol::{MESSAGE_BYTES, Message, Op};
 use super::record;
 use super::service::Service;
 use crate::battery::run;
+use crate::tree::{EngineError, Operation};
 
 /// Set for the process that is to be a helper: its arguments, one a line.
 pub(super) const HELPER_VARIABLE: &str = "HUMBOLDT_TEST_DISKD";
@@ -73,29 +74,28 @@ impl Desk {
         Self { service: service(dir.path(), q1, q2), dir }
     }
 
+    /// Hands in a call, and does not wait.
+    fn begin(&self, message: Message, adapt: impl FnOnce(Call) -> Call) -> Operation<Vec<u8>> {
+        let (completer, operation) = Operation::under_way();
+        self.service.submit(adapt(Call::new(message, |outcome| completer.complete(outcome))));
+        operation
+    }
+
     fn write_file(&self, number: u32, bytes: Vec<u8>) -> Outcome {
-        let (call, wait) = Call::writing(Message { number, ..Message::new(Op::WriteFile) }, bytes);
-        self.service.submit(call);
-        run(wait)
+        run(self.begin(Message { number, ..Message::new(Op::WriteFile) }, |call| call.to_write(bytes)))
     }
 
     fn read_file(&self, number: u32, length: usize) -> Outcome {
-        let (call, wait) = Call::reading(Message { number, ..Message::new(Op::ReadFile) }, length);
-        self.service.submit(call);
-        run(wait)
+        let message = Message { number, ..Message::new(Op::ReadFile) };
+        run(self.begin(message, |call| call.to_read(length, Vec::new())))
     }
 
     fn simple(&self, message: Message) -> Outcome {
-        let (call, wait) = Call::waiting(message);
-        self.service.submit(call);
-        run(wait)
+        run(self.begin(message, |call| call))
     }
 
-    /// Hands in a call to read, and does not wait.
-    fn begin_read(&self, op: Op) -> Wait {
-        let (call, wait) = Call::reading(Message { number: 1, ..Message::new(op) }, 100);
-        self.service.submit(call);
-        wait
+    fn begin_read(&self, op: Op) -> Operation<Vec<u8>> {
+        self.begin(Message { number: 1, ..Message::new(op) }, |call| call.to_read(100, Vec::new()))
     }
 
     fn figures(&self) -> &Figures {
@@ -146,7 +146,7 @@ fn files_are_written_read_and_unlinked() {
     assert_eq!(desk.read_file(2, 20_000), Ok(content(2, 13_000)), "shorter than wanted");
     assert_eq!(desk.simple(Message { number: 2, ..Message::new(Op::Unlink) }), Ok(vec![]));
     assert!(!path.exists());
-    assert_eq!(desk.read_file(2, 10), Err(Failure::Errno(Errno::NOENT)));
+    assert_eq!(desk.read_file(2, 10), Err(EngineError::System(Errno::NOENT)));
     assert_eq!(
         desk.simple(Message { number: 2, ..Message::new(Op::Unlink) }),
         Ok(vec![]),
@@ -161,20 +161,22 @@ fn long_files_are_written_and_read_by_handle() {
     let of = |op, offset| Message { handle, number: 5, offset, ..Message::new(op) };
     assert_eq!(desk.simple(of(Op::Create, 0)), Ok(vec![]));
     for part in 0..3_u32 {
-        let (call, wait) = Call::writing(of(Op::Write, u64::from(part) * 1000), content(part, 1000));
-        desk.service.submit(call);
-        assert_eq!(run(wait), Ok(vec![]));
+        let written =
+            desk.begin(of(Op::Write, u64::from(part) * 1000), |call| call.to_write(content(part, 1000)));
+        assert_eq!(run(written), Ok(vec![]));
     }
-    assert_eq!(desk.simple(of(Op::Create, 0)), Err(Failure::Errno(Errno::INVAL)), "the handle is in use");
+    assert_eq!(
+        desk.simple(of(Op::Create, 0)),
+        Err(EngineError::System(Errno::INVAL)),
+        "the handle is in use"
+    );
     assert_eq!(desk.simple(of(Op::Close, 0)), Ok(vec![]));
-    assert_eq!(desk.simple(of(Op::Close, 0)), Err(Failure::Errno(Errno::BADF)));
+    assert_eq!(desk.simple(of(Op::Close, 0)), Err(EngineError::System(Errno::BADF)));
     assert_eq!(desk.simple(of(Op::OpenToUpdate, 0)), Ok(vec![]));
-    let (call, wait) = Call::reading(of(Op::Read, 2000), 5000);
-    desk.service.submit(call);
-    assert_eq!(run(wait), Ok(content(2, 1000)));
-    let (call, wait) = Call::reading(of(Op::Read, u64::MAX), 10);
-    desk.service.submit(call);
-    assert_eq!(run(wait), Err(Failure::Errno(Errno::INVAL)));
+    let read = desk.begin(of(Op::Read, 2000), |call| call.to_read(5000, Vec::new()));
+    assert_eq!(run(read), Ok(content(2, 1000)));
+    let read = desk.begin(of(Op::Read, u64::MAX), |call| call.to_read(10, Vec::new()));
+    assert_eq!(run(read), Err(EngineError::System(Errno::INVAL)));
 }
 
 #[test]
@@ -184,10 +186,10 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
     let exchange = &desk.service.exchange;
     assert_eq!((exchange.load(), exchange.admits()), (0, true));
     let process = desk.freeze();
-    let begun: Vec<Wait> = (0..6).map(|_| desk.begin_read(Op::ReadFile)).collect();
+    let begun: Vec<_> = (0..6).map(|_| desk.begin_read(Op::ReadFile)).collect();
     assert_eq!(desk.figures().shed.load(Ordering::Relaxed), 2, "the fifth finds more than three away");
     assert_eq!((exchange.load(), exchange.admits()), (800, false));
-    let going_on: Vec<Wait> = (0..20).map(|_| desk.begin_read(Op::Read)).collect();
+    let going_on: Vec<_> = (0..20).map(|_| desk.begin_read(Op::Read)).collect();
     assert_eq!(exchange.load(), 1000);
     let link = exchange.link().expect("a helper");
     let messages = link.requests.info().expect("info").messages;
@@ -195,9 +197,13 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
     rustix::process::kill_process(process, Signal::CONT).expect("it goes on");
     let begun: Vec<Outcome> = begun.into_iter().map(run).collect();
     assert!(begun[..4].iter().all(|outcome| *outcome == Ok(content(1, 100))));
-    assert!(begun[4..].iter().all(|outcome| matches!(outcome, Err(Failure::Busy(_)))));
+    assert!(begun[4..].iter().all(|outcome| *outcome == Err(EngineError::Shed)));
     for wait in going_on {
-        assert_eq!(run(wait), Err(Failure::Errno(Errno::BADF)), "answered, though there is no such handle");
+        assert_eq!(
+            run(wait),
+            Err(EngineError::System(Errno::BADF)),
+            "answered, though there is no such handle"
+        );
     }
     exchange.wait_until_quiet(LIMIT);
     assert_eq!((exchange.load(), exchange.admits()), (0, true));
@@ -206,9 +212,8 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
 #[test]
 fn without_a_future_a_call_is_done_all_the_same() {
     let desk = Desk::new(64, 72);
-    let (call, wait) = Call::writing(Message { number: 9, ..Message::new(Op::WriteFile) }, content(9, 500));
-    drop(wait);
-    desk.service.submit(call);
+    let message = Message { number: 9, ..Message::new(Op::WriteFile) };
+    drop(desk.begin(message, |call| call.to_write(content(9, 500))));
     assert_eq!(desk.read_file(9, 500), Ok(content(9, 500)));
 }
 
@@ -219,7 +224,7 @@ fn a_killed_helper_fails_what_is_under_way_at_once_and_another_follows() {
     for round in 0..20_u32 {
         let link = desk.link();
         let process = desk.freeze();
-        let waits: Vec<Wait> = (0..10).map(|_| desk.begin_read(Op::ReadFile)).collect();
+        let waits: Vec<_> = (0..10).map(|_| desk.begin_read(Op::ReadFile)).collect();
         let unlinked = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&unlinked);
         let number = 100 + round;
@@ -230,7 +235,7 @@ fn a_killed_helper_fails_what_is_under_way_at_once_and_another_follows() {
         }));
         rustix::process::kill_process(process, Signal::KILL).expect("it is ours");
         for wait in waits {
-            assert!(matches!(run(wait), Err(Failure::Busy(_))));
+            assert_eq!(run(wait), Err(EngineError::Gone));
         }
         drop(desk.link()); // a new one has answered
         assert!(unlinked.load(Ordering::SeqCst) && !path.exists(), "the next helper unlinks");
@@ -305,16 +310,16 @@ fn a_helper_that_lies_is_ended_and_nothing_hangs_or_is_longer_than_asked() {
 fn nothing_is_left_when_it_stops() {
     let desk = Desk::new(64, 72);
     desk.service.stop(LIMIT);
-    assert_eq!(desk.write_file(1, vec![]), Err(Failure::Closed), "it never ran");
+    assert_eq!(desk.write_file(1, vec![]), Err(EngineError::Gone), "it never ran");
     let desk = Desk::new(64, 72);
     let link = desk.link();
     let process = link.process().expect("it runs");
     let segment = link.memory.id();
     assert!(desk.dir.path().join(record::FILE).exists());
-    let waits: Vec<Wait> = (0..10).map(|_| desk.begin_read(Op::ReadFile)).collect();
+    let waits: Vec<_> = (0..10).map(|_| desk.begin_read(Op::ReadFile)).collect();
     desk.service.stop(LIMIT);
     for wait in waits {
-        assert_eq!(run(wait), Err(Failure::Errno(Errno::NOENT)), "what was under way is finished");
+        assert_eq!(run(wait), Err(EngineError::System(Errno::NOENT)), "what was under way is finished");
     }
     assert!(link.requests.info().is_err() && link.replies.info().is_err());
     assert_eq!(rustix::process::test_kill_process(process), Err(Errno::SRCH));
@@ -322,7 +327,7 @@ fn nothing_is_left_when_it_stops() {
     drop(link);
     assert!(sysv::segment_info(segment).is_err());
     assert!(!desk.dir.path().join(record::FILE).exists());
-    assert_eq!(desk.write_file(1, vec![]), Err(Failure::Closed));
+    assert_eq!(desk.write_file(1, vec![]), Err(EngineError::Gone));
     assert_eq!(desk.service.exchange.phase(), Phase::Gone);
 }
 
@@ -332,7 +337,7 @@ fn a_helper_that_hangs_is_killed_when_it_stops() {
     let process = desk.freeze();
     let wait = desk.begin_read(Op::ReadFile);
     desk.service.stop(Duration::from_millis(10));
-    assert_eq!(run(wait), Err(Failure::Closed));
+    assert_eq!(run(wait), Err(EngineError::Gone));
     assert_eq!(rustix::process::test_kill_process(process), Err(Errno::SRCH));
 }
 
@@ -342,7 +347,7 @@ fn a_program_that_is_no_helper_makes_calls_fail_and_not_hang() {
         let dir = tempfile::tempdir().expect("a directory");
         let desk = Desk { service: service_of(dir.path(), 64, 72, Some(program)), dir };
         for _ in 0..5 {
-            assert!(matches!(desk.write_file(1, vec![0; 10]), Err(Failure::Busy(_))), "{program}");
+            assert_eq!(desk.write_file(1, vec![0; 10]), Err(EngineError::Gone), "{program}");
         }
         desk.service.stop(LIMIT);
     }
