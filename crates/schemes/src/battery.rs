@@ -45,6 +45,7 @@ macro_rules! battery {
     };
 }
 
+battery!(diskd, "diskd");
 battery!(ufs, "ufs");
 
 /// Size of the directories under test, unless a test is about it.

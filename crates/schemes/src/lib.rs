@@ -7,8 +7,8 @@
 mod battery;
 mod diskd;
 mod null;
+mod tree;
 mod ufs;
-use ufs as tree;
 
 pub use self::diskd::{HELPER_COMMAND, HelperError, serve_as_helper};
 
@@ -29,7 +29,8 @@ struct Kind {
 /// The schemes that there are, one line each.
 const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
-    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::Ufs::open(options)?)), create: ufs::create },
+    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::open(options)?)), create: tree::create },
+    Kind { name: diskd::NAME, open: |options| Ok(Arc::new(diskd::open(options)?)), create: tree::create },
 ];
 
 fn kind(name: &str) -> Result<&'static Kind, OpenError> {

@@ -1,4 +1,4 @@
-//! What only `ufs` promises: searching for files, the swap log, strays, full and failing disks.
+//! What only the file schemes promise: searching for files, the swap log, strays, full and failing disks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,10 @@ use tempfile::TempDir;
 
 use super::log::{self, LogRecord, SwapLog};
 use super::rebuild::{self, Rebuild};
-use super::{Dir, NAME, ReadLog, layout};
+use super::{Blocking, Dir, ReadLog, layout};
 use crate::DirOptions;
 use crate::battery::{Seen, key, put, record, run, see, wait_for_rebuild};
+use crate::ufs::NAME;
 
 const LEN: u64 = 5000;
 const OBJECTS: u64 = 50;
@@ -178,7 +179,7 @@ fn a_file_reused_by_another_key_is_a_miss() {
 #[test]
 fn file_numbers_are_used_again() {
     let dir = tempfile::tempdir().expect("a directory");
-    let ufs = super::Ufs::open(&options(dir.path())).expect("open");
+    let ufs = crate::ufs::open(&options(dir.path())).expect("open");
     for i in 0..1200 {
         put(&ufs, &url(i % 2), 1, 10).expect("stored");
         if i % 3 == 0 {
@@ -288,7 +289,10 @@ fn a_long_log_is_read_in_the_background_and_purges_meanwhile_count() {
     let log = SwapLog::create(&root, true).expect("a log");
     for i in 0..RECORDS {
         let entry = FileEntry { file: i, size_units: 1, flags: 0 };
-        log.append(&root, LogRecord::Add(IndexKey::from(&key(&url(i.into()))), entry));
+        log.append(LogRecord::Add(IndexKey::from(&key(&url(i.into()))), entry));
+        if i % 10_000 == 0 {
+            log.flush(&root).expect("written");
+        }
     }
     log.flush(&root).expect("written");
     let ufs = open(dir.path());
@@ -307,7 +311,13 @@ fn a_long_log_is_read_in_the_background_and_purges_meanwhile_count() {
 fn bare(path: &Path) -> Arc<Dir> {
     let claimed = layout::claim(&options(path)).expect("claimed");
     let log = SwapLog::create(claimed.tree.root(), true).expect("a log");
-    Arc::new(Dir::new(options(path), claimed.tree, claimed.lock, log, Rebuild::new(None), 4096))
+    assembled(options(path), claimed, log, Rebuild::new(None))
+}
+
+fn assembled(options: DirOptions, claimed: layout::Claimed, log: SwapLog, rebuild: Rebuild) -> Arc<Dir> {
+    let tree = Arc::new(claimed.tree);
+    let engine = Arc::new(Blocking::new(Arc::clone(&tree)));
+    Arc::new(Dir::new(options, tree, engine, claimed.lock, log, rebuild, 4096))
 }
 
 fn contents(index: &FileIndex) -> Vec<(IndexKey, FileEntry)> {
@@ -327,7 +337,7 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
         let key = IndexKey::from(&key(&url((state >> 40) % 700)));
         if state >> 33 & 3 == 0 {
             if let Some(entry) = dir.index.remove(key) {
-                dir.log.append(root, LogRecord::Remove(key, entry.file));
+                dir.log.append(LogRecord::Remove(key, entry.file));
                 dir.numbers().give_back(entry.file);
             }
             return;
@@ -335,7 +345,7 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
         let file = dir.numbers().take().expect("a number");
         let entry = FileEntry { file, size_units: (state >> 50) as u32 + 1, flags: 0 };
         let old = dir.index.insert(key, entry);
-        dir.log.append(root, LogRecord::Add(key, entry));
+        dir.log.append(LogRecord::Add(key, entry));
         old.into_iter().for_each(|old| dir.numbers().give_back(old.file));
     };
     (0..90_000).for_each(|_| change());
@@ -355,9 +365,7 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
     let other_path = tempfile::tempdir().expect("a directory");
     let claimed = layout::claim(&options(other_path.path())).expect("claimed");
     let log = SwapLog::create(claimed.tree.root(), true).expect("a log");
-    let other =
-        Dir::new(options(other_path.path()), claimed.tree, claimed.lock, log, Rebuild::new(Some(job)), 4096);
-    let other = Arc::new(other);
+    let other = assembled(options(other_path.path()), claimed, log, Rebuild::new(Some(job)));
     rebuild::begin(&other);
     let by_key = |dir: &Dir| contents(&dir.index).into_iter().collect::<std::collections::HashMap<_, _>>();
     assert_eq!(by_key(&other), by_key(&dir));
@@ -367,13 +375,13 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
 #[test]
 fn least_recently_used_order_survives_a_clean_stop() {
     let path = tempfile::tempdir().expect("a directory");
-    let ufs = super::Ufs::open(&options(path.path())).expect("open");
+    let ufs = crate::ufs::open(&options(path.path())).expect("open");
     (0..OBJECTS).for_each(|i| put(&ufs, &url(i), 1, 10).expect("stored"));
     (0..OBJECTS).step_by(3).for_each(|i| assert_eq!(see(&ufs, &url(i)), Seen::Whole(1, 10)));
     let before = contents(&ufs.dir.index);
     ufs.close().expect("closed");
     drop(ufs);
-    let ufs = super::Ufs::open(&options(path.path())).expect("open");
+    let ufs = crate::ufs::open(&options(path.path())).expect("open");
     assert_eq!(contents(&ufs.dir.index), before);
 }
 

@@ -13,7 +13,7 @@ const GROW_WORDS: usize = 8;
 const FREE_ONE_IN: usize = 16;
 
 /// The set of taken file numbers.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Numbers {
     words: Vec<u64>,
     taken: usize,

@@ -1,9 +1,11 @@
 //! The swap log: which file holds which key, appended as the index changes. See `docs/formats/ufs.md`.
 //!
-//! A failing write never stops the cache: files are unlinked before their removal is logged, so a stale record finds
-//! nothing. If records had to be thrown away, the log is unlinked, and rewritten as soon as that works.
+//! A failing write never stops the cache: a stale record finds no file, or one that is as good as when it was written; and
+//! who removes a key waits until its file is gone. Appending only touches memory; writing may block, and is done where
+//! that is allowed. If records had to be thrown away, the log is unlinked, and rewritten as soon as that works.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
@@ -29,6 +31,8 @@ const BUFFER_BYTES: usize = 32 * 1024;
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
 /// The log is rewritten when it has this many records beyond twice the objects.
 const REWRITE_SLACK_RECORDS: u64 = 65_536;
+/// The last changes before a rewritten log takes over: no more than this many are encoded while those who append wait.
+const SWITCH_RECORDS_MAX: usize = 1024;
 /// Changes remembered while the log is being rewritten; at the bound, the rewrite is put off.
 const PENDING_RECORDS_MAX: usize = 1024 * 1024;
 
@@ -184,18 +188,35 @@ fn begin(root: &OwnedFd, name: &str, header: LogHeader) -> Result<OwnedFd, Errno
 
 /// The log in use. Shared by all cores.
 pub(crate) struct SwapLog {
-    appender: Mutex<Appender>,
+    /// Taken first.
     rewrite: Mutex<Option<Rewrite>>,
+    /// Held while bytes are written.
+    file: Mutex<LogFile>,
+    /// Never held while bytes are written.
+    appender: Mutex<Appender>,
+    write_ops: AtomicU64,
+    write_bytes: AtomicU64,
 }
 
-struct Appender {
+struct LogFile {
     file: OwnedFd,
     header: LogHeader,
     /// Bytes written.
     len: u64,
+}
+
+/// The part of a log that is in memory.
+struct Appender {
+    generation: u64,
+    /// [`LogHeader::is_complete`] of the file.
+    is_complete: bool,
+    /// Length of the file, not counting what is just being written.
+    len: u64,
     buffer: Vec<u8>,
-    /// Records were thrown away: the file is unlinked and the log must be rewritten.
+    /// Records were thrown away: the file is of no use, and the log must be rewritten.
     is_broken: bool,
+    /// The directory is closed: nothing is written any more.
+    is_sealed: bool,
     /// Changes since a rewrite began.
     pending: Option<Vec<LogRecord>>,
     /// A failed rewrite is not tried again before the log is this long.
@@ -225,40 +246,95 @@ impl SwapLog {
 
     fn at_end_of(file: OwnedFd, header: LogHeader, len: u64) -> Self {
         let appender = Appender {
-            file,
-            header,
+            generation: header.generation,
+            is_complete: header.is_complete,
             len,
             buffer: Vec::new(),
             is_broken: false,
+            is_sealed: false,
             pending: None,
             rewrite_not_before_records: 0,
         };
-        Self { appender: Mutex::new(appender), rewrite: Mutex::new(None) }
-    }
-
-    /// Appends a record. What was added is written at once, about a microsecond, so that a crash of the process loses no
-    /// object; a removal may wait in memory, since a file that is gone is a miss whatever the log says.
-    pub(crate) fn append(&self, root: &OwnedFd, record: LogRecord) {
-        let mut appender = self.appender.lock();
-        let is_added = matches!(record, LogRecord::Add(..));
-        appender.append(record);
-        if is_added || appender.buffer.len() >= BUFFER_BYTES {
-            let _ = appender.flush(root); // kept for the next time
+        Self {
+            rewrite: Mutex::new(None),
+            file: Mutex::new(LogFile { file, header, len }),
+            appender: Mutex::new(appender),
+            write_ops: AtomicU64::new(0),
+            write_bytes: AtomicU64::new(0),
         }
     }
 
-    /// Writes what waits in memory.
+    /// Appends a record in memory, and says whether to write soon: what was added, so that a crash of the process loses
+    /// no object; a removal may wait for some time, since a file that is gone is a miss whatever the log says.
+    pub(crate) fn append(&self, record: LogRecord) -> bool {
+        let mut appender = self.appender.lock();
+        appender.append(record);
+        matches!(record, LogRecord::Add(..)) || appender.buffer.len() >= BUFFER_BYTES
+    }
+
+    /// Writes what waits in memory. May block; those who append do not wait for it.
     pub(crate) fn flush(&self, root: &OwnedFd) -> Result<(), Errno> {
-        self.appender.lock().flush(root)
+        let mut file = self.file.lock();
+        let mut bytes = {
+            let mut appender = self.appender.lock();
+            if appender.is_broken {
+                appender.buffer.clear();
+                let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
+                return Err(Errno::IO);
+            }
+            std::mem::take(&mut appender.buffer)
+        };
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let outcome = files::write_all_at(&file.file, &bytes, file.len);
+        let mut appender = self.appender.lock();
+        if let Err(error) = outcome {
+            bytes.append(&mut appender.buffer);
+            appender.buffer = bytes;
+            appender.limit();
+            return Err(error);
+        }
+        file.len += bytes.len() as u64;
+        appender.len = file.len;
+        self.count(bytes.len());
+        if appender.buffer.is_empty() && bytes.capacity() <= 2 * BUFFER_BYTES {
+            bytes.clear();
+            appender.buffer = bytes; // its memory is used again
+        }
+        Ok(())
+    }
+
+    /// Nothing is written from now on: the file may be that of another instance soon.
+    pub(crate) fn seal(&self) {
+        let _file = self.file.lock();
+        let mut appender = self.appender.lock();
+        appender.is_sealed = true;
+        appender.buffer = Vec::new();
+        appender.pending = None;
+    }
+
+    /// Writes, and bytes written, since the start.
+    pub(crate) fn written(&self) -> (u64, u64) {
+        (self.write_ops.load(Ordering::Relaxed), self.write_bytes.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, bytes: usize) {
+        self.write_ops.fetch_add(1, Ordering::Relaxed);
+        self.write_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Cuts the log to `len` bytes and declares it incomplete: files must be searched for, now or at the next start.
     pub(crate) fn declare_incomplete(&self, len: u64) -> Result<(), Errno> {
-        let mut appender = self.appender.lock();
-        appender.header.is_complete = false;
-        appender.len = len;
-        files::write_all_at(&appender.file, &appender.header.encode(), 0)?;
-        rustix::fs::ftruncate(&appender.file, len)
+        let mut file = self.file.lock();
+        file.header.is_complete = false;
+        file.len = len;
+        {
+            let mut appender = self.appender.lock();
+            (appender.is_complete, appender.len) = (false, len);
+        }
+        files::write_all_at(&file.file, &file.header.encode(), 0)?;
+        rustix::fs::ftruncate(&file.file, len)
     }
 
     /// Whether the log, now that no rebuild is going on, is too long, broken or incomplete; or is being rewritten.
@@ -268,7 +344,7 @@ impl SwapLog {
         let is_long = records > 2 * objects as u64 + REWRITE_SLACK_RECORDS;
         appender.pending.is_some()
             || appender.is_broken
-            || !appender.header.is_complete
+            || !appender.is_complete
             || (is_long && records >= appender.rewrite_not_before_records)
     }
 
@@ -317,8 +393,7 @@ impl SwapLog {
             for (key, entry) in &objects {
                 LogRecord::Add(*key, *entry).encode(rewrite.header.generation, &mut bytes);
             }
-            files::write_all_at(&rewrite.file, &bytes, rewrite.len)?;
-            rewrite.len += bytes.len() as u64;
+            self.write_rewritten(&mut rewrite, &bytes)?;
             rewrite.next_shard += 1;
             done += objects.len();
         }
@@ -326,14 +401,68 @@ impl SwapLog {
             *slot = Some(rewrite);
             return Ok(false);
         }
-        self.appender.lock().adopt(root, rewrite, is_last)?;
+        self.adopt(root, rewrite, is_last)?;
         Ok(true)
+    }
+
+    fn write_rewritten(&self, rewrite: &mut Rewrite, bytes: &[u8]) -> Result<(), Errno> {
+        files::write_all_at(&rewrite.file, bytes, rewrite.len)?;
+        rewrite.len += bytes.len() as u64;
+        self.count(bytes.len());
+        Ok(())
+    }
+
+    /// Puts a rewritten log in the place of the present one, with the changes since it was begun.
+    fn adopt(&self, root: &OwnedFd, mut rewrite: Rewrite, is_last: bool) -> Result<(), Errno> {
+        let mut file = self.file.lock();
+        let generation = rewrite.header.generation;
+        let encode = |records: Vec<LogRecord>| {
+            let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES);
+            records.iter().for_each(|record| record.encode(generation, &mut bytes));
+            bytes
+        };
+        // Most of the changes are written while others go on to append.
+        let rest = loop {
+            let many = {
+                let mut appender = self.appender.lock();
+                let pending = appender.pending.take().unwrap_or_default();
+                if pending.len() >= PENDING_RECORDS_MAX {
+                    return Err(Errno::NOBUFS);
+                }
+                if pending.len() <= SWITCH_RECORDS_MAX {
+                    appender.generation = generation;
+                    appender.buffer.clear(); // all of it is among the pending
+                    appender.is_broken = false;
+                    break pending;
+                }
+                appender.pending = Some(Vec::new());
+                pending
+            };
+            self.write_rewritten(&mut rewrite, &encode(many))?;
+        };
+        let outcome = self.write_rewritten(&mut rewrite, &encode(rest)).and_then(|()| {
+            if is_last {
+                rustix::fs::fdatasync(&rewrite.file)?;
+            }
+            rustix::fs::renameat(root, FILE_NEW, root, FILE)
+        });
+        let mut appender = self.appender.lock();
+        if let Err(error) = outcome {
+            appender.is_broken = true; // what comes next is in the new generation
+            let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
+            return Err(error);
+        }
+        (appender.len, appender.is_complete) = (rewrite.len, rewrite.header.is_complete);
+        appender.rewrite_not_before_records = 0;
+        *file = LogFile { file: rewrite.file, header: rewrite.header, len: rewrite.len };
+        Ok(())
     }
 
     /// Leaves the mark of a clean stop. To be called when the log has just been rewritten.
     pub(crate) fn mark_clean(&self, root: &OwnedFd) -> Result<(), Errno> {
-        let appender = self.appender.lock();
-        let mut words = [appender.header.generation.to_le_bytes(), appender.len.to_le_bytes(), [0; 8]];
+        self.flush(root)?;
+        let log = self.file.lock();
+        let mut words = [log.header.generation.to_le_bytes(), log.len.to_le_bytes(), [0; 8]];
         words[2] = xxh3_64(words[..2].as_flattened()).to_le_bytes();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let file = rustix::fs::openat(root, FILE_CLEAN, flags, FILE_MODE)?;
@@ -347,48 +476,24 @@ impl Appender {
     }
 
     fn append(&mut self, record: LogRecord) {
+        if self.is_sealed {
+            return;
+        }
         if let Some(pending) = self.pending.as_mut().filter(|pending| pending.len() < PENDING_RECORDS_MAX) {
             pending.push(record);
         }
-        record.encode(self.header.generation, &mut self.buffer);
+        if !self.is_broken {
+            record.encode(self.generation, &mut self.buffer);
+            self.limit();
+        }
     }
 
-    fn flush(&mut self, root: &OwnedFd) -> Result<(), Errno> {
-        if self.is_broken {
-            self.buffer.clear();
-            return Err(Errno::IO);
-        }
-        let outcome = files::write_all_at(&self.file, &self.buffer, self.len);
-        if outcome.is_ok() {
-            self.len += self.buffer.len() as u64;
-            self.buffer.clear();
-        } else if self.buffer.len() > BUFFER_BYTES_MAX {
+    /// Gives the log up when too much of it cannot be written. The file is unlinked by the next flush.
+    fn limit(&mut self) {
+        if self.buffer.len() > BUFFER_BYTES_MAX {
             tracing::warn!("swap log given up after a write error; it will be rewritten");
             self.is_broken = true;
             self.buffer = Vec::new();
-            let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
         }
-        outcome
-    }
-
-    /// Puts a rewritten log in the place of this one, with the changes since it was begun.
-    fn adopt(&mut self, root: &OwnedFd, rewrite: Rewrite, is_last: bool) -> Result<(), Errno> {
-        let pending = self.pending.take().unwrap_or_default();
-        if pending.len() >= PENDING_RECORDS_MAX {
-            return Err(Errno::NOBUFS);
-        }
-        let mut bytes = Vec::with_capacity(pending.len() * RECORD_BYTES);
-        pending.iter().for_each(|record| record.encode(rewrite.header.generation, &mut bytes));
-        files::write_all_at(&rewrite.file, &bytes, rewrite.len)?;
-        if is_last {
-            rustix::fs::fdatasync(&rewrite.file)?;
-        }
-        rustix::fs::renameat(root, FILE_NEW, root, FILE)?;
-        self.len = rewrite.len + bytes.len() as u64;
-        (self.file, self.header) = (rewrite.file, rewrite.header);
-        self.buffer.clear();
-        self.is_broken = false;
-        self.rewrite_not_before_records = 0;
-        Ok(())
     }
 }

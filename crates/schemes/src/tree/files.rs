@@ -1,6 +1,6 @@
 //! Object files by number, relative to the open cache directory: no path is put together on the heap.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -80,7 +80,7 @@ impl Tree {
     /// Unlinks file `number`; it may be missing.
     pub(crate) fn unlink(&self, number: u32) -> Result<(), Errno> {
         match rustix::fs::unlinkat(&self.root, self.name(number).as_str(), AtFlags::empty()) {
-            Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             other => other,
         }
     }
@@ -147,10 +147,10 @@ fn put_hex(place: &mut [u8], mut value: u32) {
 }
 
 /// Reads exactly `bytes.len()` bytes at `offset`; `false` when the file ends before.
-pub(crate) fn read_exact_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> Result<bool, Errno> {
+pub(crate) fn read_exact_at(file: impl AsFd, bytes: &mut [u8], offset: u64) -> Result<bool, Errno> {
     let mut done = 0;
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::pread(file, rest, offset + done as u64) {
+        match rustix::io::pread(&file, rest, offset + done as u64) {
             Ok(0) => return Ok(false),
             Ok(read) => done += read,
             Err(Errno::INTR) => {}
@@ -161,11 +161,11 @@ pub(crate) fn read_exact_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> Re
 }
 
 /// Reads a whole file of `len` bytes without clearing memory first; `None` when it is shorter.
-pub(crate) fn read_whole(file: &OwnedFd, len: usize) -> Result<Option<Vec<u8>>, Errno> {
+pub(crate) fn read_whole(file: impl AsFd, len: usize) -> Result<Option<Vec<u8>>, Errno> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
         let at = bytes.len() as u64;
-        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
+        match rustix::io::pread(&file, rustix::buffer::spare_capacity(&mut bytes), at) {
             Ok(0) => return Ok(None),
             Ok(_) | Err(Errno::INTR) => {}
             Err(other) => return Err(other),
@@ -176,10 +176,10 @@ pub(crate) fn read_whole(file: &OwnedFd, len: usize) -> Result<Option<Vec<u8>>, 
 }
 
 /// Writes all of `bytes` at `offset`.
-pub(crate) fn write_all_at(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+pub(crate) fn write_all_at(file: impl AsFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
     while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::pwrite(file, rest, offset + done as u64) {
+        match rustix::io::pwrite(&file, rest, offset + done as u64) {
             Ok(0) => return Err(Errno::NOSPC),
             Ok(written) => done += written,
             Err(Errno::INTR) => {}

@@ -159,7 +159,7 @@ pub(crate) fn go_on(dir: &Arc<Dir>) {
             job = run(&for_thread, current);
         }
     };
-    match std::thread::Builder::new().name("ufs-rebuild".to_owned()).spawn(work) {
+    match std::thread::Builder::new().name("rebuild".to_owned()).spawn(work) {
         Ok(thread) => *dir.rebuild.thread.lock() = Some(thread),
         Err(error) => {
             tracing::error!("{}: cannot start the rebuild: {error}", dir.options.path.display());
@@ -212,6 +212,7 @@ fn enter_records(dir: &Dir, log: &ReadLog) -> Result<u64, Errno> {
         if batch.is_empty() || !files::read_exact_at(&log.file, batch, at)? {
             break;
         }
+        dir.counts.read(batch.len());
         let (records, _) = batch.as_chunks::<RECORD_BYTES>();
         let forgotten = dir.rebuild.forgotten.lock();
         for bytes in records {
@@ -273,7 +274,7 @@ fn cut_log(dir: &Dir, valid_bytes: u64) {
         dir.failed("cut swap.state before", 0, error);
     }
     for key in forgotten.iter() {
-        dir.log.append(root, LogRecord::Remove(*key, NO_FILE));
+        dir.log.append(LogRecord::Remove(*key, NO_FILE));
     }
     if let Err(error) = dir.log.flush(root) {
         dir.failed("write swap.state before", 0, error);
@@ -297,7 +298,8 @@ fn for_each_file(dir: &Dir, mut visit: impl FnMut(u32)) {
 
 fn unlink_strays(dir: &Dir) {
     for_each_file(dir, |number| {
-        if dir.numbers().take_exactly(number) {
+        let is_stray = dir.numbers().take_exactly(number);
+        if is_stray {
             discard(dir, number);
         }
     });
@@ -343,18 +345,29 @@ fn look_at(dir: &Arc<Dir>, number: u32) {
         Err(Failure::Missing | Failure::Corrupt(_)) => return discard(dir, number),
     };
     let key = IndexKey::from(&header.record.key);
-    let forgotten = dir.rebuild.forgotten.lock();
-    let order = dir.lock_key(key);
-    let known = dir.index.peek(key);
-    if forgotten.contains(&key) || known.is_some_and(|known| is_newer(dir, known, header.stamp_ns)) {
-        drop((order, forgotten));
-        return discard(dir, number);
-    }
-    dir.space.resize(0, file_bytes(entry));
-    let replaced = dir.index.insert(key, entry);
-    drop((order, forgotten));
-    if let Some(older) = replaced {
-        dir.release(older);
+    loop {
+        // Files are not looked at under a lock: cores wait for it.
+        let known = dir.index.peek(key);
+        let has_newer = known.is_some_and(|known| is_newer(dir, known, header.stamp_ns));
+        let forgotten = dir.rebuild.forgotten.lock();
+        let mut state = dir.lock_key(key);
+        if dir.index.peek(key) != known {
+            continue;
+        }
+        if has_newer || forgotten.contains(&key) {
+            drop((state, forgotten));
+            return discard(dir, number);
+        }
+        dir.space.resize(0, file_bytes(entry));
+        let replaced = dir.index.insert(key, entry);
+        if replaced.is_some() {
+            state.leaving.push(key);
+        }
+        drop((state, forgotten));
+        if let Some(older) = replaced {
+            dir.unlink(key, older, None);
+        }
+        return;
     }
 }
 

@@ -19,6 +19,8 @@ const RECOVERY_SHARE: u64 = 1024;
 /// Bytes in use and how many there may be.
 pub(crate) struct Space {
     used_bytes: AtomicU64,
+    /// The part of them that is in files which are to be unlinked.
+    leaving_bytes: AtomicU64,
     configured_bytes: u64,
     /// What can be used: less than configured for some time after the disk was found full.
     usable_bytes: AtomicU64,
@@ -33,6 +35,7 @@ impl Space {
     pub(crate) fn new(options: &DirOptions, fs_block_bytes: u64) -> Self {
         Self {
             used_bytes: AtomicU64::new(0),
+            leaving_bytes: AtomicU64::new(0),
             configured_bytes: options.capacity_bytes,
             usable_bytes: AtomicU64::new(options.capacity_bytes),
             low_pct: u64::from(options.swap_low_pct),
@@ -61,6 +64,39 @@ impl Space {
         }
     }
 
+    /// Counts a file that grows from `before` to `after` bytes, if use stays below the maximum.
+    pub(crate) fn try_resize(&self, before: u64, after: u64) -> bool {
+        let (before, after) = (self.occupied_bytes(before), self.occupied_bytes(after));
+        let Some(more) = after.checked_sub(before).filter(|more| *more > 0) else {
+            self.resize(before, after);
+            return true;
+        };
+        let usable = self.usable();
+        let grow = |used: u64| used.checked_add(more).filter(|sum| *sum <= usable);
+        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow).is_ok()
+    }
+
+    /// A file of `file_bytes` is to be unlinked. Its bytes are in use until that is done.
+    pub(crate) fn is_leaving(&self, file_bytes: u64) {
+        self.leaving_bytes.fetch_add(self.occupied_bytes(file_bytes), Ordering::Relaxed);
+    }
+
+    /// A file that was to be unlinked is, or could not be.
+    pub(crate) fn has_left(&self, file_bytes: u64) {
+        self.leaving_bytes.fetch_sub(self.occupied_bytes(file_bytes), Ordering::Relaxed);
+    }
+
+    /// Bytes that will be in use when all files are unlinked that are to be.
+    fn lasting_bytes(&self) -> u64 {
+        self.used_bytes().saturating_sub(self.leaving_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Whether a file may grow from `before` to `after` bytes once all that is leaving has left.
+    pub(crate) fn will_have_room(&self, before: u64, after: u64) -> bool {
+        let more = self.occupied_bytes(after).saturating_sub(self.occupied_bytes(before));
+        self.lasting_bytes().saturating_add(more) <= self.usable()
+    }
+
     /// Whether a file of `file_bytes` more would stay below the maximum.
     pub(crate) fn has_room(&self, file_bytes: u64) -> bool {
         self.used_bytes().saturating_add(self.occupied_bytes(file_bytes)) <= self.usable()
@@ -72,21 +108,21 @@ impl Space {
         self.has_room(0) && self.occupied_bytes(file_bytes) <= share(self.usable(), self.high_pct)
     }
 
-    /// Whether the high water mark is exceeded.
+    /// Whether the high water mark is exceeded, not counting what is leaving.
     pub(crate) fn is_above_high(&self) -> bool {
-        self.used_bytes() > share(self.usable(), self.high_pct)
+        self.lasting_bytes() > share(self.usable(), self.high_pct)
     }
 
-    /// Whether the low water mark is exceeded.
+    /// Whether the low water mark is exceeded, not counting what is leaving.
     pub(crate) fn is_above_low(&self) -> bool {
-        self.used_bytes() > share(self.usable(), self.low_pct)
+        self.lasting_bytes() > share(self.usable(), self.low_pct)
     }
 
     /// How many objects one round of eviction may remove: Squid's 300 f + 20, where f says how far use is on its way
     /// from the low to the high water mark (more than 1 above it).
     pub(crate) fn eviction_quota(&self) -> u64 {
         let (low, high) = (share(self.usable(), self.low_pct), share(self.usable(), self.high_pct));
-        let above = u128::from(self.used_bytes().saturating_sub(low));
+        let above = u128::from(self.lasting_bytes().saturating_sub(low));
         let span = u128::from(high.saturating_sub(low).max(1));
         u64::try_from(300 * above / span).unwrap_or(u64::MAX).saturating_add(20)
     }
@@ -213,6 +249,21 @@ mod tests {
         assert!(space.admits(950_000) && !space.admits(950_001));
         space.resize(0, 1);
         assert!(!space.admits(1));
+    }
+
+    #[test]
+    fn what_is_leaving_is_in_use_until_it_has_left() {
+        let space = space();
+        assert!(space.try_resize(0, 960_000) && !space.try_resize(960_000, 1_000_001));
+        assert!(space.is_above_high());
+        space.is_leaving(60_000);
+        assert!(!space.is_above_high() && !space.is_above_low() && space.eviction_quota() == 20);
+        assert!(space.will_have_room(0, 100_000) && !space.try_resize(0, 100_000));
+        assert_eq!(space.used_bytes(), 960_000);
+        space.has_left(60_000);
+        space.resize(60_000, 0);
+        assert!(space.try_resize(0, 100_000) && space.used_bytes() == 1_000_000);
+        assert!(space.try_resize(100_000, 5) && space.used_bytes() == 901_000, "to shrink is always allowed");
     }
 
     #[test]

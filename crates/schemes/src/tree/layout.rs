@@ -101,7 +101,7 @@ fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Text of the lock file for these options.
+/// Text of the lock file for these options. The scheme is that of the format, which `ufs`, `aufs` and `diskd` share.
 fn claim_text(l1: u32, l2: u32) -> String {
     format!("{TITLE}\nscheme ufs\nformat {FORMAT}\nl1 {l1}\nl2 {l2}\n")
 }

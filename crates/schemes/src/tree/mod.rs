@@ -1,0 +1,171 @@
+//! A tree of directories with one file per object: all that `ufs`, `aufs` and `diskd` have in common.
+//!
+//! The format is in `docs/formats/ufs.md`. From the outside in: this file implements the trait; `reader`, `writer` and
+//! `update` do what it says on one object each; `dir` is what they share; `rebuild` fills it at the start. All of them have
+//! their file operations done by an `engine`, the only thing that differs; `blocking` is the simplest of them, `pool`
+//! has threads for others. `log`, `files`, `format`, `layout`, `numbers`, `new_file` and `space` each own one kind of thing
+//! on disk or one kind of book-keeping.
+
+mod blocking;
+mod dir;
+mod engine;
+pub(crate) mod files;
+mod format;
+mod layout;
+mod log;
+mod new_file;
+pub(crate) mod numbers;
+pub(crate) mod object;
+mod operation;
+mod reader;
+mod rebuild;
+mod space;
+#[cfg(test)]
+mod tests;
+mod update;
+mod waiters;
+mod writer;
+
+use std::future::ready;
+use std::path::Path;
+use std::sync::Arc;
+
+use humboldt_store::Key;
+use humboldt_store::index::IndexKey;
+use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use rustix::io::Errno;
+
+pub(crate) use self::blocking::Blocking;
+use self::dir::Dir;
+pub(crate) use self::dir::Unlinked;
+pub(crate) use self::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Work};
+pub(crate) use self::files::Tree;
+use self::layout::Claimed;
+use self::log::SwapLog;
+pub(crate) use self::operation::{Completer, Operation};
+use self::rebuild::{Job, ReadLog, Rebuild};
+use self::writer::TreeWriter;
+use crate::{DirOptions, OpenError};
+
+/// Creates the directory and its tree.
+pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {
+    layout::claim(options).map(drop)
+}
+
+/// A cache directory of one of these schemes.
+pub(crate) struct TreeScheme {
+    name: &'static str,
+    dir: Arc<Dir>,
+}
+
+impl TreeScheme {
+    /// Claims the directory and reads its swap log, or begins to. `name` is the scheme's in squid.conf; `engine` makes
+    /// what does its file operations, without starting threads.
+    pub(crate) fn open(
+        name: &'static str,
+        options: &DirOptions,
+        engine: impl FnOnce(Arc<Tree>) -> Result<Arc<dyn Engine>, OpenError>,
+    ) -> Result<Self, OpenError> {
+        let Claimed { tree, lock, is_new } = layout::claim(options)?;
+        let failed = |operation, error: Errno| OpenError::Io {
+            operation,
+            path: options.path.join(log::FILE),
+            source: error.into(),
+        };
+        let fs = rustix::fs::fstatvfs(tree.root()).map_err(|e| failed("look at the file system of", e))?;
+        let found = log::find(tree.root()).map_err(|e| failed("open", e))?;
+        let (log, job) = match found {
+            Some(found) => {
+                let job = Job::ReadLog(ReadLog::new(&found).map_err(|e| failed("open", e))?);
+                (SwapLog::resume(found.file, found.header, found.len), Some(job))
+            }
+            None => {
+                let log = SwapLog::create(tree.root(), is_new).map_err(|e| failed("create", e))?;
+                (log, (!is_new).then_some(Job::Search))
+            }
+        };
+        let tree = Arc::new(tree);
+        let engine = engine(Arc::clone(&tree))?;
+        let dir = Dir::new(options.clone(), tree, engine, lock, log, Rebuild::new(job), fs.f_frsize);
+        let dir = Arc::new(dir);
+        rebuild::begin(&dir);
+        Ok(Self { name, dir })
+    }
+}
+
+impl Drop for TreeScheme {
+    fn drop(&mut self) {
+        self.dir.rebuild.stop();
+        self.dir.engine.stop();
+    }
+}
+
+impl Scheme for TreeScheme {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn path(&self) -> &Path {
+        &self.dir.options.path
+    }
+
+    fn admits(&self, body_bytes: Option<u64>) -> bool {
+        let options = &self.dir.options;
+        let fits = match body_bytes {
+            Some(bytes) => (options.min_bytes..=options.max_bytes).contains(&bytes),
+            None => options.min_bytes == 0,
+        };
+        fits && self.dir.in_service().is_ok()
+            && self.dir.rebuild.may_store()
+            && self.dir.space.admits(body_bytes.unwrap_or(0))
+    }
+
+    fn load(&self) -> u16 {
+        self.dir.engine.load()
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        self.dir.in_service().is_ok() && self.dir.index.peek(IndexKey::from(key)).is_some()
+    }
+
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+        Box::pin(reader::open(&self.dir, key))
+    }
+
+    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+        Box::pin(async move {
+            let writer = TreeWriter::create(&self.dir, record, body_bytes).await?;
+            Ok(Box::new(writer) as Box<dyn Writer>)
+        })
+    }
+
+    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
+        Box::pin(update::update(&self.dir, record))
+    }
+
+    fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {
+        Box::pin(self.dir.remove(key))
+    }
+
+    fn maintain(&self) -> IoFuture<'_, ()> {
+        if self.dir.in_service().is_err() {
+            return Box::pin(ready(Ok(())));
+        }
+        rebuild::go_on(&self.dir);
+        Box::pin(async {
+            self.dir.maintain().await;
+            Ok(())
+        })
+    }
+
+    fn close(&self) -> Result<(), SchemeError> {
+        self.dir.close().map_err(|error| SchemeError::Io {
+            operation: format!("write {}", self.path().join(log::FILE).display()),
+            source: error.into(),
+        })
+    }
+
+    fn stats(&self) -> SchemeStats {
+        self.dir.stats()
+    }
+}

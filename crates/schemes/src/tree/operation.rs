@@ -1,0 +1,148 @@
+//! What an engine gives back at once: the outcome of an operation, or a place where it will appear.
+//!
+//! An operation owns all that it needs. So its future may be dropped at any time: the operation then ends by itself, and its
+//! outcome is dropped by whoever completes it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::engine::EngineError;
+
+/// An operation that is done, or under way.
+pub(crate) struct Operation<T>(State<T>);
+
+enum State<T> {
+    Done(Option<Result<T, EngineError>>),
+    UnderWay(Ticket<T>),
+}
+
+/// The side that waits.
+struct Ticket<T>(Arc<Mutex<Progress<T>>>);
+
+/// The side that does the work. Dropped, it says [`EngineError::Gone`].
+pub(crate) struct Completer<T>(Option<Arc<Mutex<Progress<T>>>>);
+
+enum Progress<T> {
+    Waiting(Option<Waker>),
+    Done(Option<Result<T, EngineError>>),
+    /// Nobody waits any more.
+    Abandoned,
+}
+
+impl<T> Operation<T> {
+    /// An operation that is done already.
+    pub(crate) fn done(outcome: Result<T, EngineError>) -> Self {
+        Self(State::Done(Some(outcome)))
+    }
+
+    /// An operation, and what completes it from any thread.
+    pub(crate) fn under_way() -> (Completer<T>, Self) {
+        let progress = Arc::new(Mutex::new(Progress::Waiting(None)));
+        (Completer(Some(Arc::clone(&progress))), Self(State::UnderWay(Ticket(progress))))
+    }
+}
+
+impl<T> Unpin for Operation<T> {}
+
+impl<T> Future for Operation<T> {
+    type Output = Result<T, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let ticket = match &mut self.0 {
+            State::Done(outcome) => return Poll::Ready(outcome.take().unwrap_or(Err(EngineError::Gone))),
+            State::UnderWay(ticket) => ticket,
+        };
+        match &mut *ticket.0.lock() {
+            Progress::Waiting(waker) => {
+                match waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    None => *waker = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+            Progress::Done(outcome) => Poll::Ready(outcome.take().unwrap_or(Err(EngineError::Gone))),
+            Progress::Abandoned => Poll::Ready(Err(EngineError::Gone)),
+        }
+    }
+}
+
+impl<T> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        // What was there is dropped after the lock: it may have something to say to the engine.
+        let before = std::mem::replace(&mut *self.0.lock(), Progress::Abandoned);
+        drop(before);
+    }
+}
+
+impl<T> Completer<T> {
+    /// Whether nobody waits any more, so that a mere question need not be answered.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.0.as_ref().is_none_or(|progress| matches!(*progress.lock(), Progress::Abandoned))
+    }
+
+    /// Gives the outcome to the one who waits; drops it if nobody does.
+    pub(crate) fn complete(mut self, outcome: Result<T, EngineError>) {
+        self.finish(outcome);
+    }
+
+    fn finish(&mut self, outcome: Result<T, EngineError>) {
+        let Some(progress) = self.0.take() else { return };
+        let mut guard = progress.lock();
+        if let Progress::Waiting(waker) = &mut *guard {
+            let waker = waker.take();
+            *guard = Progress::Done(Some(outcome));
+            drop(guard);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<T> Drop for Completer<T> {
+    fn drop(&mut self) {
+        self.finish(Err(EngineError::Gone));
+    }
+}
+
+/// The output of a future whose engine does everything at once; `None` if it waits all the same.
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let future = std::pin::pin!(future);
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Counted(Arc<()>);
+
+    #[test]
+    fn outcomes_arrive_or_are_dropped_by_the_one_who_completes() {
+        assert!(matches!(at_once(Operation::done(Ok(5))), Some(Ok(5))));
+        let (completer, mut operation) = Operation::under_way();
+        assert!(at_once(&mut operation).is_none() && !completer.is_abandoned());
+        completer.complete(Ok(7));
+        assert!(matches!(at_once(&mut operation), Some(Ok(7))));
+
+        let (completer, operation) = Operation::<u8>::under_way();
+        drop(completer);
+        assert!(matches!(at_once(operation), Some(Err(EngineError::Gone))));
+
+        let count = Arc::new(());
+        let (completer, operation) = Operation::under_way();
+        drop(operation);
+        assert!(completer.is_abandoned());
+        completer.complete(Ok(Counted(Arc::clone(&count))));
+        let (completer, operation) = Operation::under_way();
+        completer.complete(Ok(Counted(Arc::clone(&count))));
+        drop(operation);
+        assert_eq!(Arc::strong_count(&count), 1, "nothing is kept");
+    }
+}

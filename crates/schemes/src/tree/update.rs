@@ -1,0 +1,112 @@
+//! New head and times for a stored object: a header block and a footer appended to its file.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use humboldt_store::index::{FileEntry, IndexKey};
+use humboldt_store::scheme::{Record, SchemeError};
+
+use super::dir::{Dir, Permit, file_bytes, take_key};
+use super::engine::OpenFor;
+use super::format::{
+    Corrupt, FOOTER_BYTES, Footer, UNIT_BYTES, encode_header, header_block_bytes, pad_for_footer,
+};
+use super::log::{LogRecord, now_ns};
+use super::object::Failure;
+
+/// Old header blocks may occupy this many bytes of a file, or a quarter of what is stored if that is more.
+const WASTED_BYTES_MAX: u64 = 16 * 1024;
+
+/// The right to append to the file of a key. It lasts until the file is closed, so that no two updates, one of them given
+/// up by its request, write to the same place.
+struct Turn {
+    dir: Arc<Dir>,
+    key: IndexKey,
+}
+
+impl Turn {
+    async fn take(dir: &Arc<Dir>, key: IndexKey) -> Self {
+        let mark = || {
+            let mut state = dir.lock_key(key);
+            let is_free = !state.updating.contains(&key);
+            if is_free {
+                state.updating.push(key);
+            }
+            is_free.then_some(())
+        };
+        dir.changed.until(mark).await;
+        Self { dir: Arc::clone(dir), key }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        take_key(&mut self.dir.lock_key(self.key).updating, self.key);
+        self.dir.changed.wake_all();
+    }
+}
+
+/// Replaces head and times of the object of `record.key`, if there is one. It is removed when its file has been updated
+/// too often, or does not verify.
+pub(crate) async fn update(dir: &Arc<Dir>, record: &Record) -> Result<(), SchemeError> {
+    dir.in_service()?;
+    let key = IndexKey::from(&record.key);
+    let turn = Turn::take(dir, key).await;
+    let Some(entry) = dir.index.peek(key) else { return Ok(()) };
+    match append(dir, record, turn, entry).await {
+        Ok(true) => Ok(()),
+        Ok(false) => dir.remove(&record.key).await.map(|_| ()),
+        Err(Failure::Refused(error)) => Err(error),
+        Err(Failure::Missing | Failure::Corrupt(_)) => {
+            dir.drop_bad(key, entry);
+            Ok(())
+        }
+    }
+}
+
+/// `false` if there is too much waste in the file, or no room for more.
+async fn append(dir: &Arc<Dir>, record: &Record, turn: Turn, entry: FileEntry) -> Result<bool, Failure> {
+    let failed = |operation, error| Failure::from_engine(dir, operation, entry.file, error);
+    let permit = Permit::take(dir).map_err(Failure::Refused)?;
+    let key = turn.key;
+    let opened = dir.engine.open(entry.file, OpenFor::Updating, Arc::new((permit, turn))).await;
+    let handle = opened.map_err(|error| failed("open", error))?;
+    let len = file_bytes(entry);
+    let footer_offset = len.checked_sub(FOOTER_BYTES as u64).ok_or(Corrupt("file is short"))?;
+    let bytes = dir.engine.read(&handle, footer_offset, FOOTER_BYTES, Vec::new()).await;
+    dir.counts.read(FOOTER_BYTES);
+    let bytes = bytes.map_err(|error| failed("read", error))?;
+    let old = Footer::decode(bytes.first_chunk().ok_or(Corrupt("file is short"))?, record.key, len)?;
+    let Some(header_bytes) = header_block_bytes(record) else { return Ok(false) };
+    let wasted = len - (old.table_offset + old.table_bytes());
+    if wasted > WASTED_BYTES_MAX.max(old.stored_bytes / 4) {
+        return Ok(false);
+    }
+    let mut tail = Vec::with_capacity(header_bytes + FOOTER_BYTES + UNIT_BYTES);
+    let header_checksum = encode_header(record, entry.file, now_ns(), &mut tail);
+    pad_for_footer(len, &mut tail);
+    let footer = Footer { header_offset: len, header_bytes: header_bytes as u64, header_checksum, ..old };
+    footer.encode(record.key, &mut tail);
+    let Ok(size_units) = u32::try_from((len + tail.len() as u64) / UNIT_BYTES as u64) else {
+        return Ok(false);
+    };
+    dir.counts.written(tail.len());
+    let written = dir.engine.write(&handle, len, tail).await;
+    written.map_err(|error| failed("update", error))?;
+    dir.counts.object_bytes.fetch_add((record.url.len() + record.head.len()) as u64, Ordering::Relaxed);
+    Ok(enter(dir, key, entry, FileEntry { size_units, ..entry }))
+}
+
+/// Lets the index know the new length, unless there is another object meanwhile, which is newer.
+fn enter(dir: &Arc<Dir>, key: IndexKey, entry: FileEntry, updated: FileEntry) -> bool {
+    let wants_flush = {
+        let _order = dir.lock_key(key);
+        if dir.is_closed() || !dir.index.replace_if(key, entry, updated) {
+            return true;
+        }
+        dir.space.resize(file_bytes(entry), file_bytes(updated));
+        dir.log.append(LogRecord::Add(key, updated))
+    };
+    dir.flush_if(wants_flush);
+    true
+}

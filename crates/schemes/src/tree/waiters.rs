@@ -1,0 +1,94 @@
+//! Tasks that wait until something about the directory has changed.
+
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+
+/// Those who wait; as many as there are requests that do.
+#[derive(Default)]
+pub(crate) struct Waiters(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    next: u64,
+    wakers: Vec<(u64, Waker)>,
+}
+
+/// The place of one task in the list; leaves it when dropped.
+struct Place<'a> {
+    waiters: &'a Waiters,
+    number: u64,
+}
+
+impl Waiters {
+    /// Something has changed: all look again.
+    pub(crate) fn wake_all(&self) {
+        let wakers = std::mem::take(&mut self.0.lock().wakers);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Waits until `condition` gives something. It is asked now and after each [`Waiters::wake_all`].
+    pub(crate) async fn until<T>(&self, mut condition: impl FnMut() -> Option<T>) -> T {
+        if let Some(output) = condition() {
+            return output;
+        }
+        let number = {
+            let mut list = self.0.lock();
+            list.next += 1;
+            list.next
+        };
+        let place = Place { waiters: self, number };
+        poll_fn(|context| {
+            place.take(context.waker());
+            condition().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.lock().wakers.len()
+    }
+}
+
+impl Place<'_> {
+    fn take(&self, waker: &Waker) {
+        let mut list = self.waiters.0.lock();
+        match list.wakers.iter_mut().find(|(number, _)| *number == self.number) {
+            Some((_, known)) => known.clone_from(waker),
+            None => list.wakers.push((self.number, waker.clone())),
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.waiters.0.lock().wakers.retain(|(number, _)| *number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::task::Context;
+
+    #[test]
+    fn those_who_wait_look_again_and_leave_nothing_behind() {
+        let waiters = Waiters::default();
+        let value = Cell::new(0);
+        let mut first = Box::pin(waiters.until(|| (value.get() > 0).then(|| value.get())));
+        let mut second = Box::pin(waiters.until(|| (value.get() > 1).then(|| value.get())));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!((first.as_mut().poll(&mut context), waiters.waiting()), (Poll::Pending, 1));
+        assert_eq!((first.as_mut().poll(&mut context), waiters.waiting()), (Poll::Pending, 1), "once only");
+        assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
+        value.set(1);
+        waiters.wake_all();
+        assert_eq!(first.as_mut().poll(&mut context), Poll::Ready(1));
+        assert_eq!((second.as_mut().poll(&mut context), waiters.waiting()), (Poll::Pending, 1));
+        drop(second);
+        assert_eq!(waiters.waiting(), 0);
+    }
+}
