@@ -32,9 +32,6 @@ const BATCH_MAX: usize = 32;
 /// Largest error number that the system has.
 const ERRNO_MAX: i32 = 4095;
 
-/// A helper that does nothing for this long, while something is asked of it, is ended.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
-
 /// Where the helper is in its life.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -61,13 +58,13 @@ pub(super) struct Limits {
     pub(super) q1: u32,
     /// With more away, calls wait in line.
     pub(super) q2: u32,
+    /// A helper that does nothing for this long, while something is asked of it, is ended.
+    pub(super) stall: Duration,
 }
 
 /// Figures since the start.
 #[derive(Default)]
 pub(super) struct Figures {
-    /// Calls that were refused because of Q1 or [`LINE_MAX`].
-    pub(super) shed: AtomicU64,
     /// Replies that were none.
     pub(super) violations: AtomicU64,
     /// Helpers that were started.
@@ -191,7 +188,6 @@ impl Exchange {
         let is_too_much = call.begins() && state.pending() > self.limits.q1
             || !matches!(op, Op::Close | Op::Unlink) && state.line.len() >= LINE_MAX;
         if is_too_much {
-            self.figures.shed.fetch_add(1, Ordering::Relaxed);
             return Err(EngineError::Shed);
         }
         Ok(())
@@ -371,11 +367,12 @@ impl Exchange {
         if state.away == 0 && state.phase != Phase::Starting {
             state.last_progress = Instant::now();
         }
-        let is_stalled = state.last_progress.elapsed() > STALL_LIMIT;
+        let is_stalled = state.last_progress.elapsed() > self.limits.stall;
         let link = state.link.clone().filter(|_| is_stalled);
         drop(state);
         if let Some(link) = link {
-            tracing::error!("the diskd helper has not answered for {} s; it is ended", STALL_LIMIT.as_secs());
+            let stall_s = self.limits.stall.as_secs();
+            tracing::error!("the diskd helper has not answered for {stall_s} s; it is ended");
             link.cut();
         }
     }

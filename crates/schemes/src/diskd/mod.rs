@@ -21,6 +21,7 @@ mod worker;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::engine::Remote;
 use self::exchange::{Exchange, Limits};
@@ -36,12 +37,11 @@ pub(crate) const NAME: &str = "diskd";
 /// Largest Q1 and Q2: with more, more slots would be needed than there are numbers for.
 const Q_MAX: u32 = 3000;
 
+/// A helper that answers nothing for this long is ended.
+const STALL_LIMIT: Duration = Duration::from_secs(60);
+
 /// Opens a directory. No process or thread is started, but what they will need is tried.
 pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
-    open_at(options, Pace::default())
-}
-
-fn open_at(options: &DirOptions, pace: Pace) -> Result<TreeScheme, OpenError> {
     let range = 1..=Q_MAX;
     if !range.contains(&options.tuning.q1) || !range.contains(&options.tuning.q2) {
         return Err(OpenError::BadOption {
@@ -49,7 +49,9 @@ fn open_at(options: &DirOptions, pace: Pace) -> Result<TreeScheme, OpenError> {
             reason: "Q1 and Q2 must be 1 to 3000",
         });
     }
-    TreeScheme::open(NAME, options, |tree| Ok(Arc::new(Remote::new(service(options, &tree, pace)?))))
+    TreeScheme::open(NAME, options, |tree| {
+        Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
+    })
 }
 
 /// The directory is locked: what is found there of an earlier helper is left over.
@@ -62,7 +64,7 @@ fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, Ope
         }
         other => other.map_err(|e| failed("clear what an earlier diskd helper left of", e))?,
     }
-    let limits = Limits { q1: options.tuning.q1, q2: options.tuning.q2 };
+    let limits = Limits { q1: options.tuning.q1, q2: options.tuning.q2, stall: STALL_LIMIT };
     let tried = keeper::create_link(&root, limits.q2);
     record::remove(&root);
     drop(tried.map_err(|e| failed("set up queues and shared memory for", e))?);

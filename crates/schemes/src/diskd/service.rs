@@ -46,6 +46,9 @@ impl Service {
     #[cold]
     fn start(&self) {
         let mut thread = self.keeper.lock();
+        if !matches!(*thread, Thread::Wanted(_)) {
+            return; // another core was faster
+        }
         let Thread::Wanted(keeper) = std::mem::replace(&mut *thread, Thread::None) else { return };
         let path = keeper.path.clone();
         match keeper.start() {

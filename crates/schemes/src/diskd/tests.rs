@@ -1,5 +1,7 @@
 //! Helpers that are killed, that lie, that are left alone.
 
+mod under_load;
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -28,6 +30,14 @@ pub(super) const HELPER_VARIABLE: &str = "HUMBOLDT_TEST_DISKD";
 /// Nothing here takes as long on a machine that works.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// As fast as a test wants it.
+const PACE: Pace = Pace {
+    rest_min: Duration::from_millis(1),
+    rest_max: Duration::from_millis(5),
+    calm: Duration::from_secs(60),
+    end_limit: Duration::from_millis(500),
+};
+
 /// Does nothing, unless this process was started by a test to be a helper.
 #[test]
 fn helper_process() {
@@ -53,18 +63,13 @@ fn service(path: &Path, q1: u32, q2: u32) -> Service {
 fn service_of(path: &Path, q1: u32, q2: u32, program: Option<&str>) -> Service {
     let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     Service::new(Keeper {
-        exchange: Arc::new(Exchange::new(Limits { q1, q2 })),
+        exchange: Arc::new(Exchange::new(Limits { q1, q2, stall: Duration::from_millis(50) })),
         path: path.to_owned(),
         root: root.expect("the directory"),
         l1: 1,
         l2: 1,
         program: program.map(Into::into),
-        pace: Pace {
-            rest_min: Duration::from_millis(1),
-            rest_max: Duration::from_millis(5),
-            end_limit: Duration::from_millis(500),
-            ..Pace::default()
-        },
+        pace: PACE,
     })
 }
 
@@ -187,7 +192,6 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
     assert_eq!((exchange.load(), exchange.admits()), (0, true));
     let process = desk.freeze();
     let begun: Vec<_> = (0..6).map(|_| desk.begin_read(Op::ReadFile)).collect();
-    assert_eq!(desk.figures().shed.load(Ordering::Relaxed), 2, "the fifth finds more than three away");
     assert_eq!((exchange.load(), exchange.admits()), (800, false));
     let going_on: Vec<_> = (0..20).map(|_| desk.begin_read(Op::Read)).collect();
     assert_eq!(exchange.load(), 1000);
@@ -197,6 +201,7 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
     rustix::process::kill_process(process, Signal::CONT).expect("it goes on");
     let begun: Vec<Outcome> = begun.into_iter().map(run).collect();
     assert!(begun[..4].iter().all(|outcome| *outcome == Ok(content(1, 100))));
+    // The fifth found more than three away.
     assert!(begun[4..].iter().all(|outcome| *outcome == Err(EngineError::Shed)));
     for wait in going_on {
         assert_eq!(
@@ -332,6 +337,26 @@ fn nothing_is_left_when_it_stops() {
 }
 
 #[test]
+fn it_stops_also_if_several_threads_needed_it_first_at_the_same_time() {
+    for _ in 0..20 {
+        let desk = Desk::new(64, 72);
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|threads| {
+            for number in 0..4 {
+                let (desk, start) = (&desk, &start);
+                threads.spawn(move || {
+                    start.wait();
+                    desk.write_file(number, content(number, 10)).expect("written");
+                });
+            }
+        });
+        desk.service.stop(LIMIT);
+        assert_eq!(desk.service.exchange.phase(), Phase::Gone);
+        assert!(!desk.dir.path().join(record::FILE).exists(), "the keeper has cleaned up");
+    }
+}
+
+#[test]
 fn a_helper_that_hangs_is_killed_when_it_stops() {
     let desk = Desk::new(64, 72);
     let process = desk.freeze();
@@ -339,6 +364,22 @@ fn a_helper_that_hangs_is_killed_when_it_stops() {
     desk.service.stop(Duration::from_millis(10));
     assert_eq!(run(wait), Err(EngineError::Gone));
     assert_eq!(rustix::process::test_kill_process(process), Err(Errno::SRCH));
+}
+
+#[test]
+fn a_helper_that_answers_nothing_for_too_long_is_ended() {
+    let desk = Desk::new(64, 72);
+    let process = desk.freeze();
+    let wait = desk.begin_read(Op::ReadFile);
+    desk.service.exchange.end_stalled();
+    assert!(rustix::process::test_kill_process(process).is_ok(), "not yet");
+    std::thread::sleep(Duration::from_millis(60)); // the limit of this test, or more
+    desk.service.exchange.end_stalled();
+    assert_eq!(run(wait), Err(EngineError::Gone));
+    drop(desk.link());
+    std::thread::sleep(Duration::from_millis(60));
+    desk.service.exchange.end_stalled();
+    assert_eq!(desk.read_file(1, 1), Err(EngineError::System(Errno::NOENT)), "idle is not stalled");
 }
 
 #[test]
