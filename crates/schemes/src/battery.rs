@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use humboldt_freshness::{Times, TimesFlags};
 use humboldt_store::Key;
-use humboldt_store::scheme::{Reader, Record, RecordKind, Scheme, SchemeError, Writer};
+use humboldt_store::scheme::{Reader, Record, RecordKind, Scheme, SchemeError, SchemeStats, Writer};
 use tempfile::TempDir;
 
 use crate::DirOptions;
@@ -45,6 +45,7 @@ macro_rules! battery {
     };
 }
 
+battery!(aufs, "aufs");
 battery!(diskd, "diskd");
 battery!(ufs, "ufs");
 
@@ -53,6 +54,9 @@ const CAPACITY_BYTES: u64 = 256 << 20;
 
 /// How long a rebuild may take before a test gives up.
 const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long what is done in the background (closing and unlinking files) may take before a test gives up.
+const SETTLING_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A scheme on a directory of its own.
 struct Bench {
@@ -106,13 +110,27 @@ impl Bench {
         run(self.scheme.maintain()).expect("maintenance");
     }
 
+    /// Waits until the figures are as they must be when all that goes on in the background has ended.
+    fn settle(&self, condition: impl Fn(&SchemeStats) -> bool) {
+        settle(&*self.scheme, condition);
+    }
+
     fn objects(&self) -> u64 {
         self.scheme.stats().objects
     }
 }
 
+/// Waits until the figures are as they must be when all that goes on in the background has ended.
+pub(crate) fn settle(scheme: &dyn Scheme, condition: impl Fn(&SchemeStats) -> bool) {
+    let start = Instant::now();
+    while !condition(&scheme.stats()) {
+        assert!(start.elapsed() < SETTLING_DEADLINE, "does not settle: {:?}", scheme.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Opens a directory and waits until the rebuild is done.
-fn open(kind: &str, options: &DirOptions) -> Arc<dyn Scheme> {
+pub(crate) fn open(kind: &str, options: &DirOptions) -> Arc<dyn Scheme> {
     let scheme = crate::open(kind, options).unwrap_or_else(|e| panic!("open: {e}"));
     wait_for_rebuild(&*scheme);
     scheme

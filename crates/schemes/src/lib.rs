@@ -3,6 +3,7 @@
 //! [`open`] gives a running scheme, [`create`] prepares a directory as `humboldt -z` does. Which kinds there are is
 //! said in one place, the table `KINDS`. Every scheme passes the same battery of tests (`battery.rs`).
 
+mod aufs;
 #[cfg(test)]
 mod battery;
 mod diskd;
@@ -29,6 +30,7 @@ struct Kind {
 /// The schemes that there are, one line each.
 const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
+    Kind { name: aufs::NAME, open: |options| Ok(Arc::new(aufs::open(options)?)), create: tree::create },
     Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::open(options)?)), create: tree::create },
     Kind { name: diskd::NAME, open: |options| Ok(Arc::new(diskd::open(options)?)), create: tree::create },
 ];

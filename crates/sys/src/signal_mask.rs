@@ -15,6 +15,17 @@ pub fn unblock_control_signals() {
     change(libc::SIG_UNBLOCK);
 }
 
+/// From now on no signal is delivered to this thread, nor to those it starts: for threads that only work.
+#[allow(unsafe_code)]
+pub fn block_all_signals() {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` initialises the whole set, which lives until the end of the function; the old mask is not asked for.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 #[allow(unsafe_code)]
 fn change(how: libc::c_int) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -50,6 +61,8 @@ mod tests {
             assert!(CONTROL.into_iter().all(is_blocked) && !is_blocked(libc::SIGCHLD));
             unblock_control_signals();
             assert!(!CONTROL.into_iter().any(is_blocked));
+            block_all_signals();
+            assert!(CONTROL.into_iter().all(is_blocked) && is_blocked(libc::SIGCHLD));
         })
         .join()
         .expect("joined");

@@ -9,8 +9,9 @@ use super::call::{Call, Outcome};
 use super::link::SLOT_BYTES;
 use super::protocol::{Message, Op};
 use super::service::Service;
-use super::worker::Worker;
-use crate::tree::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Unlinked, Work};
+use crate::tree::{
+    Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Pool, Unlinked, Work,
+};
 
 /// How long what is under way has to be finished when the directory is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
@@ -18,13 +19,13 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// Has the files of one directory handled by its helper.
 pub(super) struct Remote {
     service: Arc<Service>,
-    /// For what has to do with the log: it stays in this process.
-    worker: Worker,
+    /// One thread for what has to do with the log: it stays in this process.
+    log: Pool,
 }
 
 impl Remote {
     pub(super) fn new(service: Service) -> Self {
-        Self { service: Arc::new(service), worker: Worker::default() }
+        Self { service: Arc::new(service), log: Pool::new("diskd log", 1) }
     }
 }
 
@@ -112,7 +113,7 @@ fn write_rest(service: Arc<Service>, handle: Handle, start: u64, bytes: Vec<u8>,
 
 impl Engine for Remote {
     fn admits(&self) -> bool {
-        self.service.exchange.admits()
+        self.service.exchange.admits() && !self.unlinks_are_full()
     }
 
     fn load(&self) -> u16 {
@@ -194,16 +195,18 @@ impl Engine for Remote {
     fn later(&self, work: Work) -> Operation<()> {
         // Housekeeping comes by here about once a second.
         self.service.exchange.end_stalled();
-        self.worker.submit(work)
+        let (completer, operation) = Operation::under_way();
+        self.log.request(Box::new(move || completer.complete(work())));
+        operation
     }
 
     fn close(&self) {
-        self.worker.close();
+        self.log.close();
         self.service.stop(DRAIN_LIMIT);
     }
 
     fn stop(&self) {
-        self.worker.close();
+        self.log.stop();
         self.service.stop(Duration::ZERO);
     }
 }

@@ -11,13 +11,13 @@ use std::path::PathBuf;
 
 use humboldt_sys::sysv::{MessageQueue, QueueMessage, SharedMemory, remove_segment};
 use humboldt_sys::{descriptors, signal_mask};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::protocol::{MESSAGE_BYTES, Message, Op, SLOTS_MAX};
 use super::record;
 use crate::LEVEL_DIRS_MAX;
-use crate::tree::files::Tree;
+use crate::tree::files::{Lock, Tree};
 use crate::tree::numbers::FILES_MAX;
 
 /// First argument of the program that makes it a helper.
@@ -120,7 +120,7 @@ impl Assignment {
 /// all descriptors but the standard ones, so nothing else may go on in this process.
 pub fn serve_as_helper(arguments: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
     // The proxy says when to end. Signals for all of a terminal's or a service's processes must not come before it.
-    signal_mask::block_control_signals();
+    signal_mask::block_all_signals();
     descriptors::close_all_but_standard();
     let _ = rustix::thread::set_name(PROCESS_NAME); // for people only
     let assignment = Assignment::parse(arguments)?;
@@ -148,11 +148,9 @@ pub fn serve_as_helper(arguments: impl IntoIterator<Item = OsString>) -> Result<
 }
 
 /// While this process lives, it alone works in the directory: the next proxy waits for the lock.
-fn lock(assignment: &Assignment) -> Result<OwnedFd, Errno> {
+fn lock(assignment: &Assignment) -> Result<Lock, Errno> {
     let file = assignment.path.join(record::FILE);
-    let file = rustix::fs::open(file, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(file)
+    Lock::take(rustix::fs::open(file, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 struct Helper {

@@ -71,7 +71,7 @@ impl Keeper {
     }
 
     fn keep(self) {
-        signal_mask::block_control_signals();
+        signal_mask::block_all_signals();
         let mut rest = Duration::ZERO;
         while self.exchange.enter(Phase::Starting) {
             let start = Instant::now();

@@ -2,8 +2,7 @@
 //!
 //! The protocol is in `docs/formats/diskd.md`. From the outside in: this file opens a directory; `engine` turns what is asked of
 //! files into calls; `service` starts and stops; `exchange` sends calls and takes replies; `keeper` looks after the
-//! process; `helper` is that process; `link`, `protocol`, `call` and `record` each own one thing between the two; `worker` is
-//! for the swap log.
+//! process; `helper` is that process; `link`, `protocol`, `call` and `record` each own one thing between the two.
 
 mod call;
 mod engine;
@@ -16,7 +15,6 @@ mod record;
 mod service;
 #[cfg(test)]
 mod tests;
-mod worker;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -49,7 +47,7 @@ pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
             reason: "Q1 and Q2 must be 1 to 3000",
         });
     }
-    TreeScheme::open(NAME, options, |tree| {
+    TreeScheme::open_with(NAME, options, |tree| {
         Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
     })
 }

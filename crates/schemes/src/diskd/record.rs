@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use humboldt_sys::sysv::{self, IpcKey, MessageQueue};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::tree::files::{self, FILE_MODE};
+use crate::tree::files::{self, FILE_MODE, Lock};
 
 /// Name of the file.
 pub(super) const FILE: &str = "humboldt.diskd";
@@ -78,18 +78,21 @@ pub(super) fn remove(root: impl AsFd) {
 /// [`HELPER_END_LIMIT`]; an error (`WouldBlock`) if it still works then. The caller holds the lock on the directory.
 pub(super) fn clear(root: impl AsFd) -> io::Result<()> {
     let root = root.as_fd();
-    let file = match rustix::fs::openat(root, FILE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        other => other?,
-    };
+    let open = || rustix::fs::openat(root, FILE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let start = Instant::now();
-    while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != Errno::WOULDBLOCK || start.elapsed() > HELPER_END_LIMIT {
-            return Err(error.into());
+    let lock = loop {
+        let file = match open() {
+            Err(Errno::NOENT) => return Ok(()),
+            other => other?,
+        };
+        match Lock::take(file) {
+            Err(Errno::WOULDBLOCK) if start.elapsed() < HELPER_END_LIMIT => {
+                std::thread::sleep(LOCK_INTERVAL);
+            }
+            other => break other?,
         }
-        std::thread::sleep(LOCK_INTERVAL);
-    }
-    for (what, key) in read(&file)? {
+    };
+    for (what, key) in read(lock.file())? {
         match what {
             What::Queue => clear_queue(key),
             What::Memory => clear_memory(key),

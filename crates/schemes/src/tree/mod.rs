@@ -6,8 +6,10 @@
 //! has threads for others. `log`, `files`, `format`, `layout`, `numbers`, `new_file` and `space` each own one kind of thing
 //! on disk or one kind of book-keeping.
 
-mod blocking;
+pub(crate) mod blocking;
 mod dir;
+#[cfg(test)]
+mod disorder;
 mod engine;
 pub(crate) mod files;
 mod format;
@@ -17,9 +19,12 @@ mod new_file;
 pub(crate) mod numbers;
 pub(crate) mod object;
 mod operation;
+mod pool;
 mod reader;
 mod rebuild;
 mod space;
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -43,6 +48,7 @@ pub(crate) use self::files::Tree;
 use self::layout::Claimed;
 use self::log::SwapLog;
 pub(crate) use self::operation::{Completer, Operation};
+pub(crate) use self::pool::Pool;
 use self::rebuild::{Job, ReadLog, Rebuild};
 use self::writer::TreeWriter;
 use crate::{DirOptions, OpenError};
@@ -62,6 +68,15 @@ impl TreeScheme {
     /// Claims the directory and reads its swap log, or begins to. `name` is the scheme's in squid.conf; `engine` makes
     /// what does its file operations, without starting threads.
     pub(crate) fn open(
+        name: &'static str,
+        options: &DirOptions,
+        engine: impl FnOnce(Arc<Tree>) -> Arc<dyn Engine>,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(name, options, |tree| Ok(engine(tree)))
+    }
+
+    /// The same with an engine that may be impossible to make. It is made with the directory locked.
+    pub(crate) fn open_with(
         name: &'static str,
         options: &DirOptions,
         engine: impl FnOnce(Arc<Tree>) -> Result<Arc<dyn Engine>, OpenError>,

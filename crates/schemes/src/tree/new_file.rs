@@ -20,6 +20,8 @@ pub(crate) struct NewFile {
     counted_bytes: AtomicU64,
     /// It may exist on disk.
     is_begun: AtomicBool,
+    /// It will not be committed; its key is marked as leaving.
+    is_abandoned: AtomicBool,
     is_committed: AtomicBool,
 }
 
@@ -44,6 +46,7 @@ impl NewFile {
             number,
             counted_bytes: AtomicU64::new(file_bytes),
             is_begun: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
             is_committed: AtomicBool::new(false),
         }))
     }
@@ -75,6 +78,21 @@ impl NewFile {
         self.is_begun.store(true, Ordering::Relaxed);
     }
 
+    /// It was refused before anything was done: it does not exist.
+    pub(crate) fn not_begun(&self) {
+        self.is_begun.store(false, Ordering::Relaxed);
+    }
+
+    /// Nobody will commit it any more. Operations on it may still be under way: who removes the key waits for their end, as
+    /// the file may be complete then.
+    pub(crate) fn abandon(&self) {
+        let is_committed = self.is_committed.load(Ordering::Relaxed);
+        if !is_committed && self.is_begun.load(Ordering::Relaxed) {
+            self.dir.lock_key(self.key).leaving.push(self.key);
+            self.is_abandoned.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// It is in the index: number and bytes are the index entry's.
     pub(crate) fn commit(&self) {
         self.is_committed.store(true, Ordering::Relaxed);
@@ -87,8 +105,8 @@ impl Drop for NewFile {
         if self.is_committed.load(Ordering::Relaxed) {
             return;
         }
-        if self.is_begun.load(Ordering::Relaxed) {
-            dir.discard(self.key, self.number, counted);
+        if self.is_abandoned.load(Ordering::Relaxed) {
+            dir.unlink_file(self.key, self.number, counted, None);
         } else if !dir.is_closed() {
             dir.space.resize(counted, 0);
             dir.numbers().give_back(self.number);

@@ -121,8 +121,6 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
 mod tests {
     use super::*;
 
-    struct Counted(Arc<()>);
-
     #[test]
     fn outcomes_arrive_or_are_dropped_by_the_one_who_completes() {
         assert!(matches!(at_once(Operation::done(Ok(5))), Some(Ok(5))));
@@ -139,9 +137,9 @@ mod tests {
         let (completer, operation) = Operation::under_way();
         drop(operation);
         assert!(completer.is_abandoned());
-        completer.complete(Ok(Counted(Arc::clone(&count))));
+        completer.complete(Ok(Arc::clone(&count)));
         let (completer, operation) = Operation::under_way();
-        completer.complete(Ok(Counted(Arc::clone(&count))));
+        completer.complete(Ok(Arc::clone(&count)));
         drop(operation);
         assert_eq!(Arc::strong_count(&count), 1, "nothing is kept");
     }

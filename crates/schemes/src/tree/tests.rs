@@ -21,7 +21,7 @@ use crate::ufs::NAME;
 const LEN: u64 = 5000;
 const OBJECTS: u64 = 50;
 
-fn options(path: &Path) -> DirOptions {
+pub(super) fn options(path: &Path) -> DirOptions {
     DirOptions { l1: 2, l2: 4, ..DirOptions::new(path, 64 << 20) }
 }
 
@@ -46,7 +46,7 @@ fn seen_whole(ufs: &dyn Scheme) -> u64 {
     (0..OBJECTS).filter(|i| see(ufs, &url(*i)) == Seen::Whole(1, LEN)).count() as u64
 }
 
-fn object_files(path: &Path) -> Vec<PathBuf> {
+pub(super) fn object_files(path: &Path) -> Vec<PathBuf> {
     let list = |path: PathBuf| fs::read_dir(path).expect("a listing").map(|e| e.expect("an entry").path());
     let levels = list(path.to_owned()).filter(|p| p.is_dir()).flat_map(list);
     let mut files: Vec<_> = levels.flat_map(list).collect();
@@ -320,7 +320,7 @@ fn assembled(options: DirOptions, claimed: layout::Claimed, log: SwapLog, rebuil
     Arc::new(Dir::new(options, tree, engine, claimed.lock, log, rebuild, 4096))
 }
 
-fn contents(index: &FileIndex) -> Vec<(IndexKey, FileEntry)> {
+pub(super) fn contents(index: &FileIndex) -> Vec<(IndexKey, FileEntry)> {
     let mut all = Vec::new();
     (0..FileIndex::SHARDS).for_each(|shard| index.snapshot(shard, &mut all));
     all

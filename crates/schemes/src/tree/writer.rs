@@ -12,7 +12,7 @@ use humboldt_store::index::{FileEntry, IndexKey};
 use humboldt_store::scheme::{Extent, IoFuture, Record, SchemeError, Writer};
 
 use super::dir::{Dir, Permit};
-use super::engine::{Handle, OpenFor};
+use super::engine::{EngineError, Handle, OpenFor};
 use super::format::{
     self, BLOCK_BYTES, EXTENTS_MAX, FOOTER_BYTES, Footer, HEADER_BYTES, Table, UNIT_BYTES, encode_header,
 };
@@ -154,14 +154,13 @@ impl TreeWriter {
     /// Writes the buffer to the file, which stays open.
     async fn write_buffer(&mut self) -> Result<(), SchemeError> {
         let was_torn = std::mem::replace(&mut self.is_torn, true);
-        let number = self.file.number();
         let handle = match &self.handle {
             Some(handle) => handle.clone(),
             None => {
                 let keep = Arc::new((Permit::take(&self.dir)?, Arc::clone(&self.file)));
                 self.file.begin();
-                let opened = self.dir.engine.open(number, OpenFor::Creating, keep).await;
-                let handle = opened.map_err(|error| self.dir.failed("create", number, error))?;
+                let opened = self.dir.engine.open(self.file.number(), OpenFor::Creating, keep).await;
+                let handle = opened.map_err(|error| self.failed("create", error))?;
                 self.handle.insert(handle).clone()
             }
         };
@@ -169,7 +168,7 @@ impl TreeWriter {
         let len = bytes.len();
         self.dir.counts.written(len);
         let outcome = self.dir.engine.write(&handle, self.written_bytes, bytes).await;
-        self.buffer = outcome.map_err(|error| self.dir.failed("write", number, error))?;
+        self.buffer = outcome.map_err(|error| self.failed("write", error))?;
         self.buffer.clear();
         self.block_start = 0;
         self.written_bytes += len as u64;
@@ -180,16 +179,22 @@ impl TreeWriter {
     /// Writes a file that is in the buffer as a whole.
     async fn write_whole(&mut self) -> Result<(), SchemeError> {
         self.is_torn = true;
-        let number = self.file.number();
         let bytes = std::mem::take(&mut self.buffer);
         let len = bytes.len();
         self.file.begin();
         self.dir.counts.written(len);
         let keep = Arc::clone(&self.file);
-        let outcome = self.dir.engine.write_file(number, bytes, keep).await;
-        outcome.map_err(|error| self.dir.failed("write", number, error))?;
+        let outcome = self.dir.engine.write_file(self.file.number(), bytes, keep).await;
+        outcome.map_err(|error| self.failed("write", error))?;
         self.written_bytes = len as u64;
         Ok(())
+    }
+
+    fn failed(&self, operation: &str, error: EngineError) -> SchemeError {
+        if error == EngineError::Shed {
+            self.file.not_begun();
+        }
+        self.dir.failed(operation, self.file.number(), error)
     }
 
     /// Completes the buffer with table, padding and footer.
@@ -247,6 +252,12 @@ impl TreeWriter {
         self.dir.counts.object_bytes.fetch_add(text_bytes + self.stored_bytes, Ordering::Relaxed);
         self.dir.health.success();
         Ok(())
+    }
+}
+
+impl Drop for TreeWriter {
+    fn drop(&mut self) {
+        self.file.abandon();
     }
 }
 

@@ -10,5 +10,5 @@ pub(crate) const NAME: &str = "ufs";
 
 /// Opens a directory.
 pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
-    TreeScheme::open(NAME, options, |tree| Ok(Arc::new(Blocking::new(tree))))
+    TreeScheme::open(NAME, options, |tree| Arc::new(Blocking::new(tree)))
 }

@@ -1,0 +1,164 @@
+//! `aufs`: the tree of `ufs`, with all file operations done by threads. What it shares with `ufs` is in `tree`.
+//!
+//! A directory has up to `threads=` threads of its own. As in Squid, up to [`REQUESTS_PER_THREAD`] requests may be under way
+//! for each: beyond that a hit is a miss, and an object is not stored. Unlinking is never refused, but nothing is evicted or
+//! begun to be stored while [`CHORES_MAX`] files wait for it.
+
+use std::sync::Arc;
+
+use crate::tree::{
+    Closer, Completer, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Unlinked, Work,
+};
+use crate::tree::{Pool, Tree, TreeScheme, blocking};
+use crate::{DirOptions, OpenError};
+
+#[cfg(test)]
+mod tests;
+
+/// Name in squid.conf.
+pub(crate) const NAME: &str = "aufs";
+
+/// Most threads of a directory.
+const THREADS_MAX: u32 = 256;
+
+/// Requests that may be under way for each thread, before others are turned away. Squid's factor.
+const REQUESTS_PER_THREAD: usize = 20;
+
+/// With this many chores waiting, nearly all of them files to be unlinked, nothing is evicted and no object is begun to be
+/// stored.
+const CHORES_MAX: usize = 4096;
+
+/// Opens a directory.
+pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
+    let threads = options.tuning.threads;
+    if !(1..=THREADS_MAX).contains(&threads) {
+        return Err(OpenError::BadOption { path: options.path.clone(), reason: "threads must be 1 to 256" });
+    }
+    TreeScheme::open(NAME, options, |tree| Arc::new(Aufs::new(tree, threads as usize)))
+}
+
+/// The engine.
+struct Aufs {
+    tree: Arc<Tree>,
+    threads: Arc<Threads>,
+    requests_max: usize,
+}
+
+/// What open files know of it.
+struct Threads(Pool);
+
+impl Aufs {
+    fn new(tree: Arc<Tree>, threads: usize) -> Self {
+        let pool = Pool::new("aufs", threads);
+        Self { tree, threads: Arc::new(Threads(pool)), requests_max: threads * REQUESTS_PER_THREAD }
+    }
+
+    fn is_full(&self) -> bool {
+        self.threads.0.requests() >= self.requests_max
+    }
+
+    /// Has `work` done by a thread. `begins`: it may be turned away when too much is under way.
+    fn submit<T: Send + 'static>(
+        &self,
+        begins: bool,
+        work: impl FnOnce(&Completer<T>) -> Result<T, EngineError> + Send + 'static,
+    ) -> Operation<T> {
+        if begins && self.is_full() {
+            return Operation::done(Err(EngineError::Shed));
+        }
+        let (completer, operation) = Operation::under_way();
+        self.threads.0.request(Box::new(move || {
+            let outcome = work(&completer);
+            completer.complete(outcome);
+        }));
+        operation
+    }
+}
+
+impl Closer for Threads {
+    fn close(&self, file: File, keep: Keep) {
+        self.0.chore(Box::new(move || {
+            drop(file);
+            drop(keep);
+        }));
+    }
+}
+
+impl Engine for Aufs {
+    fn admits(&self) -> bool {
+        !self.is_full() && !self.unlinks_are_full()
+    }
+
+    /// Squid's: how far the requests under way are on their way to the bound.
+    fn load(&self) -> u16 {
+        let requests = self.threads.0.requests().min(self.requests_max);
+        u16::try_from(requests * 1000 / self.requests_max).unwrap_or(1000)
+    }
+
+    fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>> {
+        let tree = Arc::clone(&self.tree);
+        self.submit(true, move |waiting| match waiting.is_abandoned() {
+            true => Err(EngineError::Gone),
+            false => blocking::read_file(&tree, number, len),
+        })
+    }
+
+    fn write_file(&self, number: u32, bytes: Vec<u8>, keep: Keep) -> Operation<()> {
+        let tree = Arc::clone(&self.tree);
+        self.submit(true, move |waiting| {
+            let outcome = match waiting.is_abandoned() {
+                true => Err(EngineError::Gone),
+                false => blocking::write_file(&tree, number, &bytes),
+            };
+            drop(keep);
+            outcome
+        })
+    }
+
+    fn open(&self, number: u32, purpose: OpenFor, keep: Keep) -> Operation<Handle> {
+        let (tree, closer) = (Arc::clone(&self.tree), Arc::clone(&self.threads));
+        self.submit(true, move |waiting| {
+            if waiting.is_abandoned() {
+                return Err(EngineError::Gone);
+            }
+            let file = blocking::open(&tree, number, purpose)?;
+            Ok(Handle::new(file, keep, Some(closer)))
+        })
+    }
+
+    fn read(&self, handle: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Operation<Vec<u8>> {
+        let handle = handle.clone();
+        self.submit(false, move |waiting| match waiting.is_abandoned() {
+            true => Err(EngineError::Gone),
+            false => blocking::read_buffer(&handle, offset, len, buffer),
+        })
+    }
+
+    fn write(&self, handle: &Handle, offset: u64, bytes: Vec<u8>) -> Operation<Vec<u8>> {
+        let handle = handle.clone();
+        self.submit(false, move |_| blocking::write_buffer(&handle, offset, bytes))
+    }
+
+    fn unlink(&self, number: u32, then: Unlinked) {
+        let tree = Arc::clone(&self.tree);
+        self.threads.0.chore(Box::new(move || then.done(tree.unlink(number).map_err(EngineError::from))));
+    }
+
+    fn unlinks_are_full(&self) -> bool {
+        self.threads.0.chores() >= CHORES_MAX
+    }
+
+    fn later(&self, work: Work) -> Operation<()> {
+        let (completer, operation) = Operation::under_way();
+        self.threads.0.chore(Box::new(move || completer.complete(work())));
+        operation
+    }
+
+    fn close(&self) {
+        self.threads.0.close();
+    }
+
+    fn stop(&self) {
+        self.threads.0.stop();
+    }
+}

@@ -1,0 +1,306 @@
+//! The rules of `dir` under an engine that ends operations in any order, fails, and is not waited for.
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use humboldt_store::index::IndexKey;
+use humboldt_store::scheme::{Scheme, SchemeError};
+
+use super::testing::{Dice, Faults, Scripted, Task, finish};
+use super::tests::{contents, object_files, options};
+use super::{TreeScheme, dir};
+use crate::DirOptions;
+use crate::battery::{Seen, body, key, open, record, see};
+
+const KEYS: usize = 6;
+/// Versions of bodies and their heads. An update gives a body a head beyond them.
+const VERSIONS: u8 = 90;
+/// Not enough for all: objects are evicted.
+const CAPACITY_BYTES: u64 = 450 << 10;
+const LENGTHS: [u64; 5] = [0, 900, 13_000, 70_000, 200_000];
+
+/// What is known about one key.
+#[derive(Default)]
+struct Known {
+    /// Stores under way.
+    stores: Cell<usize>,
+    /// Stores ever begun: one that is begun during a removal may win.
+    begun: Cell<u64>,
+    /// Removed, and not stored since.
+    is_gone: Cell<bool>,
+}
+
+fn small(path: &Path) -> DirOptions {
+    DirOptions { capacity_bytes: CAPACITY_BYTES, ..options(path) }
+}
+
+struct World {
+    scheme: TreeScheme,
+    engine: Arc<Scripted>,
+    known: [Known; KEYS],
+    version: Cell<u8>,
+    hits: Cell<u64>,
+}
+
+fn url(i: usize) -> String {
+    format!("http://disorder/{i}")
+}
+
+/// A store that is counted while it is under way, given up or not.
+struct Counted<'a>(&'a Cell<usize>);
+
+impl<'a> Counted<'a> {
+    fn new(cell: &'a Cell<usize>) -> Self {
+        cell.set(cell.get() + 1);
+        Self(cell)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl World {
+    fn new(path: &Path, seed: u64, faults: Faults) -> Self {
+        let engine = RefCell::new(None);
+        let scheme = TreeScheme::open("test", &small(path), |tree| {
+            engine.borrow_mut().insert(Arc::new(Scripted::new(tree, seed, faults))).clone()
+        });
+        let engine = engine.into_inner().expect("made");
+        Self {
+            scheme: scheme.expect("open"),
+            engine,
+            known: Default::default(),
+            version: Cell::new(0),
+            hits: Cell::new(0),
+        }
+    }
+
+    async fn store(&self, i: usize, len: u64) -> Result<(), SchemeError> {
+        let known = &self.known[i];
+        let _counted = Counted::new(&known.stores);
+        known.begun.set(known.begun.get() + 1);
+        known.is_gone.set(false);
+        let version = self.version.get() % VERSIONS + 1;
+        self.version.set(version);
+        let mut writer = self.scheme.create(record(&url(i), version), Some(len)).await?;
+        let bytes = body(&url(i), version, 0, len);
+        for (at, piece) in bytes.chunks(50_000).enumerate() {
+            writer.write(at as u64 * 50_000, &[piece]).await?;
+        }
+        writer.commit(Some(len)).await
+    }
+
+    /// What it reads is right, or an error.
+    async fn read(&self, i: usize) -> Result<Option<u8>, SchemeError> {
+        let key = key(&url(i));
+        let was_gone = self.known[i].is_gone.get();
+        let Some(mut reader) = self.scheme.open(&key).await? else { return Ok(None) };
+        assert!(!was_gone || !self.known[i].is_gone.get(), "{} was removed", url(i));
+        let stored = reader.record().head.clone();
+        let version = (1..=200).find(|v| *record(&url(i), *v).head == *stored).expect("a head of ours");
+        let len = reader.body_bytes().expect("complete");
+        let (mut offset, mut buf) = (0, vec![0; 40_000]);
+        while offset < len {
+            let read = reader.read(offset, &mut buf).await? as u64;
+            assert!(read > 0);
+            let matches = |v: &u8, end| buf[..(end - offset) as usize] == body(&url(i), *v, offset, end);
+            let mut alike = (1..=VERSIONS).filter(|v| matches(v, offset + read.min(16)));
+            let is_right = alike.any(|v| matches(&v, offset + read));
+            assert!(is_right, "{} at {offset}", url(i));
+            offset += read;
+        }
+        self.hits.set(self.hits.get() + 1);
+        Ok(Some(version))
+    }
+
+    async fn remove(&self, i: usize) {
+        let known = &self.known[i];
+        let before = (known.stores.get(), known.begun.get());
+        let is_removed = self.scheme.remove(&key(&url(i))).await.is_ok();
+        if is_removed && before == (0, known.begun.get()) {
+            known.is_gone.set(true);
+        }
+    }
+
+    async fn act(&self, what: usize, i: usize, len: u64) {
+        match what {
+            0..4 => drop(self.store(i, len).await),
+            4..6 => self.remove(i).await,
+            6 => drop(self.scheme.update(&record(&url(i), 100 + i as u8)).await),
+            7 => drop(self.scheme.maintain().await),
+            _ => drop(self.read(i).await),
+        }
+    }
+}
+
+/// Tasks come and go; every one that is not dropped comes to its end.
+fn churn(world: &World, dice: &mut Dice, actions: usize) {
+    let mut tasks: Vec<Task<'_>> = Vec::new();
+    let mut left = actions;
+    while left > 0 || !tasks.is_empty() {
+        match dice.below(10) {
+            0..2 if left > 0 && tasks.len() < 8 => {
+                left -= 1;
+                let (what, i) = (dice.below(11), dice.below(KEYS));
+                tasks.push(Task::new(world.act(what, i, LENGTHS[dice.below(LENGTHS.len())])));
+            }
+            2..6 => drop(world.engine.step()),
+            6 if !tasks.is_empty() && dice.below(6) == 0 => {
+                let at = dice.below(tasks.len());
+                drop(tasks.swap_remove(at));
+            }
+            _ if !tasks.is_empty() => {
+                let at = dice.below(tasks.len());
+                match tasks[at].poll() {
+                    Some(true) => drop(tasks.swap_remove(at)),
+                    Some(false) => {}
+                    None => {
+                        let has_moved = world.engine.step();
+                        let is_stuck = !has_moved && tasks.iter_mut().all(|task| task.poll().is_none());
+                        assert!(!is_stuck, "all tasks wait, and nothing is under way");
+                        // A task that has ended in this look must not be polled again.
+                        tasks.retain_mut(|task| !task.has_ended());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// When everything has ended, nothing is left over.
+fn check_books(world: &World, can_unlink_fail: bool) {
+    world.engine.calm_down();
+    let dir = &world.scheme.dir;
+    let stats = world.scheme.stats();
+    assert_eq!((stats.open_files, dir.changed.waiting()), (0, 0));
+    for i in 0..KEYS {
+        let state = dir.lock_key(IndexKey::from(&key(&url(i))));
+        assert!(state.leaving.is_empty() && state.updating.is_empty(), "{} is never free", url(i));
+    }
+    let mut indexed: Vec<u32> = contents(&dir.index).iter().map(|(_, entry)| entry.file).collect();
+    indexed.sort_unstable();
+    let on_disk: Vec<u32> = object_files(&dir.options.path)
+        .iter()
+        .map(|path| {
+            u32::from_str_radix(&path.file_name().expect("a name").to_string_lossy(), 16).expect("hex")
+        })
+        .collect();
+    let taken: Vec<u32> = dir.numbers().iter().collect();
+    let used: u64 =
+        contents(&dir.index).iter().map(|(_, entry)| dir.space.occupied_bytes(dir::file_bytes(*entry))).sum();
+    if can_unlink_fail {
+        assert!(indexed.iter().all(|number| taken.contains(number)));
+        assert!(on_disk.iter().all(|number| taken.contains(number)), "a file whose number is free");
+        assert!(stats.used_bytes >= used);
+    } else {
+        for (i, known) in world.known.iter().enumerate() {
+            let is_there = world.scheme.contains(&key(&url(i)));
+            assert!(!is_there || !known.is_gone.get());
+            let read = finish(&world.engine, world.read(i));
+            assert_eq!(read.expect("nothing in the index is bad").is_some(), is_there, "{}", url(i));
+        }
+        assert_eq!(taken, indexed, "numbers in use are those of objects");
+        assert!(on_disk.iter().all(|number| indexed.contains(number)), "no file but those of objects");
+        assert_eq!(stats.used_bytes, used);
+    }
+}
+
+/// Removed keys are gone, whatever a crash left behind and the log says or does not say.
+fn check_after_a_crash(world: World) {
+    let World { scheme, engine, known, .. } = world;
+    let path = scheme.dir.options.path.clone();
+    drop((scheme, engine));
+    for is_log_lost in [false, true] {
+        if is_log_lost {
+            fs::remove_file(path.join("swap.state")).expect("removed");
+        }
+        let scheme = open("ufs", &small(&path));
+        for (i, known) in known.iter().enumerate() {
+            let seen = match crate::battery::run(scheme.open(&key(&url(i)))) {
+                Ok(Some(reader)) => Some(reader.record().url.clone()),
+                Ok(None) | Err(SchemeError::Corrupt(_)) => None,
+                Err(other) => panic!("{other}"),
+            };
+            assert!(seen.is_none() || !known.is_gone.get(), "{} is back, log lost: {is_log_lost}", url(i));
+        }
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let wanted = std::env::var("HUMBOLDT_SEEDS").ok().and_then(|text| text.parse().ok());
+    0..wanted.unwrap_or(20)
+}
+
+#[test]
+fn in_any_order_and_given_up_anywhere_nothing_leaks() {
+    let (mut hits, mut evictions) = (0, 0);
+    for seed in seeds() {
+        let path = tempfile::tempdir().expect("a directory");
+        let world = World::new(path.path(), seed, Faults::default());
+        churn(&world, &mut Dice(seed), 150);
+        check_books(&world, false);
+        hits += world.hits.get();
+        evictions += world.scheme.stats().evictions;
+        check_after_a_crash(world);
+    }
+    assert!(hits > 100 && evictions > 50, "the test must see something: {hits} hits, {evictions} evictions");
+}
+
+#[test]
+fn failing_operations_leak_nothing() {
+    for seed in seeds() {
+        let path = tempfile::tempdir().expect("a directory");
+        let faults = Faults { io_pct: 6, shed_pct: 5, unlink_pct: 0 };
+        let world = World::new(path.path(), seed, faults);
+        churn(&world, &mut Dice(seed ^ 99), 150);
+        check_books(&world, false);
+        check_after_a_crash(world);
+    }
+}
+
+#[test]
+fn what_cannot_be_unlinked_keeps_its_number() {
+    for seed in seeds() {
+        let path = tempfile::tempdir().expect("a directory");
+        let world = World::new(path.path(), seed, Faults { unlink_pct: 10, ..Faults::default() });
+        churn(&world, &mut Dice(seed ^ 7), 150);
+        check_books(&world, true);
+    }
+}
+
+#[test]
+fn a_crash_in_the_middle_brings_no_removed_key_back() {
+    for seed in seeds() {
+        let path = tempfile::tempdir().expect("a directory");
+        let world = World::new(path.path(), seed, Faults::default());
+        churn(&world, &mut Dice(seed ^ 1234), 60 + seed as usize);
+        // What was not waited for is thrown away.
+        check_after_a_crash(world);
+    }
+}
+
+#[test]
+fn a_clean_stop_with_everything_under_way_leaves_what_is_in_the_index() {
+    for seed in seeds() {
+        let path = tempfile::tempdir().expect("a directory");
+        let world = World::new(path.path(), seed, Faults::default());
+        churn(&world, &mut Dice(seed ^ 4321), 50);
+        let mut writer =
+            finish(&world.engine, world.scheme.create(record("http://late/", 1), None)).expect("create");
+        finish(&world.engine, writer.write(0, &[&[7; 100_000]])).expect("written");
+        world.scheme.close().expect("closed");
+        assert!(finish(&world.engine, writer.commit(None)).is_err());
+        let objects = contents(&world.scheme.dir.index).len();
+        assert_eq!(object_files(path.path()).len(), objects, "no file but those of objects");
+        drop(world);
+        let scheme = open("ufs", &small(path.path()));
+        assert_eq!(scheme.stats().objects, objects as u64);
+        assert_eq!(see(&*scheme, "http://late/"), Seen::Nothing);
+    }
+}

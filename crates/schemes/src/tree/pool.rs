@@ -1,0 +1,298 @@
+//! Threads that do what may block.
+//!
+//! Two queues: requests, for which somebody waits, and chores, for which nobody does (unlinking, closing, the log). Each
+//! thread takes requests first, but a chore at least every [`CHORE_EVERY`] jobs, so that neither holds up the other for
+//! long. Threads are started when there is work for them, and not before.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Something to be done. Dropped undone when the pool is stopped, or has no thread and cannot start one.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// At least one job in this many is a chore, while there are chores.
+const CHORE_EVERY: u32 = 4;
+
+/// Room for the calls of a thread: system calls, and messages when they fail.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// A pool of threads. They end when it is closed or stopped; whoever made it must do one of both.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    name: &'static str,
+    threads_max: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    has_work: Condvar,
+    /// Jobs that wait or are being done.
+    requests: AtomicUsize,
+    chores: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    requests: VecDeque<Job>,
+    chores: VecDeque<Job>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that wait for work.
+    sleeping: usize,
+    /// Jobs since the last chore.
+    since_chore: u32,
+    /// Nothing is taken on any more; threads end when nothing is left.
+    is_closed: bool,
+}
+
+#[derive(Copy, Clone)]
+enum Queue {
+    Requests,
+    Chores,
+}
+
+impl Pool {
+    /// A pool of at most `threads_max` threads called `name`; none of them exists yet.
+    pub(crate) fn new(name: &'static str, threads_max: usize) -> Self {
+        let shared = Shared {
+            state: Mutex::default(),
+            has_work: Condvar::new(),
+            requests: AtomicUsize::new(0),
+            chores: AtomicUsize::new(0),
+        };
+        Self { shared: Arc::new(shared), name, threads_max: threads_max.max(1) }
+    }
+
+    /// Requests that wait or are being done.
+    pub(crate) fn requests(&self) -> usize {
+        self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// Chores that wait or are being done.
+    pub(crate) fn chores(&self) -> usize {
+        self.shared.chores.load(Ordering::Relaxed)
+    }
+
+    /// Takes on a job for which somebody waits.
+    pub(crate) fn request(&self, job: Job) {
+        self.submit(Queue::Requests, job);
+    }
+
+    /// Takes on a job for which nobody waits.
+    pub(crate) fn chore(&self, job: Job) {
+        self.submit(Queue::Chores, job);
+    }
+
+    fn submit(&self, queue: Queue, job: Job) {
+        let mut state = self.shared.state.lock();
+        if state.is_closed {
+            drop(state);
+            return drop(job); // it may have something to say to the engine, so not under the lock
+        }
+        self.shared.count(queue).fetch_add(1, Ordering::Relaxed);
+        state.queue(queue).push_back(job);
+        let waiting = state.requests.len() + state.chores.len();
+        if waiting > state.sleeping && state.threads.len() < self.threads_max {
+            self.start_thread(state);
+        } else if state.sleeping > 0 {
+            self.shared.has_work.notify_one();
+        }
+    }
+
+    fn start_thread(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+        let shared = Arc::clone(&self.shared);
+        let builder = std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK_BYTES);
+        match builder.spawn(move || shared.work()) {
+            Ok(thread) => state.threads.push(thread),
+            Err(error) if state.threads.is_empty() => {
+                tracing::warn!("cannot start a thread '{}': {error}", self.name);
+                let undone = self.shared.take_all(&mut state);
+                drop(state);
+                drop(undone);
+            }
+            Err(_) => {} // those that there are will do it
+        }
+    }
+
+    /// Takes nothing on any more, and waits until all is done. Not to be called on a thread of the pool.
+    pub(crate) fn close(&self) {
+        let threads = {
+            let mut state = self.shared.state.lock();
+            state.is_closed = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.shared.has_work.notify_all();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread '{}' has failed", self.name);
+            }
+        }
+    }
+
+    /// The same, but what waits is dropped undone.
+    pub(crate) fn stop(&self) {
+        let undone = {
+            let mut state = self.shared.state.lock();
+            state.is_closed = true;
+            self.shared.take_all(&mut state)
+        };
+        drop(undone);
+        self.close();
+    }
+}
+
+impl State {
+    fn queue(&mut self, queue: Queue) -> &mut VecDeque<Job> {
+        match queue {
+            Queue::Requests => &mut self.requests,
+            Queue::Chores => &mut self.chores,
+        }
+    }
+
+    fn next(&mut self) -> Option<(Queue, Job)> {
+        let is_chores_turn = self.since_chore + 1 >= CHORE_EVERY;
+        let order = match is_chores_turn {
+            true => [Queue::Chores, Queue::Requests],
+            false => [Queue::Requests, Queue::Chores],
+        };
+        let (queue, job) =
+            order.into_iter().find_map(|queue| self.queue(queue).pop_front().map(|job| (queue, job)))?;
+        self.since_chore = match queue {
+            Queue::Chores => 0,
+            Queue::Requests => self.since_chore.saturating_add(1),
+        };
+        Some((queue, job))
+    }
+}
+
+impl Shared {
+    fn count(&self, queue: Queue) -> &AtomicUsize {
+        match queue {
+            Queue::Requests => &self.requests,
+            Queue::Chores => &self.chores,
+        }
+    }
+
+    /// All jobs that wait, to be dropped without the lock.
+    fn take_all(&self, state: &mut State) -> [VecDeque<Job>; 2] {
+        let undone = [std::mem::take(&mut state.requests), std::mem::take(&mut state.chores)];
+        self.requests.fetch_sub(undone[0].len(), Ordering::Relaxed);
+        self.chores.fetch_sub(undone[1].len(), Ordering::Relaxed);
+        undone
+    }
+
+    /// The life of a thread.
+    fn work(&self) {
+        humboldt_sys::signal_mask::block_all_signals();
+        loop {
+            let (queue, job) = {
+                let mut state = self.state.lock();
+                loop {
+                    if let Some(next) = state.next() {
+                        break next;
+                    }
+                    if state.is_closed {
+                        return;
+                    }
+                    state.sleeping += 1;
+                    self.has_work.wait(&mut state);
+                    state.sleeping -= 1;
+                }
+            };
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                tracing::error!("an operation on a cache_dir has failed");
+            }
+            self.count(queue).fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// A job that waits for its signal.
+    fn held(order: &mpsc::Sender<u32>, number: u32) -> (mpsc::Sender<()>, Job) {
+        let (release, held) = mpsc::channel();
+        let order = order.clone();
+        let job = move || {
+            let _ = held.recv();
+            order.send(number).expect("the test listens");
+        };
+        (release, Box::new(job))
+    }
+
+    #[test]
+    fn requests_go_first_and_chores_are_not_forgotten() {
+        let pool = Pool::new("test", 1);
+        assert_eq!(pool.shared.state.lock().threads.len(), 0, "no thread without work");
+        let (order, done) = mpsc::channel();
+        let (release, first) = held(&order, 0);
+        pool.request(first);
+        for number in 1..=8 {
+            let order = order.clone();
+            let job = Box::new(move || order.send(number).expect("the test listens"));
+            if number <= 2 { pool.chore(job) } else { pool.request(job) }
+        }
+        assert_eq!((pool.requests(), pool.chores()), (7, 2));
+        release.send(()).expect("held");
+        pool.close();
+        assert_eq!(done.try_iter().collect::<Vec<_>>(), [0, 3, 4, 1, 5, 6, 7, 2, 8]);
+        assert_eq!((pool.requests(), pool.chores()), (0, 0));
+        pool.request(Box::new(|| panic!("taken on after the end")));
+    }
+
+    #[test]
+    fn as_many_threads_as_there_is_work_up_to_the_bound() {
+        let pool = Pool::new("test", 3);
+        let (order, done) = mpsc::channel();
+        let held: Vec<_> = (0..5)
+            .map(|number| {
+                let (release, job) = held(&order, number);
+                pool.request(job);
+                release
+            })
+            .collect();
+        assert_eq!(pool.shared.state.lock().threads.len(), 3);
+        held[2].send(()).expect("held");
+        assert_eq!(done.recv(), Ok(2), "three at a time");
+        drop(held);
+        pool.close();
+    }
+
+    #[test]
+    fn a_stop_drops_what_waits_and_ends_what_is_being_done() {
+        let pool = Pool::new("test", 1);
+        let (order, done) = mpsc::channel();
+        let (release, first) = held(&order, 0);
+        let (started, has_started) = mpsc::channel();
+        pool.request(Box::new(move || {
+            started.send(()).expect("the test listens");
+            first();
+        }));
+        has_started.recv().expect("the first runs");
+        pool.request(held(&order, 1).1);
+        pool.chore(held(&order, 2).1);
+        release.send(()).expect("held");
+        pool.stop();
+        drop(order);
+        assert_eq!(done.iter().collect::<Vec<_>>()[..1], [0]);
+        assert_eq!((pool.requests(), pool.chores()), (0, 0));
+    }
+
+    #[test]
+    fn a_job_that_panics_costs_no_thread() {
+        let pool = Pool::new("test", 1);
+        pool.request(Box::new(|| panic!("as it should")));
+        let (order, done) = mpsc::channel();
+        pool.request(Box::new(move || order.send(1).expect("the test listens")));
+        assert_eq!(done.recv(), Ok(1));
+        pool.close();
+        assert_eq!(pool.requests(), 0);
+    }
+}
