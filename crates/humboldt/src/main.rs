@@ -11,6 +11,7 @@ mod serve;
 mod start;
 mod stores;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,6 +21,10 @@ use clap::Parser;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == humboldt_schemes::HELPER_COMMAND) {
+        return helper(arguments);
+    }
     let cli = cli::Cli::parse();
     match start::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -30,8 +35,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// Is a helper of `diskd` instead. Nobody but the proxy starts one, so the command line (`cli`) does not know of it.
+fn helper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    match humboldt_schemes::serve_as_helper(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// The one place that speaks to a person about a failed start.
 #[allow(clippy::print_stderr)]
-fn complain(error: &start::StartError) {
+fn complain(error: &dyn std::error::Error) {
     eprintln!("humboldt: {error}");
 }

@@ -47,6 +47,7 @@ macro_rules! battery {
 
 battery!(coss, "coss");
 battery!(aufs, "aufs");
+battery!(diskd, "diskd");
 battery!(ufs, "ufs");
 battery!(ring, "ring");
 

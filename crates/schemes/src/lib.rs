@@ -8,12 +8,14 @@ mod aufs;
 mod battery;
 mod block;
 mod coss;
+mod diskd;
 mod health;
 mod null;
 mod ring;
 mod tree;
 mod ufs;
 
+pub use self::diskd::{HELPER_COMMAND, HelperError, serve_as_helper};
 #[doc(hidden)]
 pub use block::example as block_example;
 
@@ -36,6 +38,7 @@ const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
     Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::open(options)?)), create: tree::create },
     Kind { name: aufs::NAME, open: |options| Ok(Arc::new(aufs::open(options)?)), create: tree::create },
+    Kind { name: diskd::NAME, open: |options| Ok(Arc::new(diskd::open(options)?)), create: tree::create },
     Kind { name: coss::NAME, open: |options| Ok(Arc::new(coss::Coss::open(options)?)), create: coss::create },
     Kind { name: ring::NAME, open: |options| Ok(Arc::new(ring::Ring::open(options)?)), create: ring::create },
 ];
@@ -85,10 +88,13 @@ pub struct DirOptions {
 pub struct Tuning {
     /// aufs, coss, and schemes without io_uring: threads that do I/O (`threads=`), 1 to 256.
     pub threads: u32,
-    /// diskd: with more messages under way, nothing new is opened or created (`Q1=`).
+    /// diskd: with more messages under way, nothing new is opened or created (`Q1=`), 1 to 3000. Above `q2`, reading and
+    /// storing wait instead of being refused.
     pub q1: u32,
-    /// diskd: with more messages under way, requests wait (`Q2=`); at least `q1`.
+    /// diskd: with more messages under way, requests wait (`Q2=`), 1 to 3000.
     pub q2: u32,
+    /// diskd: the program that can be a helper; `None` for the program that runs now.
+    pub diskd_program: Option<PathBuf>,
     /// coss: unit of location in bytes (`block-size=`), a power of two from 512 to 8192; 0 for the smallest that will do.
     pub block_bytes: u32,
     /// coss: stripes in memory (`membufs=`), at least 2.
@@ -119,6 +125,7 @@ impl Default for Tuning {
             threads: 16,
             q1: 64,
             q2: 72,
+            diskd_program: None,
             block_bytes: 0,
             membufs: 10,
             maxfullbufs: 4,

@@ -13,5 +13,6 @@ pub mod pid_file;
 pub mod privileges;
 pub mod process_stats;
 pub mod signal_mask;
+pub mod sysv;
 pub mod tcp;
 pub mod uring;

@@ -12,7 +12,6 @@
 //!   file has its number as long as any operation on it may be under way ([`super::new_file`]).
 //! - No lock is held while an engine is asked, or while bytes go to the log.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -25,7 +24,7 @@ use rustix::io::Errno;
 
 use super::blocking::Blocking;
 use super::engine::{Engine, EngineError};
-use super::files::Tree;
+use super::files::{Lock, Tree};
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
 use super::numbers::Numbers;
@@ -119,7 +118,7 @@ pub(crate) struct Dir {
     open_files: AtomicU32,
     is_closed: AtomicBool,
     /// Holds the lock on the directory until it is closed.
-    lock: Mutex<Option<OwnedFd>>,
+    lock: Mutex<Option<Lock>>,
 }
 
 /// Length in bytes of the file of an index entry.
@@ -198,7 +197,7 @@ impl Dir {
         options: DirOptions,
         tree: Arc<Tree>,
         engine: Arc<dyn Engine>,
-        lock: OwnedFd,
+        lock: Lock,
         log: SwapLog,
         rebuild: Rebuild,
         fs_block_bytes: u64,

@@ -59,7 +59,6 @@ pub(crate) enum File {
     /// A descriptor of this process.
     Local(OwnedFd),
     /// Something that only the engine understands.
-    #[allow(dead_code, reason = "diskd will use it")]
     Remote(u64),
 }
 
@@ -82,7 +81,6 @@ impl Handle {
     }
 
     /// What is open.
-    #[allow(dead_code, reason = "diskd will use it")]
     pub(crate) fn file(&self) -> Option<&File> {
         self.0.file.as_ref()
     }

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::files::{self, DIR_MODE, FILE_MODE, Tree};
+use super::files::{self, DIR_MODE, FILE_MODE, Lock, Tree};
 use super::log;
 use crate::{DirOptions, LEVEL_DIRS_MAX, OpenError};
 
@@ -23,8 +23,7 @@ const LOCK_FILE_BYTES_MAX: usize = 1024;
 /// A directory that is ours, locked and with all its subdirectories.
 pub(crate) struct Claimed {
     pub(crate) tree: Tree,
-    /// Locked as long as it is open.
-    pub(crate) lock: OwnedFd,
+    pub(crate) lock: Lock,
     /// It was empty until now.
     pub(crate) is_new: bool,
 }
@@ -106,19 +105,19 @@ fn claim_text(l1: u32, l2: u32) -> String {
     format!("{TITLE}\nscheme ufs\nformat {FORMAT}\nl1 {l1}\nl2 {l2}\n")
 }
 
-fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<(OwnedFd, bool), OpenError> {
+fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<(Lock, bool), OpenError> {
     let path = &options.path;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
     let lock = rustix::fs::openat(root, LOCK_FILE, flags, FILE_MODE)
         .map_err(|e| failed("open the lock file of", path, e))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Err(OpenError::Locked { path: path.clone(), lock: LOCK_FILE }),
-        other => other.map_err(|e| failed("lock", path, e))?,
-    }
+    let lock = Lock::take(lock).map_err(|error| match error {
+        Errno::WOULDBLOCK => OpenError::Locked { path: path.clone(), lock: LOCK_FILE },
+        error => failed("lock", path, error),
+    })?;
     let found = read_small(root, LOCK_FILE).map_err(|e| failed("read the lock file of", path, e))?;
     let wanted = claim_text(options.l1, options.l2);
     if found.is_empty() {
-        files::write_all_at(&lock, wanted.as_bytes(), 0)
+        files::write_all_at(lock.file(), wanted.as_bytes(), 0)
             .map_err(|e| failed("write the lock file of", path, e))?;
         return Ok((lock, true));
     }

@@ -11,13 +11,13 @@ mod dir;
 #[cfg(test)]
 mod disorder;
 mod engine;
-mod files;
+pub(crate) mod files;
 mod format;
 mod layout;
 mod log;
 mod new_file;
-mod numbers;
-mod object;
+pub(crate) mod numbers;
+pub(crate) mod object;
 mod operation;
 mod pool;
 mod reader;
@@ -72,6 +72,15 @@ impl TreeScheme {
         options: &DirOptions,
         engine: impl FnOnce(Arc<Tree>) -> Arc<dyn Engine>,
     ) -> Result<Self, OpenError> {
+        Self::open_with(name, options, |tree| Ok(engine(tree)))
+    }
+
+    /// The same with an engine that may be impossible to make. It is made with the directory locked.
+    pub(crate) fn open_with(
+        name: &'static str,
+        options: &DirOptions,
+        engine: impl FnOnce(Arc<Tree>) -> Result<Arc<dyn Engine>, OpenError>,
+    ) -> Result<Self, OpenError> {
         let Claimed { tree, lock, is_new } = layout::claim(options)?;
         let failed = |operation, error: Errno| OpenError::Io {
             operation,
@@ -91,7 +100,7 @@ impl TreeScheme {
             }
         };
         let tree = Arc::new(tree);
-        let engine = engine(Arc::clone(&tree));
+        let engine = engine(Arc::clone(&tree))?;
         let dir = Dir::new(options.clone(), tree, engine, lock, log, Rebuild::new(job), fs.f_frsize);
         let dir = Arc::new(dir);
         rebuild::begin(&dir);

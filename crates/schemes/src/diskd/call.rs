@@ -1,0 +1,79 @@
+//! One operation that the helper is to do, and what happens then.
+
+use humboldt_sys::sysv::SharedMemory;
+
+use super::link::SLOT_BYTES;
+use super::protocol::{Message, Op};
+use crate::tree::EngineError;
+
+/// The bytes that were read (none for all but reading).
+pub(super) type Outcome = Result<Vec<u8>, EngineError>;
+
+/// What happens with the outcome.
+type Then = Box<dyn FnOnce(Outcome) + Send>;
+
+/// An operation.
+pub(super) struct Call {
+    pub(super) request: Message,
+    /// What is to be written, or room for what is to be read.
+    bytes: Vec<u8>,
+    then: Option<Then>,
+}
+
+impl Call {
+    /// An operation whose outcome goes to `then`, on the thread that knows it first.
+    pub(super) fn new(request: Message, then: impl FnOnce(Outcome) + Send + 'static) -> Self {
+        Self { request, bytes: Vec::new(), then: Some(Box::new(then)) }
+    }
+
+    /// Reads `length` bytes, at most [`SLOT_BYTES`], into memory of `buffer`.
+    pub(super) fn to_read(mut self, length: usize, mut buffer: Vec<u8>) -> Self {
+        debug_assert!(length <= SLOT_BYTES as usize);
+        buffer.clear();
+        buffer.reserve_exact(length);
+        self.request.length = length as u32;
+        self.bytes = buffer;
+        self
+    }
+
+    /// Writes `bytes`, at most [`SLOT_BYTES`].
+    pub(super) fn to_write(mut self, bytes: Vec<u8>) -> Self {
+        debug_assert!(bytes.len() <= SLOT_BYTES as usize);
+        self.request.length = bytes.len() as u32;
+        self.bytes = bytes;
+        self
+    }
+
+    pub(super) fn op(&self) -> Op {
+        self.request.op
+    }
+
+    /// Whether it begins something, so that it can be refused when there is too much to do already.
+    pub(super) fn begins(&self) -> bool {
+        use Op::*;
+        matches!(self.op(), ReadFile | WriteFile | OpenToRead | OpenToUpdate | Create)
+    }
+
+    /// What has to go into the slot.
+    pub(super) fn take_outgoing(&mut self) -> Option<Vec<u8>> {
+        matches!(self.op(), Op::Write | Op::WriteFile).then(|| std::mem::take(&mut self.bytes))
+    }
+
+    /// Takes what was read out of the slot.
+    pub(super) fn take_bytes(&mut self, memory: &SharedMemory, slot: u32, length: u32) -> Outcome {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if matches!(self.op(), Op::Read | Op::ReadFile) {
+            let start = slot as usize * SLOT_BYTES as usize;
+            let copied = memory.copy_out(start, length as usize, &mut bytes);
+            copied.map_err(|_| EngineError::Gone)?; // slots are inside
+        }
+        Ok(bytes)
+    }
+
+    /// Tells who waits.
+    pub(super) fn finish(mut self, outcome: Outcome) {
+        if let Some(then) = self.then.take() {
+            then(outcome);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The exchange of messages with the helper: what is under way, what waits to be sent, who waits for what.
+//!
+//! Cores hand in [`Call`]s. A call is sent at once if no more than Q2 are away, and waits in line otherwise. One thread per
+//! helper, the clerk, receives replies, finishes the calls, and sends what was in line.
+//!
+//! **Order**: what one core hands in later is done later, as the line is first in, first out, and as nothing overtakes it
+//! (`is_sending`). **Nobody waits for ever**: when the helper ends, all calls fail; only unlinking is done by the next one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use humboldt_sys::sysv::QueueMessage;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::io::Errno;
+
+use super::call::{Call, Outcome};
+use super::link::{Link, SLOT_BYTES, slots};
+use super::protocol::{MESSAGE_BYTES, Message, Op};
+use crate::tree::EngineError;
+
+/// Most calls in line, beside closing and unlinking, which are bounded by what is open and by [`UNLINKS_MAX`].
+const LINE_MAX: usize = 4096;
+
+/// With more files waiting to be unlinked, nothing is evicted.
+pub(super) const UNLINKS_MAX: usize = 16_384;
+
+/// Replies that are handed out together at most.
+const BATCH_MAX: usize = 32;
+
+/// Largest error number that the system has.
+const ERRNO_MAX: i32 = 4095;
+
+/// Where the helper is in its life.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// It was never needed yet.
+    Idle,
+    /// It is being started; calls wait in line.
+    Starting,
+    /// It works.
+    Running,
+    /// It has ended too often, or could not be started: for a while calls fail at once.
+    Resting,
+    /// What is under way is being finished; nothing new is taken.
+    Closing,
+    /// For ever; the helper may still be at its last operation.
+    Closed,
+    /// The keeper has ended, and with it the helper.
+    Gone,
+}
+
+/// Bounds of one directory's exchange.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Limits {
+    /// With more away, nothing is opened or created.
+    pub(super) q1: u32,
+    /// With more away, calls wait in line.
+    pub(super) q2: u32,
+    /// A helper that does nothing for this long, while something is asked of it, is ended.
+    pub(super) stall: Duration,
+}
+
+/// Figures since the start.
+#[derive(Default)]
+pub(super) struct Figures {
+    /// Replies that were none.
+    pub(super) violations: AtomicU64,
+    /// Helpers that were started.
+    pub(super) helpers: AtomicU64,
+}
+
+struct State {
+    phase: Phase,
+    link: Option<Arc<Link>>,
+    /// Calls under way, by the lower half of their id; the upper half tells those apart that had the same place.
+    calls: Vec<Option<(u64, Call)>>,
+    free_places: Vec<u32>,
+    free_slots: Vec<u32>,
+    line: VecDeque<Call>,
+    /// The clerk is sending from the line.
+    is_sending: bool,
+    away: u32,
+    unlinks: usize,
+    next_id: u32,
+    next_handle: u32,
+    /// When the helper did something, or had nothing to do, last.
+    last_progress: Instant,
+}
+
+/// The exchange of one directory.
+pub(super) struct Exchange {
+    limits: Limits,
+    state: Mutex<State>,
+    /// The phase, or whether anything is under way, has changed.
+    changed: Condvar,
+    pub(super) figures: Figures,
+}
+
+impl Exchange {
+    pub(super) fn new(limits: Limits) -> Self {
+        let state = State {
+            phase: Phase::Idle,
+            link: None,
+            calls: Vec::new(),
+            free_places: Vec::new(),
+            free_slots: Vec::new(),
+            line: VecDeque::new(),
+            is_sending: false,
+            away: 0,
+            unlinks: 0,
+            next_id: 0,
+            next_handle: 0,
+            last_progress: Instant::now(),
+        };
+        Self { limits, state: Mutex::new(state), changed: Condvar::new(), figures: Figures::default() }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    /// The connection with the helper that runs.
+    pub(super) fn link(&self) -> Option<Arc<Link>> {
+        self.state.lock().link.clone()
+    }
+
+    /// Squid's figure: messages that are not answered, in thousandths of Q2. Those in line count too.
+    pub(super) fn load(&self) -> u16 {
+        let pending = u64::from(self.state.lock().pending());
+        (pending * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
+    }
+
+    /// Whether something could be opened or created now.
+    pub(super) fn admits(&self) -> bool {
+        let state = self.state.lock();
+        state.pending() <= self.limits.q1 && state.phase < Phase::Resting
+    }
+
+    /// Whether files may be given to be unlinked.
+    pub(super) fn takes_unlinks(&self) -> bool {
+        self.state.lock().unlinks < UNLINKS_MAX
+    }
+
+    /// A number for a file to be opened. It comes back after 2^32 others; a helper that was started meanwhile does not know
+    /// the numbers of the one before.
+    pub(super) fn new_handle(&self) -> u32 {
+        let mut state = self.state.lock();
+        state.next_handle = state.next_handle.wrapping_add(1);
+        state.next_handle
+    }
+
+    /// Hands in a call: its outcome comes by its own way, also if it is refused.
+    pub(super) fn submit(&self, call: Call) {
+        let mut state = self.state.lock();
+        if let Err(failure) = self.refuse(&state, &call) {
+            drop(state);
+            call.finish(Err(failure));
+            return;
+        }
+        state.unlinks += usize::from(call.op() == Op::Unlink);
+        if state.is_sending || !state.line.is_empty() || !self.can_send(&state, &call) {
+            state.line.push_back(call);
+            return;
+        }
+        let Some(departure) = state.depart(call) else { return };
+        drop(state);
+        self.send(departure);
+    }
+
+    /// Whether a call cannot even wait in line.
+    fn refuse(&self, state: &State, call: &Call) -> Result<(), EngineError> {
+        let op = call.op();
+        match state.phase {
+            Phase::Closed | Phase::Gone => return Err(EngineError::Gone),
+            Phase::Closing if call.begins() => return Err(EngineError::Gone),
+            // Files to be unlinked wait for the next helper.
+            Phase::Resting if op != Op::Unlink => {
+                return Err(EngineError::Gone);
+            }
+            _ => {}
+        }
+        let is_too_much = call.begins() && state.pending() > self.limits.q1
+            || !matches!(op, Op::Close | Op::Unlink) && state.line.len() >= LINE_MAX;
+        if is_too_much {
+            return Err(EngineError::Shed);
+        }
+        Ok(())
+    }
+
+    fn can_send(&self, state: &State, call: &Call) -> bool {
+        let is_up = matches!(state.phase, Phase::Running | Phase::Closing) && state.link.is_some();
+        is_up && state.away <= self.limits.q2 && (!call.op().needs_slot() || !state.free_slots.is_empty())
+    }
+
+    /// Puts a call's bytes into its slot and sends it.
+    fn send(&self, departure: Departure) {
+        let Departure { link, message, bytes } = departure;
+        let is_copied = bytes.is_none_or(|bytes| {
+            link.memory.copy_in(message.slot as usize * SLOT_BYTES as usize, &bytes).is_ok()
+        });
+        // The queue has room for all that may be away, so it is full, or gone, only with the helper.
+        let is_sent = is_copied && matches!(link.requests.send(&message.encode(), false), Ok(true));
+        if !is_sent {
+            let call = self.state.lock().arrive(message.id);
+            if let Some(call) = call {
+                call.finish(Err(EngineError::Gone));
+            }
+        }
+    }
+
+    /// Sends from the line what can be sent. Only the clerk does this.
+    fn send_line(&self) {
+        let mut state = self.state.lock();
+        while state.line.front().is_some_and(|call| self.can_send(&state, call)) {
+            state.is_sending = true;
+            let Some(call) = state.line.pop_front() else { break };
+            if let Some(departure) = state.depart(call) {
+                MutexGuard::unlocked(&mut state, || self.send(departure));
+            }
+        }
+        state.is_sending = false;
+        if state.pending() == 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// The life of the clerk: replies, until the queue is removed or a reply makes no sense. Everything fails then.
+    pub(super) fn receive_replies(&self, link: &Link) {
+        let mut outcomes = Vec::with_capacity(BATCH_MAX);
+        let mut is_sound = true;
+        while is_sound {
+            let mut received = link.replies.receive(true);
+            while let Ok(Some(reply)) = received {
+                is_sound = self.take_reply(link, reply, &mut outcomes);
+                if !is_sound || outcomes.len() >= BATCH_MAX {
+                    break;
+                }
+                received = link.replies.receive(false);
+            }
+            outcomes.drain(..).for_each(|(call, outcome): (Call, Outcome)| call.finish(outcome));
+            if received.is_err() {
+                break;
+            }
+            self.send_line();
+        }
+        if !is_sound {
+            self.figures.violations.fetch_add(1, Ordering::Relaxed);
+            tracing::error!("the diskd helper sends what makes no sense; it is ended");
+            link.cut();
+        }
+        self.fail_all();
+    }
+
+    /// `false` if it is no reply to anything.
+    fn take_reply(
+        &self,
+        link: &Link,
+        reply: QueueMessage<MESSAGE_BYTES>,
+        outcomes: &mut Vec<(Call, Outcome)>,
+    ) -> bool {
+        let QueueMessage::Text(bytes) = reply else { return false };
+        let Some(reply) = Message::decode(&bytes) else { return false };
+        let mut state = self.state.lock();
+        state.last_progress = Instant::now();
+        if reply.op == Op::Hello {
+            link.hide_memory();
+            let was_starting = state.phase == Phase::Starting;
+            if was_starting {
+                state.phase = Phase::Running;
+                self.changed.notify_all();
+            }
+            return was_starting || state.phase == Phase::Closing;
+        }
+        let Some(asked) = state.message(reply.id) else { return false };
+        let is_reply = Message { status: 0, length: 0, ..reply } == Message { length: 0, ..asked }
+            && reply.length <= asked.length
+            && (0..=ERRNO_MAX).contains(&reply.status);
+        if !is_reply {
+            return false;
+        }
+        let Some(mut call) = state.arrive_but_keep_slot(reply.id) else { return false };
+        drop(state);
+        let outcome = match reply.status {
+            0 => call.take_bytes(&link.memory, asked.slot, reply.length),
+            status => Err(EngineError::System(Errno::from_raw_os_error(status))),
+        };
+        if call.op().needs_slot() {
+            self.state.lock().free_slots.push(asked.slot);
+        }
+        outcomes.push((call, outcome));
+        true
+    }
+
+    /// The helper has ended: every call fails but unlinking, which the next helper shall do.
+    pub(super) fn fail_all(&self) {
+        let mut state = self.state.lock();
+        state.link = None;
+        if state.phase == Phase::Running {
+            state.phase = Phase::Resting; // the keeper decides how long
+        }
+        let mut all: Vec<Call> = state.calls.drain(..).flatten().map(|(_, call)| call).collect();
+        all.extend(state.line.drain(..));
+        state.free_places.clear();
+        state.away = 0;
+        let is_last = state.phase >= Phase::Closing;
+        let is_kept = |call: &Call| call.op() == Op::Unlink && !is_last;
+        let (kept, failed): (Vec<Call>, Vec<Call>) = all.into_iter().partition(is_kept);
+        state.unlinks = kept.len();
+        state.line.extend(kept);
+        self.changed.notify_all();
+        drop(state);
+        failed.into_iter().for_each(|call| call.finish(Err(EngineError::Gone)));
+    }
+
+    /// A helper is being started, with this connection; `false` if it is not wanted any more.
+    pub(super) fn attach(&self, link: &Arc<Link>) -> bool {
+        let mut state = self.state.lock();
+        if state.phase >= Phase::Closed {
+            return false;
+        }
+        state.link = Some(Arc::clone(link));
+        state.free_slots = (0..slots(self.limits.q2)).rev().collect();
+        state.last_progress = Instant::now();
+        self.figures.helpers.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Goes on to `phase`; `false` if it is being closed, from where there is no way back. Without a helper, what is in line
+    /// fails unless one is to come.
+    pub(super) fn enter(&self, phase: Phase) -> bool {
+        let mut state = self.state.lock();
+        if state.phase >= Phase::Closing && phase <= state.phase {
+            return false;
+        }
+        state.phase = phase;
+        self.changed.notify_all();
+        let is_hopeless = state.link.is_none() && (phase == Phase::Resting || phase >= Phase::Closed);
+        drop(state);
+        if is_hopeless {
+            self.fail_all();
+        }
+        true
+    }
+
+    /// Waits until the phase is at least `phase`, or `limit` has passed.
+    pub(super) fn wait_for_phase(&self, phase: Phase, limit: Duration) {
+        let mut state = self.state.lock();
+        self.changed.wait_while_for(&mut state, |state| state.phase < phase, limit);
+    }
+
+    /// Waits until nothing is under way, or `limit` has passed.
+    pub(super) fn wait_until_quiet(&self, limit: Duration) {
+        let mut state = self.state.lock();
+        let is_busy = |state: &mut State| state.pending() > 0 && state.phase < Phase::Closed;
+        self.changed.wait_while_for(&mut state, is_busy, limit);
+    }
+
+    /// Ends a helper that has done nothing for too long. Called about once a second.
+    pub(super) fn end_stalled(&self) {
+        let mut state = self.state.lock();
+        if state.away == 0 && state.phase != Phase::Starting {
+            state.last_progress = Instant::now();
+        }
+        let is_stalled = state.last_progress.elapsed() > self.limits.stall;
+        let link = state.link.clone().filter(|_| is_stalled);
+        drop(state);
+        if let Some(link) = link {
+            let stall_s = self.limits.stall.as_secs();
+            tracing::error!("the diskd helper has not answered for {stall_s} s; it is ended");
+            link.cut();
+        }
+    }
+}
+
+/// A call on its way.
+struct Departure {
+    link: Arc<Link>,
+    message: Message,
+    bytes: Option<Vec<u8>>,
+}
+
+impl State {
+    fn pending(&self) -> u32 {
+        self.away.saturating_add(u32::try_from(self.line.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Gives a call that can be sent an id and a slot.
+    fn depart(&mut self, mut call: Call) -> Option<Departure> {
+        let link = Arc::clone(self.link.as_ref()?);
+        if call.op().needs_slot() {
+            call.request.slot = self.free_slots.pop()?;
+        }
+        let place = self.free_places.pop().unwrap_or_else(|| {
+            self.calls.push(None);
+            self.calls.len() as u32 - 1
+        });
+        self.next_id = self.next_id.wrapping_add(1);
+        call.request.id = u64::from(self.next_id) << 32 | u64::from(place);
+        let departure = Departure { link, message: call.request, bytes: call.take_outgoing() };
+        if self.away == 0 {
+            self.last_progress = Instant::now();
+        }
+        self.away += 1;
+        let entry = self.calls.get_mut(place as usize)?;
+        *entry = Some((call.request.id, call));
+        Some(departure)
+    }
+
+    fn message(&self, id: u64) -> Option<Message> {
+        let place = (id & u64::from(u32::MAX)) as usize;
+        let (found, call) = self.calls.get(place)?.as_ref()?;
+        (*found == id).then_some(call.request)
+    }
+
+    fn arrive_but_keep_slot(&mut self, id: u64) -> Option<Call> {
+        self.message(id)?;
+        let place = id as u32;
+        let (_, call) = self.calls.get_mut(place as usize)?.take()?;
+        self.free_places.push(place);
+        self.away -= 1;
+        self.unlinks -= usize::from(call.op() == Op::Unlink);
+        Some(call)
+    }
+
+    fn arrive(&mut self, id: u64) -> Option<Call> {
+        let call = self.arrive_but_keep_slot(id)?;
+        if call.op().needs_slot() {
+            self.free_slots.push(call.request.slot);
+        }
+        Some(call)
+    }
+}

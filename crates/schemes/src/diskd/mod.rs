@@ -1,0 +1,73 @@
+//! `diskd`: ufs's files, with all file operations done by a process of its own.
+//!
+//! The protocol is in `docs/formats/diskd.md`. From the outside in: this file opens a directory; `engine` turns what is asked of
+//! files into calls; `service` starts and stops; `exchange` sends calls and takes replies; `keeper` looks after the
+//! process; `helper` is that process; `link`, `protocol`, `call` and `record` each own one thing between the two.
+
+mod call;
+mod engine;
+mod exchange;
+mod helper;
+mod keeper;
+mod link;
+mod protocol;
+mod record;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::engine::Remote;
+use self::exchange::{Exchange, Limits};
+pub use self::helper::{HELPER_COMMAND, HelperError, serve_as_helper};
+use self::keeper::{Keeper, Pace};
+use self::service::Service;
+use crate::tree::{Tree, TreeScheme};
+use crate::{DirOptions, OpenError};
+
+/// Name in squid.conf.
+pub(crate) const NAME: &str = "diskd";
+
+/// Largest Q1 and Q2: with more, more slots would be needed than there are numbers for.
+const Q_MAX: u32 = 3000;
+
+/// A helper that answers nothing for this long is ended.
+const STALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Opens a directory. No process or thread is started, but what they will need is tried.
+pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
+    let range = 1..=Q_MAX;
+    if !range.contains(&options.tuning.q1) || !range.contains(&options.tuning.q2) {
+        return Err(OpenError::BadOption {
+            path: options.path.clone(),
+            reason: "Q1 and Q2 must be 1 to 3000",
+        });
+    }
+    TreeScheme::open_with(NAME, options, |tree| {
+        Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
+    })
+}
+
+/// The directory is locked: what is found there of an earlier helper is left over.
+fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, OpenError> {
+    let failed = |operation, source| OpenError::Io { operation, path: options.path.clone(), source };
+    let root = tree.root().as_fd().try_clone_to_owned().map_err(|e| failed("open", e))?;
+    match record::clear(&root) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(OpenError::Locked { path: options.path.clone(), lock: record::FILE });
+        }
+        other => other.map_err(|e| failed("clear what an earlier diskd helper left of", e))?,
+    }
+    let limits = Limits { q1: options.tuning.q1, q2: options.tuning.q2, stall: STALL_LIMIT };
+    let tried = keeper::create_link(&root, limits.q2);
+    record::remove(&root);
+    drop(tried.map_err(|e| failed("set up queues and shared memory for", e))?);
+    let (l1, l2) = tree.levels();
+    let program = options.tuning.diskd_program.clone();
+    let exchange = Arc::new(Exchange::new(limits));
+    Ok(Service::new(Keeper { exchange, path: options.path.clone(), root, l1, l2, program, pace }))
+}
