@@ -1,11 +1,13 @@
 //! Cache directories and settings of the store, from the configuration.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use humboldt_conf::{CacheDir, Config, DirSelect, ReplacementPolicy, Scheme as ConfScheme};
-use humboldt_schemes::{self as schemes, DirOptions};
+use humboldt_conf::{CacheDir, Config, DirIo, DirSelect, DirTuning, ReplacementPolicy, Scheme as ConfScheme};
+use humboldt_schemes::{self as schemes, DirOptions, IoChoice, Tuning};
 use humboldt_store::MemoryPolicy;
 use humboldt_store::cache::{CacheSettings, DirSelect as StoreDirSelect};
 use humboldt_store::scheme::Scheme;
@@ -68,7 +70,46 @@ fn options(config: &Config, dir: &CacheDir) -> DirOptions {
         swap_low_pct: config.cache_swap_low,
         swap_high_pct: config.cache_swap_high,
         max_open_files: config.max_open_disk_fds,
+        tuning: tuning(config, &dir.tuning),
         ..DirOptions::new(&dir.path, dir.size_bytes)
+    }
+}
+
+/// The directory in which a store makes its files: its path, unless that names the one file of a `coss`.
+pub(crate) fn folder(dir: &CacheDir) -> Option<&Path> {
+    let is_file = dir.scheme == ConfScheme::Coss && !dir.path.as_os_str().as_bytes().ends_with(b"/");
+    if is_file { dir.path.parent() } else { Some(&dir.path) }
+}
+
+/// The options of single schemes; what is not written has the schemes' default.
+fn tuning(config: &Config, written: &DirTuning) -> Tuning {
+    let default = Tuning::default();
+    let limit = |written: Option<u32>, default| match written {
+        Some(0) => None,
+        Some(limit) => Some(limit),
+        None => default,
+    };
+    let membufs = written.membufs.unwrap_or(default.membufs);
+    Tuning {
+        threads: written.threads.unwrap_or(default.threads),
+        q1: written.q1.unwrap_or(default.q1),
+        q2: written.q2.unwrap_or(default.q2),
+        block_bytes: written.block_bytes.unwrap_or(default.block_bytes),
+        membufs,
+        maxfullbufs: written.maxfullbufs.unwrap_or(default.maxfullbufs.min(membufs.saturating_sub(1))),
+        overwrite_percent: written.overwrite_percent.unwrap_or(default.overwrite_percent),
+        max_stripe_waste: written.max_stripe_waste_bytes.or(default.max_stripe_waste),
+        slot_bytes: written.slot_bytes.unwrap_or(default.slot_bytes),
+        max_swap_rate: limit(written.max_swap_rate, default.max_swap_rate),
+        swap_timeout: written.swap_timeout_ms.map_or(default.swap_timeout, |time_ms| {
+            (time_ms > 0).then(|| Duration::from_millis(u64::from(time_ms)))
+        }),
+        io: written.io.map_or(default.io, |io| match io {
+            DirIo::Auto => IoChoice::Auto,
+            DirIo::Uring => IoChoice::Uring,
+            DirIo::Threads => IoChoice::Threads,
+        }),
+        object_bytes_avg: config.store_avg_object_size.max(1),
     }
 }
 
@@ -88,5 +129,53 @@ pub(crate) fn settings(config: &Config) -> CacheSettings {
             DirSelect::LeastLoad => StoreDirSelect::LeastLoad,
             DirSelect::RoundRobin => StoreDirSelect::RoundRobin,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of an option that the reference names as default.
+    fn documented(page: &str, option: &str) -> String {
+        let row = page.lines().find(|line| line.starts_with(&format!("`{option}="))).expect(option);
+        row.split(" | ").nth(3).expect("a default").to_owned()
+    }
+
+    #[test]
+    fn the_defaults_of_the_reference_are_those_of_the_schemes() {
+        let (page, default) = (humboldt_conf::docs_markdown(), Tuning::default());
+        for (option, value) in [
+            ("threads", default.threads),
+            ("Q1", default.q1),
+            ("Q2", default.q2),
+            ("membufs", default.membufs),
+            ("maxfullbufs", default.maxfullbufs),
+            ("overwrite-percent", default.overwrite_percent),
+            ("slot-size", default.slot_bytes),
+            ("max-swap-rate", default.max_swap_rate.unwrap_or(0)),
+            ("swap-timeout", default.swap_timeout.map_or(0, |_| 1)),
+        ] {
+            assert_eq!(documented(&page, option), value.to_string(), "{option}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reaches_the_scheme() {
+        let text = "http_port 1\nstore_avg_object_size 1 KB\nminimum_object_size 20\n\
+                    cache_dir rock /r 100 slot-size=32768 max-swap-rate=0 swap-timeout=300 io=threads threads=9 \
+                    min-size=10 no-store";
+        let (config, _) = humboldt_conf::parse_str("t", text);
+        let options = options(&config, &config.cache_dir[0]);
+        let tuning = Tuning {
+            slot_bytes: 32_768,
+            max_swap_rate: None,
+            swap_timeout: Some(Duration::from_millis(300)),
+            io: IoChoice::Threads,
+            threads: 9,
+            object_bytes_avg: 1024,
+            ..Tuning::default()
+        };
+        assert_eq!((options.tuning, options.min_bytes, options.max_bytes), (tuning, 20, 0));
     }
 }

@@ -19,10 +19,14 @@ macro_rules! working {
     minimum_object_size: u64 = Bytes("0 KB"), "minimum_object_size SIZE";
     /// Larger objects are not stored.
     maximum_object_size: u64 = Bytes("4 MB"), "maximum_object_size SIZE";
-    /// A store on disk: scheme, directory, capacity in MB, first- and second-level directories (16 and 256 when left
-    /// out). Sizes in options are in bytes. Without any, objects are cached in memory only.
+    /// A store on disk: scheme (`null`, `ufs`, `aufs`, `diskd`, `coss`, `rock` or `ring`), directory, capacity in MB, for the
+    /// schemes with a file per object (`ufs`, `aufs`, `diskd`) first- and second-level directories (16 and 256 when left out),
+    /// options. Without any, objects are cached in memory only. A store that cannot be used is left out, with a message; a
+    /// reconfiguration tries it again. An option of another scheme has no effect.
     cache_dir: Vec<CacheDir> = CacheDirs(""),
-        "cache_dir SCHEME PATH MBYTES [L1 L2] [min-size=BYTES] [max-size=BYTES] [no-store]";
+        "cache_dir SCHEME PATH MBYTES [L1 L2] [OPTION[=VALUE] ...]";
+    /// Expected mean size of objects, by which the index of `ring` is sized at first. The others' size themselves.
+    store_avg_object_size: u64 = Bytes("13 KB"), "store_avg_object_size SIZE";
     /// How a store is chosen for a new object.
     store_dir_select_algorithm: DirSelect = DirSelectKind("least-load"),
         "store_dir_select_algorithm least-load|round-robin";
@@ -87,7 +91,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Cache":
         "memory_pools_limit", "memory_pools_limit SIZE", "Most freed memory that is kept.";
     }
     Ignored("the index sizes itself") {
-        "store_avg_object_size", "store_avg_object_size SIZE", "Expected mean size of objects.";
         "store_objects_per_bucket", "store_objects_per_bucket NUMBER", "Objects in each slot of the index.";
     }
     Ignored("what is read from disk is always verified") {
@@ -96,7 +99,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Cache":
     Ignored("each `cache_dir` keeps its index in its own directory") {
         "cache_swap_state" | "cache_swap_log", "cache_swap_state PATH", "Where the indexes of stores are kept.";
     }
-    Ignored("no helper processes are needed for this") {
+    Ignored("`diskd` runs this program itself, and files are deleted without a helper") {
         "diskd_program", "diskd_program PATH", "Helper of the storage scheme `diskd`.";
         "unlinkd_program", "unlinkd_program PATH", "Helper that deletes files.";
     }
