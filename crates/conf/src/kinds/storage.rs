@@ -5,10 +5,12 @@ use std::time::Duration;
 use super::Kind;
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{DirSelect, RefreshOptions, RefreshPattern, ReplacementPolicy};
+use crate::types::{DirSelect, InTransit, RefreshOptions, RefreshPattern, ReplacementPolicy};
 
 /// `store_dir_select_algorithm`
 pub(crate) struct DirSelectKind;
+/// `in_transit`
+pub(crate) struct InTransitKind;
 /// `lru`, `heap …` and the newer ones, for `cache_dir`s.
 pub(crate) struct DiskPolicy;
 /// The same, for memory.
@@ -28,6 +30,22 @@ impl Kind for DirSelectKind {
         *out = match token.text.to_ascii_lowercase().as_str() {
             "least-load" => DirSelect::LeastLoad,
             "round-robin" => DirSelect::RoundRobin,
+            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
+        };
+        Ok(())
+    }
+}
+
+impl Kind for InTransitKind {
+    type Out = InTransit;
+    const NAME: &'static str = "`memory`, `disk` or `auto`";
+
+    fn apply(out: &mut InTransit, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect(Self::NAME)?;
+        *out = match token.text.to_ascii_lowercase().as_str() {
+            "memory" => InTransit::Memory,
+            "disk" => InTransit::Disk,
+            "auto" => InTransit::Auto,
             other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
         };
         Ok(())
@@ -199,6 +217,14 @@ mod tests {
     fn parse(text: &str) -> Result<Config, String> {
         let (config, found) = parse_str("t", &format!("http_port 1\n{text}\n"));
         if found.has_errors() { Err(found.render_from(false, Severity::Error)) } else { Ok(config) }
+    }
+
+    #[test]
+    fn objects_in_transit() {
+        assert_eq!(parse("").expect("ok").in_transit, InTransit::Auto);
+        assert_eq!(parse("in_transit disk").expect("ok").in_transit, InTransit::Disk);
+        assert_eq!(parse("in_transit Memory").expect("ok").in_transit, InTransit::Memory);
+        assert!(parse("in_transit ram").is_err());
     }
 
     #[test]

@@ -27,7 +27,15 @@ macro_rules! working {
         "cache_dir SCHEME PATH MBYTES [L1 L2] [OPTION[=VALUE] ...]";
     /// Expected mean size of objects, by which the index of `ring` is sized at first. The others' size themselves.
     store_avg_object_size: u64 = Bytes("13 KB"), "store_avg_object_size SIZE";
-    /// How a store is chosen for a new object.
+    /// Where an object is that is coming in and goes to a store. `memory`: in memory until it is complete, then it is written in
+    /// one piece; up to `maximum_object_size_in_memory` or a sixteenth of `cache_mem`, whichever is more, for each object, and as
+    /// long as `cache_mem` suffices; beyond it, as `disk`. `disk`: it is written as it arrives, no faster than the store takes it,
+    /// memory holds what somebody has not read yet, and it is not kept in memory for the next request. `auto`: as `memory` up to
+    /// `maximum_object_size_in_memory`; larger ones are written as they arrive, without waiting for the store. In all three
+    /// objects up to `maximum_object_size` are cached.
+    in_transit: InTransit = InTransitKind("auto"), "in_transit memory|disk|auto";
+    /// How a store is chosen for a new object: the one with the least load, then the closest `max-size`, then the most room; or
+    /// one after the other. Stores with a load above 1000, or out of service, are skipped.
     store_dir_select_algorithm: DirSelect = DirSelectKind("least-load"),
         "store_dir_select_algorithm least-load|round-robin";
     /// Most files of objects open at a time; beyond it objects are neither stored on nor read from disk. 0 is no limit

@@ -15,7 +15,8 @@ pub use network::{
     PortMode, TcpKeepalive,
 };
 pub use storage::{
-    CacheDir, DirIo, DirSelect, DirTuning, RefreshOptions, RefreshPattern, ReplacementPolicy, Scheme,
+    CacheDir, DirIo, DirSelect, DirTuning, InTransit, RefreshOptions, RefreshPattern, ReplacementPolicy,
+    Scheme,
 };
 
 /// Where a definition was written; for messages that are made after parsing.

@@ -120,6 +120,18 @@ pub enum DirSelect {
     RoundRobin,
 }
 
+/// `in_transit`: where an object is that is coming in.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum InTransit {
+    /// By its size.
+    #[default]
+    Auto,
+    /// In memory until it is complete.
+    Memory,
+    /// On disk as it arrives.
+    Disk,
+}
+
 /// A replacement policy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementPolicy {
