@@ -109,12 +109,14 @@ impl DirFigures {
     }
 
     fn gather(dir: &humboldt_store::Dir) -> Self {
+        let mut stats = dir.scheme.stats();
+        stats.down |= !dir.is_in_service();
         Self {
             index: dir.index,
             scheme: dir.scheme.name(),
             path: dir.scheme.path().to_string_lossy().into_owned(),
             load: dir.scheme.load(),
-            stats: dir.scheme.stats(),
+            stats,
         }
     }
 }

@@ -277,8 +277,12 @@ impl Cache {
             Some(_) => found = true,
             None => {}
         }
-        self.table.load().purge_absent(primary);
-        self.remove_from_disk(&primary).await || found
+        let table = self.table.load_full();
+        table.purge_absent(primary);
+        for dir in &table.dirs {
+            found |= dir.remove(&primary).await;
+        }
+        found
     }
 
     /// Removes a key from all directories, as when a newer answer is not written to any.
@@ -292,7 +296,7 @@ impl Cache {
         for dir in &self.table.load_full().dirs {
             // The same scheme may stand in a table made later.
             if keep.is_none_or(|keep| !Arc::ptr_eq(&keep.scheme, &dir.scheme)) {
-                found |= dir.remove(key).await;
+                found |= dir.forget(key).await;
             }
         }
         found

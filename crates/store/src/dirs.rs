@@ -108,8 +108,8 @@ impl Dir {
         self.free_bytes.store(i64::try_from(free).unwrap_or(i64::MAX), Relaxed);
     }
 
-    /// Whether objects may be read from it and written to it.
-    fn is_in_service(&self) -> bool {
+    /// Whether objects may be read from it and written to it: it is not down, and owes no removals.
+    pub fn is_in_service(&self) -> bool {
         !self.down.load(Relaxed) && self.debts.is_empty()
     }
 
@@ -132,12 +132,16 @@ impl Dir {
         }
     }
 
-    /// Removes a key, now or before the directory is used again.
+    /// Removes a key because there is a newer answer, now or before the directory is used again.
+    pub(crate) async fn forget(&self, key: &Key) -> bool {
+        // While a rebuild runs the index does not know yet.
+        let may_have_it = self.rebuilding.load(Relaxed) || self.scheme.contains(key);
+        may_have_it && self.remove(key).await
+    }
+
+    /// Removes a key whatever the index says, which may know nothing while the directory is down. Now, or before the
+    /// directory is used again.
     pub(crate) async fn remove(&self, key: &Key) -> bool {
-        // Also while a rebuild runs and the index does not know yet.
-        if !self.rebuilding.load(Relaxed) && !self.scheme.contains(key) {
-            return false;
-        }
         match self.scheme.remove(key).await {
             Ok(found) => found,
             Err(error) => {

@@ -86,7 +86,7 @@ impl Scheme for TestScheme {
     }
 
     fn contains(&self, key: &Key) -> bool {
-        self.stored.lock().contains_key(key)
+        !self.faults.down.load(SeqCst) && self.stored.lock().contains_key(key)
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
