@@ -17,3 +17,8 @@ pub use client::{Client, Response};
 pub use origin::{Origin, Reply};
 pub use proxy::Proxy;
 pub use world::World;
+
+/// Says that a scenario cannot be played on this machine.
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}

@@ -69,7 +69,7 @@ impl Figures {
             descriptors_max: descriptors::limit(),
             mem: shared.cache.mem().stats(),
             fetches: shared.cache.in_flight().len() as u64,
-            dirs: dirs.iter().map(DirFigures::gather).collect(),
+            dirs: dirs.iter().map(|dir| DirFigures::gather(dir)).collect(),
             connections: shared.connections() as u64,
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
@@ -98,13 +98,25 @@ impl Figures {
 }
 
 impl DirFigures {
+    /// Bytes written for each byte of objects stored; `None` before the first.
+    pub(crate) fn write_amplification(&self) -> Option<f64> {
+        crate::interval::ratio(self.stats.write_bytes as f64, self.stats.object_bytes as f64)
+    }
+
+    /// Memory of the index for each object; `None` without objects.
+    pub(crate) fn index_bytes_per_object(&self) -> Option<f64> {
+        crate::interval::ratio(self.stats.index_bytes as f64, self.stats.objects as f64)
+    }
+
     fn gather(dir: &humboldt_store::Dir) -> Self {
+        let mut stats = dir.scheme.stats();
+        stats.down |= !dir.is_in_service();
         Self {
             index: dir.index,
             scheme: dir.scheme.name(),
             path: dir.scheme.path().to_string_lossy().into_owned(),
             load: dir.scheme.load(),
-            stats: dir.scheme.stats(),
+            stats,
         }
     }
 }
@@ -161,6 +173,10 @@ impl Figures {
             objects: 30,
             used_bytes: 1 << 20,
             capacity_bytes: 1 << 22,
+            write_bytes: 1300,
+            object_bytes: 1000,
+            read_ops: 7,
+            shed: 3,
             ..SchemeStats::default()
         };
         let dir =

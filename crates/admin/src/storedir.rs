@@ -39,13 +39,25 @@ fn write_dir(out: &mut String, dir: &DirFigures) {
     }
     _ = writeln!(out, "Flags:{}", if stats.down { " DOWN" } else { "" });
     _ = writeln!(out, "Objects: {}", stats.objects);
-    _ = writeln!(out, "Index: {:.2} KB, {}% rebuilt", kib(stats.index_bytes), stats.rebuild_percent);
+    let per_object = dir.index_bytes_per_object().unwrap_or(0.0);
+    _ = writeln!(
+        out,
+        "Index: {:.2} KB, {per_object:.1} bytes an object, {}% rebuilt",
+        kib(stats.index_bytes),
+        stats.rebuild_percent
+    );
     _ = writeln!(out, "Load: {} of 1000, {} files open", dir.load, stats.open_files);
     _ = writeln!(
         out,
         "Objects read: {}, written: {}, evicted: {}, errors: {}",
         stats.reads, stats.writes, stats.evictions, stats.errors
     );
+    _ = writeln!(out, "Objects not read or not written because too much was waiting: {}", stats.shed);
+    _ = writeln!(out, "Reads of the device: {}, {:.2} KB", stats.read_ops, kib(stats.read_bytes));
+    _ = writeln!(out, "Writes to the device: {}, {:.2} KB", stats.write_ops, kib(stats.write_bytes));
+    let amplification = dir.write_amplification().unwrap_or(0.0);
+    let stored = kib(stats.object_bytes);
+    _ = writeln!(out, "Objects stored: {stored:.2} KB, write amplification {amplification:.2}");
 }
 
 fn write_usage(out: &mut String, what: &str, used: u64, total: u64, unit: &str) {
@@ -74,11 +86,18 @@ mod tests {
     fn every_directory_is_shown_with_its_file_system() {
         let mut figures = Figures::busy();
         figures.dirs[0].path = "/".to_owned();
+        figures.dirs[0].stats.index_bytes = 1200;
         figures.dirs[1].stats.down = true;
         let page = render(&figures);
         let (first, second) =
             page.split_once("\nStore Directory #1 (ufs): /a \"b\"\\c?d\n").expect("two directories");
         assert!(first.contains("\n\nStore Directory #0 (ufs): /\nFS Block Size "), "{page}");
+        let figures = ["Index: 1.17 KB, 40.0 bytes an object, 0% rebuilt", "Reads of the device: 7, 0.00 KB"];
+        let waiting = "Objects not read or not written because too much was waiting: 3";
+        let stored = "Objects stored: 0.98 KB, write amplification 1.30";
+        for line in figures.into_iter().chain([waiting, stored]) {
+            assert!(first.contains(&format!("\n{line}\n")), "{line}: {first}");
+        }
         for line in ["Maximum Size: 4096 KB", "Current Size: 1024.00 KB", "Percent Used: 25.00%", "Flags:"] {
             assert!(first.contains(&format!("\n{line}\n")), "{line}");
         }

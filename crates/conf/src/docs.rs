@@ -88,6 +88,9 @@ fn push_working(directive: &Directive, out: &mut String) {
         out.push_str(&format!(" Also: {}.", names.join(", ")));
     }
     out.push('\n');
+    if directive.name == "cache_dir" {
+        out.push_str(&format!("\n{}", crate::kinds::dir_options_table()));
+    }
 }
 
 fn push_known(directives: &[&Directive], out: &mut String) {

@@ -57,7 +57,7 @@ fn the_benchmark_configuration_loads_as_published() {
     let errors: Vec<_> = found.iter().filter(|d| d.severity == Severity::Error).map(|d| &d.message).collect();
     assert!(errors.is_empty(), "{}", text_of(&found));
     assert_eq!(config.cache_dir.len(), 3);
-    assert!(config.cache_dir.iter().all(|dir| dir.scheme == Scheme::Ufs && dir.size_bytes == 7500 << 20));
+    assert!(config.cache_dir.iter().all(|dir| dir.scheme == Scheme::Aufs && dir.size_bytes == 7500 << 20));
     assert_eq!(config.http_access[0].terms[0].name, "all");
     assert_eq!(
         (config.access_log[0].module, config.access_log[0].place.as_str()),

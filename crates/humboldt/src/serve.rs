@@ -27,7 +27,7 @@ use crate::configuration::Source;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
 use crate::start::{StartError, debug_level, load_hosts};
-use crate::stores::{self, Stores};
+use crate::stores::Stores;
 
 /// How often a core looks for idle server connections to close.
 const POOL_SWEEP: Duration = Duration::from_secs(5);
@@ -166,8 +166,7 @@ impl Service {
         let cores = self.shared.cores();
         self.store_log.reopen(&self.logs, config, cores);
         let access_logs = log_files::open_access_logs(&self.logs, &snapshot, cores);
-        let schemes = self.stores.open(config);
-        self.shared.cache.reconfigure(stores::settings(config), schemes);
+        self.stores.reconfigure(config, &self.shared.cache);
         load_hosts(&self.shared.names, config);
         self.ports.reconfigure(config);
         self.shared.replace(snapshot, access_logs);

@@ -198,9 +198,10 @@ fn prepare_dirs(config: &Config, source: &Source) -> Result<(), StartError> {
     let Some(user) = target_user(config, source) else { return Ok(()) };
     let identity = privileges::find(user, target_group(config, user))?;
     for dir in config.cache_dir.iter().filter(|dir| !dir.path.exists() && dir.size_bytes > 0) {
-        let what = format!("create {}", dir.path.display());
-        configuration::create_private_dir(&dir.path).map_err(StartError::system(what.clone()))?;
-        std::os::unix::fs::chown(&dir.path, Some(identity.uid), Some(identity.gid))
+        let Some(folder) = stores::folder(dir).filter(|folder| !folder.exists()) else { continue };
+        let what = format!("create {}", folder.display());
+        configuration::create_private_dir(folder).map_err(StartError::system(what.clone()))?;
+        std::os::unix::fs::chown(folder, Some(identity.uid), Some(identity.gid))
             .map_err(StartError::system(what))?;
     }
     Ok(())

@@ -1,13 +1,18 @@
 //! Cache directories and settings of the store, from the configuration.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use humboldt_conf::{CacheDir, Config, DirSelect, ReplacementPolicy, Scheme as ConfScheme};
-use humboldt_schemes::{self as schemes, DirOptions};
+use humboldt_conf::{
+    CacheDir, Config, DirIo, DirSelect, DirTuning, InTransit, ReplacementPolicy, Scheme as ConfScheme,
+};
+use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, Tuning};
 use humboldt_store::MemoryPolicy;
-use humboldt_store::cache::{CacheSettings, DirSelect as StoreDirSelect};
+use humboldt_store::cache::{Cache, CacheSettings, InTransit as StoreInTransit};
+use humboldt_store::dirs::{DirConfig, DirSelect as StoreDirSelect};
 use humboldt_store::scheme::Scheme;
 
 use crate::start::StartError;
@@ -15,38 +20,81 @@ use crate::start::StartError;
 /// Directories that are open, by path, so that a reconfiguration keeps them.
 #[derive(Default)]
 pub(crate) struct Stores {
-    open: HashMap<PathBuf, (CacheDir, Arc<dyn Scheme>)>,
+    open: HashMap<PathBuf, Open>,
+}
+
+/// One that is open, and with what.
+struct Open {
+    name: &'static str,
+    options: DirOptions,
+    scheme: Arc<dyn Scheme>,
 }
 
 impl Stores {
-    /// Opens the directories of a configuration; those already open with the same settings are kept. One that cannot be
-    /// opened is reported and left out: the service goes on with the others.
-    pub(crate) fn open(&mut self, config: &Config) -> Vec<Arc<dyn Scheme>> {
-        let mut before = std::mem::take(&mut self.open);
-        let mut opened = Vec::new();
-        for dir in config.cache_dir.iter().filter(|dir| dir.scheme != ConfScheme::Null) {
-            let kept = before.remove(&dir.path).filter(|(settings, _)| settings == dir);
-            let scheme = match kept {
-                Some((_, scheme)) => Ok(scheme),
-                None => schemes::open(dir.scheme.name(), &options(config, dir)),
-            };
-            match scheme {
-                Ok(scheme) => {
-                    self.open.insert(dir.path.clone(), (dir.clone(), Arc::clone(&scheme)));
-                    opened.push(scheme);
-                }
-                Err(error) => {
-                    tracing::error!("cache_dir {}: {error}; going on without it", dir.path.display())
-                }
+    /// Opens the directories of a configuration. One that cannot be opened is reported and left out: the service goes on
+    /// with the others.
+    pub(crate) fn open(&mut self, config: &Config) -> Vec<DirConfig> {
+        for (_, dir) in dirs(config) {
+            let known = self.open.contains_key(&dir.path);
+            if !known && let Err(error) = self.open_one(config, dir) {
+                tracing::error!(
+                    "cache_dir {}: {error}; going on without it until a reconfiguration tries again",
+                    dir.path.display()
+                );
             }
         }
-        for (path, (_, scheme)) in before {
-            if let Err(error) = scheme.close() {
-                tracing::warn!("cache_dir {}: not closed cleanly: {error}", path.display());
-            }
-        }
-        opened
+        self.listed(config)
     }
+
+    /// Those of a configuration that are open.
+    fn listed(&self, config: &Config) -> Vec<DirConfig> {
+        let listed = dirs(config).filter_map(|(index, dir)| {
+            let open = self.open.get(&dir.path)?;
+            Some(DirConfig {
+                index,
+                scheme: Arc::clone(&open.scheme),
+                object_bytes_max: open.options.max_bytes,
+                read_only: dir.read_only,
+            })
+        });
+        listed.collect()
+    }
+
+    fn open_one(&mut self, config: &Config, dir: &CacheDir) -> Result<(), OpenError> {
+        let (name, options) = (dir.scheme.name(), options(config, dir));
+        let scheme = schemes::open(name, &options)?;
+        self.open.insert(dir.path.clone(), Open { name, options, scheme });
+        Ok(())
+    }
+
+    /// Takes over a new configuration: directories that are the same and in service are not touched; one that is gone, has
+    /// other options, or is down is closed; one that is new or was closed is opened. Blocks, so not for a core.
+    pub(crate) fn reconfigure(&mut self, config: &Config, cache: &Cache) {
+        let stays = |path: &PathBuf, open: &Open| {
+            let same = dirs(config).any(|(_, dir)| {
+                dir.path == *path && dir.scheme.name() == open.name && options(config, dir) == open.options
+            });
+            same && !open.scheme.stats().down
+        };
+        let leaving: Vec<Open> =
+            self.open.extract_if(|path, open| !stays(path, open)).map(|(_, open)| open).collect();
+        if !leaving.is_empty() {
+            // Nobody may find a directory any more when it is closed.
+            cache.reconfigure(settings(config), self.listed(config));
+        }
+        for open in leaving {
+            if let Err(error) = open.scheme.close() {
+                tracing::warn!("cache_dir {}: not closed cleanly: {error}", open.options.path.display());
+            }
+        }
+        let opened = self.open(config);
+        cache.reconfigure(settings(config), opened);
+    }
+}
+
+/// The directories of a configuration with their positions.
+fn dirs(config: &Config) -> impl Iterator<Item = (usize, &CacheDir)> {
+    config.cache_dir.iter().filter(|dir| dir.scheme != ConfScheme::Null).enumerate()
 }
 
 /// Creates the directories of a configuration (`-z`).
@@ -64,11 +112,50 @@ fn options(config: &Config, dir: &CacheDir) -> DirOptions {
         l1: dir.l1,
         l2: dir.l2,
         min_bytes: dir.min_size_bytes.max(config.minimum_object_size),
-        max_bytes: if dir.read_only { 0 } else { dir.max_size_bytes.unwrap_or(u64::MAX) },
+        max_bytes: dir.max_size_bytes.unwrap_or(u64::MAX),
         swap_low_pct: config.cache_swap_low,
         swap_high_pct: config.cache_swap_high,
         max_open_files: config.max_open_disk_fds,
+        tuning: tuning(config, &dir.tuning),
         ..DirOptions::new(&dir.path, dir.size_bytes)
+    }
+}
+
+/// The directory in which a store makes its files: its path, unless that names the one file of a `coss`.
+pub(crate) fn folder(dir: &CacheDir) -> Option<&Path> {
+    let is_file = dir.scheme == ConfScheme::Coss && !dir.path.as_os_str().as_bytes().ends_with(b"/");
+    if is_file { dir.path.parent() } else { Some(&dir.path) }
+}
+
+/// The options of single schemes; what is not written has the schemes' default.
+fn tuning(config: &Config, written: &DirTuning) -> Tuning {
+    let default = Tuning::default();
+    let limit = |written: Option<u32>, default| match written {
+        Some(0) => None,
+        Some(limit) => Some(limit),
+        None => default,
+    };
+    let membufs = written.membufs.unwrap_or(default.membufs);
+    Tuning {
+        threads: written.threads.unwrap_or(default.threads),
+        q1: written.q1.unwrap_or(default.q1),
+        q2: written.q2.unwrap_or(default.q2),
+        block_bytes: written.block_bytes.unwrap_or(default.block_bytes),
+        membufs,
+        maxfullbufs: written.maxfullbufs.unwrap_or(default.maxfullbufs.min(membufs.saturating_sub(1))),
+        overwrite_percent: written.overwrite_percent.unwrap_or(default.overwrite_percent),
+        max_stripe_waste: written.max_stripe_waste_bytes.or(default.max_stripe_waste),
+        slot_bytes: written.slot_bytes.unwrap_or(default.slot_bytes),
+        max_swap_rate: limit(written.max_swap_rate, default.max_swap_rate),
+        swap_timeout: written.swap_timeout_ms.map_or(default.swap_timeout, |time_ms| {
+            (time_ms > 0).then(|| Duration::from_millis(u64::from(time_ms)))
+        }),
+        io: written.io.map_or(default.io, |io| match io {
+            DirIo::Auto => IoChoice::Auto,
+            DirIo::Uring => IoChoice::Uring,
+            DirIo::Threads => IoChoice::Threads,
+        }),
+        object_bytes_avg: config.store_avg_object_size.max(1),
     }
 }
 
@@ -88,5 +175,58 @@ pub(crate) fn settings(config: &Config) -> CacheSettings {
             DirSelect::LeastLoad => StoreDirSelect::LeastLoad,
             DirSelect::RoundRobin => StoreDirSelect::RoundRobin,
         },
+        in_transit: match config.in_transit {
+            InTransit::Auto => StoreInTransit::Auto,
+            InTransit::Memory => StoreInTransit::Memory,
+            InTransit::Disk => StoreInTransit::Disk,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of an option that the reference names as default.
+    fn documented(page: &str, option: &str) -> String {
+        let row = page.lines().find(|line| line.starts_with(&format!("`{option}="))).expect(option);
+        row.split(" | ").nth(3).expect("a default").to_owned()
+    }
+
+    #[test]
+    fn the_defaults_of_the_reference_are_those_of_the_schemes() {
+        let (page, default) = (humboldt_conf::docs_markdown(), Tuning::default());
+        for (option, value) in [
+            ("threads", default.threads),
+            ("Q1", default.q1),
+            ("Q2", default.q2),
+            ("membufs", default.membufs),
+            ("maxfullbufs", default.maxfullbufs),
+            ("overwrite-percent", default.overwrite_percent),
+            ("slot-size", default.slot_bytes),
+            ("max-swap-rate", default.max_swap_rate.unwrap_or(0)),
+            ("swap-timeout", default.swap_timeout.map_or(0, |_| 1)),
+        ] {
+            assert_eq!(documented(&page, option), value.to_string(), "{option}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reaches_the_scheme() {
+        let text = "http_port 1\nstore_avg_object_size 1 KB\nminimum_object_size 20\n\
+                    cache_dir rock /r 100 slot-size=32768 max-swap-rate=0 swap-timeout=300 io=threads threads=9 \
+                    min-size=10 no-store";
+        let (config, _) = humboldt_conf::parse_str("t", text);
+        let options = options(&config, &config.cache_dir[0]);
+        let tuning = Tuning {
+            slot_bytes: 32_768,
+            max_swap_rate: None,
+            swap_timeout: Some(Duration::from_millis(300)),
+            io: IoChoice::Threads,
+            threads: 9,
+            object_bytes_avg: 1024,
+            ..Tuning::default()
+        };
+        assert_eq!((options.tuning, options.min_bytes, options.max_bytes), (tuning, 20, u64::MAX));
     }
 }

@@ -9,8 +9,8 @@ use humboldt_http::conditional::{self, Validators};
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
-use humboldt_store::disk::{DiskEntry, DiskHit};
-use humboldt_store::{AbortReason, Begin, Entry, ReaderKind};
+use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
+use humboldt_store::{AbortReason, Begin, Entry, FlowHead, Progress, ReaderKind};
 
 use crate::answer;
 use crate::client::{After, ClientConn};
@@ -22,6 +22,7 @@ use crate::pipeline::{self, Found};
 use crate::relay::Ended;
 use crate::reply;
 use crate::request::Request;
+use crate::resume;
 
 /// Bytes read from disk at a time for a range.
 const READ_BYTES: usize = 64 * 1024;
@@ -42,12 +43,14 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
     let mut key = found.key?;
     // A Vary marker leads to a second look-up, never to a third.
     for _ in 0..2 {
-        if !cache.on_disk(&key) {
-            return None;
-        }
-        let Some(entry) = cache.open(request.key, &key, request.url.as_bytes()).await else {
-            core.count(Counter::SwapInErrors, 1);
-            return None;
+        let entry = match cache.open(request.key, &key, request.url.as_bytes()).await {
+            Lookup::Absent => return None,
+            Lookup::Found(entry) => entry,
+            Lookup::Failed => {
+                core.count(Counter::SwapInErrors, 1);
+                found.swap_failed = true;
+                return None;
+            }
         };
         match entry {
             DiskEntry::Object(hit) => return Some(judge(core, request, hit, found).await),
@@ -84,7 +87,10 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
             Some(object) => {
                 return Stored::Object(HitObject { object, tag: Tag::Hit, without_origin: true });
             }
-            None => core.count(Counter::SwapInErrors, 1),
+            None => {
+                core.count(Counter::SwapInErrors, 1);
+                found.swap_failed = true;
+            }
         },
         Disposition::Fresh => return Stored::Stream(Box::new(hit)),
         Disposition::StaleWhileRevalidate | Disposition::Revalidate { .. } => {
@@ -108,13 +114,13 @@ async fn stale(core: &Rc<Core>, hit: DiskHit, small: bool) -> Option<StaleBody> 
     }
 }
 
-/// Serves a fresh answer that is too large for memory.
+/// Serves a fresh answer that is too large for memory. `None`: it could not be read, nothing was sent.
 pub(crate) async fn serve(
     core: &Rc<Core>,
     conn: &mut ClientConn,
-    request: Rc<Request>,
+    request: &Rc<Request>,
     hit: DiskHit,
-) -> After {
+) -> Option<After> {
     let validators = Validators { etag: hit.head.etag(), last_modified: hit.head.last_modified };
     let fields = &request.head.fields;
     let conditional = conditional::evaluate(request.head.method, fields, validators);
@@ -127,30 +133,31 @@ pub(crate) async fn serve(
     let reader = match begun {
         Begin::Join(reader) => reader,
         Begin::Lead(writer) => {
-            let Some(reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
+            let reader = writer.subscribe(ReaderKind::Client)?;
             let core = Rc::clone(core);
             tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer, 0).await });
             reader
         }
     };
     let report = Report::new();
-    match pipeline::follow(core, conn, &request, reader, Some(&report), Tag::Hit).await {
-        Some(after) => after,
-        None => After::Abort,
+    let after = pipeline::follow(core, conn, request, reader, Some(&report), Tag::Hit).await;
+    if after.is_none() {
+        core.count(Counter::SwapInErrors, 1);
     }
+    after
 }
 
-/// Serves a head, a 304, or a part, without reading the rest.
+/// Serves a head, a 304, or a part, without reading the rest. `None`: it could not be read, nothing was sent.
 async fn serve_alone(
     core: &Rc<Core>,
     conn: &mut ClientConn,
-    request: Rc<Request>,
+    request: &Rc<Request>,
     mut hit: DiskHit,
     not_modified: bool,
-) -> After {
+) -> Option<After> {
     let len = hit.body_bytes().unwrap_or(0);
-    if let Err(refusal) = reply::check(&request, &hit.head, Some(len)) {
-        return answer::refused(core, conn, &request, refusal, None).await;
+    if let Err(refusal) = reply::check(request, &hit.head, Some(len)) {
+        return Some(answer::refused(core, conn, request, refusal, None).await);
     }
     let wanted = request.head.fields.get(FieldName::Range).and_then(range::parse_range);
     let resolved = wanted.map(|set| range::resolve(&set, len));
@@ -162,8 +169,15 @@ async fn serve_alone(
         Some(Resolved::Unsatisfiable) => (416, None),
         _ => (200, len.checked_sub(1).map(|last| ByteRange { first: 0, last })),
     };
-    let keep_alive = request.snapshot().keeps_alive(&request) && !core.is_draining();
-    let head = part_head(&request, &hit, status, part, len, keep_alive);
+    let keep_alive = request.snapshot().keeps_alive(request) && !core.is_draining();
+    let mut buffer = Vec::new();
+    let part = part.filter(|_| !is_head);
+    if let Some(part) = part
+        && read_some(core, &mut hit, part, &mut buffer).await.is_none()
+    {
+        return None;
+    }
+    let head = part_head(request, &hit, status, part, len, keep_alive);
     let tag = if status == 304 { Tag::ImsHit } else { Tag::Hit };
     let mut outcome = Outcome::hit(tag, status);
     let mut ended = match answer::write_all(conn, core, &head).await {
@@ -171,16 +185,16 @@ async fn serve_alone(
         Err(_) => Ended::ClientGone,
     };
     outcome.bytes_out = head.len() as u64;
-    if let (Some(part), false, Ended::Complete) = (part, is_head, ended) {
-        ended = send_part(core, conn, &mut hit, part, &mut outcome).await;
+    if let (Some(part), Ended::Complete) = (part, ended) {
+        ended = send_part(core, conn, request, &mut hit, (part, buffer), &mut outcome).await;
     }
     outcome.aborted = ended != Ended::Complete;
-    log::transaction(core, &request, &outcome, hit.head.content_type());
-    match ended {
+    log::transaction(core, request, &outcome, hit.head.content_type());
+    Some(match ended {
         Ended::Complete if keep_alive => After::Keep,
         Ended::Complete => After::Close,
         _ => After::Abort,
-    }
+    })
 }
 
 fn part_head(
@@ -216,32 +230,76 @@ fn part_head(
     out
 }
 
-/// Sends bytes of a stored body, verified before they are sent.
+/// Reads the beginning of `part` into `buffer`: at least one verified byte.
+async fn read_some(core: &Core, hit: &mut DiskHit, part: ByteRange, buffer: &mut Vec<u8>) -> Option<()> {
+    let want = usize::try_from(part.byte_count()).unwrap_or(READ_BYTES).min(READ_BYTES);
+    buffer.resize(want, 0);
+    match hit.read(part.first, buffer).await {
+        Ok(got) if got > 0 => {
+            buffer.truncate(got);
+            Some(())
+        }
+        _ => {
+            core.count(Counter::SwapInErrors, 1);
+            None
+        }
+    }
+}
+
+/// Sends bytes of a stored body, verified before they are sent; `begun` is the part and what was read of it. What cannot be
+/// read comes from the server, if it has the same answer.
 async fn send_part(
     core: &Rc<Core>,
     conn: &mut ClientConn,
+    request: &Rc<Request>,
     hit: &mut DiskHit,
-    part: ByteRange,
+    begun: (ByteRange, Vec<u8>),
     outcome: &mut Outcome,
 ) -> Ended {
-    let mut buffer = vec![0; READ_BYTES];
-    let mut at = part.first;
-    while at <= part.last {
-        let want = usize::try_from(part.last - at + 1).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let Some(space) = buffer.get_mut(..want) else { return Ended::ClientGone };
-        let got = match hit.read(at, space).await {
-            Ok(got) if got > 0 => got,
-            _ => {
-                core.count(Counter::SwapInErrors, 1);
-                return Ended::Aborted(AbortReason::Failed);
-            }
-        };
-        let data = buffer.get(..got.min(want)).unwrap_or_default();
-        if answer::write_all(conn, core, data).await.is_err() {
+    let (mut part, mut buffer) = begun;
+    loop {
+        if answer::write_all(conn, core, &buffer).await.is_err() {
             return Ended::ClientGone;
         }
-        at += data.len() as u64;
-        outcome.bytes_out += data.len() as u64;
+        part.first += buffer.len() as u64;
+        outcome.bytes_out += buffer.len() as u64;
+        if part.first > part.last {
+            return Ended::Complete;
+        }
+        if read_some(core, hit, part, &mut buffer).await.is_none() {
+            return rest_from_server(core, conn, request, (hit, part), outcome).await;
+        }
+    }
+}
+
+async fn rest_from_server(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    (hit, part): (&DiskHit, ByteRange),
+    outcome: &mut Outcome,
+) -> Ended {
+    let head = FlowHead { head: hit.head.clone(), info: hit.info(), object: None };
+    let Some(mut reader) = resume::from_server(core, request, &head, part.first).await else {
+        return Ended::Aborted(AbortReason::DiskFailed);
+    };
+    let (mut left, mut slices) = (part.byte_count(), Vec::new());
+    while left > 0 {
+        match reader.data().await {
+            Progress::Data { .. } => {}
+            Progress::End => return Ended::Aborted(AbortReason::Truncated),
+            Progress::Aborted(reason) => return Ended::Aborted(reason),
+            Progress::Lagged { .. } => return Ended::Lagged,
+        }
+        let bytes = reader.slices(&mut slices, left.min(READ_BYTES as u64));
+        for slice in slices.drain(..) {
+            if answer::write_all(conn, core, &slice).await.is_err() {
+                return Ended::ClientGone;
+            }
+        }
+        reader.advance(bytes);
+        outcome.bytes_out += bytes;
+        left -= bytes;
     }
     Ended::Complete
 }

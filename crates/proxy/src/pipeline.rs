@@ -66,6 +66,18 @@ pub(crate) struct Found {
     pub swap_failed: bool,
 }
 
+impl Found {
+    /// Result code of an answer that comes from the server.
+    fn miss_tag(&self) -> Tag {
+        match self {
+            _ if self.stale.is_some() => Tag::RefreshModified,
+            _ if self.reload => Tag::ClientRefreshMiss,
+            _ if self.swap_failed => Tag::SwapfailMiss,
+            _ => Tag::Miss,
+        }
+    }
+}
+
 /// The steps that never wait: access rules, key, memory.
 pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     match access::check(request, None) {
@@ -225,7 +237,7 @@ async fn from_cache_or_server(
         if found.refuse {
             return answer::error(core, conn, &request, ErrorPage::OnlyIfCached, "").await;
         }
-        let stored = if found.pass || found.reload || found.stale.is_some() {
+        let stored = if found.pass || found.reload || found.swap_failed || found.stale.is_some() {
             None
         } else {
             disk::look_up(core, &request, &mut found).await
@@ -233,7 +245,13 @@ async fn from_cache_or_server(
         if let Some(stored) = stored {
             match stored {
                 disk::Stored::Object(object) => return serve_object(core, conn, request, object).await,
-                disk::Stored::Stream(hit) => return disk::serve(core, conn, request, *hit).await,
+                disk::Stored::Stream(hit) => match disk::serve(core, conn, &request, *hit).await {
+                    Some(after) => return after,
+                    None => {
+                        found.swap_failed = true;
+                        continue;
+                    }
+                },
                 disk::Stored::Judged => continue,
             }
         }
@@ -252,7 +270,7 @@ async fn from_cache_or_server(
             return serve_object(core, conn, request, hit).await;
         }
         if !may_share(&request, &found) {
-            let tag = if found.reload { Tag::ClientRefreshMiss } else { Tag::Miss };
+            let tag = found.miss_tag();
             let may_store = !found.pass && request.head.method == Method::Get && !has_own_terms(&request);
             return pass(core, conn, request, tag, may_store).await;
         }
@@ -302,11 +320,7 @@ async fn share(
         Begin::Lead(writer) => {
             let reader = writer.subscribe(humboldt_store::ReaderKind::Client)?;
             let report = Report::new();
-            let tag = match (&found.stale, found.reload) {
-                (Some(_), _) => Tag::RefreshModified,
-                (None, true) => Tag::ClientRefreshMiss,
-                (None, false) => Tag::Miss,
-            };
+            let tag = found.miss_tag();
             let job = Job::new(request, found.stale.take(), true, &report);
             tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
             Some(follow(core, conn, request, reader, Some(&report), tag).await?)
@@ -363,6 +377,8 @@ pub(crate) async fn follow(
     let head = match await_head(core, conn, request, &mut reader).await {
         Ok(head) => head,
         Err(Waited::ClientGone) => return Some(gone(core, conn, request, tag, report)),
+        // Nothing has been sent: as good as a miss.
+        Err(Waited::Aborted(AbortReason::DiskFailed)) => return None,
         Err(Waited::Aborted(reason)) => {
             let Some(report) = report else { return give_up(core, conn, request, reason).await };
             let (page, detail) = report.failure(reason);
@@ -392,7 +408,7 @@ async fn give_up(
         AbortReason::TimedOut => ErrorPage::ReadTimeout,
         AbortReason::Malformed | AbortReason::TooLarge => ErrorPage::InvalidResponse,
         AbortReason::NoMemory => ErrorPage::Internal,
-        AbortReason::Truncated | AbortReason::Failed => ErrorPage::ConnectFailure,
+        AbortReason::Truncated | AbortReason::Failed | AbortReason::DiskFailed => ErrorPage::ConnectFailure,
     };
     Some(answer::error(core, conn, request, page, "the fetch that this request had joined failed").await)
 }
@@ -484,8 +500,8 @@ async fn stream(
     let mut relay = Relay::new(core, request, head, &fields);
     relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
-    if ended == Ended::Lagged {
-        ended = resume::resume(core, conn, request, (head, reader), &mut relay, &mut outcome).await;
+    if matches!(ended, Ended::Lagged | Ended::Aborted(AbortReason::DiskFailed)) {
+        ended = resume::resume(core, conn, request, (head, reader), &mut relay, &mut outcome, ended).await;
     }
     outcome.aborted = ended != Ended::Complete;
     outcome.timed_out = conn.lifetime.is_expired();

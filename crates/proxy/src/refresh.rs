@@ -11,7 +11,7 @@ use humboldt_http::h1::HopByHop;
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
 use humboldt_store::scheme::{Record, RecordKind};
-use humboldt_store::{Entry, FlowInfo, FlowWriter, Key, Object, ReaderKind, StoredHead, VaryMarker};
+use humboldt_store::{Dir, Entry, FlowInfo, FlowWriter, Key, Object, ReaderKind, StoredHead, VaryMarker};
 
 use crate::access;
 use crate::core::Core;
@@ -177,6 +177,7 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
         body_bytes: Some(object.body_bytes()),
         shareable: true,
         keep_bytes_max: 0,
+        write_through: false,
         times: Some(object.times),
         vary: None,
     }
@@ -239,12 +240,14 @@ async fn publish(
         Some(_) => variant(core, request, writer, &answer.head),
         None => (request.key, None),
     };
-    let keep_bytes_max = if times.is_some() { cache.memory_object_bytes_max() } else { 0 };
+    let dir = times.and_then(|_| cache.select_dir(answer.body_bytes));
+    let keep_bytes_max = if times.is_some() { cache.keep_bytes_max(dir.is_some()) } else { 0 };
     let info = FlowInfo {
         key,
         body_bytes: answer.body_bytes,
         shareable: times.is_some(),
         keep_bytes_max,
+        write_through: cache.write_through(),
         times,
         vary: marker.clone(),
     };
@@ -253,15 +256,9 @@ async fn publish(
         forget(core, job, writer).await;
         return Verdict::Stream { stored: false };
     };
-    swap_out(
-        core,
-        request.key,
-        answer,
-        writer,
-        record(key, request.url.as_bytes(), &head, times),
-        marker,
-        times,
-    );
+    if let Some(dir) = dir {
+        swap_out(core, dir, writer, record(key, request.url.as_bytes(), &head, times), marker);
+    }
     Verdict::Stream { stored: true }
 }
 
@@ -296,21 +293,18 @@ async fn forget(core: &Core, job: &Job, writer: &FlowWriter) {
 /// Follows the flow into a cache directory.
 fn swap_out(
     core: &Rc<Core>,
-    primary: Key,
-    answer: &Answer,
+    dir: Arc<Dir>,
     writer: &FlowWriter,
     record: Record,
     marker: Option<Arc<VaryMarker>>,
-    times: Times,
 ) {
-    let cache = &core.shared.cache;
-    let Some(dir) = cache.select_dir(answer.body_bytes) else { return };
+    let primary = writer.epoch().primary();
     let Some(reader) = writer.subscribe(ReaderKind::Disk) else { return };
     let core = Rc::clone(core);
     tokio::task::spawn_local(async move {
         let cache = &core.shared.cache;
         if let Some(marker) = marker {
-            _ = cache.write_vary(primary, &marker, times).await;
+            _ = cache.write_vary(primary, &marker, record.times).await;
         }
         match cache.swap_out(reader, record, dir).await {
             Ok(bytes) => {

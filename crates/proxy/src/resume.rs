@@ -1,4 +1,4 @@
-//! The rest of an answer for a client that fell too far behind: from the copy on disk, or from the server with a range request.
+//! The rest of an answer for a client that fell too far behind, or whose copy on disk turned out not to be readable: from the copy on disk, or from the server with a range request.
 //! Never a mixture of two answers.
 
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use humboldt_http::range::ContentRange;
 use humboldt_http::{FieldName, ResponseHead};
-use humboldt_store::disk::{DiskEntry, DiskHit};
+use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
 use humboldt_store::flow::Flow;
 use humboldt_store::{FlowHead, FlowReader, Progress, ReaderKind};
 
@@ -22,7 +22,7 @@ use crate::request::Request;
 const COMMIT_TRIES: u32 = 50;
 const COMMIT_WAIT: Duration = Duration::from_millis(100);
 
-/// Goes on with an answer for a client that was too slow for memory: from the disk copy, from the server, or from the disk
+/// Goes on with an answer for a client that was too slow for memory, or whose copy on disk cannot be read further: from the disk copy, from the server, or from the disk
 /// copy when that is complete.
 pub(crate) async fn resume(
     core: &Rc<Core>,
@@ -31,31 +31,35 @@ pub(crate) async fn resume(
     lagging: (&FlowHead, FlowReader),
     relay: &mut Relay<'_>,
     outcome: &mut Outcome,
+    why: Ended,
 ) -> Ended {
     let (head, reader) = lagging;
     let position = reader.position();
     let flow = Arc::clone(reader.flow());
     drop(reader);
-    let mut rest = copy(core, request, head).await.and_then(|hit| feed_rest(core, request, hit, position));
+    let mut rest = None;
+    if why == Ended::Lagged {
+        rest = copy(core, request, head).await.and_then(|hit| feed_rest(core, request, hit, position));
+    }
     if rest.is_none() {
         rest = from_server(core, request, head, position).await;
     }
-    if rest.is_none() {
+    if rest.is_none() && why == Ended::Lagged {
         rest = coming_copy(core, request, head, &flow)
             .await
             .and_then(|hit| feed_rest(core, request, hit, position));
     }
     match rest {
         Some(mut reader) => relay.run(conn, &mut reader, outcome).await,
-        None => Ended::Lagged,
+        None => why,
     }
 }
 
 /// The complete copy on disk of the answer that was being sent.
 async fn copy(core: &Core, request: &Request, head: &FlowHead) -> Option<DiskHit> {
-    let entry = core.shared.cache.open(request.key, &head.info.key, request.url.as_bytes()).await?;
-    match entry {
-        DiskEntry::Object(hit) if is_same(&hit, head) => Some(hit),
+    let found = core.shared.cache.open(request.key, &head.info.key, request.url.as_bytes()).await;
+    match found {
+        Lookup::Found(DiskEntry::Object(hit)) if is_same(&hit, head) => Some(hit),
         _ => None,
     }
 }
@@ -64,7 +68,7 @@ async fn copy(core: &Core, request: &Request, head: &FlowHead) -> Option<DiskHit
 async fn coming_copy(core: &Core, request: &Request, head: &FlowHead, flow: &Arc<Flow>) -> Option<DiskHit> {
     let cache = &core.shared.cache;
     let total = head.info.body_bytes.filter(|&bytes| bytes <= cache.disk_object_bytes_max())?;
-    if cache.dirs().is_empty() {
+    if !cache.has_dirs() {
         return None;
     }
     let mut end = flow.reader_at(total, ReaderKind::Disk)?;
@@ -99,7 +103,7 @@ fn is_same(hit: &DiskHit, head: &FlowHead) -> bool {
 
 /// Fetches the rest of an answer from `position` on, for a client that was too slow: only with a strong validator, so that no
 /// two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
-async fn from_server(
+pub(crate) async fn from_server(
     core: &Rc<Core>,
     request: &Rc<Request>,
     head: &FlowHead,

@@ -9,7 +9,7 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, Key, MemTier, MemoryPolicy, NoEvents,
+    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, MemoryPolicy, NoEvents,
     ReaderKind, StoredHead, VaryMarker,
 };
 
@@ -54,6 +54,7 @@ fn misses() {
         disk_object_bytes_max: 0,
         read_ahead_bytes: 16 * 1024,
         dir_select: DirSelect::LeastLoad,
+        in_transit: InTransit::Auto,
     };
     let cache = Cache::new(settings, 2, Vec::new(), Arc::new(NoEvents));
     let mut head = ResponseHead::default();
@@ -75,6 +76,7 @@ fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
         body_bytes: Some(BODY_BYTES as u64),
         shareable: true,
         keep_bytes_max: cache.memory_object_bytes_max(),
+        write_through: false,
         times: Some(Times::from_bytes(&[0; Times::BYTES])),
         vary: None,
     };

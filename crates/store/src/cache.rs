@@ -1,11 +1,12 @@
 //! The one cache of the program: memory, objects in flight and cache directories behind one door.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
-use parking_lot::RwLock;
 
+use crate::dirs::{Dir, DirConfig, DirSelect, Table};
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
 use crate::flow::{Epoch, FlowWriter};
 use crate::head::StoredHead;
@@ -13,17 +14,23 @@ use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
 use crate::mem::{Entry, MemTier, MemoryPolicy};
 use crate::object::Object;
-use crate::scheme::{Record, RecordKind, Scheme, SchemeError};
+use crate::scheme::{Record, RecordKind, SchemeError};
 use crate::vary::VaryMarker;
 
-/// `store_dir_select_algorithm`.
+/// With `in_transit memory` one object may take this part of `cache_mem` while it comes in, if that is more than an object in
+/// memory may have; what is larger is written as it arrives.
+const IN_TRANSIT_SHARE: u64 = 16;
+
+/// `in_transit`: where an object is that is coming in and will be written to a directory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum DirSelect {
-    /// The least busy directory that takes the object; among equals, in turn.
+pub enum InTransit {
+    /// In memory until it is complete, if it is not larger than `maximum_object_size_in_memory`; otherwise on disk.
     #[default]
-    LeastLoad,
-    /// One after the other.
-    RoundRobin,
+    Auto,
+    /// In memory until it is complete, also if it is larger, within bounds (`IN_TRANSIT_SHARE`).
+    Memory,
+    /// Written as it arrives, whatever its size; memory holds what somebody has not read yet.
+    Disk,
 }
 
 /// What can be changed while the cache runs.
@@ -41,26 +48,15 @@ pub struct CacheSettings {
     pub read_ahead_bytes: u64,
     /// `store_dir_select_algorithm`.
     pub dir_select: DirSelect,
-}
-
-/// A cache directory and its position in the configuration.
-#[derive(Clone)]
-pub struct Dir {
-    /// Position, as store.log shows it.
-    pub index: usize,
-    /// The directory.
-    pub scheme: Arc<dyn Scheme>,
+    /// `in_transit`.
+    pub in_transit: InTransit,
 }
 
 /// Memory, objects in flight and cache directories. Shared by all cores.
 pub struct Cache {
     mem: Arc<MemTier>,
     in_flight: Arc<InFlight>,
-    dirs: RwLock<Arc<[Dir]>>,
-    settings: RwLock<CacheSettings>,
-    /// Copies of two settings that every miss reads.
-    memory_object_bytes_max: AtomicU64,
-    disk_object_bytes_max: AtomicU64,
+    table: ArcSwap<Table>,
     /// Counts selections, for taking turns.
     turn: AtomicUsize,
     events: Arc<dyn StoreEvents>,
@@ -71,7 +67,7 @@ impl Cache {
     pub fn new(
         settings: CacheSettings,
         cores: usize,
-        schemes: Vec<Arc<dyn Scheme>>,
+        dirs: Vec<DirConfig>,
         events: Arc<dyn StoreEvents>,
     ) -> Arc<Self> {
         let mem =
@@ -79,27 +75,22 @@ impl Cache {
         Arc::new(Self {
             in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes),
             mem,
-            dirs: RwLock::new(numbered(schemes)),
-            settings: RwLock::new(settings),
-            memory_object_bytes_max: AtomicU64::new(settings.memory_object_bytes_max),
-            disk_object_bytes_max: AtomicU64::new(settings.disk_object_bytes_max),
+            table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
             turn: AtomicUsize::new(0),
             events,
         })
     }
 
-    /// Applies new settings and directories. What is being written to a directory that is no longer listed is
-    /// finished there.
-    pub fn reconfigure(&self, settings: CacheSettings, schemes: Vec<Arc<dyn Scheme>>) {
-        let before = std::mem::replace(&mut *self.settings.write(), settings);
-        self.memory_object_bytes_max.store(settings.memory_object_bytes_max, Relaxed);
-        self.disk_object_bytes_max.store(settings.disk_object_bytes_max, Relaxed);
+    /// Applies new settings and directories. Call it without a directory before that is closed, and with it when it has
+    /// been opened again. To be called by one thread at a time.
+    pub fn reconfigure(&self, settings: CacheSettings, dirs: Vec<DirConfig>) {
+        let before = self.table.load_full();
         self.in_flight.set_window(settings.read_ahead_bytes);
-        if before.memory_policy != settings.memory_policy {
+        if before.settings.memory_policy != settings.memory_policy {
             self.mem.set_policy(settings.memory_policy);
         }
         self.mem.set_limit(settings.cache_mem_bytes);
-        *self.dirs.write() = numbered(schemes);
+        self.table.store(Arc::new(Table::new(settings, dirs, Some(&before))));
     }
 
     /// The memory tier.
@@ -113,19 +104,44 @@ impl Cache {
     }
 
     /// The directories, in the order of the configuration.
-    pub fn dirs(&self) -> Arc<[Dir]> {
-        self.dirs.read().clone()
+    pub fn dirs(&self) -> Vec<Arc<Dir>> {
+        self.table.load().dirs.clone()
     }
 
-    /// `maximum_object_size_in_memory` in bytes: what [`crate::FlowInfo::keep_bytes_max`] should be for a storable
-    /// answer.
+    /// Whether there is any directory.
+    pub fn has_dirs(&self) -> bool {
+        !self.table.load().dirs.is_empty()
+    }
+
+    /// The first directory from position `from` on that may have the key, and its position.
+    pub(crate) fn holder(&self, key: &Key, from: usize) -> Option<(usize, Arc<Dir>)> {
+        self.table.load().holder(key, from)
+    }
+
+    /// `maximum_object_size_in_memory` in bytes.
     pub fn memory_object_bytes_max(&self) -> u64 {
-        self.memory_object_bytes_max.load(Relaxed)
+        self.table.load().settings.memory_object_bytes_max
+    }
+
+    /// What [`crate::FlowInfo::keep_bytes_max`] should be for a storable answer, which a directory takes or not.
+    pub fn keep_bytes_max(&self, goes_to_disk: bool) -> u64 {
+        let settings = self.table.load().settings;
+        let in_memory = settings.memory_object_bytes_max;
+        match settings.in_transit {
+            InTransit::Disk if goes_to_disk => 0,
+            InTransit::Memory if goes_to_disk => in_memory.max(settings.cache_mem_bytes / IN_TRANSIT_SHARE),
+            _ => in_memory,
+        }
+    }
+
+    /// What [`crate::FlowInfo::write_through`] should be.
+    pub fn write_through(&self) -> bool {
+        self.table.load().settings.in_transit == InTransit::Disk
     }
 
     /// `maximum_object_size` in bytes.
     pub fn disk_object_bytes_max(&self) -> u64 {
-        self.disk_object_bytes_max.load(Relaxed)
+        self.table.load().settings.disk_object_bytes_max
     }
 
     pub(crate) fn events(&self) -> &dyn StoreEvents {
@@ -152,9 +168,13 @@ impl Cache {
     }
 
     /// After [`FlowWriter::finish`]: stores the object in memory if it was kept whole, then ends the entry in the table
-    /// of objects in flight, so that no request finds neither. Not stored when the URL was purged meanwhile.
+    /// of objects in flight, so that no request finds neither. Not stored when the URL was purged meanwhile, or when it is
+    /// larger than objects in memory may be.
     pub fn store(&self, writer: FlowWriter, url: &[u8]) -> Option<Arc<Object>> {
         let object = writer.object(url)?;
+        if object.body_bytes() > self.memory_object_bytes_max() {
+            return None;
+        }
         self.insert_current(writer.epoch(), object.key, Entry::Object(object.clone())).then_some(object)
     }
 
@@ -203,7 +223,7 @@ impl Cache {
             times,
         };
         dir.scheme.create(record, Some(0)).await?.commit(Some(0)).await?;
-        self.remove_elsewhere(&primary, dir.index).await;
+        self.remove_elsewhere(&primary, Some(&dir)).await;
         Ok(())
     }
 
@@ -217,33 +237,31 @@ impl Cache {
     /// Replaces head and times of a record in every directory that has it; a directory that fails loses the record, so
     /// that no old head lives on.
     pub async fn update_on_disk(&self, record: &Record) {
-        for dir in self.dirs().iter().filter(|dir| dir.scheme.contains(&record.key)) {
-            if dir.scheme.update(record).await.is_err() {
+        for dir in self.table.load_full().dirs.iter().filter(|dir| dir.has(&record.key)) {
+            if let Err(error) = dir.scheme.update(record).await {
+                dir.note(&error);
                 self.tell(StoreEventKind::SwapFail, Some(dir.index), record, 0);
-                // If this fails too, the directory is broken and says so itself.
-                let _ = dir.scheme.remove(&record.key).await;
+                dir.remove(&record.key).await;
             }
         }
     }
 
     /// The directory that should take an object of this size (`None`: not known yet).
-    pub fn select_dir(&self, body_bytes: Option<u64>) -> Option<Dir> {
+    pub fn select_dir(&self, body_bytes: Option<u64>) -> Option<Arc<Dir>> {
+        self.select_other(body_bytes, &[])
+    }
+
+    /// The same, but none of those that have refused it already.
+    pub(crate) fn select_other(&self, body_bytes: Option<u64>, tried: &[Arc<Dir>]) -> Option<Arc<Dir>> {
         if body_bytes.is_some_and(|bytes| bytes > self.disk_object_bytes_max()) {
             return None;
         }
-        let dirs = self.dirs();
-        let first = self.turn.fetch_add(1, Relaxed) % dirs.len().max(1);
-        let (before, from) = dirs.split_at(first.min(dirs.len()));
-        let mut in_turn = from.iter().chain(before).filter(|dir| dir.scheme.admits(body_bytes));
-        match self.settings.read().dir_select {
-            DirSelect::LeastLoad => in_turn.min_by_key(|dir| dir.scheme.load()).cloned(),
-            DirSelect::RoundRobin => in_turn.next().cloned(),
-        }
+        self.table.load().select(body_bytes, self.turn.fetch_add(1, Relaxed), tried)
     }
 
     /// Whether some directory may have the key.
     pub fn on_disk(&self, key: &Key) -> bool {
-        self.dirs.read().iter().any(|dir| dir.scheme.contains(key))
+        self.table.load().dirs.iter().any(|dir| dir.has(key))
     }
 
     /// Removes everything under a URL: what is in memory, in flight and in all directories. For a URL whose answers
@@ -259,22 +277,26 @@ impl Cache {
             Some(_) => found = true,
             None => {}
         }
-        self.remove_from_disk(&primary).await || found
+        let table = self.table.load_full();
+        table.purge_absent(primary);
+        for dir in &table.dirs {
+            found |= dir.remove(&primary).await;
+        }
+        found
     }
 
     /// Removes a key from all directories, as when a newer answer is not written to any.
     pub async fn remove_from_disk(&self, key: &Key) -> bool {
-        self.remove_elsewhere(key, usize::MAX).await
+        self.remove_elsewhere(key, None).await
     }
 
     /// Removes a key from all directories but one.
-    pub(crate) async fn remove_elsewhere(&self, key: &Key, keep: usize) -> bool {
+    pub(crate) async fn remove_elsewhere(&self, key: &Key, keep: Option<&Arc<Dir>>) -> bool {
         let mut found = false;
-        for dir in self.dirs().iter().filter(|dir| dir.index != keep) {
-            // Also while a rebuild runs and the index does not know yet.
-            let rebuilding = dir.scheme.stats().rebuild_percent < 100;
-            if rebuilding || dir.scheme.contains(key) {
-                found |= dir.scheme.remove(key).await.unwrap_or(false);
+        for dir in &self.table.load_full().dirs {
+            // The same scheme may stand in a table made later.
+            if keep.is_none_or(|keep| !Arc::ptr_eq(&keep.scheme, &dir.scheme)) {
+                found |= dir.forget(key).await;
             }
         }
         found
@@ -282,10 +304,8 @@ impl Cache {
 
     /// Housekeeping of all directories, to be called about once a second on one core.
     pub async fn maintain(&self) {
-        for dir in self.dirs().iter() {
-            if let Err(error) = dir.scheme.maintain().await {
-                tracing::debug!(path = %dir.scheme.path().display(), %error, "maintenance");
-            }
+        for dir in &self.table.load_full().dirs {
+            dir.maintain().await;
         }
     }
 
@@ -311,10 +331,6 @@ impl Cache {
             body_bytes,
         });
     }
-}
-
-fn numbered(schemes: Vec<Arc<dyn Scheme>>) -> Arc<[Dir]> {
-    schemes.into_iter().enumerate().map(|(index, scheme)| Dir { index, scheme }).collect()
 }
 
 impl std::fmt::Debug for Cache {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
 
-use crate::cache::{Cache, Dir};
+use crate::cache::Cache;
+use crate::dirs::Dir;
 use crate::events::StoreEventKind;
-use crate::flow::{AbortReason, Epoch, FlowInfo, FlowReader, FlowWriter, Progress};
+use crate::flow::{AbortReason, Epoch, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind};
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::Entry;
@@ -49,6 +50,16 @@ pub enum DiskEntry {
     Vary(Arc<VaryMarker>),
 }
 
+/// What a look into the directories gave.
+pub enum Lookup {
+    /// No directory has it.
+    Absent,
+    /// It is there.
+    Found(DiskEntry),
+    /// It is, or was, there, and cannot be read: damaged, or its directory is too busy or out of service. A miss.
+    Failed,
+}
+
 /// A stored answer, opened: head and times are there, the body is still to be read.
 pub struct DiskHit {
     /// Its key.
@@ -59,15 +70,16 @@ pub struct DiskHit {
     pub head: Arc<StoredHead>,
     /// Freshness.
     pub times: Times,
-    dir: Dir,
+    dir: Arc<Dir>,
     epoch: Epoch,
     reader: Box<dyn Reader>,
 }
 
 impl Cache {
     /// Follows a flow into a directory and makes the object visible there when the body is complete. `reader` must
-    /// begin at the first byte. A record of this key in any other directory is removed; if writing fails, in all.
-    /// Returns the bytes of the body.
+    /// begin at the first byte. If that directory fails, or the object turns out too large for it, another that takes it
+    /// gets it, provided that the beginning is still in memory. A record of this key in any other directory is removed; if
+    /// writing fails, in all. Returns the bytes of the body.
     ///
     /// # Errors
     /// [`SwapOutError`]; it is for the log, the transfer to clients is not affected.
@@ -75,33 +87,49 @@ impl Cache {
         &self,
         mut reader: FlowReader,
         record: Record,
-        dir: Dir,
+        mut dir: Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
-        let result = self.write_all(&mut reader, &record, &dir).await;
-        match &result {
-            Ok(body_bytes) => {
-                self.tell(StoreEventKind::SwapOut, Some(dir.index), &record, *body_bytes);
-                self.remove_elsewhere(&record.key, dir.index).await;
-            }
-            Err(error) => {
-                if let SwapOutError::Scheme(_) = error {
-                    self.tell(StoreEventKind::SwapFail, Some(dir.index), &record, reader.position());
+        let mut tried = Vec::new();
+        loop {
+            let error = match self.write_all(&mut reader, &record, &dir).await {
+                Ok(body_bytes) => {
+                    self.tell(StoreEventKind::SwapOut, Some(dir.index), &record, body_bytes);
+                    self.remove_elsewhere(&record.key, Some(&dir)).await;
+                    return Ok(body_bytes);
                 }
-                // An aborted fetch says nothing about what is stored; otherwise a newer answer exists, and an older
-                // one must not come back once memory has forgotten the newer.
-                if !matches!(error, SwapOutError::Aborted(_)) {
-                    self.remove_from_disk(&record.key).await;
+                Err(error) => error,
+            };
+            if let SwapOutError::Scheme(error) = &error {
+                dir.note(error);
+                self.tell(StoreEventKind::SwapFail, Some(dir.index), &record, reader.position());
+                tried.push(dir);
+                if let Some((next, from_start)) = self.another(&reader, &tried) {
+                    (dir, reader) = (next, from_start);
+                    continue;
                 }
             }
+            // An aborted fetch says nothing about what is stored; otherwise a newer answer exists, and an older one must not
+            // come back once memory has forgotten the newer.
+            if !matches!(error, SwapOutError::Aborted(_)) {
+                self.remove_from_disk(&record.key).await;
+            }
+            return Err(error);
         }
-        result
+    }
+
+    /// Another directory for an object that those in `tried` refused, and a reader that begins at its first byte.
+    fn another(&self, reader: &FlowReader, tried: &[Arc<Dir>]) -> Option<(Arc<Dir>, FlowReader)> {
+        let known_bytes = reader.flow().body_bytes_at_least();
+        let dir = self.select_other(Some(known_bytes), tried)?;
+        let from_start = reader.flow().reader_at(0, ReaderKind::Disk)?;
+        Some((dir, from_start))
     }
 
     async fn write_all(
         &self,
         reader: &mut FlowReader,
         record: &Record,
-        dir: &Dir,
+        dir: &Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
         let epoch = reader.flow().epoch();
         let announced = reader.head().await?.info.body_bytes;
@@ -141,26 +169,36 @@ impl Cache {
     }
 
     /// Opens what a directory has under `key`, if it belongs to `url`. Whatever does not verify is a miss.
-    pub async fn open(&self, primary: Key, key: &Key, url: &[u8]) -> Option<DiskEntry> {
+    pub async fn open(&self, primary: Key, key: &Key, url: &[u8]) -> Lookup {
+        let Some(mut holder) = self.holder(key, 0) else { return Lookup::Absent };
         let epoch = self.in_flight().epoch(primary);
-        for dir in self.dirs().iter().filter(|dir| dir.scheme.contains(key)) {
+        let mut has_failed = false;
+        loop {
+            let (at, dir) = holder;
             match dir.scheme.open(key).await {
                 Ok(Some(reader)) if reader.record().key == *key && *reader.record().url == *url => {
-                    if let Some(entry) = self.take_entry(reader, dir, epoch) {
-                        return Some(entry);
+                    match self.take_entry(reader, &dir, epoch) {
+                        Some(entry) => return Lookup::Found(entry),
+                        None => has_failed = true,
                     }
                 }
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(%key, path = %dir.scheme.path().display(), %error, "not opened");
-                    self.tell_failure(*key, url, dir);
+                    dir.note(&error);
+                    self.tell_failure(*key, url, &dir);
+                    has_failed = true;
                 }
             }
+            match self.holder(key, at + 1) {
+                Some(next) => holder = next,
+                None if has_failed => return Lookup::Failed,
+                None => return Lookup::Absent,
+            }
         }
-        None
     }
 
-    fn take_entry(&self, reader: Box<dyn Reader>, dir: &Dir, epoch: Epoch) -> Option<DiskEntry> {
+    fn take_entry(&self, reader: Box<dyn Reader>, dir: &Arc<Dir>, epoch: Epoch) -> Option<DiskEntry> {
         let record = reader.record();
         if record.kind == RecordKind::Vary {
             let marker = Arc::new(VaryMarker::from_bytes(&record.url, &record.head).ok()?);
@@ -217,7 +255,8 @@ impl DiskHit {
     /// # Errors
     /// As the directory says; answer as a truncated body, never with other bytes.
     pub async fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, SchemeError> {
-        self.reader.read(offset, buf).await
+        let result = self.reader.read(offset, buf).await;
+        result.inspect_err(|error| self.dir.note(error))
     }
 
     /// Reads the whole body into memory and stores the object there, unless it was purged meanwhile. `None` when
@@ -271,13 +310,15 @@ impl DiskHit {
             body_bytes: self.body_bytes(),
             shareable: true,
             keep_bytes_max: 0,
+            write_through: false,
             times: Some(self.times),
             vary: None,
         }
     }
 
     /// Feeds the body from `position` on (bytes; 0 is all of it) to a flow, whose head is published here, until it is
-    /// complete, nobody reads any more, or what is read does not verify (the flow is aborted then). Nobody may join a
+    /// complete, nobody reads any more, or what is read does not verify (the flow is aborted then, before it has a head if not
+    /// even the first bytes can be read). Nobody may join a
     /// flow that begins behind the first byte. Subscribe before.
     pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter, position: u64) {
         let Some(body_bytes) = self.body_bytes().filter(|&total| self.is_complete() && position <= total)
@@ -288,9 +329,9 @@ impl DiskHit {
         if position > 0 {
             info = FlowInfo { body_bytes: Some(body_bytes - position), shareable: false, ..info };
         }
-        writer.publish_head(self.head.clone(), info);
         let mut buffer = vec![0; READ_BYTES];
         let mut at = position;
+        let mut is_published = false;
         while at < body_bytes {
             if writer.readers() == 0 {
                 return writer.abort(AbortReason::Cancelled);
@@ -299,15 +340,23 @@ impl DiskHit {
             let Some(space) = buffer.get_mut(..want) else { return };
             let got = match self.reader.read(at, space).await {
                 Ok(got) if got > 0 => got,
-                _ => {
+                failed => {
+                    failed.err().inspect(|error| self.dir.note(error));
                     cache.tell_failure(self.key, &self.url, &self.dir);
-                    return writer.abort(AbortReason::Failed);
+                    return writer.abort(AbortReason::DiskFailed);
                 }
             };
+            // The head goes out with the first bytes: what cannot be read at all is a miss.
+            if !std::mem::replace(&mut is_published, true) {
+                writer.publish_head(self.head.clone(), info.clone());
+            }
             at += got as u64;
             if writer.append(buffer.get(..got).unwrap_or_default()).await.is_err() {
                 return;
             }
+        }
+        if !is_published {
+            writer.publish_head(self.head.clone(), info);
         }
         writer.finish(None);
         tell_swap_in(cache, &self.dir, self.key, &self.url, &self.head, &self.times, body_bytes);

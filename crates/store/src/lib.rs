@@ -1,6 +1,7 @@
 //! Objects, index, replacement policies, memory tier, sharing in flight, the Scheme trait.
 
 pub mod cache;
+pub mod dirs;
 pub mod disk;
 pub mod events;
 pub mod flow;
@@ -13,8 +14,9 @@ pub mod object;
 pub mod scheme;
 pub mod vary;
 
-pub use cache::{Cache, CacheSettings, Dir, DirSelect};
-pub use disk::{DiskEntry, DiskHit, SwapOutError};
+pub use cache::{Cache, CacheSettings, InTransit};
+pub use dirs::{Dir, DirConfig, DirSelect};
+pub use disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, PageSlice, Progress, ReaderKind};
 pub use head::StoredHead;

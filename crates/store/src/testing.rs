@@ -68,7 +68,15 @@ pub(crate) fn object_of(key: Key, body: Body) -> Arc<Object> {
 
 /// What a flow says about a storable answer.
 pub(crate) fn info(key: Key, keep_bytes_max: u64) -> FlowInfo {
-    FlowInfo { key, body_bytes: None, shareable: true, keep_bytes_max, times: Some(some_times()), vary: None }
+    FlowInfo {
+        key,
+        body_bytes: None,
+        shareable: true,
+        keep_bytes_max,
+        write_through: false,
+        times: Some(some_times()),
+        vary: None,
+    }
 }
 
 pub(crate) fn tier(cache_mem_bytes: u64) -> Arc<MemTier> {

@@ -104,10 +104,7 @@ fn a_scheme_that_is_missing_is_not_measured_under_its_name() {
     let text = text
         .replace("\"$HUMBOLDT_BIN\", \"humboldt\"", "\"/bin/echo\"")
         .replacen("name = \"humboldt\"", "name = \"pretender\"", 1)
-        .replace(
-            "\"{program}\", \"-k\"",
-            "\"{program}\", \"the storage scheme `ring` does not exist yet\", \"-k\"",
-        );
+        .replace("\"{program}\", \"-k\"", "\"{program}\", \"unknown storage scheme 'ring'\", \"-k\"");
     let file = SubjectFile::parse(&text, "pretender.toml", Some("ring")).expect("a right file");
     let (origin, keeper) = (Origin::start(), keeper());
     let mut environment =
@@ -115,7 +112,7 @@ fn a_scheme_that_is_missing_is_not_measured_under_its_name() {
     let error = start(&file, &mut environment, &start_plan(&origin), &keeper).expect_err("it pretends");
     let message = error.to_string();
     assert!(message.starts_with("pretender:ring is not what it was to be: "), "{message}");
-    assert!(message.contains("`ring` does not exist yet"), "{message}");
+    assert!(message.contains("unknown storage scheme 'ring'"), "{message}");
 }
 
 /// A subject file for a shell script.

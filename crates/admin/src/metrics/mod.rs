@@ -192,6 +192,54 @@ pub(crate) const FAMILIES: &[Family] = &[
         "Errors of a cache directory, records that did not verify among them.",
         |f, out| dirs(f, out, |dir| dir.stats.errors.into()),
     ),
+    family(
+        "store_shed_total",
+        Kind::Counter,
+        DIR,
+        "Objects that a cache directory did not read or write because too much was waiting.",
+        |f, out| dirs(f, out, |dir| dir.stats.shed.into()),
+    ),
+    family(
+        "store_device_reads_total",
+        Kind::Counter,
+        DIR,
+        "Reads that a cache directory asked of its device or file system.",
+        |f, out| dirs(f, out, |dir| dir.stats.read_ops.into()),
+    ),
+    family("store_device_read_bytes_total", Kind::Counter, DIR, "Bytes that they brought.", |f, out| {
+        dirs(f, out, |dir| dir.stats.read_bytes.into());
+    }),
+    family(
+        "store_device_writes_total",
+        Kind::Counter,
+        DIR,
+        "Writes that a cache directory asked of its device or file system.",
+        |f, out| dirs(f, out, |dir| dir.stats.write_ops.into()),
+    ),
+    family("store_device_written_bytes_total", Kind::Counter, DIR, "Bytes that they wrote.", |f, out| {
+        dirs(f, out, |dir| dir.stats.write_bytes.into());
+    }),
+    family(
+        "store_object_bytes_total",
+        Kind::Counter,
+        DIR,
+        "Bytes of URLs, heads and bodies that were stored in a cache directory.",
+        |f, out| dirs(f, out, |dir| dir.stats.object_bytes.into()),
+    ),
+    family(
+        "store_write_amplification_ratio",
+        Kind::Gauge,
+        DIR,
+        "Bytes written for each byte of objects stored since the start; NaN before the first.",
+        |f, out| dirs(f, out, |dir| Number::Real(dir.write_amplification().unwrap_or(f64::NAN))),
+    ),
+    family(
+        "store_index_bytes_per_object",
+        Kind::Gauge,
+        DIR,
+        "Memory of a cache directory's index for each object; NaN without objects.",
+        |f, out| dirs(f, out, |dir| Number::Real(dir.index_bytes_per_object().unwrap_or(f64::NAN))),
+    ),
     family("store_load_ratio", Kind::Gauge, DIR, "How busy a cache directory is, 0 to 1.", |f, out| {
         dirs(f, out, |dir| Number::Real(f64::from(dir.load) / 1000.0));
     }),

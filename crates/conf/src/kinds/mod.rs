@@ -6,6 +6,8 @@
 mod access;
 mod acl;
 mod acl_values;
+mod cache_dir;
+mod dir_options;
 mod headers;
 mod logs;
 mod network;
@@ -16,12 +18,14 @@ mod units;
 
 pub(crate) use access::{DenyInfos, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
+pub(crate) use cache_dir::CacheDirs;
+pub(crate) use dir_options::docs_table as dir_options_table;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use scalar::{Count, OnOff, OptText, Percent, Text, Words};
-pub(crate) use storage::{CacheDirs, DirSelectKind, DiskPolicy, MemoryPolicy, RefreshPatterns};
+pub(crate) use storage::{DirSelectKind, DiskPolicy, InTransitKind, MemoryPolicy, RefreshPatterns};
 pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
 
 use crate::line::{Line, Problem};

@@ -19,11 +19,23 @@ macro_rules! working {
     minimum_object_size: u64 = Bytes("0 KB"), "minimum_object_size SIZE";
     /// Larger objects are not stored.
     maximum_object_size: u64 = Bytes("4 MB"), "maximum_object_size SIZE";
-    /// A store on disk: scheme, directory, capacity in MB, first- and second-level directories (16 and 256 when left
-    /// out). Sizes in options are in bytes. Without any, objects are cached in memory only.
+    /// A store on disk: scheme (`null`, `ufs`, `aufs`, `diskd`, `coss`, `rock` or `ring`), directory, capacity in MB, for the
+    /// schemes with a file per object (`ufs`, `aufs`, `diskd`) first- and second-level directories (16 and 256 when left out),
+    /// options. Without any, objects are cached in memory only. A store that cannot be used is left out, with a message; a
+    /// reconfiguration tries it again. An option of another scheme has no effect.
     cache_dir: Vec<CacheDir> = CacheDirs(""),
-        "cache_dir SCHEME PATH MBYTES [L1 L2] [min-size=BYTES] [max-size=BYTES] [no-store]";
-    /// How a store is chosen for a new object.
+        "cache_dir SCHEME PATH MBYTES [L1 L2] [OPTION[=VALUE] ...]";
+    /// Expected mean size of objects, by which the index of `ring` is sized at first. The others' size themselves.
+    store_avg_object_size: u64 = Bytes("13 KB"), "store_avg_object_size SIZE";
+    /// Where an object is that is coming in and goes to a store. `memory`: in memory until it is complete, then it is written in
+    /// one piece; up to `maximum_object_size_in_memory` or a sixteenth of `cache_mem`, whichever is more, for each object, and as
+    /// long as `cache_mem` suffices; beyond it, as `disk`. `disk`: it is written as it arrives, no faster than the store takes it,
+    /// memory holds what somebody has not read yet, and it is not kept in memory for the next request. `auto`: as `memory` up to
+    /// `maximum_object_size_in_memory`; larger ones are written as they arrive, without waiting for the store. In all three
+    /// objects up to `maximum_object_size` are cached.
+    in_transit: InTransit = InTransitKind("auto"), "in_transit memory|disk|auto";
+    /// How a store is chosen for a new object: the one with the least load, then the closest `max-size`, then the most room; or
+    /// one after the other. Stores with a load above 1000, or out of service, are skipped.
     store_dir_select_algorithm: DirSelect = DirSelectKind("least-load"),
         "store_dir_select_algorithm least-load|round-robin";
     /// Most files of objects open at a time; beyond it objects are neither stored on nor read from disk. 0 is no limit
@@ -87,7 +99,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Cache":
         "memory_pools_limit", "memory_pools_limit SIZE", "Most freed memory that is kept.";
     }
     Ignored("the index sizes itself") {
-        "store_avg_object_size", "store_avg_object_size SIZE", "Expected mean size of objects.";
         "store_objects_per_bucket", "store_objects_per_bucket NUMBER", "Objects in each slot of the index.";
     }
     Ignored("what is read from disk is always verified") {
@@ -96,7 +107,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Cache":
     Ignored("each `cache_dir` keeps its index in its own directory") {
         "cache_swap_state" | "cache_swap_log", "cache_swap_state PATH", "Where the indexes of stores are kept.";
     }
-    Ignored("no helper processes are needed for this") {
+    Ignored("`diskd` runs this program itself, and files are deleted without a helper") {
         "diskd_program", "diskd_program PATH", "Helper of the storage scheme `diskd`.";
         "unlinkd_program", "unlinkd_program PATH", "Helper that deletes files.";
     }

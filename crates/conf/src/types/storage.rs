@@ -3,34 +3,55 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A storage scheme that Humboldt can open.
+/// A storage scheme.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// No disk.
     Null,
-    /// One file per object in a tree of directories.
+    /// One file per object in a tree of directories, blocking I/O.
     Ufs,
+    /// The same files, I/O by threads.
+    Aufs,
+    /// The same files, I/O by a process.
+    Diskd,
+    /// One file of stripes that are overwritten in turn.
+    Coss,
+    /// One file of fixed slots.
+    Rock,
+    /// A cyclic log of segments.
+    Ring,
 }
 
 impl Scheme {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Null, Self::Ufs, Self::Aufs, Self::Diskd, Self::Coss, Self::Rock, Self::Ring];
+
     /// The name in squid.conf.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Ufs => "ufs",
+            Self::Aufs => "aufs",
+            Self::Diskd => "diskd",
+            Self::Coss => "coss",
+            Self::Rock => "rock",
+            Self::Ring => "ring",
         }
+    }
+
+    /// Whether it keeps a file per object, in directories of two levels.
+    pub fn is_tree(self) -> bool {
+        matches!(self, Self::Ufs | Self::Aufs | Self::Diskd)
     }
 }
 
 /// One `cache_dir`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDir {
-    /// The scheme that will be used. `aufs` and `diskd` become `ufs` (with a warning) until they exist: the layout
-    /// on disk is the same.
+    /// The scheme.
     pub scheme: Scheme,
-    /// The scheme's name as written.
-    pub written_scheme: String,
-    /// Directory.
+    /// Directory; `coss` also takes a file or a device.
     pub path: PathBuf,
     /// Capacity in bytes; 0 for `null`.
     pub size_bytes: u64,
@@ -42,10 +63,51 @@ pub struct CacheDir {
     pub min_size_bytes: u64,
     /// `max-size=`: larger objects are not stored here, in bytes; `None` takes `maximum_object_size`.
     pub max_size_bytes: Option<u64>,
-    /// `no-store`: nothing new is stored.
+    /// `no-store`, `read-only`: nothing new is stored.
     pub read_only: bool,
-    /// Other options, `name=value` split; they belong to schemes that do not exist yet.
-    pub other: Vec<(String, String)>,
+    /// Options of single schemes.
+    pub tuning: DirTuning,
+}
+
+/// Options of single schemes, within the ranges of the table (`docs/squid.conf.md`). `None` where nothing was written:
+/// the scheme's default.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirTuning {
+    /// `threads=`
+    pub threads: Option<u32>,
+    /// `Q1=`: messages.
+    pub q1: Option<u32>,
+    /// `Q2=`: messages.
+    pub q2: Option<u32>,
+    /// `block-size=` in bytes.
+    pub block_bytes: Option<u32>,
+    /// `membufs=`: stripes.
+    pub membufs: Option<u32>,
+    /// `maxfullbufs=`: stripes.
+    pub maxfullbufs: Option<u32>,
+    /// `overwrite-percent=`
+    pub overwrite_percent: Option<u32>,
+    /// `max-stripe-waste=` in bytes.
+    pub max_stripe_waste_bytes: Option<u32>,
+    /// `slot-size=` in bytes.
+    pub slot_bytes: Option<u32>,
+    /// `max-swap-rate=`: writes a second; 0 for no limit.
+    pub max_swap_rate: Option<u32>,
+    /// `swap-timeout=` in milliseconds; 0 for no limit.
+    pub swap_timeout_ms: Option<u32>,
+    /// `io=`
+    pub io: Option<DirIo>,
+}
+
+/// `io=`: how a directory's reads and writes reach the device.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum DirIo {
+    /// io_uring where the system allows it, threads elsewhere.
+    Auto,
+    /// io_uring.
+    Uring,
+    /// Threads.
+    Threads,
 }
 
 /// `store_dir_select_algorithm`.
@@ -56,6 +118,18 @@ pub enum DirSelect {
     LeastLoad,
     /// One after the other.
     RoundRobin,
+}
+
+/// `in_transit`: where an object is that is coming in.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum InTransit {
+    /// By its size.
+    #[default]
+    Auto,
+    /// In memory until it is complete.
+    Memory,
+    /// On disk as it arrives.
+    Disk,
 }
 
 /// A replacement policy.

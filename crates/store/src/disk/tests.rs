@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::cache::{CacheSettings, DirSelect};
+use crate::cache::{CacheSettings, InTransit};
+use crate::dirs::{DirConfig, DirSelect};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
 use crate::in_flight::Begin;
@@ -38,13 +39,22 @@ const SETTINGS: CacheSettings = CacheSettings {
     disk_object_bytes_max: 4 * MIB,
     read_ahead_bytes: 16 * 1024,
     dir_select: DirSelect::LeastLoad,
+    in_transit: InTransit::Auto,
 };
 
 fn fixture() -> Fixture {
-    let schemes = [TestScheme::new(), TestScheme::new()];
+    let schemes = [TestScheme::new("/one"), TestScheme::new("/two")];
     let events = Arc::new(Recorder::default());
-    let dirs = schemes.iter().map(|scheme| scheme.clone() as Arc<dyn Scheme>).collect();
+    let dirs = configs(&schemes);
     Fixture { cache: Cache::new(SETTINGS, 1, dirs, events.clone()), schemes, events }
+}
+
+fn configs(schemes: &[Arc<TestScheme>]) -> Vec<DirConfig> {
+    let config = |(index, scheme): (usize, &Arc<TestScheme>)| {
+        let scheme = scheme.clone() as Arc<dyn Scheme>;
+        DirConfig { index, scheme, object_bytes_max: u64::MAX, read_only: false }
+    };
+    schemes.iter().enumerate().map(config).collect()
 }
 
 impl Fixture {
@@ -55,7 +65,7 @@ impl Fixture {
         }
     }
 
-    fn dir(&self, index: usize) -> Dir {
+    fn dir(&self, index: usize) -> Arc<Dir> {
         self.cache.dirs()[index].clone()
     }
 
@@ -78,9 +88,10 @@ impl Fixture {
     }
 
     fn open(&self) -> Option<DiskHit> {
-        match block_on(self.cache.open(key(1), &key(1), URL))? {
-            DiskEntry::Object(hit) => Some(hit),
-            DiskEntry::Vary(_) => panic!("not an object"),
+        match block_on(self.cache.open(key(1), &key(1), URL)) {
+            Lookup::Found(DiskEntry::Object(hit)) => Some(hit),
+            Lookup::Found(DiskEntry::Vary(_)) => panic!("not an object"),
+            Lookup::Absent | Lookup::Failed => None,
         }
     }
 }
@@ -156,11 +167,17 @@ fn a_failed_write_removes_the_older_answer_everywhere() {
     for fault in 0..2 {
         let f = fixture();
         f.schemes.iter().for_each(|scheme| scheme.put(record(), b"older"));
-        [&f.schemes[0].faults.create, &f.schemes[0].faults.write][fault].store(true, SeqCst);
+        for faults in f.schemes.iter().map(|scheme| &scheme.faults) {
+            [&faults.create, &faults.write][fault].store(true, SeqCst);
+        }
         let (written, object) = f.fetch(b"newer", MIB);
         assert!(matches!(written, Err(SwapOutError::Scheme(SchemeError::Busy(_)))) && object.is_some());
         assert!(f.schemes.iter().all(|scheme| scheme.body(&key(1)).is_none()));
-        assert!(matches!(f.events()[..], [(StoreEventKind::SwapFail, Some(0), _)]));
+        let events = f.events();
+        assert!(matches!(
+            events[..],
+            [(StoreEventKind::SwapFail, Some(0), _), (StoreEventKind::SwapFail, Some(1), _)]
+        ));
     }
 }
 
@@ -234,7 +251,7 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
     let Progress::Data { available } = block_on(reader.data()) else { panic!("some verified") };
     assert!(available >= 20_000);
     reader.advance(available);
-    assert_eq!(block_on(reader.data()), Progress::Aborted(AbortReason::Failed));
+    assert_eq!(block_on(reader.data()), Progress::Aborted(AbortReason::DiskFailed));
 
     let writer = f.lead();
     let flow = writer.flow().clone();
@@ -262,13 +279,13 @@ fn variants_are_found_after_a_restart_and_gone_after_a_purge() {
     assert_ne!(f.cache.vary_marker(epoch, URL, b"cookie").generation, marker.generation);
     block_on(f.cache.write_vary(key(1), &marker, some_times())).expect("stored");
     f.cache.mem().remove(&key(1));
-    let Some(DiskEntry::Vary(found)) = block_on(f.cache.open(key(1), &key(1), URL)) else {
+    let Lookup::Found(DiskEntry::Vary(found)) = block_on(f.cache.open(key(1), &key(1), URL)) else {
         panic!("no marker")
     };
     assert_eq!(*found, *marker);
     assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Vary(_))));
     assert!(block_on(f.cache.purge(key(1))));
-    assert!(block_on(f.cache.open(key(1), &key(1), URL)).is_none());
+    assert!(matches!(block_on(f.cache.open(key(1), &key(1), URL)), Lookup::Absent));
     let after = f.cache.vary_marker(f.cache.in_flight().epoch(key(1)), URL, b"accept");
     assert_ne!(after.variant_key(key(1), b"x"), marker.variant_key(key(1), b"x"));
 }
@@ -296,11 +313,125 @@ fn directories_are_chosen_by_size_load_or_turn() {
     assert_eq!([chosen(None), chosen(Some(1)), chosen(Some(4 * MIB))], [Some(1); 3]);
     f.schemes[1].body_bytes_max.store(100, SeqCst);
     assert_eq!([chosen(Some(100)), chosen(Some(101)), chosen(Some(4 * MIB + 1))], [Some(1), Some(0), None]);
-    let dirs: Vec<_> = f.cache.dirs().iter().map(|dir| dir.scheme.clone()).collect();
+    let dirs = configs(&f.schemes);
     f.cache.reconfigure(CacheSettings { dir_select: DirSelect::RoundRobin, ..SETTINGS }, dirs);
     let mut turns: Vec<_> = (0..4).map(|_| chosen(Some(1))).collect();
     turns.sort_unstable();
     assert_eq!(turns, [Some(0), Some(0), Some(1), Some(1)]);
     f.cache.reconfigure(SETTINGS, Vec::new());
     assert_eq!(chosen(Some(1)), None);
+}
+
+#[test]
+fn among_equally_busy_directories_the_closest_fit_then_the_most_room_wins() {
+    let f = fixture();
+    let reconfigure = |limits: [u64; 2], room: [u64; 2]| {
+        let mut dirs = configs(&f.schemes);
+        for (at, dir) in dirs.iter_mut().enumerate() {
+            dir.object_bytes_max = limits[at];
+            f.schemes[at].capacity_bytes.store(room[at], SeqCst);
+        }
+        f.cache.reconfigure(SETTINGS, dirs);
+    };
+    let chosen = |bytes| f.cache.select_dir(bytes).map(|dir| dir.index);
+    reconfigure([u64::MAX, 1000], [MIB, 0]);
+    for _ in 0..3 {
+        assert_eq!([chosen(Some(1000)), chosen(Some(1001)), chosen(None)], [Some(1), Some(0), Some(0)]);
+    }
+    // What is assigned counts at once, not only when the figures are read again.
+    reconfigure([u64::MAX; 2], [100, 130]);
+    let turns: Vec<_> = (0..4).map(|_| chosen(Some(20)).expect("a directory")).collect();
+    assert_eq!(turns, [1, 1, 0, 1]);
+    for select in [DirSelect::LeastLoad, DirSelect::RoundRobin] {
+        let settings = CacheSettings { dir_select: select, ..SETTINGS };
+        let mut dirs = configs(&f.schemes);
+        dirs[1].read_only = true;
+        f.cache.reconfigure(settings, dirs);
+        assert_eq!(
+            [chosen(Some(1)), chosen(Some(1))],
+            [Some(0); 2],
+            "{select:?}: nothing new in a read-only one"
+        );
+        f.schemes[0].load.store(1001, SeqCst);
+        f.cache.reconfigure(settings, configs(&f.schemes));
+        assert_eq!([chosen(Some(1)), chosen(Some(1))], [Some(1); 2], "{select:?}: overloaded");
+        f.schemes[0].load.store(0, SeqCst);
+    }
+}
+
+#[test]
+fn an_object_that_one_directory_refuses_goes_to_another_if_its_beginning_is_there() {
+    let content = pattern(0, 300_000);
+    for refuse in [0, 1] {
+        let f = fixture();
+        match refuse {
+            0 => f.schemes[0].faults.create.store(true, SeqCst),
+            _ => f.schemes[0].faults.write_bytes_max.store(100_000, SeqCst),
+        }
+        let (written, _) = f.fetch(&content, MIB);
+        assert_eq!(written.ok(), Some(300_000));
+        assert_eq!((f.schemes[0].body(&key(1)), f.schemes[1].body(&key(1))), (None, Some(content.clone())));
+        let kinds: Vec<_> = f.events().iter().map(|(kind, dir, _)| (*kind, *dir)).collect();
+        assert_eq!(kinds, [(StoreEventKind::SwapFail, Some(0)), (StoreEventKind::SwapOut, Some(1))]);
+    }
+    // Both refuse: each was tried once, and what was stored before is gone.
+    let f = fixture();
+    f.schemes.iter().for_each(|scheme| scheme.faults.create.store(true, SeqCst));
+    f.schemes[1].put(record(), b"older");
+    assert!(matches!(f.fetch(&content, MIB).0, Err(SwapOutError::Scheme(_))));
+    assert_eq!(f.schemes.each_ref().map(|scheme| scheme.creates.load(SeqCst)), [1, 1]);
+    assert!(f.schemes[1].body(&key(1)).is_none());
+}
+
+#[test]
+fn what_a_directory_was_to_forget_while_it_was_away_does_not_come_back() {
+    let f = fixture();
+    for away in ["down", "not configured"] {
+        f.schemes[1].put(record(), b"purged meanwhile");
+        f.schemes[1].put(Record { key: key(2), ..record() }, b"stays");
+        if away == "down" {
+            f.schemes[1].faults.down.store(true, SeqCst);
+            block_on(f.cache.maintain());
+        } else {
+            f.cache.reconfigure(SETTINGS, configs(&f.schemes[..1]));
+        }
+        assert!(f.open().is_none(), "{away}");
+        block_on(f.cache.purge(key(1)));
+        f.schemes[1].faults.down.store(false, SeqCst);
+        f.cache.reconfigure(SETTINGS, configs(&f.schemes));
+        assert!(f.open().is_none() && !f.cache.on_disk(&key(2)), "{away}: nothing before its debts are paid");
+        block_on(f.cache.maintain());
+        assert!(f.open().is_none() && f.cache.on_disk(&key(2)), "{away}");
+        assert!(f.schemes[1].body(&key(1)).is_none());
+    }
+}
+
+#[test]
+fn a_directory_that_says_it_is_down_is_not_asked_again_before_it_says_otherwise() {
+    let f = fixture();
+    f.schemes[0].put(record(), b"body");
+    f.dir(0).note(&SchemeError::Down);
+    assert!(f.open().is_none() && !f.cache.on_disk(&key(1)));
+    assert_eq!(f.cache.select_dir(Some(1)).map(|dir| dir.index), Some(1));
+    block_on(f.cache.maintain());
+    assert!(f.open().is_some());
+}
+
+#[test]
+fn where_an_object_in_transit_is_kept_depends_on_the_policy() {
+    let f = fixture();
+    let keep = |in_transit, goes_to_disk| {
+        f.cache.reconfigure(CacheSettings { in_transit, ..SETTINGS }, Vec::new());
+        f.cache.keep_bytes_max(goes_to_disk)
+    };
+    assert_eq!([keep(InTransit::Auto, true), keep(InTransit::Auto, false)], [512 * 1024; 2]);
+    assert_eq!([keep(InTransit::Disk, true), keep(InTransit::Disk, false)], [0, 512 * 1024]);
+    assert_eq!([keep(InTransit::Memory, true), keep(InTransit::Memory, false)], [MIB, 512 * 1024]);
+    // Kept whole on its way to the disk, and yet no object for memory.
+    f.cache.reconfigure(CacheSettings { in_transit: InTransit::Memory, ..SETTINGS }, configs(&f.schemes));
+    let (written, object) = f.fetch(&pattern(0, 900_000), MIB);
+    assert_eq!(
+        (written.ok(), object.is_none(), f.cache.lookup(&key(1)).is_none()),
+        (Some(900_000), true, true)
+    );
 }

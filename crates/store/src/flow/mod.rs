@@ -75,9 +75,12 @@ pub enum AbortReason {
     /// A limit of the configuration was exceeded.
     #[error("the message was too large")]
     TooLarge,
-    /// The server could not be reached, or reading from it or from the disk failed.
+    /// The server could not be reached, or reading from it failed.
     #[error("reading failed")]
     Failed,
+    /// What a directory has cannot be read, or does not verify.
+    #[error("reading from the disk failed")]
+    DiskFailed,
 }
 
 /// What is known about an answer when its head is there.
@@ -91,9 +94,11 @@ pub struct FlowInfo {
     /// Whether requests other than the first may have it. If not, joined readers get
     /// [`AbortReason::NotShareable`].
     pub shareable: bool,
-    /// The body is kept whole up to this many bytes, so that it can become an object in memory; 0 when it must
-    /// not.
+    /// The body is kept whole up to this many bytes, so that it can become an object in memory, and goes to a directory in
+    /// one piece; 0 when it must not.
     pub keep_bytes_max: u64,
+    /// A body that is not kept whole comes in no faster than the disk writer takes it ([`LAG_BYTES_MAX`]).
+    pub write_through: bool,
     /// Freshness; `None` when it is not to be stored.
     pub times: Option<Times>,
     /// What the answer varies by, for joined requests to compare.
@@ -192,6 +197,13 @@ pub struct Epoch {
     pub(crate) purges: u64,
 }
 
+impl Epoch {
+    /// The URL's own key.
+    pub fn primary(&self) -> Key {
+        self.primary
+    }
+}
+
 impl Flow {
     pub(crate) fn new(key: Key, epoch: Epoch, window_bytes: u64, tier: Arc<MemTier>) -> Arc<Self> {
         let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
@@ -212,6 +224,13 @@ impl Flow {
     /// when the flow was aborted.
     pub fn reader_at(self: &Arc<Self>, offset: u64, kind: ReaderKind) -> Option<FlowReader> {
         FlowReader::attach(self, offset, kind, true)
+    }
+
+    /// Length of the body where it is known, otherwise how much of it has arrived.
+    pub(crate) fn body_bytes_at_least(&self) -> u64 {
+        let state = self.state.lock();
+        let announced = state.head.as_ref().and_then(|head| head.info.body_bytes);
+        announced.unwrap_or(0).max(state.written)
     }
 
     fn window_bytes(&self) -> u64 {

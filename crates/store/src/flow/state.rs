@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) whole: bool,
     /// Nothing is trimmed for a while, so that clients who come a little later share the fetch.
     pub(super) joinable: bool,
+    /// The disk writer is waited for.
+    pub(super) write_through: bool,
     /// A detached reader leaves a hole that the next one fills, so that numbers stay valid.
     readers: Vec<Option<ReaderState>>,
     pub(super) clients: usize,
@@ -77,6 +79,7 @@ impl Default for State {
             // Until the head says whether to keep the body, there is none to trim.
             whole: true,
             joinable: false,
+            write_through: false,
             readers: Vec::new(),
             clients: 0,
             waits_for: WriterWait::Nothing,
@@ -147,7 +150,19 @@ impl State {
         if self.whole {
             return u64::MAX;
         }
-        window.saturating_sub(self.written.saturating_sub(self.fastest()))
+        window.saturating_sub(self.written.saturating_sub(self.fastest())).min(self.disk_room())
+    }
+
+    /// Bytes that may be appended before the disk writer would be detached, where it is waited for.
+    fn disk_room(&self) -> u64 {
+        let written_to =
+            self.attached().filter(|reader| self.waits_for_disk(reader)).map(|reader| reader.position);
+        let position = written_to.min().unwrap_or(self.written);
+        (LAG_BYTES_MAX / 2).saturating_sub(self.written.saturating_sub(position))
+    }
+
+    fn waits_for_disk(&self, reader: &ReaderState) -> bool {
+        self.write_through && reader.kind == ReaderKind::Disk
     }
 
     /// Stops keeping the body whole.
@@ -176,8 +191,11 @@ impl State {
     /// Tells every reader before `limit` that its data is gone.
     fn detach_lagging(&mut self, limit: u64, wakes: &mut WakeList) {
         for number in 0..self.readers.len() {
-            let Some(reader) = self.reader(number).filter(|reader| !reader.lagged && reader.position < limit)
-            else {
+            let write_through = self.write_through;
+            let Some(reader) = self.reader(number).filter(|reader| {
+                let is_waited_for = write_through && reader.kind == ReaderKind::Disk;
+                !reader.lagged && reader.position < limit && !is_waited_for
+            }) else {
                 continue;
             };
             reader.lagged = true;

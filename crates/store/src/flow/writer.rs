@@ -80,12 +80,13 @@ impl FlowWriter {
             self.unregister();
         }
         let keep = info.body_bytes.unwrap_or(1).max(1) <= info.keep_bytes_max;
-        let joinable = self.registered.is_some();
+        let (joinable, write_through) = (self.registered.is_some(), info.write_through);
         let head = Arc::new(FlowHead { head, info, object: None });
         self.flow.with(|state, wakes| {
             if state.head.is_none() {
                 state.head = Some(head);
                 state.joinable = joinable;
+                state.write_through = write_through;
                 state.wake_all(wakes);
                 if !keep {
                     state.stream_only(wakes);

@@ -16,6 +16,10 @@ pub(crate) struct Faults {
     pub(crate) create: AtomicBool,
     pub(crate) write: AtomicBool,
     pub(crate) update: AtomicBool,
+    /// Out of service.
+    pub(crate) down: AtomicBool,
+    /// Bodies that turn out larger are refused.
+    pub(crate) write_bytes_max: AtomicU64,
     /// Reads from this offset on do not verify.
     pub(crate) read_from: AtomicU64,
 }
@@ -28,17 +32,22 @@ pub(crate) struct TestScheme {
     pub(crate) load: AtomicU16,
     pub(crate) body_bytes_max: AtomicU64,
     pub(crate) creates: AtomicUsize,
+    pub(crate) capacity_bytes: AtomicU64,
+    path: &'static str,
 }
 
 impl TestScheme {
-    pub(crate) fn new() -> Arc<Self> {
-        let faults = Faults { read_from: AtomicU64::new(u64::MAX), ..Faults::default() };
+    pub(crate) fn new(path: &'static str) -> Arc<Self> {
+        let (read_from, write_bytes_max) = (AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX));
+        let faults = Faults { read_from, write_bytes_max, ..Faults::default() };
         Arc::new(Self {
             stored: Stored::default(),
             faults: Arc::new(faults),
             load: AtomicU16::new(0),
             body_bytes_max: AtomicU64::new(u64::MAX),
             creates: AtomicUsize::new(0),
+            capacity_bytes: AtomicU64::new(0),
+            path,
         })
     }
 
@@ -65,7 +74,7 @@ impl Scheme for TestScheme {
     }
 
     fn path(&self) -> &Path {
-        Path::new("/test")
+        Path::new(self.path)
     }
 
     fn admits(&self, body_bytes: Option<u64>) -> bool {
@@ -77,7 +86,7 @@ impl Scheme for TestScheme {
     }
 
     fn contains(&self, key: &Key) -> bool {
-        self.stored.lock().contains_key(key)
+        !self.faults.down.load(SeqCst) && self.stored.lock().contains_key(key)
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
@@ -105,6 +114,9 @@ impl Scheme for TestScheme {
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {
+        if self.faults.down.load(SeqCst) {
+            return done(Err(SchemeError::Down));
+        }
         done(Ok(self.stored.lock().remove(key).is_some()))
     }
 
@@ -117,7 +129,12 @@ impl Scheme for TestScheme {
     }
 
     fn stats(&self) -> SchemeStats {
-        SchemeStats { rebuild_percent: 100, ..SchemeStats::default() }
+        SchemeStats {
+            rebuild_percent: 100,
+            capacity_bytes: self.capacity_bytes.load(SeqCst),
+            down: self.faults.down.load(SeqCst),
+            ..SchemeStats::default()
+        }
     }
 }
 
@@ -164,6 +181,9 @@ impl Writer for TestWriter {
     fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()> {
         assert_eq!(offset, self.body.len() as u64);
         parts.iter().for_each(|part| self.body.extend_from_slice(part));
+        if self.body.len() as u64 > self.faults.write_bytes_max.load(SeqCst) {
+            return done(Err(SchemeError::Busy("too large")));
+        }
         done(fault(&self.faults.write))
     }
 

@@ -1,0 +1,252 @@
+//! The cache directories of a configuration, and which of them takes a new object.
+//!
+//! What requests ask again and again (rebuilding? down? room?) is read from a scheme once a second and kept beside it, as a
+//! scheme may take every lock of its index for its figures.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::cache::CacheSettings;
+use crate::key::Key;
+use crate::scheme::{Scheme, SchemeError};
+
+/// Most removals that a directory may owe. One that owes more stays out of service until it is emptied.
+pub const DEBTS_MAX: usize = 65_536;
+
+/// Most directories, once configured and now not, whose removals are remembered; the oldest is forgotten.
+const ABSENT_MAX: usize = 64;
+
+/// A directory with more load is skipped.
+const LOAD_MAX: u16 = 1000;
+
+/// `store_dir_select_algorithm`.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum DirSelect {
+    /// The least busy directory that takes the object; among equals the one with the closest `max-size`, then with the most
+    /// room.
+    #[default]
+    LeastLoad,
+    /// One after the other.
+    RoundRobin,
+}
+
+/// A directory as the configuration has it.
+#[derive(Clone)]
+pub struct DirConfig {
+    /// Position in the configuration.
+    pub index: usize,
+    /// The directory.
+    pub scheme: Arc<dyn Scheme>,
+    /// `max-size=` in bytes; `u64::MAX` for no limit.
+    pub object_bytes_max: u64,
+    /// `no-store`: it takes nothing new.
+    pub read_only: bool,
+}
+
+/// A cache directory in use.
+pub struct Dir {
+    /// Position in the configuration, as store.log shows it.
+    pub index: usize,
+    /// The directory.
+    pub scheme: Arc<dyn Scheme>,
+    object_bytes_max: u64,
+    read_only: bool,
+    debts: Arc<Debts>,
+    /// The index does not know everything yet.
+    rebuilding: AtomicBool,
+    down: AtomicBool,
+    /// Room when it was last read, less what was assigned since: may fall below zero.
+    free_bytes: AtomicI64,
+}
+
+/// Keys that a directory was to forget and could not, because it was down or not configured. It is not used before it has
+/// forgotten them: what was purged must not come back.
+#[derive(Default)]
+struct Debts {
+    keys: Mutex<HashSet<Key>>,
+    count: AtomicUsize,
+    overflowed: AtomicBool,
+}
+
+impl Debts {
+    fn add(&self, key: Key) {
+        let mut keys = self.keys.lock();
+        if keys.len() < DEBTS_MAX {
+            keys.insert(key);
+        } else {
+            self.overflowed.store(true, Relaxed);
+        }
+        self.count.store(keys.len(), Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+}
+
+impl Dir {
+    fn new(config: DirConfig, debts: Arc<Debts>) -> Arc<Self> {
+        let DirConfig { index, scheme, object_bytes_max, read_only } = config;
+        let (rebuilding, down) = (AtomicBool::new(true), AtomicBool::new(false));
+        let free_bytes = AtomicI64::new(0);
+        let dir = Self { index, scheme, object_bytes_max, read_only, debts, rebuilding, down, free_bytes };
+        dir.refresh();
+        Arc::new(dir)
+    }
+
+    /// Reads what may have changed.
+    fn refresh(&self) {
+        let stats = self.scheme.stats();
+        self.rebuilding.store(stats.rebuild_percent < 100, Relaxed);
+        self.down.store(stats.down, Relaxed);
+        let free = stats.capacity_bytes.saturating_sub(stats.used_bytes);
+        self.free_bytes.store(i64::try_from(free).unwrap_or(i64::MAX), Relaxed);
+    }
+
+    /// Whether objects may be read from it and written to it: it is not down, and owes no removals.
+    pub fn is_in_service(&self) -> bool {
+        !self.down.load(Relaxed) && self.debts.is_empty()
+    }
+
+    /// Whether it may have the key.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.is_in_service() && self.scheme.contains(key)
+    }
+
+    fn takes(&self, body_bytes: Option<u64>) -> bool {
+        !self.read_only
+            && self.is_in_service()
+            && body_bytes.is_none_or(|bytes| bytes <= self.object_bytes_max)
+            && self.scheme.admits(body_bytes)
+    }
+
+    /// Notes that it refused to work; [`Dir::maintain`] finds out whether that is still so.
+    pub(crate) fn note(&self, error: &SchemeError) {
+        if matches!(error, SchemeError::Down) {
+            self.down.store(true, Relaxed);
+        }
+    }
+
+    /// Removes a key because there is a newer answer, now or before the directory is used again.
+    pub(crate) async fn forget(&self, key: &Key) -> bool {
+        // While a rebuild runs the index does not know yet.
+        let may_have_it = self.rebuilding.load(Relaxed) || self.scheme.contains(key);
+        may_have_it && self.remove(key).await
+    }
+
+    /// Removes a key whatever the index says, which may know nothing while the directory is down. Now, or before the
+    /// directory is used again.
+    pub(crate) async fn remove(&self, key: &Key) -> bool {
+        match self.scheme.remove(key).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.note(&error);
+                self.debts.add(*key);
+                false
+            }
+        }
+    }
+
+    /// Housekeeping; then removes what is still to be removed.
+    pub(crate) async fn maintain(&self) {
+        if let Err(error) = self.scheme.maintain().await {
+            tracing::debug!(path = %self.scheme.path().display(), %error, "maintenance");
+        }
+        self.refresh();
+        if !self.debts.is_empty() && !self.down.load(Relaxed) {
+            self.pay().await;
+        }
+    }
+
+    async fn pay(&self) {
+        if self.debts.overflowed.load(Relaxed) {
+            return;
+        }
+        let owed: Vec<Key> = self.debts.keys.lock().iter().copied().collect();
+        for key in owed {
+            if self.scheme.remove(&key).await.is_err() {
+                return;
+            }
+            let mut keys = self.debts.keys.lock();
+            keys.remove(&key);
+            self.debts.count.store(keys.len(), Relaxed);
+        }
+    }
+
+    /// What counts in a choice by load: the smallest wins.
+    fn rank(&self, body_bytes: Option<u64>) -> (u16, u64, Reverse<i64>) {
+        // An object of unknown length may become large.
+        let fit = if body_bytes.is_some() { self.object_bytes_max } else { !self.object_bytes_max };
+        (self.scheme.load(), fit, Reverse(self.free_bytes.load(Relaxed)))
+    }
+}
+
+/// Settings and directories of one configuration, in its order.
+pub(crate) struct Table {
+    pub(crate) settings: CacheSettings,
+    pub(crate) dirs: Vec<Arc<Dir>>,
+    /// What directories owe that were configured once, oldest first.
+    absent: Vec<(PathBuf, Arc<Debts>)>,
+}
+
+impl Table {
+    pub(crate) fn new(settings: CacheSettings, configs: Vec<DirConfig>, before: Option<&Self>) -> Self {
+        let mut absent = before.map_or_else(Vec::new, |before| before.absent.clone());
+        let left = before.into_iter().flat_map(|before| &before.dirs);
+        absent.extend(left.map(|dir| (dir.scheme.path().to_owned(), dir.debts.clone())));
+        let dirs = configs.into_iter().map(|config| {
+            let known = absent.iter().position(|(path, _)| path == config.scheme.path());
+            let debts = known.map(|at| absent.remove(at).1).unwrap_or_default();
+            if debts.overflowed.load(Relaxed) {
+                let path = config.scheme.path().display();
+                tracing::error!(
+                    "cache_dir {path}: more than {DEBTS_MAX} objects were to be removed while it was out of \
+                     service; it stays so until it is empty and the program is started again"
+                );
+            }
+            Dir::new(config, debts)
+        });
+        let dirs = dirs.collect();
+        absent.drain(..absent.len().saturating_sub(ABSENT_MAX));
+        Self { settings, dirs, absent }
+    }
+
+    /// The first directory from position `from` on that may have the key, and its position.
+    pub(crate) fn holder(&self, key: &Key, from: usize) -> Option<(usize, Arc<Dir>)> {
+        let mut rest = self.dirs.iter().enumerate().skip(from);
+        rest.find(|(_, dir)| dir.has(key)).map(|(at, dir)| (at, Arc::clone(dir)))
+    }
+
+    /// The directory that should take an object. `turn` counts selections.
+    pub(crate) fn select(
+        &self,
+        body_bytes: Option<u64>,
+        turn: usize,
+        tried: &[Arc<Dir>],
+    ) -> Option<Arc<Dir>> {
+        let first = turn % self.dirs.len().max(1);
+        let (before, from) = self.dirs.split_at_checked(first)?;
+        let mut in_turn = from.iter().chain(before).filter(|dir| {
+            dir.takes(body_bytes)
+                && dir.scheme.load() <= LOAD_MAX
+                && !tried.iter().any(|tried| Arc::ptr_eq(tried, dir))
+        });
+        let chosen = match self.settings.dir_select {
+            DirSelect::LeastLoad => in_turn.min_by_key(|dir| dir.rank(body_bytes)),
+            DirSelect::RoundRobin => in_turn.next(),
+        }?;
+        let assigned = i64::try_from(body_bytes.unwrap_or(0).max(1)).unwrap_or(i64::MAX);
+        _ = chosen.free_bytes.fetch_update(Relaxed, Relaxed, |free| Some(free.saturating_sub(assigned)));
+        Some(Arc::clone(chosen))
+    }
+
+    /// A purge concerns directories too that are not configured now.
+    pub(crate) fn purge_absent(&self, key: Key) {
+        self.absent.iter().for_each(|(_, debts)| debts.add(key));
+    }
+}
