@@ -46,6 +46,7 @@ macro_rules! battery {
 }
 
 battery!(ufs, "ufs");
+battery!(rock, "rock");
 
 /// Size of the directories under test, unless a test is about it.
 const CAPACITY_BYTES: u64 = 256 << 20;

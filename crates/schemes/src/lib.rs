@@ -7,6 +7,7 @@
 mod battery;
 mod block;
 mod null;
+mod rock;
 mod ufs;
 
 use std::io;
@@ -27,6 +28,7 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
     Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::Ufs::open(options)?)), create: ufs::create },
+    Kind { name: rock::NAME, open: |options| Ok(Arc::new(rock::Rock::open(options)?)), create: rock::create },
 ];
 
 fn kind(name: &str) -> Result<&'static Kind, OpenError> {

@@ -1,0 +1,1 @@
+//! What only `rock` promises.
