@@ -10,6 +10,9 @@ mod null;
 mod rock;
 mod ufs;
 
+#[doc(hidden)]
+pub use block::example as block_example;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

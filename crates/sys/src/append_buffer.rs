@@ -106,7 +106,7 @@ impl AppendBuffer {
         // The padding is a region like others, so that nobody sees a complete buffer before it is there.
         let close = |state: u64| {
             let units = (state & UNITS).next_multiple_of(align);
-            (state & SEALED == 0).then_some((state & !UNITS) + units + ONE_OPEN | SEALED)
+            (state & SEALED == 0).then_some(((state & !UNITS) + units + ONE_OPEN) | SEALED)
         };
         match self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, close) {
             Ok(before) => {

@@ -1,39 +1,69 @@
 //! The one implementation of [`BlockFile`] for real files and devices.
 
 use std::fs::{File, OpenOptions};
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Once};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
-use humboldt_sys::uring::Transfer;
+use humboldt_sys::uring::{Transfer, probe};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::oneshot;
 
 use super::threads::{Threads, read_fully};
 use super::ticket::{Finish, OpenFile, Ticket, given_up};
-use super::{BlockFile, DIRECT_ALIGN_BYTES, OpenBlock, ReadFuture, WriteDone, WriteFuture};
+use super::{BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture, uring};
+use crate::IoChoice;
 
 /// Rights of a file that is created.
 const FILE_MODE: u32 = 0o640;
+
+/// A core that waits for a file looks after its ring as often.
+const DRIVE_STEP: Duration = Duration::from_millis(5);
 
 /// A file and the ways to it.
 struct Disk {
     open: Arc<OpenFile>,
     alignment_bytes: usize,
+    /// Whether cores use their rings.
+    uses_uring: bool,
+    /// For everybody else.
     threads: Threads,
 }
 
-/// Opens a file or device. No thread is started yet.
+/// Opens a file or device. No thread is started yet, and no ring made.
 pub(crate) fn open(options: &OpenBlock<'_>) -> io::Result<Arc<dyn BlockFile>> {
+    let uses_uring = uses_uring(options.io)?;
     let (file, direct) = open_file(options)?;
     let alignment_bytes = if direct { direct_alignment(&file) } else { 1 };
     let open = Arc::new(OpenFile::new(file, direct));
-    Ok(Arc::new(Disk { open, alignment_bytes, threads: Threads::new(options.threads) }))
+    Ok(Arc::new(Disk { open, alignment_bytes, uses_uring, threads: Threads::new(options.threads) }))
+}
+
+/// Which way to the device it will be: true for io_uring.
+pub(crate) fn uses_uring(choice: IoChoice) -> io::Result<bool> {
+    static SAID: Once = Once::new();
+    if choice == IoChoice::Threads {
+        return Ok(false);
+    }
+    match probe() {
+        Ok(()) => Ok(true),
+        Err(error) if choice == IoChoice::Auto => {
+            SAID.call_once(|| tracing::info!("io_uring cannot be used here ({error}): threads do disk I/O"));
+            Ok(false)
+        }
+        Err(error) => {
+            let message = format!("io_uring cannot be used here ({error}): use io=threads or io=auto");
+            Err(io::Error::new(error.kind(), message))
+        }
+    }
 }
 
 /// Opens it past the page cache if that is asked for and possible; says which it became.
@@ -61,7 +91,27 @@ fn direct_alignment(file: &File) -> usize {
 
 impl Disk {
     fn start(&self, offset: u64, transfer: Transfer, finish: Finish) {
-        self.threads.push(Ticket::new(&self.open, finish), offset, transfer);
+        let ticket = Ticket::new(&self.open, finish);
+        if !self.uses_uring {
+            self.threads.push(ticket, offset, transfer);
+        } else if let Err((ticket, transfer)) = uring::begin(ticket, offset, transfer) {
+            self.threads.push(ticket, offset, transfer);
+        }
+    }
+
+    /// What an operation with a buffer of its own comes to.
+    fn end<R: 'static>(&self, mut end: oneshot::Receiver<(Buffer, io::Result<R>)>) -> Ended<R> {
+        let uses_uring = self.uses_uring;
+        Box::pin(poll_fn(move |cx| match Pin::new(&mut end).poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(ended.unwrap_or_else(|_| (Buffer::new(0), Err(given_up())))),
+            Poll::Pending => {
+                if uses_uring {
+                    // It may have begun in another runtime than this one.
+                    uring::watch();
+                }
+                Poll::Pending
+            }
+        }))
     }
 }
 
@@ -69,7 +119,7 @@ impl BlockFile for Disk {
     fn read(&self, offset: u64, buffer: Buffer) -> ReadFuture {
         let (reply, end) = oneshot::channel();
         self.start(offset, Transfer::Read(buffer), Finish::Read(reply));
-        Box::pin(async move { end.await.unwrap_or_else(|_| (Buffer::new(0), Err(given_up()))) })
+        self.end(end)
     }
 
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<io::Result<usize>> {
@@ -96,7 +146,7 @@ impl BlockFile for Disk {
     fn write_owned(&self, offset: u64, data: Buffer) -> WriteFuture {
         let (reply, end) = oneshot::channel();
         self.start(offset, Transfer::Write(data), Finish::Write(reply));
-        Box::pin(async move { end.await.unwrap_or_else(|_| (Buffer::new(0), Err(given_up()))) })
+        self.end(end)
     }
 
     fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
@@ -136,6 +186,13 @@ impl BlockFile for Disk {
     }
 
     fn wait_idle(&self, timeout: Duration) -> bool {
-        self.open.wait_idle(Instant::now() + timeout)
+        let deadline = Instant::now() + timeout;
+        // Nobody but this thread drives its ring.
+        while self.in_flight() > 0 && uring::drive(DRIVE_STEP) {
+            if Instant::now() >= deadline {
+                return self.in_flight() == 0;
+            }
+        }
+        self.open.wait_idle(deadline)
     }
 }

@@ -9,10 +9,12 @@
 #![allow(dead_code, reason = "the schemes that use it come next")]
 
 mod disk;
+pub mod example;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod ticket;
+mod uring;
 
 use std::future::Future;
 use std::io;
@@ -49,11 +51,14 @@ pub(crate) struct OpenBlock<'a> {
     pub read_only: bool,
 }
 
-/// The end of a read: its buffer and how many bytes of it were read.
-pub(crate) type ReadFuture = Pin<Box<dyn Future<Output = (Buffer, io::Result<usize>)>>>;
+/// The end of an operation, and its buffer back.
+pub(crate) type Ended<R> = Pin<Box<dyn Future<Output = (Buffer, io::Result<R>)>>>;
 
-/// The end of a write and its buffer.
-pub(crate) type WriteFuture = Pin<Box<dyn Future<Output = (Buffer, io::Result<()>)>>>;
+/// The end of a read: how many bytes of the buffer were read.
+pub(crate) type ReadFuture = Ended<usize>;
+
+/// The end of a write.
+pub(crate) type WriteFuture = Ended<()>;
 
 /// What is called at the end of [`BlockFile::write`].
 pub(crate) type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;

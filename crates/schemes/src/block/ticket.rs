@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::uring::Transfer;
@@ -50,11 +50,6 @@ impl OpenFile {
             }
         }
         true
-    }
-
-    /// Waits a little: a step of somebody who has other things to look after.
-    pub(crate) fn wait_briefly(&self, step: Duration) -> bool {
-        self.wait_idle(Instant::now() + step)
     }
 }
 

@@ -1,0 +1,283 @@
+//! A core's I/O ring: one for each thread, made when first used, shared by all files.
+//!
+//! What is asked for during one turn of the core's event loop goes to the kernel with one system call at the end of the turn. A task of
+//! the runtime does that, and waits for the ring's descriptor to become readable. It belongs to the runtime and ends with it;
+//! the ring belongs to the thread, and finds itself another task when it is used from another runtime.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use humboldt_sys::uring::{Ring, Transfer};
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+use super::ticket::{Ticket, queue_full};
+
+/// Most operations of a core that wait for room in its ring; what comes then fails with `WouldBlock`.
+pub(crate) const WAITING_MAX: usize = 1024;
+
+/// How long a thread that ends waits for its operations.
+const END_WAIT: Duration = Duration::from_secs(30);
+
+thread_local! {
+    static DRIVER: RefCell<State> = const { RefCell::new(State::Untried) };
+}
+
+enum State {
+    Untried,
+    /// The system refuses, or the ring broke: threads do the work.
+    Missing,
+    Ready(Rc<Driver>),
+}
+
+/// The ring of this thread.
+struct Driver {
+    ring: RefCell<Ring<Ticket>>,
+    waiting: RefCell<VecDeque<(Ticket, u64, Transfer)>>,
+    /// The task that looks after the ring.
+    watcher: RefCell<Option<(Id, Arc<Watched>)>>,
+    /// Whether that task has been woken to submit.
+    is_woken: Cell<bool>,
+}
+
+/// What the ring and its task know of each other.
+#[derive(Default)]
+struct Watched {
+    has_ended: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// Begins an operation on this core's ring. Gives it back if this thread has none, or is no core: it has no
+/// runtime, or one of several threads.
+pub(crate) fn begin(ticket: Ticket, offset: u64, transfer: Transfer) -> Result<(), (Ticket, Transfer)> {
+    match here() {
+        Some(driver) => {
+            driver.push(ticket, offset, transfer);
+            Ok(())
+        }
+        None => Err((ticket, transfer)),
+    }
+}
+
+/// Sees to it that a task of the current runtime looks after this thread's ring.
+pub(crate) fn watch() {
+    // With a ring there is nothing else to do, and without one nothing to look after.
+    let _ = here();
+}
+
+/// Blocks until an operation of this thread's ring has ended, or for `step`. `false`: there is none under way.
+pub(crate) fn drive(step: Duration) -> bool {
+    let Some(driver) = ready_driver() else { return false };
+    if driver.is_idle() {
+        return false;
+    }
+    driver.turn();
+    if !driver.is_idle() {
+        driver.wait(step);
+        driver.turn();
+    }
+    true
+}
+
+fn ready_driver() -> Option<Rc<Driver>> {
+    // A thread that is being torn down has no ring any more.
+    let found = DRIVER.try_with(|state| match &*state.borrow() {
+        State::Ready(driver) => Some(Rc::clone(driver)),
+        State::Untried | State::Missing => None,
+    });
+    found.ok().flatten()
+}
+
+/// This thread's ring, with a task of the current runtime to look after it.
+fn here() -> Option<Rc<Driver>> {
+    let runtime = Handle::try_current().ok()?;
+    if runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return None;
+    }
+    let driver = ready_driver().or_else(make_driver)?;
+    driver.watch(&runtime).ok()?;
+    Some(driver)
+}
+
+fn make_driver() -> Option<Rc<Driver>> {
+    let made = DRIVER.try_with(|state| {
+        if !matches!(*state.borrow(), State::Untried) {
+            return None;
+        }
+        let driver = Driver::new().map(Rc::new).inspect_err(say_missing).ok();
+        *state.borrow_mut() = driver.clone().map_or(State::Missing, State::Ready);
+        driver
+    });
+    made.ok().flatten()
+}
+
+fn say_missing(error: &io::Error) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| tracing::warn!("no I/O ring for a core ({error}): threads do its disk I/O"));
+}
+
+impl Driver {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            ring: RefCell::new(Ring::new()?),
+            waiting: RefCell::default(),
+            watcher: RefCell::default(),
+            is_woken: Cell::new(false),
+        })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ring.borrow().in_flight() == 0 && self.waiting.borrow().is_empty()
+    }
+
+    fn push(&self, ticket: Ticket, offset: u64, transfer: Transfer) {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() >= WAITING_MAX {
+            drop(waiting);
+            return ticket.complete(transfer, Err(queue_full()));
+        }
+        // Nobody overtakes those who wait.
+        let refused = if waiting.is_empty() {
+            self.ring.borrow_mut().push(ticket, offset, transfer).err()
+        } else {
+            Some((ticket, transfer))
+        };
+        waiting.extend(refused.map(|(ticket, transfer)| (ticket, offset, transfer)));
+        drop(waiting);
+        self.wake();
+    }
+
+    /// Lets the task submit at the end of this turn.
+    fn wake(&self) {
+        if !self.is_woken.replace(true)
+            && let Some((_, watched)) = &*self.watcher.borrow()
+            && let Some(waker) = &*watched.waker.lock()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Submits what was pushed, completes what has ended, and lets those who wait follow.
+    fn turn(&self) {
+        self.is_woken.set(false);
+        let submitted = self.ring.borrow_mut().submit();
+        loop {
+            // The one who asked may ask for more when told, so nothing is borrowed then.
+            let ended = self.ring.borrow_mut().complete();
+            let Some((ticket, transfer, result)) = ended else { break };
+            ticket.complete(transfer, result);
+        }
+        self.refill();
+        if let Err(error) = submitted.and_then(|()| self.ring.borrow_mut().submit()) {
+            return give_up(&error);
+        }
+        if self.ring.borrow_mut().has_unsubmitted() {
+            self.wake();
+        }
+    }
+
+    fn refill(&self) {
+        let (mut ring, mut waiting) = (self.ring.borrow_mut(), self.waiting.borrow_mut());
+        while let Some((ticket, offset, transfer)) = waiting.pop_front() {
+            if let Err((ticket, transfer)) = ring.push(ticket, offset, transfer) {
+                waiting.push_front((ticket, offset, transfer));
+                break;
+            }
+        }
+    }
+
+    fn wait(&self, step: Duration) {
+        let waited = self.ring.borrow_mut().wait(step);
+        if let Err(error) = waited {
+            give_up(&error);
+        }
+    }
+
+    /// Starts a task in `runtime` unless there is one.
+    fn watch(&self, runtime: &Handle) -> io::Result<()> {
+        let mut watcher = self.watcher.borrow_mut();
+        let is_watched = |(id, watched): &(Id, Arc<Watched>)| {
+            *id == runtime.id() && !watched.has_ended.load(Ordering::Relaxed)
+        };
+        if watcher.as_ref().is_some_and(is_watched) {
+            return Ok(());
+        }
+        let readiness = self.ring.borrow().readiness()?;
+        #[allow(deprecated, reason = "its successor is unsafe; an owned descriptor meets the conditions")]
+        let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
+        let watched = Arc::new(Watched::default());
+        runtime.spawn(Watcher { readiness, watched: Arc::clone(&watched) });
+        *watcher = Some((runtime.id(), watched));
+        Ok(())
+    }
+}
+
+/// The ring broke, which should not be: what is under way is given up, and threads do the work from now on.
+fn give_up(error: &io::Error) {
+    tracing::error!("the I/O ring of a core failed ({error}): threads do its disk I/O from now on");
+    // Dropped outside of the borrow.
+    let state = DRIVER.try_with(|state| state.replace(State::Missing));
+    drop(state);
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + END_WAIT;
+        self.turn();
+        while !self.is_idle() && Instant::now() < deadline {
+            if self.ring.borrow_mut().wait(Duration::from_millis(100)).is_err() {
+                break;
+            }
+            self.turn();
+        }
+    }
+}
+
+/// The task that looks after a ring. It could move between threads, for all the compiler knows, so it finds the ring where
+/// it runs.
+struct Watcher {
+    readiness: AsyncFd<OwnedFd>,
+    watched: Arc<Watched>,
+}
+
+impl Future for Watcher {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        {
+            let mut waker = self.watched.waker.lock();
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *waker = Some(cx.waker().clone());
+            }
+        }
+        loop {
+            let Some(driver) = ready_driver() else { return Poll::Ready(()) };
+            let is_ours = |(_, watched): &(Id, Arc<Watched>)| Arc::ptr_eq(watched, &self.watched);
+            if !driver.watcher.borrow().as_ref().is_some_and(is_ours) {
+                return Poll::Ready(());
+            }
+            driver.turn();
+            match ready!(self.readiness.poll_read_ready(cx)) {
+                Ok(mut guard) => guard.clear_ready(),
+                Err(_) => return Poll::Ready(()),
+            }
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.watched.has_ended.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,141 @@
+//! Rings on their own, without a reactor.
+
+use std::fs::File;
+
+use super::*;
+
+fn file() -> File {
+    tempfile::tempfile().expect("a file")
+}
+
+fn filled(len: usize, mark: u8) -> Buffer {
+    let mut buffer = Buffer::new(len);
+    buffer.fill(mark);
+    buffer
+}
+
+/// The next operation that ends.
+fn next<T: AsFd>(ring: &mut Ring<T>) -> Completion<T> {
+    loop {
+        if let Some(ended) = ring.complete() {
+            return ended;
+        }
+        assert!(ring.in_flight() > 0, "nothing is under way");
+        ring.wait(Duration::from_secs(1)).expect("waited");
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    probe().expect("io_uring");
+    let file = file();
+    let mut ring = Ring::new().expect("a ring");
+    for len in [0, 1, 4096, 100_000, 3 << 20] {
+        ring.push(&file, 0, Transfer::Write(filled(len, len as u8 | 1))).expect("room");
+        assert_eq!(next(&mut ring).2.expect("written"), len);
+        ring.push(&file, 0, Transfer::Read(filled(len, 0))).expect("room");
+        let (_, transfer, result) = next(&mut ring);
+        assert_eq!(result.expect("read"), len);
+        let Transfer::Read(buffer) = transfer else { panic!("a read was asked for") };
+        assert!(buffer.len() == len && buffer.iter().all(|byte| *byte == len as u8 | 1));
+    }
+    assert_eq!(ring.in_flight(), 0);
+}
+
+#[test]
+fn a_full_ring_gives_back_what_it_cannot_take() {
+    let file = file();
+    let mut ring = Ring::new().expect("a ring");
+    for index in 0..RING_DEPTH {
+        ring.push(&file, index as u64 * 4096, Transfer::Write(filled(4096, index as u8))).expect("room");
+    }
+    let (_, back) = ring.push(&file, 0, Transfer::Read(Buffer::new(77))).expect_err("no room");
+    assert!(matches!(back, Transfer::Read(buffer) if buffer.len() == 77));
+    assert!(ring.has_unsubmitted() && ring.in_flight() == RING_DEPTH);
+    for _ in 0..RING_DEPTH {
+        next(&mut ring).2.expect("written");
+    }
+    assert!(!ring.has_unsubmitted() && ring.in_flight() == 0);
+    assert_eq!(file.metadata().expect("there").len(), RING_DEPTH as u64 * 4096);
+}
+
+#[test]
+fn unpublished_bytes_are_refused() {
+    let file = file();
+    let mut ring = Ring::new().expect("a ring");
+    let data = AppendBuffer::new(4096);
+    let region = data.reserve(600).expect("room");
+    ring.push(&file, 0, Transfer::Append(Arc::clone(&data), 0..1024)).expect("room");
+    assert_eq!(ring.in_flight(), 1);
+    assert_eq!(next(&mut ring).2.expect_err("refused").kind(), io::ErrorKind::InvalidInput);
+    drop(region);
+    ring.push(&file, 0, Transfer::Append(data, 0..1024)).expect("room");
+    assert_eq!(next(&mut ring).2.expect("written"), 1024);
+}
+
+#[test]
+fn a_dropped_ring_waits_for_the_kernel() {
+    let file = file();
+    let mut ring = Ring::new().expect("a ring");
+    for index in 0..32 {
+        ring.push(&file, index << 20, Transfer::Write(filled(1 << 20, 5))).expect("room");
+    }
+    drop(ring);
+    assert_eq!(file.metadata().expect("there").len(), 32 << 20);
+    let arena = aligned::home().expect("an arena");
+    assert_eq!(Arc::strong_count(&arena), 2, "all buffers are back");
+}
+
+#[test]
+fn forbidden_is_told() {
+    let told = std::thread::spawn(|| {
+        forbid_on_this_thread().expect("a filter");
+        (probe(), Ring::<File>::new().map(drop))
+    });
+    let (probed, made) = told.join().expect("no panic");
+    assert_eq!(probed.expect_err("forbidden").kind(), io::ErrorKind::PermissionDenied);
+    assert_eq!(made.expect_err("forbidden").kind(), io::ErrorKind::PermissionDenied);
+}
+
+fn operation(transfer: Transfer) -> Operation<()> {
+    let len = transfer.len().expect("bytes");
+    Operation { tag: (), transfer, offset: 0, len, done: 0, retries: 0 }
+}
+
+fn errno(errno: Errno) -> i32 {
+    -errno.raw_os_error()
+}
+
+#[test]
+fn what_is_left_of_a_short_transfer_is_done() {
+    let mut read = operation(Transfer::Read(Buffer::new(8192)));
+    assert!(read.advance(4096).is_none());
+    assert!(read.advance(errno(Errno::INTR)).is_none());
+    assert_eq!(read.advance(4096).expect("the end").expect("read"), 8192);
+    let mut write = operation(Transfer::Write(Buffer::new(8192)));
+    assert!(write.advance(100).is_none());
+    assert_eq!(
+        write.advance(0).expect("the end").expect_err("no more room").kind(),
+        io::ErrorKind::WriteZero
+    );
+}
+
+#[test]
+fn a_file_ends_where_reads_say_so() {
+    let mut read = operation(Transfer::Read(Buffer::new(8192)));
+    assert!(read.advance(100).is_none());
+    assert_eq!(read.advance(0).expect("the end").expect("read"), 100);
+    // The same of direct I/O, which refuses to ask for the next byte.
+    let mut direct = operation(Transfer::Read(Buffer::new(8192)));
+    assert!(direct.advance(100).is_none());
+    assert_eq!(direct.advance(errno(Errno::INVAL)).expect("the end").expect("read"), 100);
+    let mut refused = operation(Transfer::Read(Buffer::new(8192)));
+    assert!(refused.advance(errno(Errno::INVAL)).expect("the end").is_err());
+}
+
+#[test]
+fn trying_again_has_an_end() {
+    let mut read = operation(Transfer::Read(Buffer::new(512)));
+    let ends = (0..=RETRIES_MAX).filter_map(|_| read.advance(errno(Errno::AGAIN))).collect::<Vec<_>>();
+    assert!(matches!(ends.as_slice(), [Err(error)] if error.kind() == io::ErrorKind::WouldBlock));
+}
