@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::device::Pass;
 use super::dir::Dir;
+use super::purge;
 use super::slots::{Run, Tag, Taken};
 
 /// The slots of an object that is not in the index yet.
@@ -91,7 +92,9 @@ impl Chain {
             runs
         };
         self.dir.counts.object_bytes.fetch_add(publication.object_bytes, Ordering::Relaxed);
-        self.dir.publish(publication.key, publication.entry, &runs);
+        if let Some((first, runs)) = self.dir.publish(publication.key, publication.entry, &runs) {
+            purge::discard(&self.dir, self.tag, first, runs);
+        }
     }
 }
 

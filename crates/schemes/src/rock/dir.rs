@@ -185,16 +185,20 @@ impl Dir {
         slots.give_back(&runs);
     }
 
-    /// Makes a written chain the object of its key; `runs` is all of it. Called when the last write is done.
-    pub(crate) fn publish(&self, key: IndexKey, entry: FileEntry, runs: &[Run]) {
+    /// Makes a written chain the object of its key; `runs` is all of it. Called when the last write is done. The slots of the
+    /// object that it replaces are returned: they are among the stale ones, and to be overwritten before they are free, or
+    /// else a crash could bring the older one back when the younger has been evicted.
+    pub(crate) fn publish(&self, key: IndexKey, entry: FileEntry, runs: &[Run]) -> Option<(u32, Vec<Run>)> {
+        let tag = Tag::from(key);
         let mut changes = self.lock_key(key);
         *changes += 1;
         let mut slots = self.slots.lock();
         slots.chain(runs);
-        if let Some(old) = self.index.insert(key, entry) {
-            self.retire(&mut slots, key, old);
-        }
-        slots.forget_stale(Tag::from(key), entry.file);
+        let replaced = self.index.insert(key, entry).map(|old| {
+            slots.add_stale(tag, old.file);
+            (old.file, slots.runs(old.file, self.slots_of(old)))
+        });
+        slots.forget_stale(tag, entry.file);
         if self.rebuild.is_done() {
             let high = share(self.usable(), self.options.swap_high_pct);
             for _ in 0..EVICTIONS_PER_STORE {
@@ -206,7 +210,7 @@ impl Dir {
         drop(slots);
         drop(changes);
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
-        self.changed.notify_waiters();
+        replaced
     }
 
     /// Drops what `key` has at `entry.file`, if it is still there, since it does not verify.

@@ -1,4 +1,5 @@
-//! Removing objects for good: the beginning of every slot that holds one is overwritten before the answer is given.
+//! Removing objects for good: the beginning of every slot that holds one is overwritten. A purge is answered when that is
+//! done; for what a younger object has replaced nobody waits.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,9 +13,6 @@ use tokio::sync::oneshot;
 use super::device::Pass;
 use super::dir::Dir;
 use super::slots::{Run, Tag};
-
-/// A key that is replaced over and over leaves no more stale objects than this.
-pub(crate) const STALE_PER_KEY_MAX: usize = 8;
 
 /// A purge waits no longer than this for a write that is under way.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -123,15 +121,20 @@ fn give_back(dir: &Dir, claim: &Claim, is_overwritten: bool) {
     dir.rebuild.give_back(&dir.slots, &claim.runs);
 }
 
-/// Overwrites stale objects of a key that has too many of them; nobody waits for it.
+/// Overwrites an object that has been replaced: its slots are in `runs`, it begins in the `first`.
+pub(crate) fn discard(dir: &Arc<Dir>, tag: Tag, first: u32, runs: Vec<Run>) {
+    let claim = Claim { slot: first, tags: vec![tag], runs };
+    match dir.device.pass() {
+        Ok(pass) => drop(overwrite(dir, &pass, claim)),
+        Err(_) => give_back(dir, &claim, false),
+    }
+}
+
+/// Overwrites what is left of evicted objects of a key of which a younger one is being stored.
 pub(crate) fn tidy(dir: &Arc<Dir>, pass: &Pass<'_>, key: IndexKey) {
-    let tag = Tag::from(key);
     let claims: Vec<Claim> = {
         let mut slots = dir.slots.lock();
-        let stale = slots.stale_of(tag);
-        if stale.len() < STALE_PER_KEY_MAX {
-            return;
-        }
+        let stale = slots.stale_of(Tag::from(key));
         stale.into_iter().filter_map(|slot| Some(Claim::of(slot, slots.take_exactly(slot)?))).collect()
     };
     for claim in claims {

@@ -147,7 +147,7 @@ impl Rebuild {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Does `enter` with the answer to: has this object been purged? No purge of it comes in between.
+    /// Does `enter` with the answer to: has this object been purged? No purge of it comes in between; no disk is used.
     pub(crate) fn unless_forgotten<T>(&self, tag: Tag, id: u64, enter: impl FnOnce(bool) -> T) -> T {
         let forgotten = self.forgotten.lock();
         enter(forgotten.get(&tag).is_some_and(|ids_end| id < *ids_end))
@@ -188,6 +188,12 @@ impl Rebuild {
         if let Some(log) = &self.log {
             log.wait_idle(super::CLOSE_PATIENCE);
         }
+    }
+
+    /// Makes the next purge one too many.
+    #[cfg(test)]
+    pub(crate) fn pretend_log_is_full(&self) {
+        self.log_records.store(FORGOTTEN_MAX as u64, Ordering::Relaxed);
     }
 
     /// Gives back slots that were purged, if the time has come.
@@ -333,25 +339,27 @@ fn enter(dir: &Arc<Dir>, item: Item, seen: &mut [u64], total: u32) -> bool {
             }
             dir.slots.lock().chain(&runs);
             // Every object of a snapshot is older than every purge since the start.
-            dir.rebuild.unless_forgotten(Tag::from(key), 0, |is_forgotten| {
-                if is_forgotten {
-                    scan::overwrite(dir, entry.file);
-                    dir.slots.lock().give_back(&runs);
-                } else {
+            let is_dead = dir.rebuild.unless_forgotten(Tag::from(key), 0, |is_forgotten| {
+                if !is_forgotten {
                     dir.index.insert(key, entry);
                 }
+                is_forgotten
             });
+            if is_dead {
+                scan::overwrite(dir, entry.file);
+                dir.slots.lock().give_back(&runs);
+            }
             true
         }
         Item::Stale(tag, slot) => {
-            if slot < total {
-                dir.rebuild.unless_forgotten(tag, 0, |is_forgotten| {
-                    if is_forgotten {
-                        scan::overwrite(dir, slot);
-                    } else {
-                        dir.slots.lock().give_back_stale(slot, tag);
-                    }
-                });
+            let is_dead = dir.rebuild.unless_forgotten(tag, 0, |is_forgotten| {
+                if !is_forgotten && slot < total {
+                    dir.slots.lock().give_back_stale(slot, tag);
+                }
+                is_forgotten
+            });
+            if is_dead && slot < total {
+                scan::overwrite(dir, slot);
             }
             true
         }

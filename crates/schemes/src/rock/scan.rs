@@ -173,16 +173,15 @@ fn whole_chain(slots: &Slots, seen: &Seen, found: &Candidate) -> Option<Vec<u32>
     (order.first() == Some(&found.first)).then_some(order)
 }
 
+/// Enters an object, or rejects it. No lock is held while the disk is used.
 fn accept(dir: &Arc<Dir>, seen: &mut Seen, found: &Candidate, chain: &[u32]) {
     let key = IndexKey::from(&found.header.key);
-    let tag = Tag::from(key);
-    let is_accepted = dir.rebuild.unless_forgotten(tag, found.header.id, |is_forgotten| {
-        if is_forgotten {
-            overwrite(dir, found.first);
-            return false;
-        }
+    let known = dir.index.peek(key);
+    let older = known.filter(|known| is_older(dir, *known, found.header.id));
+    let is_entered = dir.rebuild.unless_forgotten(Tag::from(key), found.header.id, |is_forgotten| {
         let mut changes = dir.lock_key(key);
-        if dir.index.peek(key).is_some_and(|known| !is_older(dir, known, found.header.id)) {
+        let now = dir.index.peek(key);
+        if is_forgotten || (now.is_some() && now != older) {
             return false;
         }
         *changes += 1;
@@ -190,13 +189,20 @@ fn accept(dir: &Arc<Dir>, seen: &mut Seen, found: &Candidate, chain: &[u32]) {
         let next = chain.iter().skip(1).copied().chain([END]);
         chain.iter().zip(next).for_each(|(slot, next)| slots.set_link(*slot, next));
         chain.iter().for_each(|slot| set_mark(seen, *slot, 0));
-        if let Some(older) = dir.index.insert(key, found.entry) {
-            dir.retire(&mut slots, key, older);
-        }
+        dir.index.insert(key, found.entry);
         true
     });
-    if !is_accepted {
-        reject(dir, seen, found);
+    let dead = if is_entered { older } else { Some(found.entry) };
+    let Some(dead) = dead else { return };
+    overwrite(dir, dead.file);
+    if is_entered {
+        let mut slots = dir.slots.lock();
+        let runs = slots.runs(dead.file, dir.slots_of(dead));
+        slots.give_back(&runs);
+    } else {
+        // The rest of the chain is freed at the end.
+        set_mark(seen, dead.file, 0);
+        dir.slots.lock().give_back(&[Run { start: dead.file, len: 1 }]);
     }
 }
 

@@ -3,10 +3,10 @@
 //! Slots are given out in ascending order, round and round, in one run where there is one: what is contiguous is written
 //! and read at once. Memory: 4 bytes and a bit for each slot, and about 12 bytes for each *stale* one.
 //!
-//! **Stale slots.** An evicted or replaced object lies on disk until its slots are used again, and a scan after a crash
-//! would find it. That is welcome, unless its key is purged in the meantime. So it is known, by 32 bits of its key, where
-//! such objects begin; a purge overwrites these first slots. One stale slot too many costs nothing, one too few would
-//! undo a purge: a slot stays in the table until its new content has been written.
+//! **Stale slots.** An evicted object lies on disk until its slots are used again, and a scan after a crash would find it.
+//! That is welcome, unless its key has been purged, or stored anew, in the meantime. So it is known, by 32 bits of its key,
+//! where such objects begin; a purge overwrites these first slots. One too few in the table would undo a purge: a slot
+//! stays in it until its new content has been written.
 
 use hashbrown::HashTable;
 use humboldt_store::index::IndexKey;
@@ -389,7 +389,7 @@ mod tests {
         for step in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let wanted = (state >> 40) as u32 % 40 + 1;
-            if (state >> 33) % 2 == 0 {
+            if (state >> 33) & 1 == 0 {
                 let room = slots.total() - slots.used();
                 let Some(taken) = slots.take(wanted) else {
                     assert!(room < wanted);

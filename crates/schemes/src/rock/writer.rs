@@ -127,9 +127,9 @@ impl RockWriter {
 
     /// Puts the record in front, with a place for its fixed part, which is known at the end only.
     fn begin(&mut self) -> Result<(), SchemeError> {
-        let record = std::mem::replace(&mut self.record.url, Box::default());
-        let head = std::mem::replace(&mut self.record.head, Box::default());
-        for part in [&[0; META_BYTES][..], &record, &head] {
+        let url = std::mem::take(&mut self.record.url);
+        let head = std::mem::take(&mut self.record.head);
+        for part in [&[0; META_BYTES][..], &url, &head] {
             let mut rest = part;
             while !rest.is_empty() {
                 rest = self.fill(rest);
@@ -139,7 +139,7 @@ impl RockWriter {
                 }
             }
         }
-        (self.record.url, self.record.head) = (record, head);
+        (self.record.url, self.record.head) = (url, head);
         Ok(())
     }
 
@@ -301,9 +301,8 @@ impl RockWriter {
         let dir = Arc::clone(&self.dir);
         let written = {
             let pass = dir.device.pass()?;
-            let written = self.submit(&pass, body_bytes)?;
             purge::tidy(&dir, &pass, IndexKey::from(&self.record.key));
-            written
+            self.submit(&pass, body_bytes)?
         };
         written.await.unwrap_or(Err(SchemeError::Down))
     }
