@@ -254,11 +254,7 @@ pub(crate) fn go_on(dir: &Arc<Dir>) {
         if is_read || dir.rebuild.is_stopped() {
             return;
         }
-        *dir.rebuild.leftover.lock() = None;
-        scan::scan(dir);
-        if !dir.rebuild.is_stopped() {
-            finish(dir);
-        }
+        scan_all(dir, || ());
     };
     match std::thread::Builder::new().name("rock-rebuild".to_owned()).spawn(work) {
         Ok(thread) => *dir.rebuild.thread.lock() = Some(thread),
@@ -266,6 +262,24 @@ pub(crate) fn go_on(dir: &Arc<Dir>) {
             tracing::error!("{}: cannot start the rebuild: {error}", dir.options.path.display());
         }
     }
+}
+
+/// Looks at all slots; `meanwhile` happens when it has begun.
+fn scan_all(dir: &Arc<Dir>, meanwhile: impl FnOnce()) {
+    *dir.rebuild.leftover.lock() = None;
+    let end = scan::begin(dir);
+    meanwhile();
+    scan::scan(dir, end);
+    if !dir.rebuild.is_stopped() {
+        finish(dir);
+    }
+}
+
+/// Does the whole scan on this thread, with `meanwhile` at its beginning.
+#[cfg(test)]
+pub(crate) fn scan_here(dir: &Arc<Dir>, meanwhile: impl FnOnce()) {
+    assert!(matches!(dir.rebuild.job.lock().take(), Some(Job::Scan)));
+    scan_all(dir, meanwhile);
 }
 
 fn finish(dir: &Dir) {

@@ -34,8 +34,9 @@ struct Seen {
     pending: Vec<u32>,
 }
 
-/// Looks at all slots.
-pub(crate) fn scan(dir: &Arc<Dir>) {
+/// Gives free what lies behind the end of the file; returns how many slots are to be looked at. From now on new objects
+/// are stored.
+pub(crate) fn begin(dir: &Dir) -> u32 {
     let total = dir.slots.lock().total();
     let geometry = dir.device.geometry;
     let len = dir.device.file.len().unwrap_or(0);
@@ -43,6 +44,12 @@ pub(crate) fn scan(dir: &Arc<Dir>) {
     let end = u32::try_from(behind).unwrap_or(total).min(total);
     rebuild::free_where(dir, total, |slot| slot >= end);
     dir.rebuild.set_scanning();
+    end
+}
+
+/// Looks at the first `end` slots.
+pub(crate) fn scan(dir: &Arc<Dir>, end: u32) {
+    let geometry = dir.device.geometry;
     let mut seen = Seen { marks: vec![0; end as usize], pending: Vec::new() };
     let per_read = (READ_BYTES / geometry.slot_bytes).max(1);
     let mut buffer = vec![0; per_read * geometry.slot_bytes];
@@ -162,15 +169,16 @@ fn whole_chain(slots: &Slots, seen: &Seen, found: &Candidate) -> Option<Vec<u32>
     }
     let mut order = Vec::new();
     let mut slot = slots.link(found.first);
-    for position in (0..chain).rev() {
+    for position in (1..chain).rev() {
         if seen.marks.get(slot as usize) != Some(&mark(&found.header, position)) {
             return None;
         }
         order.push(slot);
         slot = slots.link(slot);
     }
+    order.push(found.first);
     order.reverse();
-    (order.first() == Some(&found.first)).then_some(order)
+    Some(order)
 }
 
 /// Enters an object, or rejects it. No lock is held while the disk is used.

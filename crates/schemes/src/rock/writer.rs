@@ -256,17 +256,18 @@ impl RockWriter {
             let mut end = start;
             for slot in run.start..run.start + run.len {
                 let position = slab.base + at as u32;
-                let payload_bytes = match () {
-                    () if at == slab.full => slab.fill,
-                    () if position == 0 => Shape::first_of_many(geometry) as usize,
-                    () => geometry.payload_bytes_max(),
+                // All but the last slot of a chain are written, and read, whole.
+                let (payload_bytes, disk_bytes) = match () {
+                    () if at == slab.full => (slab.fill, geometry.disk_bytes(slab.fill)),
+                    () if position == 0 => (Shape::first_of_many(geometry) as usize, geometry.slot_bytes),
+                    () => (geometry.payload_bytes_max(), geometry.slot_bytes),
                 };
                 let header = match position {
                     0 => self.header(0, last_taken, chain, payload_bytes),
                     _ => self.header(position, self.last_slot, 0, payload_bytes),
                 };
                 let place = at * geometry.slot_bytes;
-                end = place + geometry.disk_bytes(payload_bytes);
+                end = place + disk_bytes;
                 let bytes = slab.region.get_mut(place..place + geometry.slot_bytes).unwrap_or_default();
                 geometry.seal(slot, &header, bytes);
                 self.last_slot = slot;
@@ -353,7 +354,7 @@ impl RockWriter {
         let mut region = data.reserve(first.len()).ok_or(SchemeError::Busy("no memory"))?;
         region.copy_from_slice(&first);
         let _ = region.publish();
-        let first = Part { run, data, range: 0..self.geometry.disk_bytes(payload_bytes) };
+        let first = Part { run, data, range: 0..self.geometry.slot_bytes };
         Ok(std::iter::once(first).chain(rest).collect())
     }
 }

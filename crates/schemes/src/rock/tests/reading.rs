@@ -190,7 +190,9 @@ fn what_is_dropped_in_the_middle_leaves_nothing_behind() {
                     let parts = [&bytes[..]];
                     let mut write = writer.write(0, &parts);
                     for _ in 0..polls {
-                        let _ = futures_poll_once(&mut write).await;
+                        if poll_once(&mut write).await {
+                            break;
+                        }
                     }
                 }
                 drop(writer);
@@ -202,7 +204,7 @@ fn what_is_dropped_in_the_middle_leaves_nothing_behind() {
         let mut writer = rock.create(record("http://late/", 1), Some(700)).await.expect("create");
         writer.write(0, &[&body("http://late/", 1, 0, 700)]).await.expect("write");
         let mut commit = writer.commit(Some(700));
-        let _ = futures_poll_once(&mut commit).await;
+        let _ = poll_once(&mut commit).await;
         drop(commit);
     });
     rock.close().expect("closed");
@@ -213,8 +215,8 @@ fn what_is_dropped_in_the_middle_leaves_nothing_behind() {
     assert_eq!(rock.stats().used_bytes, used + SLOT as u64);
 }
 
-/// Polls a future once.
-async fn futures_poll_once<F: Future + Unpin>(future: &mut F) -> bool {
+/// Polls a future once; returns whether it is done.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready()))
         .await
 }
