@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use humboldt_schemes::IoChoice;
 use humboldt_schemes::block_example::Subject;
-use humboldt_sys::aligned::{ARENA_BYTES, Buffer, POOLED_BYTES_MAX};
+use humboldt_sys::aligned::{Buffer, POOLED_BYTES_MAX};
 use rustix::fs::{Advice, fadvise};
 use tokio::runtime::Runtime;
 use tokio::task::{LocalSet, spawn_local};
@@ -122,19 +122,15 @@ fn sample(
         let mut sink = io::sink();
         io::copy(&mut io::Read::take(&file, span), &mut sink)?;
     }
-    // What fills the arena leaves nothing registered for the reads.
-    let full: Vec<Buffer> = if way.unregistered {
-        (0..ARENA_BYTES / POOLED_BYTES_MAX).map(|_| Buffer::new(POOLED_BYTES_MAX)).collect()
-    } else {
-        Vec::new()
-    };
+    // The first block of an arena is the part that is registered.
+    let registered = way.unregistered.then(|| Buffer::new(POOLED_BYTES_MAX));
     let tasks = LocalSet::new();
     // The first operations make the ring and the threads.
     tasks.block_on(runtime, reads(&subject, way, depth, span, seed, 200))?;
     let (cpu, start) = (cpu_time(), Instant::now());
     tasks.block_on(runtime, reads(&subject, way, depth, span, seed + 1000, READS))?;
     let (cpu, wall) = (cpu_time().saturating_sub(cpu), start.elapsed());
-    drop(full);
+    drop(registered);
     Ok((cpu / READS as u32, wall / READS as u32))
 }
 

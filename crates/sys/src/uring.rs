@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::aligned::{self, Arena, Buffer, FIXED_BYTES};
@@ -101,36 +100,14 @@ pub fn forbid_on_this_thread() -> io::Result<()> {
 
 /// The best ring that this kernel has.
 fn setup(entries: u32) -> io::Result<IoUring> {
-    // Ends of operations are processed when this thread asks for them, not by interrupting it (from 6.1), or
-    // when it makes its next system call (from 5.19).
-    let deferred = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .dontfork()
-        .build(entries);
-    let is_unknown = |error: &io::Error| error.raw_os_error() == Some(Errno::INVAL.raw_os_error());
-    match if std::env::var_os("NODEFER").is_some() { Err(io::Error::from_raw_os_error(22)) } else { deferred }
-    {
-        Err(error) if is_unknown(&error) => {}
-        other => return other,
-    }
+    // From 5.19 the end of an operation does not interrupt this thread, but waits for its next system call. Putting it off still
+    // further (`DEFER_TASKRUN`, with an eventfd for the reactor) made no difference that could be measured.
     match IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().dontfork().build(entries) {
-        Err(error) if is_unknown(&error) => IoUring::builder().dontfork().build(entries),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+            IoUring::builder().dontfork().build(entries)
+        }
         other => other,
     }
-}
-
-/// What tells a reactor that operations have ended. The ring's own descriptor does, unless the kernel puts off its work: then it
-/// tells only an eventfd.
-fn readiness(ring: &IoUring) -> io::Result<OwnedFd> {
-    if !ring.params().is_setup_single_issuer() {
-        // SAFETY: the descriptor is open as long as the ring lives.
-        return unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned();
-    }
-    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    ring.submitter().register_eventfd(event.as_raw_fd())?;
-    Ok(event)
 }
 
 /// The end of an operation: who asked, its memory, and the bytes moved (all of them, for a write).
@@ -143,8 +120,6 @@ pub struct Ring<T> {
     free: Vec<u16>,
     /// Ends that the kernel had no part in.
     ready: VecDeque<Completion<T>>,
-    /// Becomes readable when the kernel has something to tell.
-    readiness: OwnedFd,
     /// The arena whose first part is registered with the kernel. It must outlive the ring, and is behind it here.
     arena: Option<Arc<Arena>>,
 }
@@ -168,17 +143,16 @@ impl<T: AsFd> Ring<T> {
         if !ring.params().is_feature_ext_arg() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let readiness = readiness(&ring)?;
         let arena = aligned::home().filter(|arena| register(&ring, arena).is_ok());
         let slots = std::iter::repeat_with(|| None).take(RING_DEPTH).collect();
         let free = (0..RING_DEPTH as u16).rev().collect();
-        Ok(Self { ring, slots, free, ready: VecDeque::new(), readiness, arena })
+        Ok(Self { ring, slots, free, ready: VecDeque::new(), arena })
     }
 
-    /// A descriptor that becomes readable each time when there may be completions, for an edge-triggered poll. It is not to
-    /// be read from.
+    /// A descriptor that becomes readable when there are completions.
     pub fn readiness(&self) -> io::Result<OwnedFd> {
-        self.readiness.try_clone()
+        // SAFETY: the descriptor is open as long as the ring lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
     }
 
     /// Operations under way, [`RING_DEPTH`] at most.

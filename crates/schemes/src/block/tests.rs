@@ -376,12 +376,9 @@ fn a_thread_ends_with_operations_under_way(io: IoChoice) {
 }
 
 fn an_end_that_begins_the_next_operation(io: IoChoice) {
-    fn chain(file: &Arc<dyn BlockFile>, left: u64, told: mpsc::Sender<u64>) {
+    fn chain(file: &Arc<dyn BlockFile>, left: u64, told: tokio::sync::mpsc::UnboundedSender<u64>) {
         let data = AppendBuffer::new(4096);
-        data.reserve(4096).map(|mut region| {
-            region.fill(left as u8);
-            region.publish()
-        });
+        assert_eq!(data.reserve(4096).expect("room").publish(), Progress::Pending);
         let again = Arc::clone(file);
         let tell = Box::new(move |result: io::Result<()>| {
             result.expect("written");
@@ -393,10 +390,14 @@ fn an_end_that_begins_the_next_operation(io: IoChoice) {
         file.write(left * 4096, data, 0..4096, tell);
     }
     let scratch = scratch(io, false);
-    let (told, heard) = mpsc::channel();
-    run(async { chain(&scratch.file, 50, told) });
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    run(async {
+        chain(&scratch.file, 50, told);
+        for expected in (0..=50).rev() {
+            assert_eq!(heard.recv().await, Some(expected));
+        }
+    });
     assert!(scratch.file.wait_idle(PATIENCE));
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), (0..=50).rev().collect::<Vec<_>>());
 }
 
 fn the_page_cache_answers_at_once(io: IoChoice) {
@@ -460,26 +461,6 @@ fn a_core_that_gets_no_ring_uses_threads() {
         assert!(names.into_iter().any(|name| name.is_ok_and(|name| name == "block-io\n")), "a thread did it");
     });
     assert!(run(read(&*scratch.file, 0, 8192)) == [2; 8192]);
-}
-
-#[test]
-fn threads_end_with_their_file() {
-    let scratch = scratch(IoChoice::Threads, false);
-    let gate = Arc::new(parking_lot::Mutex::new(()));
-    let closed = gate.lock();
-    keep_threads_busy(&*scratch.file, &gate);
-    let kept = Arc::clone(&gate);
-    // What is queued is done before they end.
-    let write = scratch.file.write_owned(0, filled(4096, 1));
-    drop(scratch.file);
-    drop((kept, closed));
-    run(write).1.expect("written");
-    // Each thread held the gate by its operation only.
-    let start = std::time::Instant::now();
-    while Arc::strong_count(&gate) > 1 {
-        assert!(start.elapsed() < PATIENCE, "a thread goes on");
-        thread::yield_now();
-    }
 }
 
 #[test]

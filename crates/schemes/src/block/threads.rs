@@ -138,3 +138,41 @@ pub(crate) fn read_fully(file: &File, direct: bool, offset: u64, into: &mut [u8]
     }
     Ok(filled)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use humboldt_sys::aligned::Buffer;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::block::ticket::{Finish, OpenFile};
+
+    #[test]
+    fn threads_do_what_is_queued_and_end_with_their_file() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(100 * 512).expect("longer");
+        let open = Arc::new(OpenFile::new(file, false));
+        let threads = Threads::new(3);
+        let replies: Vec<_> = (0..100)
+            .map(|index| {
+                let (reply, end) = oneshot::channel();
+                let ticket = Ticket::new(&open, Finish::Read(reply));
+                threads.push(ticket, index * 512, Transfer::Read(Buffer::new(512)));
+                end
+            })
+            .collect();
+        assert!(threads.shared.queue.lock().running <= 3);
+        let shared = Arc::downgrade(&threads.shared);
+        drop(threads);
+        for end in replies {
+            assert_eq!(end.blocking_recv().expect("done").1.expect("read"), 512);
+        }
+        let start = Instant::now();
+        while shared.strong_count() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "a thread goes on");
+            thread::yield_now();
+        }
+    }
+}

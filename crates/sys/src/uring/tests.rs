@@ -97,6 +97,48 @@ fn forbidden_is_told() {
     assert_eq!(made.expect_err("forbidden").kind(), io::ErrorKind::PermissionDenied);
 }
 
+/// Bytes that differ everywhere.
+fn counted(len: usize) -> Vec<u8> {
+    (0..len as u32).flat_map(|at| [at as u8, (at >> 8) as u8 ^ 0x5a]).take(len).collect()
+}
+
+#[test]
+fn a_transfer_in_pieces_goes_on_where_it_stopped() {
+    // A pipe takes and gives what it has.
+    for len in [100_000, 3 << 20] {
+        let (source, mut feed) = io::pipe().expect("a pipe");
+        let mut ring = Ring::new().expect("a ring");
+        let expected = counted(len);
+        ring.push(source.as_fd(), 0, Transfer::Read(Buffer::new(len))).expect("room");
+        ring.submit().expect("submitted");
+        let bytes = expected.clone();
+        let feeder = std::thread::spawn(move || io::Write::write_all(&mut feed, &bytes).expect("fed"));
+        let (_, transfer, result) = next(&mut ring);
+        assert_eq!(result.expect("read"), len);
+        assert!(matches!(transfer, Transfer::Read(buffer) if *buffer == *expected));
+        feeder.join().expect("fed");
+        let data = AppendBuffer::new(len);
+        let mut region = data.reserve(len).expect("room");
+        region.copy_from_slice(&expected);
+        assert_eq!(region.publish(), crate::append_buffer::Progress::Pending);
+        let mut own = Buffer::new(len);
+        own.copy_from_slice(&expected);
+        for transfer in [Transfer::Write(own), Transfer::Append(data, 0..len)] {
+            let (mut drain, sink) = io::pipe().expect("a pipe");
+            let mut ring = Ring::new().expect("a ring");
+            ring.push(&sink, 0, transfer).expect("room");
+            ring.submit().expect("submitted");
+            let mut seen = vec![0; len];
+            let drained = std::thread::spawn(move || {
+                io::Read::read_exact(&mut drain, &mut seen).expect("drained");
+                seen
+            });
+            assert_eq!(next(&mut ring).2.expect("written"), len);
+            assert!(drained.join().expect("drained") == expected);
+        }
+    }
+}
+
 fn operation(transfer: Transfer) -> Operation<()> {
     let len = transfer.len().expect("bytes");
     Operation { tag: (), transfer, offset: 0, len, done: 0, retries: 0 }
