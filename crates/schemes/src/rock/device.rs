@@ -325,3 +325,83 @@ impl Device {
 
 /// The reason of [`SchemeError::Busy`] when the file system has no room.
 pub(crate) const DISK_FULL: &str = "disk full";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IoChoice, Tuning};
+
+    fn device(tuning: &Tuning) -> (tempfile::TempDir, Arc<Device>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        let options = crate::block::OpenBlock {
+            path: &path,
+            io: IoChoice::Threads,
+            direct: false,
+            threads: 1,
+            create: true,
+            read_only: false,
+        };
+        let file = crate::block::open(&options).expect("opened");
+        let geometry = Geometry { store_id: 1, slot_bytes: 4096 };
+        (dir, Arc::new(Device::new(file, geometry, "file".to_owned(), tuning)))
+    }
+
+    #[test]
+    fn what_would_wait_longer_than_the_timeout_is_not_begun() {
+        let tuning = Tuning { swap_timeout: Some(Duration::from_millis(20)), ..Tuning::default() };
+        let (_dir, device) = device(&tuning);
+        // An operation took 8 ms, as the clock of the measurement says.
+        device.pace.finish(device.pace.start(0), 8_000_000);
+        let mut held = Vec::new();
+        let mut begun = 0;
+        while device.check_timeout().is_ok() {
+            held.push(Timed { device: Arc::clone(&device), started: device.pace.start(0) });
+            begun += 1;
+            assert!(begun < 100);
+        }
+        assert_eq!(begun, 2, "the third would end after 24 ms");
+        assert_eq!(device.counts.shed.load(Ordering::Relaxed), 1);
+        assert_eq!(device.load(), 2000 / 64);
+        held.clear();
+        assert!(device.check_timeout().is_ok(), "an idle disk is tried again, however slow it was");
+        let (_dir, patient) = self::device(&Tuning::default());
+        patient.pace.finish(patient.pace.start(0), u64::MAX);
+        patient.pace.start(0);
+        assert!(patient.check_timeout().is_ok());
+    }
+
+    #[test]
+    fn a_closed_device_gives_no_passes_and_waits_for_those_it_gave() {
+        let (_dir, device) = device(&Tuning::default());
+        let pass = device.pass().expect("a pass");
+        let other = Arc::clone(&device);
+        let closing = std::thread::spawn(move || other.close(Duration::from_secs(5)));
+        while !device.is_closed.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        assert!(device.pass().is_err() && device.in_service().is_err());
+        assert!(!closing.is_finished(), "somebody is changing something");
+        drop(pass);
+        assert_eq!(closing.join().expect("closed"), (false, true));
+        assert_eq!(device.close(Duration::ZERO), (true, true));
+    }
+
+    #[test]
+    fn errors_in_a_row_take_the_directory_down_but_full_queues_and_disks_do_not() {
+        let (_dir, device) = device(&Tuning::default());
+        let fails = |kind: io::ErrorKind| device.judge("read", Err::<(), _>(kind.into()));
+        for _ in 0..50 {
+            assert!(matches!(fails(io::ErrorKind::WouldBlock), Err(SchemeError::Busy(_))));
+            assert!(matches!(fails(io::ErrorKind::StorageFull), Err(SchemeError::Busy(DISK_FULL))));
+        }
+        (1..ERRORS_TO_DOWN)
+            .for_each(|_| assert!(matches!(fails(io::ErrorKind::Other), Err(SchemeError::Io { .. }))));
+        assert!(device.judge("read", Ok(())).is_ok());
+        (1..ERRORS_TO_DOWN).for_each(|_| drop(fails(io::ErrorKind::Other)));
+        assert!(!device.is_down());
+        drop(fails(io::ErrorKind::Other));
+        assert!(device.is_down() && matches!(device.in_service(), Err(SchemeError::Down)));
+        assert_eq!(device.counts.shed.load(Ordering::Relaxed), 50);
+    }
+}

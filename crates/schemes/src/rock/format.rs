@@ -427,3 +427,88 @@ pub(crate) fn locate(extents: &[Extent], at: u64) -> Option<(u64, u64)> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::battery::record;
+
+    const GEOMETRY: Geometry = Geometry { store_id: 77, slot_bytes: 4096 };
+
+    #[test]
+    fn every_bit_of_a_slot_counts_and_its_place_too() {
+        let header = SlotHeader { key: Key(9), id: 5, position: 0, link: 3, chain: 4, payload_bytes: 200 };
+        let mut bytes = vec![0xAA; 4096];
+        GEOMETRY.seal(8, &header, &mut bytes);
+        let (found, payload) = GEOMETRY.unseal(8, &bytes).expect("it verifies");
+        assert_eq!((found, payload), (header, &[0xAA; 200][..]));
+        assert!(bytes[264..].iter().all(|byte| *byte == 0), "nothing of other objects gets to the disk");
+        for bit in 0..264 * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(GEOMETRY.unseal(8, &bad).is_err(), "bit {bit}");
+        }
+        assert!((0..264).all(|end| GEOMETRY.unseal(8, &bytes[..end]).is_err()));
+        assert!(GEOMETRY.unseal(9, &bytes).is_err(), "another slot");
+        assert!(Geometry { store_id: 78, ..GEOMETRY }.unseal(8, &bytes).is_err(), "another store");
+    }
+
+    #[test]
+    fn the_newer_copy_of_the_file_header_counts() {
+        let old = FileHeader { store_id: 1, slot_bytes: 4096, slots: 9, ids_end: 7, snapshot: 3, writes: 4 };
+        let new = FileHeader { snapshot: 0, writes: 5, ..old };
+        let both = |a: &FileHeader, b: &FileHeader| [a.encode(), b.encode()].concat();
+        assert_eq!(FileHeader::decode(&both(&old, &new)), Some(new));
+        assert_eq!(FileHeader::decode(&both(&new, &old)), Some(new));
+        let mut torn = both(&new, &old);
+        torn[30] ^= 1;
+        assert_eq!(FileHeader::decode(&torn), Some(old));
+        torn[4096 + 30] ^= 1;
+        assert_eq!(FileHeader::decode(&torn), None);
+        assert_eq!(FileHeader::decode(&[]), None);
+    }
+
+    #[test]
+    fn shapes_cover_the_stream_without_gaps() {
+        for stream_bytes in [0, 1, 4031, 4032, 4033, 7552, 7553, 100_000] {
+            let shape = Shape::new(GEOMETRY, stream_bytes);
+            let slots = shape.slots().expect("not too long");
+            let total: usize = (0..slots).map(|position| shape.payload_bytes(position)).sum();
+            assert_eq!(total as u64, stream_bytes, "{slots} slots");
+            assert_eq!(shape.payload_bytes(slots), 0);
+            let mut expected = (0..slots).flat_map(|p| (0..shape.payload_bytes(p)).map(move |at| (p, at)));
+            assert!((0..stream_bytes).all(|at| Some(shape.locate(at)) == expected.next()));
+        }
+        assert_eq!(Shape::new(GEOMETRY, u64::MAX).slots(), None);
+        assert_eq!(Shape::new(GEOMETRY, 2 << 40).size_units(), None);
+    }
+
+    #[test]
+    fn records_and_tables_survive_and_nonsense_is_refused() {
+        let record = record("http://a/", 3);
+        let extents = [Extent { start: 5, end: 9 }, Extent { start: 20, end: 50 }];
+        let meta = Meta::new(&record, &extents, Some(60));
+        assert_eq!(Meta::decode(&meta.encode()), Ok(meta.clone()));
+        assert!(!meta.is_complete() && meta.stored_bytes == 34);
+        let mut table = Vec::new();
+        encode_table(&extents, &mut table);
+        assert_eq!(meta.extents(&table), Ok(extents.to_vec()));
+        assert!(meta.extents(&table[..16]).is_err());
+        assert!(Meta { body_bytes: Some(49), ..meta.clone() }.extents(&table).is_err());
+        table.rotate_left(16);
+        assert!(meta.extents(&table).is_err(), "order");
+        for bad in [
+            Meta { url_bytes: u32::MAX, ..meta.clone() },
+            Meta { extents: EXTENTS_MAX as u32 + 1, ..meta.clone() },
+            Meta { stored_bytes: u64::MAX, ..meta.clone() },
+            Meta { first_start: u64::MAX, ..meta.clone() },
+            Meta { extents: 0, ..meta.clone() },
+        ] {
+            assert!(Meta::decode(&bad.encode()).is_err(), "{bad:?}");
+        }
+        assert_eq!(locate(&extents, 4), None);
+        assert_eq!(locate(&extents, 8), Some((3, 1)));
+        assert_eq!(locate(&extents, 9), None);
+        assert_eq!(locate(&extents, 21), Some((5, 29)));
+    }
+}

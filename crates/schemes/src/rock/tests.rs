@@ -1,6 +1,7 @@
 //! What only `rock` promises: few reads and writes, chains in pieces, torn writes, recovery, purges that hold, limits.
 
 mod crash;
+mod memory;
 mod purges;
 mod reading;
 mod simulator;
