@@ -49,6 +49,7 @@ battery!(coss, "coss");
 battery!(aufs, "aufs");
 battery!(diskd, "diskd");
 battery!(ufs, "ufs");
+battery!(rock, "rock");
 battery!(ring, "ring");
 
 /// Size of the directories under test, unless a test is about it.

@@ -12,6 +12,7 @@ mod diskd;
 mod health;
 mod null;
 mod ring;
+mod rock;
 mod tree;
 mod ufs;
 
@@ -40,6 +41,7 @@ const KINDS: &[Kind] = &[
     Kind { name: aufs::NAME, open: |options| Ok(Arc::new(aufs::open(options)?)), create: tree::create },
     Kind { name: diskd::NAME, open: |options| Ok(Arc::new(diskd::open(options)?)), create: tree::create },
     Kind { name: coss::NAME, open: |options| Ok(Arc::new(coss::Coss::open(options)?)), create: coss::create },
+    Kind { name: rock::NAME, open: |options| Ok(Arc::new(rock::Rock::open(options)?)), create: rock::create },
     Kind { name: ring::NAME, open: |options| Ok(Arc::new(ring::Ring::open(options)?)), create: ring::create },
 ];
 

@@ -1,0 +1,407 @@
+//! The way to the slot file: counted, measured, and shut at the end.
+//!
+//! Whoever changes what is stored holds a [`Pass`] from the decision to the submission of the write. A stop waits for the
+//! passes and then for the writes, so that the snapshot of the index sees no half of a change.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use humboldt_store::scheme::SchemeError;
+use humboldt_sys::aligned::Buffer;
+use humboldt_sys::append_buffer::AppendBuffer;
+
+use super::format::{Corrupt, Geometry};
+use super::pace::{Pace, Rate, Started};
+use crate::block::{BlockFile, ReadFuture};
+
+/// After this many I/O errors without a success between them, the directory is taken out of service.
+pub(crate) const ERRORS_TO_DOWN: u32 = 10;
+
+/// The same complaint is logged once in this many seconds.
+const COMPLAINT_INTERVAL_S: i64 = 60;
+
+/// With this many operations under way, the device is as busy as can be: load 1000.
+const LOAD_DEPTH: u64 = 64;
+
+/// Why something was not read.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It does not verify.
+    Corrupt(Corrupt),
+    /// The operating system, or a bound of ours, is in the way.
+    Refused(SchemeError),
+}
+
+impl From<Corrupt> for Failure {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+impl From<SchemeError> for Failure {
+    fn from(error: SchemeError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Counters since the start.
+#[derive(Default)]
+pub(crate) struct IoCounts {
+    pub(crate) read_ops: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) write_ops: AtomicU64,
+    pub(crate) write_bytes: AtomicU64,
+    pub(crate) shed: AtomicU64,
+    pub(crate) errors: AtomicU64,
+}
+
+/// The slot file and what is known about its disk.
+pub(crate) struct Device {
+    pub(crate) file: Arc<dyn BlockFile>,
+    pub(crate) geometry: Geometry,
+    pub(crate) counts: IoCounts,
+    /// Path for messages.
+    name: String,
+    pace: Pace,
+    rate: Option<Rate>,
+    timeout: Option<Duration>,
+    began: Instant,
+    is_closed: AtomicBool,
+    is_down: AtomicBool,
+    passes: AtomicUsize,
+    errors_in_a_row: AtomicU32,
+    /// When the last complaint about errors, about bad records and about a full disk was logged; unix seconds.
+    complaints_s: [AtomicI64; 3],
+}
+
+/// The right to change what is stored. While there is one, the directory is not closed.
+pub(crate) struct Pass<'a>(&'a Device);
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        self.0.passes.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// An operation that counts as under way until it is dropped.
+struct Timed {
+    device: Arc<Device>,
+    started: Started,
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        self.device.pace.finish(self.started, self.device.now_ns());
+    }
+}
+
+impl Device {
+    pub(crate) fn new(
+        file: Arc<dyn BlockFile>,
+        geometry: Geometry,
+        name: String,
+        tuning: &crate::Tuning,
+    ) -> Self {
+        Self {
+            file,
+            geometry,
+            name,
+            counts: IoCounts::default(),
+            pace: Pace::default(),
+            rate: tuning.max_swap_rate.map(Rate::new),
+            timeout: tuning.swap_timeout,
+            began: Instant::now(),
+            is_closed: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
+            passes: AtomicUsize::new(0),
+            errors_in_a_row: AtomicU32::new(0),
+            complaints_s: Default::default(),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether it can be used at all.
+    pub(crate) fn in_service(&self) -> Result<(), SchemeError> {
+        if self.is_down() || self.is_closed.load(Ordering::Acquire) {
+            return Err(SchemeError::Down);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    /// The right to change something, if the directory is not closed.
+    pub(crate) fn pass(&self) -> Result<Pass<'_>, SchemeError> {
+        self.passes.fetch_add(1, Ordering::SeqCst);
+        let pass = Pass(self);
+        if self.is_closed.load(Ordering::SeqCst) { Err(SchemeError::Down) } else { Ok(pass) }
+    }
+
+    /// Ends all changes and waits for what is under way. Returns whether it was closed before, and whether nothing is
+    /// under way any more.
+    pub(crate) fn close(&self, patience: Duration) -> (bool, bool) {
+        let was_closed = self.is_closed.swap(true, Ordering::SeqCst);
+        (was_closed, self.settle(patience))
+    }
+
+    /// Waits for a moment without passes, and then for one without anything under way; returns whether it has come.
+    pub(crate) fn settle(&self, patience: Duration) -> bool {
+        while self.passes.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now(); // nobody waits for anything while holding one
+        }
+        self.file.wait_idle(patience)
+    }
+
+    /// Squid's measure of how busy it is.
+    pub(crate) fn load(&self) -> u16 {
+        u16::try_from((self.pace.in_flight() * 1000 / LOAD_DEPTH).min(1000)).unwrap_or(1000)
+    }
+
+    /// Refuses what would wait longer than `swap-timeout`.
+    pub(crate) fn check_timeout(&self) -> Result<(), SchemeError> {
+        if self.timeout.is_some_and(|timeout| self.pace.expected() > timeout) {
+            return Err(self.shed("swap-timeout"));
+        }
+        Ok(())
+    }
+
+    /// Waits for the turn of a write (`max-swap-rate`), if that is not too long.
+    pub(crate) async fn wait_for_turn(&self) -> Result<(), SchemeError> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        match rate.turn(self.now_ns()) {
+            Some(Duration::ZERO) => {}
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => return Err(self.shed("max-swap-rate")),
+        }
+        Ok(())
+    }
+
+    /// Counts writes that did not wait for a turn.
+    pub(crate) fn charge(&self, writes: usize) {
+        if let Some(rate) = &self.rate {
+            rate.charge(writes as u64);
+        }
+    }
+
+    /// Counts something that was not done since too much is waiting.
+    pub(crate) fn shed(&self, why: &'static str) -> SchemeError {
+        self.counts.shed.fetch_add(1, Ordering::Relaxed);
+        SchemeError::Busy(why)
+    }
+
+    /// Starts to write a published range. `done` is called exactly once, on any thread.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        _pass: &Pass<'_>,
+        offset: u64,
+        data: &Arc<AppendBuffer>,
+        range: std::ops::Range<usize>,
+        done: impl FnOnce(Result<(), SchemeError>) + Send + 'static,
+    ) {
+        self.counts.write_ops.fetch_add(1, Ordering::Relaxed);
+        self.counts.write_bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
+        let timed = Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
+        let finish = move |outcome: io::Result<()>| {
+            let device = Arc::clone(&timed.device);
+            drop(timed);
+            done(device.judge("write", outcome));
+        };
+        self.file.write(offset, Arc::clone(data), range, Box::new(finish));
+    }
+
+    /// Reads ranges (offset, length), all of them at the same time. What the page cache has is read at once.
+    pub(crate) async fn read(self: &Arc<Self>, ranges: &[(u64, usize)]) -> Result<Vec<Buffer>, Failure> {
+        let mut buffers: Vec<Option<Buffer>> = Vec::with_capacity(ranges.len());
+        let mut waiting: Vec<(usize, usize, ReadFuture, Timed)> = Vec::new();
+        for (at, (offset, len)) in ranges.iter().enumerate() {
+            let mut buffer = Buffer::new(*len);
+            match self.file.read_now(*offset, &mut buffer) {
+                Some(outcome) => {
+                    self.got(outcome, *len)?;
+                    buffers.push(Some(buffer));
+                }
+                None => {
+                    self.check_timeout()?;
+                    let timed = Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
+                    waiting.push((at, *len, self.file.read(*offset, buffer), timed));
+                    buffers.push(None);
+                }
+            }
+        }
+        for (at, len, read, timed) in waiting {
+            let (buffer, outcome) = read.await;
+            drop(timed);
+            self.got(outcome, len)?;
+            if let Some(place) = buffers.get_mut(at) {
+                *place = Some(buffer);
+            }
+        }
+        Ok(buffers.into_iter().flatten().collect())
+    }
+
+    /// Counts a read and judges its outcome.
+    fn got(&self, outcome: io::Result<usize>, len: usize) -> Result<(), Failure> {
+        self.counts.read_ops.fetch_add(1, Ordering::Relaxed);
+        let read = self.judge("read", outcome)?;
+        self.counts.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
+        if read < len { Err(Corrupt("file is short").into()) } else { Ok(()) }
+    }
+
+    /// Reads on this thread, as the scan does; returns how much there was.
+    pub(crate) fn read_blocking(&self, offset: u64, into: &mut [u8]) -> Result<usize, SchemeError> {
+        let read = self.judge("read", self.file.read_blocking(offset, into))?;
+        self.counts.read_ops.fetch_add(1, Ordering::Relaxed);
+        self.counts.read_bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+
+    /// Writes on this thread, as rebuild and stop do.
+    pub(crate) fn write_blocking(&self, offset: u64, data: &[u8]) -> Result<(), SchemeError> {
+        self.counts.write_ops.fetch_add(1, Ordering::Relaxed);
+        self.counts.write_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.judge("write", self.file.write_blocking(offset, data))
+    }
+
+    /// Turns what the system said into the error for the caller, and counts it.
+    pub(crate) fn judge<T>(&self, operation: &str, outcome: io::Result<T>) -> Result<T, SchemeError> {
+        let error = match outcome {
+            Ok(value) => {
+                if self.errors_in_a_row.load(Ordering::Relaxed) != 0 {
+                    self.errors_in_a_row.store(0, Ordering::Relaxed);
+                }
+                return Ok(value);
+            }
+            Err(error) => error,
+        };
+        match error.kind() {
+            io::ErrorKind::WouldBlock => return Err(self.shed("too many operations are waiting")),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                self.counts.errors.fetch_add(1, Ordering::Relaxed);
+                if self.may_complain(2) {
+                    tracing::warn!("no space for {}: storing less than configured", self.name);
+                }
+                return Err(SchemeError::Busy(DISK_FULL));
+            }
+            io::ErrorKind::OutOfMemory => return Err(SchemeError::Busy("no memory")),
+            _ => {}
+        }
+        self.counts.errors.fetch_add(1, Ordering::Relaxed);
+        let in_a_row = self.errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.may_complain(0) {
+            tracing::warn!("{operation} {}: {error}", self.name);
+        }
+        if in_a_row >= ERRORS_TO_DOWN && !self.is_down.swap(true, Ordering::Relaxed) {
+            tracing::error!("{}: {in_a_row} errors in a row, this cache_dir is out of service", self.name);
+        }
+        Err(SchemeError::Io { operation: format!("{operation} {}", self.name), source: error })
+    }
+
+    /// A stored object did not verify.
+    pub(crate) fn count_corrupt(&self, corrupt: Corrupt) {
+        self.counts.errors.fetch_add(1, Ordering::Relaxed);
+        if self.may_complain(1) {
+            tracing::warn!("{}: an object does not verify and is dropped: {}", self.name, corrupt.0);
+        }
+    }
+
+    fn may_complain(&self, subject: usize) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let last_s = self.complaints_s[subject].load(Ordering::Relaxed);
+        let is_due = now_s - last_s >= COMPLAINT_INTERVAL_S;
+        if is_due {
+            self.complaints_s[subject].store(now_s, Ordering::Relaxed);
+        }
+        is_due
+    }
+}
+
+/// The reason of [`SchemeError::Busy`] when the file system has no room.
+pub(crate) const DISK_FULL: &str = "disk full";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IoChoice, Tuning};
+
+    fn device(tuning: &Tuning) -> (tempfile::TempDir, Arc<Device>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        let options = crate::block::OpenBlock {
+            path: &path,
+            io: IoChoice::Threads,
+            direct: false,
+            threads: 1,
+            create: true,
+            read_only: false,
+        };
+        let file = crate::block::open(&options).expect("opened");
+        let geometry = Geometry { store_id: 1, slot_bytes: 4096 };
+        (dir, Arc::new(Device::new(file, geometry, "file".to_owned(), tuning)))
+    }
+
+    #[test]
+    fn what_would_wait_longer_than_the_timeout_is_not_begun() {
+        let tuning = Tuning { swap_timeout: Some(Duration::from_millis(20)), ..Tuning::default() };
+        let (_dir, device) = device(&tuning);
+        // An operation took 8 ms, as the clock of the measurement says.
+        device.pace.finish(device.pace.start(0), 8_000_000);
+        let mut held = Vec::new();
+        let mut begun = 0;
+        while device.check_timeout().is_ok() {
+            held.push(Timed { device: Arc::clone(&device), started: device.pace.start(0) });
+            begun += 1;
+            assert!(begun < 100);
+        }
+        assert_eq!(begun, 2, "the third would end after 24 ms");
+        assert_eq!(device.counts.shed.load(Ordering::Relaxed), 1);
+        assert_eq!(device.load(), 2000 / 64);
+        held.clear();
+        assert!(device.check_timeout().is_ok(), "an idle disk is tried again, however slow it was");
+        let (_dir, patient) = self::device(&Tuning::default());
+        patient.pace.finish(patient.pace.start(0), u64::MAX);
+        patient.pace.start(0);
+        assert!(patient.check_timeout().is_ok());
+    }
+
+    #[test]
+    fn a_closed_device_gives_no_passes_and_waits_for_those_it_gave() {
+        let (_dir, device) = device(&Tuning::default());
+        let pass = device.pass().expect("a pass");
+        let other = Arc::clone(&device);
+        let closing = std::thread::spawn(move || other.close(Duration::from_secs(5)));
+        while !device.is_closed.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        assert!(device.pass().is_err() && device.in_service().is_err());
+        assert!(!closing.is_finished(), "somebody is changing something");
+        drop(pass);
+        assert_eq!(closing.join().expect("closed"), (false, true));
+        assert_eq!(device.close(Duration::ZERO), (true, true));
+    }
+
+    #[test]
+    fn errors_in_a_row_take_the_directory_down_but_full_queues_and_disks_do_not() {
+        let (_dir, device) = device(&Tuning::default());
+        let fails = |kind: io::ErrorKind| device.judge("read", Err::<(), _>(kind.into()));
+        for _ in 0..50 {
+            assert!(matches!(fails(io::ErrorKind::WouldBlock), Err(SchemeError::Busy(_))));
+            assert!(matches!(fails(io::ErrorKind::StorageFull), Err(SchemeError::Busy(DISK_FULL))));
+        }
+        (1..ERRORS_TO_DOWN)
+            .for_each(|_| assert!(matches!(fails(io::ErrorKind::Other), Err(SchemeError::Io { .. }))));
+        assert!(device.judge("read", Ok(())).is_ok());
+        (1..ERRORS_TO_DOWN).for_each(|_| drop(fails(io::ErrorKind::Other)));
+        assert!(!device.is_down());
+        drop(fails(io::ErrorKind::Other));
+        assert!(device.is_down() && matches!(device.in_service(), Err(SchemeError::Down)));
+        assert_eq!(device.counts.shed.load(Ordering::Relaxed), 50);
+    }
+}

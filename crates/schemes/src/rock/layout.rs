@@ -1,0 +1,196 @@
+//! Whose directory this is: the lock file, and what counts as foreign.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{DirOptions, OpenError};
+
+/// Name of the file that says whose directory this is.
+pub(crate) const LOCK_FILE: &str = "humboldt.lock";
+/// The file of slots, Squid's name for it.
+pub(crate) const SLOT_FILE: &str = "rock";
+/// What a clean stop leaves.
+pub(crate) const SNAPSHOT_FILE: &str = "rock.index";
+/// A snapshot being written.
+pub(crate) const SNAPSHOT_FILE_NEW: &str = "rock.index.new";
+/// Purges during a rebuild.
+pub(crate) const PURGE_FILE: &str = "rock.purged";
+
+/// Permissions of files, before the umask.
+pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
+const DIR_MODE: u32 = 0o750;
+
+const TITLE: &str = "Humboldt cache directory";
+const FORMAT: u32 = 1;
+
+/// Longest lock file that is read.
+const LOCK_FILE_BYTES_MAX: usize = 1024;
+
+/// A directory that is ours and locked.
+pub(crate) struct Claimed {
+    pub(crate) root: OwnedFd,
+    /// Locked as long as it is open.
+    pub(crate) lock: OwnedFd,
+}
+
+/// Makes sure that the directory is ours, and claims it for this process. Creates what is missing.
+pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
+    check(options)?;
+    let path = &options.path;
+    make_path(path)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", path, e))?;
+    refuse_foreign(&root, path)?;
+    let lock = claim_lock(&root, options)?;
+    Ok(Claimed { root, lock })
+}
+
+fn check(options: &DirOptions) -> Result<(), OpenError> {
+    let bad = |reason| Err(OpenError::BadOption { path: options.path.clone(), reason });
+    let tuning = &options.tuning;
+    if !(4096..=1 << 20).contains(&tuning.slot_bytes) || !tuning.slot_bytes.is_multiple_of(512) {
+        return bad("slot-size must be a multiple of 512 from 4096 to 1048576");
+    }
+    if tuning.max_swap_rate == Some(0) {
+        return bad("max-swap-rate must be at least 1; leave it out for no limit");
+    }
+    if !(1..=256).contains(&tuning.threads) {
+        return bad("threads must be 1 to 256");
+    }
+    if options.swap_low_pct > options.swap_high_pct || options.swap_high_pct > 100 {
+        return bad("cache_swap_low must not be above cache_swap_high, nor that above 100");
+    }
+    Ok(())
+}
+
+/// The error of a start.
+pub(crate) fn failed(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> OpenError {
+    OpenError::Io { operation, path: path.to_owned(), source: error.into() }
+}
+
+fn make_path(path: &Path) -> Result<(), OpenError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(DIR_MODE);
+    builder.create(path).map_err(|e| failed("create", path, e))
+}
+
+/// Reads the lock file; empty when there is none.
+fn read_claim(root: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    let file = match rustix::fs::openat(root, LOCK_FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut bytes = vec![0; LOCK_FILE_BYTES_MAX];
+    let read = rustix::io::pread(&file, &mut bytes[..], 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
+    let claim = read_claim(root).map_err(|e| failed("read the lock file of", path, e))?;
+    if !claim.is_empty() {
+        return Ok(());
+    }
+    for entry in rustix::fs::Dir::read_from(root).map_err(|e| failed("list", path, e))? {
+        let entry = entry.map_err(|e| failed("list", path, e))?;
+        let name = entry.file_name().to_string_lossy();
+        if ![".", "..", "lost+found", LOCK_FILE].contains(&name.as_ref()) {
+            let reason = format!("it has '{}', but no {LOCK_FILE}", name.escape_debug());
+            return Err(OpenError::Foreign { path: path.to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
+/// Text of the lock file for these options.
+fn claim_text(slot_bytes: u32) -> String {
+    format!("{TITLE}\nscheme rock\nformat {FORMAT}\nslot-size {slot_bytes}\n")
+}
+
+fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<OwnedFd, OpenError> {
+    let path = &options.path;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let lock = rustix::fs::openat(root, LOCK_FILE, flags, FILE_MODE)
+        .map_err(|e| failed("open the lock file of", path, e))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Err(OpenError::Locked { path: path.clone(), lock: LOCK_FILE }),
+        other => other.map_err(|e| failed("lock", path, e))?,
+    }
+    let found = read_claim(root).map_err(|e| failed("read the lock file of", path, e))?;
+    let wanted = claim_text(options.tuning.slot_bytes);
+    if found.is_empty() {
+        let written = rustix::io::pwrite(&lock, wanted.as_bytes(), 0)
+            .map_err(|e| failed("write the lock file of", path, e))?;
+        if written < wanted.len() {
+            return Err(failed("write the lock file of", path, Errno::NOSPC));
+        }
+    } else if found != wanted.as_bytes() {
+        return Err(unlike(path, &String::from_utf8_lossy(&found), &wanted));
+    }
+    Ok(lock)
+}
+
+fn unlike(path: &Path, found: &str, wanted: &str) -> OpenError {
+    if !found.starts_with(TITLE) {
+        let reason = format!("its {LOCK_FILE} is not Humboldt's");
+        return OpenError::Foreign { path: path.to_owned(), reason };
+    }
+    let shorten = |text: &str| text.lines().skip(1).collect::<Vec<_>>().join(", ").escape_debug().to_string();
+    OpenError::Mismatch { path: path.to_owned(), found: shorten(found), wanted: shorten(wanted) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_directory_is_claimed_once_and_with_one_slot_size() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = DirOptions::new(dir.path().join("new/cache"), 1 << 20);
+        let first = claim(&options).expect("the first");
+        assert!(matches!(claim(&options), Err(OpenError::Locked { .. })));
+        drop(first);
+        let mut other = options.clone();
+        other.tuning.slot_bytes = 8192;
+        let message = claim(&other).err().expect("refused").to_string();
+        assert!(message.contains("slot-size 16384") && message.contains("slot-size 8192"), "{message}");
+        assert!(claim(&options).is_ok());
+    }
+
+    #[test]
+    fn squids_and_other_peoples_directories_are_refused_untouched() {
+        for name in ["rock", "letters.txt"] {
+            let dir = tempfile::tempdir().expect("a directory");
+            fs::write(dir.path().join(name), [7; 20_000]).expect("a file");
+            let error = claim(&DirOptions::new(dir.path(), 1 << 20)).err().expect("refused");
+            assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+            assert_eq!(fs::read(dir.path().join(name)).expect("still there"), [7; 20_000]);
+            assert_eq!(fs::read_dir(dir.path()).expect("a listing").count(), 1);
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let refused = |adapt: fn(&mut DirOptions)| {
+            let mut options = DirOptions::new(dir.path(), 1 << 20);
+            adapt(&mut options);
+            matches!(claim(&options), Err(OpenError::BadOption { .. }))
+        };
+        assert!(refused(|options| options.tuning.slot_bytes = 2048));
+        assert!(refused(|options| options.tuning.slot_bytes = 5000));
+        assert!(refused(|options| options.tuning.slot_bytes = 2 << 20));
+        assert!(refused(|options| options.tuning.max_swap_rate = Some(0)));
+        assert!(refused(|options| options.tuning.threads = 0));
+        assert!(refused(|options| options.swap_low_pct = 96));
+    }
+}
