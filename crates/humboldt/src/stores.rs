@@ -140,6 +140,7 @@ fn tuning(config: &Config, written: &DirTuning) -> Tuning {
         threads: written.threads.unwrap_or(default.threads),
         q1: written.q1.unwrap_or(default.q1),
         q2: written.q2.unwrap_or(default.q2),
+        diskd_program: None,
         block_bytes: written.block_bytes.unwrap_or(default.block_bytes),
         membufs,
         maxfullbufs: written.maxfullbufs.unwrap_or(default.maxfullbufs.min(membufs.saturating_sub(1))),

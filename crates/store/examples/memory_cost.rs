@@ -91,5 +91,5 @@ fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
     let bytes = reader.slices(&mut slices, u64::MAX);
     reader.advance(bytes);
     writer.finish(None);
-    cache.store(writer, b"http://a.example/some/path");
+    cache.store(writer, b"http://a.example/some/path", None);
 }

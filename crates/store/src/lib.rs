@@ -14,7 +14,7 @@ pub mod object;
 pub mod scheme;
 pub mod vary;
 
-pub use cache::{Cache, CacheSettings, InTransit};
+pub use cache::{Cache, CacheSettings, InTransit, Stored};
 pub use dirs::{Dir, DirConfig, DirSelect};
 pub use disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};

@@ -72,7 +72,7 @@ fn churn(cache: &Arc<Cache>, seed: u64, bytes: u64) {
         writer.publish_head(Arc::new(StoredHead::from_response(&head, |_, _| false)), info);
         now(writer.append(&body[..len])).expect("memory is there");
         writer.finish(None);
-        cache.store(writer, url.as_bytes());
+        cache.store(writer, url.as_bytes(), None);
         drop(reader);
         stored += len as u64;
     }

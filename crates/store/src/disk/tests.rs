@@ -82,7 +82,11 @@ impl Fixture {
             let swap_out = scope.spawn(|| block_on(self.cache.swap_out(disk, record(), self.dir(0))));
             content.chunks(9001).for_each(|part| block_on(writer.append(part)).expect("memory is there"));
             writer.finish(None);
-            let object = self.cache.store(writer, URL);
+            let object = self
+                .cache
+                .store(writer, URL, None)
+                .filter(|stored| stored.in_memory)
+                .map(|stored| stored.object);
             (swap_out.join().expect("no panic"), object)
         })
     }
@@ -200,7 +204,10 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
     assert!(block_on(f.cache.purge(key(1))));
     assert!(matches!(f.cache.begin_or_join(key(1), key(1)), Begin::Lead(_)), "nobody joins the old fetch");
     writer.finish(None);
-    assert!(f.cache.store(writer, URL).is_none() && f.cache.lookup(&key(1)).is_none());
+    assert!(
+        !f.cache.store(writer, URL, None).is_some_and(|stored| stored.in_memory)
+            && f.cache.lookup(&key(1)).is_none()
+    );
     assert!(matches!(block_on(f.cache.swap_out(disk, record(), f.dir(0))), Err(SwapOutError::Purged)));
     assert!(!f.cache.on_disk(&key(1)));
     assert!(!block_on(f.cache.purge(key(1))), "nothing is left");
