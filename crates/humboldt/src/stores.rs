@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use humboldt_conf::{CacheDir, Config, DirSelect, ReplacementPolicy, Scheme as ConfScheme};
+use humboldt_conf::{CacheDir, Config, DirSelect, Scheme as ConfScheme};
 use humboldt_schemes::{self as schemes, DirOptions};
-use humboldt_store::MemoryPolicy;
 use humboldt_store::cache::{CacheSettings, DirSelect as StoreDirSelect};
 use humboldt_store::scheme::Scheme;
 
@@ -68,19 +67,16 @@ fn options(config: &Config, dir: &CacheDir) -> DirOptions {
         swap_low_pct: config.cache_swap_low,
         swap_high_pct: config.cache_swap_high,
         max_open_files: config.max_open_disk_fds,
+        policy: config.cache_replacement_policy,
         ..DirOptions::new(&dir.path, dir.size_bytes)
     }
 }
 
 /// Settings of the cache as a whole.
 pub(crate) fn settings(config: &Config) -> CacheSettings {
-    let memory_policy = match config.memory_replacement_policy {
-        ReplacementPolicy::Lru | ReplacementPolicy::HeapLru => MemoryPolicy::Lru,
-        _ => MemoryPolicy::S3Fifo,
-    };
     CacheSettings {
         cache_mem_bytes: config.cache_mem,
-        memory_policy,
+        memory_policy: config.memory_replacement_policy,
         memory_object_bytes_max: config.maximum_object_size_in_memory,
         disk_object_bytes_max: config.maximum_object_size,
         read_ahead_bytes: config.read_ahead_gap,

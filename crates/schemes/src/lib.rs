@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_store::Policy;
 use humboldt_store::scheme::Scheme;
 
 /// A scheme: its name in squid.conf, and how a directory of it is opened and created.
@@ -131,14 +132,6 @@ pub enum IoChoice {
     Uring,
     /// Blocking calls on threads of their own.
     Threads,
-}
-
-/// `cache_replacement_policy`: which object leaves first.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// Least recently used.
-    #[default]
-    Lru,
 }
 
 impl DirOptions {

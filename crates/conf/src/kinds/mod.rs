@@ -21,7 +21,7 @@ pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use scalar::{Count, OnOff, OptText, Percent, Text, Words};
-pub(crate) use storage::{CacheDirs, DirSelectKind, DiskPolicy, MemoryPolicy, RefreshPatterns};
+pub(crate) use storage::{CacheDirs, DirSelectKind, PolicyName, RefreshPatterns};
 pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
 
 use crate::line::{Line, Problem};

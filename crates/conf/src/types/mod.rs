@@ -14,7 +14,7 @@ pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind, PeerSelection,
     PortMode, TcpKeepalive,
 };
-pub use storage::{CacheDir, DirSelect, RefreshOptions, RefreshPattern, ReplacementPolicy, Scheme};
+pub use storage::{CacheDir, DirSelect, RefreshOptions, RefreshPattern, Scheme};
 
 /// Where a definition was written; for messages that are made after parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

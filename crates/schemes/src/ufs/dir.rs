@@ -83,11 +83,11 @@ impl Dir {
     ) -> Self {
         Self {
             space: Space::new(&options, fs_block_bytes),
+            index: FileIndex::new(options.policy),
             options,
             tree,
             log,
             rebuild,
-            index: FileIndex::new(),
             health: Health::default(),
             counts: Counts::default(),
             numbers: Mutex::default(),
@@ -266,7 +266,7 @@ impl Dir {
     }
 
     fn evict_one(&self) -> bool {
-        let Some((key, entry)) = self.index.pop_oldest() else { return false };
+        let Some((key, entry)) = self.index.pop_victim() else { return false };
         self.retire(key, entry);
         self.counts.evictions.fetch_add(1, Ordering::Relaxed);
         true
