@@ -72,8 +72,7 @@ impl FromStr for Recipe {
             _ => return Err(format!("`{name}` is none of zipf, once, scan")),
         }
         for part in rest.split(',').filter(|part| !part.is_empty()) {
-            let (key, value) =
-                part.split_once('=').ok_or_else(|| format!("`{part}` is not a key=value"))?;
+            let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not a key=value"))?;
             recipe.set(key.trim(), value.trim())?;
         }
         if recipe.scan_objects == 0 {

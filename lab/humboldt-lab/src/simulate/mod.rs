@@ -41,14 +41,12 @@ enum Source {
 impl Source {
     fn new(arguments: &SimulateArgs) -> Result<Self, Failure> {
         Ok(match &arguments.generate {
-            Some(recipe) => Self::Generated(Box::new(
-                Generated::new(recipe, arguments.seed).map_err(Failure::usage)?,
-            )),
-            None => Self::Traces(Box::new(Traces::new(
-                &arguments.traces,
-                arguments.format,
-                arguments.skip_bad,
-            ))),
+            Some(recipe) => {
+                Self::Generated(Box::new(Generated::new(recipe, arguments.seed).map_err(Failure::usage)?))
+            }
+            None => {
+                Self::Traces(Box::new(Traces::new(&arguments.traces, arguments.format, arguments.skip_bad)))
+            }
         })
     }
 
@@ -70,8 +68,7 @@ impl Source {
 /// Runs the command.
 pub(crate) fn run(arguments: &SimulateArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut source = Source::new(arguments)?;
-    let needs_all =
-        !arguments.no_optimum || arguments.size.iter().any(|size| matches!(size, Size::Share(_)));
+    let needs_all = !arguments.no_optimum || arguments.size.iter().any(|size| matches!(size, Size::Share(_)));
     let (contestants, distinct) = if needs_all {
         let kept = keep(&mut source, arguments, interrupt)?;
         (replay(&kept, arguments, interrupt)?, Some((kept.facts.objects, kept.facts.distinct_bytes)))
@@ -212,7 +209,8 @@ fn progress_bar(length: Option<u64>, what: &'static str) -> ProgressBar {
         ProgressDrawTarget::hidden()
     };
     let bar = ProgressBar::with_draw_target(length, target);
-    let template = if length.is_some() { "{msg} {wide_bar} {percent} %  {eta}" } else { "{msg} {pos} requests" };
+    let template =
+        if length.is_some() { "{msg} {wide_bar} {percent} %  {eta}" } else { "{msg} {pos} requests" };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

@@ -109,7 +109,9 @@ mod tests {
         let mut optimum = Optimum::new(capacity_bytes, 1000);
         let next = |at: usize| {
             let rest = requests.iter().skip(at + 1);
-            rest.clone().position(|(object, _)| *object == requests[at].0).map_or(NEVER, |n| (at + 1 + n) as u32)
+            rest.clone()
+                .position(|(object, _)| *object == requests[at].0)
+                .map_or(NEVER, |n| (at + 1 + n) as u32)
         };
         let all = requests.iter().enumerate();
         all.map(|(at, (object, bytes))| {

@@ -59,8 +59,7 @@ impl Results<'_> {
         );
         let mut before = "";
         for contestant in self.contestants {
-            let label =
-                if contestant.size_label == before { "" } else { contestant.size_label.as_str() };
+            let label = if contestant.size_label == before { "" } else { contestant.size_label.as_str() };
             if !label.is_empty() && !before.is_empty() {
                 out.push('\n');
             }

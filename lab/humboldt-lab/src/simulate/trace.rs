@@ -258,7 +258,10 @@ mod tests {
         let damaged = LOG.replace("1157689313.000      1 10.0.0.1 TCP_HIT/200", "half a line\n1 TCP_HIT/2\0");
         let (requests, _, error) = read(damaged.as_bytes(), Format::Squid, false);
         let error = error.expect("an error");
-        assert!(requests.len() == 1 && error.contains("t: line 2") && error.contains("half a line"), "{error}");
+        assert!(
+            requests.len() == 1 && error.contains("t: line 2") && error.contains("half a line"),
+            "{error}"
+        );
         let (requests, counts, error) = read(damaged.as_bytes(), Format::Squid, true);
         assert_eq!((requests.len(), counts.bad, error), (2, 2, None));
     }
