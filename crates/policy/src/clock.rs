@@ -44,13 +44,14 @@ pub(crate) fn is_less(a: u32, b: u32) -> bool {
 }
 
 /// How urgently an order wants to get rid of its first candidate, in a form that fits an atomic number: value,
-/// presence, whether it is a key, and how far a stamp was shifted up.
+/// presence, whether it is a key, whether it goes before all others, and how far a stamp was shifted up.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Rank(u64);
 
 const IS_SOME: u64 = 1 << 32;
 const IS_KEY: u64 = 1 << 33;
-const SHIFT_AT: u32 = 34;
+const IS_FIRST: u64 = 1 << 34;
+const SHIFT_AT: u32 = 35;
 
 impl Rank {
     /// Of an order without objects.
@@ -63,6 +64,11 @@ impl Rank {
 
     pub(crate) fn of_key(key: u32) -> Self {
         Self(u64::from(key) | IS_SOME | IS_KEY)
+    }
+
+    /// Before all that are not.
+    pub(crate) fn first(self) -> Self {
+        Self(self.0 | IS_FIRST)
     }
 
     /// For an atomic.
@@ -85,7 +91,8 @@ impl Rank {
             Some(clock.inflation().wrapping_sub(value) ^ 1 << 31)
         } else {
             let shift = (self.0 >> SHIFT_AT) as u32 & 31;
-            Some((clock.now() << shift).wrapping_sub(value))
+            let first = u32::from(self.0 & IS_FIRST != 0) << 31;
+            Some((clock.now() << shift).wrapping_sub(value) >> 1 | first)
         }
     }
 }

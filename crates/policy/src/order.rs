@@ -126,6 +126,10 @@ impl Order {
         let Some(at) = self.first(nodes) else { return Rank::NOTHING };
         match &self.0 {
             Kind::Heap(_) => Rank::of_key(nodes.older(at)),
+            // Where a newcomer is to be weighed, somebody should leave: elsewhere a victim would leave without a contest.
+            Kind::TinyLfu(parts) if parts.is_window_full(nodes) => {
+                Rank::of_stamp::<N>(nodes.stamp(at)).first()
+            }
             _ => Rank::of_stamp::<N>(nodes.stamp(at)),
         }
     }
@@ -142,7 +146,8 @@ impl Order {
         }
     }
 
-    /// Memory of the order besides what it keeps in slots, in bytes: at most 4.5 an object.
+    /// Memory of the order besides what it keeps in slots, in bytes: at most 5 an object, from some hundreds
+    /// on.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Kind::Lru(_) | Kind::Sieve(_) => 0,

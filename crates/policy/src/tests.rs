@@ -103,17 +103,20 @@ fn sieve_by_hand() {
 #[test]
 fn tinylfu_by_hand() {
     let mut cache = ModelCache::new(Policy::TinyLfu, 10);
-    ask(&mut cache, (1..=3).chain(1..=3).chain(1..=3));
-    ask(&mut cache, 4..=10);
-    ask(&mut cache, 100..130); // asked for once, each loses against what was asked for once too
-    assert_eq!(ask(&mut cache, (1..=10).filter(|id| *id < 9)), 8);
-    assert!(!cache.contains(100) && cache.contains(129));
-    // What is asked for again while it is in the window, and often enough, comes to stay.
-    assert!(cache.contains(9), "asked for once");
+    ask(&mut cache, 1..=10);
+    // 10 is in the window. The first that is too many moves it on, and 1 leaves without a contest.
+    ask(&mut cache, [11]);
+    assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    // From now on who is in the window has to be asked for more often than the oldest: 11 is not, and so on.
+    ask(&mut cache, [12, 13]);
+    assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 13]);
+    ask(&mut cache, 100..105);
+    assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 104]);
+    // What is asked for again while it is in the window comes to stay.
     assert_eq!(ask(&mut cache, [50, 50, 50, 50]), 3);
-    ask(&mut cache, 200..230);
-    assert!(cache.contains(50) && !cache.contains(9));
-    assert_eq!(ask(&mut cache, 1..=8), 8);
+    ask(&mut cache, 200..205);
+    assert_eq!(sorted(&cache), [3, 4, 5, 6, 7, 8, 9, 10, 50, 204]);
+    assert_eq!(ask(&mut cache, [2, 3]), 1);
 }
 
 #[test]
@@ -126,8 +129,8 @@ fn a_scan_spoils_lru_and_not_the_others() {
     };
     assert_eq!(hits(Policy::Lru), 0);
     for policy in [Policy::HeapGdsf, Policy::HeapLfuda, Policy::S3Fifo, Policy::Sieve, Policy::TinyLfu] {
-        // TinyLFU overrates one in a few newcomers: in so small a cache its counters are shared by many.
-        let least = if policy == Policy::TinyLfu { 35 } else { 50 };
+        // TinyLFU overrates a few newcomers: its counters are shared.
+        let least = if policy == Policy::TinyLfu { 45 } else { 50 };
         assert!(hits(policy) >= least, "{policy:?}: {}", hits(policy));
     }
 }

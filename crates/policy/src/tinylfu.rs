@@ -18,6 +18,9 @@ const MAIN_PARTS: u64 = 5;
 /// Most objects that one use moves from protection back to probation.
 const DEMOTIONS_MAX: usize = 16;
 
+/// A window of so many times its share is far too large.
+const WINDOW_TIMES_MAX: u64 = 4;
+
 /// Most objects that one newcomer moves out of a window that is far too large.
 const OVERFLOW_MAX: usize = 2;
 
@@ -36,6 +39,8 @@ pub(crate) struct TinyLfu {
     protected: List,
     sketch: Sketch,
     objects: usize,
+    /// Whether anything had to go so far.
+    has_evicted: bool,
 }
 
 impl TinyLfu {
@@ -46,9 +51,10 @@ impl TinyLfu {
         nodes.set_stamp(at, clock.now());
         nodes.set_mark(at, WINDOW);
         self.window.push(nodes, at);
-        // While nothing is evicted, nobody has to go: the way to the main part is free.
+        // While nobody has to go, the way to the main part is free.
+        let times = if self.has_evicted { WINDOW_TIMES_MAX } else { 1 };
         for _ in 0..OVERFLOW_MAX {
-            if self.is_window_over(nodes, 2) {
+            if self.is_window_over(nodes, times) {
                 self.pass_window(nodes);
             }
         }
@@ -100,6 +106,7 @@ impl TinyLfu {
     }
 
     pub(crate) fn evict<N: Nodes>(&mut self, nodes: &mut N) -> Option<u32> {
+        self.has_evicted = true;
         let mut victim = self.first(nodes)?;
         if nodes.mark(victim) == WINDOW
             && let Some(loser) = self.main_first()
@@ -136,6 +143,11 @@ impl TinyLfu {
             nodes.set_mark(at, PROBATION);
             self.probation.push(nodes, at);
         }
+    }
+
+    /// Whether one of the window has to be weighed against the main part.
+    pub(crate) fn is_window_full<N: Nodes>(&self, nodes: &N) -> bool {
+        self.is_window_over(nodes, 1)
     }
 
     /// Whether the window holds more than so many times its share, and more than so many objects.

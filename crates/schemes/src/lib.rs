@@ -151,6 +151,11 @@ impl DirOptions {
             tuning: Tuning::default(),
         }
     }
+
+    /// About how many objects the directory will hold when it is full.
+    pub(crate) fn objects_expected(&self) -> u64 {
+        self.capacity_bytes / self.tuning.object_bytes_avg.max(1)
+    }
 }
 
 /// Why a directory cannot be used. Nothing in it has been touched, unless it was ours.

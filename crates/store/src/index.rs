@@ -2,12 +2,14 @@
 //!
 //! At most 48 bytes an object with any policy, everything included, from a million objects on
 //! (`cargo run --release -p humboldt-store --example index_memory`): a slot of 32 bytes in a chunked slab, 5 bytes a
-//! bucket in a hash table of slot numbers, and at most 4.5 bytes of the policy's own. The index is split into
-//! [`FileIndex::SHARDS`] parts by key, each under its own short lock and with an order of its own. The victim is the
-//! first candidate of all parts while there are few objects, and of a few parts when there are many.
+//! bucket in a hash table of slot numbers, and at most 5 bytes of the policy's own.
+//!
+//! The index is split into 8 to 128 parts by key ([`FileIndex::sized`]), each under its own short lock and with an order of
+//! its own. The victim is the first candidate of all parts while there are few objects, and of a few parts when there are
+//! many. A part of a few dozen objects has little to choose from: `s3fifo`, `sieve` and `tinylfu` lose hits then.
 //!
 //! A slot holds 96 of the 128 bits of a key: a record on disk carries all of them and is compared on every open. The lowest
-//! seven of the third word say which part the key is in; in the slot that place is the policy's.
+//! three bits of the third word follow from the part; in the slot their place belongs to the policy's mark.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -29,8 +31,20 @@ const VICTIM_SHARDS: usize = 4;
 /// Uses are counted modulo 2^24.
 const STAMP_BITS: u32 = 24;
 
-/// Bits of the third word of a key that say which part it is in.
-const SHARD_MASK: u32 = FileIndex::SHARDS as u32 - 1;
+/// Bits of the third word of a key that are the same for a whole part, however few parts there are. In a slot they are the lower
+/// bits of the mark.
+const IMPLIED_BITS: u32 = 3;
+const IMPLIED_MASK: u32 = (1 << IMPLIED_BITS) - 1;
+
+/// Bits of a link; above it are the upper bits of the mark.
+const LINK_BITS: u32 = 28;
+const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
+
+/// Most slots of a part: the number behind them stands for none.
+const SLOTS_MAX: usize = LINK_MASK as usize;
+
+/// Objects that a part should have at least, in the end.
+const OBJECTS_PER_SHARD: u64 = 256;
 
 /// Bytes of one of [`FileEntry::size_units`].
 const UNIT_BYTES: u64 = 512;
@@ -59,10 +73,6 @@ impl IndexKey {
             *word = u32::from_le_bytes([part[0], part[1], part[2], part[3]]);
         }
         Self(words)
-    }
-
-    fn shard(self) -> usize {
-        (self.0[2] & SHARD_MASK) as usize
     }
 
     /// A key is a hash already.
@@ -99,12 +109,21 @@ pub struct FileIndex {
 }
 
 impl FileIndex {
-    /// Number of independently locked parts; a power of two, at most 128.
+    /// Most independently locked parts.
     pub const SHARDS: usize = 128;
 
-    /// An empty index; it grows as needed, up to 2^32 − 1 objects in each part.
+    /// An empty index for any number of objects.
     pub fn new(policy: Policy) -> Self {
-        let shards = (0..Self::SHARDS).map(|_| Mutex::new(Shard::new(policy))).collect();
+        Self::sized(policy, u64::MAX)
+    }
+
+    /// An empty index for about so many objects. It grows as needed, up to 2^28 − 1 objects in each part; one more is not
+    /// taken up. With few objects it has few parts, so that each has some to choose from.
+    pub fn sized(policy: Policy, objects_expected: u64) -> Self {
+        let wanted = usize::try_from(objects_expected / OBJECTS_PER_SHARD).unwrap_or(Self::SHARDS);
+        // The largest power of two that leaves each part enough.
+        let parts = 1 << wanted.clamp(1 << IMPLIED_BITS, Self::SHARDS).ilog2();
+        let shards = (0..parts).map(|_| Mutex::new(Shard::new(policy))).collect();
         Self {
             shards,
             next_victim_shard: AtomicUsize::new(0),
@@ -153,8 +172,9 @@ impl FileIndex {
             shard.touch(at, &self.clock);
             return Some(old);
         }
-        shard.add(key, entry, &self.clock);
-        self.objects.fetch_add(1, Ordering::Relaxed);
+        if shard.add(key, entry, &self.clock) {
+            self.objects.fetch_add(1, Ordering::Relaxed);
+        }
         None
     }
 
@@ -181,14 +201,15 @@ impl FileIndex {
     /// Removes and returns the object that leaves first: exactly that one of each part's order, and of all parts among up to
     /// 4096 objects, nearly so among more.
     pub fn pop_victim(&self) -> Option<(IndexKey, FileEntry)> {
-        let looked_at = if self.len() <= EXACT_OBJECTS_MAX { Self::SHARDS } else { VICTIM_SHARDS };
+        let parts = self.shards.len();
+        let looked_at = if self.len() <= EXACT_OBJECTS_MAX { parts } else { VICTIM_SHARDS };
         let first = self.next_victim_shard.fetch_add(looked_at, Ordering::Relaxed);
-        let urgency = |at: &usize| self.shards[at % Self::SHARDS].lock().urgency(&self.clock);
+        let urgency = |at: &usize| self.shards[at % parts].lock().urgency(&self.clock);
         let most =
             (first..first + looked_at).filter_map(|at| urgency(&at).map(|urgency| (urgency, at))).max();
         // Between two looks the part may have been emptied: then any other will do.
         let start = most.map_or(first, |(_, at)| at);
-        (start..start + Self::SHARDS).find_map(|at| self.pop_victim_of(at % Self::SHARDS))
+        (start..start + parts).find_map(|at| self.pop_victim_of(at % parts))
     }
 
     fn pop_victim_of(&self, shard: usize) -> Option<(IndexKey, FileEntry)> {
@@ -222,7 +243,8 @@ impl FileIndex {
     }
 
     fn shard(&self, key: IndexKey) -> parking_lot::MutexGuard<'_, Shard> {
-        self.shards[key.shard()].lock()
+        // The number of parts is a power of two.
+        self.shards[key.0[2] as usize & (self.shards.len() - 1)].lock()
     }
 }
 
@@ -230,17 +252,19 @@ impl FileIndex {
 #[derive(Copy, Clone)]
 struct Slot {
     key: [u32; 2],
-    /// The third word of the key, with the policy's mark in place of the bits that say which part.
+    /// The third word of the key, with the lower bits of the mark in place of those that follow from the part.
     key_and_mark: u32,
     file: u32,
     size_units: u32,
     older: u32,
-    newer: u32,
+    /// A link, and the upper bits of the mark.
+    newer_and_mark: u32,
     /// The lower 24 bits of when it was last used, and 8 bits of flags.
     stamp_and_flags: u32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 32 && SHARD_MASK <= humboldt_policy::MARK_MAX as u32);
+const _: () =
+    assert!(size_of::<Slot>() == 32 && humboldt_policy::MARK_MAX as u32 >> IMPLIED_BITS <= NONE >> LINK_BITS);
 
 impl Slot {
     const EMPTY: Self = Self {
@@ -249,7 +273,7 @@ impl Slot {
         file: 0,
         size_units: 0,
         older: NONE,
-        newer: NONE,
+        newer_and_mark: LINK_MASK,
         stamp_and_flags: 0,
     };
 
@@ -264,13 +288,13 @@ impl Slot {
     }
 
     fn key(&self, shard: usize) -> IndexKey {
-        IndexKey([self.key[0], self.key[1], self.key_and_mark & !SHARD_MASK | shard as u32])
+        IndexKey([self.key[0], self.key[1], self.key_and_mark & !IMPLIED_MASK | shard as u32 & IMPLIED_MASK])
     }
 
     /// Whether this is the slot of a key that belongs to this part.
     fn is(&self, key: IndexKey) -> bool {
         let [first, second, third] = key.0;
-        self.key == [first, second] && (self.key_and_mark ^ third) & !SHARD_MASK == 0
+        self.key == [first, second] && (self.key_and_mark ^ third) & !IMPLIED_MASK == 0
     }
 
     /// [`IndexKey::hash`]
@@ -296,10 +320,14 @@ impl Nodes for Slots {
     const STAMP_BITS: u32 = STAMP_BITS;
 
     fn newer(&self, at: u32) -> u32 {
-        self.slot(at).newer
+        match self.slot(at).newer_and_mark & LINK_MASK {
+            LINK_MASK => NONE,
+            link => link,
+        }
     }
     fn set_newer(&mut self, at: u32, to: u32) {
-        self.slot_mut(at).newer = to;
+        let slot = self.slot_mut(at);
+        slot.newer_and_mark = slot.newer_and_mark & !LINK_MASK | to & LINK_MASK;
     }
     fn older(&self, at: u32) -> u32 {
         self.slot(at).older
@@ -315,11 +343,13 @@ impl Nodes for Slots {
         slot.stamp_and_flags = to << (32 - STAMP_BITS) | slot.stamp_and_flags & 0xFF;
     }
     fn mark(&self, at: u32) -> u8 {
-        (self.slot(at).key_and_mark & SHARD_MASK) as u8
+        let slot = self.slot(at);
+        (slot.newer_and_mark >> LINK_BITS << IMPLIED_BITS | slot.key_and_mark & IMPLIED_MASK) as u8
     }
     fn set_mark(&mut self, at: u32, to: u8) {
-        let slot = self.slot_mut(at);
-        slot.key_and_mark = slot.key_and_mark & !SHARD_MASK | u32::from(to) & SHARD_MASK;
+        let (slot, to) = (self.slot_mut(at), u32::from(to));
+        slot.key_and_mark = slot.key_and_mark & !IMPLIED_MASK | to & IMPLIED_MASK;
+        slot.newer_and_mark = slot.newer_and_mark & LINK_MASK | to >> IMPLIED_BITS << LINK_BITS;
     }
     fn cost_bytes(&self, at: u32) -> u64 {
         u64::from(self.slot(at).size_units) * UNIT_BYTES
@@ -346,20 +376,24 @@ impl Shard {
         self.table.find(key.hash(), |at| self.slots.slot(*at).is(key)).copied()
     }
 
-    /// Adds a key that is known not to be there.
-    fn add(&mut self, key: IndexKey, entry: FileEntry, clock: &Clock) {
+    /// Adds a key that is known not to be there, unless all slots that there may be are taken.
+    fn add(&mut self, key: IndexKey, entry: FileEntry, clock: &Clock) -> bool {
         if self.free == NONE {
             self.grow();
         }
         let at = self.free;
+        if at == NONE {
+            return false;
+        }
         let slot = self.slots.slot_mut(at);
         self.free = slot.older;
         let [first, second, third] = key.0;
-        (slot.key, slot.key_and_mark) = ([first, second], third & !SHARD_MASK);
+        (slot.key, slot.key_and_mark) = ([first, second], third & !IMPLIED_MASK);
         slot.set(entry);
         self.order.admit(&mut self.slots, at, clock);
         let Self { table, slots, .. } = self;
         table.insert_unique(key.hash(), at, |other| slots.slot(*other).hash());
+        true
     }
 
     /// Gives the object of a slot another file, and returns what it had.
@@ -399,6 +433,9 @@ impl Shard {
 
     fn grow(&mut self) {
         let first = self.slots.0.len() * CHUNK_SLOTS;
+        if first + CHUNK_SLOTS > SLOTS_MAX {
+            return;
+        }
         let mut chunk = Box::new([Slot::EMPTY; CHUNK_SLOTS]);
         for (i, slot) in chunk.iter_mut().enumerate().take(CHUNK_SLOTS - 1) {
             slot.older = (first + i + 1) as u32;

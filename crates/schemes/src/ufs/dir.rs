@@ -83,7 +83,7 @@ impl Dir {
     ) -> Self {
         Self {
             space: Space::new(&options, fs_block_bytes),
-            index: FileIndex::new(options.policy),
+            index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             tree,
             log,

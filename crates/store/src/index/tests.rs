@@ -18,7 +18,7 @@ fn agrees_with_a_plain_map_under_random_operations() {
 }
 
 fn agrees_with_a_plain_map(policy: Policy) {
-    let index = FileIndex::new(policy);
+    let index = FileIndex::sized(policy, if policy == Policy::HeapLfuda { u64::MAX } else { 1000 });
     let mut model = std::collections::HashMap::new();
     let mut state = 7_u64;
     for step in 0..60_000_u32 {
@@ -189,5 +189,39 @@ fn replacing_changes_what_the_shares_of_queues_are_reckoned_from() {
         }
         (0..500).for_each(|n| _ = index.remove(key(n)));
         assert_eq!(std::iter::from_fn(|| index.pop_victim()).count(), 1500, "{policy:?}");
+    }
+}
+
+/// Hits among requests for 100,000 objects, the popular ones more often, in a cache of so many objects of one unit each:
+/// in the index, with its parts, and in one part.
+fn hits_in_parts_and_in_one(policy: Policy, objects: usize) -> (usize, usize) {
+    let index = FileIndex::sized(policy, objects as u64);
+    let mut one = humboldt_policy::model::ModelCache::new(policy, objects as u64 * 512);
+    let mut rng = humboldt_base::rng::Rng::new(1);
+    let mut hits = (0, 0);
+    for _ in 0..100_000 {
+        // The square of a uniform number, three times over: a long tail.
+        let uniform = rng.below(1 << 20) as f64 / (1 << 20) as f64;
+        let n = (uniform.powi(4) * 100_000.0) as u64;
+        hits.1 += usize::from(one.request(n, 512));
+        if index.get(key(n)).is_some() {
+            hits.0 += 1;
+            continue;
+        }
+        index.insert(key(n), FileEntry { file: n as u32, size_units: 1, flags: 0 });
+        if index.len() > objects {
+            index.pop_victim();
+        }
+    }
+    hits
+}
+
+#[test]
+fn parts_cost_few_hits() {
+    for policy in Policy::ALL {
+        for (objects, least) in [(500, 0.95), (4000, 0.98)] {
+            let (parts, one) = hits_in_parts_and_in_one(policy, objects);
+            assert!(parts as f64 >= one as f64 * least, "{policy:?}, {objects} objects: {parts} of {one}");
+        }
     }
 }
