@@ -47,7 +47,9 @@ impl Heap {
         self.rise(nodes, at, self.places.len() - 1, clock.now());
     }
 
-    pub(crate) fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) {
+    #[inline(never)]
+    pub(crate) fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) -> bool {
+        let was_first = self.first() == Some(at);
         nodes.set_mark(at, nodes.mark(at).saturating_add(1).min(MARK_MAX));
         nodes.set_stamp(at, clock.now());
         nodes.set_older(at, self.key(nodes, at, clock));
@@ -56,6 +58,7 @@ impl Heap {
         self.rise(nodes, at, place, clock.now());
         let place = nodes.newer(at);
         self.sink(nodes, at, place, clock.now());
+        was_first
     }
 
     pub(crate) fn remove<N: Nodes>(&mut self, nodes: &mut N, at: u32, now: u32) {

@@ -52,21 +52,25 @@ impl Order {
         }
     }
 
-    /// A use of the object in slot `at`. Amortised O(1), except O(log n) for the heap policies; no allocation.
-    #[inline]
-    pub fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) {
+    /// A use of the object in slot `at`; says whether [`Order::rank`] may have changed. O(1), except O(log n) for the heap
+    /// policies; no allocation.
+    #[inline(always)] // a hit is counted in single instructions
+    pub fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) -> bool {
         match &mut self.0 {
             Kind::Lru(list) => {
                 let now = clock.now();
+                let was_first = list.oldest == at;
                 // Nothing was stored since its last move: moving it again would change nothing that matters.
                 if crate::age(nodes, at, now) != 0 {
                     nodes.set_stamp(at, now);
                     list.renew(nodes, at);
                 }
+                was_first
             }
-            Kind::Heap(heap) => heap.touch(nodes, at, clock),
+            // These count a use, and change no order.
             Kind::S3Fifo(_) => S3Fifo::touch(nodes, at),
             Kind::Sieve(_) => Sieve::touch(nodes, at),
+            Kind::Heap(heap) => heap.touch(nodes, at, clock),
             Kind::TinyLfu(parts) => parts.touch(nodes, at, clock),
         }
     }
@@ -110,8 +114,7 @@ impl Order {
     }
 
     /// The slot that [`Order::evict`] would look at first.
-    #[inline]
-    pub fn first<N: Nodes>(&self, nodes: &N) -> Option<u32> {
+    fn first<N: Nodes>(&self, nodes: &N) -> Option<u32> {
         match &self.0 {
             Kind::Lru(list) => list.first(),
             Kind::Heap(heap) => heap.first(),

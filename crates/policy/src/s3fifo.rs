@@ -37,11 +37,12 @@ impl S3Fifo {
     }
 
     #[inline]
-    pub(crate) fn touch<N: Nodes>(nodes: &mut N, at: u32) {
+    pub(crate) fn touch<N: Nodes>(nodes: &mut N, at: u32) -> bool {
         let mark = nodes.mark(at);
         if mark & USES < USES_MAX {
             nodes.set_mark(at, mark + 1);
         }
+        false
     }
 
     pub(crate) fn list_of(&mut self, mark: u8) -> &mut List {

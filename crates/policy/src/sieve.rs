@@ -29,8 +29,9 @@ impl Sieve {
     }
 
     #[inline]
-    pub(crate) fn touch<N: Nodes>(nodes: &mut N, at: u32) {
+    pub(crate) fn touch<N: Nodes>(nodes: &mut N, at: u32) -> bool {
         nodes.set_mark(at, USED);
+        false
     }
 
     pub(crate) fn remove<N: Nodes>(&mut self, nodes: &mut N, at: u32) {

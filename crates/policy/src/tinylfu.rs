@@ -60,7 +60,9 @@ impl TinyLfu {
         }
     }
 
-    pub(crate) fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) {
+    #[inline(never)]
+    pub(crate) fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) -> bool {
+        let was_first = self.first(nodes) == Some(at);
         self.sketch.record(nodes.hash(at));
         let now = clock.now();
         let before = nodes.stamp(at);
@@ -77,6 +79,7 @@ impl TinyLfu {
             PROTECTED => self.protected.renew(nodes, at),
             _ => self.window.renew(nodes, at),
         }
+        was_first
     }
 
     fn demote<N: Nodes>(&mut self, nodes: &mut N) {

@@ -124,9 +124,8 @@ impl Shard {
     /// A look-up that counts as an access. Also says whether [`Shard::rank`] may have changed.
     pub(super) fn get(&mut self, hash: u64, key: &Key, clock: &Clock) -> Option<(Entry, bool)> {
         let at = self.find(hash, key)?;
-        let was_first = self.order.first(&self.slots) == Some(at);
-        self.order.touch(&mut self.slots, at, clock);
-        Some((self.slots.slot(at).entry.clone()?, was_first))
+        let has_changed = self.order.touch(&mut self.slots, at, clock);
+        Some((self.slots.slot(at).entry.clone()?, has_changed))
     }
 
     /// Adds an entry; returns the one it replaces. A new entry of a known key is a use of it.
