@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
+use humboldt_policy::Policy;
 
 use crate::dirs::{Dir, DirConfig, DirSelect, Table};
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
@@ -12,7 +13,7 @@ use crate::flow::{Epoch, FlowWriter};
 use crate::head::StoredHead;
 use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
-use crate::mem::{Entry, MemTier, MemoryPolicy};
+use crate::mem::{Entry, MemTier};
 use crate::object::Object;
 use crate::scheme::{Record, RecordKind, SchemeError};
 use crate::vary::VaryMarker;
@@ -39,7 +40,7 @@ pub struct CacheSettings {
     /// `cache_mem` in bytes.
     pub cache_mem_bytes: u64,
     /// `memory_replacement_policy`.
-    pub memory_policy: MemoryPolicy,
+    pub memory_policy: Policy,
     /// `maximum_object_size_in_memory` in bytes.
     pub memory_object_bytes_max: u64,
     /// `maximum_object_size` in bytes.

@@ -20,9 +20,10 @@ pub use disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, PageSlice, Progress, ReaderKind};
 pub use head::StoredHead;
+pub use humboldt_policy::Policy;
 pub use in_flight::{Begin, InFlight};
 pub use key::Key;
-pub use mem::{Entry, MemTier, MemoryPolicy};
+pub use mem::{Entry, MemTier};
 pub use object::{Body, Object};
 pub use vary::VaryMarker;
 

@@ -116,12 +116,12 @@ impl Dir {
     ) -> Self {
         let slots = found.stripes.max(geometry.stripes);
         Self {
+            index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             geometry,
             data,
             id: found.id,
             found,
-            index: FileIndex::new(),
             health: Health::default(),
             counts: Counts::default(),
             log: Mutex::new(log),

@@ -10,7 +10,6 @@ use crate::dirs::{DirConfig, DirSelect};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
 use crate::in_flight::Begin;
-use crate::mem::MemoryPolicy;
 use crate::scheme::Scheme;
 use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
@@ -34,7 +33,7 @@ struct Fixture {
 
 const SETTINGS: CacheSettings = CacheSettings {
     cache_mem_bytes: 16 * MIB,
-    memory_policy: MemoryPolicy::Lru,
+    memory_policy: humboldt_policy::Policy::Lru,
     memory_object_bytes_max: 512 * 1024,
     disk_object_bytes_max: 4 * MIB,
     read_ahead_bytes: 16 * 1024,
