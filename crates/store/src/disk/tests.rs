@@ -259,6 +259,16 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
     reader.advance(available);
     assert_eq!(block_on(reader.data()), Progress::Aborted(AbortReason::DiskFailed));
 
+    // Not even a head goes out when there is nothing behind it.
+    for (from, published) in [(0, false), (1, true)] {
+        f.schemes[0].faults.read_from.store(from, SeqCst);
+        let writer = f.lead();
+        let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+        block_on(f.open().expect("its head verifies").feed(&f.cache, writer, 0));
+        let head = block_on(reader.head());
+        assert!(head.is_ok() == published && (published || head.err() == Some(AbortReason::DiskFailed)));
+    }
+
     let writer = f.lead();
     let flow = writer.flow().clone();
     block_on(f.open().expect("its head verifies").feed(&f.cache, writer, 0));
