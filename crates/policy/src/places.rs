@@ -6,6 +6,7 @@ const PIECE: usize = 128;
 /// Slot numbers by place.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
+    #[expect(clippy::vec_box, reason = "growing must not move, and for a moment double, all that is there")]
     pieces: Vec<Box<[u32; PIECE]>>,
     len: u32,
 }

@@ -478,7 +478,6 @@ impl BodyBuilder<'_> {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "what an event says, from where it is")]
 fn tell_swap(
     kind: StoreEventKind,
     cache: &Cache,
