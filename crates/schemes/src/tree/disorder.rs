@@ -297,12 +297,12 @@ fn a_clean_stop_with_everything_under_way_leaves_what_is_in_the_index() {
     for seed in seeds() {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults::default());
-        churn(&world, &mut Dice(seed ^ 4321), Plan { is_cut: true, ..Plan::new(seed, 50) });
         let mut writer =
             finish(&world.engine, world.scheme.create(record("http://late/", 1), None)).expect("create");
         finish(&world.engine, writer.write(0, &[&[7; 100_000]])).expect("written");
         let brief =
             finish(&world.engine, world.scheme.create(record("http://late/", 2), Some(0))).expect("create");
+        churn(&world, &mut Dice(seed ^ 4321), Plan { is_cut: true, ..Plan::new(seed, 50) });
         let outcome = Cell::new(None);
         let mut commit = Task::new(async { outcome.set(Some(brief.commit(Some(0)).await)) });
         assert_eq!(commit.poll(), Some(false), "its file is being written");
