@@ -47,8 +47,6 @@ const IDS_RESERVED: u64 = 1 << 44;
 pub(crate) const FLAG_VARY: u8 = 1;
 /// Flag in the index: a part of the body is missing, or its length is not known.
 pub(crate) const FLAG_PARTIAL: u8 = 2;
-/// Flag in the index: found by the scan, not stored since the start.
-pub(crate) const FLAG_FOUND: u8 = 4;
 
 /// Counters since the start.
 #[derive(Default)]

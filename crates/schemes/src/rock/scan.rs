@@ -9,7 +9,7 @@ use std::sync::Arc;
 use humboldt_store::index::{FileEntry, IndexKey};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::dir::{Dir, FLAG_FOUND, flags};
+use super::dir::{Dir, flags};
 use super::format::{FILE_HEADER_BYTES, Meta, Shape, SlotHeader};
 use super::rebuild;
 use super::slots::{END, Run, Slots, Tag};
@@ -150,7 +150,7 @@ fn candidate(dir: &Dir, slot: u32, bytes: &[u8]) -> Option<Candidate> {
     if header.position != 0 || shape.slots() != Some(header.chain) {
         return None;
     }
-    let entry = FileEntry { file: slot, size_units: shape.size_units()?, flags: flags(&meta) | FLAG_FOUND };
+    let entry = FileEntry { file: slot, size_units: shape.size_units()?, flags: flags(&meta) };
     Some(Candidate { first: slot, header, entry })
 }
 
@@ -221,11 +221,8 @@ fn reject(dir: &Dir, seen: &mut Seen, found: &Candidate) {
     dir.slots.lock().give_back_stale(found.first, tag);
 }
 
-/// Whether an object in the index was found by this scan and is older than `id`.
+/// Whether an object in the index is older than `id`.
 fn is_older(dir: &Dir, known: FileEntry, id: u64) -> bool {
-    if known.flags & FLAG_FOUND == 0 {
-        return false; // stored since the start
-    }
     let geometry = dir.device.geometry;
     let mut bytes = vec![0; geometry.slot_bytes];
     let read = dir.device.read_blocking(geometry.offset(known.file), &mut bytes).unwrap_or(0);

@@ -160,19 +160,20 @@ pub(crate) fn write(dir: &Dir) -> io::Result<u64> {
     let file = rustix::fs::openat(&dir.root, SNAPSHOT_FILE_NEW, flags, FILE_MODE)?;
     let mut out =
         Blocks { file: File::from(file), seed: seed(store_id, number), block: 0, bytes: Vec::new() };
-    let slots = dir.slots.lock();
-    let items = (dir.index.len() + slots.stale()) as u64;
+    // No lock is held while the file is written: a core may still ask for figures.
+    let stale: Vec<(Tag, u32)> = dir.slots.lock().all_stale().collect();
+    let items = (dir.index.len() + stale.len()) as u64;
     out.file.write_all(&header(store_id, number, items))?;
     let mut objects = Vec::new();
     for shard in 0..FileIndex::SHARDS {
         objects.clear();
         dir.index.snapshot(shard, &mut objects);
         for (key, entry) in &objects {
-            let runs = slots.runs(entry.file, dir.slots_of(*entry));
+            let runs = dir.slots.lock().runs(entry.file, dir.slots_of(*entry));
             out.push(&Item::Object(*key, *entry, runs))?;
         }
     }
-    for (tag, slot) in slots.all_stale() {
+    for (tag, slot) in stale {
         out.push(&Item::Stale(tag, slot))?;
     }
     out.flush()?;

@@ -9,6 +9,7 @@ mod simulator;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use humboldt_store::scheme::Scheme;
 use tempfile::TempDir;
@@ -72,6 +73,15 @@ fn remove(rock: &dyn Scheme, url: &str) -> bool {
 /// What happens at the end of a process without a clean stop.
 fn crash(rock: Arc<dyn Scheme>) {
     drop(rock);
+}
+
+/// Waits until nothing but these slots is in use: slots are given back when writes to them have ended.
+fn wait_for_used(rock: &dyn Scheme, slots: u64) {
+    let start = Instant::now();
+    while rock.stats().used_bytes != slots * SLOT as u64 {
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", rock.stats());
+        run(async { tokio::time::sleep(Duration::from_millis(1)).await });
+    }
 }
 
 /// How many objects of this name are there.

@@ -119,6 +119,54 @@ fn torn_writes_of_a_new_head_leave_one_of_the_two_or_none() {
     }
 }
 
+/// The younger object may lie before the older one or behind it.
+#[test]
+fn of_two_whole_objects_of_a_key_the_younger_is_found() {
+    for fillers in [0, 9] {
+        let place = Place::new(13 * SLOT as u64);
+        let rock = place.open();
+        (0..fillers).for_each(|i| store(&*rock, &format!("http://f/{i}"), 1, 9000));
+        store(&*rock, "http://two/", 1, 9000);
+        (0..fillers).for_each(|i| assert!(remove(&*rock, &format!("http://f/{i}"))));
+        store(&*rock, "http://between/", 1, 9000);
+        store(&*rock, "http://between/", 2, 9000);
+        wait_for_used(&*rock, 2);
+        let with_older = place.bytes();
+        store(&*rock, "http://two/", 2, 9000);
+        crash(rock);
+        let mut both = place.bytes();
+        let older = SLOT * (1 + fillers);
+        assert!(both[older..older + 4096].iter().all(|byte| *byte == 0), "the older was overwritten");
+        both[older..older + SLOT].copy_from_slice(&with_older[older..older + SLOT]);
+        place.set_bytes(&both);
+        for _ in 0..2 {
+            let rock = place.open();
+            assert_eq!(see(&*rock, "http://two/"), Seen::Whole(2, 9000), "{fillers}");
+            assert_eq!((rock.stats().objects, rock.stats().used_bytes), (2, 2 * SLOT as u64));
+            assert!(place.bytes()[older..older + 4096].iter().all(|byte| *byte == 0), "overwritten again");
+        }
+    }
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back() {
+    let mut place = Place::new(64 * SLOT as u64);
+    let rock = place.open();
+    (0..50).for_each(|i| store(&*rock, &format!("http://c/{i}"), 1, 9000));
+    rock.close().expect("closed");
+    drop(rock);
+    place.options.capacity_bytes = 32 * SLOT as u64;
+    let rock = place.open();
+    assert!((20..=31).contains(&count(&*rock, "c", 50)));
+    assert!(!remove(&*rock, "http://c/45"), "it lies behind the end");
+    rock.close().expect("closed");
+    drop(rock);
+    place.options.capacity_bytes = 64 * SLOT as u64;
+    crash(place.open());
+    let rock = place.open();
+    assert_eq!(see(&*rock, "http://c/45"), Seen::Nothing);
+}
+
 #[test]
 fn a_chain_without_any_one_of_its_slots_is_no_object() {
     let place = Place::new(16 << 20);
