@@ -5,6 +5,10 @@ const PIECE: usize = 128;
 
 /// Slot numbers by place.
 #[derive(Debug, Default)]
+#[allow(
+    clippy::vec_box,
+    reason = "a vector of arrays would be copied, and up to twice as large, when it grows"
+)]
 pub(crate) struct Places {
     #[expect(clippy::vec_box, reason = "growing must not move, and for a moment double, all that is there")]
     pieces: Vec<Box<[u32; PIECE]>>,

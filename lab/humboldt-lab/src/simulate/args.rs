@@ -14,7 +14,7 @@ use super::size::Size;
 What counts:
   A hit is a request for an object that is in the cache; its size then does not matter. An object has the size of the
   request that brought it into the cache. An object larger than the cache is never stored. The cache is empty in the
-  beginning, and every request counts.
+  beginning, and every request counts. ns/request is processor time.
 
 Formats:
   squid    Squid's native access.log. GET requests count that were answered with 200, 203, 300, 301, 308, 404 or 410 and

@@ -52,7 +52,7 @@ impl Source {
 
     fn next(&mut self) -> Result<Option<Request>, Failure> {
         match self {
-            Self::Traces(traces) => traces.next().map_err(Failure::run),
+            Self::Traces(traces) => traces.next().map_err(Failure::usage),
             Self::Generated(generated) => Ok(generated.next()),
         }
     }
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &SimulateArgs, interrupt: &Interrupt) -> Result<(),
     let trace = trace_name(arguments);
     if contestants.first().is_none_or(|first| first.requests() == 0) {
         let Counts { left_out, bad } = source.counts();
-        return Err(Failure::run(format_args!(
+        return Err(Failure::usage(format_args!(
             "{trace}: no requests in it ({left_out} lines were left out, {bad} not understood)"
         )));
     }

@@ -4,7 +4,7 @@ use crate::support::{Lab, folder, lab, shared, write};
 use std::net::TcpListener;
 
 /// Every command, with options that its help must name.
-const COMMANDS: [(&str, &[&str]); 10] = [
+const COMMANDS: [(&str, &[&str]); 11] = [
     (
         "peak",
         &[
@@ -23,6 +23,7 @@ const COMMANDS: [(&str, &[&str]); 10] = [
     ("run", &["--dry-run", "--retry-failed", "--out"]),
     ("compare", &["--out"]),
     ("calibrate", &["--workload", "--lab-cores"]),
+    ("simulate", &["--generate", "--policy", "--size", "--format", "--no-optimum", "oracleGeneral"]),
     ("subjects", &["[NAME]"]),
     ("workloads", &["--ideal"]),
     ("agent", &["--listen", "--token", "--once"]),

@@ -14,5 +14,6 @@ mod faults;
 mod matrix;
 mod peak;
 mod real;
+mod simulate;
 mod support;
 mod truth;
