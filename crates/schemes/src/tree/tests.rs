@@ -360,7 +360,7 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
             assert!(dir.log.wants_rewrite(dir.index.len()), "until it is complete");
             steps += 1;
         }
-        assert!(steps > 8 && !dir.log.wants_rewrite(dir.index.len()));
+        assert!(steps > 4 && !dir.log.wants_rewrite(dir.index.len()));
     }
     (0..100).for_each(|_| change());
     dir.log.flush(root).expect("written");
