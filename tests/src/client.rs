@@ -77,8 +77,18 @@ impl Client {
     #[must_use]
     #[track_caller]
     pub fn to(address: SocketAddr) -> Self {
-        let stream =
+        let connected =
             TcpStream::connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        Self::on(connected)
+    }
+
+    /// The same for an address where perhaps nobody listens: `None` then.
+    #[must_use]
+    pub fn try_to(address: SocketAddr) -> Option<Self> {
+        TcpStream::connect(address).ok().map(Self::on)
+    }
+
+    fn on(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(LIMIT)).expect("a read limit");
         stream.set_write_timeout(Some(LIMIT)).expect("a write limit");
         stream.set_nodelay(true).expect("no delay");
