@@ -10,6 +10,7 @@ mod block;
 mod coss;
 mod diskd;
 mod health;
+mod lock;
 mod null;
 mod ring;
 mod rock;

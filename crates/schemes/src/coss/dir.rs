@@ -415,7 +415,9 @@ impl Dir {
 
     /// The store can be opened again.
     pub(super) fn release_lock(&self) {
-        self.lock.lock().take();
+        if let Some(lock) = self.lock.lock().take() {
+            crate::lock::release(lock);
+        }
     }
 
     pub(super) fn stats(&self) -> SchemeStats {

@@ -17,7 +17,8 @@ use rustix::io::Errno;
 use super::protocol::{MESSAGE_BYTES, Message, Op, SLOTS_MAX};
 use super::record;
 use crate::LEVEL_DIRS_MAX;
-use crate::tree::files::{Lock, Tree};
+use crate::lock::Lock;
+use crate::tree::files::Tree;
 use crate::tree::numbers::FILES_MAX;
 
 /// First argument of the program that makes it a helper.

@@ -12,7 +12,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::tree::files::{self, FILE_MODE, Lock};
+use crate::lock::Lock;
+use crate::tree::files::{self, FILE_MODE};
 
 /// Name of the file.
 pub(super) const FILE: &str = "humboldt.diskd";

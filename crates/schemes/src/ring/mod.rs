@@ -72,7 +72,9 @@ impl Ring {
             tracing::warn!("{}: the device did not finish in time", self.path().display());
         }
         self.store.progress.notify_waiters();
-        self.store.lock.lock().take();
+        if let Some(lock) = self.store.lock.lock().take() {
+            crate::lock::release(lock);
+        }
     }
 }
 

@@ -289,7 +289,9 @@ impl Dir {
 
     /// Gives the directory free.
     pub(crate) fn unlock(&self) {
-        self.lock.lock().take();
+        if let Some(lock) = self.lock.lock().take() {
+            crate::lock::release(lock);
+        }
     }
 
     pub(crate) fn stats(&self) -> SchemeStats {

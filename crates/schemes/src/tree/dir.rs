@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use super::blocking::Blocking;
 use super::engine::{Engine, EngineError};
-use super::files::{Lock, Tree};
+use super::files::Tree;
 use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
 use super::numbers::Numbers;
@@ -32,6 +32,7 @@ use super::rebuild::Rebuild;
 use super::space::{Health, Space};
 use super::waiters::Waiters;
 use crate::DirOptions;
+use crate::lock::Lock;
 
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Permissions of files, before the umask.
@@ -12,30 +12,6 @@ pub(crate) const DIR_MODE: Mode = Mode::from_raw_mode(0o750);
 
 /// Length of `00/1A/00001A2B`.
 const NAME_BYTES: usize = 14;
-
-/// An exclusive lock that other processes, and other opens in this one, respect.
-pub(crate) struct Lock(OwnedFd);
-
-impl Lock {
-    /// Locks `file`; `WOULDBLOCK` if somebody else has.
-    pub(crate) fn take(file: OwnedFd) -> Result<Self, Errno> {
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self(file))
-    }
-
-    /// The file that is locked.
-    pub(crate) fn file(&self) -> &OwnedFd {
-        &self.0
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing is not enough: a process that another thread is just starting has the descriptor too, for a moment, and
-        // the directory may be opened again within it.
-        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
-    }
-}
 
 /// The open cache directory and the shape of its tree.
 pub(crate) struct Tree {

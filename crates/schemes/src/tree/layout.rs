@@ -7,8 +7,9 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::files::{self, DIR_MODE, FILE_MODE, Lock, Tree};
+use super::files::{self, DIR_MODE, FILE_MODE, Tree};
 use super::log;
+use crate::lock::Lock;
 use crate::{DirOptions, LEVEL_DIRS_MAX, OpenError};
 
 /// Name of the file that says whose directory this is.
