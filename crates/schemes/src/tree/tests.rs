@@ -345,7 +345,7 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
         let file = dir.numbers().take().expect("a number");
         let entry = FileEntry { file, size_units: (state >> 50) as u32 + 1, flags: 0 };
         let old = dir.index.insert(key, entry);
-        if dir.log.append(LogRecord::Add(key, entry)) && file % 64 == 0 {
+        if dir.log.append(LogRecord::Add(key, entry)) && file.is_multiple_of(64) {
             dir.log.flush(root).expect("written");
         }
         old.into_iter().for_each(|old| dir.numbers().give_back(old.file));
