@@ -2,7 +2,7 @@
 //! [OBJECTS [store]]` stores objects of 13 KiB in a temporary directory, then (unless it says `store`) reads them, one after
 //! another and by 32 tasks of one core. Under `valgrind --tool=callgrind` it counts instructions.
 
-#![allow(clippy::print_stderr, reason = "a program for people")]
+#![allow(clippy::print_stderr, reason = "a program that prints its findings")]
 
 use std::sync::Arc;
 use std::time::Instant;

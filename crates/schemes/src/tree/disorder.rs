@@ -241,7 +241,7 @@ fn check_after_a_crash(world: World) {
 
 fn seeds() -> std::ops::Range<u64> {
     let wanted = std::env::var("HUMBOLDT_SEEDS").ok().and_then(|text| text.parse().ok());
-    0..wanted.unwrap_or(20)
+    0..wanted.unwrap_or(12)
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn in_any_order_and_given_up_anywhere_nothing_leaks() {
         evictions += world.scheme.stats().evictions;
         check_after_a_crash(world);
     }
-    assert!(hits > 100 && evictions > 50, "the test must see something: {hits} hits, {evictions} evictions");
+    assert!(hits > 100 && evictions > 30, "the test must see something: {hits} hits, {evictions} evictions");
 }
 
 #[test]
@@ -317,5 +317,34 @@ fn a_clean_stop_with_everything_under_way_leaves_what_is_in_the_index() {
         let scheme = open("ufs", &small(path.path()));
         assert_eq!(scheme.stats().objects, objects as u64);
         assert_eq!(see(&*scheme, "http://late/"), Seen::Nothing);
+    }
+}
+
+#[test]
+fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
+    for seed in 0..100 {
+        let path = tempfile::tempdir().expect("a directory");
+        let world = World::new(path.path(), seed, Faults::default());
+        finish(&world.engine, world.store(0, 5000)).expect("stored");
+        let (first, second) = (record(&url(0), 190), record(&url(0), 120));
+        let mut tasks = vec![
+            Task::new(async { drop(world.scheme.update(&first).await) }),
+            Task::new(async { world.scheme.update(&second).await.expect("updated") }),
+        ];
+        let mut dice = Dice(seed);
+        let mut moves_left = dice.below(20);
+        while tasks.iter().any(|task| !task.has_ended()) {
+            if moves_left == 0 {
+                tasks.remove(0); // given up, or done
+            }
+            moves_left = moves_left.wrapping_sub(1);
+            let can_poll = |task: &mut Task<'_>| !task.has_ended() && task.poll().is_some();
+            assert!(tasks.iter_mut().any(can_poll) || world.engine.step(), "they wait for each other");
+        }
+        drop(tasks);
+        world.engine.calm_down();
+        let version = finish(&world.engine, world.read(0)).expect("whole");
+        assert_eq!(version, Some(120), "the second came last");
+        check_books(&world, false);
     }
 }
