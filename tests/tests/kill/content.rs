@@ -50,6 +50,11 @@ pub(crate) fn varies(path: &str) -> bool {
     path.starts_with("/vary/")
 }
 
+/// Length that all versions of a path have at least.
+pub(crate) fn length_min(path: &str) -> usize {
+    path.rsplit('/').next().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 /// What one answer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
@@ -72,7 +77,7 @@ impl Object {
 
     /// Versions of a path differ in length too.
     pub(crate) fn length(&self) -> usize {
-        let base: usize = self.path.rsplit('/').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let base = length_min(&self.path);
         if base == 0 { 0 } else { base + (self.version % 9) as usize }
     }
 

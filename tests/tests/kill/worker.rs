@@ -1,6 +1,6 @@
 //! A client that knows what it may get.
 
-use crate::content::{LANGUAGES, Object, Random, varies};
+use crate::content::{LANGUAGES, Object, Random, length_min, varies};
 use humboldt_tests::{Client, Response};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,6 +44,8 @@ struct Page {
     seen: [u64; 2],
     /// An answer was given up in this life, and may come to be stored after a later one.
     is_disordered: bool,
+    /// What was asked and answered in this life, for messages.
+    history: Vec<String>,
 }
 
 /// One client.
@@ -59,7 +61,7 @@ struct Ended;
 
 impl Worker {
     pub(crate) fn new(paths: impl Iterator<Item = String>, seed: u64) -> Self {
-        let page = |path| Page { path, purged: 0, seen: [0; 2], is_disordered: false };
+        let page = |path| Page { path, purged: 0, seen: [0; 2], is_disordered: false, history: Vec::new() };
         let pages = paths.map(page).collect();
         Self { pages, random: Random(seed), client: None, counts: Counts::default() }
     }
@@ -97,18 +99,20 @@ impl Worker {
         for page in &mut self.pages {
             page.seen = [page.purged; 2];
             page.is_disordered = false;
+            page.history.clear();
         }
     }
 
     fn step(&mut self, life: &Life) -> Result<(), Ended> {
         let (at, language) = (self.random.below(self.pages.len()), self.random.below(2));
-        let from = self.random.below(40_000);
-        let range = format!("bytes={from}-{}", from + self.random.below(90_000));
+        let length = length_min(&self.pages[at].path);
+        let from = self.random.below(length);
+        let range = format!("bytes={from}-{}", from + self.random.below(length - from));
         match self.random.below(100) {
             0..8 => self.purge(life, at),
             8..12 => self.give_up(life, at, language),
             12..28 => self.get(life, at, language, &[("Cache-Control", "no-cache")]),
-            28..36 => self.get(life, at, language, &[("Range", &range)]),
+            28..36 if length > 0 => self.get(life, at, language, &[("Range", &range)]),
             _ => self.get(life, at, language, &[]),
         }
     }
@@ -152,6 +156,7 @@ impl Worker {
         assert!(matches!(answer.status(), 200 | 404), "PURGE: {:?}", answer.head);
         self.counts.purges += 1;
         let page = &mut self.pages[at];
+        page.history.push(format!("PURGE {}", answer.status()));
         // Nothing that was asked for until now may be seen again, in this life or a later one.
         page.purged = life.versions.load(Ordering::SeqCst) + 1;
         page.seen = [page.purged; 2];
@@ -162,6 +167,7 @@ impl Worker {
     fn give_up(&mut self, life: &Life, at: usize, language: usize) -> Result<(), Ended> {
         let version = next(life);
         self.pages[at].is_disordered = true;
+        self.pages[at].history.push(format!("{version} given up"));
         self.send(life, "GET", at, &fields(&version, language, &[]))?;
         self.client = None;
         Ok(())
@@ -174,6 +180,8 @@ impl Worker {
         let page = &mut self.pages[at];
         let object = identify(&answer, page, language);
         let asked: u64 = version.parse().unwrap_or(0);
+        let (status, cache) = (answer.status(), answer.cache());
+        page.history.push(format!("{version} {more:?}: {status} {cache} {}", object.version));
         check_version(page, &object, asked, language, &answer);
         check_body(&object, &answer);
         let slot = if varies(&page.path) { language } else { 0 };
@@ -212,9 +220,15 @@ fn identify(answer: &Response, page: &Page, language: usize) -> Object {
 fn check_version(page: &Page, object: &Object, asked: u64, language: usize, answer: &Response) {
     let (version, head) = (object.version, &answer.head);
     assert!(version <= asked, "version {version} comes from the future: {head:?}");
-    assert!(version >= page.purged, "all before version {} was purged: {head:?}", page.purged);
+    assert!(
+        version >= page.purged,
+        "all before version {} was purged: {head:?}\n{:#?}",
+        page.purged,
+        page.history
+    );
     let seen = page.seen[if varies(&page.path) { language } else { 0 }];
-    assert!(page.is_disordered || version >= seen, "version {seen} was answered before: {head:?}");
+    let is_in_order = page.is_disordered || version >= seen;
+    assert!(is_in_order, "version {seen} was answered before: {head:?}\n{:#?}", page.history);
 }
 
 fn check_body(object: &Object, answer: &Response) {
