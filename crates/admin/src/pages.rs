@@ -99,7 +99,7 @@ mod tests {
     use humboldt_base::counters::Counter;
     use humboldt_net::dns::NameCache;
     use humboldt_proxy::snapshot::Snapshot;
-    use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, MemoryPolicy, NoEvents};
+    use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, NoEvents, Policy};
 
     use super::*;
 
@@ -108,7 +108,7 @@ mod tests {
         assert!(!diagnostics.has_errors());
         let settings = CacheSettings {
             cache_mem_bytes: 1 << 20,
-            memory_policy: MemoryPolicy::Lru,
+            memory_policy: Policy::Lru,
             memory_object_bytes_max: 1 << 16,
             disk_object_bytes_max: 1 << 20,
             read_ahead_bytes: 1 << 14,

@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use humboldt_conf::{
-    CacheDir, Config, DirIo, DirSelect, DirTuning, InTransit, ReplacementPolicy, Scheme as ConfScheme,
-};
+use humboldt_conf::{CacheDir, Config, DirIo, DirSelect, DirTuning, InTransit, Scheme as ConfScheme};
 use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, Tuning};
-use humboldt_store::MemoryPolicy;
 use humboldt_store::cache::{Cache, CacheSettings, InTransit as StoreInTransit};
 use humboldt_store::dirs::{DirConfig, DirSelect as StoreDirSelect};
 use humboldt_store::scheme::Scheme;
@@ -116,6 +113,7 @@ fn options(config: &Config, dir: &CacheDir) -> DirOptions {
         swap_low_pct: config.cache_swap_low,
         swap_high_pct: config.cache_swap_high,
         max_open_files: config.max_open_disk_fds,
+        policy: config.cache_replacement_policy,
         tuning: tuning(config, &dir.tuning),
         ..DirOptions::new(&dir.path, dir.size_bytes)
     }
@@ -140,6 +138,7 @@ fn tuning(config: &Config, written: &DirTuning) -> Tuning {
         threads: written.threads.unwrap_or(default.threads),
         q1: written.q1.unwrap_or(default.q1),
         q2: written.q2.unwrap_or(default.q2),
+        diskd_program: None,
         block_bytes: written.block_bytes.unwrap_or(default.block_bytes),
         membufs,
         maxfullbufs: written.maxfullbufs.unwrap_or(default.maxfullbufs.min(membufs.saturating_sub(1))),
@@ -161,13 +160,9 @@ fn tuning(config: &Config, written: &DirTuning) -> Tuning {
 
 /// Settings of the cache as a whole.
 pub(crate) fn settings(config: &Config) -> CacheSettings {
-    let memory_policy = match config.memory_replacement_policy {
-        ReplacementPolicy::Lru | ReplacementPolicy::HeapLru => MemoryPolicy::Lru,
-        _ => MemoryPolicy::S3Fifo,
-    };
     CacheSettings {
         cache_mem_bytes: config.cache_mem,
-        memory_policy,
+        memory_policy: config.memory_replacement_policy,
         memory_object_bytes_max: config.maximum_object_size_in_memory,
         disk_object_bytes_max: config.maximum_object_size,
         read_ahead_bytes: config.read_ahead_gap,

@@ -389,19 +389,19 @@ fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
 
 /// Decides what becomes of an answer, then streams it into the flow.
 pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Answer, mut writer: FlowWriter) {
-    let stored = match refresh::decide(core, job, &mut answer, &mut writer).await {
+    let (stored, at_end) = match refresh::decide(core, job, &mut answer, &mut writer).await {
         Verdict::Confirmed(body) => {
             answer.keep(core);
             return serve_stored(core, body, writer).await;
         }
         Verdict::Failed(failure) => return fail(core, job, failure, writer).await,
-        Verdict::Stream { stored } => stored,
+        Verdict::Stream { stored, at_end } => (stored, at_end),
     };
     match receive(core, job, &mut answer, &mut writer, stored).await {
         Ok(()) => {
             writer.finish(answer.decoder.trailers());
-            if stored && core.shared.cache.store(writer, job.request.url.as_bytes()).is_some() {
-                core.count(Counter::MemoryStores, 1);
+            if stored {
+                refresh::store(core, job, writer, at_end).await;
             }
             answer.keep(core);
         }

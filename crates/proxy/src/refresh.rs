@@ -11,7 +11,9 @@ use humboldt_http::h1::HopByHop;
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
 use humboldt_store::scheme::{Record, RecordKind};
-use humboldt_store::{Dir, Entry, FlowInfo, FlowWriter, Key, Object, ReaderKind, StoredHead, VaryMarker};
+use humboldt_store::{
+    Dir, Entry, FlowInfo, FlowWriter, Key, Object, ReaderKind, StoredHead, SwapOutError, VaryMarker,
+};
 
 use crate::access;
 use crate::core::Core;
@@ -34,6 +36,8 @@ pub(crate) enum Verdict {
     Stream {
         /// Whether it is being stored.
         stored: bool,
+        /// The directory that gets it when it is complete, if none is being written meanwhile.
+        at_end: Option<Arc<Dir>>,
     },
 }
 
@@ -254,12 +258,20 @@ async fn publish(
     writer.publish_head(Arc::clone(&head), info);
     let Some(times) = times else {
         forget(core, job, writer).await;
-        return Verdict::Stream { stored: false };
+        return Verdict::Stream { stored: false, at_end: None };
     };
-    if let Some(dir) = dir {
-        swap_out(core, dir, writer, record(key, request.url.as_bytes(), &head, times), marker);
+    let is_whole_at_end = |dir: &Arc<Dir>| {
+        let bytes_max = dir.scheme.put_now_bytes_max().min(keep_bytes_max);
+        marker.is_none() && answer.body_bytes.is_some_and(|bytes| bytes <= bytes_max)
+    };
+    match dir {
+        Some(dir) if is_whole_at_end(&dir) => Verdict::Stream { stored: true, at_end: Some(dir) },
+        Some(dir) => {
+            swap_out(core, dir, writer, record(key, request.url.as_bytes(), &head, times), marker);
+            Verdict::Stream { stored: true, at_end: None }
+        }
+        None => Verdict::Stream { stored: true, at_end: None },
     }
-    Verdict::Stream { stored: true }
 }
 
 /// The key under which an answer is stored, and what it varies by.
@@ -306,17 +318,47 @@ fn swap_out(
         if let Some(marker) = marker {
             _ = cache.write_vary(primary, &marker, record.times).await;
         }
-        match cache.swap_out(reader, record, dir).await {
-            Ok(bytes) => {
-                core.count(Counter::SwapOuts, 1);
-                core.count(Counter::SwapOutBytes, bytes);
-            }
-            Err(error) => {
-                if matches!(error, humboldt_store::SwapOutError::Scheme(_)) {
-                    core.count(Counter::SwapOutErrors, 1);
-                }
-                tracing::debug!("not written to disk: {error}");
-            }
-        }
+        let outcome = cache.swap_out(reader, record, dir).await;
+        count_swap_out(&core, outcome);
     });
+}
+
+fn count_swap_out(core: &Core, outcome: Result<u64, SwapOutError>) {
+    match outcome {
+        Ok(bytes) => {
+            core.count(Counter::SwapOuts, 1);
+            core.count(Counter::SwapOutBytes, bytes);
+        }
+        Err(error) => {
+            if matches!(error, SwapOutError::Scheme(_)) {
+                core.count(Counter::SwapOutErrors, 1);
+            }
+            tracing::debug!("not written to disk: {error}");
+        }
+    }
+}
+
+/// Stores an answer whose body is complete: in memory, and in the directory that waits for the end.
+pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: Option<Arc<Dir>>) {
+    let cache = &core.shared.cache;
+    let (epoch, key) = (writer.epoch(), writer.key());
+    let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
+    if stored.as_ref().is_some_and(|stored| stored.in_memory) {
+        core.count(Counter::MemoryStores, 1);
+    }
+    match (stored, dir) {
+        (_, None) => {}
+        (Some(stored), Some(dir)) if stored.on_disk => {
+            count_swap_out(core, cache.finish_write(epoch, &stored.object, &dir).await);
+        }
+        (Some(stored), Some(dir)) => {
+            let core = Rc::clone(core);
+            tokio::task::spawn_local(async move {
+                let outcome = core.shared.cache.write_object(epoch, &stored.object, &dir).await;
+                count_swap_out(&core, outcome);
+            });
+        }
+        // Memory was too short to keep it whole: there is a newer answer than what is stored.
+        (None, Some(_)) => drop(cache.remove_from_disk(&key).await),
+    }
 }

@@ -1,7 +1,10 @@
 //! What one object costs in a cache directory: `cargo run --release -p humboldt-schemes --example file_schemes -- SCHEME
-//! [OBJECTS [store|hit]]` stores objects of 13 KiB in a temporary directory and reads them. Under
-//! `valgrind --tool=callgrind` it counts instructions.
+//! [OBJECTS [store]]` stores objects of 13 KiB in a temporary directory, then (unless it says `store`) reads them, one after
+//! another and by 32 tasks of one core. Under `valgrind --tool=callgrind` it counts instructions.
 
+#![allow(clippy::print_stderr, reason = "a program for people")]
+
+use std::sync::Arc;
 use std::time::Instant;
 
 use humboldt_freshness::{Times, TimesFlags};
@@ -10,6 +13,9 @@ use humboldt_store::Key;
 use humboldt_store::scheme::{Record, RecordKind, Scheme, SchemeError};
 
 const BODY_BYTES: usize = 13 * 1024;
+
+/// Tasks that read at the same time.
+const READERS: usize = 32;
 
 fn record(i: u64) -> Record {
     let url = format!("http://example.com/objects/{i}").into_bytes();
@@ -39,6 +45,15 @@ async fn hit(scheme: &dyn Scheme, key: &Key, buffer: &mut [u8]) -> Result<bool, 
     Ok(reader.read(0, buffer).await? == BODY_BYTES)
 }
 
+async fn read_all(scheme: Arc<dyn Scheme>, keys: Vec<Key>) -> u64 {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut hits = 0;
+    for key in &keys {
+        hits += u64::from(hit(&*scheme, key, &mut buffer).await.unwrap_or(false));
+    }
+    hits
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let name = words.next().unwrap_or_else(|| "ufs".to_owned());
@@ -65,6 +80,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             hits += u64::from(hit(&*scheme, key, &mut buffer).await?);
         }
         eprintln!("{name}: {} ns for a hit, {hits} hits", ns(start));
+        let start = Instant::now();
+        let readers: Vec<_> = (0..READERS)
+            .map(|first| {
+                let keys: Vec<Key> = keys.iter().skip(first).step_by(READERS).copied().collect();
+                tokio::task::spawn_local(read_all(
+                    Arc::clone(&scheme),
+                    if only_store { Vec::new() } else { keys },
+                ))
+            })
+            .collect();
+        let mut hits = 0;
+        for reader in readers {
+            hits += reader.await.unwrap_or(0);
+        }
+        eprintln!("{name}: {} ns for a hit of {READERS} readers, {hits} hits", ns(start));
         Ok::<(), SchemeError>(())
     })?;
     scheme.close()?;

@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_store::Policy;
 use humboldt_store::scheme::Scheme;
 
 /// A scheme: its name in squid.conf, and how a directory of it is opened and created.
@@ -154,14 +155,6 @@ pub enum IoChoice {
     Threads,
 }
 
-/// `cache_replacement_policy`: which object leaves first.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// Least recently used.
-    #[default]
-    Lru,
-}
-
 impl DirOptions {
     /// Squid's defaults for a directory of `capacity_bytes` at `path`.
     pub fn new(path: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
@@ -178,6 +171,11 @@ impl DirOptions {
             policy: Policy::default(),
             tuning: Tuning::default(),
         }
+    }
+
+    /// About how many objects the directory will hold when it is full.
+    pub(crate) fn objects_expected(&self) -> u64 {
+        self.capacity_bytes / self.tuning.object_bytes_avg.max(1)
     }
 }
 

@@ -9,7 +9,7 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, MemoryPolicy, NoEvents,
+    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, NoEvents, Policy,
     ReaderKind, StoredHead, VaryMarker,
 };
 
@@ -28,7 +28,7 @@ fn main() {
 }
 
 fn hits() {
-    for policy in [MemoryPolicy::Lru, MemoryPolicy::S3Fifo] {
+    for policy in [Policy::Lru, Policy::S3Fifo] {
         let tier = MemTier::new(1 << 30, 2, policy, Arc::new(NoEvents));
         for n in 0..ENTRIES {
             let marker = VaryMarker::new(b"http://a.example/", b"accept");
@@ -49,7 +49,7 @@ fn hits() {
 fn misses() {
     let settings = CacheSettings {
         cache_mem_bytes: 64 << 20,
-        memory_policy: MemoryPolicy::Lru,
+        memory_policy: Policy::Lru,
         memory_object_bytes_max: 512 * 1024,
         disk_object_bytes_max: 0,
         read_ahead_bytes: 16 * 1024,
@@ -91,5 +91,5 @@ fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
     let bytes = reader.slices(&mut slices, u64::MAX);
     reader.advance(bytes);
     writer.finish(None);
-    cache.store(writer, b"http://a.example/some/path");
+    cache.store(writer, b"http://a.example/some/path", None);
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
+use humboldt_policy::Policy;
 
 use crate::dirs::{Dir, DirConfig, DirSelect, Table};
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
@@ -12,7 +13,7 @@ use crate::flow::{Epoch, FlowWriter};
 use crate::head::StoredHead;
 use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
-use crate::mem::{Entry, MemTier, MemoryPolicy};
+use crate::mem::{Entry, MemTier};
 use crate::object::Object;
 use crate::scheme::{Record, RecordKind, SchemeError};
 use crate::vary::VaryMarker;
@@ -39,7 +40,7 @@ pub struct CacheSettings {
     /// `cache_mem` in bytes.
     pub cache_mem_bytes: u64,
     /// `memory_replacement_policy`.
-    pub memory_policy: MemoryPolicy,
+    pub memory_policy: Policy,
     /// `maximum_object_size_in_memory` in bytes.
     pub memory_object_bytes_max: u64,
     /// `maximum_object_size` in bytes.
@@ -50,6 +51,17 @@ pub struct CacheSettings {
     pub dir_select: DirSelect,
     /// `in_transit`.
     pub in_transit: InTransit,
+}
+
+/// What became of an object at the end of its fetch.
+#[derive(Debug)]
+pub struct Stored {
+    /// It was kept whole, and is complete.
+    pub object: Arc<Object>,
+    /// It is in memory.
+    pub in_memory: bool,
+    /// It is in the directory that was asked for; [`Cache::finish_write`] is to follow.
+    pub on_disk: bool,
 }
 
 /// Memory, objects in flight and cache directories. Shared by all cores.
@@ -169,13 +181,14 @@ impl Cache {
 
     /// After [`FlowWriter::finish`]: stores the object in memory if it was kept whole, then ends the entry in the table
     /// of objects in flight, so that no request finds neither. Not stored when the URL was purged meanwhile, or when it is
-    /// larger than objects in memory may be.
-    pub fn store(&self, writer: FlowWriter, url: &[u8]) -> Option<Arc<Object>> {
+    /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
+    pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
         let object = writer.object(url)?;
-        if object.body_bytes() > self.memory_object_bytes_max() {
-            return None;
-        }
-        self.insert_current(writer.epoch(), object.key, Entry::Object(object.clone())).then_some(object)
+        let on_disk =
+            dir.is_some_and(|dir| self.in_flight.is_current(writer.epoch()) && dir.scheme.put_now(&object));
+        let in_memory = object.body_bytes() <= self.memory_object_bytes_max()
+            && self.insert_current(writer.epoch(), object.key, Entry::Object(object.clone()));
+        Some(Stored { object, in_memory, on_disk })
     }
 
     /// Inserts an entry unless its URL has been purged since `epoch`. A purge either finds the entry, or is seen here.

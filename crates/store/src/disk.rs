@@ -1,9 +1,11 @@
 //! Between flows and cache directories: objects written out while they arrive, and read back in.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
+use humboldt_sys::pages::{Page, PageMut};
 
 use crate::cache::Cache;
 use crate::dirs::Dir;
@@ -18,6 +20,9 @@ use crate::vary::VaryMarker;
 
 /// Most bytes handed to a directory in one write.
 const WRITE_BYTES_MAX: u64 = 256 * 1024;
+
+/// Most parts of an object handed to a directory in one write.
+const WRITE_PARTS_MAX: usize = 64;
 
 /// Bytes asked of a directory in one read: the unit of the schemes' checksums.
 const READ_BYTES: usize = 64 * 1024;
@@ -115,6 +120,72 @@ impl Cache {
             }
             return Err(error);
         }
+    }
+
+    /// Writes an object that is complete in memory, and was to be stored at once but could not be.
+    ///
+    /// # Errors
+    /// [`SwapOutError`], for the log.
+    pub async fn write_object(
+        &self,
+        epoch: Epoch,
+        object: &Object,
+        dir: &Arc<Dir>,
+    ) -> Result<u64, SwapOutError> {
+        let (record, body_bytes) = (object.record(), object.body_bytes());
+        let written = async {
+            let mut writer = dir.scheme.create(record.clone(), Some(body_bytes)).await?;
+            let mut at = 0;
+            while at < body_bytes {
+                let mut parts = [IoSlice::new(&[]); WRITE_PARTS_MAX];
+                let count = object.slices(at, body_bytes, &mut parts);
+                let slices: Vec<&[u8]> = parts.iter().take(count).map(|part| &**part).collect();
+                writer.write(at, &slices).await?;
+                at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+            }
+            writer.commit(Some(body_bytes)).await
+        };
+        let outcome = written.await.inspect_err(|error| {
+            dir.note(error);
+            self.tell(StoreEventKind::SwapFail, Some(dir.index), &record, 0);
+        });
+        match outcome {
+            Ok(()) => self.finish_write(epoch, object, dir).await,
+            Err(error) => {
+                self.remove_from_disk(&object.key).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What follows the storing of a complete object: it is told, and what other directories have is removed. A purge that
+    /// came meanwhile removes it.
+    ///
+    /// # Errors
+    /// [`SwapOutError::Purged`].
+    pub async fn finish_write(
+        &self,
+        epoch: Epoch,
+        object: &Object,
+        dir: &Arc<Dir>,
+    ) -> Result<u64, SwapOutError> {
+        let body_bytes = object.body_bytes();
+        if !self.in_flight().is_current(epoch) {
+            self.remove_from_disk(&object.key).await;
+            return Err(SwapOutError::Purged);
+        }
+        tell_swap(
+            StoreEventKind::SwapOut,
+            self,
+            dir,
+            object.key,
+            &object.url,
+            &object.head,
+            &object.times,
+            body_bytes,
+        );
+        self.remove_elsewhere(&object.key, Some(dir)).await;
+        Ok(body_bytes)
     }
 
     /// Another directory for an object that those in `tried` refused, and a reader that begins at its first byte.
@@ -271,36 +342,43 @@ impl DiskHit {
         let object =
             Arc::new(Object { key: self.key, url: self.url, head: self.head, times: self.times, body });
         cache.insert_current(self.epoch, object.key, Entry::Object(object.clone()));
-        tell_swap_in(cache, &self.dir, object.key, &object.url, &object.head, &object.times, body_bytes);
+        tell_swap(
+            StoreEventKind::SwapIn,
+            cache,
+            &self.dir,
+            object.key,
+            &object.url,
+            &object.head,
+            &object.times,
+            body_bytes,
+        );
         Some(object)
     }
 
     async fn read_body(&mut self, cache: &Cache, body_bytes: u64) -> Option<Body> {
         let whole = usize::try_from(body_bytes).ok()?;
-        let mut buffer = vec![0; whole.min(READ_BYTES)];
-        let mut pages = Vec::with_capacity(whole.div_ceil(PAGE_BYTES));
-        let mut page = None;
+        let mut builder =
+            BodyBuilder { cache, pages: Vec::with_capacity(whole.div_ceil(PAGE_BYTES)), page: None };
+        let mut buffer = Vec::new();
         let mut offset = 0;
         while offset < body_bytes {
             let want = usize::try_from(body_bytes - offset).ok()?.min(READ_BYTES);
-            let got = self.reader.read(offset, buffer.get_mut(..want)?).await.ok()?;
-            let mut data = buffer.get(..got).filter(|data| !data.is_empty())?;
-            offset += got as u64;
-            if whole <= TAIL_BYTES_MAX && got == whole {
+            let at_hand = self.reader.at_hand(offset);
+            let data = match at_hand.get(..want.min(at_hand.len())) {
+                Some(data) if !data.is_empty() => data,
+                _ => {
+                    buffer.resize(READ_BYTES.min(whole), 0);
+                    let got = self.reader.read(offset, buffer.get_mut(..want)?).await.ok()?;
+                    buffer.get(..got).filter(|data| !data.is_empty())?
+                }
+            };
+            offset += data.len() as u64;
+            if whole <= TAIL_BYTES_MAX && data.len() == whole {
                 return Some(Body::from_bytes(data.into()));
             }
-            while !data.is_empty() {
-                let mut current = match page.take() {
-                    Some(page) => page,
-                    None => cache.tier().alloc_page(0).ok()?,
-                };
-                let took = current.append(data);
-                data = data.get(took..)?;
-                if current.room() == 0 { pages.push(current.share()) } else { page = Some(current) }
-            }
+            builder.append(data)?;
         }
-        pages.extend(page.map(|page| page.share()));
-        Some(Body::from_pages(pages))
+        Some(builder.finish())
     }
 
     /// What a flow should say about this answer; nothing of it is kept in memory.
@@ -359,11 +437,49 @@ impl DiskHit {
             writer.publish_head(self.head.clone(), info);
         }
         writer.finish(None);
-        tell_swap_in(cache, &self.dir, self.key, &self.url, &self.head, &self.times, body_bytes);
+        tell_swap(
+            StoreEventKind::SwapIn,
+            cache,
+            &self.dir,
+            self.key,
+            &self.url,
+            &self.head,
+            &self.times,
+            body_bytes,
+        );
     }
 }
 
-fn tell_swap_in(
+/// A body in pages that grows.
+struct BodyBuilder<'a> {
+    cache: &'a Cache,
+    pages: Vec<Page>,
+    page: Option<PageMut>,
+}
+
+impl BodyBuilder<'_> {
+    /// `None` when memory is short.
+    fn append(&mut self, mut data: &[u8]) -> Option<()> {
+        while !data.is_empty() {
+            let mut current = match self.page.take() {
+                Some(page) => page,
+                None => self.cache.tier().alloc_page(0).ok()?,
+            };
+            let took = current.append(data);
+            data = data.get(took..)?;
+            if current.room() == 0 { self.pages.push(current.share()) } else { self.page = Some(current) }
+        }
+        Some(())
+    }
+
+    fn finish(mut self) -> Body {
+        self.pages.extend(self.page.map(|page| page.share()));
+        Body::from_pages(self.pages)
+    }
+}
+
+fn tell_swap(
+    kind: StoreEventKind,
     cache: &Cache,
     dir: &Dir,
     key: Key,
@@ -373,7 +489,7 @@ fn tell_swap_in(
     body_bytes: u64,
 ) {
     cache.events().event(&crate::events::StoreEvent {
-        kind: StoreEventKind::SwapIn,
+        kind,
         dir: Some(dir.index),
         key,
         url,

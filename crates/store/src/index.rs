@@ -1,16 +1,20 @@
-//! The common index of the file schemes: key → file number, size, flags, in LRU order.
+//! The common index of the file schemes: key → file number, size, flags, in the order of a replacement policy.
 //!
-//! At most 48 bytes an object, everything included (`cargo run --release -p humboldt-store --example index_memory`):
-//! a slot of 32 bytes in a chunked slab, and 5 bytes a bucket in a hash table of slot numbers. All operations are O(1).
-//! The index is split into [`FileIndex::SHARDS`] parts by key, each under its own short lock and with its own exact
-//! LRU list. The victim is the oldest of the oldest of all parts while there are few objects, and of a few parts when there
-//! are many.
+//! At most 48 bytes an object with any policy, everything included, from a million objects on
+//! (`cargo run --release -p humboldt-store --example index_memory`): a slot of 32 bytes in a chunked slab, 5 bytes a
+//! bucket in a hash table of slot numbers, and at most 5 bytes of the policy's own.
 //!
-//! A slot holds 96 of the 128 bits of a key: a record on disk carries all of them and is compared on every open.
+//! The index is split into 8 to 128 parts by key ([`FileIndex::sized`]), each under its own short lock and with an order of
+//! its own. The victim is the first candidate of all parts while there are few objects, and of a few parts when there are
+//! many. A part of a few dozen objects has little to choose from: `s3fifo`, `sieve` and `tinylfu` lose hits then.
+//!
+//! A slot holds 96 of the 128 bits of a key: a record on disk carries all of them and is compared on every open. The lowest
+//! three bits of the third word follow from the part; in the slot their place belongs to the policy's mark.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
+use humboldt_policy::{Clock, NONE, Nodes, Order, Policy};
 use parking_lot::Mutex;
 
 use crate::key::Key;
@@ -18,10 +22,7 @@ use crate::key::Key;
 /// Slots are allocated in chunks of this many (4 KiB).
 const CHUNK_SLOTS: usize = 128;
 
-/// No slot: the end of a list.
-const NONE: u32 = u32::MAX;
-
-/// Up to this many objects, LRU order is exact over all parts.
+/// Up to this many objects, the order is that of all parts together.
 const EXACT_OBJECTS_MAX: usize = 4096;
 
 /// With more objects, the victim is sought in this many parts.
@@ -29,6 +30,24 @@ const VICTIM_SHARDS: usize = 4;
 
 /// Uses are counted modulo 2^24.
 const STAMP_BITS: u32 = 24;
+
+/// Bits of the third word of a key that are the same for a whole part, however few parts there are. In a slot they are the lower
+/// bits of the mark.
+const IMPLIED_BITS: u32 = 3;
+const IMPLIED_MASK: u32 = (1 << IMPLIED_BITS) - 1;
+
+/// Bits of a link; above it are the upper bits of the mark.
+const LINK_BITS: u32 = 28;
+const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
+
+/// Most slots of a part: the number behind them stands for none.
+const SLOTS_MAX: usize = LINK_MASK as usize;
+
+/// Objects that a part should have at least, in the end.
+const OBJECTS_PER_SHARD: u64 = 256;
+
+/// Bytes of one of [`FileEntry::size_units`].
+const UNIT_BYTES: u64 = 512;
 
 /// The part of a [`Key`] that the index keeps: its lower 96 bits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,10 +73,6 @@ impl IndexKey {
             *word = u32::from_le_bytes([part[0], part[1], part[2], part[3]]);
         }
         Self(words)
-    }
-
-    fn shard(self) -> usize {
-        self.0[2] as usize % FileIndex::SHARDS
     }
 
     /// A key is a hash already.
@@ -86,30 +101,33 @@ pub struct FileEntry {
 /// An index of file numbers by key. Shared by all cores.
 pub struct FileIndex {
     shards: Box<[Mutex<Shard>]>,
-    /// Where [`FileIndex::pop_oldest`] goes on.
+    /// Where [`FileIndex::pop_victim`] goes on.
     next_victim_shard: AtomicUsize,
-    /// Counts uses, to compare the ages of objects of different parts.
-    uses: AtomicU32,
+    /// Counts uses.
+    clock: Clock,
     objects: AtomicUsize,
 }
 
-impl Default for FileIndex {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl FileIndex {
-    /// Number of independently locked parts.
+    /// Most independently locked parts.
     pub const SHARDS: usize = 128;
 
-    /// An empty index; it grows as needed, up to 2^32 − 1 objects in each part.
-    pub fn new() -> Self {
-        let shards = (0..Self::SHARDS).map(|_| Mutex::new(Shard::default())).collect();
+    /// An empty index for any number of objects.
+    pub fn new(policy: Policy) -> Self {
+        Self::sized(policy, u64::MAX)
+    }
+
+    /// An empty index for about so many objects. It grows as needed, up to 2^28 − 1 objects in each part; one more is not
+    /// taken up. With few objects it has few parts, so that each has some to choose from.
+    pub fn sized(policy: Policy, objects_expected: u64) -> Self {
+        let wanted = usize::try_from(objects_expected / OBJECTS_PER_SHARD).unwrap_or(Self::SHARDS);
+        // The largest power of two that leaves each part enough.
+        let parts = 1 << wanted.clamp(1 << IMPLIED_BITS, Self::SHARDS).ilog2();
+        let shards = (0..parts).map(|_| Mutex::new(Shard::new(policy))).collect();
         Self {
             shards,
             next_victim_shard: AtomicUsize::new(0),
-            uses: AtomicU32::new(0),
+            clock: Clock::default(),
             objects: AtomicUsize::new(0),
         }
     }
@@ -130,33 +148,33 @@ impl FileIndex {
         size_of::<Self>() + size_of_val(&*self.shards) + heap
     }
 
-    /// Looks a key up and makes it the most recently used.
+    /// Looks a key up and counts a use.
     pub fn get(&self, key: IndexKey) -> Option<FileEntry> {
         let mut shard = self.shard(key);
-        let slot = shard.find(key)?;
-        shard.unlink(slot);
-        shard.link_newest(slot, self.next_stamp());
-        Some(shard.slot(slot).entry())
+        let at = shard.find(key)?;
+        self.clock.tick();
+        shard.touch(at, &self.clock);
+        Some(shard.slots.slot(at).entry())
     }
 
     /// Looks a key up without counting it as a use.
     pub fn peek(&self, key: IndexKey) -> Option<FileEntry> {
         let shard = self.shard(key);
-        shard.find(key).map(|slot| shard.slot(slot).entry())
+        shard.find(key).map(|at| shard.slots.slot(at).entry())
     }
 
-    /// Makes `entry` the object of `key`, as the most recently used; returns the one that it replaces.
+    /// Makes `entry` the object of `key`; returns the one that it replaces, whose uses it inherits.
     pub fn insert(&self, key: IndexKey, entry: FileEntry) -> Option<FileEntry> {
         let mut shard = self.shard(key);
-        if let Some(slot) = shard.find(key) {
-            let old = shard.slot(slot).entry();
-            shard.slot_mut(slot).set(entry);
-            shard.unlink(slot);
-            shard.link_newest(slot, self.next_stamp());
+        self.clock.tick();
+        if let Some(at) = shard.find(key) {
+            let old = shard.set(at, entry);
+            shard.touch(at, &self.clock);
             return Some(old);
         }
-        shard.add(key, entry, self.next_stamp());
-        self.objects.fetch_add(1, Ordering::Relaxed);
+        if shard.add(key, entry, &self.clock) {
+            self.objects.fetch_add(1, Ordering::Relaxed);
+        }
         None
     }
 
@@ -170,89 +188,94 @@ impl FileIndex {
         self.remove_where(key, |entry| entry.file == file)
     }
 
-    /// Replaces `old` by `new`, if the object of `key` is still exactly `old`; its place in LRU order stays.
+    /// Replaces `old` by `new`, if the object of `key` is still exactly `old`; this is not a use.
     pub fn replace_if(&self, key: IndexKey, old: FileEntry, new: FileEntry) -> bool {
         let mut shard = self.shard(key);
-        let Some(slot) = shard.find(key).filter(|slot| shard.slot(*slot).entry() == old) else {
+        let Some(at) = shard.find(key).filter(|at| shard.slots.slot(*at).entry() == old) else {
             return false;
         };
-        shard.slot_mut(slot).set(new);
+        shard.set(at, new);
         true
     }
 
-    /// Removes and returns the least recently used object: exactly that one among up to 4096, nearly so among more.
-    pub fn pop_oldest(&self) -> Option<(IndexKey, FileEntry)> {
-        let looked_at = if self.len() <= EXACT_OBJECTS_MAX { Self::SHARDS } else { VICTIM_SHARDS };
+    /// Removes and returns the object that leaves first: exactly that one of each part's order, and of all parts among up to
+    /// 4096 objects, nearly so among more.
+    pub fn pop_victim(&self) -> Option<(IndexKey, FileEntry)> {
+        let parts = self.shards.len();
+        let looked_at = if self.len() <= EXACT_OBJECTS_MAX { parts } else { VICTIM_SHARDS };
         let first = self.next_victim_shard.fetch_add(looked_at, Ordering::Relaxed);
-        let now = self.uses.load(Ordering::Relaxed);
-        let age = |at: &usize| self.shards[at % Self::SHARDS].lock().age_of_oldest(now);
-        let oldest = (first..first + looked_at).filter_map(|at| age(&at).map(|age| (age, at))).max();
+        let urgency = |at: &usize| self.shards[at % parts].lock().urgency(&self.clock);
+        let most =
+            (first..first + looked_at).filter_map(|at| urgency(&at).map(|urgency| (urgency, at))).max();
         // Between two looks the part may have been emptied: then any other will do.
-        let start = oldest.map_or(first, |(_, at)| at);
-        (start..start + Self::SHARDS).find_map(|at| self.pop_oldest_of(at % Self::SHARDS))
+        let start = most.map_or(first, |(_, at)| at);
+        (start..start + parts).find_map(|at| self.pop_victim_of(at % parts))
     }
 
-    fn pop_oldest_of(&self, shard: usize) -> Option<(IndexKey, FileEntry)> {
-        let mut shard = self.shards[shard].lock();
-        let oldest = shard.oldest;
-        if oldest == NONE {
-            return None;
-        }
-        let (key, entry) = (shard.slot(oldest).key, shard.slot(oldest).entry());
-        shard.discard(oldest);
+    fn pop_victim_of(&self, shard: usize) -> Option<(IndexKey, FileEntry)> {
+        let victim = self.shards[shard].lock().evict(shard, &self.clock)?;
         self.objects.fetch_sub(1, Ordering::Relaxed);
-        Some((key, entry))
+        Some(victim)
     }
 
-    fn next_stamp(&self) -> u32 {
-        self.uses.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Appends the objects of part `shard` (below [`FileIndex::SHARDS`]) to `out`, least recently used first.
+    /// Appends the objects of part `shard` (below [`FileIndex::SHARDS`]) to `out`, those first that would leave first: to
+    /// insert them into a new index in this sequence restores the order nearly. Counts of uses are lost.
     pub fn snapshot(&self, shard: usize, out: &mut Vec<(IndexKey, FileEntry)>) {
-        let Some(shard) = self.shards.get(shard) else { return };
-        let shard = shard.lock();
-        out.reserve(shard.table.len());
-        let mut at = shard.oldest;
-        while at != NONE {
-            let slot = shard.slot(at);
-            out.push((slot.key, slot.entry()));
-            at = slot.newer;
-        }
+        let Some(part) = self.shards.get(shard) else { return };
+        let part = part.lock();
+        out.reserve(part.table.len());
+        part.order.for_each(&part.slots, &self.clock, |at| {
+            let slot = part.slots.slot(at);
+            out.push((slot.key(shard), slot.entry()));
+        });
     }
 
     fn remove_where(&self, key: IndexKey, condition: impl Fn(FileEntry) -> bool) -> Option<FileEntry> {
         let mut shard = self.shard(key);
-        let slot = shard.find(key)?;
-        let entry = shard.slot(slot).entry();
+        let at = shard.find(key)?;
+        let entry = shard.slots.slot(at).entry();
         if !condition(entry) {
             return None;
         }
-        shard.discard(slot);
+        shard.remove(at, &self.clock);
         self.objects.fetch_sub(1, Ordering::Relaxed);
         Some(entry)
     }
 
     fn shard(&self, key: IndexKey) -> parking_lot::MutexGuard<'_, Shard> {
-        self.shards[key.shard()].lock()
+        // The number of parts is a power of two.
+        self.shards[key.0[2] as usize & (self.shards.len() - 1)].lock()
     }
 }
 
 /// One object. A free slot is linked by `older`.
 #[derive(Copy, Clone)]
 struct Slot {
-    key: IndexKey,
+    key: [u32; 2],
+    /// The third word of the key, with the lower bits of the mark in place of those that follow from the part.
+    key_and_mark: u32,
     file: u32,
     size_units: u32,
     older: u32,
-    newer: u32,
+    /// A link, and the upper bits of the mark.
+    newer_and_mark: u32,
     /// The lower 24 bits of when it was last used, and 8 bits of flags.
     stamp_and_flags: u32,
 }
 
+const _: () =
+    assert!(size_of::<Slot>() == 32 && humboldt_policy::MARK_MAX as u32 >> IMPLIED_BITS <= NONE >> LINK_BITS);
+
 impl Slot {
-    const EMPTY: Self =
-        Self { key: IndexKey([0; 3]), file: 0, size_units: 0, older: NONE, newer: NONE, stamp_and_flags: 0 };
+    const EMPTY: Self = Self {
+        key: [0; 2],
+        key_and_mark: 0,
+        file: 0,
+        size_units: 0,
+        older: NONE,
+        newer_and_mark: LINK_MASK,
+        stamp_and_flags: 0,
+    };
 
     fn entry(&self) -> FileEntry {
         FileEntry { file: self.file, size_units: self.size_units, flags: self.stamp_and_flags as u8 }
@@ -263,213 +286,175 @@ impl Slot {
         self.size_units = entry.size_units;
         self.stamp_and_flags = self.stamp_and_flags & !0xFF | u32::from(entry.flags);
     }
+
+    fn key(&self, shard: usize) -> IndexKey {
+        IndexKey([self.key[0], self.key[1], self.key_and_mark & !IMPLIED_MASK | shard as u32 & IMPLIED_MASK])
+    }
+
+    /// Whether this is the slot of a key that belongs to this part.
+    fn is(&self, key: IndexKey) -> bool {
+        let [first, second, third] = key.0;
+        self.key == [first, second] && (self.key_and_mark ^ third) & !IMPLIED_MASK == 0
+    }
+
+    /// [`IndexKey::hash`]
+    fn hash(&self) -> u64 {
+        IndexKey([self.key[0], self.key[1], 0]).hash()
+    }
+}
+
+#[derive(Default)]
+struct Slots(Vec<Box<[Slot; CHUNK_SLOTS]>>);
+
+impl Slots {
+    fn slot(&self, at: u32) -> &Slot {
+        &self.0[at as usize / CHUNK_SLOTS][at as usize % CHUNK_SLOTS]
+    }
+
+    fn slot_mut(&mut self, at: u32) -> &mut Slot {
+        &mut self.0[at as usize / CHUNK_SLOTS][at as usize % CHUNK_SLOTS]
+    }
+}
+
+impl Nodes for Slots {
+    const STAMP_BITS: u32 = STAMP_BITS;
+
+    fn newer(&self, at: u32) -> u32 {
+        match self.slot(at).newer_and_mark & LINK_MASK {
+            LINK_MASK => NONE,
+            link => link,
+        }
+    }
+    fn set_newer(&mut self, at: u32, to: u32) {
+        let slot = self.slot_mut(at);
+        slot.newer_and_mark = slot.newer_and_mark & !LINK_MASK | to & LINK_MASK;
+    }
+    fn older(&self, at: u32) -> u32 {
+        self.slot(at).older
+    }
+    fn set_older(&mut self, at: u32, to: u32) {
+        self.slot_mut(at).older = to;
+    }
+    fn stamp(&self, at: u32) -> u32 {
+        self.slot(at).stamp_and_flags >> (32 - STAMP_BITS)
+    }
+    fn set_stamp(&mut self, at: u32, to: u32) {
+        let slot = self.slot_mut(at);
+        slot.stamp_and_flags = to << (32 - STAMP_BITS) | slot.stamp_and_flags & 0xFF;
+    }
+    fn mark(&self, at: u32) -> u8 {
+        let slot = self.slot(at);
+        (slot.newer_and_mark >> LINK_BITS << IMPLIED_BITS | slot.key_and_mark & IMPLIED_MASK) as u8
+    }
+    fn set_mark(&mut self, at: u32, to: u8) {
+        let (slot, to) = (self.slot_mut(at), u32::from(to));
+        slot.key_and_mark = slot.key_and_mark & !IMPLIED_MASK | to & IMPLIED_MASK;
+        slot.newer_and_mark = slot.newer_and_mark & LINK_MASK | to >> IMPLIED_BITS << LINK_BITS;
+    }
+    fn cost_bytes(&self, at: u32) -> u64 {
+        u64::from(self.slot(at).size_units) * UNIT_BYTES
+    }
+    fn hash(&self, at: u32) -> u64 {
+        self.slot(at).hash()
+    }
 }
 
 struct Shard {
     /// Slot numbers by key.
     table: HashTable<u32>,
-    chunks: Vec<Box<[Slot; CHUNK_SLOTS]>>,
-    newest: u32,
-    oldest: u32,
+    slots: Slots,
+    order: Order,
     free: u32,
 }
 
-impl Default for Shard {
-    fn default() -> Self {
-        Self { table: HashTable::new(), chunks: Vec::new(), newest: NONE, oldest: NONE, free: NONE }
-    }
-}
-
 impl Shard {
+    fn new(policy: Policy) -> Self {
+        Self { table: HashTable::new(), slots: Slots::default(), order: Order::new(policy), free: NONE }
+    }
+
     fn find(&self, key: IndexKey) -> Option<u32> {
-        self.table.find(key.hash(), |slot| self.slot(*slot).key == key).copied()
+        self.table.find(key.hash(), |at| self.slots.slot(*at).is(key)).copied()
     }
 
-    fn slot(&self, at: u32) -> &Slot {
-        slot(&self.chunks, at)
-    }
-
-    fn slot_mut(&mut self, at: u32) -> &mut Slot {
-        &mut self.chunks[at as usize / CHUNK_SLOTS][at as usize % CHUNK_SLOTS]
-    }
-
-    /// Adds a key that is known not to be there.
-    fn add(&mut self, key: IndexKey, entry: FileEntry, stamp: u32) {
+    /// Adds a key that is known not to be there, unless all slots that there may be are taken.
+    fn add(&mut self, key: IndexKey, entry: FileEntry, clock: &Clock) -> bool {
         if self.free == NONE {
             self.grow();
         }
         let at = self.free;
-        self.free = self.slot(at).older;
-        let slot = self.slot_mut(at);
-        slot.key = key;
+        if at == NONE {
+            return false;
+        }
+        let slot = self.slots.slot_mut(at);
+        self.free = slot.older;
+        let [first, second, third] = key.0;
+        (slot.key, slot.key_and_mark) = ([first, second], third & !IMPLIED_MASK);
         slot.set(entry);
-        self.link_newest(at, stamp);
-        let Self { table, chunks, .. } = self;
-        table.insert_unique(key.hash(), at, |other| slot_key(chunks, *other).hash());
+        self.order.admit(&mut self.slots, at, clock);
+        let Self { table, slots, .. } = self;
+        table.insert_unique(key.hash(), at, |other| slots.slot(*other).hash());
+        true
     }
 
-    fn discard(&mut self, at: u32) {
-        let key = self.slot(at).key;
-        let Self { table, .. } = self;
-        if let Ok(found) = table.find_entry(key.hash(), |slot| *slot == at) {
+    /// Gives the object of a slot another file, and returns what it had.
+    fn set(&mut self, at: u32, entry: FileEntry) -> FileEntry {
+        let (old, before_bytes) = (self.slots.slot(at).entry(), self.slots.cost_bytes(at));
+        self.slots.slot_mut(at).set(entry);
+        self.order.resize(&self.slots, at, before_bytes);
+        old
+    }
+
+    fn touch(&mut self, at: u32, clock: &Clock) {
+        self.order.touch(&mut self.slots, at, clock);
+    }
+
+    fn remove(&mut self, at: u32, clock: &Clock) {
+        self.order.remove(&mut self.slots, at, clock);
+        self.free(at);
+    }
+
+    fn evict(&mut self, shard: usize, clock: &Clock) -> Option<(IndexKey, FileEntry)> {
+        let at = self.order.evict(&mut self.slots, clock)?;
+        let slot = self.slots.slot(at);
+        let victim = (slot.key(shard), slot.entry());
+        self.free(at);
+        Some(victim)
+    }
+
+    /// Frees a slot that the order knows no more.
+    fn free(&mut self, at: u32) {
+        let hash = self.slots.slot(at).hash();
+        if let Ok(found) = self.table.find_entry(hash, |other| *other == at) {
             found.remove();
         }
-        self.unlink(at);
-        let free = self.free;
-        *self.slot_mut(at) = Slot { older: free, ..Slot::EMPTY };
+        *self.slots.slot_mut(at) = Slot { older: self.free, ..Slot::EMPTY };
         self.free = at;
     }
 
     fn grow(&mut self) {
-        let first = self.chunks.len() * CHUNK_SLOTS;
+        let first = self.slots.0.len() * CHUNK_SLOTS;
+        if first + CHUNK_SLOTS > SLOTS_MAX {
+            return;
+        }
         let mut chunk = Box::new([Slot::EMPTY; CHUNK_SLOTS]);
         for (i, slot) in chunk.iter_mut().enumerate().take(CHUNK_SLOTS - 1) {
             slot.older = (first + i + 1) as u32;
         }
-        self.chunks.push(chunk);
+        self.slots.0.push(chunk);
         self.free = first as u32;
     }
 
-    fn unlink(&mut self, at: u32) {
-        let Slot { older, newer, .. } = *self.slot(at);
-        match older {
-            NONE => self.oldest = newer,
-            older => self.slot_mut(older).newer = newer,
-        }
-        match newer {
-            NONE => self.newest = older,
-            newer => self.slot_mut(newer).older = older,
-        }
-    }
-
-    fn link_newest(&mut self, at: u32, stamp: u32) {
-        let before = self.newest;
-        let slot = self.slot_mut(at);
-        slot.older = before;
-        slot.newer = NONE;
-        slot.stamp_and_flags = stamp << (32 - STAMP_BITS) | slot.stamp_and_flags & 0xFF;
-        match before {
-            NONE => self.oldest = at,
-            before => self.slot_mut(before).newer = at,
-        }
-        self.newest = at;
-    }
-
-    /// Uses of any object since the least recently used one of this part was used, modulo 2^24.
-    fn age_of_oldest(&self, now: u32) -> Option<u32> {
-        let shift = 32 - STAMP_BITS;
-        let slot = (self.oldest != NONE).then(|| self.slot(self.oldest))?;
-        Some((now << shift).wrapping_sub(slot.stamp_and_flags & (!0 << shift)))
+    fn urgency(&self, clock: &Clock) -> Option<u32> {
+        self.order.rank(&self.slots).urgency(clock)
     }
 
     fn heap_bytes(&self) -> usize {
         self.table.allocation_size()
-            + self.chunks.len() * size_of::<[Slot; CHUNK_SLOTS]>()
-            + self.chunks.capacity() * size_of::<Box<[Slot; CHUNK_SLOTS]>>()
+            + self.slots.0.len() * size_of::<[Slot; CHUNK_SLOTS]>()
+            + self.slots.0.capacity() * size_of::<Box<[Slot; CHUNK_SLOTS]>>()
+            + self.order.heap_bytes()
     }
-}
-
-fn slot(chunks: &[Box<[Slot; CHUNK_SLOTS]>], at: u32) -> &Slot {
-    &chunks[at as usize / CHUNK_SLOTS][at as usize % CHUNK_SLOTS]
-}
-
-fn slot_key(chunks: &[Box<[Slot; CHUNK_SLOTS]>], at: u32) -> IndexKey {
-    slot(chunks, at).key
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(i: u64) -> IndexKey {
-        IndexKey::from(&Key::primary(&i.to_le_bytes()))
-    }
-
-    fn entry(file: u32) -> FileEntry {
-        FileEntry { file, size_units: file + 1, flags: (file % 4) as u8 }
-    }
-
-    #[test]
-    fn agrees_with_a_plain_map_under_random_operations() {
-        let index = FileIndex::new();
-        let mut model = std::collections::HashMap::new();
-        let mut state = 7_u64;
-        for step in 0..200_000_u32 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let k = key((state >> 33) % 5000);
-            match (state >> 20) % 5 {
-                0 | 1 => assert_eq!(index.insert(k, entry(step)), model.insert(k, entry(step))),
-                2 => assert_eq!(index.get(k), model.get(&k).copied()),
-                3 => assert_eq!(index.remove(k), model.remove(&k)),
-                _ if step % 7 == 0 => {
-                    let popped = index.pop_oldest();
-                    assert_eq!(popped.map(|(k, _)| model.remove(&k)), popped.map(|(_, e)| Some(e)));
-                }
-                _ => assert_eq!(index.peek(k), model.get(&k).copied()),
-            }
-            assert_eq!(index.len(), model.len());
-        }
-        let mut all = Vec::new();
-        (0..FileIndex::SHARDS).for_each(|shard| index.snapshot(shard, &mut all));
-        assert_eq!(all.into_iter().collect::<std::collections::HashMap<_, _>>(), model);
-    }
-
-    #[test]
-    fn the_least_recently_used_goes_first() {
-        let index = FileIndex::new();
-        let keys: Vec<IndexKey> = (0..4).map(key).collect();
-        for (i, k) in keys.iter().enumerate() {
-            index.insert(*k, entry(i as u32));
-        }
-        index.get(keys[0]);
-        index.peek(keys[1]);
-        index.insert(keys[2], entry(9));
-        let order: Vec<u32> = std::iter::from_fn(|| index.pop_oldest()).map(|(_, e)| e.file).collect();
-        assert_eq!(order, [1, 3, 0, 9]);
-        assert!(index.is_empty());
-    }
-
-    #[test]
-    fn among_many_the_victim_is_nearly_the_oldest() {
-        let index = FileIndex::new();
-        for i in 0..20_000_u32 {
-            index.insert(key(i.into()), entry(i));
-        }
-        let victims: Vec<u32> = (0..2000).filter_map(|_| index.pop_oldest()).map(|(_, e)| e.file).collect();
-        assert_eq!(victims.len(), 2000);
-        assert!(victims.iter().all(|file| *file < 6000), "{:?}", victims.iter().max());
-    }
-
-    #[test]
-    fn conditional_changes_look_at_what_is_there_now() {
-        let index = FileIndex::new();
-        index.insert(key(1), entry(5));
-        assert_eq!(index.remove_if(key(1), 6), None);
-        assert!(!index.replace_if(key(1), entry(6), entry(7)));
-        assert!(index.replace_if(key(1), entry(5), FileEntry { size_units: 99, ..entry(5) }));
-        assert_eq!(index.remove_if(key(1), 5).map(|e| e.size_units), Some(99));
-        assert!(!index.replace_if(key(1), entry(5), entry(7)));
-    }
-
-    #[test]
-    fn index_keys_survive_serialisation() {
-        for i in 0..100 {
-            assert_eq!(IndexKey::from_bytes(key(i).to_bytes()), key(i));
-        }
-        let only_high_bits_differ = (Key(5), Key(5 | 1 << 127));
-        assert_eq!(IndexKey::from(&only_high_bits_differ.0), IndexKey::from(&only_high_bits_differ.1));
-        assert_ne!(IndexKey::from(&Key(5)), IndexKey::from(&Key(5 | 1 << 95)));
-    }
-
-    #[test]
-    fn a_million_objects_need_at_most_48_bytes_each_while_growing() {
-        let index = FileIndex::new();
-        for i in 0..1_000_000_u64 {
-            index.insert(key(i), entry(i as u32));
-            if i >= 100_000 && i % 20_000 == 0 {
-                let per_object = index.memory_bytes() as f64 / (i + 1) as f64;
-                assert!(per_object <= 48.0, "{per_object} bytes an object with {i} objects");
-            }
-        }
-    }
-}
+mod tests;

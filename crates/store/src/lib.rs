@@ -14,15 +14,16 @@ pub mod object;
 pub mod scheme;
 pub mod vary;
 
-pub use cache::{Cache, CacheSettings, InTransit};
+pub use cache::{Cache, CacheSettings, InTransit, Stored};
 pub use dirs::{Dir, DirConfig, DirSelect};
 pub use disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, PageSlice, Progress, ReaderKind};
 pub use head::StoredHead;
+pub use humboldt_policy::Policy;
 pub use in_flight::{Begin, InFlight};
 pub use key::Key;
-pub use mem::{Entry, MemTier, MemoryPolicy};
+pub use mem::{Entry, MemTier};
 pub use object::{Body, Object};
 pub use vary::VaryMarker;
 

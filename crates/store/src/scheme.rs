@@ -17,6 +17,7 @@ use std::pin::Pin;
 use humboldt_freshness::Times;
 
 use crate::key::Key;
+use crate::object::Object;
 
 /// What every operation on a scheme returns.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SchemeError>> + 'a>>;
@@ -140,6 +141,17 @@ pub trait Scheme: Send + Sync {
     /// Starts to write an object; it replaces any record of the same key when committed, and not before.
     fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>>;
 
+    /// Largest body in bytes of which [`Scheme::put_now`] is the best way to store it; 0 for a scheme that has no such way.
+    fn put_now_bytes_max(&self) -> u64 {
+        0
+    }
+
+    /// Stores a complete object from memory without waiting for anything. `false`: that is not possible now, and nothing
+    /// has happened.
+    fn put_now(&self, _object: &Object) -> bool {
+        false
+    }
+
     /// Replaces head and times of a stored object, as after a 304 answer. A scheme that cannot do so in place
     /// removes the object instead: it must never keep the old head with the new times.
     fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()>;
@@ -174,6 +186,11 @@ pub trait Reader {
     /// Reads verified bytes at `offset` into the start of `buf`; returns how many, at least 1 inside an extent and
     /// 0 outside.
     fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize>;
+
+    /// Verified bytes from `offset` on that are in memory already, as many as lie together; empty when they have to be read.
+    fn at_hand(&self, _offset: u64) -> &[u8] {
+        &[]
+    }
 }
 
 /// An object being written. Dropped without [`Writer::commit`], it leaves nothing that could be found.

@@ -17,7 +17,7 @@ use crate::events::NoEvents;
 use crate::flow::FlowInfo;
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::mem::{MemTier, MemoryPolicy};
+use crate::mem::MemTier;
 use crate::object::{Body, Object};
 
 /// Fresh for a minute from second 1000.
@@ -80,7 +80,7 @@ pub(crate) fn info(key: Key, keep_bytes_max: u64) -> FlowInfo {
 }
 
 pub(crate) fn tier(cache_mem_bytes: u64) -> Arc<MemTier> {
-    Arc::new(MemTier::new(cache_mem_bytes, 2, MemoryPolicy::Lru, Arc::new(NoEvents)))
+    Arc::new(MemTier::new(cache_mem_bytes, 2, humboldt_policy::Policy::Lru, Arc::new(NoEvents)))
 }
 
 pub(crate) use scheme::TestScheme;

@@ -6,7 +6,7 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::{Times, TimesFlags};
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, FlowInfo, InTransit, Key, MemoryPolicy, NoEvents, ReaderKind,
+    Begin, Cache, CacheSettings, DirSelect, FlowInfo, InTransit, Key, NoEvents, Policy, ReaderKind,
     StoredHead,
 };
 
@@ -72,7 +72,7 @@ fn churn(cache: &Arc<Cache>, seed: u64, bytes: u64) {
         writer.publish_head(Arc::new(StoredHead::from_response(&head, |_, _| false)), info);
         now(writer.append(&body[..len])).expect("memory is there");
         writer.finish(None);
-        cache.store(writer, url.as_bytes());
+        cache.store(writer, url.as_bytes(), None);
         drop(reader);
         stored += len as u64;
     }
@@ -83,7 +83,7 @@ fn resident_memory_stays_near_cache_mem() {
     let before = resident_bytes();
     let settings = CacheSettings {
         cache_mem_bytes: CACHE_MEM_BYTES,
-        memory_policy: MemoryPolicy::Lru,
+        memory_policy: Policy::Lru,
         memory_object_bytes_max: 512 * 1024,
         disk_object_bytes_max: 0,
         read_ahead_bytes: 16 * 1024,

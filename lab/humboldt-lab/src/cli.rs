@@ -1,5 +1,6 @@
 //! The command line. Every option is one that an experiment file may set too, under the same name.
 
+use crate::simulate::SimulateArgs;
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Find out what the laboratory itself can do here, without a cache
     Calibrate(CalibrateArgs),
+    /// Compare replacement policies on a trace, without a cache and without load
+    Simulate(Box<SimulateArgs>),
     /// List the caches that can be measured, or show the file of one
     Subjects(NameArgs),
     /// List the workloads, or show the file of one

@@ -12,6 +12,7 @@ mod failure;
 mod fleet;
 mod interrupt;
 mod output;
+mod simulate;
 mod units;
 
 use clap::Parser;
@@ -42,6 +43,7 @@ fn run(command: Command, interrupt: &Interrupt) -> Result<(), Failure> {
         Command::Run(arguments) => commands::matrix(&arguments, interrupt),
         Command::Compare(arguments) => commands::compare(&arguments),
         Command::Calibrate(arguments) => commands::calibrate(&arguments, interrupt),
+        Command::Simulate(arguments) => simulate::run(&arguments, interrupt),
         Command::Subjects(arguments) => commands::subjects(&arguments),
         Command::Workloads(arguments) => commands::workloads(&arguments),
         Command::Agent(arguments) => fleet::agent::run(&arguments, interrupt),

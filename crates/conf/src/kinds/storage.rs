@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use humboldt_policy::Policy;
+
 use super::Kind;
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{DirSelect, InTransit, RefreshOptions, RefreshPattern, ReplacementPolicy};
+use crate::types::{DirSelect, InTransit, RefreshOptions, RefreshPattern};
 
 /// `store_dir_select_algorithm`
 pub(crate) struct DirSelectKind;
 /// `in_transit`
 pub(crate) struct InTransitKind;
-/// `lru`, `heap …` and the newer ones, for `cache_dir`s.
-pub(crate) struct DiskPolicy;
-/// The same, for memory.
-pub(crate) struct MemoryPolicy;
+/// `lru`, `heap …` and the newer ones.
+pub(crate) struct PolicyName;
 /// `refresh_pattern` lines.
 pub(crate) struct RefreshPatterns;
 
@@ -52,56 +52,24 @@ impl Kind for InTransitKind {
     }
 }
 
-impl Kind for DiskPolicy {
-    type Out = ReplacementPolicy;
+impl Kind for PolicyName {
+    type Out = Policy;
     const NAME: &'static str = "replacement policy";
 
-    fn apply(out: &mut ReplacementPolicy, line: &mut Line<'_>) -> Result<(), Problem> {
-        *out = read_policy(line)?;
-        if *out != ReplacementPolicy::Lru {
-            let why = format!("`{}` does not exist for disks yet: `lru` is used", out.name());
-            line.warn(&line.name.clone(), why, None);
-        }
-        Ok(())
-    }
-}
-
-impl Kind for MemoryPolicy {
-    type Out = ReplacementPolicy;
-    const NAME: &'static str = "replacement policy";
-
-    fn apply(out: &mut ReplacementPolicy, line: &mut Line<'_>) -> Result<(), Problem> {
-        use ReplacementPolicy as P;
-        *out = read_policy(line)?;
-        if !matches!(*out, P::Lru | P::HeapLru | P::S3Fifo) {
-            let why = format!("`{}` does not exist for memory yet: `s3fifo` is used", out.name());
-            line.warn(&line.name.clone(), why, None);
-        }
-        Ok(())
-    }
-}
-
-fn read_policy(line: &mut Line<'_>) -> Result<ReplacementPolicy, Problem> {
-    let token = line.expect("a replacement policy")?;
-    Ok(match token.text.to_ascii_lowercase().as_str() {
-        "lru" => ReplacementPolicy::Lru,
-        "s3fifo" => ReplacementPolicy::S3Fifo,
-        "sieve" => ReplacementPolicy::Sieve,
-        "tinylfu" => ReplacementPolicy::TinyLfu,
-        "heap" => {
+    fn apply(out: &mut Policy, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a replacement policy")?;
+        if token.text.eq_ignore_ascii_case("heap") {
             let key = line.expect("GDSF, LFUDA or LRU")?;
-            match key.text.to_ascii_uppercase().as_str() {
-                "GDSF" => ReplacementPolicy::HeapGdsf,
-                "LFUDA" => ReplacementPolicy::HeapLfuda,
-                "LRU" => ReplacementPolicy::HeapLru,
-                other => return Err(key.error(format!("`{other}` is not GDSF, LFUDA or LRU"))),
-            }
+            let found = Policy::from_name(&format!("heap {}", key.text));
+            *out = found.ok_or_else(|| key.error(format!("`{}` is not GDSF, LFUDA or LRU", key.text)))?;
+            return Ok(());
         }
-        other => {
-            let problem = token.error(format!("`{other}` is not a replacement policy"));
-            return Err(problem.with_help("lru, heap GDSF, heap LFUDA, heap LRU, s3fifo, sieve or tinylfu"));
-        }
-    })
+        *out = Policy::from_name(&token.text).ok_or_else(|| {
+            let known = Policy::ALL.map(Policy::name).join(", ");
+            token.error(format!("`{}` is not a replacement policy", token.text)).with_help(known)
+        })?;
+        Ok(())
+    }
 }
 
 impl Kind for RefreshPatterns {
@@ -233,19 +201,16 @@ mod tests {
         assert!(config.is_err());
         let config =
             parse("cache_replacement_policy heap LFUDA\nmemory_replacement_policy s3fifo").expect("ok");
-        assert_eq!(config.cache_replacement_policy, ReplacementPolicy::HeapLfuda);
-        assert_eq!(config.memory_replacement_policy.name(), "s3fifo");
-    }
-
-    #[test]
-    fn a_policy_that_does_not_exist_yet_is_a_warning_that_says_what_is_used() {
-        let text = "http_port 1\nhttp_access allow all\ncache_replacement_policy heap GDSF\n\
-                    memory_replacement_policy sieve\n";
-        let (_, found) = crate::parse_str("t", text);
+        assert_eq!(config.cache_replacement_policy, Policy::HeapLfuda);
+        assert_eq!(config.memory_replacement_policy, Policy::S3Fifo);
+        for policy in Policy::ALL {
+            let text = format!("cache_replacement_policy {}", policy.name());
+            assert_eq!(parse(&text).expect("a name").cache_replacement_policy, policy);
+        }
+        let (_, found) =
+            crate::parse_str("t", "cache_replacement_policy heap\nmemory_replacement_policy lur\n");
         let said = found.render(false);
-        assert_eq!(found.count(crate::Severity::Warning), 2, "{said}");
-        assert!(said.contains("`heap GDSF`") && said.contains("`lru` is used"), "{said}");
-        assert!(said.contains("`sieve`") && said.contains("`s3fifo` is used"), "{said}");
+        assert!(said.contains("GDSF, LFUDA or LRU") && said.contains("heap GDSF, heap LFUDA"), "{said}");
     }
 
     #[test]

@@ -9,11 +9,11 @@ macro_rules! working {
     cache_mem: u64 = Bytes("256 MB"), "cache_mem SIZE";
     /// Larger objects are not kept in memory.
     maximum_object_size_in_memory: u64 = Bytes("512 KB"), "maximum_object_size_in_memory SIZE";
-    /// Which objects leave memory first. `heap LRU` is `lru` here, and all but these two are `s3fifo` so far.
-    memory_replacement_policy: ReplacementPolicy = MemoryPolicy("lru"),
+    /// Which objects leave memory first. `heap LRU` is the same as `lru`. [policies.md](policies.md) compares them.
+    memory_replacement_policy: Policy = PolicyName("s3fifo"),
         "memory_replacement_policy lru|heap GDSF|heap LFUDA|heap LRU|s3fifo|sieve|tinylfu";
-    /// Which objects leave the disk first. Only `lru` exists so far: it is used, with a warning, whatever is asked for.
-    cache_replacement_policy: ReplacementPolicy = DiskPolicy("lru"),
+    /// Which objects leave the disk first, in schemes that can choose. `heap LRU` is the same as `lru`.
+    cache_replacement_policy: Policy = PolicyName("s3fifo"),
         "cache_replacement_policy lru|heap GDSF|heap LFUDA|heap LRU|s3fifo|sieve|tinylfu";
     /// Smaller objects are not stored on disk.
     minimum_object_size: u64 = Bytes("0 KB"), "minimum_object_size SIZE";

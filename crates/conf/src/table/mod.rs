@@ -15,6 +15,8 @@ mod timeouts;
 
 use std::time::Duration;
 
+use humboldt_policy::Policy;
+
 use crate::kinds::{self, Kind};
 use crate::line::{Line, Problem};
 use crate::types::*;

@@ -14,10 +14,7 @@ pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind, PeerSelection,
     PortMode, TcpKeepalive,
 };
-pub use storage::{
-    CacheDir, DirIo, DirSelect, DirTuning, InTransit, RefreshOptions, RefreshPattern, ReplacementPolicy,
-    Scheme,
-};
+pub use storage::{CacheDir, DirIo, DirSelect, DirTuning, InTransit, RefreshOptions, RefreshPattern, Scheme};
 
 /// Where a definition was written; for messages that are made after parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -132,41 +132,6 @@ pub enum InTransit {
     Disk,
 }
 
-/// A replacement policy.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum ReplacementPolicy {
-    /// Least recently used.
-    #[default]
-    Lru,
-    /// `heap LRU`
-    HeapLru,
-    /// `heap GDSF`: many small objects, best hit ratio by count.
-    HeapGdsf,
-    /// `heap LFUDA`: popular objects of any size, best hit ratio by bytes.
-    HeapLfuda,
-    /// `s3fifo`
-    S3Fifo,
-    /// `sieve`
-    Sieve,
-    /// `tinylfu`
-    TinyLfu,
-}
-
-impl ReplacementPolicy {
-    /// The name in squid.conf.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lru => "lru",
-            Self::HeapLru => "heap LRU",
-            Self::HeapGdsf => "heap GDSF",
-            Self::HeapLfuda => "heap LFUDA",
-            Self::S3Fifo => "s3fifo",
-            Self::Sieve => "sieve",
-            Self::TinyLfu => "tinylfu",
-        }
-    }
-}
-
 /// One `refresh_pattern`.
 #[derive(Clone, Debug)]
 pub struct RefreshPattern {

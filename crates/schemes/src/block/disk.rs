@@ -70,8 +70,10 @@ pub(crate) fn uses_uring(choice: IoChoice) -> io::Result<bool> {
 fn open_file(options: &OpenBlock<'_>) -> io::Result<(File, bool)> {
     let mut how = OpenOptions::new();
     how.read(true).write(!options.read_only).create(options.create && !options.read_only).mode(FILE_MODE);
+    let lasting = if options.lasting { OFlags::DSYNC } else { OFlags::empty() };
+    how.custom_flags(lasting.bits().cast_signed());
     if options.direct {
-        match how.clone().custom_flags(OFlags::DIRECT.bits().cast_signed()).open(options.path) {
+        match how.clone().custom_flags((OFlags::DIRECT | lasting).bits().cast_signed()).open(options.path) {
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 let path = options.path.display();
                 tracing::info!("{path}: this file system has no direct I/O, the page cache is used");

@@ -45,6 +45,8 @@ pub(crate) struct OpenBlock<'a> {
     pub io: IoChoice,
     /// Past the page cache (`O_DIRECT`). Where the file system refuses, it is opened without, and a line is logged.
     pub direct: bool,
+    /// A write that has ended is on the device, not only in the page cache (`O_DSYNC`).
+    pub lasting: bool,
     /// Most threads that make blocking calls for this file, at least 1; they start when they are needed.
     pub threads: u32,
     /// Create the file if it is not there.

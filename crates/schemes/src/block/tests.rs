@@ -58,7 +58,7 @@ struct Scratch {
 }
 
 fn options(path: &Path, io: IoChoice) -> OpenBlock<'_> {
-    OpenBlock { path, io, direct: false, threads: 4, create: true, read_only: false }
+    OpenBlock { path, io, direct: false, lasting: false, threads: 4, create: true, read_only: false }
 }
 
 fn scratch(io: IoChoice, direct: bool) -> Scratch {

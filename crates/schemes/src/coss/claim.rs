@@ -219,6 +219,7 @@ fn open_locked(
         path: data,
         io: options.tuning.io,
         direct: false,
+        lasting: false,
         threads: options.tuning.threads,
         create: !is_device,
         read_only: false,

@@ -32,6 +32,9 @@ pub(super) struct DataFile {
     pub(super) fails: std::sync::atomic::AtomicBool,
     #[cfg(test)]
     pub(super) gate: parking_lot::Mutex<()>,
+    /// Reads of cores find nothing in the page cache, for tests.
+    #[cfg(test)]
+    pub(super) is_cold: std::sync::atomic::AtomicBool,
 }
 
 impl DataFile {
@@ -49,6 +52,8 @@ impl DataFile {
             fails: false.into(),
             #[cfg(test)]
             gate: parking_lot::Mutex::new(()),
+            #[cfg(test)]
+            is_cold: false.into(),
         }
     }
 
@@ -70,6 +75,7 @@ impl DataFile {
     pub(super) async fn read(&self, offset: u64, len: usize) -> io::Result<Buffer> {
         let mut buffer = Buffer::new(len);
         if len <= READ_NOW_BYTES_MAX
+            && self.may_read_now()
             && let Some(Ok(_)) = self.file.read_now(offset, &mut buffer)
         {
             self.count_read(len);
@@ -83,6 +89,16 @@ impl DataFile {
         self.count_read(read);
         buffer.set_len(read.min(len));
         Ok(buffer)
+    }
+
+    #[cfg(not(test))]
+    fn may_read_now(&self) -> bool {
+        true
+    }
+
+    #[cfg(test)]
+    fn may_read_now(&self) -> bool {
+        !self.is_cold.load(Ordering::Relaxed)
     }
 
     /// Reads under way, 0 to 1000 and more.

@@ -20,7 +20,7 @@ use super::health::Health;
 use super::purges::Fate;
 use super::rebuild::Job;
 use super::record::{Decoded, Encoded};
-use super::stripes::{Condition, Log, Membuf, Step};
+use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use super::worker;
 use crate::DirOptions;
 
@@ -116,12 +116,12 @@ impl Dir {
     ) -> Self {
         let slots = found.stripes.max(geometry.stripes);
         Self {
+            index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             geometry,
             data,
             id: found.id,
             found,
-            index: FileIndex::new(),
             health: Health::default(),
             counts: Counts::default(),
             log: Mutex::new(log),
@@ -335,7 +335,7 @@ impl Dir {
         let ask = {
             let mut log = self.log.lock();
             log.purges.retry();
-            let has_unwritten = log.unwritten_stripes().any(|filling| filling.unwritten(self.id).is_some());
+            let has_unwritten = log.unwritten_stripes().any(Filling::has_unwritten);
             log.flushes_asked += u64::from(has_unwritten);
             self.work.notify_one();
             has_unwritten.then_some(log.flushes_asked)

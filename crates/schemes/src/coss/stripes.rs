@@ -55,9 +55,13 @@ impl Filling {
         STRIPE_BYTES.saturating_sub(self.data_end + table_bytes(self.entries.len() + 1))
     }
 
+    pub(super) fn has_unwritten(&self) -> bool {
+        self.entries.len() > self.written_entries
+    }
+
     /// What is not on disk yet; `None` if all is.
     pub(super) fn unwritten(&self, id: u64) -> Option<Unwritten> {
-        (self.entries.len() > self.written_entries).then(|| Unwritten {
+        self.has_unwritten().then(|| Unwritten {
             buf: Arc::clone(&self.buf),
             start: self.written_end,
             end: self.data_end.min(STRIPE_BYTES - table_bytes(self.entries.len())),
@@ -101,9 +105,9 @@ pub(super) struct Log {
     spare: Vec<Box<[u8]>>,
     /// The stripe that will be begun next.
     pub(super) next: StripeName,
-    /// What lies in its slot; `None` until it has been read.
-    pub(super) victims: Option<Victims>,
-    pub(super) wants_victims: bool,
+    /// What lies in its slot and in those behind it, as far as that has been read: at most `maxfullbufs` of them, so that
+    /// full stripes can pile up while the worker writes.
+    pub(super) victims: VecDeque<Victims>,
     /// Calls of `maintain` so far, and those whose flush is done.
     pub(super) flushes_asked: u64,
     pub(super) flushes_done: u64,
@@ -122,8 +126,7 @@ impl Log {
             recent: VecDeque::new(),
             spare: Vec::new(),
             next: StripeName { seq: first_seq, slot: 0 },
-            victims: None,
-            wants_victims: false,
+            victims: VecDeque::new(),
             flushes_asked: 0,
             flushes_done: 0,
             purges,
@@ -154,6 +157,16 @@ impl Log {
     /// Stripes that are not on disk.
     pub(super) fn unwritten_stripes(&self) -> impl Iterator<Item = &Filling> {
         self.full.iter().chain(&self.filling)
+    }
+
+    /// The slot whose victims should be read next. That of a stripe which is not on disk has to wait.
+    pub(super) fn wanted_victims(&self, dir: &Dir) -> Option<u32> {
+        let ahead = self.victims.len() as u32;
+        if ahead >= (dir.geometry.full_max as u32).min(dir.geometry.stripes - 1) {
+            return None;
+        }
+        let slot = (self.next.slot + ahead) % dir.geometry.stripes;
+        self.unwritten_stripes().all(|filling| filling.buf.name.slot != slot).then_some(slot)
     }
 
     /// Gives a record its place, and enters it into the index.
@@ -193,8 +206,7 @@ impl Log {
                 return Err(Step::Refused("maxfullbufs"));
             }
         }
-        let Some(victims) = self.victims.take() else {
-            self.wants_victims = true;
+        let Some(victims) = self.victims.pop_front() else {
             dir.work.notify_one();
             return Err(Step::Wait);
         };
@@ -217,7 +229,6 @@ impl Log {
         self.full.extend(self.filling.replace(new));
         dir.count_full(self.full.len());
         self.next = StripeName { seq: name.seq + 1, slot: (name.slot + 1) % dir.geometry.stripes };
-        self.wants_victims = true;
         dir.work.notify_one();
         Ok(())
     }

@@ -30,7 +30,7 @@ enum Work {
     Purges(Batch),
     /// The oldest full stripe; `None` if all of it is on disk already.
     Full(Option<Unwritten>),
-    /// What lies in the slot that will be overwritten next.
+    /// What lies in a slot that will soon be overwritten.
     Victims(u32),
     /// The stripe that is being filled, for so many calls of `maintain`.
     Flush(Unwritten, u64),
@@ -50,18 +50,19 @@ fn wait_for_work(dir: &Dir) -> Option<Work> {
     }
 }
 
-/// Removals first, as somebody waits; the slot that comes next may be that of a full stripe, so that goes before it.
+/// Removals first, as somebody waits for them; then what the next stripe needs to begin.
 fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
     if log.purges.is_dirty()
         && let Some(batch) = log.purges.take_batch()
     {
         return Some(Work::Purges(batch));
     }
-    if let Some(full) = log.full.front() {
+    let wanted = log.wanted_victims(dir);
+    if let Some(full) = log.full.front().filter(|_| wanted.is_none() || !log.victims.is_empty()) {
         return Some(Work::Full(full.unwritten(dir.id)));
     }
-    if log.wants_victims {
-        return Some(Work::Victims(log.next.slot));
+    if let Some(slot) = wanted {
+        return Some(Work::Victims(slot));
     }
     if log.flushes_asked == log.flushes_done {
         return None;
@@ -85,7 +86,7 @@ fn do_work(dir: &Dir, work: Work) {
         }
         Work::Victims(slot) => {
             let victims = find_victims(dir, slot);
-            finish(dir, |log| (log.victims, log.wants_victims) = (Some(victims), false));
+            finish(dir, |log| log.victims.push_back(victims));
         }
         Work::Flush(unwritten, asked) => {
             let is_written = write_stripe(dir, &unwritten, false);

@@ -27,7 +27,7 @@ impl Call {
     }
 
     /// Reads `length` bytes, at most [`SLOT_BYTES`], into memory of `buffer`.
-    pub(super) fn to_read(mut self, length: usize, mut buffer: Vec<u8>) -> Self {
+    pub(super) fn reading(mut self, length: usize, mut buffer: Vec<u8>) -> Self {
         debug_assert!(length <= SLOT_BYTES as usize);
         buffer.clear();
         buffer.reserve_exact(length);
@@ -37,7 +37,7 @@ impl Call {
     }
 
     /// Writes `bytes`, at most [`SLOT_BYTES`].
-    pub(super) fn to_write(mut self, bytes: Vec<u8>) -> Self {
+    pub(super) fn writing(mut self, bytes: Vec<u8>) -> Self {
         debug_assert!(bytes.len() <= SLOT_BYTES as usize);
         self.request.length = bytes.len() as u32;
         self.bytes = bytes;

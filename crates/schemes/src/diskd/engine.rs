@@ -108,7 +108,7 @@ fn write_rest(service: Arc<Service>, handle: Handle, start: u64, bytes: Vec<u8>,
         Ok(_) => write_rest(again, handle, start, rest, next, then),
         Err(error) => then(Err(error)),
     };
-    service.submit(Call::new(message, written).to_write(part));
+    service.submit(Call::new(message, written).writing(part));
 }
 
 impl Engine for Remote {
@@ -126,7 +126,7 @@ impl Engine for Remote {
         }
         let (completer, operation) = Operation::under_way();
         let read = move |outcome| completer.complete(exactly(outcome, len));
-        self.service.submit(Call::new(about_file(Op::ReadFile, number), read).to_read(len, Vec::new()));
+        self.service.submit(Call::new(about_file(Op::ReadFile, number), read).reading(len, Vec::new()));
         operation
     }
 
@@ -137,7 +137,7 @@ impl Engine for Remote {
                 drop(keep);
                 completer.complete(outcome.map(drop));
             };
-            self.service.submit(Call::new(about_file(Op::WriteFile, number), written).to_write(bytes));
+            self.service.submit(Call::new(about_file(Op::WriteFile, number), written).writing(bytes));
             return operation;
         }
         // A head so long is rare.
@@ -172,7 +172,7 @@ impl Engine for Remote {
             drop(held);
             completer.complete(exactly(without_handle(outcome), len));
         };
-        self.service.submit(Call::new(message, read).to_read(len, buffer));
+        self.service.submit(Call::new(message, read).reading(len, buffer));
         operation
     }
 

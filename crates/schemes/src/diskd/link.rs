@@ -51,6 +51,7 @@ impl Link {
     }
 
     /// The helper, if it runs.
+    #[cfg(test)]
     pub(super) fn process(&self) -> Option<Pid> {
         *self.process.lock()
     }

@@ -87,12 +87,12 @@ impl Desk {
     }
 
     fn write_file(&self, number: u32, bytes: Vec<u8>) -> Outcome {
-        run(self.begin(Message { number, ..Message::new(Op::WriteFile) }, |call| call.to_write(bytes)))
+        run(self.begin(Message { number, ..Message::new(Op::WriteFile) }, |call| call.writing(bytes)))
     }
 
     fn read_file(&self, number: u32, length: usize) -> Outcome {
         let message = Message { number, ..Message::new(Op::ReadFile) };
-        run(self.begin(message, |call| call.to_read(length, Vec::new())))
+        run(self.begin(message, |call| call.reading(length, Vec::new())))
     }
 
     fn simple(&self, message: Message) -> Outcome {
@@ -100,7 +100,7 @@ impl Desk {
     }
 
     fn begin_read(&self, op: Op) -> Operation<Vec<u8>> {
-        self.begin(Message { number: 1, ..Message::new(op) }, |call| call.to_read(100, Vec::new()))
+        self.begin(Message { number: 1, ..Message::new(op) }, |call| call.reading(100, Vec::new()))
     }
 
     fn figures(&self) -> &Figures {
@@ -167,7 +167,7 @@ fn long_files_are_written_and_read_by_handle() {
     assert_eq!(desk.simple(of(Op::Create, 0)), Ok(vec![]));
     for part in 0..3_u32 {
         let written =
-            desk.begin(of(Op::Write, u64::from(part) * 1000), |call| call.to_write(content(part, 1000)));
+            desk.begin(of(Op::Write, u64::from(part) * 1000), |call| call.writing(content(part, 1000)));
         assert_eq!(run(written), Ok(vec![]));
     }
     assert_eq!(
@@ -178,9 +178,9 @@ fn long_files_are_written_and_read_by_handle() {
     assert_eq!(desk.simple(of(Op::Close, 0)), Ok(vec![]));
     assert_eq!(desk.simple(of(Op::Close, 0)), Err(EngineError::System(Errno::BADF)));
     assert_eq!(desk.simple(of(Op::OpenToUpdate, 0)), Ok(vec![]));
-    let read = desk.begin(of(Op::Read, 2000), |call| call.to_read(5000, Vec::new()));
+    let read = desk.begin(of(Op::Read, 2000), |call| call.reading(5000, Vec::new()));
     assert_eq!(run(read), Ok(content(2, 1000)));
-    let read = desk.begin(of(Op::Read, u64::MAX), |call| call.to_read(10, Vec::new()));
+    let read = desk.begin(of(Op::Read, u64::MAX), |call| call.reading(10, Vec::new()));
     assert_eq!(run(read), Err(EngineError::System(Errno::INVAL)));
 }
 
@@ -218,7 +218,7 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
 fn without_a_future_a_call_is_done_all_the_same() {
     let desk = Desk::new(64, 72);
     let message = Message { number: 9, ..Message::new(Op::WriteFile) };
-    drop(desk.begin(message, |call| call.to_write(content(9, 500))));
+    drop(desk.begin(message, |call| call.writing(content(9, 500))));
     assert_eq!(desk.read_file(9, 500), Ok(content(9, 500)));
 }
 
@@ -263,7 +263,7 @@ fn lie(state: &mut u64) -> [u8; MESSAGE_BYTES] {
     }
     let ops = [Op::Hello, Op::ReadFile, Op::WriteFile, Op::Read, Op::Close, Op::Unlink];
     Message {
-        id: (random(state) % 200) << 32 | random(state) % 4,
+        id: ((random(state) % 200) << 32) | (random(state) % 4),
         offset: random(state) % 2,
         number: random(state) as u32 % 4,
         handle: random(state) as u32 % 2,

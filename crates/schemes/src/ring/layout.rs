@@ -126,17 +126,18 @@ fn read_or_write_claim(lock: &std::fs::File, options: &DirOptions) -> Result<(u6
 }
 
 fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
-    let open = |name: &str, direct: bool, threads: u32| {
+    let open = |name: &str, direct: bool, lasting: bool, threads: u32| {
         let path = options.path.join(name);
         let io = options.tuning.io;
-        let options = OpenBlock { path: &path, io, direct, threads, create: true, read_only: false };
+        let options = OpenBlock { path: &path, io, direct, lasting, threads, create: true, read_only: false };
         block::open(&options).map_err(|error| failed("open", &path, error))
     };
-    let small = |name: &str| open(name, false, SMALL_FILE_THREADS);
+    let checkpoint = |name: &str| open(name, false, false, SMALL_FILE_THREADS);
+    let removals = |name: &str| open(name, false, true, SMALL_FILE_THREADS);
     Ok(Files {
-        data: open(DATA_FILE, true, options.tuning.threads)?,
-        checkpoints: [small(CHECKPOINT_FILES[0])?, small(CHECKPOINT_FILES[1])?],
-        purges: [small(PURGE_FILES[0])?, small(PURGE_FILES[1])?],
+        data: open(DATA_FILE, true, false, options.tuning.threads)?,
+        checkpoints: [checkpoint(CHECKPOINT_FILES[0])?, checkpoint(CHECKPOINT_FILES[1])?],
+        purges: [removals(PURGE_FILES[0])?, removals(PURGE_FILES[1])?],
     })
 }
 

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use humboldt_store::Key;
 use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::{Key, Object};
 
 use self::log::PENDING_BYTES_MAX;
 use self::store::Store;
@@ -123,6 +123,15 @@ impl Scheme for Ring {
         self.store.start_keeper();
         let writer = RingWriter::create(&self.store, record, body_bytes);
         Box::pin(std::future::ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
+    }
+
+    fn put_now_bytes_max(&self) -> u64 {
+        writer::PUT_NOW_BYTES_MAX.min(self.store.geometry.inline_bytes_max() as u64)
+    }
+
+    fn put_now(&self, object: &Object) -> bool {
+        self.store.start_keeper();
+        writer::put_now(&self.store, object)
     }
 
     fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {

@@ -257,6 +257,17 @@ impl Reader for RingReader {
         &self.loaded.found.extents
     }
 
+    fn at_hand(&self, offset: u64) -> &[u8] {
+        if self.inline_start > 0 {
+            return &[];
+        }
+        let Some((at, in_extent)) = self.locate(offset) else { return &[] };
+        let rest =
+            usize::try_from(at).ok().and_then(|from| self.loaded.body()?.get(from..)).unwrap_or_default();
+        let bytes = rest.len().min(usize::try_from(in_extent).unwrap_or(usize::MAX));
+        rest.get(..bytes).unwrap_or_default()
+    }
+
     fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize> {
         Box::pin(async move {
             if self.inline_start > 0 {

@@ -1,10 +1,12 @@
 //! Writing objects: a small one is one record, appended when it is complete; of a large one, fragments are appended as it
 //! arrives, and the record that lists them when it is complete.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use humboldt_store::Object;
 use humboldt_store::scheme::{Extent, IoFuture, Record, RecordKind, SchemeError, Writer};
 
 use super::format::{EXTENTS_MAX, FRAGMENTS_MAX, Fragment, Kind, Plan};
@@ -17,6 +19,12 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Most writers that wait at a time; further ones give up at once.
 const WAITING_MAX: u32 = 256;
+
+/// Longest body that is stored from memory at once.
+pub(crate) const PUT_NOW_BYTES_MAX: u64 = 128 * 1024;
+
+/// Parts of such a body: pages of 4 KiB, and perhaps a shorter one.
+const PUT_NOW_PARTS: usize = (PUT_NOW_BYTES_MAX / 4096) as usize + 1;
 
 /// Writers that wait, over all rings of the process.
 static WAITING: AtomicU32 = AtomicU32::new(0);
@@ -158,10 +166,47 @@ impl RingWriter {
         };
         put(store, &plan, &self.buffered).await?;
         let around = (self.record.url.len() + self.record.head.len()) as u64;
-        store.counts.writes.fetch_add(1, Ordering::Relaxed);
-        store.counts.object_bytes.fetch_add(self.stored_bytes + around, Ordering::Relaxed);
+        count(store, self.stored_bytes + around);
         Ok(())
     }
+}
+
+/// Stores a complete object without waiting. `false`: there is no room at the moment, or it does not fit.
+pub(crate) fn put_now(store: &Arc<Store>, object: &Object) -> bool {
+    let body_bytes = object.body_bytes();
+    let options = &store.options;
+    if body_bytes > PUT_NOW_BYTES_MAX
+        || !(options.min_bytes..=options.max_bytes).contains(&body_bytes)
+        || !store.may_store()
+    {
+        return false;
+    }
+    let whole = [Extent { start: 0, end: body_bytes }];
+    let plan = Plan {
+        kind: Kind::Object,
+        key: object.key,
+        url: &object.url,
+        head: object.head.bytes(),
+        times: &object.times,
+        body_bytes: Some(body_bytes),
+        extents: if body_bytes == 0 { &[] } else { &whole },
+        fragments: &[],
+        fragment_number: 0,
+        inline_bytes: body_bytes as usize,
+    };
+    let mut parts = [IoSlice::new(&[]); PUT_NOW_PARTS];
+    let used = object.slices(0, body_bytes, &mut parts);
+    let is_stored = store.put(&plan, parts.iter().take(used).map(|part| &**part)).is_ok();
+    if is_stored {
+        count(store, (object.url.len() + object.head.bytes().len()) as u64 + body_bytes);
+    }
+    is_stored
+}
+
+/// Counts a stored object.
+fn count(store: &Store, bytes: u64) {
+    store.counts.writes.fetch_add(1, Ordering::Relaxed);
+    store.counts.object_bytes.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// Appends a record; waits a little where there is no room at the moment.

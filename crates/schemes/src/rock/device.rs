@@ -338,6 +338,7 @@ mod tests {
             path: &path,
             io: IoChoice::Threads,
             direct: false,
+            lasting: false,
             threads: 1,
             create: true,
             read_only: false,

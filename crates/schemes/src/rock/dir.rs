@@ -113,10 +113,10 @@ impl Dir {
             usable_slots: AtomicU32::new(slots.total()),
             next_id: AtomicU64::new(header.ids_end.saturating_sub(IDS_RESERVED)),
             ids_reserved: header.ids_end,
+            index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             root,
             device: Arc::new(device),
-            index: FileIndex::new(),
             slots: Mutex::new(slots),
             rebuild,
             counts: Counts::default(),
@@ -172,7 +172,7 @@ impl Dir {
 
     /// Evicts what the policy gives up first. The slots stay locked meanwhile, so that a purge misses nothing.
     fn evict_one(&self, slots: &mut Slots) -> bool {
-        let Some((key, entry)) = self.index.pop_oldest() else { return false };
+        let Some((key, entry)) = self.index.pop_victim() else { return false };
         self.retire(slots, key, entry);
         self.counts.evictions.fetch_add(1, Ordering::Relaxed);
         true

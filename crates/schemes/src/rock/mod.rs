@@ -56,7 +56,15 @@ pub(crate) fn create(options: &DirOptions) -> Result<(), OpenError> {
 
 fn open_block<'a>(options: &DirOptions, path: &'a Path) -> OpenBlock<'a> {
     let tuning = &options.tuning;
-    OpenBlock { path, io: tuning.io, direct: false, threads: tuning.threads, create: true, read_only: false }
+    OpenBlock {
+        path,
+        io: tuning.io,
+        direct: false,
+        lasting: false,
+        threads: tuning.threads,
+        create: true,
+        read_only: false,
+    }
 }
 
 /// A cache directory of this scheme.

@@ -325,7 +325,7 @@ fn read(dir: &Arc<Dir>, mut found: Snapshot) -> bool {
 
 /// Empties index and books for a scan, which must find all slots taken, and none of them freed behind its back.
 fn start_again(dir: &Dir, total: u32) {
-    while dir.index.pop_oldest().is_some() {}
+    while dir.index.pop_victim().is_some() {}
     *dir.slots.lock() = Slots::taken(total);
     // From now on a purge finds nothing to do. Those before are to end before the scan begins.
     while !dir.device.settle(super::CLOSE_PATIENCE) && !dir.rebuild.is_stopped() {}

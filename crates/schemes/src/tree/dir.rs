@@ -204,13 +204,13 @@ impl Dir {
     ) -> Self {
         Self {
             space: Space::new(&options, fs_block_bytes),
+            index: FileIndex::sized(options.policy, options.objects_expected()),
             options,
             blocking: Arc::new(Blocking::new(Arc::clone(&tree))),
             tree,
             engine,
             log,
             rebuild,
-            index: FileIndex::new(),
             health: Health::default(),
             counts: Counts::default(),
             changed: Waiters::default(),
@@ -426,7 +426,7 @@ impl Dir {
         }
         let (key, entry, wants_flush) = {
             let _evicting = self.evicting.lock();
-            let Some((key, entry)) = self.index.pop_oldest() else { return false };
+            let Some((key, entry)) = self.index.pop_victim() else { return false };
             let mut state = self.lock_key(key);
             state.leaving.push(key);
             (key, entry, self.log.append(LogRecord::Remove(key, entry.file)))

@@ -131,44 +131,51 @@ impl World {
         match what {
             0..4 => drop(self.store(i, len).await),
             4..6 => self.remove(i).await,
-            6 => drop(self.scheme.update(&record(&url(i), 100 + i as u8)).await),
+            6 => drop(self.scheme.update(&record(&url(i), VERSIONS + 1 + len as u8 % 100)).await),
             7 => drop(self.scheme.maintain().await),
             _ => drop(self.read(i).await),
         }
     }
 }
 
+/// How a test goes on.
+#[derive(Copy, Clone)]
+struct Plan {
+    actions: usize,
+    /// How often the engine gets something done, of 40 times.
+    pace: usize,
+    /// Ends with everything under way, instead of waiting for it.
+    is_cut: bool,
+}
+
+impl Plan {
+    fn new(seed: u64, actions: usize) -> Self {
+        Self { actions, pace: 1 + seed as usize % 8, is_cut: false }
+    }
+}
+
 /// Tasks come and go; every one that is not dropped comes to its end.
-fn churn(world: &World, dice: &mut Dice, actions: usize) {
+fn churn(world: &World, dice: &mut Dice, plan: Plan) {
     let mut tasks: Vec<Task<'_>> = Vec::new();
-    let mut left = actions;
-    while left > 0 || !tasks.is_empty() {
-        match dice.below(10) {
-            0..2 if left > 0 && tasks.len() < 8 => {
-                left -= 1;
-                let (what, i) = (dice.below(11), dice.below(KEYS));
-                tasks.push(Task::new(world.act(what, i, LENGTHS[dice.below(LENGTHS.len())])));
-            }
-            2..6 => drop(world.engine.step()),
-            6 if !tasks.is_empty() && dice.below(6) == 0 => {
-                let at = dice.below(tasks.len());
-                drop(tasks.swap_remove(at));
-            }
-            _ if !tasks.is_empty() => {
-                let at = dice.below(tasks.len());
-                match tasks[at].poll() {
-                    Some(true) => drop(tasks.swap_remove(at)),
-                    Some(false) => {}
-                    None => {
-                        let has_moved = world.engine.step();
-                        let is_stuck = !has_moved && tasks.iter_mut().all(|task| task.poll().is_none());
-                        assert!(!is_stuck, "all tasks wait, and nothing is under way");
-                        // A task that has ended in this look must not be polled again.
-                        tasks.retain_mut(|task| !task.has_ended());
-                    }
-                }
-            }
-            _ => {}
+    let mut left = plan.actions;
+    while left > 0 || (!tasks.is_empty() && !plan.is_cut) {
+        let throw = dice.below(40);
+        if throw < plan.pace {
+            world.engine.step();
+        } else if throw < 18 && left > 0 && tasks.len() < 8 {
+            left -= 1;
+            let (what, i) = (dice.below(11), dice.below(KEYS));
+            let len = LENGTHS[dice.below(LENGTHS.len())] + dice.below(100) as u64;
+            tasks.push(Task::new(world.act(what, i, len)));
+        } else if throw < 20 && !tasks.is_empty() {
+            let at = dice.below(tasks.len());
+            drop(tasks.swap_remove(at));
+        } else if !tasks.is_empty() {
+            let first = dice.below(tasks.len());
+            tasks.rotate_left(first);
+            let has_moved = tasks.iter_mut().any(|task| task.poll().is_some()) || world.engine.step();
+            assert!(has_moved, "all tasks wait, and nothing is under way");
+            tasks.retain(|task| !task.has_ended());
         }
     }
 }
@@ -243,7 +250,7 @@ fn in_any_order_and_given_up_anywhere_nothing_leaks() {
     for seed in seeds() {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults::default());
-        churn(&world, &mut Dice(seed), 150);
+        churn(&world, &mut Dice(seed), Plan::new(seed, 150));
         check_books(&world, false);
         hits += world.hits.get();
         evictions += world.scheme.stats().evictions;
@@ -258,7 +265,7 @@ fn failing_operations_leak_nothing() {
         let path = tempfile::tempdir().expect("a directory");
         let faults = Faults { io_pct: 6, shed_pct: 5, unlink_pct: 0 };
         let world = World::new(path.path(), seed, faults);
-        churn(&world, &mut Dice(seed ^ 99), 150);
+        churn(&world, &mut Dice(seed ^ 99), Plan::new(seed, 150));
         check_books(&world, false);
         check_after_a_crash(world);
     }
@@ -269,17 +276,17 @@ fn what_cannot_be_unlinked_keeps_its_number() {
     for seed in seeds() {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults { unlink_pct: 10, ..Faults::default() });
-        churn(&world, &mut Dice(seed ^ 7), 150);
+        churn(&world, &mut Dice(seed ^ 7), Plan::new(seed, 150));
         check_books(&world, true);
     }
 }
 
 #[test]
 fn a_crash_in_the_middle_brings_no_removed_key_back() {
-    for seed in seeds() {
+    for seed in 0..5 * seeds().end {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults::default());
-        churn(&world, &mut Dice(seed ^ 1234), 60 + seed as usize);
+        churn(&world, &mut Dice(seed ^ 1234), Plan { is_cut: true, ..Plan::new(seed, 60) });
         // What was not waited for is thrown away.
         check_after_a_crash(world);
     }
@@ -290,11 +297,19 @@ fn a_clean_stop_with_everything_under_way_leaves_what_is_in_the_index() {
     for seed in seeds() {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults::default());
-        churn(&world, &mut Dice(seed ^ 4321), 50);
+        churn(&world, &mut Dice(seed ^ 4321), Plan { is_cut: true, ..Plan::new(seed, 50) });
         let mut writer =
             finish(&world.engine, world.scheme.create(record("http://late/", 1), None)).expect("create");
         finish(&world.engine, writer.write(0, &[&[7; 100_000]])).expect("written");
+        let brief =
+            finish(&world.engine, world.scheme.create(record("http://late/", 2), Some(0))).expect("create");
+        let outcome = Cell::new(None);
+        let mut commit = Task::new(async { outcome.set(Some(brief.commit(Some(0)).await)) });
+        assert_eq!(commit.poll(), Some(false), "its file is being written");
         world.scheme.close().expect("closed");
+        assert_eq!(commit.poll(), Some(true), "the write ended while it was closed");
+        assert!(matches!(outcome.take(), Some(Err(SchemeError::Down))));
+        drop(commit);
         assert!(finish(&world.engine, writer.commit(None)).is_err());
         let objects = contents(&world.scheme.dir.index).len();
         assert_eq!(object_files(path.path()).len(), objects, "no file but those of objects");

@@ -10,7 +10,6 @@ use crate::dirs::{DirConfig, DirSelect};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
 use crate::in_flight::Begin;
-use crate::mem::MemoryPolicy;
 use crate::scheme::Scheme;
 use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
@@ -34,7 +33,7 @@ struct Fixture {
 
 const SETTINGS: CacheSettings = CacheSettings {
     cache_mem_bytes: 16 * MIB,
-    memory_policy: MemoryPolicy::Lru,
+    memory_policy: humboldt_policy::Policy::Lru,
     memory_object_bytes_max: 512 * 1024,
     disk_object_bytes_max: 4 * MIB,
     read_ahead_bytes: 16 * 1024,
@@ -82,7 +81,11 @@ impl Fixture {
             let swap_out = scope.spawn(|| block_on(self.cache.swap_out(disk, record(), self.dir(0))));
             content.chunks(9001).for_each(|part| block_on(writer.append(part)).expect("memory is there"));
             writer.finish(None);
-            let object = self.cache.store(writer, URL);
+            let object = self
+                .cache
+                .store(writer, URL, None)
+                .filter(|stored| stored.in_memory)
+                .map(|stored| stored.object);
             (swap_out.join().expect("no panic"), object)
         })
     }
@@ -200,7 +203,10 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
     assert!(block_on(f.cache.purge(key(1))));
     assert!(matches!(f.cache.begin_or_join(key(1), key(1)), Begin::Lead(_)), "nobody joins the old fetch");
     writer.finish(None);
-    assert!(f.cache.store(writer, URL).is_none() && f.cache.lookup(&key(1)).is_none());
+    assert!(
+        !f.cache.store(writer, URL, None).is_some_and(|stored| stored.in_memory)
+            && f.cache.lookup(&key(1)).is_none()
+    );
     assert!(matches!(block_on(f.cache.swap_out(disk, record(), f.dir(0))), Err(SwapOutError::Purged)));
     assert!(!f.cache.on_disk(&key(1)));
     assert!(!block_on(f.cache.purge(key(1))), "nothing is left");
@@ -252,6 +258,16 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
     assert!(available >= 20_000);
     reader.advance(available);
     assert_eq!(block_on(reader.data()), Progress::Aborted(AbortReason::DiskFailed));
+
+    // Not even a head goes out when there is nothing behind it.
+    for (from, published) in [(0, false), (1, true)] {
+        f.schemes[0].faults.read_from.store(from, SeqCst);
+        let writer = f.lead();
+        let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+        block_on(f.open().expect("its head verifies").feed(&f.cache, writer, 0));
+        let head = block_on(reader.head());
+        assert!(head.is_ok() == published && (published || head.err() == Some(AbortReason::DiskFailed)));
+    }
 
     let writer = f.lead();
     let flow = writer.flow().clone();

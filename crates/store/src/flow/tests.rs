@@ -366,6 +366,36 @@ fn a_disk_writer_is_woken_for_batches_and_when_the_writer_is_stuck() {
     }
 }
 
+#[test]
+fn a_disk_writer_that_is_waited_for_is_never_detached() {
+    for write_through in [true, false] {
+        let (_, table) = table(64 * MIB);
+        let mut writer = lead(&table, 1);
+        let mut client = writer.subscribe(ReaderKind::Client).expect("at the start");
+        let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+        let head = FlowInfo { write_through, ..info(key(1), 0) };
+        writer.publish_head(Arc::new(some_head()), head);
+        let (wakes, data) = (Wakes::new(), pattern(0, 60_000));
+        let mut written = 0;
+        while written < 2 * LAG_BYTES_MAX {
+            let Poll::Ready(took) = wakes.poll(|cx| writer.poll_append(cx, &data)) else { break };
+            written += took.expect("memory is there") as u64;
+            client.advance(written - client.position());
+        }
+        if !write_through {
+            assert!(
+                written >= 2 * LAG_BYTES_MAX && matches!(block_on(disk.batch()), Progress::Lagged { .. })
+            );
+            continue;
+        }
+        assert_eq!(written, LAG_BYTES_MAX / 2, "the writer waits for the disk");
+        assert!(matches!(block_on(disk.batch()), Progress::Data { .. }), "and it takes what there is");
+        assert_eq!(wakes.take(), 0);
+        disk.advance(1 << 20);
+        assert_eq!(wakes.take(), 1, "the writer goes on");
+    }
+}
+
 mod model {
     //! A flow against a model of it: any order of operations, polled by hand.
 

@@ -5,14 +5,14 @@
 //! is spent, stored objects are evicted. Only a minimum for each body in flight is granted beyond the budget, so
 //! that traffic goes on with any setting: see [`FLOW_PAGES_GUARANTEED`].
 
-mod policy;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use humboldt_base::limits::PAGE_BYTES;
+use humboldt_policy::{Clock, Policy, Rank};
 use humboldt_sys::pages::{PageMut, PagePool};
 use parking_lot::Mutex;
 
@@ -21,7 +21,6 @@ use crate::key::Key;
 use crate::object::{Object, allocated_bytes};
 use crate::vary::VaryMarker;
 
-pub use policy::MemoryPolicy;
 use shard::{Removed, Shard};
 
 /// Pages that each body in flight may hold even when the budget is spent: 16 KiB, Squid's `read_ahead_gap`.
@@ -117,7 +116,7 @@ pub struct MemTier {
     /// Pages of what is stored.
     stored_page_bytes: AtomicU64,
     /// Logical time: insertions so far. Hits only read it.
-    clock: AtomicU32,
+    clock: Clock,
     stores: AtomicU64,
     evictions: AtomicU64,
     events: Arc<dyn StoreEvents>,
@@ -126,30 +125,28 @@ pub struct MemTier {
 #[repr(align(128))]
 struct ShardCell {
     shard: Mutex<Shard>,
-    /// 1 + stamp of the entry that would leave first, 0 when there is none.
-    oldest: AtomicU64,
+    /// [`Rank`] of the entry that would leave first.
+    first: AtomicU64,
 }
 
 impl MemTier {
     /// A tier of `cache_mem` bytes for `cores` threads.
-    pub fn new(
-        cache_mem_bytes: u64,
-        cores: usize,
-        policy: MemoryPolicy,
-        events: Arc<dyn StoreEvents>,
-    ) -> Self {
+    pub fn new(cache_mem_bytes: u64, cores: usize, policy: Policy, events: Arc<dyn StoreEvents>) -> Self {
         let shards = (cores.saturating_mul(SHARDS_PER_CORE)).clamp(1, SHARDS_MAX).next_power_of_two();
         let random = RandomState::new();
         let tier = Self {
             shards: (0..shards)
-                .map(|_| ShardCell { shard: Mutex::new(Shard::new(policy)), oldest: AtomicU64::new(0) })
+                .map(|_| ShardCell {
+                    shard: Mutex::new(Shard::new(policy)),
+                    first: AtomicU64::new(Rank::NOTHING.to_bits()),
+                })
                 .collect(),
             seeds: [random.hash_one(1), random.hash_one(2)],
             pool: PagePool::new(0),
             limit_bytes: AtomicU64::new(0),
             boxed_bytes: AtomicU64::new(0),
             stored_page_bytes: AtomicU64::new(0),
-            clock: AtomicU32::new(0),
+            clock: Clock::default(),
             stores: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             events,
@@ -173,9 +170,9 @@ impl MemTier {
         let hash = self.hash(key);
         let cell = self.cell(hash);
         let mut shard = cell.shard.lock();
-        let (found, oldest_changed) = shard.get(hash, key, self.clock.load(Relaxed))?;
-        if oldest_changed {
-            cell.publish_oldest(&shard);
+        let (found, first_changed) = shard.get(hash, key, &self.clock)?;
+        if first_changed {
+            cell.publish_first(&shard);
         }
         Some(found)
     }
@@ -194,15 +191,15 @@ impl MemTier {
             self.remove(&key);
             return false;
         }
-        let now = self.clock.fetch_add(1, Relaxed).wrapping_add(1);
+        self.clock.tick();
         self.boxed_bytes.fetch_add(boxed, Relaxed);
         self.stored_page_bytes.fetch_add(pages, Relaxed);
         let hash = self.hash(&key);
         let cell = self.cell(hash);
         let replaced = {
             let mut shard = cell.shard.lock();
-            let replaced = shard.insert(hash, key, entry, now, |key| self.hash(key));
-            cell.publish_oldest(&shard);
+            let replaced = shard.insert(hash, key, entry, &self.clock, |key| self.hash(key));
+            cell.publish_first(&shard);
             replaced
         };
         self.stores.fetch_add(1, Relaxed);
@@ -217,8 +214,8 @@ impl MemTier {
         let cell = self.cell(hash);
         let removed = {
             let mut shard = cell.shard.lock();
-            let removed = shard.remove(hash, key)?;
-            cell.publish_oldest(&shard);
+            let removed = shard.remove(hash, key, &self.clock)?;
+            cell.publish_first(&shard);
             removed
         };
         Some(self.account(removed))
@@ -248,20 +245,16 @@ impl MemTier {
         self.used_bytes() + bytes <= self.limit_bytes.load(Relaxed)
     }
 
-    /// Evicts from the shard whose first candidate is the oldest, which makes the shards' order nearly a common one.
+    /// Evicts from the shard whose first candidate is the most urgent, which makes the shards' order nearly a common one.
     fn evict_one(&self) -> bool {
-        let now = self.clock.load(Relaxed);
-        let age = |cell: &&ShardCell| match cell.oldest.load(Relaxed) {
-            0 => None,
-            stamp => Some(now.wrapping_sub((stamp - 1) as u32)),
-        };
-        let Some(cell) = self.shards.iter().filter(|cell| age(cell).is_some()).max_by_key(age) else {
+        let urgency = |cell: &&ShardCell| Rank::from_bits(cell.first.load(Relaxed)).urgency(&self.clock);
+        let Some(cell) = self.shards.iter().filter(|cell| urgency(cell).is_some()).max_by_key(urgency) else {
             return false;
         };
         let removed = {
             let mut shard = cell.shard.lock();
-            let removed = shard.evict(now, |key| self.hash(key));
-            cell.publish_oldest(&shard);
+            let removed = shard.evict(&self.clock, |key| self.hash(key));
+            cell.publish_first(&shard);
             removed
         };
         // `None`: another core was faster. The caller looks again.
@@ -311,11 +304,11 @@ impl MemTier {
     }
 
     /// Changes the policy; entries stay.
-    pub fn set_policy(&self, policy: MemoryPolicy) {
+    pub fn set_policy(&self, policy: Policy) {
         for cell in &self.shards {
             let mut shard = cell.shard.lock();
-            shard.set_policy(policy);
-            cell.publish_oldest(&shard);
+            shard.set_policy(policy, &self.clock);
+            cell.publish_first(&shard);
         }
     }
 
@@ -334,8 +327,8 @@ impl MemTier {
 }
 
 impl ShardCell {
-    fn publish_oldest(&self, shard: &Shard) {
-        self.oldest.store(shard.oldest_stamp().map_or(0, |stamp| u64::from(stamp) + 1), Relaxed);
+    fn publish_first(&self, shard: &Shard) {
+        self.first.store(shard.rank().to_bits(), Relaxed);
     }
 }
 

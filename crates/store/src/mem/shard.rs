@@ -2,31 +2,90 @@
 
 use hashbrown::HashTable;
 
+use humboldt_policy::{Clock, NONE, Nodes, Order, Policy, Rank};
+
 use crate::key::Key;
 
 use super::Entry;
-use super::policy::{MemoryPolicy, NONE, Policy};
 
-/// One entry with its place in the policy's lists. 64 bytes.
+/// One entry with its place in the order of replacement. 64 bytes.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) key: Key,
+struct Slot {
+    key: Key,
     /// `None` while the slot is free.
     entry: Option<Entry>,
     boxed_bytes: u32,
     page_bytes: u32,
-    pub(super) newer: u32,
-    pub(super) older: u32,
-    /// Logical time of the last access that the policy cares about.
-    pub(super) stamp: u32,
-    pub(super) frequency: u8,
-    pub(super) in_main: bool,
+    newer: u32,
+    older: u32,
+    stamp: u32,
+    mark: u8,
 }
 
 impl Slot {
+    fn new(key: Key, entry: Entry) -> Self {
+        Self {
+            key,
+            // Objects are bounded far below 4 GiB by the tier's limits.
+            boxed_bytes: u32::try_from(entry.boxed_bytes()).unwrap_or(u32::MAX),
+            page_bytes: u32::try_from(entry.page_bytes()).unwrap_or(u32::MAX),
+            entry: Some(entry),
+            newer: NONE,
+            older: NONE,
+            stamp: 0,
+            mark: 0,
+        }
+    }
+
     /// Memory that removing the entry frees.
-    pub(super) fn cost(&self) -> u64 {
+    fn cost_bytes(&self) -> u64 {
         u64::from(self.boxed_bytes) + u64::from(self.page_bytes)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slots(Vec<Slot>);
+
+impl Slots {
+    fn slot(&self, at: u32) -> &Slot {
+        &self.0[at as usize]
+    }
+
+    fn slot_mut(&mut self, at: u32) -> &mut Slot {
+        &mut self.0[at as usize]
+    }
+}
+
+impl Nodes for Slots {
+    fn newer(&self, at: u32) -> u32 {
+        self.slot(at).newer
+    }
+    fn set_newer(&mut self, at: u32, to: u32) {
+        self.slot_mut(at).newer = to;
+    }
+    fn older(&self, at: u32) -> u32 {
+        self.slot(at).older
+    }
+    fn set_older(&mut self, at: u32, to: u32) {
+        self.slot_mut(at).older = to;
+    }
+    fn stamp(&self, at: u32) -> u32 {
+        self.slot(at).stamp
+    }
+    fn set_stamp(&mut self, at: u32, to: u32) {
+        self.slot_mut(at).stamp = to;
+    }
+    fn mark(&self, at: u32) -> u8 {
+        self.slot(at).mark
+    }
+    fn set_mark(&mut self, at: u32, to: u8) {
+        self.slot_mut(at).mark = to;
+    }
+    fn cost_bytes(&self, at: u32) -> u64 {
+        self.slot(at).cost_bytes()
+    }
+    fn hash(&self, at: u32) -> u64 {
+        self.slot(at).key.low64()
     }
 }
 
@@ -40,14 +99,14 @@ pub(super) struct Removed {
 #[derive(Debug)]
 pub(super) struct Shard {
     table: HashTable<u32>,
-    slots: Vec<Slot>,
+    slots: Slots,
     free: Vec<u32>,
-    policy: Policy,
+    order: Order,
 }
 
 impl Shard {
-    pub(super) fn new(policy: MemoryPolicy) -> Self {
-        Self { table: HashTable::new(), slots: Vec::new(), free: Vec::new(), policy: Policy::new(policy) }
+    pub(super) fn new(policy: Policy) -> Self {
+        Self { table: HashTable::new(), slots: Slots::default(), free: Vec::new(), order: Order::new(policy) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -55,102 +114,104 @@ impl Shard {
     }
 
     fn find(&self, hash: u64, key: &Key) -> Option<u32> {
-        self.table.find(hash, |&index| self.slots[index as usize].key == *key).copied()
+        self.table.find(hash, |&at| self.slots.slot(at).key == *key).copied()
     }
 
     pub(super) fn contains(&self, hash: u64, key: &Key) -> bool {
         self.find(hash, key).is_some()
     }
 
-    /// A look-up that counts as an access. Also says whether [`Shard::oldest_stamp`] may have changed.
-    pub(super) fn get(&mut self, hash: u64, key: &Key, now: u32) -> Option<(Entry, bool)> {
-        let index = self.find(hash, key)?;
-        let was_oldest = self.policy.oldest() == Some(index);
-        self.policy.touch(&mut self.slots, index, now);
-        Some((self.slots[index as usize].entry.clone()?, was_oldest))
+    /// A look-up that counts as an access. Also says whether [`Shard::rank`] may have changed.
+    pub(super) fn get(&mut self, hash: u64, key: &Key, clock: &Clock) -> Option<(Entry, bool)> {
+        let at = self.find(hash, key)?;
+        let has_changed = self.order.touch(&mut self.slots, at, clock);
+        Some((self.slots.slot(at).entry.clone()?, has_changed))
     }
 
-    /// Adds an entry; returns the one it replaces.
+    /// Adds an entry; returns the one it replaces. A new entry of a known key is a use of it.
     pub(super) fn insert(
         &mut self,
         hash: u64,
         key: Key,
         entry: Entry,
-        now: u32,
+        clock: &Clock,
         rehash: impl Fn(&Key) -> u64,
     ) -> Option<Removed> {
-        let replaced = self.remove(hash, &key);
-        let slot = Slot {
-            key,
-            // Objects are bounded far below 4 GiB by the tier's limits.
-            boxed_bytes: u32::try_from(entry.boxed_bytes()).unwrap_or(u32::MAX),
-            page_bytes: u32::try_from(entry.page_bytes()).unwrap_or(u32::MAX),
-            entry: Some(entry),
-            newer: NONE,
-            older: NONE,
-            stamp: now,
-            frequency: 0,
-            in_main: false,
-        };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize] = slot;
-                index
+        if let Some(at) = self.find(hash, &key) {
+            return self.replace(at, entry, clock);
+        }
+        let slot = Slot::new(key, entry);
+        let at = match self.free.pop() {
+            Some(at) => {
+                *self.slots.slot_mut(at) = slot;
+                at
             }
             None => {
-                self.slots.push(slot);
-                (self.slots.len() - 1) as u32
+                self.slots.0.push(slot);
+                (self.slots.0.len() - 1) as u32
             }
         };
         let slots = &self.slots;
-        self.table.insert_unique(hash, index, |&index| rehash(&slots[index as usize].key));
-        self.policy.admit(&mut self.slots, index);
-        replaced
+        self.table.insert_unique(hash, at, |&at| rehash(&slots.slot(at).key));
+        self.order.admit(&mut self.slots, at, clock);
+        None
     }
 
-    pub(super) fn remove(&mut self, hash: u64, key: &Key) -> Option<Removed> {
+    fn replace(&mut self, at: u32, entry: Entry, clock: &Clock) -> Option<Removed> {
+        let slot = self.slots.slot_mut(at);
+        let (before_bytes, boxed_bytes) = (slot.cost_bytes(), u64::from(slot.boxed_bytes));
+        let Slot { newer, older, stamp, mark, .. } = *slot;
+        let new = Slot { newer, older, stamp, mark, ..Slot::new(slot.key, entry) };
+        let old = std::mem::replace(slot, new);
+        self.order.resize(&self.slots, at, before_bytes);
+        self.order.touch(&mut self.slots, at, clock);
+        Some(Removed { entry: old.entry?, boxed_bytes })
+    }
+
+    pub(super) fn remove(&mut self, hash: u64, key: &Key, clock: &Clock) -> Option<Removed> {
         let slots = &self.slots;
-        let found = self.table.find_entry(hash, |&index| slots[index as usize].key == *key).ok()?;
-        let (index, _) = found.remove();
-        self.policy.remove(&mut self.slots, index);
-        self.release(index)
+        let found = self.table.find_entry(hash, |&at| slots.slot(at).key == *key).ok()?;
+        let (at, _) = found.remove();
+        self.order.remove(&mut self.slots, at, clock);
+        self.release(at)
     }
 
     /// Removes what the policy likes least.
-    pub(super) fn evict(&mut self, now: u32, rehash: impl Fn(&Key) -> u64) -> Option<Removed> {
-        let index = self.policy.evict(&mut self.slots, self.table.len(), now)?;
-        let hash = rehash(&self.slots[index as usize].key);
-        if let Ok(found) = self.table.find_entry(hash, |&other| other == index) {
+    pub(super) fn evict(&mut self, clock: &Clock, rehash: impl Fn(&Key) -> u64) -> Option<Removed> {
+        let at = self.order.evict(&mut self.slots, clock)?;
+        let hash = rehash(&self.slots.slot(at).key);
+        if let Ok(found) = self.table.find_entry(hash, |&other| other == at) {
             found.remove();
         }
-        self.release(index)
+        self.release(at)
     }
 
-    fn release(&mut self, index: u32) -> Option<Removed> {
-        let slot = &mut self.slots[index as usize];
+    fn release(&mut self, at: u32) -> Option<Removed> {
+        let slot = self.slots.slot_mut(at);
         let entry = slot.entry.take()?;
         let boxed_bytes = u64::from(slot.boxed_bytes);
-        self.free.push(index);
+        self.free.push(at);
         if self.table.is_empty() {
             // An empty shard gives back what a full one needed.
-            self.slots = Vec::new();
+            self.slots = Slots::default();
             self.free = Vec::new();
             self.table = HashTable::new();
         }
         Some(Removed { entry, boxed_bytes })
     }
 
-    /// Logical time of the entry that would leave first.
-    pub(super) fn oldest_stamp(&self) -> Option<u32> {
-        self.policy.oldest().map(|index| self.slots[index as usize].stamp)
+    /// How urgently the entry that would leave first should leave.
+    pub(super) fn rank(&self) -> Rank {
+        self.order.rank(&self.slots)
     }
 
     /// Changes the policy and keeps the entries in their order.
-    pub(super) fn set_policy(&mut self, policy: MemoryPolicy) {
-        let order = self.policy.newest_first(&self.slots);
-        self.policy = Policy::new(policy);
-        for index in order.into_iter().rev() {
-            self.policy.admit(&mut self.slots, index);
+    pub(super) fn set_policy(&mut self, policy: Policy, clock: &Clock) {
+        let mut slots = Vec::with_capacity(self.len());
+        self.order.for_each(&self.slots, clock, |at| slots.push(at));
+        self.order = Order::new(policy);
+        for at in slots {
+            self.order.admit(&mut self.slots, at, clock);
         }
     }
 }

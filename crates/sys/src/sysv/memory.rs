@@ -54,7 +54,7 @@ impl SharedMemory {
     #[allow(unsafe_code)]
     pub fn attach(id: i32, bytes: usize) -> io::Result<Self> {
         let status = status(id)?;
-        if usize::try_from(status.shm_segsz).unwrap_or(0) < bytes {
+        if status.shm_segsz < bytes {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the segment is too short"));
         }
         // SAFETY: the system chooses an address that is not in use, and maps the whole segment there. A segment never

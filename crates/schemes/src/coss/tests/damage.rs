@@ -6,7 +6,7 @@ use std::path::Path;
 
 use humboldt_store::scheme::Scheme;
 
-use super::{MIB, Store, next, url, write_at};
+use super::{MIB, Store, next, url, wait_until, write_at};
 use crate::battery::Seen;
 use crate::coss::format::STRIPE_BYTES;
 
@@ -153,4 +153,36 @@ fn what_was_cut_off_stays_away() {
         assert_eq!(again(16), inside);
         assert_eq!(again(20), inside);
     }
+}
+
+/// The youngest record of a key lies where the store no longer reaches: no older one takes its place.
+#[test]
+fn an_older_record_does_not_stand_in_for_one_that_was_cut_off() {
+    let mut store = Store::new(16, |_| ());
+    store.put("http://twice/", 1, 1000);
+    store.fill_up_to(10);
+    store.put("http://twice/", 2, 1000);
+    store.maintain();
+    store.options.capacity_bytes = 7 * MIB;
+    store.crash();
+    assert_eq!(store.see("http://twice/"), Seen::Nothing);
+}
+
+/// The table of a stripe is gone while its objects are in the index: they are evicted all the same.
+#[test]
+fn a_stripe_without_a_table_is_evicted_whole() {
+    let store = Store::new(8, |_| ());
+    (0..60).for_each(|i| store.put(&url(i), 1, 100_000));
+    store.settle();
+    wait_until("victims are known", || store.coss().dir.log.lock().victims.len() == 4);
+    for slot in 0..3 {
+        write_at(&store.options.path, store.offset(slot) + (STRIPE_BYTES - 200) as u64, &[0; 200]);
+    }
+    // What has been read of these slots already does not count.
+    store.coss().dir.log.lock().victims.clear();
+    (100..150).for_each(|i| store.put(&url(i), 1, 100_000));
+    store.settle();
+    let held = (0..150).filter(|i| store.coss().contains(&crate::battery::key(&url(*i)))).count() as u64;
+    let whole = (0..150).filter(|i| store.see(&url(*i)) == Seen::Whole(1, 100_000)).count() as u64;
+    assert_eq!((whole, store.coss().stats().errors), (held, 0));
 }
