@@ -38,6 +38,9 @@ enum Command {
         /// Address to listen on
         listen: std::net::SocketAddr,
     },
+    /// Work through a list of requests in a closed loop: the load of `bench store`
+    #[command(hide = true)]
+    Drive(bench::drive::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::FirstRun(arguments) => first_run::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
+        Command::Drive(arguments) => bench::drive::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -34,7 +34,7 @@ struct Turn {
 }
 
 pub(super) fn run(plan: &Plan) -> Outcome {
-    let lab = super::build("humboldt-lab")?.ok_or("humboldt-lab does not build")?;
+    let lab = super::programs::program("humboldt-lab")?.ok_or("humboldt-lab does not build")?;
     println!(
         "\nCPU time of the load generator for each request, whole process, {} rounds of {:?}\n",
         plan.rounds(),

@@ -150,6 +150,13 @@ impl Client {
         }
         Ok((status, length))
     }
+
+    /// Whether `X-Cache` says that the last answer was a hit.
+    pub(super) fn is_hit(&self) -> bool {
+        let head = String::from_utf8_lossy(&self.buffer);
+        let lines = head.lines().take_while(|line| !line.is_empty());
+        lines.into_iter().any(|line| line.to_ascii_lowercase().starts_with("x-cache: hit"))
+    }
 }
 
 /// One read, begun again when a signal interrupts it.

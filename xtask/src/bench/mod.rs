@@ -3,21 +3,29 @@
 //! The server under test is pinned to the first core, load and origin to the second; everything is on loopback, in
 //! temporary directories, and bounded in time.
 
+pub(crate) mod drive;
 pub(crate) mod floor;
+mod full;
 mod hit;
 mod idle;
+mod index;
 mod lab;
 mod load;
+mod manager;
 mod memory;
 mod miss;
 mod peers;
 mod processes;
+mod programs;
+mod report;
+mod rest;
+mod restart;
+mod store;
 mod subjects;
 mod table;
 
-use crate::{Outcome, packages, workspace};
+use crate::{Outcome, packages};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -25,12 +33,23 @@ pub(crate) struct Arguments {
     /// What to measure
     #[arg(value_enum)]
     what: What,
+    /// For `store`, `restart` and `full`: storage schemes, all if there are none
+    schemes: Vec<String>,
     /// A tenth of the time: enough to see that everything runs, too little for a figure to quote
     #[arg(long)]
     quick: bool,
     /// Subjects, separated by commas; the floor is always there: humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// For `store` and `full`: how often every subject has its turn
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// For `restart`: objects of `ring`; the other schemes have fewer
+    #[arg(long, default_value_t = restart::RING_OBJECTS)]
+    objects: u64,
+    /// For `store`, `index`, `restart` and `full`: put the tables into docs/storage.md as well
+    #[arg(long)]
+    write: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -45,6 +64,14 @@ enum What {
     Idle,
     /// What a request costs the laboratory's users, beside wrk
     Lab,
+    /// Misses that are stored on disk, and hits from there, for every storage scheme, beside Squid's
+    Store,
+    /// Memory of the indexes with ten million objects
+    Index,
+    /// Time to the first hit after a clean stop and after kill -9
+    Restart,
+    /// Throughput of a full store beside that of an empty one
+    Full,
 }
 
 /// What all benchmarks need to know.
@@ -57,6 +84,11 @@ struct Plan {
     humboldt: Option<PathBuf>,
     server_core: usize,
     load_core: usize,
+    /// Schemes asked for; all if there are none.
+    schemes: Vec<String>,
+    rounds_wanted: Option<usize>,
+    /// Whether docs/storage.md gets the tables.
+    write: bool,
 }
 
 impl Plan {
@@ -76,10 +108,13 @@ impl Plan {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     packages::install_for_benchmarks()?;
+    if let What::Index = arguments.what {
+        return index::run(arguments.write);
+    }
     let with_humboldt = !matches!(arguments.what, What::Lab)
         && (arguments.only.is_empty() || arguments.only.iter().any(|name| name == "humboldt"));
-    let xtask = build("xtask")?.ok_or("the floor does not build")?;
-    let humboldt = if with_humboldt { build("humboldt")? } else { None };
+    let xtask = programs::program("xtask")?.ok_or("the floor does not build")?;
+    let humboldt = if with_humboldt { programs::humboldt()? } else { None };
     if with_humboldt && humboldt.is_none() {
         println!("note: humboldt does not build, it is left out");
     }
@@ -91,6 +126,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         humboldt,
         server_core,
         load_core,
+        schemes: arguments.schemes.clone(),
+        rounds_wanted: arguments.rounds,
+        write: arguments.write,
     };
     match arguments.what {
         What::Hit => hit::run(&plan),
@@ -98,19 +136,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Memory => memory::run(&plan),
         What::Idle => idle::run(&plan),
         What::Lab => lab::run(&plan),
+        What::Store => store::run(&plan),
+        What::Index => Ok(()),
+        What::Restart => restart::run(&plan, arguments.objects),
+        What::Full => full::run(&plan),
     }
-}
-
-/// Builds a program with the release profile; `None` if that fails, so that an older one is not measured in its place.
-fn build(package: &str) -> Outcome<Option<PathBuf>> {
-    let root = workspace::root();
-    let status = Command::new(workspace::cargo())
-        .args(["build", "--quiet", "--release", "--package", package])
-        .current_dir(&root)
-        .status()?;
-    Ok(if status.success() {
-        Some(workspace::target_dir(&root)?.join("release").join(package))
-    } else {
-        None
-    })
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-const POLL_PAUSE: Duration = Duration::from_millis(20);
+const POLL_PAUSE: Duration = Duration::from_millis(5);
 
 /// A running program; dropping it ends it.
 pub(super) struct Running {
@@ -52,6 +52,13 @@ impl Running {
         Ok(())
     }
 
+    /// Ends the process as a crash would; its children are left to find out.
+    pub(super) fn kill(&mut self) -> Outcome {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// CPU time of the process, its threads and its descendants so far, user and system, in µs.
     pub(super) fn cpu_us(&self) -> Outcome<u64> {
         let us_per_tick = 1_000_000 / rustix::param::clock_ticks_per_second();
@@ -68,6 +75,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // What has ended may have given its id to another process.
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
         let processes = tree(self.child.id()).unwrap_or_default();
         signal(self.child.id(), Signal::TERM);
         let deadline = Instant::now() + STOP_LIMIT;

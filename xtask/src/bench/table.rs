@@ -18,8 +18,13 @@ pub(super) fn with_range(values: &[f64], decimals: usize) -> String {
     format!("{:.decimals$} ({min:.decimals$}–{max:.decimals$})", median(values))
 }
 
-/// Prints rows under a heading as Markdown, with columns of equal width; numbers are right-aligned.
+/// Prints rows under a heading; see [`text`].
 pub(super) fn print(heading: &[&str], rows: &[Vec<String>]) {
+    print!("{}", text(heading, rows));
+}
+
+/// Rows under a heading as Markdown, with columns of equal width; numbers are right-aligned.
+pub(super) fn text(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
@@ -32,15 +37,15 @@ pub(super) fn print(heading: &[&str], rows: &[Vec<String>]) {
                 format!("{cell:>w$}", w = width(column))
             }
         });
-        println!("| {} |", padded.collect::<Vec<_>>().join(" | "));
+        format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
     };
-    line(&heading.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>());
     let rules = (0..heading.len()).map(|column| {
         let dashes = "-".repeat(width(column).saturating_sub(1));
         if column == 0 { format!("{dashes}-") } else { format!("{dashes}:") }
     });
-    line(&rules.collect::<Vec<_>>());
-    rows.iter().for_each(|row| line(row));
+    let first = line(&heading.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>());
+    let rules = line(&rules.collect::<Vec<_>>());
+    rows.iter().fold(first + &rules, |text, row| text + &line(row))
 }
 
 #[cfg(test)]
@@ -52,5 +57,11 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(with_range(&[3.0, 1.0, 2.0], 1), "2.0 (1.0–3.0)");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["ring".to_owned(), "µs".to_owned()]];
+        assert_eq!(text(&["a", "title"], &rows), "| a    | title |\n| ---- | ----: |\n| ring |    µs |\n");
     }
 }

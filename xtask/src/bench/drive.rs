@@ -1,0 +1,395 @@
+//! A closed loop of an exact number of requests: `wrk` works for a time, this works through a list.
+//!
+//! One thread, one epoll loop. Every answer is checked for its status and its length, and `X-Cache` says whether it was a
+//! hit, so that a figure for hits is one for hits.
+
+use super::Plan;
+use crate::Outcome;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const EVENTS_PER_WAIT: usize = 256;
+
+/// How long one wait for answers lasts before the time limit is looked at.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// The head of an answer is shorter, or something is wrong.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Connections that fail one after the other before the server is taken for gone.
+const FAILURES_MAX: u32 = 100;
+
+#[derive(clap::Args, Clone)]
+pub(crate) struct Arguments {
+    /// Address of the cache
+    to: SocketAddr,
+    /// Host of the requests, which is the origin
+    host: SocketAddr,
+    /// Bytes of every body
+    #[arg(long)]
+    body_bytes: usize,
+    /// Number of the first object
+    #[arg(long)]
+    first: u64,
+    /// Requests in all
+    #[arg(long)]
+    requests: u64,
+    /// Objects; after the last one, the first is asked for again
+    #[arg(long)]
+    objects: u64,
+    /// Connections, each with one request at a time
+    #[arg(long)]
+    connections: usize,
+    /// End after this many seconds
+    #[arg(long)]
+    limit_s: u64,
+}
+
+/// The target of an object in a forward proxy.
+pub(super) fn target(host: SocketAddr, body_bytes: usize, number: u64) -> String {
+    format!("http://{host}/{body_bytes}/{number}")
+}
+
+/// A list of requests to work through.
+#[derive(Clone, Copy)]
+pub(super) struct Drive {
+    pub(super) host: SocketAddr,
+    pub(super) body_bytes: usize,
+    pub(super) first: u64,
+    pub(super) requests: u64,
+    pub(super) objects: u64,
+    pub(super) connections: usize,
+    pub(super) limit: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Driven {
+    pub(super) requests: u64,
+    pub(super) seconds: f64,
+    pub(super) errors: u64,
+    pub(super) hits: u64,
+    pub(super) p99_us: u64,
+}
+
+impl Drive {
+    /// Starts the load on its core.
+    pub(super) fn start(&self, plan: &Plan, to: SocketAddr) -> Outcome<Child> {
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(plan.load_core.to_string()).arg(&plan.xtask).arg("drive");
+        command.arg(to.to_string()).arg(self.host.to_string());
+        let numbers = [
+            ("--body-bytes", self.body_bytes as u64),
+            ("--first", self.first),
+            ("--requests", self.requests),
+            ("--objects", self.objects),
+            ("--connections", self.connections as u64),
+            ("--limit-s", self.limit.as_secs()),
+        ];
+        for (name, number) in numbers {
+            command.arg(name).arg(number.to_string());
+        }
+        Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
+    }
+
+    /// Works through the list; an error if not all was answered as it should be.
+    pub(super) fn run(&self, plan: &Plan, name: &str, to: SocketAddr) -> Outcome<Driven> {
+        let output = self.start(plan, to)?.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let driven = parse(&text).ok_or_else(|| format!("{name}: the load says: {text}"))?;
+        if driven.errors > 0 || driven.requests < self.requests {
+            return Err(format!(
+                "{name}: {} of {} requests answered in {:.1} s, {} errors",
+                driven.requests, self.requests, driven.seconds, driven.errors
+            )
+            .into());
+        }
+        Ok(driven)
+    }
+}
+
+fn parse(text: &str) -> Option<Driven> {
+    let line = text.lines().find_map(|line| line.strip_prefix("driven "))?;
+    let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [requests, duration_us, errors, hits, p99_us] = numbers.try_into().ok()?;
+    Some(Driven { requests, seconds: duration_us as f64 / 1e6, errors, hits, p99_us })
+}
+
+/// The load itself: `cargo xtask drive`.
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let mut load = Load::new(arguments.clone())?;
+    let start = Instant::now();
+    load.work(start)?;
+    let duration_us = start.elapsed().as_micros();
+    load.times_us.sort_unstable();
+    let p99 = load.times_us.get(load.times_us.len() * 99 / 100).copied().unwrap_or(0);
+    println!("driven {} {duration_us} {} {} {p99}", load.times_us.len(), load.errors, load.hits);
+    Ok(())
+}
+
+struct Load {
+    arguments: Arguments,
+    poll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    asked: u64,
+    errors: u64,
+    hits: u64,
+    failures_in_row: u32,
+    times_us: Vec<u32>,
+    chunk: Vec<u8>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    head: Vec<u8>,
+    /// Bytes of the body that are still to come, once the head is there.
+    left: Option<usize>,
+    sent: Instant,
+}
+
+impl Load {
+    fn new(arguments: Arguments) -> Outcome<Self> {
+        let poll = epoll::create(CreateFlags::CLOEXEC)?;
+        let connections = (0..arguments.connections).map(|_| None).collect();
+        let times_us = Vec::with_capacity(usize::try_from(arguments.requests)?);
+        let chunk = vec![0; 256 * 1024];
+        Ok(Self {
+            arguments,
+            poll,
+            connections,
+            asked: 0,
+            errors: 0,
+            hits: 0,
+            failures_in_row: 0,
+            times_us,
+            chunk,
+        })
+    }
+
+    fn work(&mut self, start: Instant) -> Outcome {
+        let limit = Duration::from_secs(self.arguments.limit_s);
+        for slot in 0..self.connections.len() {
+            self.connect(slot)?;
+        }
+        let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+        while self.connections.iter().any(Option::is_some) && start.elapsed() < limit {
+            events.clear();
+            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&WAIT)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                self.serve(usize::try_from(event.data.u64())?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects and asks; a connection that has nothing to ask is not made.
+    fn connect(&mut self, slot: usize) -> Outcome {
+        self.connections[slot] = None;
+        while self.asked < self.arguments.requests && self.failures_in_row < FAILURES_MAX {
+            if let Ok(connection) = self.connected(slot) {
+                self.connections[slot] = Some(connection);
+                return Ok(());
+            }
+            self.failed();
+        }
+        Ok(())
+    }
+
+    fn connected(&mut self, slot: usize) -> Outcome<Connection> {
+        let stream = TcpStream::connect(self.arguments.to)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        epoll::add(&self.poll, &stream, EventData::new_u64(slot as u64), EventFlags::IN)?;
+        let mut connection = Connection { stream, head: Vec::new(), left: None, sent: Instant::now() };
+        let request = self.next_request();
+        connection.ask(&request)?;
+        Ok(connection)
+    }
+
+    fn next_request(&mut self) -> String {
+        let Arguments { host, body_bytes, first, objects, .. } = self.arguments;
+        let number = first + self.asked % objects.max(1);
+        self.asked += 1;
+        format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", target(host, body_bytes, number))
+    }
+
+    fn failed(&mut self) {
+        self.errors += 1;
+        self.failures_in_row += 1;
+    }
+
+    /// Reads what is there, and asks for the next object when the answer is complete.
+    fn serve(&mut self, slot: usize) -> Outcome {
+        let Some(connection) = self.connections[slot].as_mut() else { return Ok(()) };
+        match connection.read(&mut self.chunk, self.arguments.body_bytes) {
+            Ok(None) => Ok(()),
+            Ok(Some(is_hit)) => {
+                self.hits += u64::from(is_hit);
+                self.failures_in_row = 0;
+                let taken_us = u32::try_from(connection.sent.elapsed().as_micros()).unwrap_or(u32::MAX);
+                self.times_us.push(taken_us);
+                if self.asked >= self.arguments.requests {
+                    self.connections[slot] = None;
+                    return Ok(());
+                }
+                let request = self.next_request();
+                let asked = self.connections[slot].as_mut().map(|connection| connection.ask(&request));
+                if let Some(Err(_)) = asked {
+                    self.failed();
+                    self.connect(slot)?;
+                }
+                Ok(())
+            }
+            Err(_) => {
+                self.failed();
+                self.connect(slot)
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// A request is far shorter than what the kernel takes at once.
+    fn ask(&mut self, request: &str) -> std::io::Result<()> {
+        (self.left, self.sent) = (None, Instant::now());
+        self.head.clear();
+        self.stream.write_all(request.as_bytes())
+    }
+
+    /// `Some` when the answer is complete: whether it was a hit. An error for anything but a 200 of the right length.
+    fn read(&mut self, chunk: &mut [u8], body_bytes: usize) -> std::io::Result<Option<bool>> {
+        loop {
+            let len = match self.stream.read(chunk) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let of_body = match self.left {
+                Some(_) => len,
+                None => match self.take_head(&chunk[..len])? {
+                    Some((length, _)) if length != body_bytes => return Err(ErrorKind::InvalidData.into()),
+                    Some((length, of_body)) => {
+                        self.left = Some(length);
+                        of_body
+                    }
+                    None => continue,
+                },
+            };
+            let left = self.left.unwrap_or(0).checked_sub(of_body).ok_or(ErrorKind::InvalidData)?;
+            self.left = Some(left);
+            if left == 0 {
+                return Ok(Some(is_hit(&self.head)));
+            }
+        }
+    }
+
+    /// Once the head is there: the length of the body, and how much of it came with the head.
+    fn take_head(&mut self, bytes: &[u8]) -> std::io::Result<Option<(usize, usize)>> {
+        self.head.extend_from_slice(bytes);
+        let Some(end) = memchr::memmem::find(&self.head, b"\r\n\r\n") else {
+            let is_long = self.head.len() > HEAD_BYTES_MAX;
+            return if is_long { Err(ErrorKind::InvalidData.into()) } else { Ok(None) };
+        };
+        let of_body = self.head.len() - end - 4;
+        self.head.truncate(end);
+        let is_ok = self.head.starts_with(b"HTTP/1.1 200 ");
+        let length = value(&self.head, b"content-length:").filter(|_| is_ok);
+        let length = length.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+        Ok(Some((length.ok_or(ErrorKind::InvalidData)?, of_body)))
+    }
+}
+
+/// The value of a field, whose name is given in small letters and with its colon.
+fn value<'h>(head: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
+    let mut lines = head.split(|&byte| byte == b'\n');
+    let line =
+        lines.find(|line| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))?;
+    Some(line.get(name.len()..)?.trim_ascii())
+}
+
+fn is_hit(head: &[u8]) -> bool {
+    value(head, b"x-cache:").is_some_and(|value| value.starts_with(b"HIT"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A server that answers each request on its own connection thread with `answer`.
+    fn server(answer: &'static [u8]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                std::thread::spawn(move || {
+                    let mut chunk = [0; 4096];
+                    while stream.read(&mut chunk).is_ok_and(|len| len > 0) {
+                        // In two parts, so that a head is cut.
+                        stream.write_all(&answer[..20]).unwrap();
+                        stream.write_all(&answer[20..]).unwrap();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn load(to: SocketAddr, requests: u64) -> Load {
+        let arguments = Arguments {
+            to,
+            host: to,
+            body_bytes: 5,
+            first: 10,
+            requests,
+            objects: 3,
+            connections: 4,
+            limit_s: 10,
+        };
+        let mut load = Load::new(arguments).unwrap();
+        load.work(Instant::now()).unwrap();
+        load
+    }
+
+    #[test]
+    fn every_request_is_asked_once_and_hits_are_counted() {
+        let to = server(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r\nX-Cache: HIT from a\r\n\r\nabcde");
+        let load = load(to, 50);
+        assert_eq!((load.times_us.len(), load.asked, load.errors, load.hits), (50, 50, 0, 50));
+    }
+
+    #[test]
+    fn other_lengths_and_other_statuses_are_errors() {
+        let long = load(server(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabcdef"), 8);
+        assert_eq!((long.times_us.len(), long.errors), (0, 8));
+        let missing = load(server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nabcde"), 8);
+        assert_eq!((missing.times_us.len(), missing.errors), (0, 8));
+    }
+
+    #[test]
+    fn a_server_that_is_gone_ends_the_load() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let load = load(free, 1_000_000);
+        assert_eq!((load.times_us.len(), load.errors), (0, u64::from(FAILURES_MAX)));
+    }
+
+    #[test]
+    fn the_line_is_read_back() {
+        let driven = parse("driven 100 2000000 1 90 950\n").unwrap();
+        assert_eq!(driven, Driven { requests: 100, seconds: 2.0, errors: 1, hits: 90, p99_us: 950 });
+        assert_eq!(parse("driven 1 2\n"), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! What a benchmark of the stores prints, which is also what `docs/storage.md` shows between two marks.
+
+use super::table;
+use crate::{Outcome, workspace};
+use std::fs;
+
+/// The page, relative to the root of the checkout.
+const PAGE: &str = "docs/storage.md";
+
+/// Text and tables in the order in which they were made.
+pub(super) struct Report {
+    name: &'static str,
+    text: String,
+}
+
+impl Report {
+    /// The report of the command `cargo xtask bench {name}`.
+    pub(super) fn new(name: &'static str) -> Self {
+        Self { name, text: String::new() }
+    }
+
+    /// Prints a paragraph.
+    pub(super) fn prose(&mut self, text: &str) {
+        println!("\n{text}");
+        self.add(text);
+    }
+
+    /// Prints a table.
+    pub(super) fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
+        let text = table::text(heading, rows);
+        println!("\n{text}");
+        self.add(text.trim_end());
+    }
+
+    fn add(&mut self, text: &str) {
+        if !self.text.is_empty() {
+            self.text.push_str("\n\n");
+        }
+        self.text.push_str(text);
+    }
+
+    /// Puts all of it into the page, in place of what the last run put there.
+    pub(super) fn write(&self) -> Outcome {
+        let path = workspace::root().join(PAGE);
+        let page = fs::read_to_string(&path)?;
+        let text = format!("{}\n\n{}", machine()?, self.text);
+        fs::write(&path, replaced(&page, self.name, &text)?)?;
+        println!("\n{PAGE} is written");
+        Ok(())
+    }
+}
+
+/// The page with `text` between the two marks of `name`.
+fn replaced(page: &str, name: &str, text: &str) -> Outcome<String> {
+    let (begin, end) = (format!("<!-- begin bench {name} -->\n"), format!("<!-- end bench {name} -->"));
+    let missing = || format!("{PAGE} has no marks for `bench {name}`");
+    let (before, rest) = page.split_once(&begin).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
+    Ok(format!("{before}{begin}\n{}\n\n{end}{after}", text.trim()))
+}
+
+/// One line about this machine.
+fn machine() -> Outcome<String> {
+    let cpus = fs::read_to_string("/proc/cpuinfo")?;
+    let model = cpus.lines().find(|line| line.starts_with("model name"));
+    let model =
+        model.and_then(|line| line.split_once(':')).map_or("an unknown processor", |(_, name)| name.trim());
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let release = release.split('.').take(2).collect::<Vec<_>>().join(".");
+    let cores = std::thread::available_parallelism()?;
+    Ok(format!("Measured on {cores} cores of {model}, Linux {release}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_text_between_the_marks_changes() {
+        let page = "a\n<!-- begin bench x -->\nold\n<!-- end bench x -->\nb\n";
+        let once = replaced(page, "x", "new\n").unwrap();
+        assert_eq!(once, "a\n<!-- begin bench x -->\n\nnew\n\n<!-- end bench x -->\nb\n");
+        assert_eq!(replaced(&once, "x", "new").unwrap(), once);
+        assert!(replaced(page, "y", "new").is_err());
+    }
+}

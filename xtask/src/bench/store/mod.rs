@@ -1,0 +1,122 @@
+//! `bench store`: what a miss costs that is stored on disk, and a hit from there, for every scheme, beside Squid's.
+//!
+//! Objects of 13 KiB, and so little memory that they do not stay there. Figures only count if the subject's own counters say
+//! that the misses were stored, and that the hits were read from disk.
+
+pub(super) mod subjects;
+mod tables;
+pub(super) mod turns;
+
+use super::report::Report;
+use super::{Plan, rest, subjects::floor};
+use crate::Outcome;
+use subjects::{Kind, Site, Sizes, Stored};
+use turns::{BODY_BYTES, Course, Turn};
+
+const ROUNDS: usize = 3;
+
+/// Requests in a turn.
+const REQUESTS: u64 = 20_000;
+
+/// What a file of an object takes on disk, by which the stores are made large enough to evict nothing.
+const FILE_BYTES: u64 = 16 << 10;
+
+/// What was measured on one subject.
+pub(super) struct Series {
+    kind: Kind,
+    misses: Vec<Turn>,
+    warm: Vec<Turn>,
+    cold: Vec<Turn>,
+    /// Reads that were asked of the device, for each hit.
+    reads_per_hit: Option<f64>,
+    /// Bytes written for each byte stored.
+    amplification: Option<f64>,
+}
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    let rounds = plan.rounds_wanted.unwrap_or(if plan.quick { 1 } else { ROUNDS }).max(1);
+    let kinds = subjects::wanted(plan)?;
+    if !plan.quick {
+        rest::wait();
+    }
+    let origin = floor(plan, "origin", plan.load_core)?;
+    let requests = if plan.quick { REQUESTS / 10 } else { REQUESTS };
+    let course = Course { origin: origin.address, requests };
+    let objects = (rounds as u64 + 1) * requests;
+    // Water marks evict from 90 % on, and schemes have needs of their own.
+    let capacity_mb = ((objects * FILE_BYTES * 13 / 10) >> 20) + 256;
+    let sizes = Sizes { capacity_mb, object_bytes: BODY_BYTES as u64, squid_rock_factor: 4 };
+    let mut all = Vec::new();
+    for kind in kinds {
+        match Site::make(plan, kind, sizes).and_then(|site| site.map(|site| site.start(plan)).transpose()) {
+            Ok(stored) => all.extend(stored),
+            Err(error) => println!("note: {} is left out: {error}", kind.name),
+        }
+    }
+    let mut series: Vec<Series> = all.iter().map(|stored| Series::new(stored.kind)).collect();
+    misses(plan, &course, rounds, &all, &mut series)?;
+    hits(plan, &course, rounds, &all, &mut series)?;
+    let mut report = Report::new("store");
+    tables::print(&mut report, &series, rounds, requests);
+    drop(all);
+    rest::files_were_deleted()?;
+    if plan.write { report.write() } else { Ok(()) }
+}
+
+impl Series {
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            misses: Vec::new(),
+            warm: Vec::new(),
+            cold: Vec::new(),
+            reads_per_hit: None,
+            amplification: None,
+        }
+    }
+}
+
+/// Round 0 is not in the figures: everything is new in it.
+fn misses(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mut [Series]) -> Outcome {
+    for round in 0..=rounds as u64 {
+        for (stored, series) in all.iter().zip(&mut *series) {
+            series.misses.push(course.misses(plan, stored, round * course.requests)?);
+        }
+    }
+    for (stored, series) in all.iter().zip(series) {
+        if let Some(device) = turns::device(stored)? {
+            series.amplification = Some(device.written_bytes / device.object_bytes);
+        }
+        if let (Some(last), false) = (series.misses.last(), stored.kind.scheme == "null") {
+            course.complete(plan, stored, rounds as u64 * course.requests, *last)?;
+        }
+        series.misses.remove(0);
+    }
+    Ok(())
+}
+
+/// Hits of what the last turn of misses stored. It is asked for from its first object to its last: memory holds the last ones
+/// when the next turn begins, and has lost them when it comes to them.
+fn hits(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mut [Series]) -> Outcome {
+    let first = rounds as u64 * course.requests;
+    let stores = || all.iter().enumerate().filter(|(_, stored)| stored.kind.scheme != "null");
+    let before: Vec<_> = all.iter().map(turns::device).collect::<Outcome<_>>()?;
+    for _ in 0..rounds {
+        for (index, stored) in stores() {
+            stored.make_cold()?;
+            let turn = course.hits(plan, stored, first)?;
+            series[index].cold.push(turn);
+        }
+        for (index, stored) in stores() {
+            let turn = course.hits(plan, stored, first)?;
+            series[index].warm.push(turn);
+        }
+    }
+    for (index, stored) in stores() {
+        if let (Some(before), Some(after)) = (before[index], turns::device(stored)?) {
+            let hits = 2 * rounds as u64 * course.requests;
+            series[index].reads_per_hit = Some((after.reads - before.reads) / hits as f64);
+        }
+    }
+    Ok(())
+}

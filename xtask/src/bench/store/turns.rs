@@ -1,0 +1,135 @@
+//! What is measured on one subject: a turn of misses, or of hits.
+
+use super::subjects::{Family, Stored};
+use crate::Outcome;
+use crate::bench::Plan;
+use crate::bench::drive::{Drive, Driven};
+use crate::bench::manager::{Device, Swaps};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// All objects have this length.
+pub(in crate::bench) const BODY_BYTES: usize = 13 << 10;
+
+/// As many as the published figures of this project use.
+const CONNECTIONS: usize = 64;
+
+/// For what is stored gently.
+const FEW_CONNECTIONS: usize = 4;
+
+/// Less than this share on disk, or from there, and the figure is for something else.
+const SHARE_MIN: f64 = 0.95;
+
+/// So much is stored that it is not worth while to look for what is not.
+const SHARE_COMPLETE: f64 = 0.999;
+
+/// What was put off until after the last answer is part of the cost: writing buffers, closing files.
+const SETTLING: Duration = Duration::from_millis(1500);
+
+/// A turn that takes longer is broken, not slow.
+const TURN_LIMIT: Duration = Duration::from_secs(120);
+
+/// One turn.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::bench) struct Turn {
+    pub(in crate::bench) cpu_us: f64,
+    pub(in crate::bench) requests_per_s: f64,
+    pub(in crate::bench) p99_ms: f64,
+    /// Which part of the requests were what they were meant to be: stored on disk, or read from there.
+    pub(in crate::bench) share: f64,
+}
+
+impl Turn {
+    /// Whether it is a figure for what it was meant to measure.
+    pub(in crate::bench) fn counts(&self) -> bool {
+        self.share >= SHARE_MIN
+    }
+}
+
+/// What all turns of a run have in common.
+#[derive(Clone, Copy)]
+pub(in crate::bench) struct Course {
+    pub(in crate::bench) origin: SocketAddr,
+    /// Requests in a turn.
+    pub(in crate::bench) requests: u64,
+}
+
+impl Course {
+    fn drive(&self, first: u64, objects: u64) -> Drive {
+        Drive {
+            host: self.origin,
+            body_bytes: BODY_BYTES,
+            first,
+            requests: self.requests,
+            objects,
+            connections: CONNECTIONS,
+            limit: TURN_LIMIT,
+        }
+    }
+
+    /// New objects, numbered from `first` on.
+    pub(in crate::bench) fn misses(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
+        let drive = self.drive(first, self.requests);
+        let turn =
+            measured(plan, stored, drive, SETTLING, |before, after, driven| match stored.kind.scheme {
+                // Without a store there is nothing to be stored.
+                "null" => driven.requests,
+                _ => after.outs - before.outs,
+            })?;
+        stored.sync()?;
+        Ok(turn)
+    }
+
+    /// Objects that are stored, from `first` on.
+    pub(in crate::bench) fn hits(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
+        let drive = self.drive(first, self.requests);
+        measured(plan, stored, drive, Duration::ZERO, |before, after, driven| {
+            driven.hits.min(after.ins - before.ins)
+        })
+    }
+
+    /// Asks for the objects of a turn with little haste, so that what was not stored when all were busy is stored now.
+    pub(in crate::bench) fn complete(&self, plan: &Plan, stored: &Stored, first: u64, turn: Turn) -> Outcome {
+        if turn.share < SHARE_COMPLETE {
+            let drive = self.drive(first, self.requests);
+            Drive { connections: FEW_CONNECTIONS, ..drive }.run(
+                plan,
+                stored.kind.name,
+                stored.subject.address,
+            )?;
+        }
+        stored.sync()
+    }
+}
+
+fn measured(
+    plan: &Plan,
+    stored: &Stored,
+    drive: Drive,
+    settling: Duration,
+    meant: impl Fn(Swaps, Swaps, Driven) -> u64,
+) -> Outcome<Turn> {
+    let subject = &stored.subject;
+    let before = Swaps::read(subject.address)?;
+    let cpu_before_us = subject.process.cpu_us()?;
+    let driven = drive.run(plan, subject.name, subject.address)?;
+    std::thread::sleep(settling);
+    let cpu_us = (subject.process.cpu_us()? - cpu_before_us) as f64;
+    let after = Swaps::read(subject.address)?;
+    subject.empty_access_log()?;
+    let requests = driven.requests as f64;
+    Ok(Turn {
+        cpu_us: cpu_us / requests,
+        requests_per_s: requests / driven.seconds.max(1e-6),
+        p99_ms: driven.p99_us as f64 / 1e3,
+        share: meant(before, after, driven) as f64 / requests,
+    })
+}
+
+/// Figures of the device; none of Squid, which does not have them.
+pub(in crate::bench) fn device(stored: &Stored) -> Outcome<Option<Device>> {
+    match stored.kind.family {
+        Family::Humboldt if stored.kind.scheme != "null" => Device::read(stored.subject.address).map(Some),
+        _ => Ok(None),
+    }
+}
