@@ -120,6 +120,8 @@ fn a_user_without_rights_needs_no_writable_directory_but_the_cache() {
     let folder = proxy::open_folder();
     let copy = folder.path().join("humboldt"); // the build directory may be closed to other users
     fs::copy(proxy::program(), &copy).expect("a copy of the program");
+    // A process that another test was just starting may hold the copy open for writing, for a moment.
+    until("the copy to be executable", || Command::new(&copy).arg("--version").output().ok());
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);

@@ -2,6 +2,8 @@
 //!
 //! `HUMBOLDT_TEST_KILLS=200` kills each scheme so often (10 otherwise), `HUMBOLDT_TEST_SEED=7` chooses another course.
 
+#![allow(clippy::print_stdout, reason = "shown when a test fails")]
+
 #[path = "kill/content.rs"]
 mod content;
 #[path = "kill/worker.rs"]
