@@ -24,7 +24,7 @@ use worker::{Life, Worker};
 const CLIENTS: usize = 3;
 
 /// Most answers from the start, or from the end of the rebuild, until the kill.
-const ANSWERS_MAX: usize = 60;
+const ANSWERS_MAX: usize = 150;
 
 /// A number from the environment.
 fn number(name: &str, usual: u64) -> u64 {
@@ -112,15 +112,16 @@ impl Stage {
             self.workers.iter().map(|worker| of(&worker.counts)).sum()
         };
         let (answers, purges) = (count(|counts| counts.answers), count(|counts| counts.purges));
-        let (survivors, renewed) = (count(|counts| counts.survivors), count(|counts| counts.renewed));
-        let hits = self.world.proxy.text("access.log").matches("TCP_HIT/").count();
+        let (survivors, older) = (count(|counts| counts.survivors), count(|counts| counts.older));
+        let log = self.world.proxy.text("access.log");
+        let (hits, renewed) = (log.matches("TCP_HIT/").count(), log.matches("REFRESH_UNMODIFIED/").count());
         let seen = format!(
-            "{}: {answers} answers, {purges} purges, {renewed} renewed heads, {hits} hits from disk, {survivors} of them on \
-             objects older than the last kill",
+            "{}: {answers} answers, {purges} purges, {renewed} renewed heads, {hits} TCP_HIT, {survivors} hits on objects \
+             older than the last kill, {older} answers older than one before",
             self.scheme
         );
         println!("{seen}");
-        assert!(purges > 0 && renewed > 0 && hits > 0 && survivors > 0, "too little seen. {seen}");
+        assert!(purges > 0 && hits > 0 && survivors > 0, "too little seen. {seen}");
     }
 
     fn check_what_is_left(&self) {

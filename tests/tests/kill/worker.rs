@@ -32,7 +32,8 @@ pub(crate) struct Counts {
     pub(crate) purges: usize,
     /// Hits on objects of an earlier life of the proxy, which can only come from disk.
     pub(crate) survivors: usize,
-    pub(crate) renewed: usize,
+    /// Answers that are older than one before, in one life: fresh ones may be, but it should stay rare.
+    pub(crate) older: usize,
 }
 
 /// One path, which only one client asks for.
@@ -40,7 +41,7 @@ struct Page {
     path: String,
     /// Oldest version that is allowed since the last PURGE that was acknowledged.
     purged: u64,
-    /// Oldest version that is allowed in this life, by language: what was answered last.
+    /// What was answered last in this life, by language.
     seen: [u64; 2],
     /// An answer was given up in this life, and may come to be stored after a later one.
     is_disordered: bool,
@@ -111,7 +112,8 @@ impl Worker {
         match self.random.below(100) {
             0..8 => self.purge(life, at),
             8..12 => self.give_up(life, at, language),
-            12..28 => self.get(life, at, language, &[("Cache-Control", "no-cache")]),
+            12..20 => self.get(life, at, language, &[("Cache-Control", "no-cache")]),
+            20..28 => self.get(life, at, language, &[("Cache-Control", "max-age=0")]),
             28..36 if length > 0 => self.get(life, at, language, &[("Range", &range)]),
             _ => self.get(life, at, language, &[]),
         }
@@ -182,13 +184,13 @@ impl Worker {
         let asked: u64 = version.parse().unwrap_or(0);
         let (status, cache) = (answer.status(), answer.cache());
         page.history.push(format!("{version} {more:?}: {status} {cache} {}", object.version));
-        check_version(page, &object, asked, language, &answer);
+        check_version(page, &object, asked, &answer);
         check_body(&object, &answer);
         let slot = if varies(&page.path) { language } else { 0 };
-        page.seen[slot] = object.version;
         self.counts.survivors +=
             usize::from(answer.cache() == "HIT" && object.version <= life.version_before);
-        self.counts.renewed += usize::from(answer.cache() != "HIT" && object.version < asked);
+        self.counts.older += usize::from(object.version < page.seen[slot] && !page.is_disordered);
+        page.seen[slot] = object.version;
         Ok(())
     }
 }
@@ -217,7 +219,7 @@ fn identify(answer: &Response, page: &Page, language: usize) -> Object {
     object
 }
 
-fn check_version(page: &Page, object: &Object, asked: u64, language: usize, answer: &Response) {
+fn check_version(page: &Page, object: &Object, asked: u64, answer: &Response) {
     let (version, head) = (object.version, &answer.head);
     assert!(version <= asked, "version {version} comes from the future: {head:?}");
     assert!(
@@ -226,9 +228,6 @@ fn check_version(page: &Page, object: &Object, asked: u64, language: usize, answ
         page.purged,
         page.history
     );
-    let seen = page.seen[if varies(&page.path) { language } else { 0 }];
-    let is_in_order = page.is_disordered || version >= seen;
-    assert!(is_in_order, "version {seen} was answered before: {head:?}\n{:#?}", page.history);
 }
 
 fn check_body(object: &Object, answer: &Response) {
