@@ -7,6 +7,7 @@
 //! (`is_sending`). **Nobody waits for ever**: when the helper ends, all calls fail; only unlinking is done by the next one.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -91,6 +92,8 @@ struct State {
 
 /// The exchange of one directory.
 pub(super) struct Exchange {
+    /// The directory, for messages.
+    path: PathBuf,
     limits: Limits,
     state: Mutex<State>,
     /// The phase, or whether anything is under way, has changed.
@@ -99,7 +102,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(path: &Path, limits: Limits) -> Self {
         let state = State {
             phase: Phase::Idle,
             link: None,
@@ -114,7 +117,13 @@ impl Exchange {
             next_handle: 0,
             last_progress: Instant::now(),
         };
-        Self { limits, state: Mutex::new(state), changed: Condvar::new(), figures: Figures::default() }
+        Self {
+            path: path.to_owned(),
+            limits,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            figures: Figures::default(),
+        }
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -251,7 +260,8 @@ impl Exchange {
         }
         if !is_sound {
             self.figures.violations.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("the diskd helper sends what makes no sense; it is ended");
+            let path = self.path.display();
+            tracing::error!("{path}: the diskd helper sends what makes no sense; it is killed");
             link.cut();
         }
         self.fail_all();
@@ -372,7 +382,8 @@ impl Exchange {
         drop(state);
         if let Some(link) = link {
             let stall_s = self.limits.stall.as_secs();
-            tracing::error!("the diskd helper has not answered for {stall_s} s; it is ended");
+            let path = self.path.display();
+            tracing::error!("{path}: the diskd helper has not answered for {stall_s} s; it is killed");
             link.cut();
         }
     }

@@ -68,6 +68,6 @@ fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, Ope
     drop(tried.map_err(|e| failed("set up queues and shared memory for", e))?);
     let (l1, l2) = tree.levels();
     let program = options.tuning.diskd_program.clone();
-    let exchange = Arc::new(Exchange::new(limits));
+    let exchange = Arc::new(Exchange::new(&options.path, limits));
     Ok(Service::new(Keeper { exchange, path: options.path.clone(), root, l1, l2, program, pace }))
 }

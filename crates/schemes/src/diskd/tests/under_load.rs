@@ -82,11 +82,11 @@ fn disturbed(mut disturb: impl FnMut(&Exchange) -> bool) {
             let (scheme, is_over, hits) = (&scheme, &is_over, &hits);
             threads.spawn(move || load(scheme, seed, is_over, hits));
         }
+        let _over = Over(&is_over);
         let start = Instant::now();
         while !disturb(&exchange) || hits.load(Ordering::Relaxed) < 50 {
             assert!(start.elapsed() < LIMIT, "no progress: {} hits", hits.load(Ordering::Relaxed));
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     wait_for(|| match scheme.stats().open_files {
         0 => Some(()),
@@ -113,7 +113,7 @@ fn killed_again_and_again_it_never_gives_wrong_bytes_and_hangs_nobody() {
             kills += u32::from(rustix::process::kill_process(process, Signal::KILL).is_ok());
         }
         std::thread::sleep(Duration::from_millis(random(&mut state) % 20)); // at any moment of what it does
-        kills >= 40
+        kills >= 25
     });
 }
 
