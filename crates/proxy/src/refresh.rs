@@ -147,26 +147,33 @@ async fn confirm(
     });
     job.report.set_object_tag(Tag::RefreshUnmodified);
     Verdict::Confirmed(match stale.body {
-        StaleBody::Memory(object) => {
-            let object = core.shared.cache.refresh(writer.epoch(), &object, head, times);
-            update_on_disk(core, object.key, &object.url, &object.head, times);
+        StaleBody::Memory(confirmed) => {
+            let object = core.shared.cache.refresh(writer.epoch(), &confirmed, head, times);
+            update_on_disk(core, object.key, &object.url, (&confirmed.head, &object.head), times);
             StaleBody::Memory(object)
         }
         StaleBody::Disk(mut hit) => {
-            hit.head = Arc::new(head);
+            let confirmed = std::mem::replace(&mut hit.head, Arc::new(head));
             hit.times = times;
-            update_on_disk(core, hit.key, &hit.url, &hit.head, times);
+            update_on_disk(core, hit.key, &hit.url, (&confirmed, &hit.head), times);
             StaleBody::Disk(hit)
         }
     })
 }
 
 /// Brings the record on disk up to date, without anybody waiting for it.
-fn update_on_disk(core: &Rc<Core>, key: Key, url: &[u8], head: &StoredHead, times: Times) {
+fn update_on_disk(
+    core: &Rc<Core>,
+    key: Key,
+    url: &[u8],
+    (confirmed, head): (&Arc<StoredHead>, &StoredHead),
+    times: Times,
+) {
     if core.shared.cache.on_disk(&key) {
         let record = record(key, url, head, times);
         let cache = Arc::clone(&core.shared.cache);
-        tokio::task::spawn_local(async move { cache.update_on_disk(&record).await });
+        let confirmed = Arc::clone(confirmed);
+        tokio::task::spawn_local(async move { cache.update_on_disk(&record, confirmed.bytes()).await });
     }
 }
 

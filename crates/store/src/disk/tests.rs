@@ -312,13 +312,24 @@ fn a_confirmed_answer_gets_its_new_times_everywhere() {
     let (_, object) = f.fetch(b"body", MIB);
     let fresh = Times { lifetime_s: 999, ..some_times() };
     let epoch = f.cache.in_flight().epoch(key(1));
-    let object = f.cache.refresh(epoch, &object.expect("stored"), some_head(), fresh);
+    let confirmed = object.expect("stored");
+    let object = f.cache.refresh(epoch, &confirmed, some_head(), fresh);
     assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Object(found)) if found.times == fresh));
-    block_on(f.cache.update_on_disk(&object.record()));
+    block_on(f.cache.update_on_disk(&object.record(), confirmed.head.bytes()));
     assert_eq!(f.open().map(|hit| hit.times), Some(fresh));
     f.schemes[0].faults.update.store(true, SeqCst);
-    block_on(f.cache.update_on_disk(&object.record()));
+    block_on(f.cache.update_on_disk(&object.record(), object.head.bytes()));
     assert!(f.open().is_none(), "rather none than the old head");
+}
+
+#[test]
+fn a_confirmed_head_never_meets_the_body_of_another_version() {
+    let f = fixture();
+    let (_, object) = f.fetch(b"body", MIB);
+    let record = object.expect("stored").record();
+    assert!(f.open().is_some());
+    block_on(f.cache.update_on_disk(&record, b"HTTP/1.1 200 OK\r\nX-Version: another\r\n"));
+    assert!(f.open().is_none(), "what was confirmed is not what is stored");
 }
 
 #[test]
