@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The schemes that all of this holds for.
-const SCHEMES: &[&str] = &["ufs"];
+const SCHEMES: &[&str] = &["ufs", "aufs", "diskd", "coss", "rock", "ring"];
 
 /// Lines without which objects would be answered from memory.
 const NO_MEMORY: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\n";

@@ -211,37 +211,31 @@ fn survives(scheme: &'static str) {
 }
 
 #[test]
-#[ignore = "new: `cargo test -p humboldt-tests --test kill -- --ignored`; a length under diskd is being looked into"]
 fn ufs_survives_kills() {
     survives("ufs");
 }
 
 #[test]
-#[ignore = "new: `cargo test -p humboldt-tests --test kill -- --ignored`; a length under diskd is being looked into"]
 fn aufs_survives_kills() {
     survives("aufs");
 }
 
 #[test]
-#[ignore = "new: `cargo test -p humboldt-tests --test kill -- --ignored`; a length under diskd is being looked into"]
 fn diskd_survives_kills() {
     survives("diskd");
 }
 
 #[test]
-#[ignore = "new: `cargo test -p humboldt-tests --test kill -- --ignored`; a length under diskd is being looked into"]
 fn coss_survives_kills() {
     survives("coss");
 }
 
 #[test]
-#[ignore = "new: `cargo test -p humboldt-tests --test kill -- --ignored`; a length under diskd is being looked into"]
 fn rock_survives_kills() {
     survives("rock");
 }
 
 #[test]
-#[ignore = "new: `cargo test -p humboldt-tests --test kill -- --ignored`; a length under diskd is being looked into"]
 fn ring_survives_kills() {
     survives("ring");
 }

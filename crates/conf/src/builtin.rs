@@ -10,7 +10,7 @@ use crate::table::Config;
 pub fn builtin_text(dir: &Path) -> String {
     let v6 = if has_ipv6_loopback() { "http_port [::1]:3128\n" } else { "" };
     let path = |name: &str| quote(&dir.join(name).to_string_lossy());
-    let (store, access_log, pid) = (path("store"), path("access.log"), path("humboldt.pid"));
+    let (store, access_log, pid) = (path("ring"), path("access.log"), path("humboldt.pid"));
     format!(
         "# The built-in configuration of humboldt: for this machine only.
 http_port 127.0.0.1:3128
@@ -35,7 +35,7 @@ cache_store_log none
 
 # These may have blanks in them.
 configuration_includes_quoted_values on
-cache_dir ufs {store} 1024 16 256
+cache_dir ring {store} 1024
 access_log {access_log} squid
 pid_filename {pid}
 configuration_includes_quoted_values off
@@ -79,7 +79,7 @@ mod tests {
         for dir in ["/home/a/.cache/humboldt", "/home/with blank/\"x\"\\"] {
             let (config, found) = Config::builtin(Path::new(dir));
             assert_eq!(found.render(false), "");
-            assert_eq!(config.cache_dir[0].path, Path::new(dir).join("store"));
+            assert_eq!(config.cache_dir[0].path, Path::new(dir).join("ring"));
             assert_eq!(config.cache_dir[0].size_bytes, 1 << 30);
             assert!(config.http_port.iter().all(|port| port.addr.is_some_and(|addr| addr.is_loopback())));
             assert_eq!(config.http_access.len(), 6);

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use humboldt_conf::{CacheDir, Config, DirIo, DirSelect, DirTuning, InTransit, Scheme as ConfScheme};
-use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, Tuning};
+use humboldt_conf::{
+    CacheDir, Config, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, Scheme as ConfScheme,
+};
+use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, PageCache, Tuning};
 use humboldt_store::cache::{Cache, CacheSettings, InTransit as StoreInTransit};
 use humboldt_store::dirs::{DirConfig, DirSelect as StoreDirSelect};
 use humboldt_store::scheme::Scheme;
@@ -154,6 +156,12 @@ fn tuning(config: &Config, written: &DirTuning) -> Tuning {
             DirIo::Uring => IoChoice::Uring,
             DirIo::Threads => IoChoice::Threads,
         }),
+        page_cache: written.page_cache.map_or(default.page_cache, |page_cache| match page_cache {
+            DirPageCache::Auto => PageCache::Auto,
+            DirPageCache::Off => PageCache::Off,
+            DirPageCache::Reads => PageCache::Reads,
+            DirPageCache::On => PageCache::On,
+        }),
         object_bytes_avg: config.store_avg_object_size.max(1),
     }
 }
@@ -204,6 +212,7 @@ mod tests {
         ] {
             assert_eq!(documented(&page, option), value.to_string(), "{option}");
         }
+        assert_eq!((documented(&page, "page-cache").as_str(), default.page_cache), ("auto", PageCache::Auto));
     }
 
     #[test]

@@ -82,17 +82,17 @@ impl Rank {
     }
 
     /// A number that is the higher the sooner the candidate should leave; `None` without a candidate.
-    pub fn urgency(self, clock: &Clock) -> Option<u32> {
+    pub fn urgency(self, clock: &Clock) -> Option<u64> {
         let value = self.0 as u32;
         if self.0 & IS_SOME == 0 {
             None
         } else if self.0 & IS_KEY != 0 {
             // Most keys lie above the inflation, some below it.
-            Some(clock.inflation().wrapping_sub(value) ^ 1 << 31)
+            Some(u64::from(clock.inflation().wrapping_sub(value) ^ 1 << 31))
         } else {
             let shift = (self.0 >> SHIFT_AT) as u32 & 31;
-            let first = u32::from(self.0 & IS_FIRST != 0) << 31;
-            Some((clock.now() << shift).wrapping_sub(value) >> 1 | first)
+            let first = u64::from(self.0 & IS_FIRST != 0) << 32;
+            Some(u64::from((clock.now() << shift).wrapping_sub(value)) | first)
         }
     }
 }

@@ -268,7 +268,7 @@ async fn publish(
         return Verdict::Stream { stored: false, at_end: None };
     };
     let is_whole_at_end = |dir: &Arc<Dir>| {
-        let bytes_max = dir.scheme.put_now_bytes_max().min(keep_bytes_max);
+        let bytes_max = dir.scheme.whole_bytes_max().min(keep_bytes_max);
         marker.is_none() && answer.body_bytes.is_some_and(|bytes| bytes <= bytes_max)
     };
     match dir {
@@ -361,7 +361,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         (Some(stored), Some(dir)) => {
             let core = Rc::clone(core);
             tokio::task::spawn_local(async move {
-                let outcome = core.shared.cache.write_object(epoch, &stored.object, &dir).await;
+                let outcome = core.shared.cache.write_object(epoch, &stored.object, dir).await;
                 count_swap_out(&core, outcome);
             });
         }

@@ -34,7 +34,7 @@ macro_rules! battery {
             objects::sizes_around_every_boundary, objects::ranges, objects::partial_objects,
             objects::overwriting_a_key, objects::removing, objects::replaced_while_being_read,
             objects::uncommitted_is_invisible, objects::vary_lists, objects::new_head_after_a_304,
-            objects::many_updates, objects::size_limits, objects::wrong_use_is_refused,
+            objects::a_confirmed_head_never_meets_another_body, objects::many_updates, objects::size_limits, objects::wrong_use_is_refused,
             lifecycle::clean_restart, lifecycle::restart_after_a_crash, lifecycle::a_purge_survives_a_crash,
             lifecycle::creation_is_idempotent, lifecycle::one_process_at_a_time, lifecycle::closed_is_down,
             lifecycle::eviction_keeps_the_water_marks, lifecycle::many_threads,

@@ -118,6 +118,8 @@ pub struct Tuning {
     pub swap_timeout: Option<Duration>,
     /// rock, ring: how the device is used (`io=`).
     pub io: IoChoice,
+    /// ring: what goes through the page cache (`page-cache=`).
+    pub page_cache: PageCache,
     /// ring: expected mean size of an object in bytes (`store_avg_object_size`), by which the index is sized at first.
     pub object_bytes_avg: u64,
 }
@@ -139,9 +141,24 @@ impl Default for Tuning {
             max_swap_rate: None,
             swap_timeout: None,
             io: IoChoice::Auto,
+            page_cache: PageCache::default(),
             object_bytes_avg: 13 * 1024,
         }
     }
+}
+
+/// `page-cache=`: what goes through the system's page cache; the rest goes past it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum PageCache {
+    /// What is read, as long as all that is stored would fit into memory that nobody else needs.
+    #[default]
+    Auto,
+    /// Nothing: the memory tier is the only copy in memory.
+    Off,
+    /// What is read. What is written, and perhaps never asked for, takes no memory.
+    Reads,
+    /// What is read and what is written.
+    On,
 }
 
 /// `io=`: how reads and writes reach the device.

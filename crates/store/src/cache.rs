@@ -249,22 +249,10 @@ impl Cache {
 
     /// Replaces head and times of a record in every directory that has it; a directory that fails loses the record, so
     /// that no old head lives on.
-    /// Only what still has the head that was confirmed gets the new one: another version, whose own head is on its way or was lost,
-    /// is removed, as a head must never meet the body of another version.
+    /// Only what still has the head that was confirmed gets the new one ([`Scheme::update`](crate::scheme::Scheme::update)).
     pub async fn update_on_disk(&self, record: &Record, confirmed_head: &[u8]) {
         for dir in self.table.load_full().dirs.iter().filter(|dir| dir.has(&record.key)) {
-            let found = dir.scheme.open(&record.key).await;
-            let is_it = match &found {
-                Ok(None) => continue,
-                Ok(Some(reader)) => *reader.record().head == *confirmed_head,
-                Err(_) => false,
-            };
-            drop(found);
-            if !is_it {
-                dir.remove(&record.key).await;
-                continue;
-            }
-            if let Err(error) = dir.scheme.update(record).await {
+            if let Err(error) = dir.scheme.update(record, confirmed_head).await {
                 dir.note(&error);
                 self.tell(StoreEventKind::SwapFail, Some(dir.index), record, 0);
                 dir.remove(&record.key).await;

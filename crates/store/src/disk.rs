@@ -122,7 +122,8 @@ impl Cache {
         }
     }
 
-    /// Writes an object that is complete in memory, and was to be stored at once but could not be.
+    /// Writes an object that is complete in memory, and could not be stored at once. If that directory fails, another that takes it gets
+    /// it.
     ///
     /// # Errors
     /// [`SwapOutError`], for the log.
@@ -130,30 +131,22 @@ impl Cache {
         &self,
         epoch: Epoch,
         object: &Object,
-        dir: &Arc<Dir>,
+        mut dir: Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
-        let (record, body_bytes) = (object.record(), object.body_bytes());
-        let written = async {
-            let mut writer = dir.scheme.create(record.clone(), Some(body_bytes)).await?;
-            let mut at = 0;
-            while at < body_bytes {
-                let mut parts = [IoSlice::new(&[]); WRITE_PARTS_MAX];
-                let count = object.slices(at, body_bytes, &mut parts);
-                let slices: Vec<&[u8]> = parts.iter().take(count).map(|part| &**part).collect();
-                writer.write(at, &slices).await?;
-                at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
-            }
-            writer.commit(Some(body_bytes)).await
-        };
-        let outcome = written.await.inspect_err(|error| {
-            dir.note(error);
-            self.tell(StoreEventKind::SwapFail, Some(dir.index), &record, 0);
-        });
-        match outcome {
-            Ok(()) => self.finish_write(epoch, object, dir).await,
-            Err(error) => {
-                self.remove_from_disk(&object.key).await;
-                Err(error.into())
+        let mut tried = Vec::new();
+        loop {
+            let Err(error) = write_whole(object, &dir).await else {
+                return self.finish_write(epoch, object, &dir).await;
+            };
+            dir.note(&error);
+            self.tell(StoreEventKind::SwapFail, Some(dir.index), &object.record(), 0);
+            tried.push(dir);
+            match self.select_other(Some(object.body_bytes()), &tried) {
+                Some(next) => dir = next,
+                None => {
+                    self.remove_from_disk(&object.key).await;
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -293,6 +286,21 @@ impl Cache {
             body_bytes: 0,
         });
     }
+}
+
+/// Writes a complete object.
+async fn write_whole(object: &Object, dir: &Dir) -> Result<(), SchemeError> {
+    let body_bytes = object.body_bytes();
+    let mut writer = dir.scheme.create(object.record(), Some(body_bytes)).await?;
+    let mut at = 0;
+    while at < body_bytes {
+        let mut parts = [IoSlice::new(&[]); WRITE_PARTS_MAX];
+        let count = object.slices(at, body_bytes, &mut parts);
+        let slices: Vec<&[u8]> = parts.iter().take(count).map(|part| &**part).collect();
+        writer.write(at, &slices).await?;
+        at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+    }
+    writer.commit(Some(body_bytes)).await
 }
 
 /// Writes what has arrived, up to [`WRITE_BYTES_MAX`].

@@ -444,7 +444,7 @@ impl Shard {
         self.free = first as u32;
     }
 
-    fn urgency(&self, clock: &Clock) -> Option<u32> {
+    fn urgency(&self, clock: &Clock) -> Option<u64> {
         self.order.rank(&self.slots).urgency(clock)
     }
 

@@ -141,8 +141,9 @@ pub trait Scheme: Send + Sync {
     /// Starts to write an object; it replaces any record of the same key when committed, and not before.
     fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>>;
 
-    /// Largest body in bytes of which [`Scheme::put_now`] is the best way to store it; 0 for a scheme that has no such way.
-    fn put_now_bytes_max(&self) -> u64 {
+    /// Largest body in bytes that is best handed over when all of it is in memory, rather than piece by piece while it arrives: by
+    /// [`Scheme::put_now`], and where that is not possible, by [`Scheme::create`]. 0 for none.
+    fn whole_bytes_max(&self) -> u64 {
         0
     }
 
@@ -152,9 +153,10 @@ pub trait Scheme: Send + Sync {
         false
     }
 
-    /// Replaces head and times of a stored object, as after a 304 answer. A scheme that cannot do so in place
-    /// removes the object instead: it must never keep the old head with the new times.
-    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()>;
+    /// After a 304: the stored object whose head is `confirmed_head` gets the head and times of `record`. A scheme that
+    /// cannot do so in place removes the object instead: it must never keep the old head with the new times. An object with
+    /// another head is another version; it is removed too, as a head must never meet the body of another version.
+    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()>;
 
     /// Removes a key. When the future resolves, neither a reader nor a crash brings it back.
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool>;

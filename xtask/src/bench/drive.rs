@@ -23,6 +23,9 @@ const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// The head of an answer is shorter, or something is wrong.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
+/// A prime, so that every rank has an object of its own as long as their number is no multiple of it.
+const SCATTER: u64 = 1_000_003;
+
 /// Connections that fail one after the other before the server is taken for gone.
 const FAILURES_MAX: u32 = 100;
 
@@ -44,6 +47,9 @@ pub(crate) struct Arguments {
     /// Objects; after the last one, the first is asked for again
     #[arg(long)]
     objects: u64,
+    /// Ask for objects in random order, popular by Zipf's law with this exponent, instead of one after the other
+    #[arg(long)]
+    zipf: Option<f64>,
     /// Connections, each with one request at a time
     #[arg(long)]
     connections: usize,
@@ -65,6 +71,8 @@ pub(super) struct Drive {
     pub(super) first: u64,
     pub(super) requests: u64,
     pub(super) objects: u64,
+    /// Exponent of Zipf's law; `None` for one object after the other.
+    pub(super) zipf: Option<f64>,
     pub(super) connections: usize,
     pub(super) limit: Duration,
 }
@@ -95,6 +103,9 @@ impl Drive {
         ];
         for (name, number) in numbers {
             command.arg(name).arg(number.to_string());
+        }
+        if let Some(exponent) = self.zipf {
+            command.arg("--zipf").arg(exponent.to_string());
         }
         Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
     }
@@ -138,6 +149,7 @@ struct Load {
     arguments: Arguments,
     poll: OwnedFd,
     connections: Vec<Option<Connection>>,
+    order: Order,
     asked: u64,
     errors: u64,
     hits: u64,
@@ -154,16 +166,64 @@ struct Connection {
     sent: Instant,
 }
 
+/// Which object is asked for next, counted from the first one.
+enum Order {
+    InTurn {
+        objects: u64,
+    },
+    /// The shares of the objects up to each one, ascending to 1, and where the random numbers are.
+    Zipf {
+        shares: Vec<f64>,
+        state: u64,
+    },
+}
+
+impl Order {
+    fn new(arguments: &Arguments) -> Self {
+        let objects = arguments.objects.max(1);
+        let Some(exponent) = arguments.zipf else { return Self::InTurn { objects } };
+        let mut sum = 0.0;
+        let mut shares: Vec<f64> = (1..=objects)
+            .map(|rank| {
+                sum += (rank as f64).powf(-exponent);
+                sum
+            })
+            .collect();
+        shares.iter_mut().for_each(|share| *share /= sum);
+        // Every turn asks for other objects, and those of two subjects in a turn for the same ones.
+        Self::Zipf { shares, state: arguments.first ^ arguments.requests }
+    }
+
+    fn nth(&mut self, asked: u64) -> u64 {
+        match self {
+            Self::InTurn { objects } => asked % *objects,
+            Self::Zipf { shares, state } => {
+                // SplitMix64.
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut bits = *state;
+                bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                let at = ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+                let rank = shares.partition_point(|share| *share <= at).min(shares.len() - 1) as u64;
+                // Neighbours in popularity are not neighbours on disk.
+                rank.wrapping_mul(SCATTER) % shares.len() as u64
+            }
+        }
+    }
+}
+
 impl Load {
     fn new(arguments: Arguments) -> Outcome<Self> {
         let poll = epoll::create(CreateFlags::CLOEXEC)?;
         let connections = (0..arguments.connections).map(|_| None).collect();
         let times_us = Vec::with_capacity(usize::try_from(arguments.requests)?);
         let chunk = vec![0; 256 * 1024];
+        let order = Order::new(&arguments);
         Ok(Self {
             arguments,
             poll,
             connections,
+            order,
             asked: 0,
             errors: 0,
             hits: 0,
@@ -217,8 +277,8 @@ impl Load {
     }
 
     fn next_request(&mut self) -> String {
-        let Arguments { host, body_bytes, first, objects, .. } = self.arguments;
-        let number = first + self.asked % objects.max(1);
+        let Arguments { host, body_bytes, first, .. } = self.arguments;
+        let number = first + self.order.nth(self.asked);
         self.asked += 1;
         format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", target(host, body_bytes, number))
     }
@@ -356,6 +416,7 @@ mod tests {
             first: 10,
             requests,
             objects: 3,
+            zipf: None,
             connections: 4,
             limit_s: 10,
         };
@@ -384,6 +445,28 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let load = load(free, 1_000_000);
         assert_eq!((load.times_us.len(), load.errors), (0, u64::from(FAILURES_MAX)));
+    }
+
+    #[test]
+    fn zipf_asks_for_all_objects_and_for_few_of_them_often() {
+        let to = SocketAddr::from(([127, 0, 0, 1], 1));
+        let arguments = Arguments {
+            to,
+            host: to,
+            body_bytes: 5,
+            first: 0,
+            requests: 1,
+            objects: 100,
+            zipf: Some(1.0),
+            connections: 1,
+            limit_s: 1,
+        };
+        let mut order = Order::new(&arguments);
+        let mut seen = [0_u64; 100];
+        (0..10_000).for_each(|asked| seen[order.nth(asked) as usize] += 1);
+        // 1/H(100) is 0.193.
+        assert!(seen.iter().all(|times| *times > 0));
+        assert!((1800..2050).contains(seen.iter().max().unwrap()), "{seen:?}");
     }
 
     #[test]

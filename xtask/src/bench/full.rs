@@ -85,7 +85,7 @@ fn kinds(plan: &Plan) -> Outcome<Vec<Kind>> {
 }
 
 fn started(plan: &Plan, kind: Kind, capacity_mb: u64) -> Outcome<Stored> {
-    let sizes = Sizes { capacity_mb, object_bytes: BODY_BYTES as u64, squid_rock_factor: 1 };
+    let sizes = Sizes::new(capacity_mb, BODY_BYTES as u64);
     Site::make(plan, kind, sizes)?.ok_or("humboldt is not there")?.start(plan)
 }
 

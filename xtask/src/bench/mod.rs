@@ -13,11 +13,14 @@ mod lab;
 mod load;
 mod manager;
 mod memory;
+mod memory_limit;
 mod miss;
+mod page_cache;
 mod peers;
 mod processes;
 mod programs;
 mod report;
+mod reserve;
 mod rest;
 mod restart;
 mod store;
@@ -41,13 +44,13 @@ pub(crate) struct Arguments {
     /// Subjects, separated by commas; the floor is always there: humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `store` and `full`: how often every subject has its turn
+    /// For `store`, `page-cache` and `full`: how often every subject has its turn
     #[arg(long)]
     rounds: Option<usize>,
     /// For `restart`: objects of `ring`; the other schemes have fewer
     #[arg(long, default_value_t = restart::RING_OBJECTS)]
     objects: u64,
-    /// For `store`, `index`, `restart` and `full`: put the tables into docs/storage.md as well
+    /// For `store`, `index`, `restart`, `page-cache` and `full`: put the tables into docs/storage.md as well
     #[arg(long)]
     write: bool,
 }
@@ -70,6 +73,8 @@ enum What {
     Index,
     /// Time to the first hit after a clean stop and after kill -9
     Restart,
+    /// `ring` past the page cache and through it, with much memory and with little
+    PageCache,
     /// Throughput of a full store beside that of an empty one
     Full,
 }
@@ -139,6 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Store => store::run(&plan),
         What::Index => Ok(()),
         What::Restart => restart::run(&plan, arguments.objects),
+        What::PageCache => page_cache::run(&plan),
         What::Full => full::run(&plan),
     }
 }

@@ -66,6 +66,11 @@ impl Running {
         Ok(ticks * us_per_tick)
     }
 
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Resident memory of the process and its descendants, in bytes.
     pub(super) fn resident_bytes(&self) -> Outcome<u64> {
         let page_bytes = rustix::param::page_size() as u64;

@@ -72,7 +72,7 @@ pub(super) fn run(plan: &Plan, ring_objects: u64) -> Outcome {
         let objects = if is_ring { ring_objects } else { few_objects };
         let object_bytes = if is_ring { RECORD_BYTES } else { SLOT_BYTES };
         let capacity_mb = ((objects * object_bytes * 13 / 10) >> 20) + 256;
-        let sizes = Sizes { capacity_mb, object_bytes: 1024, squid_rock_factor: 1 };
+        let sizes = Sizes::new(capacity_mb, 1024);
         let Some(site) = Site::make(plan, kind, sizes)? else { continue };
         let measured = Measured { plan, site: &site, origin: origin.address, objects };
         match measured.starts(capacity_mb) {
@@ -162,6 +162,7 @@ impl Measured<'_> {
             first,
             requests,
             objects: requests,
+            zipf: None,
             connections: 64,
             limit,
         }

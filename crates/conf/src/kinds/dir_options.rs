@@ -2,7 +2,7 @@
 
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{CacheDir, DirIo, Scheme};
+use crate::types::{CacheDir, DirIo, DirPageCache, Scheme};
 
 /// One option.
 struct DirOption {
@@ -47,6 +47,11 @@ const ROCK: &[Scheme] = &[Scheme::Rock];
 /// The words of `io=`, in the order of [`DIR_IO`].
 const IO_WORDS: &[&str] = &["auto", "uring", "threads"];
 const DIR_IO: [DirIo; 3] = [DirIo::Auto, DirIo::Uring, DirIo::Threads];
+
+/// The words of `page-cache=`, in the order of [`DIR_PAGE_CACHE`].
+const PAGE_CACHE_WORDS: &[&str] = &["auto", "off", "reads", "on"];
+const DIR_PAGE_CACHE: [DirPageCache; 4] =
+    [DirPageCache::Auto, DirPageCache::Off, DirPageCache::Reads, DirPageCache::On];
 
 /// The default of `membufs`, with which `maxfullbufs` is compared.
 const MEMBUFS_DEFAULT: u32 = 10;
@@ -106,6 +111,17 @@ const OPTIONS: &[DirOption] = &[
         default: "auto",
         doc: "How the device is used: by io_uring or by threads; `auto` takes io_uring where the system allows it.",
         set: |dir, word| dir.tuning.io = usize::try_from(word).ok().and_then(|at| DIR_IO.get(at).copied()),
+    },
+    DirOption {
+        name: "page-cache",
+        schemes: &[Scheme::Ring],
+        value: Value::Words(PAGE_CACHE_WORDS),
+        default: "auto",
+        doc: "What goes through the system's page cache, which takes memory that nobody else needs: nothing, what is read, or what is \
+              written too; `auto` is `reads` while all that is stored would fit, `off` beyond.",
+        set: |dir, word| {
+            dir.tuning.page_cache = usize::try_from(word).ok().and_then(|at| DIR_PAGE_CACHE.get(at).copied());
+        },
     },
     DirOption {
         name: "Q1",

@@ -14,7 +14,9 @@ pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind, PeerSelection,
     PortMode, TcpKeepalive,
 };
-pub use storage::{CacheDir, DirIo, DirSelect, DirTuning, InTransit, RefreshOptions, RefreshPattern, Scheme};
+pub use storage::{
+    CacheDir, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, RefreshOptions, RefreshPattern, Scheme,
+};
 
 /// Where a definition was written; for messages that are made after parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

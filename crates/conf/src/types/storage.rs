@@ -97,6 +97,21 @@ pub struct DirTuning {
     pub swap_timeout_ms: Option<u32>,
     /// `io=`
     pub io: Option<DirIo>,
+    /// `page-cache=`
+    pub page_cache: Option<DirPageCache>,
+}
+
+/// `page-cache=`: what goes through the system's page cache.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum DirPageCache {
+    /// What is read, while all that is stored fits.
+    Auto,
+    /// Nothing.
+    Off,
+    /// What is read.
+    Reads,
+    /// What is read and what is written.
+    On,
 }
 
 /// `io=`: how a directory's reads and writes reach the device.

@@ -186,12 +186,13 @@ pub(super) fn new_head_after_a_304(kind: &'static str) {
     for len in sizes {
         let url = format!("http://update/{len}");
         bench.put(&url, 1, len);
-        for version in [200, 3, 90] {
-            run(bench.scheme.update(&record(&url, version))).expect("update");
+        for (old, version) in [(1, 200), (200, 3), (3, 90)] {
+            run(bench.scheme.update(&record(&url, version), &record(&url, old).head)).expect("update");
             check_updated(&bench, &url, version, 1, len);
         }
     }
-    run(bench.scheme.update(&record("http://update/none", 5))).expect("nothing to update is no error");
+    let none = record("http://update/none", 5);
+    run(bench.scheme.update(&none, &none.head)).expect("nothing to update is no error");
     assert_eq!(bench.see("http://update/none"), Seen::Nothing);
     let bench = bench.restart_after(|_| ());
     sizes.into_iter().for_each(|len| check_updated(&bench, &format!("http://update/{len}"), 90, 1, len));
@@ -200,13 +201,29 @@ pub(super) fn new_head_after_a_304(kind: &'static str) {
     sizes.into_iter().for_each(|len| check_updated(&bench, &format!("http://update/{len}"), 90, 1, len));
 }
 
+pub(super) fn a_confirmed_head_never_meets_another_body(kind: &'static str) {
+    let bench = Bench::new(kind);
+    for len in [500, 13_000, 400_000] {
+        let url = format!("http://confirmed/{len}");
+        bench.put(&url, 1, len);
+        bench.put(&url, 2, len);
+        run(bench.scheme.update(&record(&url, 3), &record(&url, 1).head)).expect("no error");
+        assert_eq!(bench.see(&url), Seen::Nothing, "{len}");
+    }
+    let bench = bench.crash_and(|_| ());
+    for len in [500, 13_000, 400_000] {
+        assert_eq!(bench.see(&format!("http://confirmed/{len}")), Seen::Nothing, "{len} after a crash");
+    }
+}
+
 pub(super) fn many_updates(kind: &'static str) {
     let bench = Bench::new(kind);
-    bench.put("http://update/", 1, 1000);
+    bench.put("http://update/", 0, 1000);
     for round in 0..300_u32 {
-        let version = (round % 250) as u8;
-        run(bench.scheme.update(&record("http://update/", version))).expect("update");
-        check_updated(&bench, "http://update/", version, 1, 1000);
+        let [old, version] = [round, round + 1].map(|n| record("http://update/", (n % 250) as u8));
+        run(bench.scheme.update(&version, &old.head)).expect("update");
+        let version = ((round + 1) % 250) as u8;
+        check_updated(&bench, "http://update/", version, 0, 1000);
     }
     let used = bench.scheme.stats().used_bytes;
     assert!(

@@ -81,7 +81,10 @@ fn open_file(options: &OpenBlock<'_>) -> io::Result<(File, bool)> {
             opened => return Ok((opened?, true)),
         }
     }
-    Ok((how.open(options.path)?, false))
+    let file = how.open(options.path)?;
+    // Objects lie there as they came: what is beside one that was asked for is of no use. A hint, which a system may not know.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+    Ok((file, false))
 }
 
 /// What offsets and lengths of direct I/O must be multiples of.

@@ -16,13 +16,13 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::data::DataFile;
 use super::format::{Purge, STRIPE_BYTES, Superblock};
 use super::geometry::Geometry;
-use super::health::Health;
 use super::purges::Fate;
 use super::rebuild::Job;
 use super::record::{Decoded, Encoded};
 use super::stripes::{Condition, Filling, Log, Membuf, Step};
 use super::worker;
 use crate::DirOptions;
+use crate::health::Health;
 
 /// Most bytes of objects in the hands of readers and writers at a time.
 const IN_HAND_BYTES_MAX: u64 = 64 << 20;
@@ -249,14 +249,33 @@ impl Dir {
         });
         let step = step.await?;
         match step {
-            Step::Appended => {
-                self.counts.writes.fetch_add(1, Ordering::Relaxed);
-                self.counts.object_bytes.fetch_add(object.object_bytes(), Ordering::Relaxed);
-            }
+            Step::Appended => self.count_stored(&object),
             Step::Refused(_) => drop(self.counts.shed.fetch_add(1, Ordering::Relaxed)),
             Step::Changed | Step::Wait => {}
         }
         Ok(step)
+    }
+
+    /// The same without waiting. `false`: that is not possible now, and nothing has happened.
+    pub(super) fn store_now(self: &Arc<Self>, key: IndexKey, mut object: Encoded) -> bool {
+        if self.start_worker().is_err() {
+            return false;
+        }
+        let is_stored = {
+            let mut log = self.log.lock();
+            // Under the lock: whoever closes looks at the stripes afterwards.
+            self.in_service().is_ok()
+                && log.append(self, key, &mut object, Condition::Always) == Step::Appended
+        };
+        if is_stored {
+            self.count_stored(&object);
+        }
+        is_stored
+    }
+
+    fn count_stored(&self, object: &Encoded) {
+        self.counts.writes.fetch_add(1, Ordering::Relaxed);
+        self.counts.object_bytes.fetch_add(object.object_bytes(), Ordering::Relaxed);
     }
 
     /// Copies a hit to the current stripe if its own will soon be overwritten, and if that can be done now.
@@ -275,7 +294,7 @@ impl Dir {
 
     /// Drops what does not verify, and sees to it that a scan does not bring back something older.
     pub(super) fn drop_bad(&self, key: IndexKey, entry: FileEntry, why: &str) {
-        self.health.corrupt(&self.data.path, why);
+        self.health.corrupt(self.data.path.display(), why);
         let mut log = self.log.lock();
         if self.left(self.index.remove_if(key, entry.file)) {
             // Without room in the purge log a scan may find it again, and it will not verify again.

@@ -10,7 +10,6 @@ mod data;
 mod dir;
 mod format;
 mod geometry;
-mod health;
 mod purges;
 mod reader;
 mod rebuild;
@@ -27,9 +26,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use humboldt_store::Key;
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::{Key, Object};
 
 use self::claim::Claimed;
 use self::dir::Dir;
@@ -149,8 +148,16 @@ impl Scheme for Coss {
         Box::pin(ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
     }
 
-    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
-        Box::pin(reader::update(&self.dir, record))
+    fn whole_bytes_max(&self) -> u64 {
+        writer::PUT_NOW_BYTES_MAX.min(self.dir.geometry.body_bytes_max)
+    }
+
+    fn put_now(&self, object: &Object) -> bool {
+        writer::put_now(&self.dir, object)
+    }
+
+    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
+        Box::pin(reader::update(&self.dir, record, confirmed_head))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {

@@ -73,7 +73,7 @@ fn read_error(dir: &Dir, error: io::Error) -> SchemeError {
     if error.kind() == io::ErrorKind::WouldBlock {
         return dir.shed("too many reads");
     }
-    dir.health.failure("read", &dir.data.path, &error);
+    dir.health.failure("read", dir.data.path.display(), &error);
     dir.io_error("read", error)
 }
 
@@ -92,8 +92,12 @@ async fn read(dir: &Dir, entry: FileEntry) -> io::Result<Buffer> {
     Ok(bytes)
 }
 
-/// Replaces head and times of a stored object, or removes it.
-pub(super) async fn update(dir: &Arc<Dir>, record: &Record) -> Result<(), SchemeError> {
+/// Replaces head and times of the stored object with the head `confirmed_head`, or removes it.
+pub(super) async fn update(
+    dir: &Arc<Dir>,
+    record: &Record,
+    confirmed_head: &[u8],
+) -> Result<(), SchemeError> {
     for _ in 0..TRIES {
         let fetched = match fetch(dir, &record.key).await {
             Ok(Some(fetched)) => fetched,
@@ -103,7 +107,8 @@ pub(super) async fn update(dir: &Arc<Dir>, record: &Record) -> Result<(), Scheme
         };
         let Fetched { found, entry, hold: _hold } = fetched;
         let is_small = entry.size_units as usize * UNIT_BYTES <= UPDATED_BYTES_MAX;
-        let is_same = found.record.url == record.url && found.record.kind == record.kind;
+        let old = &found.record;
+        let is_same = old.url == record.url && old.kind == record.kind && *old.head == *confirmed_head;
         let Some(object) = (is_small && is_same).then(|| found.with(record, dir.id)).flatten() else { break };
         let key = IndexKey::from(&record.key);
         match dir.store(key, object, Condition::IfStill(entry)).await? {

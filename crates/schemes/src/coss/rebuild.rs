@@ -108,7 +108,7 @@ fn scan(dir: &Dir) {
         match read_table(dir, slot) {
             Ok(Some(table)) => enter_table(dir, slot, &table),
             Ok(None) => {}
-            Err(error) => dir.health.failure("read a table of", &dir.data.path, &error),
+            Err(error) => dir.health.failure("read a table of", dir.data.path.display(), &error),
         }
         worker::write_waiting_purges(dir);
         dir.set_percent(slot.into(), stripes.into());
@@ -139,8 +139,8 @@ fn enter_table(dir: &Dir, slot: u32, table: &Table) {
 /// Makes the index valid, and the file what is configured.
 fn finish(dir: &Dir, purges: &[Purge]) {
     if let Err(error) = resize(dir) {
-        dir.health.failure("resize", &dir.data.path, &error);
-        dir.health.give_up(&dir.data.path, "it cannot be resized");
+        dir.health.failure("resize", dir.data.path.display(), &error);
+        dir.health.give_up(dir.data.path.display(), "it cannot be resized");
         return;
     }
     let mut log = dir.log.lock();

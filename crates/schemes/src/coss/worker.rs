@@ -135,7 +135,7 @@ fn is_good(dir: &Dir, operation: &str, outcome: &io::Result<()>) -> bool {
     match outcome {
         Ok(()) => dir.health.success(),
         Err(error) => {
-            dir.health.failure(operation, &dir.data.path, error);
+            dir.health.failure(operation, dir.data.path.display(), error);
             if dir.health.is_down() {
                 // Nobody may wait for what will not happen.
                 finish(dir, |_| ());

@@ -2,14 +2,23 @@
 //! holds no stripe back, and one that is given up leaves no trace.
 
 use std::future::ready;
+use std::io::IoSlice;
 use std::sync::Arc;
 
+use humboldt_base::limits::PAGE_BYTES;
+use humboldt_store::Object;
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{IoFuture, Record, SchemeError, Writer};
 
 use super::dir::{Dir, Hold};
 use super::record::Builder;
 use super::stripes::{Condition, Step};
+
+/// Longest body that is stored at once: what a core copies without making others wait.
+pub(super) const PUT_NOW_BYTES_MAX: u64 = 128 * 1024;
+
+/// Parts of such a body: pages, and a tail.
+const PUT_NOW_PARTS: usize = PUT_NOW_BYTES_MAX as usize / PAGE_BYTES + 1;
 
 /// An object being written.
 pub(super) struct CossWriter {
@@ -71,6 +80,29 @@ impl CossWriter {
             Step::Changed | Step::Wait => Err(SchemeError::Busy("not stored")),
         }
     }
+}
+
+/// Stores a complete object without waiting. `false`: it does not fit, or has to wait for a stripe.
+pub(super) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
+    let body_bytes = object.body_bytes();
+    if body_bytes > PUT_NOW_BYTES_MAX {
+        return false;
+    }
+    let Ok(CossWriter { key, mut builder, hold: _hold, .. }) =
+        CossWriter::create(dir, &object.record(), Some(body_bytes))
+    else {
+        return false;
+    };
+    let mut parts = [IoSlice::new(&[]); PUT_NOW_PARTS];
+    let used = object.slices(0, body_bytes, &mut parts);
+    let mut at = 0;
+    for part in parts.iter().take(used) {
+        if builder.append(at, &[part]).is_err() {
+            return false;
+        }
+        at += part.len() as u64;
+    }
+    at == body_bytes && dir.store_now(key, builder.finish(Some(body_bytes), dir.id))
 }
 
 impl Writer for CossWriter {

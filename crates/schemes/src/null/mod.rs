@@ -52,7 +52,7 @@ impl Scheme for Null {
         Box::pin(ready(Err(SchemeError::Busy("null stores nothing"))))
     }
 
-    fn update<'a>(&'a self, _record: &'a Record) -> IoFuture<'a, ()> {
+    fn update<'a>(&'a self, _record: &'a Record, _confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
         Box::pin(ready(Ok(())))
     }
 

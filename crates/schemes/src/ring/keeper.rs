@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use humboldt_sys::aligned::Buffer;
 use parking_lot::{Condvar, Mutex};
@@ -16,10 +17,21 @@ use super::checkpoint::{self, Head};
 use super::format::{self, FooterEntry, Kind, UNIT_BYTES};
 use super::index::{Entry, Hash64, RingIndex};
 use super::log::Job;
+use super::memory;
 use super::purges::Removal;
 use super::reader::{self, Loaded};
 use super::recover;
 use super::store::Store;
+use crate::PageCache;
+
+/// How often it is seen how much memory there is.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reads leave the page cache when what is stored is more than this share of the memory that there is for it, in percent ...
+const MEMORY_SHARE_PCT: u64 = 80;
+
+/// ... and come back to it when it is less than this.
+const MEMORY_SHARE_AGAIN_PCT: u64 = 60;
 
 /// When the keeper works, and its thread.
 #[derive(Default)]
@@ -100,14 +112,34 @@ impl Store {
         if self.checkpoint() {
             self.may_store.store(true, Ordering::Release);
         } else {
-            self.health.give_up(&self.options.path.display().to_string());
+            self.health.give_up(self.options.path.display(), "no checkpoint can be written");
         }
         self.progress.notify_waiters();
+        let mut looked_at_memory: Option<Instant> = None;
         while self.keeper.wait() {
+            if looked_at_memory.is_none_or(|at| at.elapsed() >= MEMORY_INTERVAL) {
+                self.look_at_memory();
+                looked_at_memory = Some(Instant::now());
+            }
             self.keep_house();
             self.keeper.orders.lock().is_working = false;
             self.progress.notify_waiters();
         }
+    }
+
+    /// With `page-cache=auto`, reads go through the page cache while all that is stored fits into it. When it does not, pages come and go,
+    /// and cost more than they save (`cargo xtask bench page-cache`).
+    fn look_at_memory(&self) {
+        if self.options.tuning.page_cache != PageCache::Auto {
+            return;
+        }
+        let Some(available_bytes) = memory::available_bytes() else { return };
+        let (free, _) = self.segments.free();
+        let used_bytes = u64::from(self.geometry.segments.saturating_sub(free)) * self.geometry.segment_bytes;
+        let is_cached = self.reads_are_cached.load(Ordering::Relaxed);
+        let share_pct = if is_cached { MEMORY_SHARE_PCT } else { MEMORY_SHARE_AGAIN_PCT };
+        let fits = used_bytes <= available_bytes / 100 * share_pct;
+        self.reads_are_cached.store(fits, Ordering::Relaxed);
     }
 
     /// Sees to it that there are free segments, and that the log of removals stays short.

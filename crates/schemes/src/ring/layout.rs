@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use super::segments::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, segment_bytes_for};
 use super::store::{Files, Geometry};
 use crate::block::{self, BlockFile, OpenBlock};
-use crate::{DirOptions, OpenError};
+use crate::{DirOptions, OpenError, PageCache};
 
 /// Name of the file that says whose directory this is.
 const LOCK_FILE: &str = "humboldt.lock";
@@ -134,8 +135,15 @@ fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
     };
     let checkpoint = |name: &str| open(name, false, false, SMALL_FILE_THREADS);
     let removals = |name: &str| open(name, false, true, SMALL_FILE_THREADS);
+    let page_cache = options.tuning.page_cache;
+    let data = open(DATA_FILE, page_cache != PageCache::On, false, options.tuning.threads)?;
+    let reads = match page_cache {
+        PageCache::Auto | PageCache::Reads => open(DATA_FILE, false, false, options.tuning.threads)?,
+        PageCache::Off | PageCache::On => Arc::clone(&data),
+    };
     Ok(Files {
-        data: open(DATA_FILE, true, false, options.tuning.threads)?,
+        data,
+        reads,
         checkpoints: [checkpoint(CHECKPOINT_FILES[0])?, checkpoint(CHECKPOINT_FILES[1])?],
         purges: [removals(PURGE_FILES[0])?, removals(PURGE_FILES[1])?],
     })

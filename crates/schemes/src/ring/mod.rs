@@ -11,6 +11,7 @@ mod keeper;
 mod layout;
 mod length;
 mod log;
+mod memory;
 mod purges;
 mod reader;
 mod recover;
@@ -127,7 +128,7 @@ impl Scheme for Ring {
         Box::pin(std::future::ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
     }
 
-    fn put_now_bytes_max(&self) -> u64 {
+    fn whole_bytes_max(&self) -> u64 {
         writer::PUT_NOW_BYTES_MAX.min(self.store.geometry.inline_bytes_max() as u64)
     }
 
@@ -136,8 +137,8 @@ impl Scheme for Ring {
         writer::put_now(&self.store, object)
     }
 
-    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
-        Box::pin(writer::update(&self.store, record))
+    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
+        Box::pin(writer::update(&self.store, record, confirmed_head))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {

@@ -89,10 +89,11 @@ async fn load(store: &Store, location: u64, generation: u64, bytes: u64) -> Resu
     }
     let (start, length) = span(store, location, bytes);
     let mut buffer = Buffer::new(length);
-    let read = match store.data.read_now(start, &mut buffer) {
+    let file = store.file_for_reads();
+    let read = match file.read_now(start, &mut buffer) {
         Some(outcome) => outcome,
         None => {
-            let (filled, outcome) = store.data.read(start, buffer).await;
+            let (filled, outcome) = file.read(start, buffer).await;
             buffer = filled;
             outcome
         }
@@ -144,7 +145,7 @@ pub(crate) async fn find(
         if index.get(hash).is_some_and(|now| now.location == entry.location)
             && store.generation_at(entry.location) == generation
         {
-            store.drop_bad(hash, entry.location);
+            store.drop_bad(hash, entry.location, corrupt);
             return Err(corrupt.into());
         }
     }
@@ -277,7 +278,7 @@ impl Reader for RingReader {
                 Ok(bytes) => Ok(bytes),
                 Err(Failure::Refused(error)) => Err(error),
                 Err(Failure::Corrupt(corrupt)) => {
-                    self.store.drop_bad(self.hash, self.entry.location);
+                    self.store.drop_bad(self.hash, self.entry.location, corrupt);
                     Err(corrupt.into())
                 }
             }

@@ -50,7 +50,6 @@ pub(crate) fn recover(store: &Arc<Store>) {
         Ok(index) => index,
         Err(error) => {
             tracing::warn!("{path}: {error}; the store begins empty");
-            store.health.corrupt();
             store.segments.restore(&[], store.first_generation());
             None
         }

@@ -365,17 +365,15 @@ impl World {
     fn update(&mut self, number: u64) {
         self.next_version = self.next_version % 250 + 1;
         let version = self.next_version;
-        let outcome = self.run(writer::update(&self.store, &record(&url(number), version)));
+        let last = self.expected.entry(number).or_default().versions.last().copied();
+        let Some((confirmed, body_version)) = last else { return };
+        let confirmed_head = record(&url(number), confirmed).head;
+        let new = record(&url(number), version);
+        let outcome = self.run(writer::update(&self.store, &new, &confirmed_head));
         let expected = self.expected.entry(number).or_default();
-        if let Some((_, body_version)) = expected.versions.last().copied() {
-            expected.any |= !matches!(outcome, Some(Ok(())));
-            // After a crash it is not known whose head was replaced.
-            let bodies: Vec<u8> = match expected.any {
-                true => expected.versions.iter().map(|(_, body)| *body).collect(),
-                false => vec![body_version],
-            };
-            expected.versions.extend(bodies.into_iter().map(|body| (version, body)));
-        }
+        // A head that may be gone, or may not be the newest on disk, is not updated: the object is removed.
+        expected.any |= !matches!(outcome, Some(Ok(())));
+        expected.versions.push((version, body_version));
     }
 
     fn look(&mut self, number: u64) {
@@ -468,7 +466,8 @@ impl World {
 /// Opens the ring as the program does, but for the thread; `None` if the power fails meanwhile.
 fn open(files: &[Arc<SimFile>; 5]) -> Option<Arc<Store>> {
     let [data, first, second, removed, also_removed] = files.clone();
-    let files = Files { data, checkpoints: [first, second], purges: [removed, also_removed] };
+    let files =
+        Files { reads: data.clone(), data, checkpoints: [first, second], purges: [removed, also_removed] };
     let lock = std::fs::File::open("/dev/null").expect("a descriptor").into();
     let geometry = Geometry { segment_bytes: SEGMENT_BYTES, segments: SEGMENTS };
     let options = DirOptions::new("/simulated", geometry.bytes());

@@ -9,7 +9,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use humboldt_store::Key;
 use humboldt_store::scheme::{SchemeError, SchemeStats};
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use tokio::sync::Notify;
 
 use super::format::{self, FROM_NOWHERE, Kind, Plan, UNIT_BYTES};
@@ -21,8 +20,9 @@ use super::purges::{Purges, Removal, Unlogged};
 use super::recover;
 use super::segments::Segments;
 use crate::DirOptions;
+use crate::PageCache;
 use crate::block::BlockFile;
-use crate::health::Health;
+use crate::health::{DISK_FULL, Health, is_disk_full};
 
 /// Longest body that is kept in one record.
 const INLINE_BYTES_MAX: u64 = 1024 * 1024;
@@ -98,6 +98,8 @@ impl Counts {
 /// The files of a ring.
 pub(crate) struct Files {
     pub(crate) data: Arc<dyn BlockFile>,
+    /// The same file, through which objects are read for clients.
+    pub(crate) reads: Arc<dyn BlockFile>,
     pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
     pub(crate) purges: [Arc<dyn BlockFile>; 2],
 }
@@ -108,6 +110,9 @@ pub(crate) struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) store_id: u64,
     pub(crate) data: Arc<dyn BlockFile>,
+    /// The same file, through which objects are read for clients if `reads_are_cached`.
+    pub(crate) reads: Arc<dyn BlockFile>,
+    pub(crate) reads_are_cached: AtomicBool,
     pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
     pub(crate) purges: Arc<Purges>,
     pub(crate) segments: Segments,
@@ -143,6 +148,8 @@ impl Store {
             store_id,
             purges: Arc::new(Purges::new(store_id, files.purges, (number % 2) as usize)?),
             data: files.data,
+            reads: files.reads,
+            reads_are_cached: AtomicBool::new(options.tuning.page_cache != PageCache::Off),
             checkpoints: files.checkpoints,
             segments: Segments::new(geometry.segments, now),
             log: Log::new(sequence),
@@ -157,6 +164,11 @@ impl Store {
             is_closed: AtomicBool::new(false),
             lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// The way to the data by which objects are read for clients.
+    pub(crate) fn file_for_reads(&self) -> &dyn BlockFile {
+        if self.reads_are_cached.load(Ordering::Relaxed) { &*self.reads } else { &*self.data }
     }
 
     /// Objects for which the index is made.
@@ -218,21 +230,17 @@ impl Store {
 
     /// Counts what the system said, and logs it now and then.
     pub(crate) fn failed(&self, operation: &str, error: &io::Error) -> SchemeError {
-        let path = self.options.path.display().to_string();
-        let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
-        match errno {
-            Errno::NOSPC | Errno::DQUOT => {
-                self.health.disk_full(&path);
-                SchemeError::Busy("disk full")
-            }
-            _ if error.kind() == io::ErrorKind::WouldBlock => {
-                SchemeError::Busy("too many reads and writes wait")
-            }
-            errno => {
-                self.health.failure(operation, &path, errno);
-                SchemeError::Io { operation: format!("{operation} {path}"), source: errno.into() }
-            }
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return SchemeError::Busy("too many reads and writes wait");
         }
+        let path = self.options.path.display();
+        self.health.failure(operation, self.options.path.display(), error);
+        if is_disk_full(error) {
+            return SchemeError::Busy(DISK_FULL);
+        }
+        let code = error.raw_os_error();
+        let source = code.map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+        SchemeError::Io { operation: format!("{operation} {path}"), source }
     }
 
     /// Appends a record and makes it the object of its key; a fragment is only appended.
@@ -264,8 +272,8 @@ impl Store {
     }
 
     /// Drops what does not verify.
-    pub(crate) fn drop_bad(&self, hash: Hash64, location: u64) {
-        self.health.corrupt();
+    pub(crate) fn drop_bad(&self, hash: Hash64, location: u64, why: format::Corrupt) {
+        self.health.corrupt(self.options.path.display(), why.0);
         if let Some(index) = self.index.get() {
             index.remove_if(hash, location);
         }

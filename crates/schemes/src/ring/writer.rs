@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use humboldt_base::limits::PAGE_BYTES;
 use humboldt_store::Object;
 use humboldt_store::scheme::{Extent, IoFuture, Record, RecordKind, SchemeError, Writer};
 
@@ -23,8 +24,8 @@ const WAITING_MAX: u32 = 256;
 /// Longest body that is stored from memory at once.
 pub(crate) const PUT_NOW_BYTES_MAX: u64 = 128 * 1024;
 
-/// Parts of such a body: pages of 4 KiB, and perhaps a shorter one.
-const PUT_NOW_PARTS: usize = (PUT_NOW_BYTES_MAX / 4096) as usize + 1;
+/// Parts of such a body: pages, and a tail.
+const PUT_NOW_PARTS: usize = PUT_NOW_BYTES_MAX as usize / PAGE_BYTES + 1;
 
 /// Writers that wait, over all rings of the process.
 static WAITING: AtomicU32 = AtomicU32::new(0);
@@ -254,11 +255,16 @@ impl Drop for Turn {
     }
 }
 
-/// New head and times for a stored object: the record is appended again, as a copy of the old one with the same body.
-pub(crate) async fn update(store: &Arc<Store>, record: &Record) -> Result<(), SchemeError> {
+/// New head and times for the stored object with the head `confirmed_head`: the record is appended again, as a copy of the old one
+/// with the same body.
+pub(crate) async fn update(
+    store: &Arc<Store>,
+    record: &Record,
+    confirmed_head: &[u8],
+) -> Result<(), SchemeError> {
     let Some((hash, entry, loaded)) = reader::find(store, &record.key).await? else { return Ok(()) };
     let Some(index) = store.index.get() else { return Ok(()) };
-    if loaded.found.record.kind != record.kind {
+    if loaded.found.record.kind != record.kind || *loaded.found.record.head != *confirmed_head {
         return store.remove(&record.key).await.map(|_| ());
     }
     let plan = loaded.found.plan(record);

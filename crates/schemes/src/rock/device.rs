@@ -5,8 +5,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use humboldt_store::scheme::SchemeError;
 use humboldt_sys::aligned::Buffer;
@@ -15,12 +15,7 @@ use humboldt_sys::append_buffer::AppendBuffer;
 use super::format::{Corrupt, Geometry};
 use super::pace::{Pace, Rate, Started};
 use crate::block::{BlockFile, ReadFuture};
-
-/// After this many I/O errors without a success between them, the directory is taken out of service.
-pub(crate) const ERRORS_TO_DOWN: u32 = 10;
-
-/// The same complaint is logged once in this many seconds.
-const COMPLAINT_INTERVAL_S: i64 = 60;
+use crate::health::{DISK_FULL, Health, is_disk_full};
 
 /// With this many operations under way, the device is as busy as can be: load 1000.
 const LOAD_DEPTH: u64 = 64;
@@ -54,7 +49,6 @@ pub(crate) struct IoCounts {
     pub(crate) write_ops: AtomicU64,
     pub(crate) write_bytes: AtomicU64,
     pub(crate) shed: AtomicU64,
-    pub(crate) errors: AtomicU64,
 }
 
 /// The slot file and what is known about its disk.
@@ -63,17 +57,14 @@ pub(crate) struct Device {
     pub(crate) geometry: Geometry,
     pub(crate) counts: IoCounts,
     /// Path for messages.
-    name: String,
+    pub(crate) name: String,
     pace: Pace,
     rate: Option<Rate>,
     timeout: Option<Duration>,
     began: Instant,
     is_closed: AtomicBool,
-    is_down: AtomicBool,
     passes: AtomicUsize,
-    errors_in_a_row: AtomicU32,
-    /// When the last complaint about errors, about bad records and about a full disk was logged; unix seconds.
-    complaints_s: [AtomicI64; 3],
+    pub(crate) health: Health,
 }
 
 /// The right to change what is stored. While there is one, the directory is not closed.
@@ -114,10 +105,8 @@ impl Device {
             timeout: tuning.swap_timeout,
             began: Instant::now(),
             is_closed: AtomicBool::new(false),
-            is_down: AtomicBool::new(false),
             passes: AtomicUsize::new(0),
-            errors_in_a_row: AtomicU32::new(0),
-            complaints_s: Default::default(),
+            health: Health::default(),
         }
     }
 
@@ -127,14 +116,10 @@ impl Device {
 
     /// Whether it can be used at all.
     pub(crate) fn in_service(&self) -> Result<(), SchemeError> {
-        if self.is_down() || self.is_closed.load(Ordering::Acquire) {
+        if self.health.is_down() || self.is_closed.load(Ordering::Acquire) {
             return Err(SchemeError::Down);
         }
         Ok(())
-    }
-
-    pub(crate) fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Relaxed)
     }
 
     /// The right to change something, if the directory is not closed.
@@ -273,62 +258,27 @@ impl Device {
     pub(crate) fn judge<T>(&self, operation: &str, outcome: io::Result<T>) -> Result<T, SchemeError> {
         let error = match outcome {
             Ok(value) => {
-                if self.errors_in_a_row.load(Ordering::Relaxed) != 0 {
-                    self.errors_in_a_row.store(0, Ordering::Relaxed);
-                }
+                self.health.success();
                 return Ok(value);
             }
             Err(error) => error,
         };
         match error.kind() {
             io::ErrorKind::WouldBlock => return Err(self.shed("too many operations are waiting")),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                self.counts.errors.fetch_add(1, Ordering::Relaxed);
-                if self.may_complain(2) {
-                    tracing::warn!("no space for {}: storing less than configured", self.name);
-                }
-                return Err(SchemeError::Busy(DISK_FULL));
-            }
             io::ErrorKind::OutOfMemory => return Err(SchemeError::Busy("no memory")),
-            _ => {}
+            _ => self.health.failure(operation, &self.name, &error),
         }
-        self.counts.errors.fetch_add(1, Ordering::Relaxed);
-        let in_a_row = self.errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.may_complain(0) {
-            tracing::warn!("{operation} {}: {error}", self.name);
-        }
-        if in_a_row >= ERRORS_TO_DOWN && !self.is_down.swap(true, Ordering::Relaxed) {
-            tracing::error!("{}: {in_a_row} errors in a row, this cache_dir is out of service", self.name);
+        if is_disk_full(&error) {
+            return Err(SchemeError::Busy(DISK_FULL));
         }
         Err(SchemeError::Io { operation: format!("{operation} {}", self.name), source: error })
     }
-
-    /// A stored object did not verify.
-    pub(crate) fn count_corrupt(&self, corrupt: Corrupt) {
-        self.counts.errors.fetch_add(1, Ordering::Relaxed);
-        if self.may_complain(1) {
-            tracing::warn!("{}: an object does not verify and is dropped: {}", self.name, corrupt.0);
-        }
-    }
-
-    fn may_complain(&self, subject: usize) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let last_s = self.complaints_s[subject].load(Ordering::Relaxed);
-        let is_due = now_s - last_s >= COMPLAINT_INTERVAL_S;
-        if is_due {
-            self.complaints_s[subject].store(now_s, Ordering::Relaxed);
-        }
-        is_due
-    }
 }
-
-/// The reason of [`SchemeError::Busy`] when the file system has no room.
-pub(crate) const DISK_FULL: &str = "disk full";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::ERRORS_TO_DOWN;
     use crate::{IoChoice, Tuning};
 
     fn device(tuning: &Tuning) -> (tempfile::TempDir, Arc<Device>) {
@@ -400,9 +350,9 @@ mod tests {
             .for_each(|_| assert!(matches!(fails(io::ErrorKind::Other), Err(SchemeError::Io { .. }))));
         assert!(device.judge("read", Ok(())).is_ok());
         (1..ERRORS_TO_DOWN).for_each(|_| drop(fails(io::ErrorKind::Other)));
-        assert!(!device.is_down());
+        assert!(!device.health.is_down());
         drop(fails(io::ErrorKind::Other));
-        assert!(device.is_down() && matches!(device.in_service(), Err(SchemeError::Down)));
+        assert!(device.health.is_down() && matches!(device.in_service(), Err(SchemeError::Down)));
         assert_eq!(device.counts.shed.load(Ordering::Relaxed), 50);
     }
 }

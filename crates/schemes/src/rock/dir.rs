@@ -17,12 +17,13 @@ use humboldt_sys::append_buffer::AppendBuffer;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use super::device::{DISK_FULL, Device, Pass};
+use super::device::{Device, Pass};
 use super::format::{Corrupt, FileHeader, HEADER_COPY_BYTES, Meta, UNIT_BYTES};
 use super::rebuild::Rebuild;
 use super::slots::{Run, Slots, Tag, Taken};
 use super::snapshot;
 use crate::DirOptions;
+use crate::health::DISK_FULL;
 
 /// Number of key locks.
 const KEY_LOCKS: usize = 64;
@@ -219,7 +220,7 @@ impl Dir {
             return; // replaced, evicted or removed while it was being read: nothing is wrong
         }
         *changes += 1;
-        self.device.count_corrupt(corrupt);
+        self.device.health.corrupt(&self.device.name, corrupt.0);
         let mut slots = self.slots.lock();
         if let Some(entry) = self.index.remove_if(key, entry.file) {
             self.retire(&mut slots, key, entry);
@@ -311,7 +312,7 @@ impl Dir {
             reads: load(&self.counts.reads),
             writes: load(&self.counts.writes),
             evictions: load(&self.counts.evictions),
-            errors: load(&io.errors),
+            errors: self.device.health.errors(),
             shed: load(&io.shed),
             read_ops: load(&io.read_ops),
             read_bytes: load(&io.read_bytes),
@@ -319,7 +320,7 @@ impl Dir {
             write_bytes: load(&io.write_bytes),
             object_bytes: load(&self.counts.object_bytes),
             rebuild_percent: self.rebuild.percent(),
-            down: self.device.is_down(),
+            down: self.device.health.is_down(),
         }
     }
 }

@@ -366,6 +366,11 @@ impl Meta {
         self.checked_stream_bytes().unwrap_or(u64::MAX)
     }
 
+    /// The head, if `stream` reaches that far.
+    pub(crate) fn head<'a>(&self, stream: &'a [u8]) -> Option<&'a [u8]> {
+        stream.get(META_BYTES + self.url_bytes as usize..self.record_bytes() as usize)
+    }
+
     /// The record, from the first [`Meta::record_bytes`] of the stream.
     pub(crate) fn record(&self, key: Key, stream: &[u8]) -> Result<Record, Corrupt> {
         let text = stream.get(META_BYTES..self.record_bytes() as usize).ok_or(Corrupt("record is short"))?;

@@ -37,7 +37,7 @@ use self::format::{FILE_HEADER_BYTES, FileHeader, Geometry, HEADER_COPY_BYTES, S
 use self::layout::{Claimed, PURGE_FILE, SLOT_FILE, failed};
 use self::rebuild::{Job, Rebuild};
 use self::slots::{Run, Slots};
-use self::writer::RockWriter;
+use self::writer::{RockWriter, WHOLE_AT_END_BYTES_MAX};
 use crate::block::{self, BlockFile, OpenBlock};
 use crate::{DirOptions, OpenError};
 
@@ -178,8 +178,12 @@ impl Scheme for Rock {
         Box::pin(ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
     }
 
-    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
-        Box::pin(update::update(&self.dir, record))
+    fn whole_bytes_max(&self) -> u64 {
+        WHOLE_AT_END_BYTES_MAX
+    }
+
+    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
+        Box::pin(update::update(&self.dir, record, confirmed_head))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {
@@ -200,7 +204,7 @@ impl Scheme for Rock {
         if was_closed {
             return Ok(());
         }
-        let outcome = match is_idle && self.dir.rebuild.is_done() && !self.dir.device.is_down() {
+        let outcome = match is_idle && self.dir.rebuild.is_done() && !self.dir.device.health.is_down() {
             true => self.dir.write_snapshot(),
             // What is under way for so long, or not known yet, is sought at the next start.
             false => Ok(()),

@@ -29,25 +29,37 @@ struct NewSlot {
 /// What one try brought.
 enum Tried {
     Done,
-    /// There is no room for the longer head.
-    DoesNotFit,
+    /// There is no room for the longer head, or the stored head is not the one that was confirmed.
+    Impossible,
     /// Something else has changed the object.
     Changed,
 }
 
-/// Replaces head and times of the object of `record.key`, if there is one. It is removed when the new head does not fit.
-pub(crate) async fn update(dir: &Arc<Dir>, record: &Record) -> Result<(), SchemeError> {
+/// What is to be done.
+struct Update<'a> {
+    record: &'a Record,
+    confirmed_head: &'a [u8],
+}
+
+/// Replaces head and times of the object of `record.key`, if there is one with the head `confirmed_head`. It is removed when the
+/// new head does not fit, and when its head is another one.
+pub(crate) async fn update(
+    dir: &Arc<Dir>,
+    record: &Record,
+    confirmed_head: &[u8],
+) -> Result<(), SchemeError> {
     dir.device.in_service()?;
     let key = IndexKey::from(&record.key);
+    let update = Update { record, confirmed_head };
     for _ in 0..TRIES {
         let (entry, changes) = {
             let changes = dir.lock_key(key);
             let Some(entry) = dir.index.peek(key) else { return Ok(()) };
             (entry, *changes)
         };
-        match try_update(dir, record, key, entry, changes).await {
+        match try_update(dir, &update, key, entry, changes).await {
             Ok(Tried::Done) => return Ok(()),
-            Ok(Tried::DoesNotFit) => break,
+            Ok(Tried::Impossible) => break,
             Ok(Tried::Changed) => {}
             Err(Failure::Refused(error)) => return Err(error),
             Err(Failure::Corrupt(corrupt)) => dir.drop_bad(key, entry, corrupt),
@@ -58,33 +70,37 @@ pub(crate) async fn update(dir: &Arc<Dir>, record: &Record) -> Result<(), Scheme
 
 async fn try_update(
     dir: &Arc<Dir>,
-    record: &Record,
+    update: &Update<'_>,
     key: IndexKey,
     entry: FileEntry,
     changes: u64,
 ) -> Result<Tried, Failure> {
     dir.device.check_timeout()?;
     let (header, payload) = reader::first_slot(dir, entry).await?;
-    if header.key != record.key || header.position != 0 {
+    if header.key != update.record.key || header.position != 0 {
         return Err(Corrupt("slot of another object").into());
     }
-    let Some(new) = new_slot(dir, record, entry, header, &payload)? else { return Ok(Tried::DoesNotFit) };
+    let Some(new) = new_slot(dir, update, entry, header, &payload)? else { return Ok(Tried::Impossible) };
     dir.device.wait_for_turn().await?;
     let Some(written) = submit(dir, key, entry, changes, new)? else { return Ok(Tried::Changed) };
     written.await.unwrap_or(Err(SchemeError::Down))?;
     Ok(Tried::Done)
 }
 
-/// The first slot with the new record, sealed; `None` if it does not fit.
+/// The first slot with the new record, sealed; `None` if it does not fit, or is not for what is stored.
 fn new_slot(
     dir: &Dir,
-    record: &Record,
+    update: &Update<'_>,
     entry: FileEntry,
     header: SlotHeader,
     payload: &[u8],
 ) -> Result<Option<NewSlot>, Failure> {
     let geometry = dir.device.geometry;
     let old = Meta::decode(payload)?;
+    let record = update.record;
+    if old.head(payload) != Some(update.confirmed_head) {
+        return Ok(None);
+    }
     let Some(body) = payload.get(old.record_bytes() as usize..) else { return Ok(None) };
     let Some(record_bytes) = format::record_bytes(record) else { return Ok(None) };
     let payload_bytes = record_bytes + body.len();

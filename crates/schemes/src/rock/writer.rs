@@ -22,6 +22,9 @@ use super::purge;
 use super::reader::WHOLE_BYTES_MAX;
 use super::slots::Run;
 
+/// Longest body that is written when it is complete, instead of being followed while it arrives.
+pub(crate) const WHOLE_AT_END_BYTES_MAX: u64 = 128 * 1024;
+
 /// Slots in memory, in the form that they have on disk: full ones and one that is being filled.
 struct Slab {
     buffer: Arc<AppendBuffer>,

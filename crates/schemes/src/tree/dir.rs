@@ -29,9 +29,10 @@ use super::format::{Corrupt, UNIT_BYTES};
 use super::log::{LogRecord, NO_FILE, SwapLog};
 use super::numbers::Numbers;
 use super::rebuild::Rebuild;
-use super::space::{Health, Space};
+use super::space::Space;
 use super::waiters::Waiters;
 use crate::DirOptions;
+use crate::health::{self, Health};
 use crate::lock::Lock;
 
 /// Number of key locks.
@@ -265,16 +266,17 @@ impl Dir {
         match error {
             Errno::NOSPC | Errno::DQUOT => {
                 self.space.disk_is_full();
-                self.health.disk_full(&self.display(file));
-                SchemeError::Busy("disk full")
+                self.health.failure(operation, self.display(file), &error.into());
+                SchemeError::Busy(health::DISK_FULL)
             }
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => {
                 SchemeError::Busy("no descriptors, threads or memory")
             }
             error => {
                 let path = self.display(file);
-                self.health.failure(operation, &path, error);
-                SchemeError::Io { operation: format!("{operation} {path}"), source: error.into() }
+                let source = error.into();
+                self.health.failure(operation, &path, &source);
+                SchemeError::Io { operation: format!("{operation} {path}"), source }
             }
         }
     }
@@ -335,8 +337,8 @@ impl Dir {
     }
 
     /// Drops what `key` has in file `entry.file`, if it is still there: the file is missing or does not verify.
-    pub(crate) fn drop_bad(self: &Arc<Self>, key: IndexKey, entry: FileEntry) {
-        self.health.corrupt();
+    pub(crate) fn drop_bad(self: &Arc<Self>, key: IndexKey, entry: FileEntry, why: &str) {
+        self.health.corrupt(self.options.path.display(), why);
         let taken = self.rebuild.forget_while(key, || self.take_out(key, Some(entry.file)));
         if let Some((entry, wants_flush)) = taken {
             self.flush_if(wants_flush);

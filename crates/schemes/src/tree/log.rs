@@ -264,12 +264,13 @@ impl SwapLog {
         }
     }
 
-    /// Appends a record in memory, and says whether to write soon: what was added, so that a crash of the process loses
-    /// no object; a removal may wait for some time, since a file that is gone is a miss whatever the log says.
+    /// Appends a record in memory, and says whether there are enough to be written soon. The rest waits for the next call of `maintain`: a
+    /// crash loses the objects of a second, as their files are found by nobody; a file that is gone, or that has become
+    /// another object's, is a miss whatever the log says.
     pub(crate) fn append(&self, record: LogRecord) -> bool {
         let mut appender = self.appender.lock();
         appender.append(record);
-        matches!(record, LogRecord::Add(..)) || appender.buffer.len() >= BUFFER_BYTES
+        appender.buffer.len() >= BUFFER_BYTES
     }
 
     /// Writes what waits in memory. May block; those who append do not wait for it.

@@ -35,9 +35,9 @@ use std::future::ready;
 use std::path::Path;
 use std::sync::Arc;
 
-use humboldt_store::Key;
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::{Key, Object};
 use rustix::io::Errno;
 
 pub(crate) use self::blocking::Blocking;
@@ -45,6 +45,7 @@ use self::dir::Dir;
 pub(crate) use self::dir::Unlinked;
 pub(crate) use self::engine::{Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Work};
 pub(crate) use self::files::Tree;
+use self::format::BLOCK_BYTES;
 use self::layout::Claimed;
 use self::log::SwapLog;
 pub(crate) use self::operation::{Completer, Operation};
@@ -159,8 +160,16 @@ impl Scheme for TreeScheme {
         })
     }
 
-    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
-        Box::pin(update::update(&self.dir, record))
+    fn whole_bytes_max(&self) -> u64 {
+        BLOCK_BYTES as u64
+    }
+
+    fn put_now(&self, object: &Object) -> bool {
+        self.dir.engine.blocks() && writer::put_now(&self.dir, object)
+    }
+
+    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
+        Box::pin(update::update(&self.dir, record, confirmed_head))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {

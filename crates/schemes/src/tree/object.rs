@@ -40,6 +40,14 @@ impl From<Corrupt> for Failure {
 
 impl Failure {
     /// What the engine said about file `number`.
+    /// Why an object is dropped.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Corrupt(corrupt) => corrupt.0,
+            Self::Missing | Self::Refused(_) => "file is missing",
+        }
+    }
+
     pub(crate) fn from_engine(dir: &Dir, operation: &str, number: u32, error: EngineError) -> Self {
         match error {
             EngineError::System(Errno::NOENT) => Self::Missing,
@@ -68,7 +76,7 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    async fn new(
+    pub(crate) async fn new(
         dir: &Arc<Dir>,
         engine: Arc<dyn Engine>,
         handle: Handle,
@@ -122,6 +130,15 @@ impl Source {
         let opened = dir.engine.open(entry.file, OpenFor::Reading, Arc::new(permit)).await;
         let handle = opened.map_err(|error| Failure::from_engine(dir, "open", entry.file, error))?;
         Ok(Self::Open(OpenFile::new(dir, Arc::clone(&dir.engine), handle, entry).await?))
+    }
+
+    /// Writes behind the end of an open file, which is at `offset`.
+    pub(crate) async fn append(&self, offset: u64, bytes: Vec<u8>) -> Result<(), Failure> {
+        let Self::Open(file) = self else {
+            return Err(Failure::Refused(SchemeError::Busy("the file is not open")));
+        };
+        let outcome = file.engine.write(&file.handle, offset, bytes).await;
+        outcome.map(drop).map_err(|error| Failure::from_engine(&file.dir, "update", file.number, error))
     }
 
     /// `len` bytes at `offset`; `len` has been checked against a bound.

@@ -33,7 +33,7 @@ pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<Box<dyn Rea
         if dir.index.peek(index_key) != Some(entry) {
             continue;
         }
-        dir.drop_bad(index_key, entry);
+        dir.drop_bad(index_key, entry, failure.reason());
         return match failure {
             Failure::Corrupt(corrupt) => Err(corrupt.into()),
             _ => Ok(None),
@@ -109,7 +109,7 @@ impl TreeReader {
         match failure {
             Failure::Refused(error) => error,
             Failure::Corrupt(corrupt) => {
-                self.dir.drop_bad(IndexKey::from(&self.record().key), self.entry);
+                self.dir.drop_bad(IndexKey::from(&self.record().key), self.entry, corrupt.0);
                 corrupt.into()
             }
             Failure::Missing => SchemeError::Corrupt("file is missing"),

@@ -205,7 +205,7 @@ fn a_failing_disk_takes_the_directory_down() {
     let ufs = open(dir.path());
     fs::remove_dir_all(dir.path().join("00")).expect("removed");
     fs::write(dir.path().join("00"), b"a file where a directory should be").expect("written");
-    for _ in 0..super::space::ERRORS_TO_DOWN {
+    for _ in 0..crate::health::ERRORS_TO_DOWN {
         assert!(!ufs.stats().down);
         assert!(matches!(put(&*ufs, &url(0), 1, LEN), Err(SchemeError::Io { .. })));
     }

@@ -8,11 +8,9 @@ use humboldt_store::scheme::{Record, SchemeError};
 
 use super::dir::{Dir, Permit, file_bytes, take_key};
 use super::engine::OpenFor;
-use super::format::{
-    Corrupt, FOOTER_BYTES, Footer, UNIT_BYTES, encode_header, header_block_bytes, pad_for_footer,
-};
+use super::format::{FOOTER_BYTES, Footer, UNIT_BYTES, encode_header, header_block_bytes, pad_for_footer};
 use super::log::{LogRecord, now_ns};
-use super::object::Failure;
+use super::object::{Failure, OpenFile, Source, Surroundings};
 
 /// Old header blocks may occupy this many bytes of a file, or a quarter of what is stored if that is more.
 const WASTED_BYTES_MAX: u64 = 16 * 1024;
@@ -46,38 +44,47 @@ impl Drop for Turn {
     }
 }
 
-/// Replaces head and times of the object of `record.key`, if there is one. It is removed when its file has been updated
-/// too often, or does not verify.
-pub(crate) async fn update(dir: &Arc<Dir>, record: &Record) -> Result<(), SchemeError> {
+/// Replaces head and times of the object of `record.key`, if there is one with the head `confirmed_head`. It is removed when its
+/// file has been updated too often, does not verify, or has another head.
+pub(crate) async fn update(
+    dir: &Arc<Dir>,
+    record: &Record,
+    confirmed_head: &[u8],
+) -> Result<(), SchemeError> {
     dir.in_service()?;
     let key = IndexKey::from(&record.key);
     let turn = Turn::take(dir, key).await;
     let Some(entry) = dir.index.peek(key) else { return Ok(()) };
-    match append(dir, record, turn, entry).await {
+    match append(dir, (record, confirmed_head), turn, entry).await {
         Ok(true) => Ok(()),
         Ok(false) => dir.remove(&record.key).await.map(|_| ()),
         Err(Failure::Refused(error)) => Err(error),
-        Err(Failure::Missing | Failure::Corrupt(_)) => {
-            dir.drop_bad(key, entry);
+        Err(failure @ (Failure::Missing | Failure::Corrupt(_))) => {
+            dir.drop_bad(key, entry, failure.reason());
             Ok(())
         }
     }
 }
 
-/// `false` if there is too much waste in the file, or no room for more.
-async fn append(dir: &Arc<Dir>, record: &Record, turn: Turn, entry: FileEntry) -> Result<bool, Failure> {
+/// `false` if the file has another head, too much waste in it, or no room for more.
+async fn append(
+    dir: &Arc<Dir>,
+    (record, confirmed_head): (&Record, &[u8]),
+    turn: Turn,
+    entry: FileEntry,
+) -> Result<bool, Failure> {
     let failed = |operation, error| Failure::from_engine(dir, operation, entry.file, error);
     let permit = Permit::take(dir).map_err(Failure::Refused)?;
     let key = turn.key;
     let opened = dir.engine.open(entry.file, OpenFor::Updating, Arc::new((permit, turn))).await;
     let handle = opened.map_err(|error| failed("open", error))?;
     let len = file_bytes(entry);
-    let footer_offset = len.checked_sub(FOOTER_BYTES as u64).ok_or(Corrupt("file is short"))?;
-    let bytes = dir.engine.read(&handle, footer_offset, FOOTER_BYTES, Vec::new()).await;
-    dir.counts.read(FOOTER_BYTES);
-    let bytes = bytes.map_err(|error| failed("read", error))?;
-    let old = Footer::decode(bytes.first_chunk().ok_or(Corrupt("file is short"))?, record.key, len)?;
+    let source = Source::Open(OpenFile::new(dir, Arc::clone(&dir.engine), handle, entry).await?);
+    let Surroundings { header, footer: old, .. } = Surroundings::read(&source, entry, record.key).await?;
     let Some(header_bytes) = header_block_bytes(record) else { return Ok(false) };
+    if *header.record.head != *confirmed_head {
+        return Ok(false);
+    }
     let wasted = len - (old.table_offset + old.table_bytes());
     if wasted > WASTED_BYTES_MAX.max(old.stored_bytes / 4) {
         return Ok(false);
@@ -91,8 +98,7 @@ async fn append(dir: &Arc<Dir>, record: &Record, turn: Turn, entry: FileEntry) -
         return Ok(false);
     };
     dir.counts.written(tail.len());
-    let written = dir.engine.write(&handle, len, tail).await;
-    written.map_err(|error| failed("update", error))?;
+    source.append(len, tail).await?;
     dir.counts.object_bytes.fetch_add((record.url.len() + record.head.len()) as u64, Ordering::Relaxed);
     Ok(enter(dir, key, entry, FileEntry { size_units, ..entry }))
 }

@@ -5,9 +5,12 @@
 //! that is given up before leaves no trace.
 
 use std::future::ready;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use humboldt_base::limits::PAGE_BYTES;
+use humboldt_store::Object;
 use humboldt_store::index::{FileEntry, IndexKey};
 use humboldt_store::scheme::{Extent, IoFuture, Record, SchemeError, Writer};
 
@@ -19,9 +22,13 @@ use super::format::{
 use super::log::now_ns;
 use super::new_file::NewFile;
 use super::object;
+use super::operation::at_once;
 
 /// Room in the buffer for table, padding and footer of a small object.
 const TAIL_BYTES: usize = UNIT_BYTES + FOOTER_BYTES + 64;
+
+/// Parts of a body of one block: pages, and a tail.
+const PUT_NOW_PARTS: usize = BLOCK_BYTES / PAGE_BYTES + 1;
 
 /// An object being written.
 pub(crate) struct TreeWriter {
@@ -253,6 +260,26 @@ impl TreeWriter {
         self.dir.health.success();
         Ok(())
     }
+}
+
+/// Stores a complete object with an engine that blocks. `false`: it does not fit, and nothing is left of it.
+pub(crate) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
+    let body_bytes = object.body_bytes();
+    if body_bytes > BLOCK_BYTES as u64 {
+        return false;
+    }
+    let stored = async {
+        let mut writer = Box::new(TreeWriter::create(dir, object.record(), Some(body_bytes)).await?);
+        let mut parts = [IoSlice::new(&[]); PUT_NOW_PARTS];
+        let used = object.slices(0, body_bytes, &mut parts);
+        let mut at = 0;
+        for part in parts.iter().take(used) {
+            writer.write(at, &[part]).await?;
+            at += part.len() as u64;
+        }
+        writer.finish(Some(body_bytes)).await
+    };
+    matches!(at_once(stored), Some(Ok(())))
 }
 
 impl Drop for TreeWriter {

@@ -105,10 +105,12 @@ impl Scheme for TestScheme {
         done(fault(&self.faults.create).map(|()| writer()))
     }
 
-    fn update<'a>(&'a self, record: &'a Record) -> IoFuture<'a, ()> {
+    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
         done(fault(&self.faults.update).map(|()| {
-            if let Some((old, _)) = self.stored.lock().get_mut(&record.key) {
-                old.clone_from(record);
+            let mut stored = self.stored.lock();
+            match stored.get_mut(&record.key) {
+                Some((old, _)) if *old.head == *confirmed_head => old.clone_from(record),
+                _ => drop(stored.remove(&record.key)),
             }
         }))
     }

@@ -8,6 +8,7 @@ mod tables;
 pub(super) mod turns;
 
 use super::report::Report;
+use super::reserve::Reserve;
 use super::{Plan, rest, subjects::floor};
 use crate::Outcome;
 use subjects::{Kind, Site, Sizes, Stored};
@@ -20,6 +21,9 @@ const REQUESTS: u64 = 20_000;
 
 /// What a file of an object takes on disk, by which the stores are made large enough to evict nothing.
 const FILE_BYTES: u64 = 16 << 10;
+
+/// What a turn brings into the page cache: the objects, and what is around them.
+const TURN_BYTES: u64 = FILE_BYTES * 9 / 8;
 
 /// What was measured on one subject.
 pub(super) struct Series {
@@ -45,7 +49,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let objects = (rounds as u64 + 1) * requests;
     // Water marks evict from 90 % on, and schemes have needs of their own.
     let capacity_mb = ((objects * FILE_BYTES * 13 / 10) >> 20) + 256;
-    let sizes = Sizes { capacity_mb, object_bytes: BODY_BYTES as u64, squid_rock_factor: 4 };
+    let sizes = Sizes { squid_rock_factor: 4, ..Sizes::new(capacity_mb, BODY_BYTES as u64) };
     let mut all = Vec::new();
     for kind in kinds {
         match Site::make(plan, kind, sizes).and_then(|site| site.map(|site| site.start(plan)).transpose()) {
@@ -54,7 +58,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         }
     }
     let mut series: Vec<Series> = all.iter().map(|stored| Series::new(stored.kind)).collect();
-    misses(plan, &course, rounds, &all, &mut series)?;
+    let turns = all.len() as u64 * (rounds as u64 + 2);
+    let mut reserve = Reserve::new(turns * course.requests * TURN_BYTES);
+    misses(plan, &course, rounds, (&all, &mut reserve), &mut series)?;
     hits(plan, &course, rounds, &all, &mut series)?;
     let mut report = Report::new("store");
     tables::print(&mut report, &series, rounds, requests);
@@ -77,9 +83,17 @@ impl Series {
 }
 
 /// Round 0 is not in the figures: everything is new in it.
-fn misses(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mut [Series]) -> Outcome {
+fn misses(
+    plan: &Plan,
+    course: &Course,
+    rounds: usize,
+    (all, reserve): (&[Stored], &mut Reserve),
+    series: &mut [Series],
+) -> Outcome {
     for round in 0..=rounds as u64 {
+        eprintln!("misses, round {round} of {rounds}");
         for (stored, series) in all.iter().zip(&mut *series) {
+            reserve.release(course.requests * TURN_BYTES);
             series.misses.push(course.misses(plan, stored, round * course.requests)?);
         }
     }
@@ -101,7 +115,8 @@ fn hits(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mu
     let first = rounds as u64 * course.requests;
     let stores = || all.iter().enumerate().filter(|(_, stored)| stored.kind.scheme != "null");
     let before: Vec<_> = all.iter().map(turns::device).collect::<Outcome<_>>()?;
-    for _ in 0..rounds {
+    for round in 1..=rounds {
+        eprintln!("hits, round {round} of {rounds}");
         for (index, stored) in stores() {
             stored.make_cold()?;
             let turn = course.hits(plan, stored, first)?;

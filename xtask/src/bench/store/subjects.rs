@@ -14,7 +14,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// So little that objects do not stay in memory: the last few hundred do.
-const CACHE_MEM_MB: u64 = 8;
+pub(in crate::bench) const CACHE_MEM_MB: u64 = 8;
 
 /// Squid reads the headers of all slots of a rock store before it begins.
 const REBUILD_LIMIT: Duration = Duration::from_secs(300);
@@ -88,6 +88,17 @@ pub(in crate::bench) struct Sizes {
     /// Squid's rock has one place for a key: what comes there overwrites it, also where the rest is empty. So many times as
     /// large keeps nearly all of what is stored.
     pub(in crate::bench) squid_rock_factor: u64,
+    /// `cache_mem`.
+    pub(in crate::bench) cache_mem_mb: u64,
+    /// Options at the end of the line `cache_dir`.
+    pub(in crate::bench) options: &'static str,
+}
+
+impl Sizes {
+    /// A store of so many MB for objects of this length, with next to no memory.
+    pub(in crate::bench) fn new(capacity_mb: u64, object_bytes: u64) -> Self {
+        Self { capacity_mb, object_bytes, squid_rock_factor: 1, cache_mem_mb: CACHE_MEM_MB, options: "" }
+    }
 }
 
 /// A directory with a configuration, which can be started more than once.
@@ -137,9 +148,9 @@ impl Site {
         let (path, listen) = (self.folder.path().display(), self.address);
         let mut text = format!(
             "http_port {listen}\npid_filename {path}/pid\ncache_log {path}/cache.log\ncoredump_dir {path}\n\
-             cache_mem {CACHE_MEM_MB} MB\nmemory_replacement_policy lru\nshutdown_lifetime 0 seconds\n\
+             cache_mem {} MB\nmemory_replacement_policy lru\nshutdown_lifetime 0 seconds\n\
              store_avg_object_size {} bytes\n{DEFAULT_RULES}",
-            sizes.object_bytes
+            sizes.cache_mem_mb, sizes.object_bytes
         );
         text += &match self.kind.family {
             Family::Humboldt => format!("access_log stdio:{path}/access.log squid\n"),
@@ -155,9 +166,9 @@ impl Site {
         text += &match self.kind.scheme {
             "null" => String::new(),
             scheme @ ("ufs" | "aufs" | "diskd") => {
-                format!("cache_dir {scheme} {path}/store {capacity_mb} 16 256\n")
+                format!("cache_dir {scheme} {path}/store {capacity_mb} 16 256 {}\n", sizes.options)
             }
-            scheme => format!("cache_dir {scheme} {path}/store {capacity_mb}\n"),
+            scheme => format!("cache_dir {scheme} {path}/store {capacity_mb} {}\n", sizes.options),
         };
         text
     }

@@ -12,7 +12,11 @@ use std::time::Duration;
 pub(in crate::bench) const BODY_BYTES: usize = 13 << 10;
 
 /// As many as the published figures of this project use.
-const CONNECTIONS: usize = 64;
+pub(in crate::bench) const CONNECTIONS: usize = 64;
+
+/// `diskd` turns requests away when more than `Q1` messages are under way, here and in Squid: with many connections it stores
+/// next to nothing.
+const DISKD_CONNECTIONS: usize = 8;
 
 /// For what is stored gently.
 const FEW_CONNECTIONS: usize = 4;
@@ -27,7 +31,7 @@ const SHARE_COMPLETE: f64 = 0.999;
 const SETTLING: Duration = Duration::from_millis(1500);
 
 /// A turn that takes longer is broken, not slow.
-const TURN_LIMIT: Duration = Duration::from_secs(120);
+pub(in crate::bench) const TURN_LIMIT: Duration = Duration::from_secs(120);
 
 /// One turn.
 #[derive(Clone, Copy, Debug)]
@@ -55,21 +59,22 @@ pub(in crate::bench) struct Course {
 }
 
 impl Course {
-    fn drive(&self, first: u64, objects: u64) -> Drive {
+    fn drive(&self, stored: &Stored, first: u64, objects: u64) -> Drive {
         Drive {
             host: self.origin,
             body_bytes: BODY_BYTES,
             first,
             requests: self.requests,
             objects,
-            connections: CONNECTIONS,
+            zipf: None,
+            connections: if stored.kind.scheme == "diskd" { DISKD_CONNECTIONS } else { CONNECTIONS },
             limit: TURN_LIMIT,
         }
     }
 
     /// New objects, numbered from `first` on.
     pub(in crate::bench) fn misses(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
-        let drive = self.drive(first, self.requests);
+        let drive = self.drive(stored, first, self.requests);
         let turn =
             measured(plan, stored, drive, SETTLING, |before, after, driven| match stored.kind.scheme {
                 // Without a store there is nothing to be stored.
@@ -82,7 +87,7 @@ impl Course {
 
     /// Objects that are stored, from `first` on.
     pub(in crate::bench) fn hits(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
-        let drive = self.drive(first, self.requests);
+        let drive = self.drive(stored, first, self.requests);
         measured(plan, stored, drive, Duration::ZERO, |before, after, driven| {
             driven.hits.min(after.ins - before.ins)
         })
@@ -91,7 +96,7 @@ impl Course {
     /// Asks for the objects of a turn with little haste, so that what was not stored when all were busy is stored now.
     pub(in crate::bench) fn complete(&self, plan: &Plan, stored: &Stored, first: u64, turn: Turn) -> Outcome {
         if turn.share < SHARE_COMPLETE {
-            let drive = self.drive(first, self.requests);
+            let drive = self.drive(stored, first, self.requests);
             Drive { connections: FEW_CONNECTIONS, ..drive }.run(
                 plan,
                 stored.kind.name,
@@ -102,7 +107,8 @@ impl Course {
     }
 }
 
-fn measured(
+/// Works through a list, and says what that cost; `meant` counts the requests that were what they were meant to be.
+pub(in crate::bench) fn measured(
     plan: &Plan,
     stored: &Stored,
     drive: Drive,

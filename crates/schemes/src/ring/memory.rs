@@ -1,0 +1,83 @@
+//! How much memory the page cache may take here: of the machine, or of the control group that holds this process.
+
+use std::fs;
+use std::path::Path;
+
+/// Where control groups are mounted.
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+
+/// Bytes that are free, or are page cache already and would make room. `None` where the system does not tell.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let machine = available_of_machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = groups.lines().filter_map(|line| available_in_group(line, Path::new(CONTROL_GROUPS))).min();
+    Some(group.map_or(machine, |group| group.min(machine)))
+}
+
+fn available_of_machine(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What a line `number:controllers:path` of /proc/self/cgroup leaves, if it is a limit for memory. Groups within groups: the one
+/// that leaves least counts.
+fn available_in_group(line: &str, root: &Path) -> Option<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?);
+    let (root, limit, usage, cache) = if controllers.is_empty() {
+        (root.to_path_buf(), "memory.max", "memory.current", "file ")
+    } else if controllers.split(',').any(|name| name == "memory") {
+        (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ")
+    } else {
+        return None;
+    };
+    let folder = root.join(path.trim_start_matches('/'));
+    let ancestors = folder.ancestors().take_while(|folder| folder.starts_with(&root));
+    let number =
+        |folder: &Path, name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let left = |folder: &Path| {
+        // Without a limit it says "max", or a number beyond all memory.
+        let (limit, usage) = (number(folder, limit)?, number(folder, usage)?);
+        let statistics = fs::read_to_string(folder.join("memory.stat")).ok()?;
+        let cached = statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse::<u64>().ok())?;
+        Some(limit.saturating_sub(usage.saturating_sub(cached)))
+    };
+    ancestors.filter_map(left).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_tells() {
+        let available = available_bytes().expect("a Linux that tells");
+        assert!(available > 1 << 20, "{available}");
+    }
+
+    #[test]
+    fn the_tightest_group_counts_in_both_versions() {
+        let root = tempfile::tempdir().expect("a directory");
+        let write = |folder: &str, name: &str, text: &str| {
+            let folder = root.path().join(folder);
+            fs::create_dir_all(&folder).expect("a directory");
+            fs::write(folder.join(name), text).expect("written");
+        };
+        for (folder, limit, usage) in
+            [("a", "1000\n", "900\n"), ("a/b", "max\n", "700\n"), ("a/c", "300\n", "200\n")]
+        {
+            write(folder, "memory.max", limit);
+            write(folder, "memory.current", usage);
+            write(folder, "memory.stat", "anon 1\nfile 150\n");
+        }
+        assert_eq!(available_in_group("0::/a/b", root.path()), Some(250));
+        assert_eq!(available_in_group("0::/a/c", root.path()), Some(250));
+        assert_eq!(available_in_group("0::/", root.path()), None);
+        write("memory/x", "memory.limit_in_bytes", "5000\n");
+        write("memory/x", "memory.usage_in_bytes", "4000\n");
+        write("memory/x", "memory.stat", "cache 1\ntotal_cache 500\n");
+        assert_eq!(available_in_group("7:cpu,memory:/x", root.path()), Some(1500));
+        assert_eq!(available_in_group("7:cpu:/x", root.path()), None);
+        assert_eq!(available_of_machine("MemFree: 1 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
+    }
+}
