@@ -330,6 +330,7 @@ fn a_clean_stop_with_everything_under_way_leaves_what_is_in_the_index() {
 
 #[test]
 fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
+    let mut seen = [0; 2];
     for seed in 0..100 {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults::default());
@@ -353,7 +354,10 @@ fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
         drop(tasks);
         world.engine.calm_down();
         let version = finish(&world.engine, world.read(0)).expect("whole");
-        assert_eq!(version, Some(120), "the second came last");
+        // It confirms what the first has replaced, if that was not given up.
+        assert!(matches!(version, Some(120) | None), "the second came last: {version:?}");
+        seen[usize::from(version.is_some())] += 1;
         check_books(&world, false);
     }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
