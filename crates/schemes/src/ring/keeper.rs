@@ -134,8 +134,7 @@ impl Store {
             return;
         }
         let Some(available_bytes) = memory::available_bytes() else { return };
-        let (free, _) = self.segments.free();
-        let used_bytes = u64::from(self.geometry.segments.saturating_sub(free)) * self.geometry.segment_bytes;
+        let used_bytes = u64::from(self.segments.used()) * self.geometry.segment_bytes;
         let is_cached = self.reads_are_cached.load(Ordering::Relaxed);
         let share_pct = if is_cached { MEMORY_SHARE_PCT } else { MEMORY_SHARE_AGAIN_PCT };
         let fits = used_bytes <= available_bytes / 100 * share_pct;
