@@ -18,6 +18,14 @@ pub use origin::{Origin, Reply};
 pub use proxy::Proxy;
 pub use world::World;
 
+/// The storage schemes that a test is for; `HUMBOLDT_TEST_SCHEMES=ring,ufs` chooses among them.
+pub fn schemes(all: &[&'static str]) -> Vec<&'static str> {
+    let wanted = std::env::var("HUMBOLDT_TEST_SCHEMES").ok();
+    let is_wanted =
+        |scheme: &&&str| wanted.as_ref().is_none_or(|wanted| wanted.split(',').any(|w| w == **scheme));
+    all.iter().filter(is_wanted).copied().collect()
+}
+
 /// Says that a scenario cannot be played on this machine.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");

@@ -130,7 +130,7 @@ impl Load {
 
 #[test]
 fn objects_go_where_their_size_belongs() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let world = World::forward(&format!(
             "cache_dir {scheme} {{dir}}/small 20 4 4 max-size=2000\ncache_dir {scheme} {{dir}}/large 20 4 4 min-size=2001\n\
              {NO_MEMORY}"
@@ -149,7 +149,7 @@ fn objects_go_where_their_size_belongs() {
 
 #[test]
 fn an_object_of_unknown_length_that_is_too_large_goes_to_the_next_directory() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let world = World::forward(&format!(
             "cache_dir {scheme} {{dir}}/small 20 4 4 max-size=50000\ncache_dir {scheme} {{dir}}/large 20 4 4 min-size=50001\n\
              {NO_MEMORY}"
@@ -179,7 +179,7 @@ fn an_object_of_unknown_length_that_is_too_large_goes_to_the_next_directory() {
 
 #[test]
 fn round_robin_takes_turns_and_least_load_looks_for_room() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         for (algorithm, expected) in [("round-robin", (10, 10)), ("least-load", (0, 20))] {
             let world = World::forward(&format!(
                 "store_dir_select_algorithm {algorithm}\ncache_dir {scheme} {{dir}}/a 10 4 4\n\
@@ -195,7 +195,7 @@ fn round_robin_takes_turns_and_least_load_looks_for_room() {
 
 #[test]
 fn a_directory_leaves_and_comes_back_with_its_content_while_requests_go_on() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let both = format!(
             "store_dir_select_algorithm round-robin\ncache_dir {scheme} {{dir}}/a 20 4 4\ncache_dir {scheme} {{dir}}/b 20 4 4\n\
              {NO_MEMORY}acl purge method PURGE\nhttp_access allow purge\n"
@@ -236,7 +236,7 @@ fn a_directory_leaves_and_comes_back_with_its_content_while_requests_go_on() {
 
 #[test]
 fn a_directory_is_resized_under_load_and_the_other_is_not_touched() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let lines = |mbytes: u32| {
             format!(
                 "cache_dir {scheme} {{dir}}/a {mbytes} 4 4\ncache_dir {scheme} {{dir}}/b 20 4 4\n{NO_MEMORY}"
@@ -306,7 +306,7 @@ fn a_directory_that_becomes_unwritable_goes_out_of_service_once_and_is_tried_aga
 
 #[test]
 fn a_directory_in_use_by_another_process_is_left_out_until_it_is_free() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let mut holder = World::forward(&format!("cache_dir {scheme} {{dir}}/cache 20 4 4\n{NO_MEMORY}"));
         let shared = holder.proxy.path("cache");
         let lines = format!(
@@ -338,12 +338,25 @@ impl Mount {
         run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", path_text]).then(|| Self(path.to_owned()))
     }
 
+    /// A file system on a file, which is not longer than so much.
+    fn image(path: &Path, image: &Path, bytes: u64) -> Option<Self> {
+        fs::create_dir_all(path).ok()?;
+        fs::File::create(image).and_then(|file| file.set_len(bytes)).ok()?;
+        let (path_text, image) = (path.to_str()?, image.to_str()?);
+        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0", image]);
+        let mount =
+            (made && run("mount", &["-o", "loop", image, path_text])).then(|| Self(path.to_owned()))?;
+        fs::set_permissions(path, Permissions::from_mode(0o777)).ok()?;
+        Some(mount)
+    }
+
     fn remount(&self, options: &str) {
         let path = self.0.to_str().expect("a path in Unicode");
         assert!(run("mount", &["-o", &format!("remount,{options}"), path]), "remount {options}");
     }
 }
 
+/// Unmounts at once; who still uses it keeps it for himself.
 impl Drop for Mount {
     fn drop(&mut self) {
         run("umount", &["-l", self.0.to_str().unwrap_or_default()]);
@@ -383,7 +396,7 @@ fn a_full_file_system_concerns_one_directory_until_it_has_room_again() {
 
 #[test]
 fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let world = World::forward("");
         let Some(mount) = Mount::tmpfs(&world.proxy.path("mount"), "size=50m") else {
             return humboldt_tests::skip("no right to mount a tmpfs");
@@ -402,6 +415,42 @@ fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
         says_once(&world, "going on without it");
         drop(world);
     }
+}
+
+/// Past the page cache, so that it is the device that answers.
+#[test]
+fn a_device_that_fails_costs_hits_and_then_its_directory_and_nothing_else() {
+    const IMAGE_BYTES: u64 = 200 << 20;
+    let world = World::forward("");
+    let image = world.proxy.path("image");
+    let Some(mount) = Mount::image(&world.proxy.path("mount"), &image, IMAGE_BYTES) else {
+        return humboldt_tests::skip("no right to mount a file");
+    };
+    let lines = format!(
+        "store_dir_select_algorithm round-robin\ncache_dir ring {{dir}}/mount/a 100 page-cache=off\n\
+         cache_dir ring {{dir}}/b 100\n{NO_MEMORY}"
+    );
+    reconfigure(&world, &lines);
+    wait_until_ready(&world, &["mount/a", "b"]);
+    (0..40).for_each(|index| assert!(!fetch(&world, index, 50_000)));
+    wait_for_objects(&world, &["mount/a", "b"], 40);
+    until("all written", || (0..40).all(|index| is_hit(&world, index, 50_000)).then_some(()));
+    // Where the file has no bytes, the device has only errors.
+    let cut = fs::OpenOptions::new().write(true).open(&image).and_then(|file| file.set_len(IMAGE_BYTES / 20));
+    cut.expect("the image");
+    let mut index = 40;
+    until("out of service", || {
+        (0..40).for_each(|index| _ = is_hit(&world, index, 50_000));
+        fetch(&world, index, 50_000);
+        index += 1;
+        (figure(&world, "humboldt_store_down", "mount/a") == Some(1.0)).then_some(())
+    });
+    says_once(&world, "errors in a row, this cache_dir is out of service");
+    let stored = objects(&world, "b");
+    (1_000..1_010).for_each(|index| assert!(!fetch(&world, index, 50_000)));
+    wait_for_objects(&world, &["b"], stored + 10);
+    drop(world);
+    drop(mount);
 }
 
 #[test]

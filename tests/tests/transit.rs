@@ -1,6 +1,7 @@
 //! Large objects on their way: memory stays bounded, slow clients get every byte, the disk gets all of it.
 //!
-//! `HUMBOLDT_TEST_LARGE_MB=5120` makes the object of these tests so large; they take minutes then.
+//! `HUMBOLDT_TEST_LARGE_MB=5120` makes the object of these tests so large; they take minutes then. `HUMBOLDT_TEST_SCHEMES=ring`
+//! tries one scheme only.
 
 use humboldt_tests::World;
 use humboldt_tests::wait::until;
@@ -188,15 +189,15 @@ fn parts_need_no_more_than_themselves(world: &World, url: &str, bytes: u64) {
 /// Moves hundreds of MB three times, which takes seconds.
 #[test]
 fn a_large_object_comes_through_little_memory() {
-    for scheme in SCHEMES {
-        let usual_mb = if matches!(*scheme, "ufs" | "ring") { 300 } else { 130 };
+    for scheme in humboldt_tests::schemes(SCHEMES) {
+        let usual_mb = if matches!(scheme, "ufs" | "ring") { 300 } else { 130 };
         comes_through(scheme, "auto", large_bytes(usual_mb), true);
     }
 }
 
 #[test]
 fn in_transit_disk_and_memory_cache_large_objects_too() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         comes_through(scheme, "disk", large_bytes(40), true);
         comes_through(scheme, "memory", large_bytes(40), true);
     }
@@ -204,7 +205,7 @@ fn in_transit_disk_and_memory_cache_large_objects_too() {
 
 #[test]
 fn an_object_of_unknown_length_comes_through_little_memory() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let bytes = large_bytes(40);
         let world = world(scheme, "auto", bytes);
         serve(&world, "/large", bytes, false);
@@ -258,7 +259,7 @@ fn half_read(scheme: &str, bytes: u64) -> (World, Checker, Checker) {
 
 #[test]
 fn who_reads_from_a_directory_that_is_opened_anew_gets_every_byte() {
-    for scheme in SCHEMES {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
         let bytes = 60 * MIB;
         let (world, mut whole, mut part) = half_read(scheme, bytes);
         let lines =
