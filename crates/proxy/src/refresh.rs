@@ -258,7 +258,7 @@ async fn publish(
         body_bytes: answer.body_bytes,
         shareable: times.is_some(),
         keep_bytes_max,
-        write_through: cache.write_through(),
+        write_through: dir.is_some(),
         times,
         vary: marker.clone(),
     };

@@ -146,11 +146,6 @@ impl Cache {
         }
     }
 
-    /// What [`crate::FlowInfo::write_through`] should be.
-    pub fn write_through(&self) -> bool {
-        self.table.load().settings.in_transit == InTransit::Disk
-    }
-
     /// `maximum_object_size` in bytes.
     pub fn disk_object_bytes_max(&self) -> u64 {
         self.table.load().settings.disk_object_bytes_max

@@ -31,7 +31,7 @@ macro_rules! working {
     /// one piece; up to `maximum_object_size_in_memory` or a sixteenth of `cache_mem`, whichever is more, for each object, and as
     /// long as `cache_mem` suffices; beyond it, as `disk`. `disk`: it is written as it arrives, no faster than the store takes it,
     /// memory holds what somebody has not read yet, and it is not kept in memory for the next request. `auto`: as `memory` up to
-    /// `maximum_object_size_in_memory`; larger ones are written as they arrive, without waiting for the store. In all three
+    /// `maximum_object_size_in_memory`; larger ones as `disk`, which limits them to the speed of the store. In all three
     /// objects up to `maximum_object_size` are cached.
     in_transit: InTransit = InTransitKind("auto"), "in_transit memory|disk|auto";
     /// How a store is chosen for a new object: the one with the least load, then the closest `max-size`, then the most room; or

@@ -126,9 +126,11 @@ impl Log {
         self.sequence.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// Bytes that wait for the device.
-    pub(crate) fn pending_bytes(&self) -> u64 {
-        self.pending_bytes.load(Ordering::Relaxed)
+    /// Bytes in buffers that are on their way to the device.
+    pub(crate) fn sealed_bytes(&self) -> u64 {
+        let pending = self.pending.read();
+        let sealed = pending.iter().filter(|pending| pending.is_sealed.load(Ordering::Relaxed));
+        sealed.map(|pending| pending.data.capacity() as u64).sum()
     }
 
     /// Whether some buffer is on its way to the device.

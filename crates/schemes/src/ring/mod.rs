@@ -108,7 +108,7 @@ impl Scheme for Ring {
     }
 
     fn load(&self) -> u16 {
-        (self.store.log.pending_bytes() * 1000 / PENDING_BYTES_MAX) as u16
+        (self.store.log.sealed_bytes() * 1000 / PENDING_BYTES_MAX).min(1000) as u16
     }
 
     fn contains(&self, key: &Key) -> bool {
