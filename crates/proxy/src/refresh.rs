@@ -317,13 +317,13 @@ fn swap_out(
     record: Record,
     marker: Option<Arc<VaryMarker>>,
 ) {
-    let primary = writer.epoch().primary();
+    let epoch = writer.epoch();
     let Some(reader) = writer.subscribe(ReaderKind::Disk) else { return };
     let core = Rc::clone(core);
     tokio::task::spawn_local(async move {
         let cache = &core.shared.cache;
         if let Some(marker) = marker {
-            _ = cache.write_vary(primary, &marker, record.times).await;
+            _ = cache.write_vary(epoch, &marker, record.times).await;
         }
         let outcome = cache.swap_out(reader, record, dir).await;
         count_swap_out(&core, outcome);

@@ -212,17 +212,22 @@ impl Cache {
         marker
     }
 
-    /// Writes a Vary marker to a directory, so that variants are found after a restart.
+    /// Writes a Vary marker to a directory, so that variants are found after a restart; unless its URL has been purged since `epoch`, as
+    /// an old marker would lead to what was purged.
     ///
     /// # Errors
     /// As the directory says; [`SchemeError::Busy`] when none takes it.
     pub async fn write_vary(
         &self,
-        primary: Key,
+        epoch: Epoch,
         marker: &VaryMarker,
         times: Times,
     ) -> Result<(), SchemeError> {
         let dir = self.select_dir(Some(0)).ok_or(SchemeError::Busy("no directory takes it"))?;
+        let primary = epoch.primary();
+        if !self.in_flight.is_current(epoch) {
+            return Err(SchemeError::Busy("purged"));
+        }
         let record = Record {
             key: primary,
             kind: RecordKind::Vary,
@@ -231,6 +236,11 @@ impl Cache {
             times,
         };
         dir.scheme.create(record, Some(0)).await?.commit(Some(0)).await?;
+        // A purge either finds the record, or is seen here.
+        if !self.in_flight.is_current(epoch) {
+            dir.remove(&primary).await;
+            return Err(SchemeError::Busy("purged"));
+        }
         self.remove_elsewhere(&primary, Some(&dir)).await;
         Ok(())
     }
