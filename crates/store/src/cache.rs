@@ -8,14 +8,16 @@ use humboldt_freshness::Times;
 use humboldt_policy::Policy;
 
 use crate::dirs::{Dir, DirConfig, DirSelect, Table};
+use crate::disk::SwapOutError;
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
 use crate::flow::{Epoch, FlowWriter};
+use crate::gate::Gate;
 use crate::head::StoredHead;
 use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
 use crate::mem::{Entry, MemTier};
 use crate::object::Object;
-use crate::scheme::{Record, RecordKind, SchemeError};
+use crate::scheme::{Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
 
 /// With `in_transit memory` one object may take this part of `cache_mem` while it comes in, if that is more than an object in
@@ -68,6 +70,7 @@ pub struct Stored {
 pub struct Cache {
     mem: Arc<MemTier>,
     in_flight: Arc<InFlight>,
+    pub(crate) commits: Gate,
     table: ArcSwap<Table>,
     /// Counts selections, for taking turns.
     turn: AtomicUsize,
@@ -87,6 +90,7 @@ impl Cache {
         Arc::new(Self {
             in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes),
             mem,
+            commits: Gate::new(),
             table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
             turn: AtomicUsize::new(0),
             events,
@@ -179,8 +183,10 @@ impl Cache {
     /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
         let object = writer.object(url)?;
-        let on_disk =
-            dir.is_some_and(|dir| self.in_flight.is_current(writer.epoch()) && dir.scheme.put_now(&object));
+        let on_disk = dir.is_some_and(|dir| {
+            let commit = self.commits.try_enter(&writer.epoch().primary());
+            commit.is_some() && self.in_flight.is_current(writer.epoch()) && dir.scheme.put_now(&object)
+        });
         let in_memory = object.body_bytes() <= self.memory_object_bytes_max()
             && self.insert_current(writer.epoch(), object.key, Entry::Object(object.clone()));
         Some(Stored { object, in_memory, on_disk })
@@ -225,9 +231,6 @@ impl Cache {
     ) -> Result<(), SchemeError> {
         let dir = self.select_dir(Some(0)).ok_or(SchemeError::Busy("no directory takes it"))?;
         let primary = epoch.primary();
-        if !self.in_flight.is_current(epoch) {
-            return Err(SchemeError::Busy("purged"));
-        }
         let record = Record {
             key: primary,
             kind: RecordKind::Vary,
@@ -235,14 +238,27 @@ impl Cache {
             head: marker.to_bytes(),
             times,
         };
-        dir.scheme.create(record, Some(0)).await?.commit(Some(0)).await?;
-        // A purge either finds the record, or is seen here.
-        if !self.in_flight.is_current(epoch) {
-            dir.remove(&primary).await;
-            return Err(SchemeError::Busy("purged"));
-        }
+        let writer = dir.scheme.create(record, Some(0)).await?;
+        self.commit(epoch, writer, Some(0)).await.map_err(|error| match error {
+            SwapOutError::Scheme(error) => error,
+            _ => SchemeError::Busy("purged while it was written"),
+        })?;
         self.remove_elsewhere(&primary, Some(&dir)).await;
         Ok(())
+    }
+
+    /// Makes what was written visible, unless its URL has been purged since `epoch`.
+    pub(crate) async fn commit(
+        &self,
+        epoch: Epoch,
+        writer: Box<dyn Writer>,
+        body_bytes: Option<u64>,
+    ) -> Result<(), SwapOutError> {
+        let _commit = self.commits.enter(&epoch.primary()).await;
+        if !self.in_flight.is_current(epoch) {
+            return Err(SwapOutError::Purged);
+        }
+        Ok(writer.commit(body_bytes).await?)
     }
 
     /// After a 304: replaces head and times in memory, the body stays. [`Cache::update_on_disk`] does the same there.
@@ -298,6 +314,8 @@ impl Cache {
         }
         let table = self.table.load_full();
         table.purge_absent(primary);
+        // What was on its way is there, to be removed, or will not get there.
+        self.commits.let_pass(&primary).await;
         for dir in &table.dirs {
             found |= dir.remove(&primary).await;
         }

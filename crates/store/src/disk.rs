@@ -135,20 +135,35 @@ impl Cache {
     ) -> Result<u64, SwapOutError> {
         let mut tried = Vec::new();
         loop {
-            let Err(error) = write_whole(object, &dir).await else {
+            let Err(error) = self.write_whole(epoch, object, &dir).await else {
                 return self.finish_write(epoch, object, &dir).await;
             };
-            dir.note(&error);
-            self.tell(StoreEventKind::SwapFail, Some(dir.index), &object.record(), 0);
-            tried.push(dir);
-            match self.select_other(Some(object.body_bytes()), &tried) {
-                Some(next) => dir = next,
-                None => {
-                    self.remove_from_disk(&object.key).await;
-                    return Err(error.into());
+            if let SwapOutError::Scheme(error) = &error {
+                dir.note(error);
+                self.tell(StoreEventKind::SwapFail, Some(dir.index), &object.record(), 0);
+                tried.push(dir);
+                if let Some(next) = self.select_other(Some(object.body_bytes()), &tried) {
+                    dir = next;
+                    continue;
                 }
             }
+            self.remove_from_disk(&object.key).await;
+            return Err(error);
         }
+    }
+
+    async fn write_whole(&self, epoch: Epoch, object: &Object, dir: &Dir) -> Result<(), SwapOutError> {
+        let body_bytes = object.body_bytes();
+        let mut writer = dir.scheme.create(object.record(), Some(body_bytes)).await?;
+        let mut at = 0;
+        while at < body_bytes {
+            let mut parts = [IoSlice::new(&[]); WRITE_PARTS_MAX];
+            let count = object.slices(at, body_bytes, &mut parts);
+            let slices: Vec<&[u8]> = parts.iter().take(count).map(|part| &**part).collect();
+            writer.write(at, &slices).await?;
+            at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+        }
+        self.commit(epoch, writer, Some(body_bytes)).await
     }
 
     /// What follows the storing of a complete object: it is told, and what other directories have is removed. A purge that
@@ -221,14 +236,10 @@ impl Cache {
                 Progress::End => break,
             }
         }
-        if !self.in_flight().is_current(epoch) {
-            return Err(SwapOutError::Purged);
-        }
         let body_bytes = reader.position();
         if let Some(writer) = writer {
-            writer.commit(Some(body_bytes)).await?;
+            self.commit(epoch, writer, Some(body_bytes)).await?;
         }
-        // A purge either sees the committed record, or its epoch is seen here; the caller removes the record.
         if self.in_flight().is_current(epoch) { Ok(body_bytes) } else { Err(SwapOutError::Purged) }
     }
 
@@ -286,21 +297,6 @@ impl Cache {
             body_bytes: 0,
         });
     }
-}
-
-/// Writes a complete object.
-async fn write_whole(object: &Object, dir: &Dir) -> Result<(), SchemeError> {
-    let body_bytes = object.body_bytes();
-    let mut writer = dir.scheme.create(object.record(), Some(body_bytes)).await?;
-    let mut at = 0;
-    while at < body_bytes {
-        let mut parts = [IoSlice::new(&[]); WRITE_PARTS_MAX];
-        let count = object.slices(at, body_bytes, &mut parts);
-        let slices: Vec<&[u8]> = parts.iter().take(count).map(|part| &**part).collect();
-        writer.write(at, &slices).await?;
-        at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
-    }
-    writer.commit(Some(body_bytes)).await
 }
 
 /// Writes what has arrived, up to [`WRITE_BYTES_MAX`].

@@ -5,6 +5,7 @@ pub mod dirs;
 pub mod disk;
 pub mod events;
 pub mod flow;
+mod gate;
 pub mod head;
 pub mod in_flight;
 pub mod index;

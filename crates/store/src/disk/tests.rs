@@ -287,6 +287,22 @@ fn only_the_right_url_is_a_hit() {
 }
 
 #[test]
+fn a_purge_waits_for_commits_and_commits_do_not_follow_it() {
+    let f = fixture();
+    let (_, object) = f.fetch(b"body", MIB);
+    let epoch = f.cache.in_flight().epoch(key(1));
+    let commit = block_on(f.cache.commits.enter(&key(1)));
+    let mut purge = std::pin::pin!(f.cache.purge(key(1)));
+    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(purge.as_mut().poll(context).is_pending(), "something is on its way to disk");
+    drop(commit);
+    block_on(purge);
+    let late = f.schemes[0].create(object.expect("stored").record(), Some(0));
+    let late = block_on(f.cache.commit(epoch, block_on(late).expect("created"), Some(0)));
+    assert!(matches!(late, Err(SwapOutError::Purged)) && f.open().is_none());
+}
+
+#[test]
 fn variants_are_found_after_a_restart_and_gone_after_a_purge() {
     let f = fixture();
     let epoch = f.cache.in_flight().epoch(key(1));
