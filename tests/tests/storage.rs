@@ -79,6 +79,9 @@ fn objects_are_hits_from_disk_after_a_clean_restart() {
 fn objects_are_hits_from_disk_after_a_crash() {
     let mut world = World::forward(UFS);
     fill_disk(&world, 30);
+    // The log is written once a second: what it does not have yet is lost.
+    let log_bytes = || fs::metadata(world.proxy.path("cache/swap.state")).map_or(0, |found| found.len());
+    until("the log of 30 objects", || (log_bytes() >= 31 * 32).then_some(()));
     world.proxy.kill();
     let _ = fs::remove_file(world.proxy.path("pid"));
     world.proxy.launch();

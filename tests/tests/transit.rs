@@ -4,12 +4,11 @@
 //! tries one scheme only.
 
 use humboldt_tests::World;
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{Gate, until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The schemes that all of this holds for: all but `coss`, whose objects fit into a stripe.
@@ -97,11 +96,10 @@ fn serve_parts(world: &World, path: &str, bytes: u64) {
     });
 }
 
-/// Lets the origin serve the large object, with or without a length. It stops after the first part until the test sets what this
-/// returns.
-fn serve_when_told(world: &World, path: &str, bytes: u64, has_length: bool) -> Arc<AtomicBool> {
-    let told = Arc::new(AtomicBool::new(false));
-    let may_go_on = Arc::clone(&told);
+/// Lets the origin serve the large object, with or without a length. It stops after the first part until the gate is open.
+fn serve_behind_gate(world: &World, path: &str, bytes: u64, has_length: bool) -> Arc<Gate> {
+    let gate = Arc::new(Gate::default());
+    let for_origin = Arc::clone(&gate);
     world.origin.handle(path, move |_, wire| {
         let length =
             if has_length { format!("Content-Length: {bytes}\r\n") } else { "Connection: close\r\n".into() };
@@ -111,15 +109,15 @@ fn serve_when_told(world: &World, path: &str, bytes: u64, has_length: bool) -> A
             let len = (bytes - from).min(1 << 18) as usize;
             fill(from, &mut part[..len]);
             wire.send(&part[..len]);
-            until("the test", || may_go_on.load(Ordering::SeqCst).then_some(()));
+            for_origin.pass();
         }
     });
-    told
+    gate
 }
 
 /// The same, without a stop.
 fn serve(world: &World, path: &str, bytes: u64, has_length: bool) {
-    serve_when_told(world, path, bytes, has_length).store(true, Ordering::SeqCst);
+    serve_behind_gate(world, path, bytes, has_length).open();
 }
 
 /// Most memory that the proxy ever had, in KiB.
@@ -150,11 +148,11 @@ fn world(scheme: &str, policy: &str, bytes: u64) -> World {
 /// One large object, fetched by a fast client and a slow one that joins it, then from the disk.
 fn comes_through(scheme: &str, policy: &str, bytes: u64, has_length: bool) {
     let world = world(scheme, policy, bytes);
-    let told = serve_when_told(&world, "/large", bytes, has_length);
+    let gate = serve_behind_gate(&world, "/large", bytes, has_length);
     let (proxy, url) = (world.proxy.address(), world.origin.url("/large"));
     let mut fast = Checker::ask(proxy, &url, "");
     let mut slow = Checker::ask(proxy, &url, "");
-    told.store(true, Ordering::SeqCst);
+    gate.open();
     slow.read_to(MIB);
     fast.read_to(bytes);
     // It has fallen behind by more than memory holds, and goes on from the copy on disk.
