@@ -5,12 +5,15 @@ use std::path::Path;
 use crate::diagnostics::Diagnostics;
 use crate::table::Config;
 
+/// The folder of the store, below that of the built-in configuration.
+pub const BUILTIN_STORE: &str = "ring";
+
 /// The text of the built-in configuration: a proxy for this machine alone, with its store, logs and process number
 /// below `dir`. IPv6 is listened on where it exists.
 pub fn builtin_text(dir: &Path) -> String {
     let v6 = if has_ipv6_loopback() { "http_port [::1]:3128\n" } else { "" };
     let path = |name: &str| quote(&dir.join(name).to_string_lossy());
-    let (store, access_log, pid) = (path("ring"), path("access.log"), path("humboldt.pid"));
+    let (store, access_log, pid) = (path(BUILTIN_STORE), path("access.log"), path("humboldt.pid"));
     format!(
         "# The built-in configuration of humboldt: for this machine only.
 http_port 127.0.0.1:3128
@@ -79,7 +82,7 @@ mod tests {
         for dir in ["/home/a/.cache/humboldt", "/home/with blank/\"x\"\\"] {
             let (config, found) = Config::builtin(Path::new(dir));
             assert_eq!(found.render(false), "");
-            assert_eq!(config.cache_dir[0].path, Path::new(dir).join("ring"));
+            assert_eq!(config.cache_dir[0].path, Path::new(dir).join(BUILTIN_STORE));
             assert_eq!(config.cache_dir[0].size_bytes, 1 << 30);
             assert!(config.http_port.iter().all(|port| port.addr.is_some_and(|addr| addr.is_loopback())));
             assert_eq!(config.http_access.len(), 6);

@@ -17,7 +17,7 @@ mod suggest;
 mod table;
 mod types;
 
-pub use builtin::builtin_text;
+pub use builtin::{BUILTIN_STORE, builtin_text};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use docs::docs_markdown;
 pub use loader::{load, parse_str};

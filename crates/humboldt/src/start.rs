@@ -258,7 +258,7 @@ fn welcome(ports: &Ports, source: &Source) -> String {
          Stop it:     Ctrl-C\n\n",
         env!("CARGO_PKG_VERSION"),
         places.join(" and "),
-        dir.join("store").display(),
+        dir.join(humboldt_conf::BUILTIN_STORE).display(),
         dir.join("access.log").display(),
     )
 }
