@@ -8,7 +8,10 @@
 //! and **threads** of each file that make blocking calls (`threads.rs`), where io_uring is forbidden, and for
 //! threads that are not cores.
 
-#![allow(dead_code, reason = "the schemes that use it come next")]
+#![cfg_attr(
+    not(test),
+    allow(dead_code, reason = "owned writes and the alignment are asked for by tests only")
+)]
 
 mod disk;
 pub mod example;
