@@ -43,8 +43,9 @@ struct Page {
     purged: u64,
     /// What was answered last in this life, by language.
     seen: [u64; 2],
-    /// An answer was given up in this life, and may come to be stored after a later one.
-    is_disordered: bool,
+    /// The first version that was asked for and not waited for in this life. The proxy may come to it at any time: its answer may be
+    /// stored after a later one, and after a purge.
+    given_up: Option<u64>,
     /// What was asked and answered in this life, for messages.
     history: Vec<String>,
 }
@@ -62,7 +63,7 @@ struct Ended;
 
 impl Worker {
     pub(crate) fn new(paths: impl Iterator<Item = String>, seed: u64) -> Self {
-        let page = |path| Page { path, purged: 0, seen: [0; 2], is_disordered: false, history: Vec::new() };
+        let page = |path| Page { path, purged: 0, seen: [0; 2], given_up: None, history: Vec::new() };
         let pages = paths.map(page).collect();
         Self { pages, random: Random(seed), client: None, counts: Counts::default() }
     }
@@ -99,7 +100,7 @@ impl Worker {
         self.client = None;
         for page in &mut self.pages {
             page.seen = [page.purged; 2];
-            page.is_disordered = false;
+            page.given_up = None;
             page.history.clear();
         }
     }
@@ -160,7 +161,8 @@ impl Worker {
         let page = &mut self.pages[at];
         page.history.push(format!("PURGE {}", answer.status()));
         // Nothing that was asked for until now may be seen again, in this life or a later one.
-        page.purged = life.versions.load(Ordering::SeqCst) + 1;
+        let next = life.versions.load(Ordering::SeqCst) + 1;
+        page.purged = page.given_up.map_or(next, |given_up| given_up.max(page.purged));
         page.seen = [page.purged; 2];
         Ok(())
     }
@@ -168,8 +170,9 @@ impl Worker {
     /// Asks, and does not wait for the answer.
     fn give_up(&mut self, life: &Life, at: usize, language: usize) -> Result<(), Ended> {
         let version = next(life);
-        self.pages[at].is_disordered = true;
-        self.pages[at].history.push(format!("{version} given up"));
+        let page = &mut self.pages[at];
+        page.given_up = page.given_up.or(version.parse().ok());
+        page.history.push(format!("{version} given up"));
         self.send(life, "GET", at, &fields(&version, language, &[]))?;
         self.client = None;
         Ok(())
@@ -189,7 +192,7 @@ impl Worker {
         let slot = if varies(&page.path) { language } else { 0 };
         self.counts.survivors +=
             usize::from(answer.cache() == "HIT" && object.version <= life.version_before);
-        self.counts.older += usize::from(object.version < page.seen[slot] && !page.is_disordered);
+        self.counts.older += usize::from(object.version < page.seen[slot] && page.given_up.is_none());
         page.seen[slot] = object.version;
         Ok(())
     }
