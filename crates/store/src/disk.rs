@@ -1,6 +1,5 @@
 //! Between flows and cache directories: objects written out while they arrive, and read back in.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
 use humboldt_base::limits::PAGE_BYTES;
@@ -155,13 +154,10 @@ impl Cache {
     async fn write_whole(&self, epoch: Epoch, object: &Object, dir: &Dir) -> Result<(), SwapOutError> {
         let body_bytes = object.body_bytes();
         let mut writer = dir.scheme.create(object.record(), Some(body_bytes)).await?;
-        let mut at = 0;
-        while at < body_bytes {
-            let mut parts = [IoSlice::new(&[]); WRITE_PARTS_MAX];
-            let count = object.slices(at, body_bytes, &mut parts);
-            let slices: Vec<&[u8]> = parts.iter().take(count).map(|part| &**part).collect();
-            writer.write(at, &slices).await?;
-            at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+        let (mut at, parts) = (0, object.parts().collect::<Vec<_>>());
+        for batch in parts.chunks(WRITE_PARTS_MAX) {
+            writer.write(at, batch).await?;
+            at += batch.iter().map(|part| part.len() as u64).sum::<u64>();
         }
         self.commit(epoch, writer, Some(body_bytes)).await
     }

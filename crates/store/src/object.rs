@@ -56,6 +56,12 @@ impl Object {
         self.body.slices(from, to, out)
     }
 
+    /// The whole body, in parts that lie together, none of them empty.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let Body { pages, tail, .. } = &self.body;
+        pages.iter().map(Page::bytes).chain(std::iter::once(&**tail)).filter(|part| !part.is_empty())
+    }
+
     /// Memory held besides pages, as the allocator rounds it, bookkeeping included.
     pub fn boxed_bytes(&self) -> u64 {
         ENTRY_OVERHEAD_BYTES

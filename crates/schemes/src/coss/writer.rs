@@ -2,10 +2,8 @@
 //! holds no stripe back, and one that is given up leaves no trace.
 
 use std::future::ready;
-use std::io::IoSlice;
 use std::sync::Arc;
 
-use humboldt_base::limits::PAGE_BYTES;
 use humboldt_store::Object;
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{IoFuture, Record, SchemeError, Writer};
@@ -16,9 +14,6 @@ use super::stripes::{Condition, Step};
 
 /// Longest body that is stored at once: what a core copies without making others wait.
 pub(super) const PUT_NOW_BYTES_MAX: u64 = 128 * 1024;
-
-/// Parts of such a body: pages, and a tail.
-const PUT_NOW_PARTS: usize = PUT_NOW_BYTES_MAX as usize / PAGE_BYTES + 1;
 
 /// An object being written.
 pub(super) struct CossWriter {
@@ -93,16 +88,8 @@ pub(super) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
     else {
         return false;
     };
-    let mut parts = [IoSlice::new(&[]); PUT_NOW_PARTS];
-    let used = object.slices(0, body_bytes, &mut parts);
-    let mut at = 0;
-    for part in parts.iter().take(used) {
-        if builder.append(at, &[part]).is_err() {
-            return false;
-        }
-        at += part.len() as u64;
-    }
-    at == body_bytes && dir.store_now(key, builder.finish(Some(body_bytes), dir.id))
+    let parts: Vec<&[u8]> = object.parts().collect();
+    builder.append(0, &parts).is_ok() && dir.store_now(key, builder.finish(Some(body_bytes), dir.id))
 }
 
 impl Writer for CossWriter {

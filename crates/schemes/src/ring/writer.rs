@@ -1,12 +1,10 @@
 //! Writing objects: a small one is one record, appended when it is complete; of a large one, fragments are appended as it
 //! arrives, and the record that lists them when it is complete.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use humboldt_base::limits::PAGE_BYTES;
 use humboldt_store::Object;
 use humboldt_store::scheme::{Extent, IoFuture, Record, RecordKind, SchemeError, Writer};
 
@@ -23,9 +21,6 @@ const WAITING_MAX: u32 = 256;
 
 /// Longest body that is stored from memory at once.
 pub(crate) const PUT_NOW_BYTES_MAX: u64 = 128 * 1024;
-
-/// Parts of such a body: pages, and a tail.
-const PUT_NOW_PARTS: usize = PUT_NOW_BYTES_MAX as usize / PAGE_BYTES + 1;
 
 /// Writers that wait, over all rings of the process.
 static WAITING: AtomicU32 = AtomicU32::new(0);
@@ -195,9 +190,7 @@ pub(crate) fn put_now(store: &Arc<Store>, object: &Object) -> bool {
         fragment_number: 0,
         inline_bytes: body_bytes as usize,
     };
-    let mut parts = [IoSlice::new(&[]); PUT_NOW_PARTS];
-    let used = object.slices(0, body_bytes, &mut parts);
-    let is_stored = store.put(&plan, parts.iter().take(used).map(|part| &**part)).is_ok();
+    let is_stored = store.put(&plan, object.parts()).is_ok();
     if is_stored {
         count(store, (object.url.len() + object.head.bytes().len()) as u64 + body_bytes);
     }

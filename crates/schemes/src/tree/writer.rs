@@ -5,11 +5,9 @@
 //! that is given up before leaves no trace.
 
 use std::future::ready;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use humboldt_base::limits::PAGE_BYTES;
 use humboldt_store::Object;
 use humboldt_store::index::{FileEntry, IndexKey};
 use humboldt_store::scheme::{Extent, IoFuture, Record, SchemeError, Writer};
@@ -26,9 +24,6 @@ use super::operation::at_once;
 
 /// Room in the buffer for table, padding and footer of a small object.
 const TAIL_BYTES: usize = UNIT_BYTES + FOOTER_BYTES + 64;
-
-/// Parts of a body of one block: pages, and a tail.
-const PUT_NOW_PARTS: usize = BLOCK_BYTES / PAGE_BYTES + 1;
 
 /// An object being written.
 pub(crate) struct TreeWriter {
@@ -270,13 +265,8 @@ pub(crate) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
     }
     let stored = async {
         let mut writer = Box::new(TreeWriter::create(dir, object.record(), Some(body_bytes)).await?);
-        let mut parts = [IoSlice::new(&[]); PUT_NOW_PARTS];
-        let used = object.slices(0, body_bytes, &mut parts);
-        let mut at = 0;
-        for part in parts.iter().take(used) {
-            writer.write(at, &[part]).await?;
-            at += part.len() as u64;
-        }
+        let parts: Vec<&[u8]> = object.parts().collect();
+        writer.write(0, &parts).await?;
         writer.finish(Some(body_bytes)).await
     };
     matches!(at_once(stored), Some(Ok(())))
