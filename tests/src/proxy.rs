@@ -237,9 +237,16 @@ impl Proxy {
     }
 
     /// Ends it at once, as a crash would.
+    ///
+    /// A helper that it was about to start holds its ports until that helper's own program runs: clients of the next proxy on
+    /// this port would end up there, so this waits for the ports as well.
+    ///
+    /// # Panics
+    /// If it does not end in time.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait_end();
+        until("the port to be given up", || TcpStream::connect(self.address).is_err().then_some(()));
     }
 
     /// Waits until it has ended by itself.

@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashSet;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,10 +14,15 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL_PAUSE: Duration = Duration::from_millis(5);
 
-/// A running program; dropping it ends it.
+/// What a guard does: it waits for the end of its input, which comes at the latest when the benchmark ends, however that happens,
+/// and then ends the whole process group that it was told.
+const GUARD: &str = "read -r _; kill -KILL -- \"-$0\" 2>/dev/null";
+
+/// A running program; dropping it ends it, and so does the end of the benchmark by any signal.
 pub(super) struct Running {
     name: String,
     child: Child,
+    guard: Child,
 }
 
 impl Running {
@@ -33,8 +39,11 @@ impl Running {
         if let Some(folder) = command.get_current_dir() {
             pinned.current_dir(folder);
         }
-        let child = pinned.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
-        Ok(Self { name: name.to_owned(), child })
+        pinned.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = pinned.process_group(0).spawn()?;
+        let mut guard = Command::new("sh");
+        guard.args(["-c", GUARD, &child.id().to_string()]).stdin(Stdio::piped()).process_group(0);
+        Ok(Self { name: name.to_owned(), child, guard: guard.spawn()? })
     }
 
     /// Waits until the program accepts connections.
@@ -80,6 +89,15 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.end();
+        // Only now: the guard knows the process by its number.
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+    }
+}
+
+impl Running {
+    fn end(&mut self) {
         // What has ended may have given its id to another process.
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;

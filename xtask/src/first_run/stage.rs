@@ -205,7 +205,7 @@ fn configuration(listen: SocketAddr, folder: &Path) -> String {
         "http_port {listen}\nvisible_hostname proxy.example\n\n\
          # This machine may use the proxy, and only for servers on this machine.\n\
          acl here dstdomain 127.0.0.1\nhttp_access allow localhost here\nhttp_access deny all\n\n\
-         cache_mem 64 MB\nmaximum_object_size 100 MB\ncache_dir ufs {folder}/store 256 16 256\n\n\
+         cache_mem 64 MB\nmaximum_object_size 100 MB\ncache_dir ring {folder}/store 512\n\n\
          access_log {folder}/access.log squid\ncache_log {folder}/cache.log\npid_filename {folder}/humboldt.pid\n\
          shutdown_lifetime 2 seconds\n"
     )

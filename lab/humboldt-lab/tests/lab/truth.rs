@@ -12,6 +12,21 @@ const ERROR_MAX: f64 = 0.03;
 /// How far a hit ratio may be from that of the simulated stream: a point.
 const HIT_RATIO_ERROR_MAX: f64 = 0.01;
 
+/// Searches after which a busy machine is no excuse any more.
+const TRIES: usize = 3;
+
+/// Searches again while the laboratory itself says that it was held up, as on a busy machine: what it found then is bound to be off,
+/// and it warns its users of that.
+fn search_undisturbed(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
+    for _ in 1..TRIES {
+        let (run, served) = search(capacity_per_s, first_per_s);
+        if run.samples.iter().all(|sample| sample.lab_limited.is_none()) {
+            return (run, served);
+        }
+    }
+    search(capacity_per_s, first_per_s)
+}
+
 /// Lets the laboratory search on a server of this capacity.
 fn search(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
     let workload = Workload::builtin("fixed-1k").expect("it is built in").expect("it is right");
@@ -29,7 +44,9 @@ fn search(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
 fn the_peak_is_found_from_below_and_from_above() {
     let _machine = alone();
     let searches = [(3000.0, 150.0), (2500.0, 7500.0)].map(|(capacity_per_s, first_per_s)| {
-        std::thread::spawn(move || (capacity_per_s, first_per_s, search(capacity_per_s, first_per_s)))
+        std::thread::spawn(move || {
+            (capacity_per_s, first_per_s, search_undisturbed(capacity_per_s, first_per_s))
+        })
     });
     for search in searches {
         let (programmed_per_s, first_per_s, (run, served)) = search.join().expect("no panic");
