@@ -4,7 +4,9 @@ use humboldt_http::{FieldName, Method, RequestHead, ResponseHead};
 use thiserror::Error;
 
 use crate::directives::CacheControl;
-use crate::lifetime::{has_explicit_lifetime, is_heuristically_cacheable, is_negatively_cacheable};
+use crate::lifetime::{
+    has_explicit_lifetime, is_heuristically_cacheable, is_lasting_error, is_negatively_cacheable,
+};
 use crate::settings::{RefreshRule, Settings};
 use crate::times::{Times, TimesFlags};
 use crate::vary::{self, Vary};
@@ -69,7 +71,7 @@ pub fn storability(
     if vary::of(&response.fields) == Vary::Any {
         return Err(WhyNot::VaryStar);
     }
-    if !has_basis(response, response_cc, settings, rule) {
+    if !has_basis(response, response_cc, settings, rule, times) {
         return Err(WhyNot::NoFreshness);
     }
     if !rule.store_stale && !is_reusable(times, settings) {
@@ -127,10 +129,17 @@ fn is_understood(status: u16) -> bool {
 }
 
 /// The last item of the list in RFC 9111 section 3, with `negative_ttl` as the operator's licence for errors.
-fn has_basis(response: &ResponseHead, cc: &CacheControl, settings: &Settings, rule: &RefreshRule) -> bool {
+fn has_basis(
+    response: &ResponseHead,
+    cc: &CacheControl,
+    settings: &Settings,
+    rule: &RefreshRule,
+    times: &Times,
+) -> bool {
     cc.public()
         || has_explicit_lifetime(&response.fields, cc, settings)
         || is_heuristically_cacheable(response.status)
+        || is_lasting_error(response.status, times.last_modified())
         || (settings.negative_ttl_s > 0 && is_negatively_cacheable(response.status))
         || (cc.private() && (!settings.shared || rule.ignore_private))
 }
@@ -206,6 +215,8 @@ mod tests {
             ("", 302, hour, Ok(())),
             ("", 302, "Cache-Control: public|ETag: \"a\"", Ok(())),
             ("", 404, "ETag: \"a\"", Err(WhyNot::NoFreshness)),
+            ("", 404, "Last-Modified: @-1000", Ok(())),
+            ("", 403, "Last-Modified: @-1000", Err(WhyNot::NoFreshness)),
             ("", 404, hour, Ok(())),
             ("", 500, hour, Ok(())),
             ("", 299, hour, Ok(())),
