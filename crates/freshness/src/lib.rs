@@ -13,6 +13,7 @@
 
 mod directives;
 mod judge;
+pub mod languages;
 mod lifetime;
 mod settings;
 mod storability;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
-use humboldt_freshness::{self as freshness, Disposition, vary};
+use humboldt_freshness::{self as freshness, Disposition, languages, vary};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
 use humboldt_store::{AbortReason, Begin, Entry, FlowHead, FlowReader, Key, Object, VaryMarker};
@@ -115,7 +115,13 @@ fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found> {
             return Err(Found { pass: true, ..Found::default() });
         }
         key = variant_key(request, marker);
-        entry = cache.lookup(&key);
+        let variant = cache.lookup(&key);
+        if variant.is_none()
+            && let Some((other, object)) = other_in_language(core, request, marker)
+        {
+            return judge(request, other, object);
+        }
+        entry = variant;
     }
     match entry {
         Some(Entry::Object(object)) => judge(request, key, object),
@@ -144,6 +150,29 @@ pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
         spec.append_key(&request.head.fields, &mut parts);
     }
     marker.variant_key(request.key, &parts)
+}
+
+/// A variant that was selected by a request with other languages, and is in the one that this request wants most.
+fn other_in_language(core: &Core, request: &Request, marker: &VaryMarker) -> Option<(Key, Arc<Object>)> {
+    let language = languages::favourite(&request.head.fields)?;
+    let cache = &core.shared.cache;
+    let Some(Entry::SeeAlso(key)) = cache.lookup(&language_key(request, marker, language)?) else {
+        return None;
+    };
+    let Some(Entry::Object(object)) = cache.lookup(&key) else { return None };
+    // What is stored there may have been replaced since.
+    let head = object.head.to_response_head();
+    let is_right = languages::of_answer(&head.fields).is_some_and(|own| own.eq_ignore_ascii_case(language));
+    is_right.then_some((key, object))
+}
+
+/// The key under which variants in this language are found by requests that agree in everything else; `None` where languages do
+/// not matter.
+pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u8]) -> Option<Key> {
+    let mut parts = Vec::new();
+    let spec = vary::Spec::from_bytes(&marker.fields)?;
+    let matters = spec.append_language_key(&request.head.fields, language, &mut parts);
+    matters.then(|| marker.variant_key(request.key, &parts))
 }
 
 /// Whether a stored object answers the request now.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
 use humboldt_freshness::vary::{self, Vary};
-use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times};
+use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times, languages};
 use humboldt_http::h1::HopByHop;
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
@@ -19,6 +19,7 @@ use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::{Answer, Failure, Job, StaleBody};
+use crate::pipeline;
 use crate::reply;
 use crate::request::Request;
 use crate::snapshot::Snapshot;
@@ -289,8 +290,15 @@ fn variant(
     head: &ResponseHead,
 ) -> (Key, Option<Arc<VaryMarker>>) {
     let Vary::On(spec) = vary::of(&head.fields) else { return (request.key, None) };
-    let marker = core.shared.cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
-    (crate::pipeline::variant_key(request, &marker), Some(marker))
+    let cache = &core.shared.cache;
+    let marker = cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
+    let key = pipeline::variant_key(request, &marker);
+    if let Some(language) = languages::of_answer(&head.fields)
+        && let Some(in_language) = pipeline::language_key(request, &marker, language)
+    {
+        cache.insert_current(writer.epoch(), in_language, Entry::SeeAlso(key));
+    }
+    (key, Some(marker))
 }
 
 /// An answer that is not stored: what is stored of its URL is older and was found wanting.
