@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
 use humboldt_policy::Policy;
+use parking_lot::Mutex;
 
 use crate::dirs::{Dir, DirConfig, DirSelect, Table};
 use crate::disk::SwapOutError;
@@ -71,6 +72,8 @@ pub struct Cache {
     mem: Arc<MemTier>,
     in_flight: Arc<InFlight>,
     pub(crate) commits: Gate,
+    /// Held while a list of parts is changed in memory.
+    pub(crate) lists: Mutex<()>,
     table: ArcSwap<Table>,
     /// Counts selections, for taking turns.
     turn: AtomicUsize,
@@ -91,6 +94,7 @@ impl Cache {
             in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes),
             mem,
             commits: Gate::new(),
+            lists: Mutex::new(()),
             table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
             turn: AtomicUsize::new(0),
             events,
