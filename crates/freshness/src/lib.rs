@@ -12,6 +12,7 @@
 //! 4. on a 304, [`freshens`] and [`update_304`]; after an unsafe method, [`invalidates`].
 
 mod directives;
+mod encodings;
 mod judge;
 pub mod languages;
 mod lifetime;
@@ -25,6 +26,7 @@ mod update;
 pub mod vary;
 
 pub use directives::{CacheControl, MAX_SECONDS};
+pub use encodings::normal_encoding;
 pub use judge::{Disposition, judge};
 pub use lifetime::times;
 pub use settings::{RefreshRule, Settings};

@@ -14,7 +14,7 @@ use crate::vary::{self, Vary};
 /// Why an answer is not stored.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
 pub enum WhyNot {
-    /// Only answers to GET are stored.
+    /// Only answers to GET are stored, and those to POST that say how long they are fresh.
     #[error("method is not GET")]
     Method,
     /// The request had a body, which the key does not cover.
@@ -49,7 +49,8 @@ pub enum WhyNot {
     NotReusable,
 }
 
-/// Decides whether the answer may be stored. `times` is what [`crate::times`] made of the same answer.
+/// Decides whether the answer may be stored. `times` is what [`crate::times`] made of the same answer. One to POST may be stored for
+/// GET, if it says that it is what GET would give (RFC 9110 section 9.3.3), which the caller is to see to.
 ///
 /// # Errors
 /// The first reason against it.
@@ -64,6 +65,9 @@ pub fn storability(
     times: &Times,
 ) -> Result<(), WhyNot> {
     request_allows(method, request, request_cc)?;
+    if method == Method::Post && !has_own_word(response, response_cc, settings) {
+        return Err(WhyNot::Method);
+    }
     response_allows(response, response_cc, settings, rule)?;
     if settings.shared && request.fields.has(FieldName::Authorization) && !is_shareable(response_cc) {
         return Err(WhyNot::Authorization);
@@ -81,17 +85,24 @@ pub fn storability(
 }
 
 fn request_allows(method: Method, request: &RequestHead, cc: &CacheControl) -> Result<(), WhyNot> {
-    if method != Method::Get {
-        return Err(WhyNot::Method);
+    if cc.no_store() {
+        return Err(WhyNot::RequestNoStore);
+    }
+    match method {
+        Method::Get => {}
+        Method::Post => return Ok(()),
+        _ => return Err(WhyNot::Method),
     }
     let empty = request.fields.get(FieldName::ContentLength).is_none_or(|length| length == b"0");
     if !empty || request.fields.has(FieldName::TransferEncoding) {
         return Err(WhyNot::RequestBody);
     }
-    if cc.no_store() {
-        return Err(WhyNot::RequestNoStore);
-    }
     Ok(())
+}
+
+/// A success that says itself how long it is fresh.
+fn has_own_word(response: &ResponseHead, cc: &CacheControl, settings: &Settings) -> bool {
+    response.status == 200 && has_explicit_lifetime(&response.fields, cc, settings)
 }
 
 fn response_allows(
@@ -276,9 +287,15 @@ mod tests {
     fn only_get_is_stored() {
         let (settings, rule) = (Settings::default(), RefreshRule::default());
         let hour = "Cache-Control: max-age=3600";
-        for method in [Method::Head, Method::Post, Method::Options, Method::Other, Method::Put] {
+        for method in [Method::Head, Method::Options, Method::Other, Method::Put] {
             assert_eq!(verdict(method, "", 200, hour, &settings, &rule), Err(WhyNot::Method));
         }
+        let post = |client, status, answer| verdict(Method::Post, client, status, answer, &settings, &rule);
+        assert_eq!(post("Content-Length: 5", 200, hour), Ok(()));
+        assert_eq!(post("", 201, hour), Err(WhyNot::Method));
+        assert_eq!(post("", 200, "Last-Modified: @-1000"), Err(WhyNot::Method));
+        assert_eq!(post("Cache-Control: no-store", 200, hour), Err(WhyNot::RequestNoStore));
+        assert_eq!(post("", 200, "Cache-Control: no-store, max-age=9"), Err(WhyNot::NoStore));
     }
 
     #[test]

@@ -234,7 +234,10 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
 /// Fetches into `writer`, as a task of its own.
 pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     match converse(&core, &job, &mut writer).await {
-        Ok(answer) => deliver(&core, &mut job, answer, writer).await,
+        Ok(answer) => {
+            refresh::invalidate(&core, &job.request, &answer.head).await;
+            deliver(&core, &mut job, answer, writer).await;
+        }
         Err(failure) => fail(&core, &mut job, failure, writer).await,
     }
 }
@@ -487,7 +490,10 @@ impl Answer {
 /// A request with a body: read from the client and sent on while the answer is awaited and relayed.
 pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
     let report = Report::new();
-    let mut job = Job::new(&request, None, false, &report);
+    let mut job = match request.head.method {
+        Method::Post => Job::as_asked(&request, &report),
+        _ => Job::new(&request, None, false, &report),
+    };
     match send_with_body(core, conn, &job).await {
         Ok((answer, pump)) => relay_with_body(core, conn, &mut job, answer, Some(pump)).await,
         Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => After::Abort,
@@ -542,7 +548,8 @@ pub(crate) async fn relay_with_body(
     pump: Option<BodyPump>,
 ) -> After {
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
-    let writer = core.shared.cache.private(request.key, request.key);
+    let private = || core.shared.cache.private(request.key, request.key);
+    let writer = refresh::invalidate(core, &request, &answer.head).await.unwrap_or_else(private);
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
     let follow = async {
         let Ok(head) = reader.head().await else { return After::Abort };

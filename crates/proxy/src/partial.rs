@@ -158,6 +158,24 @@ fn validator(head: &ResponseHead) -> Option<Validator> {
     Some(Validator { name, value: head.fields.get(name)?.to_vec() })
 }
 
+/// Whether the whole answer is fetched for a request that asks for a range of it (`range_offset_limit`).
+pub(crate) fn is_fetched_whole(request: &Request) -> bool {
+    let fields = &request.head.fields;
+    let has_conditions = fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince);
+    if !fields.has(FieldName::Range) || has_conditions || pipeline::needs_origin(request) {
+        return false;
+    }
+    let rules = request.snapshot().range_offset_limits.iter();
+    match rules.map(|(limit, condition)| (limit, access::matches(condition, request))).find(|rule| rule.1) {
+        None | Some((Some(0), _)) => false,
+        Some((None, _)) => true,
+        Some((Some(limit_bytes), _)) => {
+            let set = fields.get(FieldName::Range).and_then(range::parse_range);
+            set.and_then(|set| set.first_byte()).is_some_and(|first| first <= *limit_bytes)
+        }
+    }
+}
+
 /// What a list of parts means for a request. Only fresh ones count: anything else is fetched as if there were none, and what
 /// comes may join the list then.
 pub(crate) fn judge(request: &Request, key: Key, object: Arc<Object>) -> Found {

@@ -332,7 +332,9 @@ async fn from_cache_or_server(
 
 /// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
 fn may_share(request: &Request, found: &Found) -> bool {
-    let own_terms = has_own_terms(request) && (found.stale.is_none() || needs_origin(request));
+    let own_terms = has_own_terms(request)
+        && !partial::is_fetched_whole(request)
+        && (found.stale.is_none() || needs_origin(request));
     !found.pass
         && !own_terms
         && request.head.method == Method::Get

@@ -69,7 +69,6 @@ pub(crate) async fn decide(
         let detail = format!("the server answered {}", answer.head.status);
         return Verdict::Failed(Failure::new(ErrorPage::ReadError, detail));
     }
-    invalidate(core, &request, &answer.head).await;
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
     let mut judged = without_void_expires(snapshot, &answer.head);
     let portion = partial::portion(&answer.head, answer.body_bytes);
@@ -80,6 +79,7 @@ pub(crate) async fn decide(
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
     let storable = job.may_store
+        && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
         && access::may_use_cache(&request)
         && !answer.is_not_to_be_stored()
         && answer.body_bytes.is_none_or(|bytes| bytes <= answer.limit_bytes)
@@ -205,19 +205,26 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
 }
 
 /// After a successful unsafe method the stored answers of the URL, and of what Location and Content-Location name on the same
-/// host, are void (RFC 9111 4.4).
-async fn invalidate(core: &Core, request: &Request, head: &ResponseHead) {
+/// host, are void (RFC 9111 4.4). The flow is for the answer itself, which may be stored in their place.
+pub(crate) async fn invalidate(core: &Core, request: &Request, head: &ResponseHead) -> Option<FlowWriter> {
     if !freshness::invalidates(request.head.method, head.status) {
-        return;
+        return None;
     }
     core.count(Counter::Purges, 1);
-    core.shared.cache.purge(request.key).await;
     for name in [FieldName::Location, FieldName::ContentLocation] {
         let Some(reference) = head.fields.get(name) else { continue };
         if let Some(url) = same_host(&request.url, reference) {
             core.shared.cache.purge(Key::primary(url.as_bytes())).await;
         }
     }
+    Some(core.shared.cache.purge_for(request.key).await)
+}
+
+/// Whether an answer to POST says that GET would give the same (RFC 9110 9.3.3).
+fn is_what_get_gives(request: &Request, head: &ResponseHead) -> bool {
+    let location = head.fields.get(FieldName::ContentLocation);
+    let url = location.and_then(|reference| same_host(&request.url, reference));
+    url.is_some_and(|url| url.as_bytes() == request.url.as_bytes())
 }
 
 /// The URL that `reference` means, if it is on the same host.

@@ -96,10 +96,26 @@ impl Request {
         if !facts.port.ignore_cc {
             self.cc = CacheControl::of_request(&self.head.fields);
         }
+        if snapshot.config.normalize_accept_encoding {
+            self.normalize_encoding();
+        }
         if let Some(trusted) = &snapshot.follow_forwarded_for {
             self.indirect_client = indirect::client(trusted, self);
         }
         Ok(())
+    }
+
+    /// `normalize_accept_encoding`: what is asked for and what answers vary by are the same.
+    fn normalize_encoding(&mut self) {
+        let fields = &mut self.head.fields;
+        if !fields.has(FieldName::AcceptEncoding) {
+            return;
+        }
+        let normal = humboldt_freshness::normal_encoding(fields);
+        fields.remove(FieldName::AcceptEncoding);
+        if let Some(encoding) = normal {
+            fields.push(FieldName::AcceptEncoding, encoding);
+        }
     }
 
     fn set_url(&mut self, facts: &ConnFacts) -> Result<(), ErrorPage> {

@@ -307,7 +307,19 @@ impl Cache {
     /// vary, that removes all variants, since their keys depend on the marker removed here. When the future
     /// resolves, nothing brings it back.
     pub async fn purge(&self, primary: Key) -> bool {
-        let mut found = self.in_flight.purge(primary);
+        let in_flight = self.in_flight.purge(primary);
+        self.remove_all(primary).await | in_flight
+    }
+
+    /// The same for an answer that makes all earlier ones void and may be stored itself, as one to POST: the flow is for it.
+    pub async fn purge_for(&self, primary: Key) -> FlowWriter {
+        let writer = self.in_flight.purge_for(primary);
+        self.remove_all(primary).await;
+        writer
+    }
+
+    async fn remove_all(&self, primary: Key) -> bool {
+        let mut found = false;
         match self.mem.remove(&primary) {
             Some(Entry::Object(object)) => {
                 self.mem.tell_release(&object);
