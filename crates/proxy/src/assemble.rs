@@ -279,12 +279,16 @@ pub(crate) fn of_object(request: &Request, object: &Arc<Object>) -> Option<Assem
     Some(Assembly { head, times: Some(object.times), key: object.key, disk: Vec::new(), sources })
 }
 
-/// The same for an object on disk, which is given back otherwise.
-pub(crate) fn of_disk(request: &Request, hit: DiskHit) -> Result<Assembly, DiskHit> {
+/// The several ranges that a request wants of an object on disk; `None` for all other requests.
+pub(crate) fn several_ranges(request: &Request, hit: &DiskHit) -> Option<Vec<ByteRange>> {
+    let ranges = wanted_ranges(request, &hit.head, Some(hit.times.date), hit.body_bytes()?)?;
+    (ranges.len() > 1).then_some(ranges)
+}
+
+/// The answer with these ranges.
+pub(crate) fn of_disk(hit: DiskHit, ranges: &[ByteRange]) -> Assembly {
     let complete_bytes = hit.body_bytes().unwrap_or(0);
-    let ranges = wanted_ranges(request, &hit.head, Some(hit.times.date), complete_bytes);
-    let Some(ranges) = ranges.filter(|ranges| ranges.len() > 1) else { return Err(hit) };
-    let (head, sources) =
-        multipart(hit.head.to_response_head(), &ranges, complete_bytes, |range| Source::Disk(0, range));
-    Ok(Assembly { head, times: Some(hit.times), key: hit.key, disk: vec![hit], sources })
+    let received = hit.head.to_response_head();
+    let (head, sources) = multipart(received, ranges, complete_bytes, |range| Source::Disk(0, range));
+    Assembly { head, times: Some(hit.times), key: hit.key, disk: vec![hit], sources }
 }

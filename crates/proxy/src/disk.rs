@@ -18,7 +18,8 @@ use crate::core::Core;
 use crate::fetch::{Report, Stale, StaleBody};
 use crate::hit::{self, HitObject, write_connection};
 use crate::log::{self, Outcome};
-use crate::pipeline::{self, Found};
+use crate::memory::{self, Found};
+use crate::pipeline;
 use crate::relay::Ended;
 use crate::reply;
 use crate::request::Request;
@@ -56,10 +57,10 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
         match entry {
             DiskEntry::Object(hit) => return Some(judge(core, request, hit, found).await),
             DiskEntry::Vary(marker) => {
-                key = pipeline::variant_key(request, &marker);
+                key = memory::variant_key(request, &marker);
                 found.key = Some(key);
                 if let Some(Entry::Object(_)) = cache.lookup(&key) {
-                    return pipeline::look_up_again(core, request, found);
+                    return memory::look_up_again(core, request, found);
                 }
             }
         }
@@ -77,7 +78,7 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
         }
         return Stored::Judged;
     }
-    if !hit.is_complete() || pipeline::needs_origin(request) {
+    if !hit.is_complete() || memory::needs_origin(request) {
         found.pass = true;
         return Stored::Judged;
     }
@@ -134,13 +135,10 @@ pub(crate) async fn serve(
     let conditional = conditional::evaluate(request.head.method, fields, validators);
     let wants_part =
         fields.has(FieldName::Range) && conditional::range_applies(fields, validators, hit.times.date);
-    let hit = match assemble::of_disk(request, hit) {
-        Ok(assembly) => {
-            let report = Report::new();
-            return pipeline::serve_assembled(core, conn, request, assembly, &report, Tag::Hit).await;
-        }
-        Err(hit) => hit,
-    };
+    if let Some(ranges) = assemble::several_ranges(request, &hit) {
+        let assembly = assemble::of_disk(hit, &ranges);
+        return pipeline::serve_assembled(core, conn, request, assembly, &Report::new(), Tag::Hit).await;
+    }
     if request.head.method == Method::Head || conditional == conditional::Outcome::NotModified || wants_part {
         return serve_alone(core, conn, request, hit, conditional == conditional::Outcome::NotModified).await;
     }

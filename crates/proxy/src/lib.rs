@@ -23,6 +23,7 @@ mod hit;
 mod indirect;
 mod internal;
 mod log;
+mod memory;
 mod partial;
 mod peers;
 mod pipeline;

@@ -24,7 +24,8 @@ use crate::assemble::{self, Assembly, Source};
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::fetch::{self, Answer, Job, Report};
-use crate::pipeline::{self, Found};
+use crate::memory::{self, Found};
+use crate::pipeline;
 use crate::reply;
 use crate::request::Request;
 use crate::resume::strong_validator;
@@ -162,7 +163,7 @@ fn validator(head: &ResponseHead) -> Option<Validator> {
 pub(crate) fn is_fetched_whole(request: &Request) -> bool {
     let fields = &request.head.fields;
     let has_conditions = fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince);
-    if !fields.has(FieldName::Range) || has_conditions || pipeline::needs_origin(request) {
+    if !fields.has(FieldName::Range) || has_conditions || memory::needs_origin(request) {
         return false;
     }
     let rules = request.snapshot().range_offset_limits.iter();
@@ -243,8 +244,8 @@ impl Wanted {
     fn all(&self) -> Vec<Range<u64>> {
         let bytes = |one: &ByteRange| one.first..one.last + 1;
         match self {
-            Self::Whole(complete_bytes) => vec![0..*complete_bytes],
-            Self::One(one) => vec![bytes(one)],
+            Self::Whole(complete_bytes) => std::iter::once(0..*complete_bytes).collect(),
+            Self::One(one) => std::iter::once(bytes(one)).collect(),
             Self::Several(several) => several.iter().map(bytes).collect(),
         }
     }

@@ -19,8 +19,8 @@ use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::{Answer, Failure, Job, StaleBody};
+use crate::memory;
 use crate::partial::{self, NewPart, Portion};
-use crate::pipeline;
 use crate::reply;
 use crate::request::Request;
 use crate::snapshot::Snapshot;
@@ -314,9 +314,9 @@ fn variant(
     let Vary::On(spec) = vary::of(&head.fields) else { return (request.key, None) };
     let cache = &core.shared.cache;
     let marker = cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
-    let key = pipeline::variant_key(request, &marker);
+    let key = memory::variant_key(request, &marker);
     if let Some(language) = languages::of_answer(&head.fields)
-        && let Some(in_language) = pipeline::language_key(request, &marker, language)
+        && let Some(in_language) = memory::language_key(request, &marker, language)
     {
         cache.insert_current(writer.epoch(), in_language, Entry::SeeAlso(key));
     }
