@@ -13,6 +13,7 @@ use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
 use humboldt_store::{AbortReason, Begin, Entry, FlowHead, PARTIAL, Progress, ReaderKind};
 
 use crate::answer;
+use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::fetch::{Report, Stale, StaleBody};
@@ -59,6 +60,7 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
             DiskEntry::Vary(marker) => {
                 key = memory::variant_key(request, &marker);
                 found.key = Some(key);
+                found.forward = Forward::VaryMiss;
                 if let Some(Entry::Object(_)) = cache.lookup(&key) {
                     return memory::look_up_again(core, request, found);
                 }

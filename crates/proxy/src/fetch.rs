@@ -1,6 +1,6 @@
 //! Getting an answer from a server into a flow: choose a way → connect → send → read the head → decide storability → stream.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use humboldt_store::disk::DiskHit;
 use humboldt_store::{AbortReason, FlowWriter, Object, ReaderKind, StoredHead};
 
 use crate::body::BodyPump;
+use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::errors::ErrorPage;
@@ -91,6 +92,7 @@ pub(crate) struct Report {
     failure: RefCell<Option<(ErrorPage, String)>>,
     route: RefCell<Option<Route>>,
     object_tag: RefCell<Option<Tag>>,
+    forward: Cell<Forward>,
 }
 
 /// Why there is no answer.
@@ -106,6 +108,16 @@ impl Report {
     /// An empty report.
     pub(crate) fn new() -> Rc<Self> {
         Rc::default()
+    }
+
+    /// A report of a fetch for this reason.
+    pub(crate) fn because(forward: Forward) -> Rc<Self> {
+        Rc::new(Self { forward: Cell::new(forward), ..Self::default() })
+    }
+
+    /// Why the request was sent on.
+    pub(crate) fn forward(&self) -> Forward {
+        self.forward.get()
     }
 
     /// The page for a failed fetch.
@@ -490,7 +502,7 @@ impl Answer {
 
 /// A request with a body: read from the client and sent on while the answer is awaited and relayed.
 pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
-    let report = Report::new();
+    let report = Report::because(Forward::Method);
     let mut job = match request.head.method {
         Method::Post => Job::as_asked(&request, &report),
         _ => Job::new(&request, None, false, &report),
@@ -562,7 +574,8 @@ pub(crate) async fn relay_with_body(
                 return answer::refused(core, conn, &request, refusal, outcome.route).await;
             }
         };
-        let fields = pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched);
+        let fields =
+            pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched(report.forward(), None));
         let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
         relay.limit_body(limit_bytes);
         let ended = relay.run(conn, &mut reader, &mut outcome).await;

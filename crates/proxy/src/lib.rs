@@ -13,6 +13,7 @@ mod access;
 mod answer;
 mod assemble;
 mod body;
+mod cache_status;
 mod client_counts;
 mod denial;
 mod disk;

@@ -7,6 +7,7 @@ use humboldt_http::FieldName;
 use humboldt_logs::access::Tag;
 use humboldt_store::{Entry, Key, Object, PARTIAL, VaryMarker};
 
+use crate::cache_status::Forward;
 use crate::core::Core;
 use crate::fetch::Stale;
 use crate::hit::HitObject;
@@ -34,6 +35,8 @@ pub(crate) struct Found {
     pub parts: Option<Arc<Object>>,
     /// What is on disk is of no use.
     pub skip_disk: bool,
+    /// Why the request is sent on, if it is.
+    pub forward: Forward,
 }
 
 impl Found {
@@ -41,6 +44,15 @@ impl Found {
     pub(crate) fn knows_enough(&self) -> bool {
         let Self { pass, reload, swap_failed, skip_disk, stale, parts, .. } = self;
         *pass || *reload || *swap_failed || *skip_disk || stale.is_some() || parts.is_some()
+    }
+
+    /// Why the request is sent on.
+    pub(crate) fn why(&self) -> Forward {
+        match self {
+            _ if self.stale.is_some() => Forward::Stale,
+            _ if self.reload => Forward::Request,
+            _ => self.forward,
+        }
     }
 
     /// Result code of an answer that comes from the server.
@@ -59,6 +71,7 @@ pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found
     let mut key = request.key;
     let cache = &core.shared.cache;
     let mut entry = cache.lookup(&key);
+    let mut forward = Forward::UriMiss;
     if let Some(Entry::Vary(marker)) = &entry {
         if *marker.url != *request.url.as_bytes() {
             return Err(Found { pass: true, ..Found::default() });
@@ -71,13 +84,14 @@ pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found
             return judge(request, other, object);
         }
         entry = variant;
+        forward = Forward::VaryMiss;
     }
     match entry {
         Some(Entry::Object(object)) => judge(request, key, object),
         Some(Entry::HitForMiss { until }) if until > request.received.secs() => {
-            Err(Found { key: Some(key), pass: true, ..Found::default() })
+            Err(Found { key: Some(key), pass: true, forward, ..Found::default() })
         }
-        _ => Err(Found { key: Some(key), ..Found::default() }),
+        _ => Err(Found { key: Some(key), forward, ..Found::default() }),
     }
 }
 
@@ -126,8 +140,11 @@ pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u
 
 /// Whether a stored object answers the request now.
 fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, Found> {
-    if *object.url != *request.url.as_bytes() || needs_origin(request) {
+    if *object.url != *request.url.as_bytes() {
         return Err(Found { pass: true, ..Found::default() });
+    }
+    if needs_origin(request) {
+        return Err(Found { pass: true, forward: Forward::Request, ..Found::default() });
     }
     if object.head.status == PARTIAL {
         return Err(partial::judge(request, key, object));

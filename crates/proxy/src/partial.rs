@@ -21,6 +21,7 @@ use humboldt_store::{
 use crate::access;
 use crate::answer;
 use crate::assemble::{self, Assembly, Source};
+use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::fetch::{self, Answer, Job, Report};
@@ -206,7 +207,7 @@ pub(crate) async fn serve(
         return Some(answer::refused(core, conn, request, refusal, None).await);
     }
     let (pieces, mut opened) = open(core, request, &mut list, &wanted.all()).await?;
-    let report = Report::new();
+    let report = Report::because(Forward::Partial);
     let mut tag = Tag::Hit;
     if let Some(gap) = gap(&pieces) {
         if matches!(wanted, Wanted::Several(_)) {

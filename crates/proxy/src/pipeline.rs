@@ -16,6 +16,7 @@ use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader};
 use crate::access::{self, Access};
 use crate::answer;
 use crate::assemble::Assembly;
+use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::denial::Refusal;
@@ -66,7 +67,7 @@ fn admit_allowed(core: &Core, request: &Request) -> Admission {
         return Admission::Special;
     }
     if !access::may_use_cache(request) {
-        return Admission::Found(Found { pass: true, ..Found::default() });
+        return Admission::Found(Found { pass: true, forward: Forward::Bypass, ..Found::default() });
     }
     match look_up(core, request) {
         Ok(hit) => match reply::check(request, &hit.object.head, Some(hit.object.body_bytes())) {
@@ -122,7 +123,7 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     if request.has_body() {
         return fetch::with_body(core, conn, request).await;
     }
-    pass(core, conn, request, Tag::Miss, false).await
+    pass(core, conn, request, Tag::Miss, Forward::Method).await
 }
 
 /// A request for the cache that memory did not answer: disk, others' fetches, or the server.
@@ -174,16 +175,14 @@ async fn from_cache_or_server(
             return serve_object(core, conn, request, hit).await;
         }
         if !may_share(&request, &found) {
-            let tag = found.miss_tag();
-            let may_store = !found.pass && request.head.method == Method::Get;
-            return pass(core, conn, request, tag, may_store).await;
+            return pass(core, conn, request, found.miss_tag(), found.why()).await;
         }
         match share(core, conn, &request, &mut found).await {
             Some(after) => return after,
             None => continue,
         }
     }
-    pass(core, conn, request, Tag::Miss, false).await
+    pass(core, conn, request, Tag::Miss, Forward::UriMiss).await
 }
 
 /// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
@@ -216,7 +215,7 @@ async fn share(
     match begun {
         Begin::Lead(writer) => {
             let reader = writer.subscribe(humboldt_store::ReaderKind::Client)?;
-            let report = Report::new();
+            let report = Report::because(found.why());
             let tag = found.miss_tag();
             let job = Job::new(request, found.stale.take(), true, &report);
             tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
@@ -243,21 +242,12 @@ fn wants_the_server(request: &Request) -> bool {
     request.cc.no_cache() && !request.snapshot().refresh_rule(request.url.as_bytes()).ignore_reload
 }
 
-/// Fetches for this request alone.
-async fn pass(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: Rc<Request>,
-    tag: Tag,
-    may_store: bool,
-) -> After {
+/// Fetches for this request alone, as it asks.
+async fn pass(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, tag: Tag, why: Forward) -> After {
     let writer = core.shared.cache.private(request.key, request.key);
     let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
-    let report = Report::new();
-    let job = match may_store {
-        true => Job::as_asked(&request, &report),
-        false => Job::new(&request, None, false, &report),
-    };
+    let report = Report::because(why);
+    let job = Job::as_asked(&request, &report);
     tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
     match follow(core, conn, &request, reader, Some(&report), tag).await {
         Some(after) => after,
@@ -401,12 +391,13 @@ async fn stream(
             }
         }
     };
+    let received_status = cut_head.is_some().then_some(head.head.status);
     let head = cut_head.as_deref().unwrap_or(head);
     outcome.status = head.head.status;
     let origin = match report {
         None => Origin::Joined,
         Some(_) if tag == Tag::Hit => Origin::Disk,
-        Some(_) => Origin::Fetched,
+        Some(report) => Origin::Fetched(report.forward(), received_status),
     };
     let fields = answer_fields(request, head, origin);
     let mut relay = Relay::new(core, request, head, &fields);
@@ -424,8 +415,8 @@ async fn stream(
 /// How an answer in flight came to be in flight, for the fields that say how the cache was used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This request's own fetch.
-    Fetched,
+    /// This request's own fetch, for this reason, and with which status it came if not with the one that is sent.
+    Fetched(Forward, Option<u16>),
     /// Another request's fetch.
     Joined,
     /// A cache directory.
@@ -434,19 +425,22 @@ pub(crate) enum Origin {
 
 /// The fields that say how the cache was used for an answer in flight.
 pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) -> Vec<u8> {
-    let names = &request.snapshot().names;
     let mut fields = Vec::with_capacity(128);
-    match (origin, &head.info.times) {
-        (Origin::Disk, Some(times)) => hit::write_hit_fields(&mut fields, request, times),
-        (_, Some(times)) => {
+    let times = head.info.times.as_ref();
+    if let (Origin::Disk, Some(times)) = (origin, times) {
+        hit::write_hit_fields(&mut fields, request, times);
+    } else {
+        if let Some(times) = times {
             hit::write_age(&mut fields, request, times);
             fields.extend_from_slice(b"\r\n");
-            fields.extend_from_slice(match origin {
-                Origin::Joined => &names.collapsed_fields,
-                _ => &names.miss_stored_fields,
-            });
         }
-        (_, None) => fields.extend_from_slice(&names.miss_fields),
+        let (forward, status) = match origin {
+            Origin::Fetched(forward, status) => (forward, status),
+            Origin::Joined | Origin::Disk => (Forward::UriMiss, None),
+        };
+        let (stored, collapsed) = (times.is_some() && origin != Origin::Joined, origin == Origin::Joined);
+        let names = &request.snapshot().names;
+        names.cache_status.write_forwarded(&mut fields, forward, stored, collapsed, status);
     }
     request.snapshot().header_rules.add_to_reply(&mut fields, request);
     fields

@@ -328,7 +328,8 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     let request = &*job.request;
     // An answer to the client's own conditions says nothing about the whole.
     let says_nothing = job.as_asked && answer.head.status != 200;
-    if !job.may_store || request.head.method != Method::Get || says_nothing {
+    let may_be_stored = job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
+    if !may_be_stored || says_nothing {
         return;
     }
     let cache = &core.shared.cache;

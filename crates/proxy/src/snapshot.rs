@@ -12,6 +12,7 @@ use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
 use crate::access;
+use crate::cache_status::CacheStatus;
 use crate::denial::Denials;
 use crate::header_rules::HeaderRules;
 use crate::peers::Peers;
@@ -85,16 +86,8 @@ pub struct Names {
     pub unique: String,
     /// `cache_mgr`.
     pub contact: String,
-    /// After the Age value of a hit: its line's end, X-Cache and Cache-Status up to the value of `ttl`.
-    pub hit_fields: Vec<u8>,
-    /// After the Age value of a validated answer: its line's end, X-Cache and Cache-Status.
-    pub validated_fields: Vec<u8>,
-    /// X-Cache and Cache-Status of a miss that was stored.
-    pub miss_stored_fields: Vec<u8>,
-    /// X-Cache and Cache-Status of any other miss.
-    pub miss_fields: Vec<u8>,
-    /// X-Cache and Cache-Status of a request that shared another's fetch.
-    pub collapsed_fields: Vec<u8>,
+    /// X-Cache and Cache-Status.
+    pub(crate) cache_status: CacheStatus,
     via_10: Vec<u8>,
     via_11: Vec<u8>,
 }
@@ -109,23 +102,8 @@ impl Names {
             true => format!("Via: {protocol} {unique} (humboldt{version})\r\n").into_bytes(),
             false => Vec::new(),
         };
-        let cached = |x_cache: &str, status: &str| {
-            format!("X-Cache: {x_cache} from {hostname}\r\nCache-Status: {unique}; {status}").into_bytes()
-        };
-        let after_age = |mut fields: Vec<u8>| {
-            fields.splice(0..0, *b"\r\n");
-            fields
-        };
-        let ended = |mut fields: Vec<u8>| {
-            fields.extend_from_slice(b"\r\n");
-            fields
-        };
         Self {
-            hit_fields: after_age(cached("HIT", "hit; ttl=")),
-            validated_fields: after_age(ended(cached("HIT", "hit; fwd=stale; fwd-status=304"))),
-            miss_stored_fields: ended(cached("MISS", "fwd=uri-miss; stored")),
-            miss_fields: ended(cached("MISS", "fwd=uri-miss")),
-            collapsed_fields: ended(cached("MISS", "fwd=uri-miss; collapsed")),
+            cache_status: CacheStatus::new(&hostname, &unique),
             via_10: via("1.0"),
             via_11: via("1.1"),
             contact: config.cache_mgr.clone(),
