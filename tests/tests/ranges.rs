@@ -137,6 +137,23 @@ fn parts_of_two_versions_never_meet() {
 }
 
 #[test]
+fn a_server_that_ignores_if_range_does_not_get_its_new_part_behind_an_old_one() {
+    let world = World::forward("");
+    let part = |tag: &str, from: u64, body: &str| {
+        let range = format!("bytes {from}-{}/10", from + body.len() as u64 - 1);
+        let reply = Reply::status("206 Partial Content", body).cachable(60);
+        reply.with("Content-Range", &range).with("ETag", tag)
+    };
+    let replies = vec![part("\"1\"", 0, "aaaaa"), part("\"2\"", 5, "bbbbb"), part("\"2\"", 0, "bbbbbbbbb")];
+    world.origin.on_each("/a", replies);
+    assert_eq!(range(&world, "/a", "0-4").expect(206).text(), "aaaaa");
+    assert_eq!(range(&world, "/a", "0-8").expect(206).text(), "bbbbbbbbb");
+    let asked: Vec<_> =
+        world.origin.requests("/a").iter().map(|it| it.field("Range").unwrap().to_owned()).collect();
+    assert_eq!(asked, ["bytes=0-4", "bytes=5-8", "bytes=0-8"]);
+}
+
+#[test]
 fn a_new_version_of_a_part_replaces_the_list() {
     let world = World::forward("");
     let server = Server::on(&world, "/a", 1000);
@@ -273,6 +290,53 @@ fn the_answer_to_a_missed_condition_is_stored() {
     world.origin.on("/b", Reply::ok("hello").cachable(60).with("ETag", "\"new\""));
     let _ = world.ask("GET", "/b", &[("If-None-Match", "\"new\"")]).expect(304);
     assert_eq!(world.get("/b").expect(200).text(), "hello", "a 304 is nothing to store");
+}
+
+/// Many clients ask for ranges of an answer that changes again and again: what each gets is of one version, the one that its tag says.
+#[test]
+fn many_clients_and_a_changing_answer() {
+    for lines in ["", "cache_mem 1 MB\nmaximum_object_size_in_memory 8 KB\ncache_dir ring {dir}/cache 64\n"] {
+        let world = World::forward(lines);
+        let length = 100_000;
+        let server = Server::on(&world, "/a", length);
+        let answers = AtomicU64::new(0);
+        std::thread::scope(|threads| {
+            for number in 0..6_u64 {
+                let (world, server, answers) = (&world, &server, &answers);
+                threads.spawn(move || {
+                    let mut client = world.client();
+                    let mut state = number + 7;
+                    for _ in 0..300 {
+                        state = state
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
+                        let (first, span) = ((state >> 33) % length, (state >> 20) % 20_000);
+                        let last = (first + span).min(length - 1);
+                        let text = format!("bytes={first}-{last}");
+                        let own = [("Range", &*text)];
+                        let fields: &[(&str, &str)] = if state.is_multiple_of(16) { &[] } else { &own };
+                        client.request("GET", &world.target("/a"), fields, b"");
+                        check_version(&client.response(), first..last + 1, length);
+                        if answers.fetch_add(1, Ordering::SeqCst) % 50 == 49 {
+                            server.version.fetch_add(1, Ordering::SeqCst);
+                            let reload = [("Cache-Control", "no-cache"), ("Range", &*text)];
+                            client.request("GET", &world.target("/a"), &reload, b"");
+                            check_version(&client.response(), first..last + 1, length);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[track_caller]
+fn check_version(answer: &Response, wanted: std::ops::Range<u64>, length: u64) {
+    let tag = answer.field("ETag").expect("a tag");
+    let version: u64 = tag.trim_matches(['"', 'v']).parse().expect("a number");
+    let bytes = if answer.status() == 206 { wanted } else { 0..length };
+    assert!(matches!(answer.status(), 200 | 206) && answer.is_complete, "{:?}", answer.head);
+    assert!(answer.body == content(version, bytes), "not what {tag} is: {:?}", answer.head);
 }
 
 /// Any ranges in any order, across restarts, in memory and on disk: always the right bytes, and each byte comes once from the server while
