@@ -91,8 +91,33 @@ pub(crate) fn portion(head: &ResponseHead, body_bytes: Option<u64>) -> Option<Po
     }
 }
 
-/// Puts a part that has been stored on the list, and the list on disk.
-pub(crate) fn add(core: &Rc<Core>, request: &Request, request_time: i64, epoch: Epoch, new: NewPart) {
+/// Puts a part that has been stored on the list, and the list on disk. Nothing happens where the whole is there already.
+pub(crate) fn add(core: &Rc<Core>, request: &Rc<Request>, request_time: i64, epoch: Epoch, new: NewPart) {
+    let cache = &core.shared.cache;
+    if cache.mem().contains(&new.list) || !cache.on_disk(&new.list) {
+        return list_part(core, request, request_time, epoch, new);
+    }
+    let (core, request) = (Rc::clone(core), Rc::clone(request));
+    tokio::task::spawn_local(async move {
+        let cache = &core.shared.cache;
+        match cache.open(request.key, &new.list, request.url.as_bytes()).await {
+            Lookup::Found(DiskEntry::Object(hit)) if hit.head.status == PARTIAL => {
+                // From memory it gets longer.
+                drop(hit.into_object(cache).await);
+            }
+            Lookup::Found(DiskEntry::Object(hit)) => {
+                let whole = validator(&hit.head.to_response_head());
+                if whole.is_some_and(|own| own.is_of(&new.received)) {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        list_part(&core, &request, request_time, epoch, new);
+    });
+}
+
+fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, epoch: Epoch, new: NewPart) {
     let NewPart { list, key, portion, received } = new;
     let part = Part { bytes: portion.bytes.clone(), key };
     let merge = |present: Option<&Object>| {
