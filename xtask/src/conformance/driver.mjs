@@ -22,6 +22,6 @@ if (plan.base === undefined) {
   const { runTests, getResults } = await import(plan.runner)
   // The release wants to be given a `fetch`, the newer client takes the one of Node.
   const fetch = plan.fetch ? [createRequire(plan.runner)(plan.fetch)] : []
-  await runTests(groups, ...fetch, false, plan.base)
+  await runTests(groups, ...fetch, false, plan.base, plan.at_once)
   fs.writeFileSync(plan.out, JSON.stringify(getResults()))
 }

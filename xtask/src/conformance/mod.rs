@@ -198,17 +198,19 @@ fn run_one(
     lists: Option<&Lists>,
 ) -> Outcome<Run> {
     let scratch = stand.folder.path();
-    let mut answers = suite.run(scratch, stand.base, &Wish { ids: None, dump: false })?;
-    let first = verdict::verdicts(&suite.tests, &answers);
-    let found = lists.map(|lists| lists::compare(&suite.tests, subject.mode, &answers, &first, lists));
-    let repeated = lists::to_repeat(&suite.tests, &first, found.as_deref());
+    let first = suite.run(scratch, stand.base, &Wish { ids: None, dump: false })?;
+    let before = verdict::verdicts(&suite.tests, &first);
+    let found = lists.map(|lists| lists::compare(&suite.tests, subject.mode, &first, &before, lists));
+    let repeated = lists::to_repeat(&suite.tests, &before, found.as_deref());
+    let mut answers = first.clone();
     if !repeated.is_empty() {
         println!("{subject}: a second run of {} tests that did not go as expected", repeated.len());
         answers.extend(suite.run(scratch, stand.base, &Wish { ids: Some(&repeated), dump: false })?);
     }
     let verdicts = verdict::verdicts(&suite.tests, &answers);
-    for id in repeated.iter().filter(|id| first.get(*id) != verdicts.get(*id)) {
-        println!("{subject}: {id}: first {:?}, then {:?}", first[id], verdicts[id]);
+    for test in suite.tests.iter().filter(|test| before.get(&test.id) != verdicts.get(&test.id)) {
+        let said = lists::explain(test, before[&test.id], &first, &before);
+        println!("{subject}: {}: the second run differs; the first: {said}", test.id);
     }
     Ok(Run { subject: *subject, version: version.to_owned(), answers, verdicts })
 }

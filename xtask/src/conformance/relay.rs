@@ -49,9 +49,12 @@ fn connection(client: &TcpStream, proxy: SocketAddr, server: SocketAddr) -> io::
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let _ = io::copy(&mut &upstream, &mut &*client);
-            let _ = client.shutdown(Shutdown::Both);
+            let _ = client.shutdown(Shutdown::Write);
         });
-        let outcome = requests(&mut BufReader::new(client), &mut &upstream, server);
+        let mut from_client = BufReader::new(client);
+        let outcome = requests(&mut from_client, &mut &upstream, server);
+        // Closed with bytes unread, the connection would be reset, and the client might lose an answer that it has.
+        let _ = io::copy(&mut from_client, &mut io::sink());
         let _ = upstream.shutdown(Shutdown::Both);
         outcome
     })
@@ -59,9 +62,10 @@ fn connection(client: &TcpStream, proxy: SocketAddr, server: SocketAddr) -> io::
 
 /// Passes on one request after the other until the client has no more.
 fn requests(client: &mut impl BufRead, proxy: &mut impl Write, server: SocketAddr) -> io::Result<()> {
-    while let Some((head, body_bytes)) = head(client, server)? {
-        proxy.write_all(&head)?;
-        io::copy(&mut client.take(body_bytes), proxy)?;
+    while let Some((mut request, body_bytes)) = head(client, server)? {
+        // In one piece, as it came: a server that answers a head at once would not wait for the body.
+        client.take(body_bytes).read_to_end(&mut request)?;
+        proxy.write_all(&request)?;
     }
     Ok(())
 }
