@@ -52,6 +52,22 @@ pub enum Resolved {
     Whole,
 }
 
+impl RangeSet {
+    /// The first byte that is asked for, counted from the beginning; `None` where the end of the content must be known.
+    #[must_use]
+    pub fn first_byte(&self) -> Option<u64> {
+        let mut first = None;
+        for spec in &self.specs {
+            match *spec {
+                Spec::From { first: own, .. } => first = Some(first.map_or(own, |least: u64| least.min(own))),
+                Spec::Suffix { .. } => return None,
+                Spec::Unused => {}
+            }
+        }
+        first
+    }
+}
+
 /// Reads a `Range` value. `None` when the unit is not `bytes`, the text is malformed or the list too long;
 /// the field is then ignored.
 #[must_use]

@@ -10,7 +10,7 @@ use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
-use humboldt_store::{AbortReason, Begin, Entry, FlowHead, Progress, ReaderKind};
+use humboldt_store::{AbortReason, Begin, Entry, FlowHead, PARTIAL, Progress, ReaderKind};
 
 use crate::answer;
 use crate::client::{After, ClientConn};
@@ -23,6 +23,7 @@ use crate::relay::Ended;
 use crate::reply;
 use crate::request::Request;
 use crate::resume;
+use crate::{assemble, partial};
 
 /// Bytes read from disk at a time for a range.
 const READ_BYTES: usize = 64 * 1024;
@@ -69,6 +70,13 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
 /// Decides what to do with an answer on disk.
 async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut Found) -> Stored {
     let snapshot = request.snapshot();
+    if hit.head.status == PARTIAL {
+        match hit.into_object(&core.shared.cache).await {
+            Some(list) => *found = partial::judge(request, list.key, list),
+            None => found.swap_failed = true,
+        }
+        return Stored::Judged;
+    }
     if !hit.is_complete() || pipeline::needs_origin(request) {
         found.pass = true;
         return Stored::Judged;
@@ -126,6 +134,13 @@ pub(crate) async fn serve(
     let conditional = conditional::evaluate(request.head.method, fields, validators);
     let wants_part =
         fields.has(FieldName::Range) && conditional::range_applies(fields, validators, hit.times.date);
+    let hit = match assemble::of_disk(request, hit) {
+        Ok(assembly) => {
+            let report = Report::new();
+            return pipeline::serve_assembled(core, conn, request, assembly, &report, Tag::Hit).await;
+        }
+        Err(hit) => hit,
+    };
     if request.head.method == Method::Head || conditional == conditional::Outcome::NotModified || wants_part {
         return serve_alone(core, conn, request, hit, conditional == conditional::Outcome::NotModified).await;
     }

@@ -27,7 +27,7 @@ use crate::refresh::{self, Verdict};
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
 use crate::server::{self, ServerConn, ServerError};
-use crate::{answer, relay, reply};
+use crate::{answer, partial, relay, reply};
 
 /// What is to be fetched, and what may become of it.
 pub(crate) struct Job {
@@ -35,8 +35,10 @@ pub(crate) struct Job {
     pub request: Rc<Request>,
     /// A stored answer to validate.
     pub stale: Option<Stale>,
-    /// Whether the answer may be stored; the client's own conditions are then left out.
+    /// Whether the answer may be stored.
     pub may_store: bool,
+    /// The client's own conditions and ranges are sent on; otherwise the whole answer is asked for.
+    pub as_asked: bool,
     /// Where the one who asked finds out what happened.
     pub report: Rc<Report>,
 }
@@ -181,7 +183,13 @@ impl Job {
         may_store: bool,
         report: &Rc<Report>,
     ) -> Self {
-        Self { request: Rc::clone(request), stale, may_store, report: Rc::clone(report) }
+        let (request, report) = (Rc::clone(request), Rc::clone(report));
+        Self { request, stale, may_store, as_asked: !may_store, report }
+    }
+
+    /// A job for `request` with all that it says; what comes is stored if it may be.
+    pub(crate) fn as_asked(request: &Rc<Request>, report: &Rc<Report>) -> Self {
+        Self { as_asked: true, ..Self::new(request, None, true, report) }
     }
 
     fn manner<'a>(&'a self, reached: &'a Reached) -> Manner<'a> {
@@ -190,7 +198,7 @@ impl Job {
             forced_host: reached.forced_host.as_deref(),
             login: reached.login.as_deref(),
             validate: self.stale.as_ref().map(|stale| &**stale.head()),
-            whole: self.may_store,
+            whole: !self.as_asked,
             upgrade: None,
         }
     }
@@ -226,7 +234,10 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
 /// Fetches into `writer`, as a task of its own.
 pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     match converse(&core, &job, &mut writer).await {
-        Ok(answer) => deliver(&core, &mut job, answer, writer).await,
+        Ok(answer) => {
+            refresh::invalidate(&core, &job.request, &answer.head).await;
+            deliver(&core, &mut job, answer, writer).await;
+        }
         Err(failure) => fail(&core, &mut job, failure, writer).await,
     }
 }
@@ -389,19 +400,23 @@ fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
 
 /// Decides what becomes of an answer, then streams it into the flow.
 pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Answer, mut writer: FlowWriter) {
-    let (stored, at_end) = match refresh::decide(core, job, &mut answer, &mut writer).await {
+    let (stored, at_end, part) = match refresh::decide(core, job, &mut answer, &mut writer).await {
         Verdict::Confirmed(body) => {
             answer.keep(core);
             return serve_stored(core, body, writer).await;
         }
         Verdict::Failed(failure) => return fail(core, job, failure, writer).await,
-        Verdict::Stream { stored, at_end } => (stored, at_end),
+        Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
     };
     match receive(core, job, &mut answer, &mut writer, stored).await {
         Ok(()) => {
             writer.finish(answer.decoder.trailers());
             if stored {
+                let (epoch, written) = (writer.epoch(), writer.written());
                 refresh::store(core, job, writer, at_end).await;
+                if let Some(part) = part.filter(|part| part.is_complete(written)) {
+                    partial::add(core, &job.request, answer.request_time, epoch, *part);
+                }
             }
             answer.keep(core);
         }
@@ -475,7 +490,10 @@ impl Answer {
 /// A request with a body: read from the client and sent on while the answer is awaited and relayed.
 pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
     let report = Report::new();
-    let mut job = Job::new(&request, None, false, &report);
+    let mut job = match request.head.method {
+        Method::Post => Job::as_asked(&request, &report),
+        _ => Job::new(&request, None, false, &report),
+    };
     match send_with_body(core, conn, &job).await {
         Ok((answer, pump)) => relay_with_body(core, conn, &mut job, answer, Some(pump)).await,
         Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => After::Abort,
@@ -530,7 +548,8 @@ pub(crate) async fn relay_with_body(
     pump: Option<BodyPump>,
 ) -> After {
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
-    let writer = core.shared.cache.private(request.key, request.key);
+    let private = || core.shared.cache.private(request.key, request.key);
+    let writer = refresh::invalidate(core, &request, &answer.head).await.unwrap_or_else(private);
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
     let follow = async {
         let Ok(head) = reader.head().await else { return After::Abort };

@@ -11,6 +11,7 @@ pub mod snapshot;
 
 mod access;
 mod answer;
+mod assemble;
 mod body;
 mod client_counts;
 mod denial;
@@ -22,6 +23,7 @@ mod hit;
 mod indirect;
 mod internal;
 mod log;
+mod partial;
 mod peers;
 mod pipeline;
 mod reach;

@@ -9,13 +9,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
-use humboldt_freshness::{self as freshness, Disposition, vary};
+use humboldt_freshness::{self as freshness, Disposition, languages, vary};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
-use humboldt_store::{AbortReason, Begin, Entry, FlowHead, FlowReader, Key, Object, VaryMarker};
+use humboldt_store::{AbortReason, Begin, Entry, FlowHead, FlowReader, Key, Object, PARTIAL, VaryMarker};
 
 use crate::access::{self, Access};
 use crate::answer;
+use crate::assemble::Assembly;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::denial::Refusal;
@@ -25,7 +26,7 @@ use crate::hit::{self, HitObject, Started};
 use crate::log::{self, Outcome};
 use crate::relay::{self, Ended, Relay};
 use crate::request::Request;
-use crate::{disk, internal, reply, resume, tunnel};
+use crate::{assemble, disk, internal, partial, reply, resume, tunnel};
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
 const JOINS_MAX: usize = 4;
@@ -35,6 +36,8 @@ const JOINS_MAX: usize = 4;
 pub(crate) enum Admission {
     /// Serve this object.
     Hit(HitObject),
+    /// Serve this object to a request that asks for several ranges.
+    Ranges(HitObject),
     /// Answer with an error.
     Refuse(ErrorPage, String),
     /// A rule denies it.
@@ -64,9 +67,19 @@ pub(crate) struct Found {
     pub refuse: bool,
     /// It was on disk, but could not be read.
     pub swap_failed: bool,
+    /// A list of parts that are stored, and fresh.
+    pub parts: Option<Arc<Object>>,
+    /// What is on disk is of no use.
+    pub skip_disk: bool,
 }
 
 impl Found {
+    /// Whether nothing on disk could change what is to be done.
+    fn knows_enough(&self) -> bool {
+        let Self { pass, reload, swap_failed, skip_disk, stale, parts, .. } = self;
+        *pass || *reload || *swap_failed || *skip_disk || stale.is_some() || parts.is_some()
+    }
+
     /// Result code of an answer that comes from the server.
     fn miss_tag(&self) -> Tag {
         match self {
@@ -98,6 +111,7 @@ fn admit_allowed(core: &Core, request: &Request) -> Admission {
     }
     match look_up(core, request) {
         Ok(hit) => match reply::check(request, &hit.object.head, Some(hit.object.body_bytes())) {
+            Ok(_) if assemble::has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
             Err(refusal) => Admission::Deny(refusal),
         },
@@ -115,7 +129,13 @@ fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found> {
             return Err(Found { pass: true, ..Found::default() });
         }
         key = variant_key(request, marker);
-        entry = cache.lookup(&key);
+        let variant = cache.lookup(&key);
+        if variant.is_none()
+            && let Some((other, object)) = other_in_language(core, request, marker)
+        {
+            return judge(request, other, object);
+        }
+        entry = variant;
     }
     match entry {
         Some(Entry::Object(object)) => judge(request, key, object),
@@ -146,10 +166,36 @@ pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
     marker.variant_key(request.key, &parts)
 }
 
+/// A variant that was selected by a request with other languages, and is in the one that this request wants most.
+fn other_in_language(core: &Core, request: &Request, marker: &VaryMarker) -> Option<(Key, Arc<Object>)> {
+    let language = languages::favourite(&request.head.fields)?;
+    let cache = &core.shared.cache;
+    let Some(Entry::SeeAlso(key)) = cache.lookup(&language_key(request, marker, language)?) else {
+        return None;
+    };
+    let Some(Entry::Object(object)) = cache.lookup(&key) else { return None };
+    // What is stored there may have been replaced since.
+    let head = object.head.to_response_head();
+    let is_right = languages::of_answer(&head.fields).is_some_and(|own| own.eq_ignore_ascii_case(language));
+    is_right.then_some((key, object))
+}
+
+/// The key under which variants in this language are found by requests that agree in everything else; `None` where languages do
+/// not matter.
+pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u8]) -> Option<Key> {
+    let mut parts = Vec::new();
+    let spec = vary::Spec::from_bytes(&marker.fields)?;
+    let matters = spec.append_language_key(&request.head.fields, language, &mut parts);
+    matters.then(|| marker.variant_key(request.key, &parts))
+}
+
 /// Whether a stored object answers the request now.
 fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, Found> {
     if *object.url != *request.url.as_bytes() || needs_origin(request) {
         return Err(Found { pass: true, ..Found::default() });
+    }
+    if object.head.status == PARTIAL {
+        return Err(partial::judge(request, key, object));
     }
     let snapshot = request.snapshot();
     let rule = || snapshot.refresh_rule(request.url.as_bytes());
@@ -191,7 +237,7 @@ pub(crate) async fn proceed(
         };
     }
     match admission {
-        Admission::Hit(object) => serve_object(core, conn, request, object).await,
+        Admission::Hit(object) | Admission::Ranges(object) => serve_object(core, conn, request, object).await,
         Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
         Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
         Admission::Special | Admission::NeedsAddresses => special(core, conn, request).await,
@@ -237,11 +283,8 @@ async fn from_cache_or_server(
         if found.refuse {
             return answer::error(core, conn, &request, ErrorPage::OnlyIfCached, "").await;
         }
-        let stored = if found.pass || found.reload || found.swap_failed || found.stale.is_some() {
-            None
-        } else {
-            disk::look_up(core, &request, &mut found).await
-        };
+        let stored =
+            if found.knows_enough() { None } else { disk::look_up(core, &request, &mut found).await };
         if let Some(stored) = stored {
             match stored {
                 disk::Stored::Object(object) => return serve_object(core, conn, request, object).await,
@@ -254,6 +297,11 @@ async fn from_cache_or_server(
                 },
                 disk::Stored::Judged => continue,
             }
+        }
+        if let Some(list) = found.parts.take()
+            && let Some(after) = partial::serve(core, conn, &request, &list).await
+        {
+            return after;
         }
         if request.cc.only_if_cached() {
             found.refuse = true;
@@ -271,7 +319,7 @@ async fn from_cache_or_server(
         }
         if !may_share(&request, &found) {
             let tag = found.miss_tag();
-            let may_store = !found.pass && request.head.method == Method::Get && !has_own_terms(&request);
+            let may_store = !found.pass && request.head.method == Method::Get;
             return pass(core, conn, request, tag, may_store).await;
         }
         match share(core, conn, &request, &mut found).await {
@@ -284,7 +332,9 @@ async fn from_cache_or_server(
 
 /// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
 fn may_share(request: &Request, found: &Found) -> bool {
-    let own_terms = has_own_terms(request) && (found.stale.is_none() || needs_origin(request));
+    let own_terms = has_own_terms(request)
+        && !partial::is_fetched_whole(request)
+        && (found.stale.is_none() || needs_origin(request));
     !found.pass
         && !own_terms
         && request.head.method == Method::Get
@@ -357,7 +407,10 @@ async fn pass(
     let writer = core.shared.cache.private(request.key, request.key);
     let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
     let report = Report::new();
-    let job = Job::new(&request, None, may_store, &report);
+    let job = match may_store {
+        true => Job::as_asked(&request, &report),
+        false => Job::new(&request, None, false, &report),
+    };
     tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
     match follow(core, conn, &request, reader, Some(&report), tag).await {
         Some(after) => after,
@@ -477,7 +530,7 @@ async fn stream(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     request: &Rc<Request>,
-    mut reader: FlowReader,
+    reader: FlowReader,
     head: &FlowHead,
     report: Option<&Rc<Report>>,
     tag: Tag,
@@ -491,6 +544,18 @@ async fn stream(
         }
     };
     outcome.collapsed = report.is_none();
+    let (cut_head, mut reader) = match assemble::cut(request, head, reader) {
+        Err(reader) => (None, reader),
+        Ok(assembly) => {
+            let Some(mut reader) = assembly.start(core, request) else { return After::Abort };
+            match await_head(core, conn, request, &mut reader).await {
+                Ok(head) => (Some(head), reader),
+                Err(_) => return gone(core, conn, request, tag, report),
+            }
+        }
+    };
+    let head = cut_head.as_deref().unwrap_or(head);
+    outcome.status = head.head.status;
     let origin = match report {
         None => Origin::Joined,
         Some(_) if tag == Tag::Hit => Origin::Disk,
@@ -540,6 +605,23 @@ pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) 
     fields
 }
 
+/// Serves an answer that is put together. `None`: it could not be begun, and nothing was sent.
+pub(crate) async fn serve_assembled(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    assembly: Assembly,
+    report: &Rc<Report>,
+    tag: Tag,
+) -> Option<After> {
+    let mut reader = assembly.start(core, request)?;
+    match await_head(core, conn, request, &mut reader).await {
+        Ok(head) => Some(stream(core, conn, request, reader, &head, Some(report), tag).await),
+        Err(Waited::ClientGone) => Some(gone(core, conn, request, tag, Some(report))),
+        Err(Waited::Aborted(_)) => None,
+    }
+}
+
 /// Serves a complete object.
 async fn serve_object(
     core: &Rc<Core>,
@@ -549,6 +631,11 @@ async fn serve_object(
 ) -> After {
     if let Err(refusal) = reply::check(&request, &object.object.head, Some(object.object.body_bytes())) {
         return answer::refused(core, conn, &request, refusal, None).await;
+    }
+    if let Some(assembly) = assemble::of_object(&request, &object.object)
+        && let Some(after) = serve_assembled(core, conn, &request, assembly, &Report::new(), Tag::Hit).await
+    {
+        return after;
     }
     match hit::start(core, conn, request, object) {
         Started::Done(after) => after,

@@ -6,19 +6,21 @@ use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
 use humboldt_freshness::vary::{self, Vary};
-use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times};
+use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times, languages};
 use humboldt_http::h1::HopByHop;
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
 use humboldt_store::scheme::{Record, RecordKind};
 use humboldt_store::{
-    Dir, Entry, FlowInfo, FlowWriter, Key, Object, ReaderKind, StoredHead, SwapOutError, VaryMarker,
+    Dir, Entry, FlowInfo, FlowWriter, Key, Object, Part, ReaderKind, StoredHead, SwapOutError, VaryMarker,
 };
 
 use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::{Answer, Failure, Job, StaleBody};
+use crate::partial::{self, NewPart, Portion};
+use crate::pipeline;
 use crate::reply;
 use crate::request::Request;
 use crate::snapshot::Snapshot;
@@ -38,6 +40,8 @@ pub(crate) enum Verdict {
         stored: bool,
         /// The directory that gets it when it is complete, if none is being written meanwhile.
         at_end: Option<Arc<Dir>>,
+        /// It is a part of an answer, to be listed when it is complete.
+        part: Option<Box<NewPart>>,
     },
 }
 
@@ -65,17 +69,23 @@ pub(crate) async fn decide(
         let detail = format!("the server answered {}", answer.head.status);
         return Verdict::Failed(Failure::new(ErrorPage::ReadError, detail));
     }
-    invalidate(core, &request, &answer.head).await;
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
-    let judged = without_void_expires(snapshot, &answer.head);
+    let mut judged = without_void_expires(snapshot, &answer.head);
+    let portion = partial::portion(&answer.head, answer.body_bytes);
+    if portion.is_some() {
+        // A part may be stored where the whole may be, and is as fresh.
+        judged.to_mut().status = 200;
+    }
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
     let storable = job.may_store
+        && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
         && access::may_use_cache(&request)
         && !answer.is_not_to_be_stored()
         && answer.body_bytes.is_none_or(|bytes| bytes <= answer.limit_bytes)
         && may_store(&request, &judged, &cc, rule, &times);
-    publish(core, job, answer, writer, storable.then_some(times), &cc).await
+    let (times, portion) = if storable { (Some(times), portion) } else { (None, None) };
+    publish(core, job, answer, writer, times, &cc, portion).await
 }
 
 /// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers sent it for the sake of
@@ -195,19 +205,26 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
 }
 
 /// After a successful unsafe method the stored answers of the URL, and of what Location and Content-Location name on the same
-/// host, are void (RFC 9111 4.4).
-async fn invalidate(core: &Core, request: &Request, head: &ResponseHead) {
+/// host, are void (RFC 9111 4.4). The flow is for the answer itself, which may be stored in their place.
+pub(crate) async fn invalidate(core: &Core, request: &Request, head: &ResponseHead) -> Option<FlowWriter> {
     if !freshness::invalidates(request.head.method, head.status) {
-        return;
+        return None;
     }
     core.count(Counter::Purges, 1);
-    core.shared.cache.purge(request.key).await;
     for name in [FieldName::Location, FieldName::ContentLocation] {
         let Some(reference) = head.fields.get(name) else { continue };
         if let Some(url) = same_host(&request.url, reference) {
             core.shared.cache.purge(Key::primary(url.as_bytes())).await;
         }
     }
+    Some(core.shared.cache.purge_for(request.key).await)
+}
+
+/// Whether an answer to POST says that GET would give the same (RFC 9110 9.3.3).
+fn is_what_get_gives(request: &Request, head: &ResponseHead) -> bool {
+    let location = head.fields.get(FieldName::ContentLocation);
+    let url = location.and_then(|reference| same_host(&request.url, reference));
+    url.is_some_and(|url| url.as_bytes() == request.url.as_bytes())
 }
 
 /// The URL that `reference` means, if it is on the same host.
@@ -229,6 +246,7 @@ async fn publish(
     writer: &mut FlowWriter,
     times: Option<Times>,
     cc: &CacheControl,
+    portion: Option<Portion>,
 ) -> Verdict {
     let request = &*job.request;
     let snapshot = request.snapshot();
@@ -247,10 +265,15 @@ async fn publish(
             || (times.is_some() && id == FieldName::Age)
             || snapshot.skips_reply_field(&hops, request, id, name)
     }));
-    let (key, marker) = match times {
+    let (mut key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
         None => (request.key, None),
     };
+    let part = portion.map(|portion| {
+        let list = key;
+        key = Part::new_key(list);
+        Box::new(NewPart { list, key, portion, received })
+    });
     let dir = times.and_then(|_| cache.select_dir(answer.body_bytes));
     let keep_bytes_max = if times.is_some() { cache.keep_bytes_max(dir.is_some()) } else { 0 };
     let info = FlowInfo {
@@ -264,20 +287,20 @@ async fn publish(
     };
     writer.publish_head(Arc::clone(&head), info);
     let Some(times) = times else {
-        forget(core, job, writer).await;
-        return Verdict::Stream { stored: false, at_end: None };
+        forget(core, job, answer, writer).await;
+        return Verdict::Stream { stored: false, at_end: None, part: None };
     };
     let is_whole_at_end = |dir: &Arc<Dir>| {
         let bytes_max = dir.scheme.whole_bytes_max().min(keep_bytes_max);
         marker.is_none() && answer.body_bytes.is_some_and(|bytes| bytes <= bytes_max)
     };
     match dir {
-        Some(dir) if is_whole_at_end(&dir) => Verdict::Stream { stored: true, at_end: Some(dir) },
+        Some(dir) if is_whole_at_end(&dir) => Verdict::Stream { stored: true, at_end: Some(dir), part },
         Some(dir) => {
             swap_out(core, dir, writer, record(key, request.url.as_bytes(), &head, times), marker);
-            Verdict::Stream { stored: true, at_end: None }
+            Verdict::Stream { stored: true, at_end: None, part }
         }
-        None => Verdict::Stream { stored: true, at_end: None },
+        None => Verdict::Stream { stored: true, at_end: None, part },
     }
 }
 
@@ -289,14 +312,23 @@ fn variant(
     head: &ResponseHead,
 ) -> (Key, Option<Arc<VaryMarker>>) {
     let Vary::On(spec) = vary::of(&head.fields) else { return (request.key, None) };
-    let marker = core.shared.cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
-    (crate::pipeline::variant_key(request, &marker), Some(marker))
+    let cache = &core.shared.cache;
+    let marker = cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
+    let key = pipeline::variant_key(request, &marker);
+    if let Some(language) = languages::of_answer(&head.fields)
+        && let Some(in_language) = pipeline::language_key(request, &marker, language)
+    {
+        cache.insert_current(writer.epoch(), in_language, Entry::SeeAlso(key));
+    }
+    (key, Some(marker))
 }
 
 /// An answer that is not stored: what is stored of its URL is older and was found wanting.
-async fn forget(core: &Core, job: &Job, writer: &FlowWriter) {
+async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     let request = &*job.request;
-    if !job.may_store || request.head.method != Method::Get {
+    // An answer to the client's own conditions says nothing about the whole.
+    let says_nothing = job.as_asked && answer.head.status != 200;
+    if !job.may_store || request.head.method != Method::Get || says_nothing {
         return;
     }
     let cache = &core.shared.cache;

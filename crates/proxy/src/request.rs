@@ -96,10 +96,26 @@ impl Request {
         if !facts.port.ignore_cc {
             self.cc = CacheControl::of_request(&self.head.fields);
         }
+        if snapshot.config.normalize_accept_encoding {
+            self.normalize_encoding();
+        }
         if let Some(trusted) = &snapshot.follow_forwarded_for {
             self.indirect_client = indirect::client(trusted, self);
         }
         Ok(())
+    }
+
+    /// `normalize_accept_encoding`: what is asked for and what answers vary by are the same.
+    fn normalize_encoding(&mut self) {
+        let fields = &mut self.head.fields;
+        if !fields.has(FieldName::AcceptEncoding) {
+            return;
+        }
+        let normal = humboldt_freshness::normal_encoding(fields);
+        fields.remove(FieldName::AcceptEncoding);
+        if let Some(encoding) = normal {
+            fields.push(FieldName::AcceptEncoding, encoding);
+        }
     }
 
     fn set_url(&mut self, facts: &ConnFacts) -> Result<(), ErrorPage> {
@@ -120,15 +136,18 @@ impl Request {
         }
     }
 
-    /// The same request for the bytes from `position` on, if the validator still holds.
-    pub(crate) fn for_range(&self, position: u64, validator: &[u8]) -> Self {
+    /// The same request for the bytes from `first` on, up to `last` if there is one, if the validator still holds.
+    pub(crate) fn for_range(&self, first: u64, last: Option<u64>, validator: Option<&[u8]>) -> Self {
         let mut head = self.head.clone();
         for name in [FieldName::Range, FieldName::IfRange, FieldName::IfNoneMatch, FieldName::IfModifiedSince]
         {
             head.fields.remove(name);
         }
-        head.fields.push(FieldName::Range, format!("bytes={position}-").as_bytes());
-        head.fields.push(FieldName::IfRange, validator);
+        let last = last.map(|last| last.to_string()).unwrap_or_default();
+        head.fields.push(FieldName::Range, format!("bytes={first}-{last}").as_bytes());
+        if let Some(validator) = validator {
+            head.fields.push(FieldName::IfRange, validator);
+        }
         Self {
             head,
             url: self.url.clone(),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AclKind, Config, OutgoingAddress, UpgradeRule};
+use humboldt_conf::{AclKind, Config, OutgoingAddress, SizeRule, UpgradeRule};
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::h1::{HeadLimits, HopByHop, keep_alive};
 use humboldt_http::{FieldName, Version};
@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub follow_forwarded_for: Option<RuleList>,
     /// Rules about answers, when there are any.
     pub reply_rules: Option<ReplyRules>,
+    /// `range_offset_limit`: limits in bytes (`None`: no limit), each with its condition.
+    pub range_offset_limits: Vec<(Option<u64>, RuleList)>,
     /// `deny_info`.
     pub denials: Denials,
     /// Some ACL counts the connections of a client.
@@ -171,6 +173,7 @@ impl Snapshot {
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: follow_forwarded_for(&acls, &config)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
+            range_offset_limits: range_offset_limits(&acls, &config)?,
             denials: Denials::compile(&config),
             counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
@@ -271,6 +274,14 @@ fn follow_forwarded_for(acls: &AclSet, config: &Config) -> Result<Option<RuleLis
         [] => Ok(None),
         rules => RuleList::compile(acls, rules, false).map(Some),
     }
+}
+
+fn range_offset_limits(
+    acls: &AclSet,
+    config: &Config,
+) -> Result<Vec<(Option<u64>, RuleList)>, Vec<AclError>> {
+    let compile = |rule: &SizeRule| Ok((rule.limit_bytes, access::compile_condition(acls, &rule.terms)?));
+    config.range_offset_limit.iter().map(compile).collect()
 }
 
 fn outgoing(acls: &AclSet, config: &Config) -> Result<Vec<(IpAddr, RuleList)>, Vec<AclError>> {

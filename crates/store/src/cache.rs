@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
 use humboldt_policy::Policy;
+use parking_lot::Mutex;
 
 use crate::dirs::{Dir, DirConfig, DirSelect, Table};
 use crate::disk::SwapOutError;
@@ -71,6 +72,8 @@ pub struct Cache {
     mem: Arc<MemTier>,
     in_flight: Arc<InFlight>,
     pub(crate) commits: Gate,
+    /// Held while a list of parts is changed in memory.
+    pub(crate) lists: Mutex<()>,
     table: ArcSwap<Table>,
     /// Counts selections, for taking turns.
     turn: AtomicUsize,
@@ -91,6 +94,7 @@ impl Cache {
             in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes),
             mem,
             commits: Gate::new(),
+            lists: Mutex::new(()),
             table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
             turn: AtomicUsize::new(0),
             events,
@@ -303,7 +307,19 @@ impl Cache {
     /// vary, that removes all variants, since their keys depend on the marker removed here. When the future
     /// resolves, nothing brings it back.
     pub async fn purge(&self, primary: Key) -> bool {
-        let mut found = self.in_flight.purge(primary);
+        let in_flight = self.in_flight.purge(primary);
+        self.remove_all(primary).await | in_flight
+    }
+
+    /// The same for an answer that makes all earlier ones void and may be stored itself, as one to POST: the flow is for it.
+    pub async fn purge_for(&self, primary: Key) -> FlowWriter {
+        let writer = self.in_flight.purge_for(primary);
+        self.remove_all(primary).await;
+        writer
+    }
+
+    async fn remove_all(&self, primary: Key) -> bool {
+        let mut found = false;
         match self.mem.remove(&primary) {
             Some(Entry::Object(object)) => {
                 self.mem.tell_release(&object);

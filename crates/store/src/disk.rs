@@ -269,6 +269,16 @@ impl Cache {
         }
     }
 
+    /// A body in memory; `None` when memory is short.
+    pub(crate) fn body_of(&self, bytes: &[u8]) -> Option<Body> {
+        if bytes.len() <= TAIL_BYTES_MAX {
+            return Some(Body::from_bytes(bytes.into()));
+        }
+        let mut builder = BodyBuilder { cache: self, pages: Vec::new(), page: None };
+        builder.append(bytes)?;
+        Some(builder.finish())
+    }
+
     fn take_entry(&self, reader: Box<dyn Reader>, dir: &Arc<Dir>, epoch: Epoch) -> Option<DiskEntry> {
         let record = reader.record();
         if record.kind == RecordKind::Vary {

@@ -99,8 +99,22 @@ impl InFlight {
 
     /// Begins a new epoch: fetches that run now finish for those who follow them, but are neither joined nor stored.
     pub fn purge(&self, primary: Key) -> bool {
-        self.epochs[primary.low64() as usize & (EPOCHS - 1)].fetch_add(1, Ordering::SeqCst);
+        self.begin_epoch(primary);
         self.shard(&primary).lock().remove(&primary).is_some()
+    }
+
+    /// The same for an answer that makes all earlier ones void and may be stored itself: its flow belongs to the epoch that begins here, and
+    /// to none that another purge begins.
+    pub(crate) fn purge_for(self: &Arc<Self>, primary: Key) -> FlowWriter {
+        let epoch = self.begin_epoch(primary);
+        self.shard(&primary).lock().remove(&primary);
+        let window_bytes = self.window_bytes.load(Ordering::Relaxed);
+        FlowWriter::new(Flow::new(primary, epoch, window_bytes, self.tier.clone()), None)
+    }
+
+    fn begin_epoch(&self, primary: Key) -> Epoch {
+        let epochs = &self.epochs[primary.low64() as usize & (EPOCHS - 1)];
+        Epoch { primary, purges: epochs.fetch_add(1, Ordering::SeqCst).wrapping_add(1) }
     }
 
     /// Fetches that can be joined now.

@@ -50,6 +50,8 @@ pub enum Entry {
     Object(Arc<Object>),
     /// Answers vary: look up the variant's key.
     Vary(Arc<VaryMarker>),
+    /// Look up another key: what is there may do as well, which the caller is to check.
+    SeeAlso(Key),
     /// The last answer was not storable: do not collapse requests before this second.
     HitForMiss {
         /// Unix seconds.
@@ -64,7 +66,7 @@ impl Entry {
             Self::Vary(marker) => {
                 SMALL_ENTRY_BYTES + allocated_bytes(marker.url.len()) + allocated_bytes(marker.fields.len())
             }
-            Self::HitForMiss { .. } => SMALL_ENTRY_BYTES,
+            Self::HitForMiss { .. } | Self::SeeAlso(_) => SMALL_ENTRY_BYTES,
         }
     }
 
