@@ -41,9 +41,18 @@ impl Lists {
         };
         Ok(Self {
             passes: parse_passes(&text(passes_file(edition))?)?,
-            fails: parse_fails(&text(FAILS)?)?,
-            checks: parse_checks(&text(CHECKS)?)?,
+            fails: of_edition(parse_fails(&text(FAILS)?)?, edition),
+            checks: of_edition(parse_checks(&text(CHECKS)?)?, edition),
         })
+    }
+
+    /// Why a test does not pass: a line of its own, or one for all tests whose names begin like it.
+    pub(super) fn why_it_fails(&self, id: &str) -> Option<&str> {
+        let is_of_group =
+            |(key, _): &(&String, _)| key.strip_suffix('*').is_some_and(|begin| id.starts_with(begin));
+        let reason =
+            self.fails.get(id).or_else(|| self.fails.iter().find(is_of_group).map(|(_, reason)| reason));
+        reason.map(String::as_str)
     }
 }
 
@@ -69,6 +78,20 @@ fn passes_file(edition: Edition) -> &'static str {
 
 fn path(name: &str) -> PathBuf {
     workspace::root().join(FOLDER).join(name)
+}
+
+/// Keeps what is for this edition: lines of `id`, and lines of `id@edition`, which come first.
+fn of_edition<T>(lines: BTreeMap<String, T>, edition: Edition) -> BTreeMap<String, T> {
+    let (special, mut common): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        lines.into_iter().partition(|(key, _)| key.contains('@'));
+    for (key, value) in special {
+        if let Some((id, word)) = key.split_once('@')
+            && word == edition.word()
+        {
+            common.insert(id.to_owned(), value);
+        }
+    }
+    common
 }
 
 /// Lines that say something: neither empty nor a comment.
@@ -193,7 +216,7 @@ fn compare_one(
         (true, true) => None,
         (true, false) => finding(false, "passes and is not listed; --bless lists it".to_owned()),
         (false, true) => finding(true, format!("passed before: {said}")),
-        (false, false) if lists.fails.contains_key(&test.id) => None,
+        (false, false) if lists.why_it_fails(&test.id).is_some() => None,
         (false, false) => finding(true, format!("{said}; {FAILS} has no reason for it")),
     }
 }
@@ -348,6 +371,20 @@ mod tests {
             leftovers(&tests, &both, &lists).into_iter().map(|f| (f.id, f.is_failure)).collect();
         assert_eq!(found, [("gone".to_owned(), true), ("here".to_owned(), false)]);
         assert_eq!(leftovers(&tests, &lists.passes, &lists).len(), 1);
+    }
+
+    #[test]
+    fn a_line_may_be_for_one_edition_or_for_a_group() {
+        let text = "a: For both.\nb@release: Old.\nb: New.\nc@repository: There.\nd-*: All of them.\n";
+        let read =
+            |edition| Lists { fails: of_edition(parse_fails(text).unwrap(), edition), ..Lists::default() };
+        let why =
+            |edition| ["a", "b", "c", "d-1", "e"].map(|id| read(edition).why_it_fails(id).map(str::to_owned));
+        let some = |text: &str| Some(text.to_owned());
+        let release = [some("For both."), some("Old."), None, some("All of them."), None];
+        assert_eq!(why(Edition::Release), release);
+        let repository = [some("For both."), some("New."), some("There."), some("All of them."), None];
+        assert_eq!(why(Edition::Checkout), repository);
     }
 
     #[test]

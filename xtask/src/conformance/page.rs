@@ -89,7 +89,7 @@ fn failures(page: &mut String, suite: &Suite, runs: &[Run], lists: &Lists) -> Ou
         }
         let modes = if modes.len() == ours.len() { "both".to_owned() } else { modes.join(", ") };
         let kind = if test.kind == Kind::Required { "required" } else { "optimal" };
-        let reason = lists.fails.get(&test.id).map_or("?", String::as_str);
+        let reason = lists.why_it_fails(&test.id).unwrap_or("?");
         writeln!(page, "`{}` | {kind} | {modes} | {reason}", test.id)?;
     }
     Ok(())
