@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_base::counters::Counter;
+use humboldt_freshness::Times;
 use humboldt_http::h1::{BodyDecoder, HopByHop};
 use humboldt_http::{Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
@@ -27,7 +28,7 @@ use crate::refresh::{self, Verdict};
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
 use crate::server::{self, ServerConn, ServerError};
-use crate::{answer, relay, reply};
+use crate::{answer, purge, relay, reply};
 
 /// What is to be fetched, and what may become of it.
 pub(crate) struct Job {
@@ -62,6 +63,22 @@ impl Stale {
     /// One in memory.
     pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
         Self { body: StaleBody::Memory(object), may_serve_on_error }
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> &[u8] {
+        match &self.body {
+            StaleBody::Memory(object) => &object.url,
+            StaleBody::Disk(hit) => &hit.url,
+        }
+    }
+
+    /// Its times.
+    pub(crate) fn times(&self) -> &Times {
+        match &self.body {
+            StaleBody::Memory(object) => &object.times,
+            StaleBody::Disk(hit) => &hit.times,
+        }
     }
 
     /// Its head.
@@ -216,10 +233,12 @@ pub(crate) struct Answer {
 /// Refreshes a stale object while it is being served.
 pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found) {
     let key = found.key.unwrap_or(request.key);
-    let humboldt_store::Begin::Lead(writer) = core.shared.cache.begin_or_join(request.key, key) else {
+    let humboldt_store::Begin::Lead(writer) =
+        core.shared.cache.begin_or_join(request.key, key, request.url.as_bytes())
+    else {
         return;
     };
-    let job = Job::new(request, found.stale, true, &Report::new());
+    let job = Job::new(request, purge::unless_purged(core, found.stale), true, &Report::new());
     tokio::task::spawn_local(run(Rc::clone(core), job, writer));
 }
 
@@ -234,6 +253,7 @@ pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 /// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
+    job.stale = purge::unless_purged(core, job.stale.take());
     if let Some(stale) = job.stale.take_if(|stale| stale.may_serve_on_error) {
         job.report.set_object_tag(Tag::RefreshFailOld);
         return serve_stored(core, stale.body, writer).await;

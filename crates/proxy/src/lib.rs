@@ -24,6 +24,7 @@ mod internal;
 mod log;
 mod peers;
 mod pipeline;
+mod purge;
 mod reach;
 mod refresh;
 mod relay;

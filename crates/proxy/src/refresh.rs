@@ -69,6 +69,7 @@ pub(crate) async fn decide(
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
     let judged = without_void_expires(snapshot, &answer.head);
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    let times = Times { purge_number: writer.flow().purge_number(), ..times };
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
     let storable = job.may_store
         && access::may_use_cache(&request)
@@ -141,6 +142,8 @@ async fn confirm(
     let cc = CacheControl::of_response(&updated.fields, &snapshot.freshness.target_list);
     let judged = without_void_expires(snapshot, &updated);
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    // The body is as old as it was: a purge that came before is not undone.
+    let times = Times { purge_number: stale.times().purge_number, ..times };
     let hops = HopByHop::of(&updated.fields);
     let head = StoredHead::from_response(&updated, |id, name| {
         id == FieldName::Age || snapshot.skips_reply_field(&hops, &request, id, name)

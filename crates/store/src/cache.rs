@@ -17,6 +17,7 @@ use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
 use crate::mem::{Entry, MemTier};
 use crate::object::Object;
+use crate::purges::Purges;
 use crate::scheme::{Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
 
@@ -70,6 +71,7 @@ pub struct Stored {
 pub struct Cache {
     mem: Arc<MemTier>,
     in_flight: Arc<InFlight>,
+    purges: Arc<Purges>,
     pub(crate) commits: Gate,
     table: ArcSwap<Table>,
     /// Counts selections, for taking turns.
@@ -87,8 +89,10 @@ impl Cache {
     ) -> Arc<Self> {
         let mem =
             Arc::new(MemTier::new(settings.cache_mem_bytes, cores, settings.memory_policy, events.clone()));
+        let purges = Arc::new(Purges::default());
         Arc::new(Self {
-            in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes),
+            in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes, purges.clone()),
+            purges,
             mem,
             commits: Gate::new(),
             table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
@@ -117,6 +121,16 @@ impl Cache {
     /// The table of objects in flight.
     pub fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
+    }
+
+    /// Purges by tag and by prefix.
+    pub fn purges(&self) -> &Arc<Purges> {
+        &self.purges
+    }
+
+    /// Whether a stored answer, that was found before, has been purged by tag or prefix.
+    pub fn is_purged(&self, times: &Times, url: &[u8], head: &StoredHead) -> bool {
+        self.purges.concerns(times, url, head)
     }
 
     /// The directories, in the order of the configuration.
@@ -165,12 +179,21 @@ impl Cache {
 
     /// Looks up a key in memory and counts an access.
     pub fn lookup(&self, key: &Key) -> Option<Entry> {
-        self.mem.get(key)
+        let entry = self.mem.get(key)?;
+        match &entry {
+            Entry::Object(object) if self.purges.has_purged(object) => {
+                if self.mem.remove_object(object) {
+                    self.mem.tell_release(object);
+                }
+                None
+            }
+            _ => Some(entry),
+        }
     }
 
-    /// Joins the fetch of `key`, or begins one. `primary` is the URL's own key.
-    pub fn begin_or_join(&self, primary: Key, key: Key) -> Begin {
-        self.in_flight.begin_or_join(primary, key)
+    /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL.
+    pub fn begin_or_join(&self, primary: Key, key: Key, url: &[u8]) -> Begin {
+        self.in_flight.begin_or_join(primary, key, url)
     }
 
     /// A flow that nobody joins.

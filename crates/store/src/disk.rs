@@ -249,6 +249,8 @@ impl Cache {
             match dir.scheme.open(key).await {
                 Ok(Some(reader)) if reader.record().key == *key && *reader.record().url == *url => {
                     match self.take_entry(reader, &dir, epoch) {
+                        // It stays where it is until it is replaced or evicted: it is as old tomorrow, and after a crash.
+                        Some(DiskEntry::Object(hit)) if self.is_purged(&hit.times, url, &hit.head) => {}
                         Some(entry) => return Lookup::Found(entry),
                         None => has_failed = true,
                     }
@@ -339,8 +341,7 @@ impl DiskHit {
             cache.tell_failure(self.key, &self.url, &self.dir);
             return None;
         };
-        let object =
-            Arc::new(Object { key: self.key, url: self.url, head: self.head, times: self.times, body });
+        let object = Arc::new(Object::new(self.key, self.url, self.head, self.times, body));
         cache.insert_current(self.epoch, object.key, Entry::Object(object.clone()));
         tell_swap(
             StoreEventKind::SwapIn,

@@ -1,0 +1,1 @@
+//! Purges by tag and prefix.
