@@ -1,7 +1,10 @@
 //! Purging by tag and by prefix: at once, on every core, whatever is on its way, and also after a crash.
 
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{Gate, until};
 use humboldt_tests::{Reply, World};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 
 /// The schemes that all of this holds for.
 const SCHEMES: &[&str] = &["ufs", "aufs", "diskd", "coss", "rock", "ring"];
@@ -122,4 +125,154 @@ fn what_is_not_clear_is_refused_and_purges_nothing() {
     // Without a rule for it nobody may.
     let closed = World::forward("acl purge method PURGE\nhttp_access deny purge\n");
     _ = closed.ask("PURGE", "/a", &[TAG]).expect(403);
+}
+
+/// An origin's path whose first answer waits: its head for one gate, its body for another. Later ones come at once.
+fn slow_once(world: &World, path: &str) -> (Arc<Gate>, Arc<Gate>) {
+    let (head, body) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    let (first, gates) = (AtomicBool::new(true), (head.clone(), body.clone()));
+    world.origin.handle(path, move |_, wire| {
+        let is_first = first.swap(false, Ordering::SeqCst);
+        let text = if is_first { "old" } else { "new" };
+        if is_first {
+            gates.0.pass();
+        }
+        wire.send(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nSurrogate-Key: news\r\nContent-Length: 3000\r\n\r\n",
+        );
+        if is_first {
+            gates.1.pass();
+        }
+        wire.send(text.repeat(1_000));
+    });
+    (head, body)
+}
+
+/// A request on its way, and the text that it ends with.
+fn ask_in_background(world: &World, path: &str) -> JoinHandle<String> {
+    let (mut client, target) = (world.client(), world.target(path));
+    std::thread::spawn(move || {
+        client.request("GET", &target, &[], b"").response().expect(200).text()[..3].to_owned()
+    })
+}
+
+fn text(world: &World, path: &str) -> String {
+    world.get(path).expect(200).text()[..3].to_owned()
+}
+
+#[test]
+fn a_request_after_a_purge_does_not_join_a_fetch_from_before() {
+    let world = World::forward(ALLOW);
+    for (number, field) in [TAG, PREFIX].into_iter().enumerate() {
+        // The head is not there yet: the tags may be any. Then it is there, and says them.
+        for has_head in [false, true] {
+            let path = format!("/{number}/{has_head}");
+            let (head, body) = slow_once(&world, &path);
+            let before = ask_in_background(&world, &path);
+            world.origin.wait_for(&path, 1);
+            if has_head {
+                head.open();
+                let mut client = world.client();
+                client.request("GET", &world.target(&path), &[], b"");
+                assert_eq!(client.head().word(1), "200", "the head has come");
+            }
+            purge(&world, &path, field);
+            assert_eq!(text(&world, &path), "new", "{path}");
+            head.open();
+            body.open();
+            assert_eq!(before.join().expect("an answer"), "old");
+            // What came last is from before the purge, and was not stored.
+            assert_eq!((text(&world, &path), world.origin.count(&path)), ("new".into(), 2), "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_purge_of_something_else_does_not_part_those_who_share_a_fetch() {
+    let world = World::forward(ALLOW);
+    let (head, body) = slow_once(&world, "/a");
+    let before = ask_in_background(&world, "/a");
+    world.origin.wait_for("/a", 1);
+    head.open();
+    let mut client = world.client();
+    client.request("GET", &world.target("/a"), &[], b"");
+    assert_eq!(client.head().word(1), "200", "the head has come");
+    purge(&world, "/b", PREFIX);
+    purge(&world, "/a", ("Cache-Tag", "sport"));
+    let mut after = world.client();
+    after.request("GET", &world.target("/a"), &[], b"");
+    assert_eq!(after.head().word(1), "200", "the same head");
+    body.open();
+    assert_eq!((before.join().expect("an answer"), &after.bytes(3)[..]), ("old".into(), &b"old"[..]));
+    until("it is stored", || (cache(&world, "/a") == "HIT").then_some(()));
+    assert_eq!(world.origin.count("/a"), 1);
+}
+
+#[test]
+fn what_is_purged_is_neither_validated_nor_served_stale() {
+    let world = World::forward(ALLOW);
+    let stale =
+        |lines: &str| Reply::ok("old").with("ETag", "\"1\"").with("Cache-Control", lines).with(TAG.0, TAG.1);
+    for (path, lines) in [
+        ("/validated", "max-age=0"),
+        ("/swr", "max-age=0, stale-while-revalidate=600"),
+        ("/sie", "max-age=0, stale-if-error=600"),
+    ] {
+        world.origin.on(path, stale(lines));
+        assert_eq!((text(&world, path), text(&world, path)), ("old".into(), "old".into()));
+        world.origin.wait_for(path, 2);
+        assert_eq!(world.origin.last(path).field("If-None-Match"), Some("\"1\""), "{path} is stored");
+    }
+    purge(&world, "/", TAG);
+    world.origin.on("/sie", Reply::status("503 Service Unavailable", "down"));
+    assert_eq!(world.get("/sie").status(), 503);
+    for path in ["/validated", "/swr"] {
+        let asked = world.origin.count(path);
+        assert_eq!(text(&world, path), "old", "what the origin has");
+        assert_eq!(world.origin.count(path), asked + 1);
+        assert_eq!(world.origin.last(path).field("If-None-Match"), None, "{path}");
+    }
+}
+
+#[test]
+fn a_304_from_before_a_purge_does_not_bring_back_what_it_confirms() {
+    for disk in [
+        String::new(),
+        format!("cache_dir ring {{dir}}/cache 100\ncache_store_log {{dir}}/store.log\n{NO_MEMORY}"),
+    ] {
+        let world = World::forward(&format!("{ALLOW}{disk}"));
+        let (gate, asked) = (Arc::new(Gate::default()), AtomicUsize::new(0));
+        let door = Arc::clone(&gate);
+        world.origin.handle("/a", move |_, wire| {
+            let fields = "Surrogate-Key: news\r\nETag: \"1\"\r\n";
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => wire.send(format!(
+                    "HTTP/1.1 200 OK\r\n{fields}Cache-Control: max-age=0\r\nContent-Length: 3000\r\n\r\n{}",
+                    "old".repeat(1_000)
+                )),
+                1 => {
+                    door.pass();
+                    wire.send(format!(
+                        "HTTP/1.1 304 Not Modified\r\n{fields}Cache-Control: max-age=600\r\n\r\n"
+                    ));
+                }
+                _ => wire.send(format!(
+                    "HTTP/1.1 200 OK\r\n{fields}Cache-Control: max-age=600\r\nContent-Length: 3000\r\n\r\n{}",
+                    "new".repeat(1_000)
+                )),
+            }
+        });
+        assert_eq!(text(&world, "/a"), "old");
+        if !disk.is_empty() {
+            until("it is on disk", || world.proxy.text("store.log").contains("SWAPOUT").then_some(()));
+        }
+        let validating = ask_in_background(&world, "/a");
+        world.origin.wait_for("/a", 2);
+        assert_eq!(world.origin.last("/a").field("If-None-Match"), Some("\"1\""));
+        purge(&world, "/", TAG);
+        gate.open();
+        assert_eq!(validating.join().expect("an answer"), "old");
+        assert_eq!((text(&world, "/a"), text(&world, "/a")), ("new".into(), "new".into()));
+        until("it is stored", || (cache(&world, "/a") == "HIT").then_some(()));
+    }
 }

@@ -133,6 +133,13 @@ impl Cache {
         self.purges.concerns(times, url, head)
     }
 
+    /// The same for a record that is being written.
+    pub(crate) fn is_record_purged(&self, record: &Record) -> bool {
+        record.times.purge_number != self.purges.newest()
+            && StoredHead::from_bytes(record.head.clone())
+                .is_ok_and(|head| self.is_purged(&record.times, &record.url, &head))
+    }
+
     /// The directories, in the order of the configuration.
     pub fn dirs(&self) -> Vec<Arc<Dir>> {
         self.table.load().dirs.clone()
@@ -206,6 +213,9 @@ impl Cache {
     /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
         let object = writer.object(url)?;
+        if self.purges.has_purged(&object) {
+            return Some(Stored { object, in_memory: false, on_disk: false });
+        }
         let on_disk = dir.is_some_and(|dir| {
             let commit = self.commits.try_enter(&writer.epoch().primary());
             commit.is_some() && self.in_flight.is_current(writer.epoch()) && dir.scheme.put_now(&object)
@@ -287,6 +297,9 @@ impl Cache {
     /// After a 304: replaces head and times in memory, the body stays. [`Cache::update_on_disk`] does the same there.
     pub fn refresh(&self, epoch: Epoch, object: &Object, head: StoredHead, times: Times) -> Arc<Object> {
         let fresh = Arc::new(object.refreshed(head, times));
+        if self.purges.has_purged(&fresh) {
+            return fresh;
+        }
         self.insert_current(epoch, fresh.key, Entry::Object(fresh.clone()));
         fresh
     }

@@ -114,7 +114,8 @@ impl Cache {
             }
             // An aborted fetch says nothing about what is stored; otherwise a newer answer exists, and an older one must not
             // come back once memory has forgotten the newer.
-            if !matches!(error, SwapOutError::Aborted(_)) {
+            // Nor does one that was purged by tag or prefix: what is stored may be newer.
+            if !matches!(error, SwapOutError::Aborted(_)) && !self.is_record_purged(&record) {
                 self.remove_from_disk(&record.key).await;
             }
             return Err(error);
@@ -132,6 +133,9 @@ impl Cache {
         object: &Object,
         mut dir: Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
+        if self.is_purged(&object.times, &object.url, &object.head) {
+            return Err(SwapOutError::Purged);
+        }
         let mut tried = Vec::new();
         loop {
             let Err(error) = self.write_whole(epoch, object, &dir).await else {
@@ -233,6 +237,9 @@ impl Cache {
             }
         }
         let body_bytes = reader.position();
+        if self.is_record_purged(record) {
+            return Err(SwapOutError::Purged);
+        }
         if let Some(writer) = writer {
             self.commit(epoch, writer, Some(body_bytes)).await?;
         }

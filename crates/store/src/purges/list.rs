@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use humboldt_freshness::Times;
 
 use crate::head::StoredHead;
 
@@ -116,8 +117,8 @@ impl List {
 
     /// Purges everything that there is, and forgets the single purges.
     pub(super) fn purge_all(&mut self, number: u64) {
-        let newest = self.newest.max(number);
-        *self = Self { newest, base: self.base, floor: newest, ..Self::default() };
+        let newest = number.max(self.newest + 1).min(Times::PURGE_NUMBER_MAX);
+        *self = Self { newest, base: self.base.max(1), floor: newest, ..Self::default() };
     }
 
     /// A list that begins at this number, with the same purges under new ones.
@@ -136,7 +137,7 @@ impl List {
         self.newest = self.newest.max(other.newest);
         self.base = self.base.max(other.base);
         if other.floor > self.floor {
-            self.purge_all(self.newest + 1);
+            self.purge_all(0);
         }
         for (number, purge) in other.iter() {
             if self.number_of(purge) != Some(number) {

@@ -141,20 +141,21 @@ fn parse(bytes: &[u8]) -> Contents {
     let mut list = List::default();
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let mut lines = lines.map(|line| line.strip_suffix(b"\n").and_then(verified));
-    let Some(header) = lines.next().flatten().and_then(parse_header) else {
-        return Contents { list, is_damaged: true };
-    };
-    (list.base, list.newest, list.floor) = header;
-    let mut is_torn = false;
+    let header = lines.next().flatten().and_then(parse_header);
+    (list.base, list.newest, list.floor) = header.unwrap_or_default();
+    let (mut is_damaged, mut is_torn) = (header.is_none(), false);
     for line in lines {
         match line.map(parse_purge) {
-            // What follows a line that was being written when everything stopped was never there before.
-            Some(Some((number, purge))) if !is_torn => list.add(number, purge),
+            Some(Some((number, purge))) => {
+                // What follows a line that was being written when everything stopped was never there before.
+                is_damaged |= is_torn;
+                list.add(number, purge);
+            }
+            Some(None) => is_damaged = true,
             None => is_torn = true,
-            Some(_) => return Contents { list, is_damaged: true },
         }
     }
-    Contents { list, is_damaged: false }
+    Contents { list, is_damaged }
 }
 
 fn parse_header(text: &[u8]) -> Option<(u64, u64, u64)> {

@@ -66,6 +66,8 @@ struct State {
     places: Option<PurgePlaces>,
     /// `None` also when it cannot be written: the next purge tries again.
     log: Option<Log>,
+    /// A log could not be read, for which everything that was there has been purged.
+    is_unread: bool,
 }
 
 /// All purges by tag and by prefix. Shared by all cores.
@@ -191,7 +193,7 @@ impl Purges {
     /// Reads what there is, joins it with what is known, and writes that to the log.
     fn open(&self, state: &mut State) -> Result<(), PurgeError> {
         state.log = None;
-        let Some(places) = &state.places else { return Ok(()) };
+        let Some(places) = state.places.clone() else { return Ok(()) };
         let known = self.list.read().clone();
         let (mut list, mut is_changed) = (known.clone(), false);
         let mut unread = None;
@@ -212,8 +214,10 @@ impl Purges {
                 }
                 Ok(None) => {}
                 Err(source) => {
-                    list.purge_all(first_number());
-                    is_changed = true;
+                    if !std::mem::replace(&mut state.is_unread, true) {
+                        list.purge_all(first_number());
+                        is_changed = true;
+                    }
                     unread.get_or_insert(PurgeError::Log { path: path.clone(), source });
                 }
             }
@@ -228,6 +232,7 @@ impl Purges {
             Ok(log) => {
                 self.replace(begun);
                 state.log = Some(log);
+                state.is_unread = false;
                 former.iter().for_each(|path| forget(path));
                 Ok(())
             }
