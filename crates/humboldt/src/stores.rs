@@ -104,13 +104,17 @@ impl Stores {
         }
     }
 
-    /// Where purges are kept: what `purge_log` says, or beside the first directory that is open. Nowhere if none is configured.
+    /// Where purges are kept: what `purge_log` says, or beside the first directory that is open. Nowhere if there is none.
     fn purge_places(&self, config: &Config) -> Option<PurgePlaces> {
         let open = dirs(config).filter(|(_, dir)| self.open.contains_key(&dir.path));
         let mut beside: Vec<PathBuf> = open.map(|(_, dir)| purge_log_beside(dir)).collect();
-        let first =
-            beside.first().cloned().or_else(|| dirs(config).next().map(|(_, dir)| purge_log_beside(dir)))?;
-        let log = if config.purge_log.is_empty() { first } else { PathBuf::from(&config.purge_log) };
+        let log = match config.purge_log.as_str() {
+            "" => match beside.first() {
+                Some(first) => first.clone(),
+                None => purge_log_beside(dirs(config).next()?.1),
+            },
+            path => PathBuf::from(path),
+        };
         beside.retain(|path| *path != log);
         Some(PurgePlaces { log, former: beside })
     }
