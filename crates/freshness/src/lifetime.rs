@@ -51,6 +51,7 @@ pub fn times(
         swr_s: response_cc.stale_while_revalidate_s().unwrap_or(0),
         sie_s: response_cc.stale_if_error_s().unwrap_or(0),
         flags,
+        purge_number: 0,
     }
 }
 

@@ -144,9 +144,12 @@ pub(crate) async fn serve(
     if request.head.method == Method::Head || conditional == conditional::Outcome::NotModified || wants_part {
         return serve_alone(core, conn, request, hit, conditional == conditional::Outcome::NotModified).await;
     }
-    let begun = core.shared.cache.begin_or_join(request.key, hit.key);
+    let cache = &core.shared.cache;
+    let begun = cache.begin_or_join(request.key, hit.key, &hit.url);
     let reader = match begun {
         Begin::Join(reader) => reader,
+        // Whoever joins from now on takes it for as new as the flow.
+        Begin::Lead(_) if cache.is_purged(&hit.times, &hit.url, &hit.head) => return None,
         Begin::Lead(writer) => {
             let reader = writer.subscribe(ReaderKind::Client)?;
             let core = Rc::clone(core);

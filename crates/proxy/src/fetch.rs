@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_base::counters::Counter;
+use humboldt_freshness::Times;
 use humboldt_http::h1::{BodyDecoder, HopByHop};
 use humboldt_http::{Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
@@ -29,7 +30,7 @@ use crate::refresh::{self, Verdict};
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
 use crate::server::{self, ServerConn, ServerError};
-use crate::{answer, partial, relay, reply};
+use crate::{answer, partial, purge, relay, reply};
 
 /// What is to be fetched, and what may become of it.
 pub(crate) struct Job {
@@ -41,6 +42,8 @@ pub(crate) struct Job {
     pub may_store: bool,
     /// The client's own conditions and ranges are sent on; otherwise the whole answer is asked for.
     pub as_asked: bool,
+    /// Number of the newest purge by tag or prefix when it began. 0, the oldest, where no answer to an unsafe method is to be stored.
+    pub purge_number: u64,
     /// Where the one who asked finds out what happened.
     pub report: Rc<Report>,
 }
@@ -66,6 +69,22 @@ impl Stale {
     /// One in memory.
     pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
         Self { body: StaleBody::Memory(object), may_serve_on_error }
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> &[u8] {
+        match &self.body {
+            StaleBody::Memory(object) => &object.url,
+            StaleBody::Disk(hit) => &hit.url,
+        }
+    }
+
+    /// Its times.
+    pub(crate) fn times(&self) -> &Times {
+        match &self.body {
+            StaleBody::Memory(object) => &object.times,
+            StaleBody::Disk(hit) => &hit.times,
+        }
     }
 
     /// Its head.
@@ -197,7 +216,7 @@ impl Job {
         report: &Rc<Report>,
     ) -> Self {
         let (request, report) = (Rc::clone(request), Rc::clone(report));
-        Self { request, stale, may_store, as_asked: !may_store, report }
+        Self { request, stale, may_store, as_asked: !may_store, purge_number: 0, report }
     }
 
     /// A job for `request` with all that it says; what comes is stored if it may be.
@@ -237,10 +256,12 @@ pub(crate) struct Answer {
 /// Refreshes a stale object while it is being served.
 pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found) {
     let key = found.key.unwrap_or(request.key);
-    let humboldt_store::Begin::Lead(writer) = core.shared.cache.begin_or_join(request.key, key) else {
+    let humboldt_store::Begin::Lead(writer) =
+        core.shared.cache.begin_or_join(request.key, key, request.url.as_bytes())
+    else {
         return;
     };
-    let job = Job::new(request, found.stale, true, &Report::new());
+    let job = Job::new(request, purge::unless_purged(core, found.stale), true, &Report::new());
     tokio::task::spawn_local(run(Rc::clone(core), job, writer));
 }
 
@@ -248,7 +269,7 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
 pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     match converse(&core, &job, &mut writer).await {
         Ok(answer) => {
-            refresh::invalidate(&core, &job.request, &answer.head).await;
+            refresh::invalidate(&core, &job, &answer.head).await;
             deliver(&core, &mut job, answer, writer).await;
         }
         Err(failure) => fail(&core, &mut job, failure, writer).await,
@@ -258,6 +279,7 @@ pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 /// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
+    job.stale = purge::unless_purged(core, job.stale.take());
     if let Some(stale) = job.stale.take_if(|stale| stale.may_serve_on_error) {
         job.report.set_object_tag(Tag::RefreshFailOld);
         return serve_stored(core, stale.body, writer).await;
@@ -425,10 +447,10 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Answer, 
         Ok(()) => {
             writer.finish(answer.decoder.trailers());
             if stored {
-                let (epoch, written) = (writer.epoch(), writer.written());
+                let (flow, written) = (Arc::clone(writer.flow()), writer.written());
                 refresh::store(core, job, writer, at_end).await;
                 if let Some(part) = part.filter(|part| part.is_complete(written)) {
-                    partial::add(core, &job.request, answer.request_time, epoch, *part);
+                    partial::add(core, &job.request, answer.request_time, &flow, *part);
                 }
             }
             answer.keep(core);
@@ -507,6 +529,7 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
         Method::Post => Job::as_asked(&request, &report),
         _ => Job::new(&request, None, false, &report),
     };
+    job.purge_number = core.shared.cache.purges().newest();
     match send_with_body(core, conn, &job).await {
         Ok((answer, pump)) => relay_with_body(core, conn, &mut job, answer, Some(pump)).await,
         Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => After::Abort,
@@ -562,7 +585,7 @@ pub(crate) async fn relay_with_body(
 ) -> After {
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
     let private = || core.shared.cache.private(request.key, request.key);
-    let writer = refresh::invalidate(core, &request, &answer.head).await.unwrap_or_else(private);
+    let writer = refresh::invalidate(core, job, &answer.head).await.unwrap_or_else(private);
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
     let follow = async {
         let Ok(head) = reader.head().await else { return After::Abort };

@@ -3,7 +3,6 @@
 
 use std::rc::Rc;
 
-use humboldt_base::counters::Counter;
 use humboldt_conf::PortMode;
 use humboldt_http::{FieldName, Method, Target};
 use humboldt_logs::access::Tag;
@@ -12,6 +11,7 @@ use crate::answer::Local;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::forward::forwards_left;
+use crate::purge;
 use crate::request::Request;
 
 /// Path under which the manager pages are.
@@ -78,7 +78,7 @@ pub(crate) async fn answer(core: &Rc<Core>, request: &Request) -> Option<(Local,
         return Some((manager_page(core, request, name), Tag::None));
     }
     if request.head.method == Method::Purge {
-        return Some((purge(core, request).await, Tag::None));
+        return Some((purge::answer(core, request).await, Tag::None));
     }
     if forwards_left(request) == Some(0) {
         return Some((last_hop(request), Tag::None));
@@ -99,13 +99,6 @@ fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
         },
         None => crate::answer::error_answer(core, request, ErrorPage::NotFound, ""),
     }
-}
-
-/// Removes a URL from the cache: 200 when it was there, 404 when not, as Squid answers.
-async fn purge(core: &Core, request: &Request) -> Local {
-    core.count(Counter::Purges, 1);
-    let found = core.shared.cache.purge(request.key).await;
-    Local { status: if found { 200 } else { 404 }, fields: Vec::new(), body: Vec::new() }
 }
 
 /// A TRACE or OPTIONS request that may go no further (RFC 9110 7.6.2).

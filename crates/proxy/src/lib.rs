@@ -28,6 +28,7 @@ mod memory;
 mod partial;
 mod peers;
 mod pipeline;
+mod purge;
 mod reach;
 mod refresh;
 mod relay;

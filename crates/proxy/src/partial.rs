@@ -13,7 +13,7 @@ use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method, ResponseHead};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, Lookup};
-use humboldt_store::flow::Epoch;
+use humboldt_store::flow::Flow;
 use humboldt_store::{
     Entry, FlowReader, Key, Object, PARTIAL, Part, PartList, Piece, ReaderKind, StoredHead,
 };
@@ -92,12 +92,12 @@ pub(crate) fn portion(head: &ResponseHead, body_bytes: Option<u64>) -> Option<Po
 }
 
 /// Puts a part that has been stored on the list, and the list on disk. Nothing happens where the whole is there already.
-pub(crate) fn add(core: &Rc<Core>, request: &Rc<Request>, request_time: i64, epoch: Epoch, new: NewPart) {
+pub(crate) fn add(core: &Rc<Core>, request: &Rc<Request>, request_time: i64, flow: &Arc<Flow>, new: NewPart) {
     let cache = &core.shared.cache;
     if cache.mem().contains(&new.list) || !cache.on_disk(&new.list) {
-        return list_part(core, request, request_time, epoch, new);
+        return list_part(core, request, request_time, flow, new);
     }
-    let (core, request) = (Rc::clone(core), Rc::clone(request));
+    let (core, request, flow) = (Rc::clone(core), Rc::clone(request), Arc::clone(flow));
     tokio::task::spawn_local(async move {
         let cache = &core.shared.cache;
         match cache.open(request.key, &new.list, request.url.as_bytes()).await {
@@ -113,11 +113,12 @@ pub(crate) fn add(core: &Rc<Core>, request: &Rc<Request>, request_time: i64, epo
             }
             _ => {}
         }
-        list_part(&core, &request, request_time, epoch, new);
+        list_part(&core, &request, request_time, &flow, new);
     });
 }
 
-fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, epoch: Epoch, new: NewPart) {
+fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, flow: &Flow, new: NewPart) {
+    let epoch = flow.epoch();
     let NewPart { list, key, portion, received } = new;
     let part = Part { bytes: portion.bytes.clone(), key };
     let merge = |present: Option<&Object>| {
@@ -130,7 +131,10 @@ fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, epoch: Epoch
             Some(stored) if belongs => freshness::update_304(&stored, &received),
             _ => received.clone(),
         };
-        let times = times(core, request, request_time, &head);
+        let mut times = times(core, request, request_time, &head);
+        // A purge that concerns one part concerns the list.
+        let listed = present.filter(|_| belongs).map_or(u64::MAX, |object| object.times.purge_number);
+        times.purge_number = flow.purge_number().min(listed);
         (list_head(request, &head), times, belongs)
     };
     let cache = &core.shared.cache;

@@ -27,7 +27,7 @@ use crate::log::{self, Outcome};
 use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
 use crate::relay::{self, Ended, Relay};
 use crate::request::Request;
-use crate::{assemble, disk, internal, partial, reply, resume, tunnel};
+use crate::{assemble, disk, internal, partial, purge, reply, resume, tunnel};
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
 const JOINS_MAX: usize = 4;
@@ -209,7 +209,7 @@ async fn share(
     let collapse =
         request.snapshot().config.collapsed_forwarding && !found.reload && !wants_the_server(request);
     let begun = match collapse {
-        true => cache.begin_or_join(request.key, key),
+        true => cache.begin_or_join(request.key, key, request.url.as_bytes()),
         false => Begin::Lead(cache.private(request.key, key)),
     };
     match begun {
@@ -217,7 +217,8 @@ async fn share(
             let reader = writer.subscribe(humboldt_store::ReaderKind::Client)?;
             let report = Report::because(found.why());
             let tag = found.miss_tag();
-            let job = Job::new(request, found.stale.take(), true, &report);
+            let stale = purge::unless_purged(core, found.stale.take());
+            let job = Job::new(request, stale, true, &report);
             tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
             Some(follow(core, conn, request, reader, Some(&report), tag).await?)
         }

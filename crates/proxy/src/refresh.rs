@@ -77,6 +77,7 @@ pub(crate) async fn decide(
         judged.to_mut().status = 200;
     }
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    let times = Times { purge_number: writer.flow().purge_number(), ..times };
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
     let storable = job.may_store
         && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
@@ -151,6 +152,8 @@ async fn confirm(
     let cc = CacheControl::of_response(&updated.fields, &snapshot.freshness.target_list);
     let judged = without_void_expires(snapshot, &updated);
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    // The body is as old as it was: a purge that came before is not undone.
+    let times = Times { purge_number: stale.times().purge_number, ..times };
     let hops = HopByHop::of(&updated.fields);
     let head = StoredHead::from_response(&updated, |id, name| {
         id == FieldName::Age || snapshot.skips_reply_field(&hops, &request, id, name)
@@ -206,7 +209,8 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
 
 /// After a successful unsafe method the stored answers of the URL, and of what Location and Content-Location name on the same
 /// host, are void (RFC 9111 4.4). The flow is for the answer itself, which may be stored in their place.
-pub(crate) async fn invalidate(core: &Core, request: &Request, head: &ResponseHead) -> Option<FlowWriter> {
+pub(crate) async fn invalidate(core: &Core, job: &Job, head: &ResponseHead) -> Option<FlowWriter> {
+    let request = &*job.request;
     if !freshness::invalidates(request.head.method, head.status) {
         return None;
     }
@@ -217,7 +221,7 @@ pub(crate) async fn invalidate(core: &Core, request: &Request, head: &ResponseHe
             core.shared.cache.purge(Key::primary(url.as_bytes())).await;
         }
     }
-    Some(core.shared.cache.purge_for(request.key).await)
+    Some(core.shared.cache.purge_for(request.key, job.purge_number).await)
 }
 
 /// Whether an answer to POST says that GET would give the same (RFC 9110 9.3.3).

@@ -13,6 +13,7 @@ pub mod key;
 pub mod mem;
 pub mod object;
 mod parts;
+pub mod purges;
 pub mod scheme;
 pub mod vary;
 
@@ -28,6 +29,7 @@ pub use key::Key;
 pub use mem::{Entry, MemTier};
 pub use object::{Body, Object};
 pub use parts::{PARTIAL, Part, PartList, Piece};
+pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
 pub use vary::VaryMarker;
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ impl Cache {
         merge: impl FnOnce(Option<&Object>) -> (StoredHead, Times, bool),
     ) -> Option<Arc<Object>> {
         let _turn = self.lists.lock();
-        let present = match self.mem().get(&list) {
+        let present = match self.lookup(&list) {
             Some(Entry::Object(object)) if object.head.status == PARTIAL && *object.url == *url => {
                 Some(object)
             }
@@ -194,7 +194,7 @@ impl Cache {
             .unwrap_or_else(|| PartList::new(complete_bytes));
         parts.add(part);
         let body = self.body_of(&parts.to_bytes())?;
-        let object = Arc::new(Object { key: list, url: url.into(), head: Arc::new(head), times, body });
+        let object = Arc::new(Object::new(list, url.into(), Arc::new(head), times, body));
         self.insert_current(epoch, list, Entry::Object(object.clone())).then_some(object)
     }
 }

@@ -25,6 +25,10 @@ macro_rules! working {
     /// reconfiguration tries it again. An option of another scheme has no effect.
     cache_dir: Vec<CacheDir> = CacheDirs(""),
         "cache_dir SCHEME PATH MBYTES [L1 L2] [OPTION[=VALUE] ...]";
+    /// The file in which purges by tag and by prefix are kept, so that they hold after a crash. Without this line it is
+    /// `humboldt.purges` in the directory of the first `cache_dir`, or beside it where that is a device or a file. While it
+    /// cannot be written such purges are refused. [purging.md](purging.md) says more.
+    purge_log: String = Text(""), "purge_log PATH";
     /// Expected mean size of objects, by which the index of `ring` is sized at first. The others' size themselves.
     store_avg_object_size: u64 = Bytes("13 KB"), "store_avg_object_size SIZE";
     /// Where an object is that is coming in and goes to a store. `memory`: in memory until it is complete, then it is written in

@@ -223,6 +223,20 @@ impl MemTier {
         Some(self.account(removed))
     }
 
+    /// Removes an object, unless another has taken its place. Returns whether it was there.
+    pub(crate) fn remove_object(&self, object: &Arc<Object>) -> bool {
+        let hash = self.hash(&object.key);
+        let cell = self.cell(hash);
+        let removed = {
+            let mut shard = cell.shard.lock();
+            let is_there = matches!(shard.peek(hash, &object.key), Some(Entry::Object(found)) if Arc::ptr_eq(found, object));
+            let removed = if is_there { shard.remove(hash, &object.key, &self.clock) } else { None };
+            cell.publish_first(&shard);
+            removed
+        };
+        removed.map(|removed| self.account(removed)).is_some()
+    }
+
     fn account(&self, removed: Removed) -> Entry {
         self.boxed_bytes.fetch_sub(removed.boxed_bytes, Relaxed);
         self.stored_page_bytes.fetch_sub(removed.entry.page_bytes(), Relaxed);
