@@ -15,7 +15,8 @@ use humboldt_http::h1::{BodyDecoder, BodyEncoder, DecodeState};
 use crate::client::ClientConn;
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::fetch::{self, Failure};
+use crate::fetch;
+use crate::job::Failure;
 use crate::request::Request;
 use crate::server::{ServerConn, ServerError, ServerWriter};
 

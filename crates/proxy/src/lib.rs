@@ -23,6 +23,7 @@ mod header_rules;
 mod hit;
 mod indirect;
 mod internal;
+mod job;
 mod log;
 mod memory;
 mod partial;

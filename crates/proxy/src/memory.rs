@@ -9,8 +9,8 @@ use humboldt_store::{Entry, Key, Object, PARTIAL, VaryMarker};
 
 use crate::cache_status::Forward;
 use crate::core::Core;
-use crate::fetch::Stale;
 use crate::hit::HitObject;
+use crate::job::Stale;
 use crate::request::Request;
 use crate::{disk, partial};
 

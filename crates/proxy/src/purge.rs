@@ -6,7 +6,7 @@ use humboldt_store::purges::{PURGE_BYTES_MAX, cache_tags, surrogate_keys};
 
 use crate::answer::Local;
 use crate::core::Core;
-use crate::fetch::Stale;
+use crate::job::Stale;
 use crate::request::Request;
 
 /// Most tags of one request.

@@ -18,7 +18,8 @@ use humboldt_store::{
 use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::fetch::{Answer, Failure, Job, StaleBody};
+use crate::fetch::Answer;
+use crate::job::{Failure, Job, StaleBody};
 use crate::memory;
 use crate::partial::{self, NewPart, Portion};
 use crate::reply;
@@ -71,7 +72,9 @@ pub(crate) async fn decide(
     }
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
     let mut judged = without_void_expires(snapshot, &answer.head);
-    let portion = partial::portion(&answer.head, answer.body_bytes);
+    // A part that nobody asked for is an error of the server's.
+    let asked_for_part = job.as_asked && request.head.fields.has(FieldName::Range);
+    let portion = partial::portion(&answer.head, answer.body_bytes).filter(|_| asked_for_part);
     if portion.is_some() {
         // A part may be stored where the whole may be, and is as fresh.
         judged.to_mut().status = 200;

@@ -13,7 +13,8 @@ use humboldt_store::{FlowHead, FlowReader, Progress, ReaderKind};
 
 use crate::client::ClientConn;
 use crate::core::Core;
-use crate::fetch::{self, Job, Report};
+use crate::fetch;
+use crate::job::{Job, Report};
 use crate::log::Outcome;
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
