@@ -66,6 +66,15 @@ impl RangeSet {
         }
         first
     }
+
+    /// How many bytes are asked for, if just the last ones are.
+    #[must_use]
+    pub fn suffix_bytes(&self) -> Option<u64> {
+        match self.specs.as_slice() {
+            [Spec::Suffix { len }, Spec::Unused, ..] => Some(*len),
+            _ => None,
+        }
+    }
 }
 
 /// Reads a `Range` value. `None` when the unit is not `bytes`, the text is malformed or the list too long;

@@ -65,29 +65,28 @@ impl NewPart {
     }
 }
 
-/// What a 206 has, if that can be stored. `body_bytes` is the length of its own body, where known.
+/// What a 206 has, if that can be stored. `range` is the field that asked for it, `body_bytes` the length of its own body, where known.
 ///
-/// A part that should reach the end of the whole and is shorter than it says contradicts itself. Its first byte and its framing are
-/// believed, since the body was framed by them; so the whole ends where the part ends. Such a part stays alone.
-pub(crate) fn portion(head: &ResponseHead, body_bytes: Option<u64>) -> Option<Portion> {
+/// Where the last bytes were asked for and just as many came, the server may say a wrong number for the last one all the same. Its
+/// first byte and its framing are believed, since the body was framed by them; the whole ends where the part ends. Such a part stays alone.
+pub(crate) fn portion(head: &ResponseHead, range: &[u8], body_bytes: Option<u64>) -> Option<Portion> {
     let fields = &head.fields;
     if head.status != PARTIAL || fields.is_repeated(FieldName::ContentRange) {
         return None;
     }
     let said = fields.get(FieldName::ContentRange).and_then(ContentRange::parse)?;
-    let (range, complete_bytes) = (said.range?, said.complete_bytes?);
-    let bytes = range.first..range.last.checked_add(1)?;
+    let (part, complete_bytes) = (said.range?, said.complete_bytes?);
+    let bytes = part.first..part.last.checked_add(1)?;
     match body_bytes {
-        Some(body_bytes) if body_bytes < range.byte_count() => {
-            let end = bytes.start + body_bytes;
-            let ends_the_whole = body_bytes > 0 && bytes.end == complete_bytes;
-            ends_the_whole.then_some(Portion {
-                bytes: bytes.start..end,
-                complete_bytes: end,
-                combinable: false,
-            })
+        Some(body_bytes) if body_bytes != part.byte_count() => {
+            let end = bytes.start.checked_add(body_bytes)?;
+            let is_what_was_asked_for = range::parse_range(range)?.suffix_bytes() == Some(body_bytes)
+                && bytes.start > 0
+                && (bytes.start + 1..bytes.end).contains(&end)
+                && bytes.end == complete_bytes;
+            let bytes = bytes.start..end;
+            is_what_was_asked_for.then_some(Portion { bytes, complete_bytes: end, combinable: false })
         }
-        Some(body_bytes) if body_bytes > range.byte_count() => None,
         _ => Some(Portion { bytes, complete_bytes, combinable: strong_validator(head).is_some() }),
     }
 }
@@ -483,7 +482,7 @@ async fn fetch_gap(
 
 fn is_gap(answer: &Answer, validator: &Validator, gap: &Range<u64>, complete_bytes: u64) -> bool {
     validator.is_of(&answer.head)
-        && portion(&answer.head, answer.body_bytes).is_some_and(|portion| {
+        && portion(&answer.head, b"", answer.body_bytes).is_some_and(|portion| {
             portion.bytes == *gap && portion.complete_bytes == complete_bytes && portion.combinable
         })
 }
@@ -492,27 +491,46 @@ fn is_gap(answer: &Answer, validator: &Validator, gap: &Range<u64>, complete_byt
 mod tests {
     use super::*;
 
-    fn said(content_range: &str, body_bytes: Option<u64>) -> Option<(Range<u64>, u64, bool)> {
+    fn said(asked: &str, content_range: &str, body_bytes: Option<u64>) -> Option<(Range<u64>, u64, bool)> {
         let mut head = ResponseHead { status: PARTIAL, ..ResponseHead::default() };
         head.fields.push(FieldName::ContentRange, content_range.as_bytes());
         head.fields.push(FieldName::Etag, b"\"a\"");
-        portion(&head, body_bytes).map(|portion| (portion.bytes, portion.complete_bytes, portion.combinable))
+        portion(&head, asked.as_bytes(), body_bytes)
+            .map(|portion| (portion.bytes, portion.complete_bytes, portion.combinable))
     }
 
     #[test]
     fn portions() {
-        assert_eq!(said("bytes 0-4/10", Some(5)), Some((0..5, 10, true)));
-        assert_eq!(said("bytes 0-4/10", None), Some((0..5, 10, true)));
-        assert_eq!(said("bytes 4-9/10", Some(5)), Some((4..9, 9, false)), "it ends too early");
-        assert_eq!(said("bytes 0-4/10", Some(4)), None, "it ends too early in the middle");
-        assert_eq!(said("bytes 0-4/10", Some(6)), None);
-        assert_eq!(said("bytes 5-9/10", Some(0)), None);
-        assert_eq!(said("bytes 0-4/*", Some(5)), None);
-        assert_eq!(said("bytes */10", Some(5)), None);
-        assert_eq!(said("lines 0-4/10", Some(5)), None);
+        let five = "bytes=0-4";
+        assert_eq!(said(five, "bytes 0-4/10", Some(5)), Some((0..5, 10, true)));
+        assert_eq!(said(five, "bytes 0-4/10", None), Some((0..5, 10, true)));
+        assert_eq!(said(five, "bytes 0-4/10", Some(4)), None);
+        assert_eq!(said(five, "bytes 0-4/10", Some(6)), None);
+        assert_eq!(said(five, "bytes 5-9/10", Some(0)), None);
+        assert_eq!(said(five, "bytes 0-4/*", Some(5)), None);
+        assert_eq!(said(five, "bytes */10", Some(5)), None);
+        assert_eq!(said(five, "lines 0-4/10", Some(5)), None);
         let mut whole = ResponseHead { status: 200, ..ResponseHead::default() };
         whole.fields.push(FieldName::ContentRange, b"bytes 0-4/10");
-        assert_eq!(portion(&whole, Some(5)), None);
+        assert_eq!(portion(&whole, b"bytes=0-4", Some(5)), None);
+    }
+
+    #[test]
+    fn the_last_bytes_with_a_wrong_number() {
+        assert_eq!(said("bytes=-5", "bytes 4-9/10", Some(5)), Some((4..9, 9, false)));
+        assert_eq!(said("bytes=-5", "bytes 5-9/10", Some(5)), Some((5..10, 10, true)));
+        for (asked, content_range, body_bytes) in [
+            ("bytes=-6", "bytes 4-9/10", 5),
+            ("bytes=4-", "bytes 4-9/10", 5),
+            ("bytes=4-9", "bytes 4-9/10", 5),
+            ("bytes=-5,0-1", "bytes 4-9/10", 5),
+            ("bytes=-5", "bytes 0-9/10", 5),
+            ("bytes=-5", "bytes 4-8/10", 4),
+            ("bytes=-5", "bytes 6-9/10", 5),
+            ("bytes=-0", "bytes 4-9/10", 0),
+        ] {
+            assert_eq!(said(asked, content_range, Some(body_bytes)), None, "{asked} {content_range}");
+        }
     }
 
     #[test]

@@ -73,8 +73,8 @@ pub(crate) async fn decide(
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
     let mut judged = without_void_expires(snapshot, &answer.head);
     // A part that nobody asked for is an error of the server's.
-    let asked_for_part = job.as_asked && request.head.fields.has(FieldName::Range);
-    let portion = partial::portion(&answer.head, answer.body_bytes).filter(|_| asked_for_part);
+    let range = request.head.fields.get(FieldName::Range).filter(|_| job.as_asked);
+    let portion = range.and_then(|range| partial::portion(&answer.head, range, answer.body_bytes));
     if portion.is_some() {
         // A part may be stored where the whole may be, and is as fresh.
         judged.to_mut().status = 200;
