@@ -72,8 +72,8 @@ pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 /// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
-    job.stale = purge::unless_purged(core, job.stale.take());
-    if let Some(stale) = job.stale.take_if(|stale| stale.may_serve_on_error) {
+    let stored = job.stale.take().or_else(|| job.to_learn_about.take());
+    if let Some(stale) = purge::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error) {
         job.report.set_object_tag(Tag::RefreshFailOld);
         return serve_stored(core, stale.body, writer).await;
     }
@@ -232,6 +232,10 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Answer, 
         Verdict::Confirmed(body) => {
             answer.keep(core);
             return serve_stored(core, body, writer).await;
+        }
+        Verdict::Again => {
+            answer.keep(core);
+            return writer.abort(AbortReason::Outdated);
         }
         Verdict::Failed(failure) => return fail(core, job, failure, writer).await,
         Verdict::Stream { stored, at_end, part } => (stored, at_end, part),

@@ -24,6 +24,8 @@ pub(crate) struct Job {
     pub request: Rc<Request>,
     /// A stored answer to validate.
     pub stale: Option<Stale>,
+    /// A stored answer to GET about which an answer to HEAD may say something.
+    pub to_learn_about: Option<Stale>,
     /// Whether the answer may be stored.
     pub may_store: bool,
     /// The client's own conditions and ranges are sent on; otherwise the whole answer is asked for.
@@ -55,6 +57,14 @@ impl Stale {
     /// One in memory.
     pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
         Self { body: StaleBody::Memory(object), may_serve_on_error }
+    }
+
+    /// Length of its body, where known.
+    pub(crate) fn body_bytes(&self) -> Option<u64> {
+        match &self.body {
+            StaleBody::Memory(object) => Some(object.body_bytes()),
+            StaleBody::Disk(hit) => hit.body_bytes(),
+        }
     }
 
     /// Its URL.
@@ -202,7 +212,15 @@ impl Job {
         report: &Rc<Report>,
     ) -> Self {
         let (request, report) = (Rc::clone(request), Rc::clone(report));
-        Self { request, stale, may_store, as_asked: !may_store, purge_number: 0, report }
+        Self {
+            request,
+            stale,
+            to_learn_about: None,
+            may_store,
+            as_asked: !may_store,
+            purge_number: 0,
+            report,
+        }
     }
 
     /// A job for `request` with all that it says; what comes is stored if it may be.

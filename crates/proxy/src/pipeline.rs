@@ -23,7 +23,7 @@ use crate::denial::Refusal;
 use crate::errors::ErrorPage;
 use crate::fetch;
 use crate::hit::{self, HitObject, Started};
-use crate::job::{Job, Report, StaleBody};
+use crate::job::{Job, Report, Stale, StaleBody};
 use crate::log::{self, Outcome};
 use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
 use crate::relay::{self, Ended, Relay};
@@ -124,7 +124,7 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     if request.has_body() {
         return fetch::with_body(core, conn, request).await;
     }
-    pass(core, conn, request, Tag::Miss, Forward::Method).await
+    pass(core, conn, request, Tag::Miss, Forward::Method, None).await
 }
 
 /// A request for the cache that memory did not answer: disk, others' fetches, or the server.
@@ -176,14 +176,16 @@ async fn from_cache_or_server(
             return serve_object(core, conn, request, hit).await;
         }
         if !may_share(&request, &found) {
-            return pass(core, conn, request, found.miss_tag(), found.why()).await;
+            let (tag, why) = (found.miss_tag(), found.why());
+            let to_learn_about = found.stale.take().filter(|_| request.head.method == Method::Head);
+            return pass(core, conn, request, tag, why, to_learn_about).await;
         }
         match share(core, conn, &request, &mut found).await {
             Some(after) => return after,
             None => continue,
         }
     }
-    pass(core, conn, request, Tag::Miss, Forward::UriMiss).await
+    pass(core, conn, request, Tag::Miss, Forward::UriMiss, None).await
 }
 
 /// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
@@ -245,11 +247,18 @@ fn wants_the_server(request: &Request) -> bool {
 }
 
 /// Fetches for this request alone, as it asks.
-async fn pass(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, tag: Tag, why: Forward) -> After {
+async fn pass(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    tag: Tag,
+    why: Forward,
+    to_learn_about: Option<Stale>,
+) -> After {
     let writer = core.shared.cache.private(request.key, request.key);
     let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
     let report = Report::because(why);
-    let job = Job::as_asked(&request, &report);
+    let job = Job { to_learn_about, ..Job::as_asked(&request, &report) };
     tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
     match follow(core, conn, &request, reader, Some(&report), tag).await {
         Some(after) => after,
@@ -270,7 +279,7 @@ pub(crate) async fn follow(
         Ok(head) => head,
         Err(Waited::ClientGone) => return Some(gone(core, conn, request, tag, report)),
         // Nothing has been sent: as good as a miss.
-        Err(Waited::Aborted(AbortReason::DiskFailed)) => return None,
+        Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => return None,
         Err(Waited::Aborted(reason)) => {
             let Some(report) = report else { return give_up(core, conn, request, reason).await };
             let (page, detail) = report.failure(reason);
@@ -296,7 +305,7 @@ async fn give_up(
     reason: AbortReason,
 ) -> Option<After> {
     let page = match reason {
-        AbortReason::NotShareable | AbortReason::Cancelled => return None,
+        AbortReason::NotShareable | AbortReason::Cancelled | AbortReason::Outdated => return None,
         AbortReason::TimedOut => ErrorPage::ReadTimeout,
         AbortReason::Malformed | AbortReason::TooLarge => ErrorPage::InvalidResponse,
         AbortReason::NoMemory => ErrorPage::Internal,

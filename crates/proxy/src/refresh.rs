@@ -10,6 +10,7 @@ use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times, la
 use humboldt_http::h1::HopByHop;
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
+use humboldt_store::flow::Epoch;
 use humboldt_store::scheme::{Record, RecordKind};
 use humboldt_store::{
     Dir, Entry, FlowInfo, FlowWriter, Key, Object, Part, ReaderKind, StoredHead, SwapOutError, VaryMarker,
@@ -19,7 +20,7 @@ use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::Answer;
-use crate::job::{Failure, Job, StaleBody};
+use crate::job::{Failure, Job, Stale, StaleBody};
 use crate::memory;
 use crate::partial::{self, NewPart, Portion};
 use crate::reply;
@@ -33,6 +34,8 @@ const HIT_FOR_MISS_S: i64 = 30;
 pub(crate) enum Verdict {
     /// The stored answer is still good, with a new head.
     Confirmed(StaleBody),
+    /// The server confirmed another answer than the stored one, which is gone now: the request is to be looked at anew.
+    Again,
     /// Serve the stored object if that is allowed, or this failure.
     Failed(Failure),
     /// Stream it.
@@ -61,8 +64,15 @@ pub(crate) async fn decide(
         // RFC 9110 6.6.1: who receives a message without Date adds one.
         answer.head.fields.push(FieldName::Date, &date::format(now));
     }
-    if job.stale.is_some() && answer.head.status == 304 {
-        return confirm(core, job, answer, writer, rule, now).await;
+    if answer.head.status == 304
+        && let Some(stale) = job.stale.take()
+    {
+        return confirm(core, job, stale, answer, writer.epoch()).await;
+    }
+    if answer.head.status == 200
+        && let Some(stale) = job.to_learn_about.take()
+    {
+        learn_from_head(core, &request, stale, answer, writer.epoch()).await;
     }
     if job.stale.as_ref().is_some_and(|stale| stale.may_serve_on_error)
         && matches!(answer.head.status, 500 | 502 | 503 | 504)
@@ -130,41 +140,53 @@ fn may_store(
 }
 
 /// A 304 to our own condition.
-async fn confirm(
-    core: &Rc<Core>,
-    job: &mut Job,
-    answer: &Answer,
-    writer: &FlowWriter,
-    rule: &RefreshRule,
-    now: i64,
-) -> Verdict {
+async fn confirm(core: &Rc<Core>, job: &mut Job, stale: Stale, answer: &Answer, epoch: Epoch) -> Verdict {
     let request = Rc::clone(&job.request);
-    let snapshot = request.snapshot();
-    let Some(stale) = job.stale.take() else {
-        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, "a 304 that nobody asked for"));
-    };
-    let stored = stale.head().to_response_head();
-    if !freshness::freshens(&stored, &answer.head) {
-        // It confirms something that we do not have: forget ours, so that the next request fetches anew.
+    if !freshness::freshens(&stale.head().to_response_head(), &answer.head) {
+        // It confirms something that we do not have: forget ours, and fetch anew.
         core.shared.cache.purge(request.key).await;
-        let detail = "the server confirmed another answer than the stored one";
-        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
+        return Verdict::Again;
     }
-    let mut updated = freshness::update_304(&stored, &answer.head);
-    snapshot.header_rules.replace_in_reply(&request, &mut updated.fields);
+    job.report.set_object_tag(Tag::RefreshUnmodified);
+    Verdict::Confirmed(freshen(core, &request, stale, answer, epoch))
+}
+
+/// What a 200 to HEAD says about the stored answer to GET (RFC 9111 4.3.5): the same validator makes it fresh again, a difference in
+/// validators or length makes it void. Without a validator nothing is known.
+async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) {
+    let stored = stale.head().to_response_head();
+    let validators = [FieldName::Etag, FieldName::LastModified];
+    let differs = |name: FieldName| {
+        answer.head.fields.get(name).is_some_and(|value| stored.fields.get(name) != Some(value))
+    };
+    let length = answer.head.fields.get(FieldName::ContentLength).and_then(|_| answer.body_bytes);
+    let has_other_length = length.is_some() && stale.body_bytes().is_some() && length != stale.body_bytes();
+    if validators.into_iter().any(differs) || has_other_length {
+        core.shared.cache.purge(request.key).await;
+    } else if validators.into_iter().any(|name| answer.head.fields.has(name)) {
+        freshen(core, request, stale, answer, epoch);
+    }
+}
+
+/// The stored answer with a head that the server has brought up to date, wherever it is stored.
+fn freshen(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) -> StaleBody {
+    let snapshot = request.snapshot();
+    let rule = snapshot.refresh_rule(request.url.as_bytes());
+    let mut updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
+    snapshot.header_rules.replace_in_reply(request, &mut updated.fields);
     let cc = CacheControl::of_response(&updated.fields, &snapshot.freshness.target_list);
     let judged = without_void_expires(snapshot, &updated);
+    let now = core.now().secs();
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     // The body is as old as it was: a purge that came before is not undone.
     let times = Times { purge_number: stale.times().purge_number, ..times };
     let hops = HopByHop::of(&updated.fields);
     let head = StoredHead::from_response(&updated, |id, name| {
-        id == FieldName::Age || snapshot.skips_reply_field(&hops, &request, id, name)
+        id == FieldName::Age || snapshot.skips_reply_field(&hops, request, id, name)
     });
-    job.report.set_object_tag(Tag::RefreshUnmodified);
-    Verdict::Confirmed(match stale.body {
+    match stale.body {
         StaleBody::Memory(confirmed) => {
-            let object = core.shared.cache.refresh(writer.epoch(), &confirmed, head, times);
+            let object = core.shared.cache.refresh(epoch, &confirmed, head, times);
             update_on_disk(core, object.key, &object.url, (&confirmed.head, &object.head), times);
             StaleBody::Memory(object)
         }
@@ -174,7 +196,7 @@ async fn confirm(
             update_on_disk(core, hit.key, &hit.url, (&confirmed, &hit.head), times);
             StaleBody::Disk(hit)
         }
-    })
+    }
 }
 
 /// Brings the record on disk up to date, without anybody waiting for it.

@@ -60,6 +60,9 @@ pub enum AbortReason {
     /// The answer must not be given to anyone but the request that fetched it: fetch for yourself.
     #[error("the answer is not shareable")]
     NotShareable,
+    /// What was stored turned out to be of no use: look again.
+    #[error("what was stored is outdated")]
+    Outdated,
     /// No memory for even one page.
     #[error("out of memory for bodies in flight")]
     NoMemory,
