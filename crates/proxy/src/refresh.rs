@@ -159,7 +159,7 @@ async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answe
     let differs = |name: FieldName| {
         answer.head.fields.get(name).is_some_and(|value| stored.fields.get(name) != Some(value))
     };
-    let length = answer.head.fields.get(FieldName::ContentLength).and_then(|_| answer.body_bytes);
+    let length = answer.head.fields.get(FieldName::ContentLength).and(answer.body_bytes);
     let has_other_length = length.is_some() && stale.body_bytes().is_some() && length != stale.body_bytes();
     if validators.into_iter().any(differs) || has_other_length {
         core.shared.cache.purge(request.key).await;
