@@ -322,7 +322,7 @@ fn with_each_scheme(play: impl Fn(&mut World, &str)) {
     }
 }
 
-/// A figure of each directory.
+/// A figure, of each directory where there are several.
 fn figures(world: &World, metric: &str) -> Vec<f64> {
     let target = format!("http://{}/metrics", world.proxy.address());
     let page = world.client().request("GET", &target, &[], b"").response().expect(200).text();
@@ -337,10 +337,10 @@ fn wait_until_ready(world: &World) {
     });
 }
 
-/// Waits until so many objects are on disk.
-fn wait_for_objects(world: &World, count: usize) {
-    until(&format!("{count} objects"), || {
-        (figures(world, "humboldt_store_objects").iter().sum::<f64>() >= count as f64).then_some(())
+/// Waits until so many objects have been written to disk since the start.
+fn wait_for_writes(world: &World, count: usize) {
+    until(&format!("{count} objects on disk"), || {
+        (figures(world, "humboldt_swap_outs_total").iter().sum::<f64>() >= count as f64).then_some(())
     });
 }
 
@@ -358,11 +358,23 @@ fn store_all(world: &World) {
         assert_eq!(cache(world, path), "MISS");
         wait_until_stored(world, path);
     }
-    wait_for_objects(world, STORED.len());
+    wait_for_writes(world, STORED.len());
+}
+
+/// Kills the program and starts it again.
+fn crash(world: &mut World) {
+    world.proxy.kill();
+    world.proxy.launch();
 }
 
 /// All but the last were purged, and none of them comes as it was.
 fn all_but_one_are_new(world: &World, what: &str) {
+    for (path, ..) in &STORED[..4] {
+        let answer = world.ask("GET", path, &[("Cache-Control", "only-if-cached")]);
+        assert_eq!(answer.status(), 504, "{what}: {path}, before the directory is ready");
+    }
+    // Until then nothing new is stored.
+    wait_until_ready(world);
     wait_until_stored(world, "/kept");
     for (path, ..) in &STORED[..4] {
         let range = world.ask("GET", path, &[("Range", "bytes=0-2")]);
@@ -404,10 +416,10 @@ fn a_purge_holds_after_a_crash() {
         }
         purge(world, "/below/", PREFIX);
         purge(world, "/", TAG);
-        world.proxy.kill();
-        world.proxy.launch();
+        crash(world);
         all_but_one_are_new(world, scheme);
         // What was stored after it is not concerned, now and later.
+        wait_for_writes(world, STORED.len() - 1);
         world.proxy.restart();
         for (path, ..) in STORED {
             wait_until_stored(world, path);
@@ -418,8 +430,7 @@ fn a_purge_holds_after_a_crash() {
         world.proxy.launch();
         wait_until_stored(world, "/kept");
         purge(world, "/tagged/small", PREFIX);
-        world.proxy.kill();
-        world.proxy.launch();
+        crash(world);
         wait_until_stored(world, "/tagged/large");
         assert_eq!(world.get("/tagged/small").expect(200).cache(), "MISS", "{scheme}");
     });
@@ -447,8 +458,7 @@ fn what_is_being_written_is_purged_too() {
         assert_eq!(before.bytes(300_000).get(299_996..), Some(&b"old "[..]), "{scheme}: it is not cut off");
         assert_eq!(text(world, "/a"), "new", "{scheme}");
         wait_until_stored(world, "/a");
-        world.proxy.kill();
-        world.proxy.launch();
+        crash(world);
         assert_eq!(text(world, "/a"), "new", "{scheme}");
     });
 }
@@ -494,8 +504,7 @@ fn beyond_the_bound_more_is_purged_and_never_less() {
     wait_until_stored(&world, "/later");
     assert_eq!(cache(&world, "/first"), "HIT", "10,000 purges of something else, read from the log");
     purge(&world, "/", ("Surrogate-Key", "one-more"));
-    world.proxy.kill();
-    world.proxy.launch();
+    crash(&mut world);
     wait_until_stored(&world, "/later");
     assert_eq!((cache(&world, "/first"), cache(&world, "/later")), ("MISS".into(), "HIT".into()));
     purge(&world, "/", ("Surrogate-Key", "later"));
@@ -539,7 +548,7 @@ fn a_directory_that_was_away_comes_back_without_what_was_purged() {
             assert_eq!(cache(&world, &format!("/{number}")), "MISS");
             wait_until_stored(&world, &format!("/{number}"));
         }
-        wait_for_objects(&world, 10);
+        wait_for_writes(&world, 10);
         reconfigure(&world, &both.replace(away, ""));
         purge(&world, "/", TAG);
         reconfigure(&world, &both);
