@@ -3,6 +3,8 @@
 
 #[path = "hostile/answers.rs"]
 mod answers;
+#[path = "hostile/fields.rs"]
+mod fields;
 #[path = "hostile/server.rs"]
 mod server;
 
@@ -367,5 +369,48 @@ fn answers_that_nobody_asked_for_are_not_stored() {
     for (index, (name, field)) in LIES.iter().enumerate() {
         let text = format!("HTTP/1.1 206 Partial Content\r\n{field}\r\nContent-Length: 6\r\n\r\nPOISON");
         play(&format!("/lie{index}"), name, &text, &[("Range", "bytes=0-5")]);
+    }
+}
+
+/// A server that does not switch protocols leaves an HTTP connection: what the client sends next is a request like any other.
+#[test]
+fn a_refused_upgrade_opens_no_tunnel() {
+    let server = Hostile::new();
+    let proxy =
+        Proxy::forward(&format!("{ONE_CORE}acl secret urlpath_regex ^/secret\nhttp_access deny secret\n"));
+    for (index, status) in
+        ["426 Upgrade Required", "200 OK", "400 Bad Request", "100 Continue\r\n\r\nHTTP/1.1 200 OK"]
+            .iter()
+            .enumerate()
+    {
+        let path = format!("/{index}");
+        let text = format!(
+            "HTTP/1.1 {status}\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\nno"
+        );
+        server.once(&path, Act::new(text, End::Keep));
+        let mut client = proxy.client();
+        let fields = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "777")];
+        client.request("GET", &server.url(&path), &fields, b"");
+        assert_eq!(client.response().text(), "no", "{status}");
+        let answer = get(&mut client, &proxy, &server.url("/secret"));
+        assert_eq!(answer.status(), 403, "{status}: {:?}", answer.head);
+    }
+    assert!(server.seen("/secret").is_empty());
+}
+
+/// Requests in one packet: each gets its own answer, although the server sends two answers to the first.
+#[test]
+fn pipelined_requests_get_no_answer_of_another() {
+    let server = Hostile::new();
+    let proxy = Proxy::forward(ONE_CORE);
+    let two =
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON";
+    server.once("/a", Act::new(two, End::Keep));
+    let mut client = proxy.client();
+    for path in ["/a", "/b", "/c"] {
+        client.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", server.url(path), server.address()));
+    }
+    for wanted in ["hello".to_owned(), right("/b"), right("/c")] {
+        assert_eq!(client.response().text(), wanted);
     }
 }
