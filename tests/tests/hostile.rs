@@ -3,6 +3,8 @@
 
 #[path = "hostile/answers.rs"]
 mod answers;
+#[path = "hostile/fields.rs"]
+mod fields;
 #[path = "hostile/server.rs"]
 mod server;
 
@@ -197,6 +199,13 @@ fn an_answer_before_the_body_leaves_no_connection_in_doubt() {
     assert_eq!(ask(&mut client, "/d").status(), 413);
     client.send(" HTTP/1.1\r\nHost: a.test\r\n\r\n....");
     assert_eq!(get(&mut client, &proxy, &server.url("/e")).text(), right("/e"));
+    // A client that waits for leave to send, and is told the answer instead: what it sends next is in doubt.
+    early("/f");
+    let mut client = proxy.client();
+    client.request("POST", &server.url("/f"), &[("Expect", "100-continue"), ("Content-Length", "40")], b"");
+    assert_eq!(client.response().status(), 413);
+    client.send(format!("GET {} HTTP/1.1\r\nHost: a.test\r\n\r\n", server.url("/stolen")));
+    assert!(client.closes());
     let connections: Vec<usize> =
         ["/a", "/b", "/d"].iter().map(|path| server.seen(path)[0].connection).collect();
     assert!(connections[0] != connections[1] && connections[0] != connections[2], "{connections:?}");
@@ -214,6 +223,18 @@ fn a_flood_of_interim_answers_is_cut_to_a_few() {
     assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
     assert!(answer.interim.len() <= 16, "{} interim answers", answer.interim.len());
     assert_eq!(get(&mut client, &proxy, &server.url("/b")).text(), right("/b"));
+}
+
+/// HTTP/1.0 knows no interim answers: such a client would take one for the answer.
+#[test]
+fn old_clients_get_no_interim_answers() {
+    let server = Hostile::new();
+    let proxy = Proxy::forward(ONE_CORE);
+    let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+    server.once("/a", Act::new(text, End::Keep));
+    let mut client = proxy.client();
+    let answer = client.send(format!("GET {} HTTP/1.0\r\n\r\n", server.url("/a"))).response();
+    assert_eq!((answer.text().as_str(), answer.interim.len()), ("hello", 0));
 }
 
 /// What never ends, as its beginning and what is repeated. The first four are heads, the others bodies.
@@ -367,5 +388,48 @@ fn answers_that_nobody_asked_for_are_not_stored() {
     for (index, (name, field)) in LIES.iter().enumerate() {
         let text = format!("HTTP/1.1 206 Partial Content\r\n{field}\r\nContent-Length: 6\r\n\r\nPOISON");
         play(&format!("/lie{index}"), name, &text, &[("Range", "bytes=0-5")]);
+    }
+}
+
+/// A server that does not switch protocols leaves an HTTP connection: what the client sends next is a request like any other.
+#[test]
+fn a_refused_upgrade_opens_no_tunnel() {
+    let server = Hostile::new();
+    let proxy =
+        Proxy::forward(&format!("{ONE_CORE}acl secret urlpath_regex ^/secret\nhttp_access deny secret\n"));
+    for (index, status) in
+        ["426 Upgrade Required", "200 OK", "400 Bad Request", "100 Continue\r\n\r\nHTTP/1.1 200 OK"]
+            .iter()
+            .enumerate()
+    {
+        let path = format!("/{index}");
+        let text = format!(
+            "HTTP/1.1 {status}\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\nno"
+        );
+        server.once(&path, Act::new(text, End::Keep));
+        let mut client = proxy.client();
+        let fields = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "777")];
+        client.request("GET", &server.url(&path), &fields, b"");
+        assert_eq!(client.response().text(), "no", "{status}");
+        let answer = get(&mut client, &proxy, &server.url("/secret"));
+        assert_eq!(answer.status(), 403, "{status}: {:?}", answer.head);
+    }
+    assert!(server.seen("/secret").is_empty());
+}
+
+/// Requests in one packet: each gets its own answer, although the server sends two answers to the first.
+#[test]
+fn pipelined_requests_get_no_answer_of_another() {
+    let server = Hostile::new();
+    let proxy = Proxy::forward(ONE_CORE);
+    let two =
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON";
+    server.once("/a", Act::new(two, End::Keep));
+    let mut client = proxy.client();
+    for path in ["/a", "/b", "/c"] {
+        client.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", server.url(path), server.address()));
+    }
+    for wanted in ["hello".to_owned(), right("/b"), right("/c")] {
+        assert_eq!(client.response().text(), wanted);
     }
 }

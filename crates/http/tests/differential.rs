@@ -96,6 +96,16 @@ const CASES_BY_HAND: &[(u8, &str, &str)] = &[
     (0, "GET / HTTP/1.0\r\nConnection: keep-alive, \u{e9}\r\n\r\nGET /b HTTP/1.0\r\n\r\n", "Same"),
 ];
 
+/// More chunks in one piece than hyper hands over in one go.
+#[test]
+fn a_hundred_chunks_at_once() {
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+        "5\r\nhello\r\n".repeat(100)
+    );
+    assert_eq!(check::check(6, text.as_bytes()), Verdict::Same);
+}
+
 #[test]
 fn cases_by_hand() {
     for (selector, text, wanted) in CASES_BY_HAND {

@@ -13,13 +13,12 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Most field lines, as ours.
 const FIELDS_MAX: usize = 128;
-
-/// Rounds after the last byte in which hyper may still do something.
-const ROUNDS_AT_END: usize = 8;
 
 /// A connection whose other side sends a piece whenever it is told to, and takes everything.
 #[derive(Clone)]
@@ -145,19 +144,35 @@ async fn body(mut body: Incoming, of: impl Fn(&mut dyn FnMut(&mut Message))) {
     }
 }
 
-/// Polls until `work` is done, and sends a piece whenever nothing else happens. False if it does not get done.
-fn run(wire: &Wire, mut work: Pin<&mut dyn Future<Output = ()>>) -> bool {
-    let mut cx = Context::from_waker(Waker::noop());
-    let mut rounds_at_end = 0;
-    while rounds_at_end < ROUNDS_AT_END {
-        // hyper may wake itself to go on: twice without a piece is enough for that.
+/// Whether hyper wants to be polled again.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Polls until `work` is done, and sends a piece whenever nothing else happens. What is not done at the end never will be.
+fn run(wire: &Wire, mut work: Pin<&mut dyn Future<Output = ()>>) {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        // Twice, as the parts of a connection that are polled here one after the other do not always wake each other.
+        woken.0.store(false, Ordering::Relaxed);
         if (0..2).any(|_| work.as_mut().poll(&mut cx).is_ready()) {
-            return true;
+            return;
         }
-        rounds_at_end += usize::from(wire.is_at_end());
+        if woken.0.load(Ordering::Relaxed) {
+            continue;
+        }
+        if wire.is_at_end() {
+            return;
+        }
         wire.release();
     }
-    false
 }
 
 /// The answer to a request of this method.
