@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// A checkout of the suite's repository, with its dependencies, instead of the release
     #[arg(long, value_name = "DIR")]
     suite: Option<PathBuf>,
+    /// The commit of that checkout, for the page, where git does not know it
+    #[arg(long, value_name = "COMMIT", requires = "suite")]
+    revision: Option<String>,
     /// Test Squid, nginx, Varnish and Traffic Server as well, if they are installed
     #[arg(long)]
     peers: bool,
@@ -63,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     packages::install_for_conformance(arguments.peers)?;
     let subjects = chosen(arguments)?;
     let suite = match &arguments.suite {
-        Some(folder) => Suite::checkout(folder)?,
+        Some(folder) => Suite::checkout(folder, arguments.revision.as_deref())?,
         None => Suite::release()?,
     };
     let needs_ours = subjects.iter().any(Subject::is_ours);
@@ -86,7 +89,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         fs::write(workspace::root().join(page::PAGE), page::page(&suite, &runs, &lists)?)?;
         println!("conformance: {} is written", page::PAGE);
     }
-    outcome.map(|text| println!("conformance: {text}"))
+    let text = outcome?;
+    if !text.is_empty() {
+        println!("conformance: {text}: as expected");
+    }
+    Ok(())
 }
 
 /// The part of `cargo xtask test`: the release against Humboldt, in both modes.

@@ -19,7 +19,8 @@ const INTRODUCTION: &str = "\
 What the public tests of HTTP caches ([cache-tests.fyi](https://cache-tests.fyi/)) say about Humboldt, and about other caches as \
 Debian 12 packages them. The suite has a server whose answers each test decides, and a client; the cache stands between \
 them. Each cache has the plainest configuration with which it caches: what is tested is what it does by itself, and a few more lines \
-of configuration would change some of these results. Humboldt and Squid have the same `squid.conf`.
+of configuration would change some of these results. Humboldt and Squid have the same `squid.conf`. Varnish is told, as by the suite's \
+authors, not to keep answers without a lifetime, because most tests depend on that.
 
 - **Accelerator**: the cache is configured with the suite's server and asked for paths.
 - **Forward**: a proxy. The suite's client knows no proxies, so a relay stands before the cache, which makes \
@@ -90,7 +91,7 @@ fn failures(page: &mut String, suite: &Suite, runs: &[Run], lists: &Lists) -> Ou
         let modes = if modes.len() == ours.len() { "both".to_owned() } else { modes.join(", ") };
         let kind = if test.kind == Kind::Required { "required" } else { "optimal" };
         let reason = lists.why_it_fails(&test.id).unwrap_or("?");
-        writeln!(page, "`{}` | {kind} | {modes} | {reason}", test.id)?;
+        writeln!(page, "`{}` | {kind} | {modes} | {}", test.id, cell(reason))?;
     }
     Ok(())
 }
@@ -104,7 +105,7 @@ fn questions(page: &mut String, suite: &Suite, lists: &Lists) -> Outcome {
     )?;
     for test in suite.tests.iter().filter(|test| test.kind == Kind::Check) {
         let Some(check) = lists.checks.get(&test.id) else { continue };
-        writeln!(page, "{} (`{}`) | {} | {}", cell(&test.name), test.id, check.answer, check.reason)?;
+        writeln!(page, "{} (`{}`) | {} | {}", cell(&test.name), test.id, check.answer, cell(&check.reason))?;
     }
     Ok(())
 }

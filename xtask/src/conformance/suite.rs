@@ -77,10 +77,10 @@ impl Suite {
     }
 
     /// A checkout of the suite's repository, with its dependencies installed.
-    pub(super) fn checkout(folder: &Path) -> Outcome<Self> {
+    pub(super) fn checkout(folder: &Path, revision: Option<&str>) -> Outcome<Self> {
         let folder = std::path::absolute(folder)?;
-        let title = match revision(&folder) {
-            Some(revision) => format!("the suite's repository at {revision}"),
+        let title = match revision.map(str::to_owned).or_else(|| git_revision(&folder)) {
+            Some(revision) => format!("the suite's repository at `{revision}`"),
             None => "a checkout of the suite's repository".to_owned(),
         };
         Self::open(Edition::Checkout, title, &folder, "test-engine", &["tests/index.mjs"])
@@ -189,7 +189,7 @@ fn install(folder: &Path) -> Outcome {
 }
 
 /// The commit of a checkout, if it is a work tree of git's.
-fn revision(folder: &Path) -> Option<String> {
+fn git_revision(folder: &Path) -> Option<String> {
     // Not that of a repository which happens to lie around it.
     if !folder.join(".git").exists() {
         return None;
