@@ -43,7 +43,7 @@ impl Sender<'_> {
             }
             Start::Status { version, code, reason } => {
                 let version = version.as_deref().unwrap_or("HTTP/1.1");
-                let reason = reason.as_deref().unwrap_or(usual_reason(*code));
+                let reason = reason.as_deref().unwrap_or(usual_reason(code));
                 format!("{version} {code} {reason}\r\n")
             }
         }
@@ -65,11 +65,12 @@ impl Sender<'_> {
                 added.push(("Host", self.host.to_owned()));
                 len > 0
             }
-            Start::Status { code, .. } => {
-                if code >= 200 {
+            Start::Status { ref code, .. } => {
+                let is_final = !code.starts_with('1');
+                if is_final {
                     added.push(("Date", imf_date(self.context.now_s)));
                 }
-                code >= 200 && code != 204 && code != 304
+                is_final && !matches!(code.as_str(), "204" | "304")
             }
         };
         if is_chunked {
@@ -115,23 +116,23 @@ fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn usual_reason(code: u16) -> &'static str {
+fn usual_reason(code: &str) -> &'static str {
     match code {
-        100 => "Continue",
-        101 => "Switching Protocols",
-        103 => "Early Hints",
-        200 => "OK",
-        201 => "Created",
-        204 => "No Content",
-        206 => "Partial Content",
-        301 => "Moved Permanently",
-        302 => "Found",
-        304 => "Not Modified",
-        404 => "Not Found",
-        412 => "Precondition Failed",
-        416 => "Range Not Satisfiable",
-        500 => "Internal Server Error",
-        503 => "Service Unavailable",
+        "100" => "Continue",
+        "101" => "Switching Protocols",
+        "103" => "Early Hints",
+        "200" => "OK",
+        "201" => "Created",
+        "204" => "No Content",
+        "206" => "Partial Content",
+        "301" => "Moved Permanently",
+        "302" => "Found",
+        "304" => "Not Modified",
+        "404" => "Not Found",
+        "412" => "Precondition Failed",
+        "416" => "Range Not Satisfiable",
+        "500" => "Internal Server Error",
+        "503" => "Service Unavailable",
         _ => "Other",
     }
 }

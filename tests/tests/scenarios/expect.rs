@@ -22,7 +22,9 @@ pub(crate) fn start(wanted: &Start, head: &Head, context: &Context) -> Vec<Strin
         }
         Start::Status { version, code, reason } => {
             same("version", version.as_deref().unwrap_or(head.word(0)), head.word(0));
-            same("status", &code.to_string(), head.word(1));
+            let came = head.word(1);
+            let is_of_class = code.strip_suffix("xx").is_some_and(|class| came.starts_with(class));
+            same("status", if is_of_class { came } else { code }, came);
             same("reason", reason.as_deref().unwrap_or(head.word(2)), head.word(2));
         }
     }
@@ -152,6 +154,6 @@ fn string(text: &Text, context: &Context) -> String {
 pub(crate) fn described(start: &Start, context: &Context) -> String {
     match start {
         Start::Request { method, target, .. } => format!("{method} {}", string(target, context)),
-        Start::Status { code, .. } => code.to_string(),
+        Start::Status { code, .. } => code.clone(),
     }
 }

@@ -104,6 +104,8 @@ fn action(block: &Block<'_>) -> Result<Action, Fault> {
     let (word, rest) = split(block.text);
     let action = match (word, rest) {
         ("origin", "is not asked") => Action::OriginNotAsked,
+        ("origin", "stops") => Action::OriginStops,
+        ("origin", "starts") => Action::OriginStarts,
         ("proxy", "restarts") => Action::Restart,
         ("proxy", "is killed") => Action::Kill,
         ("logged", words) if !words.is_empty() => {
@@ -168,7 +170,7 @@ fn sends(side: Side, rest: &str, block: &Block<'_>) -> Result<Act, Fault> {
         }
         return Ok(Act::SendMore(in_order(pieces)));
     }
-    let start = start(side == Side::Client, rest).map_err(here)?;
+    let start = start(side == Side::Client, false, rest).map_err(here)?;
     let mut message = Outgoing { start, fields: Vec::new(), without: Vec::new(), pieces: Vec::new() };
     for (line, text) in &block.below {
         let fault = |fault| (*line, fault);
@@ -219,11 +221,11 @@ fn gets(side: Side, rest: &str, block: &Block<'_>) -> Result<Act, Fault> {
         ("cut", "") => no_lines_below(block).map(|()| Act::GetCut),
         ("close", "") => no_lines_below(block).map(|()| Act::GetClose),
         ("head", rest) => {
-            let start = start(side == Side::Origin, rest).map_err(here)?;
+            let start = start(side == Side::Origin, true, rest).map_err(here)?;
             Ok(Act::GetHead(Expected { start, wanted: all_wanted(block)? }))
         }
         _ => {
-            let start = start(side == Side::Origin, rest).map_err(here)?;
+            let start = start(side == Side::Origin, true, rest).map_err(here)?;
             Ok(Act::Get(Expected { start, wanted: all_wanted(block)? }))
         }
     }
@@ -290,7 +292,7 @@ fn texts(first: &str, block: &Block<'_>) -> Result<Vec<Text>, Fault> {
     Ok(texts)
 }
 
-fn start(is_request: bool, text: &str) -> Result<Start, String> {
+fn start(is_request: bool, is_expected: bool, text: &str) -> Result<Start, String> {
     if is_request {
         let (method, rest) = split(text);
         let (target, version) = split(rest);
@@ -304,12 +306,13 @@ fn start(is_request: bool, text: &str) -> Result<Start, String> {
     let (version, rest) =
         if first.starts_with("HTTP/") { (Some(first.to_owned()), after) } else { (None, text) };
     let (code, reason) = split(rest);
-    let number = code.parse().ok().filter(|_| code.len() == 3);
-    let code = number.ok_or_else(|| {
-        format!("`{text}` is no answer; it is written `200`, `200 Fine`, or `HTTP/1.0 200 OK`")
-    })?;
+    let is_code = matches!(code.as_bytes(), [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'])
+        || (is_expected && matches!(code.as_bytes(), [b'1'..=b'5', b'x', b'x']));
+    if !is_code {
+        return Err(format!("`{text}` is no answer; it is written `200`, `200 Fine`, or `HTTP/1.0 200 OK`"));
+    }
     let reason = (!reason.is_empty()).then(|| reason.to_owned());
-    Ok(Start::Status { version, code, reason })
+    Ok(Start::Status { version, code: code.to_owned(), reason })
 }
 
 /// `Name: value`.

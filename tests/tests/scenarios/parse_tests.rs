@@ -121,6 +121,8 @@ fn mistakes_are_told_with_file_and_line() {
         ("client sends GET\n", 2, "no request"),
         ("origin sends GET /a\n", 2, "no answer"),
         ("origin sends 20\n", 2, "no answer"),
+        ("origin sends 5xx\n", 2, "no answer"),
+        ("client gets 6xx\n", 2, "no answer"),
         ("origin gets 200\n", 2, "no request"),
         ("client gets head GET /a\n", 2, "no answer"),
         ("client sends GET /a\n  Age in 0..5\n", 3, "cannot be sent"),

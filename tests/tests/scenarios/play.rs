@@ -28,7 +28,7 @@ pub(crate) struct Player<'a> {
 /// Plays it to its end or to the first step that does not hold, which is told as `path:line: what`, with the transcript.
 pub(crate) fn play(scenario: &Scenario, wires: Wires, stage: Stage<'_>) -> Result<(), String> {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs().cast_signed());
-    let origin = wires.origin()?.to_string();
+    let origin = wires.origin().to_string();
     let host = if scenario.is_accelerator { SITE.to_owned() } else { origin.clone() };
     let mut player = Player {
         scenario,
@@ -64,6 +64,8 @@ impl Player<'_> {
         match &step.action {
             Action::Wire { party, act } => self.act(party, act),
             Action::OriginNotAsked => self.origin_not_asked(),
+            Action::OriginStops => self.wires.stop_listening(),
+            Action::OriginStarts => self.wires.listen(),
             Action::Restart => {
                 self.wires.transcript.say("proxy restarts");
                 self.stage.restart()

@@ -48,6 +48,9 @@ pub(crate) enum Action {
     },
     /// Every request that the origin got has been claimed.
     OriginNotAsked,
+    /// The origin closes its port and all its connections.
+    OriginStops,
+    OriginStarts,
     Restart,
     Kill,
     /// access.log has a line of this scenario with all these words.
@@ -108,8 +111,17 @@ pub(crate) struct Outgoing {
 /// The first line of a message. As an expectation, what is `None` may be anything.
 #[derive(Debug)]
 pub(crate) enum Start {
-    Request { method: String, target: Text, version: Option<String> },
-    Status { version: Option<String>, code: u16, reason: Option<String> },
+    Request {
+        method: String,
+        target: Text,
+        version: Option<String>,
+    },
+    /// As an expectation, the code may be a class such as `5xx`.
+    Status {
+        version: Option<String>,
+        code: String,
+        reason: Option<String>,
+    },
 }
 
 /// A part of a body.

@@ -6,7 +6,7 @@
 use crate::message::Body;
 use crate::script::Side;
 use crate::transcript::Transcript;
-use humboldt_tests::wait::LIMIT;
+use humboldt_tests::wait::{LIMIT, free_address};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::VecDeque;
@@ -150,7 +150,9 @@ impl Wire {
 
 /// All sockets of a scenario.
 pub(crate) struct Wires {
-    listener: TcpListener,
+    /// Where the origin listens while it runs.
+    origin: SocketAddr,
+    listener: Option<TcpListener>,
     /// Also those that are over, so that nothing they brought is overlooked.
     pub(crate) all: Vec<Wire>,
     pub(crate) transcript: Transcript,
@@ -159,15 +161,36 @@ pub(crate) struct Wires {
 impl Wires {
     /// With an origin that listens on a port of its own.
     pub(crate) fn new() -> Result<Self, String> {
-        let told = |error| format!("an origin's listener: {error}");
-        let listener = TcpListener::bind("127.0.0.1:0").map_err(told)?;
-        listener.set_nonblocking(true).map_err(told)?;
-        Ok(Self { listener, all: Vec::new(), transcript: Transcript::default() })
+        let origin = free_address();
+        let mut wires = Self { origin, listener: None, all: Vec::new(), transcript: Transcript::default() };
+        wires.listen()?;
+        Ok(wires)
     }
 
     /// Where the origin listens.
-    pub(crate) fn origin(&self) -> Result<SocketAddr, String> {
-        self.listener.local_addr().map_err(|error| format!("the origin's address: {error}"))
+    pub(crate) fn origin(&self) -> SocketAddr {
+        self.origin
+    }
+
+    /// From now on the origin can be reached.
+    pub(crate) fn listen(&mut self) -> Result<(), String> {
+        self.transcript.say("origin starts");
+        let listener = TcpListener::bind(self.origin)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|error| format!("the origin cannot listen at {}: {error}", self.origin))?;
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// From now on nobody can reach the origin.
+    pub(crate) fn stop_listening(&mut self) -> Result<(), String> {
+        self.transcript.say("origin stops");
+        self.pump()?;
+        self.listener = None;
+        for wire in self.all.iter_mut().filter(|wire| wire.side == Side::Origin) {
+            wire.close();
+        }
+        self.pump().map(|_| ())
     }
 
     /// A new client connection.
@@ -181,8 +204,8 @@ impl Wires {
     /// Moves what can be moved without waiting; true if anything moved.
     pub(crate) fn pump(&mut self) -> Result<bool, String> {
         let mut has_moved = false;
-        loop {
-            match self.listener.accept() {
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
                 Ok((stream, _)) => self.all.push(Wire::new(Side::Origin, stream)?),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -221,7 +244,8 @@ impl Wires {
     }
 
     fn sleep_until_ready(&self) {
-        let mut wanted = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let mut wanted: Vec<PollFd<'_>> =
+            self.listener.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
         for wire in &self.all {
             if let Some(stream) = wire.stream.as_ref().filter(|_| !wire.interest().is_empty()) {
                 wanted.push(PollFd::from_borrowed_fd(stream.as_fd(), wire.interest()));
