@@ -121,11 +121,15 @@ struct Played {
 
 /// Plays them side by side, in any order; the results are in theirs.
 fn play_all(scenarios: &[Scenario]) -> Vec<Played> {
-    // One proxy for each configuration that may be shared, started by the first who needs it.
-    let shared: BTreeMap<&str, OnceLock<Proxy>> = scenarios
-        .iter()
-        .filter(|scenario| scenario.can_share())
-        .map(|scenario| (scenario.config.as_str(), OnceLock::new()))
+    // One proxy for each configuration that several may share, started by the first who needs it.
+    let mut users: BTreeMap<&str, usize> = BTreeMap::new();
+    for scenario in scenarios.iter().filter(|scenario| scenario.can_share()) {
+        *users.entry(&scenario.config).or_default() += 1;
+    }
+    let shared: BTreeMap<&str, OnceLock<Proxy>> = users
+        .into_iter()
+        .filter(|(_, count)| *count > 1)
+        .map(|(config, _)| (config, OnceLock::new()))
         .collect();
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Played>>> = scenarios.iter().map(|_| Mutex::new(None)).collect();

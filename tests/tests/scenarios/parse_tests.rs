@@ -17,7 +17,7 @@ fn what_stands_above_the_script_is_read() {
     .unwrap();
     assert_eq!((scenario.title.as_str(), scenario.known.as_deref()), ("Idea", Some("not yet")));
     assert_eq!(scenario.config, "cache_mem 1 MB\nvia off\n");
-    assert!(scenario.is_accelerator && !scenario.can_share() && !scenario.has_disk());
+    assert!(scenario.is_accelerator && !scenario.can_share() && scenario.stores() == 0);
     assert_eq!(scenario.steps[0].line, 12);
 }
 

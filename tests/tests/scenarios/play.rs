@@ -23,6 +23,8 @@ pub(crate) struct Player<'a> {
     pub(crate) connections: HashMap<(Side, String), usize>,
     /// Lines of access.log that a step has claimed.
     pub(crate) logged: BTreeSet<usize>,
+    /// The same of store.log.
+    pub(crate) stored: BTreeSet<usize>,
 }
 
 /// Plays it to its end or to the first step that does not hold, which is told as `path:line: what`, with the transcript.
@@ -38,6 +40,7 @@ pub(crate) fn play(scenario: &Scenario, wires: Wires, stage: Stage<'_>) -> Resul
         host,
         connections: HashMap::new(),
         logged: BTreeSet::new(),
+        stored: BTreeSet::new(),
     };
     for step in &scenario.steps {
         player.step(step).map_err(|wrong| player.failure(step.line, &wrong))?;

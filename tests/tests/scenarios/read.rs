@@ -4,9 +4,11 @@ use crate::expect;
 use crate::message::{self, Body};
 use crate::play::{Player, key};
 use crate::script::{Expected, Party, Side, Start, Wanted};
+use crate::stage::Stage;
 use crate::text::Text;
-use crate::wires::{End, Wire};
+use crate::wires::{End, Wire, Wires};
 use humboldt_tests::message::Head;
+use std::collections::BTreeSet;
 
 impl Player<'_> {
     /// A message that comes, as a whole or as far as its head goes.
@@ -182,37 +184,46 @@ impl Player<'_> {
 
     /// Waits for a line of access.log that no other step has claimed.
     pub(crate) fn logged(&mut self, words: &[String]) -> Result<(), String> {
-        let mark = (!self.scenario.is_accelerator).then(|| self.context.origin.clone());
-        let (stage, logged) = (&self.stage, &mut self.logged);
-        let mut own = Vec::new();
-        let found = self.wires.until("a line of access.log", |_| {
-            let text = stage.text("access.log");
-            let lines = text.lines().enumerate();
-            let of_scenario = |line: &str| mark.as_ref().is_none_or(|mark| line.contains(mark.as_str()));
-            let lines: Vec<_> = lines.filter(|(_, line)| of_scenario(line)).collect();
-            let has_all = |line: &str| words.iter().all(|word| line.contains(word.as_str()));
-            own = lines.iter().map(|(_, line)| (*line).to_owned()).collect();
-            Ok(lines.iter().find(|(index, line)| !logged.contains(index) && has_all(line)).map(|(at, _)| *at))
-        });
-        match found {
-            Ok(index) => {
-                logged.insert(index);
-                Ok(())
-            }
-            Err(error) => Err(format!("{error} with {words:?}; there are\n      {}", own.join("\n      "))),
-        }
+        // A shared proxy has lines of others, too.
+        let mark = if self.scenario.is_accelerator { "" } else { &self.context.origin };
+        let all: Vec<&str> = words.iter().map(String::as_str).chain([mark]).collect();
+        claim(&mut self.wires, &self.stage, "access.log", &mut self.logged, &all)
     }
 
-    /// Waits until store.log says that the answer for a path is on disk.
+    /// Waits until store.log says, once more, that the answer for a path is on disk.
     pub(crate) fn stored(&mut self, path: &str) -> Result<(), String> {
-        let stage = &self.stage;
         let end = format!("{path}\n");
-        self.wires.until(&format!("{path} on disk"), |_| {
-            let text = stage.text("store.log");
-            let is_stored = |line: &str| line.contains(" SWAPOUT ") && line.ends_with(&end);
-            Ok(text.split_inclusive('\n').any(is_stored).then_some(()))
-        })
+        claim(&mut self.wires, &self.stage, "store.log", &mut self.stored, &[" SWAPOUT ", &end])
     }
+}
+
+/// Waits for a line of a log with all these parts that is not claimed yet.
+fn claim(
+    wires: &mut Wires,
+    stage: &Stage<'_>,
+    log: &str,
+    claimed: &mut BTreeSet<usize>,
+    parts: &[&str],
+) -> Result<(), String> {
+    let found = wires.until(&format!("a line of {log} with {parts:?}"), |_| {
+        let text = stage.text(log);
+        let mut lines = text.split_inclusive('\n').enumerate();
+        let is_new = |(index, line): &(usize, &str)| {
+            !claimed.contains(index) && parts.iter().all(|part| line.contains(part))
+        };
+        Ok(lines.find(is_new).map(|(index, _)| index))
+    });
+    // Of a log with lines of many scenarios, the last ones are the likely ones.
+    let index = found.map_err(|error| {
+        let text = stage.text(log);
+        let lines: Vec<&str> = text.lines().rev().take(10).collect();
+        format!(
+            "{error}; the log ends with\n      {}",
+            lines.into_iter().rev().collect::<Vec<_>>().join("\n      ")
+        )
+    })?;
+    claimed.insert(index);
+    Ok(())
 }
 
 fn verdict(wrong: Vec<String>) -> Result<(), String> {

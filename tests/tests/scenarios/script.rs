@@ -23,12 +23,12 @@ impl Scenario {
     /// who ends the proxy ends it for all.
     pub(crate) fn can_share(&self) -> bool {
         let ends_proxy = |step: &Step| matches!(step.action, Action::Restart | Action::Kill);
-        !self.is_accelerator && !self.has_disk() && !self.steps.iter().any(ends_proxy)
+        !self.is_accelerator && self.stores() == 0 && !self.steps.iter().any(ends_proxy)
     }
 
-    /// Whether anything is stored on disk.
-    pub(crate) fn has_disk(&self) -> bool {
-        self.config.lines().any(|line| line.trim_start().starts_with("cache_dir"))
+    /// How many directories on disk there are.
+    pub(crate) fn stores(&self) -> usize {
+        self.config.lines().filter(|line| line.starts_with("cache_dir")).count()
     }
 }
 
