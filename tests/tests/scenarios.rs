@@ -55,8 +55,8 @@ fn every_scenario_holds() {
         match (&scenario.known, result.outcome) {
             (None, Ok(())) => {}
             (None, Err(failure)) => failures.push(failure),
-            (Some(reason), Err(_)) => {
-                eprintln!("{}: known not to hold: {reason}", scenario.path);
+            (Some(reason), Err(failure)) => {
+                eprintln!("known: {reason}\n  {}", failure.lines().next().unwrap_or_default());
                 known += 1;
             }
             (Some(reason), Ok(())) => failures
