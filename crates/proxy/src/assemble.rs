@@ -207,11 +207,11 @@ pub(crate) fn wanted_ranges(
     }
 }
 
-/// The one range that the client wants of an answer that comes in whole.
+/// The one range that the client wants of an answer that comes in whole, and is stored. Of any other answer the next range may be of
+/// another whole: it goes to the client as the server sent it.
 pub(crate) fn cut(request: &Request, head: &FlowHead, reader: FlowReader) -> Result<Assembly, FlowReader> {
     let wanted = head.info.body_bytes.filter(|_| reader.position() == 0).and_then(|body_bytes| {
-        let date = head.info.times.map(|times| times.date);
-        let ranges = wanted_ranges(request, &head.head, date, body_bytes)?;
+        let ranges = wanted_ranges(request, &head.head, Some(head.info.times?.date), body_bytes)?;
         match ranges.as_slice() {
             [one] => Some((*one, body_bytes)),
             _ => None,

@@ -9,8 +9,10 @@ use humboldt_logs::access::Tag;
 
 use crate::answer::Local;
 use crate::core::Core;
+use crate::denial::Refusal;
 use crate::errors::ErrorPage;
 use crate::forward::forwards_left;
+use crate::pipeline::Admission;
 use crate::purge;
 use crate::request::Request;
 
@@ -122,6 +124,18 @@ fn last_hop(request: &Request) -> Local {
     }
     body.extend_from_slice(b"\r\n");
     Local { status: 200, fields: b"Content-Type: message/http\r\n".to_vec(), body }
+}
+
+/// Requests that no rule can make right: for another server than this one and without saying which, as servers get them; and PURGE where
+/// no ACL names that method, as in Squid.
+pub(crate) fn objection_to_form(request: &Request) -> Option<Admission> {
+    if request.head.method == Method::Purge && !request.snapshot().purge_is_enabled {
+        return Some(Admission::Deny(Refusal::of_request(None)));
+    }
+    let is_forward = request.facts().port.mode == PortMode::Forward;
+    let names_no_server = request.head.target == Target::Origin && is_forward && !is_internal(request);
+    let detail = "a proxy is asked for whole URLs";
+    names_no_server.then(|| Admission::Refuse(ErrorPage::InvalidUrl, detail.into()))
 }
 
 /// Why a request is not forwarded, if so.

@@ -108,6 +108,7 @@ pub(crate) struct Report {
     route: RefCell<Option<Route>>,
     object_tag: RefCell<Option<Tag>>,
     forward: Cell<Forward>,
+    own_fields: RefCell<Vec<u8>>,
 }
 
 /// Why there is no answer.
@@ -133,6 +134,15 @@ impl Report {
     /// Why the request was sent on.
     pub(crate) fn forward(&self) -> Forward {
         self.forward.get()
+    }
+
+    /// Field lines of the answer that are for this request alone: neither stored nor given to those who joined.
+    pub(crate) fn own_fields(&self) -> Vec<u8> {
+        self.own_fields.borrow().clone()
+    }
+
+    pub(crate) fn set_own_fields(&self, lines: Vec<u8>) {
+        self.own_fields.replace(lines);
     }
 
     /// The page for a failed fetch.

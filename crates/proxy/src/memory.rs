@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use humboldt_freshness::{self as freshness, Disposition, languages, vary};
-use humboldt_http::FieldName;
+use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
 use humboldt_store::{Entry, Key, Object, PARTIAL, VaryMarker};
 
@@ -49,8 +49,8 @@ impl Found {
     /// Why the request is sent on.
     pub(crate) fn why(&self) -> Forward {
         match self {
-            _ if self.stale.is_some() => Forward::Stale,
             _ if self.reload => Forward::Request,
+            _ if self.stale.is_some() => Forward::Stale,
             _ => self.forward,
         }
     }
@@ -58,8 +58,8 @@ impl Found {
     /// Result code of an answer that comes from the server.
     pub(crate) fn miss_tag(&self) -> Tag {
         match self {
-            _ if self.stale.is_some() => Tag::RefreshModified,
             _ if self.reload => Tag::ClientRefreshMiss,
+            _ if self.stale.is_some() => Tag::RefreshModified,
             _ if self.swap_failed => Tag::SwapfailMiss,
             _ => Tag::Miss,
         }
@@ -164,7 +164,11 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
         Disposition::Revalidate { may_serve_stale_on_error } => {
             Err(Found { stale: Some(Stale::in_memory(object, may_serve_stale_on_error)), ..found })
         }
-        Disposition::Refetch => Err(Found { reload: true, ..found }),
+        Disposition::Refetch => {
+            // HEAD fetches nothing, but may tell something about what is stored.
+            let stale = (request.head.method == Method::Head).then(|| Stale::in_memory(object, false));
+            Err(Found { reload: true, stale, ..found })
+        }
         Disposition::GatewayTimeout => Err(Found { refuse: true, ..found }),
     }
 }

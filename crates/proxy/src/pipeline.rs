@@ -64,6 +64,9 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
 
 /// [`admit`] after the access rules.
 fn admit_allowed(core: &Core, request: &Request) -> Admission {
+    if let Some(objection) = internal::objection_to_form(request) {
+        return objection;
+    }
     if !request.is_cachable_method() || internal::is_internal(request) || request.wants_upgrade() {
         return Admission::Special;
     }
@@ -410,7 +413,8 @@ async fn stream(
         Some(_) if tag == Tag::Hit => Origin::Disk,
         Some(report) => Origin::Fetched(report.forward(), received_status),
     };
-    let fields = answer_fields(request, head, origin);
+    let mut fields = answer_fields(request, head, origin);
+    fields.extend_from_slice(&report.map(|report| report.own_fields()).unwrap_or_default());
     let mut relay = Relay::new(core, request, head, &fields);
     relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;

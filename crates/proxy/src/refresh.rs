@@ -7,7 +7,7 @@ use std::sync::Arc;
 use humboldt_base::counters::Counter;
 use humboldt_freshness::vary::{self, Vary};
 use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times, languages};
-use humboldt_http::h1::HopByHop;
+use humboldt_http::h1::{HopByHop, write_field};
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
 use humboldt_store::flow::Epoch;
@@ -287,13 +287,19 @@ async fn publish(
         received.fields.push(FieldName::Via, via);
     }
     snapshot.header_rules.replace_in_reply(request, &mut received.fields);
-    let withheld: Vec<&[u8]> = cc.withheld_fields().collect();
+    let is_skipped = |id, name: &[u8]| snapshot.skips_reply_field(&hops, request, id, name);
+    let is_own =
+        |name: &[u8]| times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own));
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {
-        let withheld = times.is_some() && withheld.iter().any(|field| name.eq_ignore_ascii_case(field));
-        withheld
-            || (times.is_some() && id == FieldName::Age)
-            || snapshot.skips_reply_field(&hops, request, id, name)
+        is_skipped(id, name) || is_own(name) || (times.is_some() && id == FieldName::Age)
     }));
+    let mut own_fields = Vec::new();
+    for (id, name, value) in received.fields.iter() {
+        if id != FieldName::Age && is_own(name) && !is_skipped(id, name) {
+            write_field(&mut own_fields, name, value);
+        }
+    }
+    job.report.set_own_fields(own_fields);
     let (mut key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
         None => (request.key, None),

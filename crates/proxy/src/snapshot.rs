@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AclKind, Config, OutgoingAddress, SizeRule, UpgradeRule};
+use humboldt_conf::{AclDef, AclKind, Config, OutgoingAddress, SizeRule, UpgradeRule};
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::h1::{HeadLimits, HopByHop, keep_alive};
 use humboldt_http::{FieldName, Version};
@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub denials: Denials,
     /// Some ACL counts the connections of a client.
     pub counts_clients: bool,
+    /// Some ACL names the method PURGE; without one, nobody may purge.
+    pub purge_is_enabled: bool,
     /// Some ACL is random.
     pub uses_random: bool,
     /// `cache`, when there is any.
@@ -154,6 +156,7 @@ impl Snapshot {
             range_offset_limits: range_offset_limits(&acls, &config)?,
             denials: Denials::compile(&config),
             counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
+            purge_is_enabled: config.acl.iter().any(names_purge),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
             cache: optional(&config.cache)?,
             miss_access: optional(&config.miss_access)?,
@@ -244,6 +247,10 @@ impl Snapshot {
         );
         made_anew || hops.is_hop(id, name) || self.header_rules.drops_reply_field(request, name)
     }
+}
+
+fn names_purge(acl: &AclDef) -> bool {
+    acl.kind == AclKind::Method && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
 }
 
 /// Without a rule nobody is followed.
