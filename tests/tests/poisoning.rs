@@ -494,7 +494,8 @@ fn connection_takes_nothing_from_a_request_that_matters_later() {
     for (index, (name, value)) in fields.iter().enumerate() {
         let options = format!("close, {}", name.to_lowercase());
         let head = format!("GET /{index} HTTP/1.1\nHost: site.test\nConnection: {options}\n{name}: {value}");
-        assert_eq!(send(&proxy, &head).status(), 200);
+        // The server sends the whole; what is stored of it gives a range.
+        assert_eq!(send(&proxy, &head).status(), if *name == "Range" { 206 } else { 200 });
         assert_eq!(server.last().list(name), *value, "{name} was stripped");
     }
     let head = "GET /x HTTP/1.1\nHost: site.test\nConnection: close, X-Forwarded-For, Host, Via\nX-Forwarded-For: 10.9.9.9\nVia: 1.1 a";

@@ -13,7 +13,8 @@ use humboldt_logs::access::Tag;
 use humboldt_store::flow::Epoch;
 use humboldt_store::scheme::{Record, RecordKind};
 use humboldt_store::{
-    Dir, Entry, FlowInfo, FlowWriter, Key, Object, Part, ReaderKind, StoredHead, SwapOutError, VaryMarker,
+    Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, StoredHead, SwapOutError,
+    VaryMarker,
 };
 
 use crate::access;
@@ -21,7 +22,7 @@ use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::Answer;
 use crate::job::{Failure, Job, Stale, StaleBody};
-use crate::memory;
+use crate::memory::{self, has_own_terms};
 use crate::partial::{self, NewPart, Portion};
 use crate::reply;
 use crate::request::Request;
@@ -92,7 +93,10 @@ pub(crate) async fn decide(
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     let times = Times { purge_number: writer.flow().purge_number(), ..times };
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
+    // To conditions and ranges of the client's own, 412 and 416 are answers that nobody else is to get.
+    let is_for_all = !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
     let storable = job.may_store
+        && is_for_all
         && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
         && access::may_use_cache(&request)
         && !answer.is_not_to_be_stored()
