@@ -132,7 +132,13 @@ fn what_is_not_clear_is_refused_and_purges_nothing() {
     assert_eq!(cache(&world, "/a"), "HIT");
     // Without a rule for it nobody may.
     let closed = World::forward("acl purge method PURGE\nhttp_access deny purge\n");
-    _ = closed.ask("PURGE", "/a", &[TAG]).expect(403);
+    let _ = closed.ask("PURGE", "/a", &[TAG]).expect(403);
+    // Who lets everybody in has not thought of it.
+    let open = World::forward("");
+    for field in [TAG, PREFIX] {
+        let answer = open.ask("PURGE", "/", &[field]).expect(403);
+        assert!(answer.text().starts_with("Not purged: no acl names the method PURGE"), "{}", answer.text());
+    }
 }
 
 /// An origin's path whose first answer waits: its head for one gate, its body for another. Later ones come at once.
