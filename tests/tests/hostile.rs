@@ -44,38 +44,72 @@ fn objection(want: Want, answer: &Response) -> Option<String> {
         .then(|| format!("wanted {want:?}, got {:?} {:?}", answer.head, answer.text()))
 }
 
-/// Plays each case and reports every deviation at once.
-fn run_table(cases: &[Case], first_lines: &str) {
-    let server = Hostile::new();
-    let proxy = Proxy::forward(ONE_CORE);
-    let mut wrong = Vec::new();
-    let mut client = proxy.client();
-    for (index, (name, end, want, text)) in cases.iter().enumerate() {
-        let (path, next) = (format!("/case{index}"), format!("/next{index}"));
+/// A proxy in front of a hostile server: a forward proxy with memory alone, or an accelerator that stores on disk alone.
+struct Stage {
+    server: Hostile,
+    proxy: Proxy,
+    is_reverse: bool,
+}
+
+impl Stage {
+    fn forward() -> Self {
+        Self { server: Hostile::new(), proxy: Proxy::forward(ONE_CORE), is_reverse: false }
+    }
+
+    fn reverse() -> Self {
+        let server = Hostile::new();
+        let lines =
+            format!("{ONE_CORE}cache_dir ufs {{dir}}/cache 64 2 2\nmaximum_object_size_in_memory 0 KB\n");
+        Self { proxy: Proxy::reverse(server.address(), &lines), server, is_reverse: true }
+    }
+
+    fn get(&self, client: &mut Client, path: &str) -> Response {
+        let target = if self.is_reverse { path.to_owned() } else { self.server.url(path) };
+        get(client, &self.proxy, &target)
+    }
+
+    /// Plays a case and says what is wrong.
+    fn play(&self, client: &mut Client, index: usize, case: &Case, first_lines: &str) -> Vec<String> {
+        let (name, end, want, text) = case;
+        let (path, next, warm) = (format!("/case{index}"), format!("/next{index}"), format!("/warm{index}"));
         let text = format!("{first_lines}{text}").replacen("\r\n", "\r\nCache-Control: max-age=60\r\n", 1);
         let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect(); // Latin-1: `\u{e9}` is one byte
-        server.once(&path, Act::new(bytes, *end));
-        let warm = get(&mut client, &proxy, &server.url(&format!("/warm{index}")));
-        assert_eq!(warm.text(), right(&format!("/warm{index}")), "before {name}");
-        let first = get(&mut client, &proxy, &server.url(&path));
+        self.server.once(&path, Act::new(bytes, *end));
+        let mut wrong = Vec::new();
+        if self.get(client, &warm).text() != right(&warm) {
+            wrong.push(format!("before {name}: a wrong answer"));
+        }
+        let first = self.get(client, &path);
         // A connection that has served before may have died of age: then the request is sent again, and answered well.
-        let is_sent_again =
-            first.text() == right(&path) && server.seen(&path).len() == 2 && *end != End::Keep;
-        if !is_sent_again && let Some(objection) = objection(*want, &first) {
+        let was_sent_again =
+            first.text() == right(&path) && self.server.seen(&path).len() == 2 && *end != End::Keep;
+        if !was_sent_again && let Some(objection) = objection(*want, &first) {
             wrong.push(format!("{name}: {objection}"));
         }
-        let following = get(&mut client, &proxy, &server.url(&next));
+        let following = self.get(client, &next);
         if following.text() != right(&next) {
             wrong.push(format!("{name}: the next request got {:?} {:?}", following.head, following.text()));
         }
+        // Stored, if it was good, or asked for anew: a directory may still be writing.
         let is_first_good = first.status() == 200 && first.is_complete;
-        let expected = if is_first_good { first.text() } else { right(&path) };
-        let second = get(&mut client, &proxy, &server.url(&path));
-        if second.status() != 200 || second.text() != expected {
+        let second = self.get(client, &path);
+        let is_second_good =
+            second.text() == right(&path) || (is_first_good && second.text() == first.text());
+        if second.status() != 200 || !second.is_complete || !is_second_good {
             wrong.push(format!("{name}: the next client got {:?} {:?}", second.head, second.text()));
         }
+        wrong
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+/// Plays each case on both stages and reports every deviation at once.
+fn run_table(cases: &[Case], first_lines: &str) {
+    for stage in [Stage::forward(), Stage::reverse()] {
+        let mut client = stage.proxy.client();
+        let play = |(index, case)| stage.play(&mut client, index, case, first_lines);
+        let wrong: Vec<String> = cases.iter().enumerate().flat_map(play).collect();
+        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    }
 }
 
 #[test]
@@ -432,4 +466,15 @@ fn pipelined_requests_get_no_answer_of_another() {
     for wanted in ["hello".to_owned(), right("/b"), right("/c")] {
         assert_eq!(client.response().text(), wanted);
     }
+}
+
+/// A 304 says "what you have is good": to a client that has nothing it says nothing.
+#[test]
+#[ignore = "passed on as it comes, as other proxies do; a 502 would be the stricter answer"]
+fn a_304_without_a_condition_is_no_answer() {
+    let server = Hostile::new();
+    let proxy = Proxy::forward(ONE_CORE);
+    server.once("/a", Act::new("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n", End::Keep));
+    let mut client = proxy.client();
+    assert_eq!(get(&mut client, &proxy, &server.url("/a")).status(), 502);
 }

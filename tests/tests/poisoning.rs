@@ -8,6 +8,8 @@ mod echo;
 
 use echo::{Echo, answer, send};
 use humboldt_tests::Proxy;
+use humboldt_tests::wait::{Gate, until};
+use std::sync::Arc;
 
 /// Fields that some servers take for the host, the scheme, the target or the method.
 const OVERRIDES: &[(&str, &str)] = &[
@@ -538,5 +540,40 @@ fn connection_in_an_answer_hides_no_rule_of_the_cache() {
             assert_eq!(answer.text(), value, "{line}");
             assert_eq!(answer.field(name), Some(&line[name.len() + 2..]), "{line} is for clients too");
         }
+    }
+}
+
+/// Requests that come while the answer to another one is on its way share it only if it is theirs.
+#[test]
+fn who_asks_at_the_same_time_gets_an_answer_of_their_own() {
+    let others = [
+        ("X-A: 2", "[2][]"),
+        ("X-A: 1\nAuthorization: Basic YTpi", "[1][Basic YTpi]"),
+        ("X-A: 1\nContent-Length: 0", "[1][]"),
+        ("X-B: 1", "[][]"),
+    ];
+    let gate = Arc::new(Gate::default());
+    let held = Arc::clone(&gate);
+    let server = Echo::new(move |seen| {
+        if seen.list("X-First") == "1" {
+            held.pass();
+        }
+        answer("200 OK", "Vary: X-A\r\n", &format!("[{}][{}]", seen.list("X-A"), seen.list("Authorization")))
+    });
+    let proxy = server.accelerator("");
+    let ask = |lines: &str| {
+        let mut client = proxy.client();
+        client.send(format!("GET /a HTTP/1.1\nHost: site.test\n{lines}\n\n").replace('\n', "\r\n"));
+        client
+    };
+    let mut first = ask("X-First: 1\nX-A: 1");
+    until("the first request", || (!server.seen().is_empty()).then_some(()));
+    let mut clients = others.map(|(lines, wanted)| (ask(lines), lines, wanted));
+    // Those behind them are served meanwhile, so that they have been seen by now.
+    assert_eq!(send(&proxy, "GET /b HTTP/1.1\nHost: site.test").text(), "[][]");
+    gate.open();
+    assert_eq!(first.response().text(), "[1][]");
+    for (client, lines, wanted) in &mut clients {
+        assert_eq!(client.response().text(), *wanted, "{lines}");
     }
 }
