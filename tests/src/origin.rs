@@ -1,10 +1,11 @@
 //! A scriptable origin server: a real TCP server whose every answer the test decides.
 
 use crate::message::{Body, Head, Reader};
-use crate::wait::{LIMIT, until};
+use crate::wait::{LIMIT, start, until};
 use std::collections::HashMap;
 use std::io::{Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -369,10 +370,14 @@ pub fn read_body(head: &Head, reader: &mut Reader<TcpStream>) -> Result<Body> {
 #[must_use]
 pub fn http_date(offset_s: i64) -> String {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs().cast_signed());
-    let output = std::process::Command::new("date")
-        .env("LC_ALL", "C")
-        .args(["-u", "-d", &format!("@{}", now_s + offset_s), "+%a, %d %b %Y %H:%M:%S GMT"])
-        .output()
-        .expect("the date program");
+    let mut date = Command::new("date");
+    date.env("LC_ALL", "C").args([
+        "-u",
+        "-d",
+        &format!("@{}", now_s + offset_s),
+        "+%a, %d %b %Y %H:%M:%S GMT",
+    ]);
+    let output =
+        start(date.stdout(Stdio::piped())).and_then(Child::wait_with_output).expect("the date program");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

@@ -1,7 +1,7 @@
 //! Starting, watching and ending the program under test.
 
 use crate::client::Client;
-use crate::wait::{LIMIT, free_address, until};
+use crate::wait::{LIMIT, free_address, start, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File, Permissions};
 use std::net::{SocketAddr, TcpStream};
@@ -60,7 +60,9 @@ pub fn is_squid() -> bool {
 /// If it cannot be started.
 #[must_use]
 pub fn run(arguments: &[&str]) -> Output {
-    Command::new(program()).args(arguments).stdin(Stdio::null()).output().expect("the program starts")
+    let mut command = Command::new(program());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    start(&mut command).and_then(Child::wait_with_output).expect("the program starts")
 }
 
 /// A directory that a program which gives up root's rights can use.
@@ -133,13 +135,13 @@ impl Proxy {
     pub fn launch(&mut self) {
         let output =
             File::options().append(true).create(true).open(self.path("output")).expect("a file for output");
-        let child = Command::new(program())
+        let mut command = Command::new(program());
+        command
             .args(["-N", "-f", &self.configuration()])
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a second handle"))
-            .stderr(output)
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", program().display()));
+            .stderr(output);
+        let child = start(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program().display()));
         self.child = Some(child);
         until("the proxy to accept connections", || {
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {

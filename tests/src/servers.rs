@@ -1,7 +1,7 @@
 //! Real servers and tools from Debian packages.
 
 use crate::proxy::open_folder;
-use crate::wait::{LIMIT, free_address, until};
+use crate::wait::{LIMIT, free_address, start, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -29,7 +29,8 @@ pub fn program(name: &str) -> PathBuf {
 /// If it cannot be started.
 #[must_use]
 pub fn run(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    start(command).and_then(Child::wait_with_output).unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 /// Runs a tool and returns what it printed.
@@ -141,7 +142,7 @@ impl Server {
     fn launch(command: &mut Command, address: SocketAddr, folder: TempDir) -> Self {
         let output = fs::File::create(folder.path().join("output")).expect("a file for output");
         command.stdin(Stdio::null()).stdout(output.try_clone().expect("a second handle")).stderr(output);
-        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let child = start(command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut server = Self { child, address, folder };
         until("a server to accept connections", || {
             if let Ok(Some(status)) = server.child.try_wait() {

@@ -1,8 +1,10 @@
 //! Waiting for events, always with a bound.
 
+use std::io::Result;
 use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Nothing on loopback takes this long unless it is broken.
@@ -25,6 +27,19 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Held while a program is started. Between fork and exec a new process has all sockets of this one: one that is only opened
+/// to see whether a port is free would hold that port, and take connections that are meant for somebody else.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Starts a program while no port is being looked for.
+///
+/// # Errors
+/// Those of the system.
+pub fn start(command: &mut Command) -> Result<Child> {
+    let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    command.spawn()
+}
+
 /// An address on 127.0.0.1 where nobody listens now, below the range from which connections take their own ports, and
 /// given out once in this process.
 ///
@@ -32,6 +47,16 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 /// If thousands of ports in a row are taken.
 #[must_use]
 pub fn free_address() -> SocketAddr {
+    let _guard = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    free_listener().local_addr().expect("its address")
+}
+
+/// The same, with somebody who listens there.
+///
+/// # Panics
+/// If thousands of ports in a row are taken.
+#[must_use]
+pub fn free_listener() -> TcpListener {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST_PORT: u32 = 12_000;
     const PORTS: u32 = 18_000;
@@ -41,7 +66,7 @@ pub fn free_address() -> SocketAddr {
         let offset = own_start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
         let port = u16::try_from(FIRST_PORT + offset).unwrap_or_default();
         if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
-            return listener.local_addr().expect("its address");
+            return listener;
         }
     }
     panic!("no free port");

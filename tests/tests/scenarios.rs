@@ -154,7 +154,7 @@ fn play_all(scenarios: &[Scenario]) -> Vec<Played> {
 }
 
 fn play_one(scenario: &Scenario, shared: &BTreeMap<&str, OnceLock<Proxy>>) -> Result<(), String> {
-    let wires = Wires::new()?;
+    let wires = Wires::new().map_err(|error| format!("{}: {error}\n", scenario.path))?;
     let stage = match shared.get(scenario.config.as_str()).filter(|_| scenario.can_share()) {
         Some(proxy) => Stage::Shared(proxy.get_or_init(|| Proxy::forward(&scenario.config))),
         None => Stage::own(scenario, wires.origin()),

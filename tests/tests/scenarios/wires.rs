@@ -6,7 +6,7 @@
 use crate::message::Body;
 use crate::script::Side;
 use crate::transcript::Transcript;
-use humboldt_tests::wait::{LIMIT, free_address};
+use humboldt_tests::wait::{LIMIT, free_listener, until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::VecDeque;
@@ -161,10 +161,11 @@ pub(crate) struct Wires {
 impl Wires {
     /// With an origin that listens on a port of its own.
     pub(crate) fn new() -> Result<Self, String> {
-        let origin = free_address();
-        let mut wires = Self { origin, listener: None, all: Vec::new(), transcript: Transcript::default() };
-        wires.listen()?;
-        Ok(wires)
+        let listener = free_listener();
+        let told = |error| format!("the origin's listener: {error}");
+        listener.set_nonblocking(true).map_err(told)?;
+        let origin = listener.local_addr().map_err(told)?;
+        Ok(Self { origin, listener: Some(listener), all: Vec::new(), transcript: Transcript::default() })
     }
 
     /// Where the origin listens.
@@ -190,7 +191,10 @@ impl Wires {
         for wire in self.all.iter_mut().filter(|wire| wire.side == Side::Origin) {
             wire.close();
         }
-        self.pump().map(|_| ())
+        self.pump()?;
+        // A proxy that another thread was about to start holds the port until that proxy's own program runs.
+        until("the origin's port to be given up", || TcpStream::connect(self.origin).is_err().then_some(()));
+        Ok(())
     }
 
     /// A new client connection.
