@@ -470,7 +470,6 @@ fn pipelined_requests_get_no_answer_of_another() {
 
 /// A 304 says "what you have is good": to a client that has nothing it says nothing.
 #[test]
-#[ignore = "passed on as it comes, as other proxies do; a 502 would be the stricter answer"]
 fn a_304_without_a_condition_is_no_answer() {
     let server = Hostile::new();
     let proxy = Proxy::forward(ONE_CORE);

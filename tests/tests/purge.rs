@@ -136,8 +136,7 @@ fn what_is_not_clear_is_refused_and_purges_nothing() {
     // Who lets everybody in has not thought of it.
     let open = World::forward("");
     for field in [TAG, PREFIX] {
-        let answer = open.ask("PURGE", "/", &[field]).expect(403);
-        assert!(answer.text().starts_with("Not purged: no acl names the method PURGE"), "{}", answer.text());
+        let _ = open.ask("PURGE", "/", &[field]).expect(403);
     }
 }
 

@@ -1,7 +1,6 @@
 //! PURGE: one URL, everything with a tag, or everything below a prefix. [docs/purging.md](../../../docs/purging.md) is for its users.
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::AclKind;
 use humboldt_store::Purge;
 use humboldt_store::purges::{PURGE_BYTES_MAX, cache_tags, surrogate_keys};
 
@@ -33,12 +32,6 @@ pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
         Ok(Wanted::Prefix(prefix)) => (vec![prefix], Counter::PrefixPurges),
         Err(why) => return text(400, format!("Not purged: {why}.\n").into_bytes()),
     };
-    if !is_provided_for(request) {
-        return text(
-            403,
-            b"Not purged: no acl names the method PURGE, so there is none by tag or prefix.\n".to_vec(),
-        );
-    }
     match core.shared.cache.purges().register(purges.clone()).await {
         Ok(()) => {
             core.count(counter, purges.len() as u64);
@@ -49,15 +42,6 @@ pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
             text(500, format!("Not purged: {error}.\n").into_bytes())
         }
     }
-}
-
-/// Whether the access rules know of PURGE. A tag or prefix may concern all that is stored: whoever allows everybody everything has
-/// not thought of that.
-fn is_provided_for(request: &Request) -> bool {
-    let acls = &request.snapshot().config.acl;
-    acls.iter()
-        .filter(|acl| acl.kind == AclKind::Method)
-        .any(|acl| acl.values.iter().any(|value| value.eq_ignore_ascii_case("PURGE")))
 }
 
 fn text(status: u16, body: Vec<u8>) -> Local {

@@ -70,6 +70,10 @@ pub(crate) async fn decide(
     {
         return confirm(core, job, stale, answer, writer.epoch()).await;
     }
+    if answer.head.status == 304 && !has_asked_for_304(job) {
+        let detail = "the server answered 304 to a request without a condition";
+        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
+    }
     if answer.head.status == 200
         && let Some(stale) = job.to_learn_about.take()
     {
@@ -104,6 +108,12 @@ pub(crate) async fn decide(
         && may_store(&request, &judged, &cc, rule, &times);
     let (times, portion) = if storable { (Some(times), portion) } else { (None, None) };
     publish(core, job, answer, writer, times, &cc, portion).await
+}
+
+/// Whether the client's own condition was sent on.
+fn has_asked_for_304(job: &Job) -> bool {
+    let fields = &job.request.head.fields;
+    job.as_asked && (fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince))
 }
 
 /// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers sent it for the sake of
