@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use humboldt_base::counters::Counter;
 use humboldt_http::h1::{BodyDecoder, HopByHop};
-use humboldt_http::{Method, ResponseHead};
+use humboldt_http::{FieldName, Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
 use humboldt_store::{AbortReason, FlowWriter, ReaderKind, StoredHead};
 
@@ -208,7 +208,12 @@ impl Answer {
             humboldt_http::h1::Framing::Length(length) => Some(length),
             _ => None,
         };
+        // A server that announces a body with a status that has none may send one (RFC 9110 15.3.5).
+        let announces_void_body = head.status == 204
+            && (head.fields.has(FieldName::TransferEncoding)
+                || head.fields.get(FieldName::ContentLength).is_some_and(|length| length != b"0"));
         let reusable = persists
+            && !announces_void_body
             && framing != humboldt_http::h1::Framing::UntilClose
             && request.snapshot().config.server_persistent_connections;
         let decoder = BodyDecoder::new(framing);
@@ -219,7 +224,7 @@ impl Answer {
 
 /// The length to announce for an answer without a body: what GET would give, for HEAD; nothing unless it was said.
 fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
-    let announced = head.fields.get(humboldt_http::FieldName::ContentLength);
+    let announced = head.fields.get(FieldName::ContentLength);
     match request.head.method {
         Method::Head => announced.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()),
         _ => Some(0),

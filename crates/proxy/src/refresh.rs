@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
+use humboldt_conf::ForwardedFor;
 use humboldt_freshness::vary::{self, Vary};
 use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times, languages};
 use humboldt_http::h1::{HopByHop, write_field};
@@ -101,6 +102,7 @@ pub(crate) async fn decide(
     let is_for_all = !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
     let storable = job.may_store
         && is_for_all
+        && !varies_by_address(snapshot, &answer.head)
         && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
         && access::may_use_cache(&request)
         && !answer.is_not_to_be_stored()
@@ -108,6 +110,18 @@ pub(crate) async fn decide(
         && may_store(&request, &judged, &cc, rule, &times);
     let (times, portion) = if storable { (Some(times), portion) } else { (None, None) };
     publish(core, job, answer, writer, times, &cc, portion).await
+}
+
+/// Whether the answer depends on X-Forwarded-For where this proxy adds the client's address to it: the server saw another field than
+/// the client sent, and no other client's is the same.
+fn varies_by_address(snapshot: &Snapshot, head: &ResponseHead) -> bool {
+    let adds_address = !matches!(
+        snapshot.config.forwarded_for,
+        ForwardedFor::Delete | ForwardedFor::Transparent | ForwardedFor::Off
+    );
+    adds_address
+        && head.fields.has(FieldName::Vary)
+        && head.fields.list(FieldName::Vary).any(|name| name.eq_ignore_ascii_case(b"X-Forwarded-For"))
 }
 
 /// Whether the client's own condition was sent on.
