@@ -4,7 +4,7 @@ use humboldt_http::{FieldName, Fields, ResponseHead, date};
 
 use crate::directives::{CacheControl, MAX_SECONDS, delta_seconds};
 use crate::settings::{RefreshRule, Settings};
-use crate::times::{Times, TimesFlags};
+use crate::times::{Times, TimesFlags, storable};
 
 /// Condenses an answer into what later judgements need. `request_time` and `response_time` are when the request was
 /// sent and the head received, unix seconds. After a 304 the head is the one [`crate::update_304`] made.
@@ -40,7 +40,7 @@ pub fn times(
         flags |= TimesFlags::HAS_STALE_IF_ERROR;
     }
     Times {
-        response_time,
+        response_time: storable(response_time),
         date,
         last_modified: last_modified.unwrap_or(Times::UNKNOWN),
         initial_age_s: initial_age_s(request_time, response_time, date, fields),
