@@ -123,6 +123,11 @@ impl Wire {
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
+    /// Sends bytes, and says whether the client still takes them.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
     /// Closes both directions.
     pub fn close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);

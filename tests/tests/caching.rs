@@ -440,3 +440,36 @@ fn keys_ignore_the_case_of_the_host_and_the_default_port_only() {
     let _ = world.get("/A").expect(200);
     assert_eq!(world.origin.count("/A"), 1, "paths are case-sensitive");
 }
+
+#[test]
+fn head_makes_what_is_stored_fresh_again_or_void() {
+    let world = World::forward("");
+    let page = |tag: &str, age_s: u32| Reply::ok("hello").cachable(age_s).with("ETag", tag);
+    world.origin.on_each("/same", vec![page("\"1\"", 0), page("\"1\"", 60)]);
+    let _ = world.get("/same").expect(200);
+    let _ = world.ask("HEAD", "/same", &[]).expect(200);
+    assert_eq!(world.origin.last("/same").method(), "HEAD");
+    assert_eq!(world.get("/same").expect(200).cache(), "HIT");
+    assert_eq!(world.origin.count("/same"), 2);
+    world.origin.on_each("/other", vec![page("\"1\"", 0), page("\"2\"", 60), page("\"2\"", 60)]);
+    let _ = world.get("/other").expect(200);
+    let _ = world.ask("HEAD", "/other", &[]).expect(200);
+    assert_eq!(world.get("/other").expect(200).cache(), "MISS");
+    assert_eq!(world.origin.last("/other").field("If-None-Match"), None, "the old one is gone");
+    let bare = Reply::ok("hello").cachable(0).with("X-Not-Stored-Without", "a validator");
+    world.origin.on("/unknown", bare.with("Cache-Control", "stale-if-error=60"));
+    let _ = world.get("/unknown").expect(200);
+    let _ = world.ask("HEAD", "/unknown", &[]).expect(200);
+    assert_eq!(world.get("/unknown").expect(200).cache(), "MISS", "nothing says that it is the same");
+}
+
+#[test]
+fn a_304_for_something_else_is_followed_by_a_fetch() {
+    let world = World::forward("");
+    let stored = Reply::ok("old").cachable(0).with("ETag", "\"1\"");
+    let wrong = Reply::status("304 Not Modified", "").with("ETag", "\"9\"");
+    world.origin.on_each("/a", vec![stored, wrong, Reply::ok("new").cachable(60)]);
+    let _ = world.get("/a").expect(200);
+    assert_eq!(world.get("/a").expect(200).text(), "new");
+    assert_eq!(world.origin.last("/a").field("If-None-Match"), None);
+}

@@ -95,6 +95,33 @@ fn a_request_body_beyond_the_limit_gets_413() {
     assert_eq!(world.origin.count("/a"), 0);
 }
 
+/// Both would overflow a 32-bit number, and neither sends a byte of the body.
+#[test]
+fn a_request_body_of_more_than_4_gb_is_refused_when_it_is_announced() {
+    let world = World::forward("");
+    world.origin.on("/a", Reply::ok("x"));
+    for (fields, chunk) in
+        [(("Content-Length", "4294967301"), ""), (("Transfer-Encoding", "chunked"), "100000005\r\n")]
+    {
+        let mut client = world.client();
+        client.request("POST", &world.target("/a"), &[fields], b"").send(chunk);
+        assert_eq!(client.response().status(), 413, "{fields:?}");
+        let _ = client.closes();
+    }
+    assert_eq!(world.origin.count("/a"), 0);
+}
+
+#[test]
+fn several_chunks_count_together_before_the_last_one_has_come() {
+    let world = World::forward("request_body_max_size 1 KB\n");
+    world.origin.on("/a", Reply::ok("x"));
+    let mut client = world.client();
+    client.request("POST", &world.target("/a"), &[("Transfer-Encoding", "chunked")], b"");
+    client.send(format!("200\r\n{}\r\n201\r\n", "a".repeat(0x200)));
+    assert_eq!(client.response().status(), 413);
+    assert_eq!(world.origin.count("/a"), 0);
+}
+
 #[test]
 fn an_answer_body_beyond_the_limit_is_not_passed_on_whole() {
     let world = World::forward("reply_body_max_size 1 KB\n");

@@ -1,9 +1,11 @@
-//! The project's own commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask bench …`.
+//! The project's own commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask conformance`, `cargo xtask bench …`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program talks on its terminal")]
 
 mod bench;
+mod conformance;
 mod first_run;
 mod packages;
+mod processes;
 mod source;
 mod test;
 mod tidy;
@@ -30,6 +32,8 @@ enum Command {
     Test(test::Arguments),
     /// Measure Humboldt beside a bare server and the caches installed here
     Bench(bench::Arguments),
+    /// Run the public tests of HTTP caches, and compare with what is expected of Humboldt
+    Conformance(conformance::Arguments),
     /// Run what docs/first-run.md shows, and write that page with what came out
     FirstRun(first_run::Arguments),
     /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and their origin
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(),
         Command::Test(arguments) => test::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Conformance(arguments) => conformance::run(&arguments),
         Command::FirstRun(arguments) => first_run::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
         Command::Drive(arguments) => bench::drive::run(&arguments),

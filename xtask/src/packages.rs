@@ -10,7 +10,7 @@ use std::process::Command;
 type Needed = (&'static str, &'static str);
 
 /// What `cargo xtask test` needs besides cargo.
-const FOR_TESTS: [Needed; 14] = [
+const FOR_TESTS: [Needed; 16] = [
     ("cc", "build-essential"), // the allocator is C
     ("make", "build-essential"),
     ("ps", "procps"),
@@ -19,12 +19,25 @@ const FOR_TESTS: [Needed; 14] = [
     ("nginx", "nginx-light"),
     ("openssl", "openssl"),
     ("pip3", "python3-pip"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
     ("chromium", "chromium"),
     ("varnishd", "varnish"),
     ("traffic_server", "trafficserver"),
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),
     ("mkfs.btrfs", "btrfs-progs"),
+];
+
+/// What the conformance suite is written in; `cargo xtask test` lists it above.
+const FOR_CONFORMANCE: [Needed; 2] = [("node", "nodejs"), ("npm", "npm")];
+
+/// The caches that it can be run against beside Humboldt.
+const PEERS: [Needed; 4] = [
+    ("squid", "squid"),
+    ("nginx", "nginx-light"),
+    ("varnishd", "varnish"),
+    ("traffic_server", "trafficserver"),
 ];
 
 /// The load generator of `cargo xtask bench`; the caches to compare with are used if they are there.
@@ -39,6 +52,11 @@ pub(crate) fn install_for_tests() -> Outcome {
 
 pub(crate) fn install_for_benchmarks() -> Outcome {
     install(&FOR_BENCHMARKS)
+}
+
+pub(crate) fn install_for_conformance(with_peers: bool) -> Outcome {
+    let peers: &[Needed] = if with_peers { &PEERS } else { &[] };
+    install(&[&FOR_CONFORMANCE, peers].concat())
 }
 
 /// Finds a program in PATH and where Debian keeps servers, which is not in every user's PATH.

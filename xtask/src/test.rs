@@ -1,8 +1,8 @@
 //! `cargo xtask test`: every check and every test, in one command, on a fresh machine.
 
-use crate::{Outcome, packages, tidy, workspace};
+use crate::{Outcome, conformance, packages, tidy, workspace};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     steps.push(step("tidy", || tidy::run().map(|()| String::new())));
     steps.push(step("build", || cargo(&root, &["build", "--package", "humboldt"])));
     steps.push(step("tests", || tests(&root)));
+    steps.push(step("conformance", || conformance::check(&built_humboldt(&root)?)));
     summary(&steps)
 }
 
@@ -84,11 +85,15 @@ fn cargo_command(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// What the step `build` has left.
+fn built_humboldt(root: &Path) -> Outcome<PathBuf> {
+    Ok(workspace::target_dir(root)?.join("debug/humboldt"))
+}
+
 /// Runs all tests, shows their lines as they come, and counts.
 fn tests(root: &Path) -> Outcome<String> {
-    let target = workspace::target_dir(root)?;
     let mut child = cargo_command(root, &["test", "--workspace", "--no-fail-fast"])
-        .env("HUMBOLDT_BIN", target.join("debug/humboldt"))
+        .env("HUMBOLDT_BIN", built_humboldt(root)?)
         .stdout(Stdio::piped())
         .spawn()?;
     let mut counts = Counts::default();
@@ -140,8 +145,8 @@ fn summary(steps: &[Step]) -> Outcome {
     for step in steps {
         let seconds = step.took.as_secs_f64();
         match &step.outcome {
-            Ok(text) => println!("  ok      {:<10} {seconds:>6.1} s  {text}", step.name),
-            Err(error) => println!("  FAILED  {:<10} {seconds:>6.1} s  {error}", step.name),
+            Ok(text) => println!("  ok      {:<11} {seconds:>6.1} s  {text}", step.name),
+            Err(error) => println!("  FAILED  {:<11} {seconds:>6.1} s  {error}", step.name),
         }
     }
     let failed = steps.iter().filter(|step| step.outcome.is_err()).count();

@@ -96,6 +96,10 @@ counters! {
     SwapEvictions = "swap_evictions_total";
     /// Objects removed by purges and invalidations.
     Purges = "purges_total";
+    /// Tags that were purged.
+    TagPurges = "tag_purges_total";
+    /// Prefixes of URLs that were purged.
+    PrefixPurges = "prefix_purges_total";
     /// Lines of the access log that were dropped because its writer could not keep up.
     AccessLogDropped = "access_log_dropped_total";
 }

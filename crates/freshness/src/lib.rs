@@ -12,7 +12,9 @@
 //! 4. on a 304, [`freshens`] and [`update_304`]; after an unsafe method, [`invalidates`].
 
 mod directives;
+mod encodings;
 mod judge;
+pub mod languages;
 mod lifetime;
 mod settings;
 mod storability;
@@ -24,6 +26,7 @@ mod update;
 pub mod vary;
 
 pub use directives::{CacheControl, MAX_SECONDS};
+pub use encodings::normal_encoding;
 pub use judge::{Disposition, judge};
 pub use lifetime::times;
 pub use settings::{RefreshRule, Settings};

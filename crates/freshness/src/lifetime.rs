@@ -6,6 +6,9 @@ use crate::directives::{CacheControl, MAX_SECONDS, delta_seconds};
 use crate::settings::{RefreshRule, Settings};
 use crate::times::{Times, TimesFlags};
 
+/// Longest lifetime that is guessed for an error, seconds: what Squid's `negative_ttl` was for long.
+const ERROR_GUESS_MAX_S: u32 = 300;
+
 /// Condenses an answer into what later judgements need. `request_time` and `response_time` are when the request was
 /// sent and the head received, unix seconds. After a 304 the head is the one [`crate::update_304`] made.
 pub fn times(
@@ -48,12 +51,19 @@ pub fn times(
         swr_s: response_cc.stale_while_revalidate_s().unwrap_or(0),
         sie_s: response_cc.stale_if_error_s().unwrap_or(0),
         flags,
+        purge_number: 0,
     }
 }
 
 /// Statuses that a cache may store without explicit freshness (RFC 9110 section 15.1), other than errors.
 pub(crate) fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 410)
+}
+
+/// Errors that a cache may store without explicit freshness (section 15.1). Only an answer that says when it was last modified is
+/// taken for one that somebody wrote, and not for an accident.
+pub(crate) fn is_lasting_error(status: u16, last_modified: Option<i64>) -> bool {
+    last_modified.is_some() && matches!(status, 404 | 405 | 414 | 501)
 }
 
 /// Errors that `negative_ttl` is for.
@@ -84,7 +94,13 @@ fn lifetime(
         return (heuristic_s(date, last_modified, rule), TimesFlags::HEURISTIC);
     }
     if is_negatively_cacheable(response.status) {
-        return (settings.negative_ttl_s.min(MAX_SECONDS), TimesFlags::HEURISTIC | TimesFlags::NEGATIVE);
+        let modified = last_modified.filter(|modified| *modified < date);
+        let guess_s = match modified.filter(|_| is_lasting_error(response.status, modified)) {
+            Some(_) => heuristic_s(date, modified, rule).min(ERROR_GUESS_MAX_S),
+            None => 0,
+        };
+        let lifetime_s = settings.negative_ttl_s.min(MAX_SECONDS).max(guess_s);
+        return (lifetime_s, TimesFlags::HEURISTIC | TimesFlags::NEGATIVE);
     }
     (0, TimesFlags::HEURISTIC)
 }
@@ -196,7 +212,14 @@ mod tests {
             (410, "", &floor, 600),
             (302, "Last-Modified: @-1000", &plain, 0),
             (302, "Last-Modified: @-1000|Cache-Control: public", &plain, 200),
-            (404, "Last-Modified: @-1000", &plain, 0),
+            (404, "Last-Modified: @-1000", &plain, 200),
+            (501, "Last-Modified: @-1000", &floor, 200),
+            (410, "Last-Modified: @-100000", &plain, 20_000),
+            (404, "Last-Modified: @-100000", &plain, 300),
+            (404, "Last-Modified: @0", &floor, 0),
+            (404, "", &floor, 0),
+            (403, "Last-Modified: @-1000", &plain, 0),
+            (503, "Last-Modified: @-1000", &plain, 0),
         ];
         for (status, head, rule, want) in rows {
             assert_eq!(

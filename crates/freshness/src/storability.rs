@@ -4,7 +4,9 @@ use humboldt_http::{FieldName, Method, RequestHead, ResponseHead};
 use thiserror::Error;
 
 use crate::directives::CacheControl;
-use crate::lifetime::{has_explicit_lifetime, is_heuristically_cacheable, is_negatively_cacheable};
+use crate::lifetime::{
+    has_explicit_lifetime, is_heuristically_cacheable, is_lasting_error, is_negatively_cacheable,
+};
 use crate::settings::{RefreshRule, Settings};
 use crate::times::{Times, TimesFlags};
 use crate::vary::{self, Vary};
@@ -12,7 +14,7 @@ use crate::vary::{self, Vary};
 /// Why an answer is not stored.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
 pub enum WhyNot {
-    /// Only answers to GET are stored.
+    /// Only answers to GET are stored, and those to POST that say how long they are fresh.
     #[error("method is not GET")]
     Method,
     /// The request had a body, which the key does not cover.
@@ -47,7 +49,8 @@ pub enum WhyNot {
     NotReusable,
 }
 
-/// Decides whether the answer may be stored. `times` is what [`crate::times`] made of the same answer.
+/// Decides whether the answer may be stored. `times` is what [`crate::times`] made of the same answer. One to POST may be stored for
+/// GET, if it says that it is what GET would give (RFC 9110 section 9.3.3), which the caller is to see to.
 ///
 /// # Errors
 /// The first reason against it.
@@ -62,6 +65,9 @@ pub fn storability(
     times: &Times,
 ) -> Result<(), WhyNot> {
     request_allows(method, request, request_cc)?;
+    if method == Method::Post && !has_own_word(response, response_cc, settings) {
+        return Err(WhyNot::Method);
+    }
     response_allows(response, response_cc, settings, rule)?;
     if settings.shared && request.fields.has(FieldName::Authorization) && !is_shareable(response_cc) {
         return Err(WhyNot::Authorization);
@@ -69,7 +75,7 @@ pub fn storability(
     if vary::of(&response.fields) == Vary::Any {
         return Err(WhyNot::VaryStar);
     }
-    if !has_basis(response, response_cc, settings, rule) {
+    if !has_basis(response, response_cc, settings, rule, times) {
         return Err(WhyNot::NoFreshness);
     }
     if !rule.store_stale && !is_reusable(times, settings) {
@@ -79,17 +85,24 @@ pub fn storability(
 }
 
 fn request_allows(method: Method, request: &RequestHead, cc: &CacheControl) -> Result<(), WhyNot> {
-    if method != Method::Get {
-        return Err(WhyNot::Method);
+    if cc.no_store() {
+        return Err(WhyNot::RequestNoStore);
+    }
+    match method {
+        Method::Get => {}
+        Method::Post => return Ok(()),
+        _ => return Err(WhyNot::Method),
     }
     let empty = request.fields.get(FieldName::ContentLength).is_none_or(|length| length == b"0");
     if !empty || request.fields.has(FieldName::TransferEncoding) {
         return Err(WhyNot::RequestBody);
     }
-    if cc.no_store() {
-        return Err(WhyNot::RequestNoStore);
-    }
     Ok(())
+}
+
+/// A success that says itself how long it is fresh.
+fn has_own_word(response: &ResponseHead, cc: &CacheControl, settings: &Settings) -> bool {
+    response.status == 200 && has_explicit_lifetime(&response.fields, cc, settings)
 }
 
 fn response_allows(
@@ -127,10 +140,17 @@ fn is_understood(status: u16) -> bool {
 }
 
 /// The last item of the list in RFC 9111 section 3, with `negative_ttl` as the operator's licence for errors.
-fn has_basis(response: &ResponseHead, cc: &CacheControl, settings: &Settings, rule: &RefreshRule) -> bool {
+fn has_basis(
+    response: &ResponseHead,
+    cc: &CacheControl,
+    settings: &Settings,
+    rule: &RefreshRule,
+    times: &Times,
+) -> bool {
     cc.public()
         || has_explicit_lifetime(&response.fields, cc, settings)
         || is_heuristically_cacheable(response.status)
+        || is_lasting_error(response.status, times.last_modified())
         || (settings.negative_ttl_s > 0 && is_negatively_cacheable(response.status))
         || (cc.private() && (!settings.shared || rule.ignore_private))
 }
@@ -206,6 +226,8 @@ mod tests {
             ("", 302, hour, Ok(())),
             ("", 302, "Cache-Control: public|ETag: \"a\"", Ok(())),
             ("", 404, "ETag: \"a\"", Err(WhyNot::NoFreshness)),
+            ("", 404, "Last-Modified: @-1000", Ok(())),
+            ("", 403, "Last-Modified: @-1000", Err(WhyNot::NoFreshness)),
             ("", 404, hour, Ok(())),
             ("", 500, hour, Ok(())),
             ("", 299, hour, Ok(())),
@@ -265,9 +287,15 @@ mod tests {
     fn only_get_is_stored() {
         let (settings, rule) = (Settings::default(), RefreshRule::default());
         let hour = "Cache-Control: max-age=3600";
-        for method in [Method::Head, Method::Post, Method::Options, Method::Other, Method::Put] {
+        for method in [Method::Head, Method::Options, Method::Other, Method::Put] {
             assert_eq!(verdict(method, "", 200, hour, &settings, &rule), Err(WhyNot::Method));
         }
+        let post = |client, status, answer| verdict(Method::Post, client, status, answer, &settings, &rule);
+        assert_eq!(post("Content-Length: 5", 200, hour), Ok(()));
+        assert_eq!(post("", 201, hour), Err(WhyNot::Method));
+        assert_eq!(post("", 200, "Last-Modified: @-1000"), Err(WhyNot::Method));
+        assert_eq!(post("Cache-Control: no-store", 200, hour), Err(WhyNot::RequestNoStore));
+        assert_eq!(post("", 200, "Cache-Control: no-store, max-age=9"), Err(WhyNot::NoStore));
     }
 
     #[test]

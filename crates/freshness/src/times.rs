@@ -4,6 +4,17 @@ use std::ops::{BitOr, BitOrAssign};
 
 use crate::directives::MAX_SECONDS;
 
+/// Bits of a response time on disk, with its sign: 17,000 years.
+const TIME_BITS: u32 = 40;
+
+/// Bits of the flags on disk; the rest of their word is for the purge number.
+const FLAG_BITS: u32 = 8;
+
+const _: () = assert!(TimesFlags::ALL < 1 << FLAG_BITS, "flags and purge number share a word");
+
+/// Response times on disk are before this one, in unix seconds.
+const TIME_END: i64 = 1 << (TIME_BITS - 1);
+
 /// Properties of a stored answer that [`crate::judge`] looks at; a set of bits.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct TimesFlags(u32);
@@ -48,7 +59,7 @@ impl BitOrAssign for TimesFlags {
     }
 }
 
-/// The condensed freshness information of a stored answer: 48 bytes in memory, [`Times::BYTES`] on disk.
+/// The condensed freshness information of a stored answer: 56 bytes in memory, [`Times::BYTES`] on disk.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Times {
     /// When the answer (or the 304 that last confirmed it) arrived; unix seconds.
@@ -67,6 +78,9 @@ pub struct Times {
     pub sie_s: u32,
     /// The rest.
     pub flags: TimesFlags,
+    /// Number of the newest purge by tag or prefix when the answer was asked for, at most [`Times::PURGE_NUMBER_MAX`]: those with
+    /// larger numbers may concern it. 0 before there were any. What asks for an answer sets it; nothing here looks at it.
+    pub purge_number: u64,
 }
 
 impl Times {
@@ -76,7 +90,12 @@ impl Times {
     /// Length of the serialised form.
     pub const BYTES: usize = 44;
 
-    /// The serialised form: the fields in order of declaration, little-endian.
+    /// Largest [`Times::purge_number`]: it has 48 bits on disk.
+    pub const PURGE_NUMBER_MAX: u64 = (1 << 48) - 1;
+
+    /// The serialised form: the fields in order of declaration, little-endian. The purge number has no place of its own: its
+    /// lower 24 bits are the upper ones of the flags; its upper 24 bits are the upper ones of the response time, which needs
+    /// 40 bits with its sign, by XOR with that sign. So records from before there were purge numbers have 0.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let mut at = 0;
@@ -84,10 +103,14 @@ impl Times {
             bytes[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         };
-        for wide in [self.response_time, self.date, self.last_modified] {
+        let number = self.purge_number.min(Self::PURGE_NUMBER_MAX);
+        let response_time = self.response_time.clamp(-TIME_END, TIME_END - 1);
+        let response_time = response_time ^ ((number >> 24) << TIME_BITS) as i64;
+        for wide in [response_time, self.date, self.last_modified] {
             put(&wide.to_le_bytes());
         }
-        for narrow in [self.initial_age_s, self.lifetime_s, self.swr_s, self.sie_s, self.flags.0] {
+        let flags = self.flags.0 | ((number & 0xff_ffff) as u32) << FLAG_BITS;
+        for narrow in [self.initial_age_s, self.lifetime_s, self.swr_s, self.sie_s, flags] {
             put(&narrow.to_le_bytes());
         }
         bytes
@@ -105,15 +128,19 @@ impl Times {
             part.copy_from_slice(&bytes[at..at + 4]);
             u32::from_le_bytes(part)
         };
+        let (response_time, flags) = (wide(0), narrow(40));
+        let time = response_time << (64 - TIME_BITS) >> (64 - TIME_BITS);
+        let upper = ((response_time ^ time) as u64) >> TIME_BITS;
         Self {
-            response_time: wide(0),
+            response_time: time,
             date: wide(8),
             last_modified: wide(16),
             initial_age_s: narrow(24).min(MAX_SECONDS),
             lifetime_s: narrow(28).min(MAX_SECONDS),
             swr_s: narrow(32).min(MAX_SECONDS),
             sie_s: narrow(36).min(MAX_SECONDS),
-            flags: TimesFlags(narrow(40) & TimesFlags::ALL),
+            flags: TimesFlags(flags & TimesFlags::ALL),
+            purge_number: upper << 24 | u64::from(flags >> FLAG_BITS),
         }
     }
 
@@ -151,6 +178,7 @@ mod tests {
         swr_s: 5,
         sie_s: 7,
         flags: TimesFlags(TimesFlags::IMMUTABLE.0 | TimesFlags::NEGATIVE.0),
+        purge_number: 0x1234_5678_9abc,
     };
 
     #[test]
@@ -158,6 +186,31 @@ mod tests {
         assert_eq!(Times::from_bytes(&SAMPLE.to_bytes()), SAMPLE);
         assert!(size_of::<Times>() <= 64);
         assert_eq!(SAMPLE.last_modified(), None);
+    }
+
+    #[test]
+    fn a_purge_number_fits_beside_everything_else() {
+        for response_time in [-TIME_END, -1, 0, 1_700_000_000, TIME_END - 1] {
+            for purge_number in [0, 1, 0xff_ffff, 0x100_0000, Times::PURGE_NUMBER_MAX] {
+                let times = Times { response_time, purge_number, ..SAMPLE };
+                assert_eq!(Times::from_bytes(&times.to_bytes()), times);
+            }
+        }
+        let beyond = Times { response_time: i64::MAX, purge_number: u64::MAX, ..SAMPLE };
+        let read = Times::from_bytes(&beyond.to_bytes());
+        assert_eq!((read.response_time, read.purge_number), (TIME_END - 1, Times::PURGE_NUMBER_MAX));
+    }
+
+    #[test]
+    fn records_from_before_there_were_purge_numbers_have_none() {
+        for response_time in [-5_i64, 0, 1_700_000_000] {
+            let mut bytes = Times { purge_number: 0, response_time, ..SAMPLE }.to_bytes();
+            assert_eq!(bytes[..8], response_time.to_le_bytes(), "as it was written before");
+            assert_eq!(bytes[41..44], [0; 3]);
+            bytes[40] = 0xff;
+            let read = Times::from_bytes(&bytes);
+            assert_eq!((read.response_time, read.purge_number), (response_time, 0));
+        }
     }
 
     #[test]

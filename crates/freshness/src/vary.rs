@@ -1,6 +1,10 @@
 //! Vary: which request fields belong to the key of an answer (RFC 9111 section 4.1).
 
-use humboldt_http::{FieldName, Fields};
+use std::iter::Peekable;
+
+use humboldt_http::{FieldName, Fields, split_list};
+
+use crate::languages;
 
 /// Bound on the fields an answer may vary on; more count as `*`.
 const MAX_FIELDS: usize = 16;
@@ -87,27 +91,51 @@ impl Spec {
             out.push(b'\n');
         }
     }
+
+    /// The same, but with an answer's language in the place of the languages that the request accepts: under such a key an answer is
+    /// found by all requests that want this language most ([`languages::favourite`]) and agree in everything else. `false`, and
+    /// nothing of use in `out`, where languages do not matter.
+    pub fn append_language_key(&self, request: &Fields, language: &[u8], out: &mut Vec<u8>) -> bool {
+        let mut matters = false;
+        for name in self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+            if name == b"accept-language" {
+                matters = true;
+                out.extend_from_slice(b"content-language:");
+                out.extend(language.iter().map(u8::to_ascii_lowercase));
+            } else {
+                out.extend_from_slice(name);
+                append_value(request, name, out);
+            }
+            out.push(b'\n');
+        }
+        matters
+    }
 }
 
-/// Appends `:value`, or nothing for an absent field. Lines are joined with commas, as RFC 9111 section 4.1 allows.
+/// Appends `:value`, or nothing for an absent field. Lines are joined with commas, as RFC 9111 section 4.1 allows, and white space
+/// around the members of lists is left out. Fields that are known not to be lists count as they are.
 fn append_value(request: &Fields, name: &[u8], out: &mut Vec<u8>) {
-    let known = FieldName::from_bytes(name);
+    use FieldName as F;
+    let known = F::from_bytes(name);
+    let start = out.len();
     match known {
-        FieldName::Other => join(request.get_all_by_name(name), out),
-        // White space around list members, and case in these, do not matter.
-        FieldName::AcceptEncoding | FieldName::AcceptLanguage if request.has(known) => {
-            let start = out.len();
-            if !join(request.list(known), out) {
-                out.push(b':'); // present with an empty list
-            }
-            if let Some(added) = out.get_mut(start..) {
-                added.make_ascii_lowercase();
-            }
-            true
+        F::Other => append_list(&mut request.get_all_by_name(name).peekable(), out),
+        F::Accept => append_list(&mut request.get_all(known).peekable(), out),
+        F::AcceptEncoding => {
+            append_list(&mut request.get_all(known).peekable(), out);
+            out.get_mut(start..).unwrap_or_default().make_ascii_lowercase();
         }
-        FieldName::Accept if request.has(known) => join(request.list(known), out),
-        _ => join(request.get_all(known), out),
+        F::AcceptLanguage if request.has(known) => languages::append_normal(request.list(known), out),
+        _ => _ = join(request.get_all(known), out),
     };
+}
+
+/// Appends `:` and the members of all lines of a field, which may be none, or nothing for an absent field.
+fn append_list<'a>(lines: &mut Peekable<impl Iterator<Item = &'a [u8]>>, out: &mut Vec<u8>) {
+    let is_present = lines.peek().is_some();
+    if !join(lines.flat_map(split_list), out) && is_present {
+        out.push(b':');
+    }
 }
 
 /// Appends `:` and the values with commas between; says whether there was any.
@@ -168,6 +196,23 @@ mod tests {
     }
 
     #[test]
+    fn the_key_of_a_language_covers_everything_else_too() {
+        let language_key = |client: &str, language: &str| {
+            let Vary::On(spec) = spec("Vary: Accept-Language, X-One") else { panic!() };
+            let mut out = Vec::new();
+            assert!(spec.append_language_key(&request(client).fields, language.as_bytes(), &mut out));
+            out
+        };
+        let one = language_key("X-One: a|Accept-Language: en, de", "de");
+        assert_eq!(one, language_key("X-One: a|Accept-Language: de", "DE"));
+        assert_ne!(one, language_key("X-One: b|Accept-Language: de", "de"));
+        assert_ne!(one, language_key("X-One: a|Accept-Language: de", "en"));
+        assert_ne!(one, key("Vary: Accept-Language, X-One", "X-One: a|Accept-Language: de"));
+        let Vary::On(spec) = spec("Vary: X-One") else { panic!() };
+        assert!(!spec.append_language_key(&request("").fields, b"de", &mut Vec::new()));
+    }
+
+    #[test]
     fn equivalent_requests_share_a_variant() {
         let rows = [
             ("Vary: Accept-Encoding", "Accept-Encoding: gzip, br", "accept-encoding: GZIP,br", true),
@@ -185,6 +230,20 @@ mod tests {
             ("Vary: Cookie", "Cookie: a=1", "Cookie: a=1", true),
             ("Vary: Cookie", "Cookie: a=1", "Cookie: A=1", false),
             ("Vary: X-One", "X-One: a|X-One: b", "x-one: a,b", true),
+            ("Vary: X-One", "X-One: a,b", "x-one:  a ,\tb ", true),
+            ("Vary: X-One", "X-One: \"a, b\"", "X-One: \"a,b\"", false),
+            ("Vary: X-One", "X-One: a,b", "X-One: ab", false),
+            ("Vary: X-One", "X-One: a b", "X-One: a  b", false),
+            ("Vary: Cookie", "Cookie: a=1, b", "Cookie: a=1,b", false),
+            ("Vary: Accept-Language", "Accept-Language: en, de", "Accept-Language: de,EN", true),
+            ("Vary: Accept-Language", "Accept-Language: en, de;q=0.5", "Accept-Language: de;q=0.5,en", true),
+            (
+                "Vary: Accept-Language",
+                "Accept-Language: en, de;q=0.5",
+                "Accept-Language: de, en;q=0.5",
+                false,
+            ),
+            ("Vary: Accept-Language", "Accept-Language: ", "", false),
             ("Vary: X-One", "X-One: ", "", false),
             ("Vary: X-One, X-Two", "X-One: a", "X-Two: a", false),
         ];

@@ -9,36 +9,12 @@ const WRITABLE_S: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_
 const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
 const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 
-/// Reads any of the three forms of RFC 9110 5.6.7 and what is commonly sent in their place (one digit for the
-/// day, `UTC`, any case). `None` for anything else: such a date counts as absent, or for `Expires` as past.
-/// Two-digit years are 1970 to 2069. The name of the day is not compared with the date.
+/// Reads any of the three forms of RFC 9110 5.6.7, in any case, and nothing else: a malformed date counts as absent, and as past in
+/// `Expires`. Two-digit years, which only the obsolete RFC 850 form has, are 1970 to 2069. The name of the day is not compared with
+/// the date.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<i64> {
-    if let Some(time) = parse_preferred(text) {
-        return Some(time);
-    }
-    let mut words = text.split(|&byte| matches!(byte, b' ' | b'-' | b',')).filter(|word| !word.is_empty());
-    let mut next = || words.next();
-    let (_day_name, second, third, fourth) = (day_name(next()?)?, next()?, next()?, next()?);
-    let (date, time) = if let Some(month) = month(second) {
-        // asctime: Sun Nov  6 08:49:37 1994
-        let time = time_of_day(fourth)?;
-        let date = (number(next()?, 4, 4)?, month, number(third, 1, 2)?);
-        (date, time)
-    } else {
-        let year = if fourth.len() == 2 { full_year(number(fourth, 2, 2)?) } else { number(fourth, 4, 4)? };
-        let date = (year, month(third)?, number(second, 1, 2)?);
-        let time = time_of_day(next()?)?;
-        let zone = next()?;
-        if !zone.eq_ignore_ascii_case(b"GMT") && !zone.eq_ignore_ascii_case(b"UTC") {
-            return None;
-        }
-        (date, time)
-    };
-    if next().is_some() {
-        return None;
-    }
-    seconds(date, time)
+    parse_preferred(text).or_else(|| parse_rfc850(text)).or_else(|| parse_asctime(text))
 }
 
 /// Writes the preferred form. Times outside the years 1 to 9999 are written as the nearest end.
@@ -67,46 +43,47 @@ pub fn format(unix_s: i64) -> [u8; DATE_BYTES] {
 
 /// The preferred form exactly, without searching.
 fn parse_preferred(text: &[u8]) -> Option<i64> {
-    let [
-        _,
-        _,
-        _,
-        b',',
-        b' ',
-        d1,
-        d2,
-        b' ',
-        m1,
-        m2,
-        m3,
-        b' ',
-        y1,
-        y2,
-        y3,
-        y4,
-        b' ',
-        time @ ..,
-        b' ',
-        b'G',
-        b'M',
-        b'T',
-    ] = text
+    let [_, _, _, b',', b' ', d1, d2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' ', time @ .., b' ', g, m, t] =
+        text
     else {
         return None;
     };
-    day_name(text.get(..3)?)?;
+    if ![*g, *m, *t].eq_ignore_ascii_case(b"GMT") {
+        return None;
+    }
+    short_day_name(text.get(..3)?)?;
     let year = number(&[*y1, *y2, *y3, *y4], 4, 4)?;
     seconds((year, month(&[*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
 }
 
-/// Accepts the short and the long names of days.
-fn day_name(word: &[u8]) -> Option<()> {
+/// `Sunday, 06-Nov-94 08:49:37 GMT`.
+fn parse_rfc850(text: &[u8]) -> Option<i64> {
     const LONG: [&[u8]; 7] =
-        [b"thursday", b"friday", b"saturday", b"sunday", b"monday", b"tuesday", b"wednesday"];
-    let is_name = |long: &[u8]| {
-        word.eq_ignore_ascii_case(long) || long.get(..3).is_some_and(|short| word.eq_ignore_ascii_case(short))
+        [b"Thursday", b"Friday", b"Saturday", b"Sunday", b"Monday", b"Tuesday", b"Wednesday"];
+    let (day_name, rest) = text.split_at_checked(text.iter().position(|&byte| byte == b',')?)?;
+    LONG.into_iter().find(|long| day_name.eq_ignore_ascii_case(long))?;
+    let [b',', b' ', d1, d2, b'-', m1, m2, m3, b'-', y1, y2, b' ', time @ .., b' ', g, m, t] = rest else {
+        return None;
     };
-    LONG.into_iter().any(is_name).then_some(())
+    if ![*g, *m, *t].eq_ignore_ascii_case(b"GMT") {
+        return None;
+    }
+    let year = full_year(number(&[*y1, *y2], 2, 2)?);
+    seconds((year, month(&[*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
+}
+
+/// `Sun Nov  6 08:49:37 1994`.
+fn parse_asctime(text: &[u8]) -> Option<i64> {
+    let [_, _, _, b' ', m1, m2, m3, b' ', d1, d2, b' ', rest @ ..] = text else { return None };
+    let [time @ .., b' ', y1, y2, y3, y4] = rest else { return None };
+    short_day_name(text.get(..3)?)?;
+    let year = number(&[*y1, *y2, *y3, *y4], 4, 4)?;
+    let day = if *d1 == b' ' { number(&[*d2], 1, 1)? } else { number(&[*d1, *d2], 2, 2)? };
+    seconds((year, month(&[*m1, *m2, *m3])?, day), time_of_day(time)?)
+}
+
+fn short_day_name(word: &[u8]) -> Option<()> {
+    DAYS.chunks_exact(3).any(|name| word.eq_ignore_ascii_case(name)).then_some(())
 }
 
 /// 1 to 12.
@@ -195,12 +172,13 @@ mod tests {
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",
             "Sun Nov  6 08:49:37 1994",
-            "sun, 6 nov 1994 08:49:37 UTC",
-            "Sun, 06-Nov-1994 08:49:37 GMT",
+            "SUN, 06 nov 1994 08:49:37 gMT",
+            "sunday, 06-NOV-94 08:49:37 gmt",
+            "sun nov 06 08:49:37 1994",
         ] {
             assert_eq!(parse(text.as_bytes()), Some(784_111_777), "{text}");
         }
-        assert_eq!(parse(b"Thu, 01-Jan-70 00:00:00 GMT"), Some(0));
+        assert_eq!(parse(b"Thursday, 01-Jan-70 00:00:00 GMT"), Some(0));
         assert_eq!(parse(b"Fri, 31 Dec 1999 23:59:60 GMT"), Some(946_684_800));
         assert_eq!(parse(b"Mon, 01 Jan 1900 00:00:00 GMT"), Some(-2_208_988_800));
     }
@@ -223,6 +201,17 @@ mod tests {
             "Sun, +6 Nov 1994 08:49:37 GMT",
             "Sun, 06 Nov 94444 08:49:37 GMT",
             "Sun Nov  6 08:49:37 94",
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Sun, 06-Nov-1994 08:49:37 GMT",
+            "Sun, 06-Nov-94 08:49:37 GMT",
+            "Sun, 06 Nov 94 08:49:37 GMT",
+            "Sun 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06  Nov  1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08.49.37 GMT",
+            "Sunday, 06 Nov 1994 08:49:37 GMT",
+            "Sun Nov 6 08:49:37 1994",
+            "Sun Nov  6 08:49:37 1994 GMT",
         ] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }

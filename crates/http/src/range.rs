@@ -52,6 +52,31 @@ pub enum Resolved {
     Whole,
 }
 
+impl RangeSet {
+    /// The first byte that is asked for, counted from the beginning; `None` where the end of the content must be known.
+    #[must_use]
+    pub fn first_byte(&self) -> Option<u64> {
+        let mut first = None;
+        for spec in &self.specs {
+            match *spec {
+                Spec::From { first: own, .. } => first = Some(first.map_or(own, |least: u64| least.min(own))),
+                Spec::Suffix { .. } => return None,
+                Spec::Unused => {}
+            }
+        }
+        first
+    }
+
+    /// How many bytes are asked for, if just the last ones are.
+    #[must_use]
+    pub fn suffix_bytes(&self) -> Option<u64> {
+        match self.specs.as_slice() {
+            [Spec::Suffix { len }, Spec::Unused, ..] => Some(*len),
+            _ => None,
+        }
+    }
+}
+
 /// Reads a `Range` value. `None` when the unit is not `bytes`, the text is malformed or the list too long;
 /// the field is then ignored.
 #[must_use]

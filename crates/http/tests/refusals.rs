@@ -456,3 +456,23 @@ fn bounds() {
     assert_eq!(status(&padded(500)[..400]), Ok(None));
     assert_eq!(status(&padded(500)[..401]), Err(431));
 }
+
+/// Each option may name a field: both together must not multiply.
+#[test]
+fn options_of_connection_are_bounded() {
+    let limits = HeadLimits::default();
+    let status = |options: usize| {
+        let lists = ["a,".repeat(options / 2), "a,".repeat(options - options / 2)].map(|mut list| {
+            list.pop();
+            list
+        });
+        let text = format!(
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: {}\r\nconnection: {}\r\n\r\n",
+            lists[0], lists[1]
+        );
+        let mut head = RequestHead::default();
+        parse_request(text.as_bytes(), &limits, &mut head).map_err(|error| error.status())
+    };
+    assert!(matches!(status(64), Ok(Some(_))));
+    assert_eq!(status(65), Err(431));
+}

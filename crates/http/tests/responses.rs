@@ -53,6 +53,8 @@ fn unusable_heads() {
     }
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(129));
     assert_eq!(parse(many.as_bytes()).err(), Some(HeadError::TooLarge));
+    let options = format!("HTTP/1.1 200 OK\r\nConnection: {}\r\n\r\n", "a,".repeat(64));
+    assert_eq!(parse(options.as_bytes()).err(), Some(HeadError::TooLarge));
     let endless = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(70_000));
     assert_eq!(parse(endless.as_bytes()).err(), Some(HeadError::TooLarge));
 }

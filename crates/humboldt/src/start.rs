@@ -132,6 +132,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     let mut stores = Stores::default();
     let schemes = stores.open(config);
     let cache = Cache::new(stores::settings(config), cores, schemes, store_log.clone());
+    stores.keep_purges(config, &cache);
     let names = Arc::new(NameCache::new(config.ipcache_size as usize));
     load_hosts(&names, config);
     let access_logs = log_files::open_access_logs(&logs, &snapshot, cores);

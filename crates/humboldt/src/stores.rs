@@ -12,9 +12,13 @@ use humboldt_conf::{
 use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, PageCache, Tuning};
 use humboldt_store::cache::{Cache, CacheSettings, InTransit as StoreInTransit};
 use humboldt_store::dirs::{DirConfig, DirSelect as StoreDirSelect};
+use humboldt_store::purges::PurgePlaces;
 use humboldt_store::scheme::Scheme;
 
 use crate::start::StartError;
+
+/// Name of the log of purges, unless `purge_log` gives another.
+const PURGE_LOG: &str = "humboldt.purges";
 
 /// Directories that are open, by path, so that a reconfiguration keeps them.
 #[derive(Default)]
@@ -87,8 +91,39 @@ impl Stores {
             }
         }
         let opened = self.open(config);
+        self.keep_purges(config, cache);
         cache.reconfigure(settings(config), opened);
     }
+}
+
+impl Stores {
+    /// Opens the log of purges, before anything that is stored is served.
+    pub(crate) fn keep_purges(&self, config: &Config, cache: &Cache) {
+        if let Err(error) = cache.purges().keep_in(self.purge_places(config)) {
+            tracing::error!("{error}; purges by tag and prefix are refused until it can be written");
+        }
+    }
+
+    /// Where purges are kept: what `purge_log` says, or beside the first directory that is open. Nowhere if there is none.
+    fn purge_places(&self, config: &Config) -> Option<PurgePlaces> {
+        let open = dirs(config).filter(|(_, dir)| self.open.contains_key(&dir.path));
+        let mut beside: Vec<PathBuf> = open.map(|(_, dir)| purge_log_beside(dir)).collect();
+        let log = match config.purge_log.as_str() {
+            "" => match beside.first() {
+                Some(first) => first.clone(),
+                None => purge_log_beside(dirs(config).next()?.1),
+            },
+            path => PathBuf::from(path),
+        };
+        beside.retain(|path| *path != log);
+        Some(PurgePlaces { log, former: beside })
+    }
+}
+
+/// In the directory of a store, or where the one file or device lies that it consists of.
+fn purge_log_beside(dir: &CacheDir) -> PathBuf {
+    let folder = folder(dir).filter(|folder| folder.is_dir() || !folder.exists());
+    folder.or(dir.path.parent()).unwrap_or(Path::new("")).join(PURGE_LOG)
 }
 
 /// The directories of a configuration with their positions.

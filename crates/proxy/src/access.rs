@@ -147,7 +147,7 @@ thread_local! {
 }
 
 /// Random bits for `random` ACLs.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RANDOM.with_borrow_mut(Rng::next_u64)
 }
 

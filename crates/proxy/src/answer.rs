@@ -153,7 +153,8 @@ pub(crate) async fn send(
         && !request.has_body()
         && request.head.method != Method::Connect
         && !core.is_draining();
-    let mut bytes = serialise(&local, request.head.version, keep_alive, &core.snapshot().names.miss_fields);
+    let mut bytes =
+        serialise(&local, request.head.version, keep_alive, core.snapshot().names.cache_status.local());
     if request.head.method != Method::Head && !is_bodiless_status(local.status) {
         bytes.extend_from_slice(&local.body);
     }

@@ -15,7 +15,8 @@ use humboldt_http::h1::{BodyDecoder, BodyEncoder, DecodeState};
 use crate::client::ClientConn;
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::fetch::{self, Failure};
+use crate::fetch;
+use crate::job::Failure;
 use crate::request::Request;
 use crate::server::{ServerConn, ServerError, ServerWriter};
 
@@ -39,8 +40,9 @@ pub(crate) struct BodyPump {
     /// Bytes to be sent: the head at first, then framed data.
     out: Vec<u8>,
     sent: usize,
-    /// Data bytes received, compared with `request_body_max_size`.
+    /// Data bytes received.
     received_bytes: u64,
+    /// `request_body_max_size`, compared with what is announced: a chunk too many is refused before its data.
     limit_bytes: Option<u64>,
     /// All was sent.
     done: bool,
@@ -143,7 +145,7 @@ impl BodyPump {
             };
             let data = rest.get(decoded.data.clone()).unwrap_or_default();
             self.received_bytes += data.len() as u64;
-            if self.limit_bytes.is_some_and(|limit| self.received_bytes > limit) {
+            if self.limit_bytes.is_some_and(|limit| self.decoder.announced_bytes() > limit) {
                 return Poll::Ready(Err(PumpError::Client(Some(ErrorPage::TooLarge))));
             }
             if !data.is_empty() && self.encoder.encode(data, &mut self.out).is_err() {

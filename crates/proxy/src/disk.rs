@@ -10,19 +10,22 @@ use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
-use humboldt_store::{AbortReason, Begin, Entry, FlowHead, Progress, ReaderKind};
+use humboldt_store::{AbortReason, Begin, Entry, FlowHead, PARTIAL, Progress, ReaderKind};
 
 use crate::answer;
+use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
-use crate::fetch::{Report, Stale, StaleBody};
 use crate::hit::{self, HitObject, write_connection};
+use crate::job::{Report, Stale, StaleBody};
 use crate::log::{self, Outcome};
-use crate::pipeline::{self, Found};
+use crate::memory::{self, Found};
+use crate::pipeline;
 use crate::relay::Ended;
 use crate::reply;
 use crate::request::Request;
 use crate::resume;
+use crate::{assemble, partial};
 
 /// Bytes read from disk at a time for a range.
 const READ_BYTES: usize = 64 * 1024;
@@ -55,10 +58,11 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
         match entry {
             DiskEntry::Object(hit) => return Some(judge(core, request, hit, found).await),
             DiskEntry::Vary(marker) => {
-                key = pipeline::variant_key(request, &marker);
+                key = memory::variant_key(request, &marker);
                 found.key = Some(key);
+                found.forward = Forward::VaryMiss;
                 if let Some(Entry::Object(_)) = cache.lookup(&key) {
-                    return pipeline::look_up_again(core, request, found);
+                    return memory::look_up_again(core, request, found);
                 }
             }
         }
@@ -69,7 +73,14 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
 /// Decides what to do with an answer on disk.
 async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut Found) -> Stored {
     let snapshot = request.snapshot();
-    if !hit.is_complete() || pipeline::needs_origin(request) {
+    if hit.head.status == PARTIAL {
+        match hit.into_object(&core.shared.cache).await {
+            Some(list) => *found = partial::judge(request, list.key, list),
+            None => found.swap_failed = true,
+        }
+        return Stored::Judged;
+    }
+    if !hit.is_complete() || memory::needs_origin(request) {
         found.pass = true;
         return Stored::Judged;
     }
@@ -126,12 +137,19 @@ pub(crate) async fn serve(
     let conditional = conditional::evaluate(request.head.method, fields, validators);
     let wants_part =
         fields.has(FieldName::Range) && conditional::range_applies(fields, validators, hit.times.date);
+    if let Some(ranges) = assemble::several_ranges(request, &hit) {
+        let assembly = assemble::of_disk(hit, &ranges);
+        return pipeline::serve_assembled(core, conn, request, assembly, &Report::new(), Tag::Hit).await;
+    }
     if request.head.method == Method::Head || conditional == conditional::Outcome::NotModified || wants_part {
         return serve_alone(core, conn, request, hit, conditional == conditional::Outcome::NotModified).await;
     }
-    let begun = core.shared.cache.begin_or_join(request.key, hit.key);
+    let cache = &core.shared.cache;
+    let begun = cache.begin_or_join(request.key, hit.key, &hit.url);
     let reader = match begun {
         Begin::Join(reader) => reader,
+        // Whoever joins from now on takes it for as new as the flow.
+        Begin::Lead(_) if cache.is_purged(&hit.times, &hit.url, &hit.head) => return None,
         Begin::Lead(writer) => {
             let reader = writer.subscribe(ReaderKind::Client)?;
             let core = Rc::clone(core);

@@ -1,6 +1,5 @@
 //! Getting an answer from a server into a flow: choose a way → connect → send → read the head → decide storability → stream.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,193 +7,27 @@ use std::task::Poll;
 
 use humboldt_base::counters::Counter;
 use humboldt_http::h1::{BodyDecoder, HopByHop};
-use humboldt_http::{Method, ResponseHead};
+use humboldt_http::{FieldName, Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
-use humboldt_net::connect::ConnectError;
-use humboldt_store::disk::DiskHit;
-use humboldt_store::{AbortReason, FlowWriter, Object, ReaderKind, StoredHead};
+use humboldt_store::{AbortReason, FlowWriter, ReaderKind, StoredHead};
 
 use crate::body::BodyPump;
+use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::forward::{self, Manner};
-use crate::log::{self, Outcome, Route};
+use crate::forward;
+use crate::job::{Failure, Job, Report, StaleBody};
+use crate::log::{self, Outcome};
+use crate::memory::Found;
 use crate::peers::{self, Way};
-use crate::pipeline::{self, Found};
+use crate::pipeline;
 use crate::reach::{self, Reached};
 use crate::refresh::{self, Verdict};
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
 use crate::server::{self, ServerConn, ServerError};
-use crate::{answer, relay, reply};
-
-/// What is to be fetched, and what may become of it.
-pub(crate) struct Job {
-    /// For which request.
-    pub request: Rc<Request>,
-    /// A stored answer to validate.
-    pub stale: Option<Stale>,
-    /// Whether the answer may be stored; the client's own conditions are then left out.
-    pub may_store: bool,
-    /// Where the one who asked finds out what happened.
-    pub report: Rc<Report>,
-}
-
-/// A stored answer that may not be served as it is.
-#[derive(Debug)]
-pub(crate) struct Stale {
-    /// The answer.
-    pub body: StaleBody,
-    /// Whether it may be served when the server fails.
-    pub may_serve_on_error: bool,
-}
-
-/// Where a stale answer is.
-pub(crate) enum StaleBody {
-    /// In memory.
-    Memory(Arc<Object>),
-    /// On disk, and too large for memory.
-    Disk(Box<DiskHit>),
-}
-
-impl Stale {
-    /// One in memory.
-    pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
-        Self { body: StaleBody::Memory(object), may_serve_on_error }
-    }
-
-    /// Its head.
-    pub(crate) fn head(&self) -> &Arc<StoredHead> {
-        match &self.body {
-            StaleBody::Memory(object) => &object.head,
-            StaleBody::Disk(hit) => &hit.head,
-        }
-    }
-}
-
-impl std::fmt::Debug for StaleBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Memory(_) => "Memory",
-            Self::Disk(_) => "Disk",
-        })
-    }
-}
-
-/// How a fetch went, for the request that began it.
-#[derive(Default)]
-pub(crate) struct Report {
-    failure: RefCell<Option<(ErrorPage, String)>>,
-    route: RefCell<Option<Route>>,
-    object_tag: RefCell<Option<Tag>>,
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    /// What the client is told.
-    pub page: ErrorPage,
-    /// The reason in words.
-    pub detail: String,
-}
-
-impl Report {
-    /// An empty report.
-    pub(crate) fn new() -> Rc<Self> {
-        Rc::default()
-    }
-
-    /// The page for a failed fetch.
-    pub(crate) fn failure(&self, reason: AbortReason) -> (ErrorPage, String) {
-        self.failure.borrow_mut().take().unwrap_or_else(|| (ErrorPage::ReadError, reason.to_string()))
-    }
-
-    /// The way taken, for the log.
-    pub(crate) fn route(&self) -> Route {
-        let none = Route { hierarchy: Hierarchy::None, peer: None, name: Box::default() };
-        self.route.borrow().clone().unwrap_or(none)
-    }
-
-    /// Result code when the flow gave a stored object.
-    pub(crate) fn object_tag(&self) -> Tag {
-        self.object_tag.borrow().unwrap_or(Tag::RefreshUnmodified)
-    }
-
-    fn set_route(&self, hierarchy: Hierarchy, peer: Option<std::net::SocketAddr>, name: &str) {
-        self.route.replace(Some(Route { hierarchy, peer, name: name.into() }));
-    }
-
-    pub(crate) fn set_object_tag(&self, tag: Tag) {
-        self.object_tag.replace(Some(tag));
-    }
-
-    fn fail(&self, failure: Failure) {
-        self.failure.replace(Some((failure.page, failure.detail)));
-    }
-}
-
-impl Failure {
-    /// A failure with a reason of our own making.
-    pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
-        Self { page, detail: detail.into() }
-    }
-
-    fn reason(&self) -> AbortReason {
-        match self.page {
-            ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => {
-                AbortReason::TimedOut
-            }
-            ErrorPage::InvalidResponse => AbortReason::Malformed,
-            _ => AbortReason::Failed,
-        }
-    }
-}
-
-impl From<&ServerError> for Failure {
-    fn from(error: &ServerError) -> Self {
-        let page = match error {
-            ServerError::ClosedEarly | ServerError::Io(_) => ErrorPage::ReadError,
-            ServerError::TimedOut => ErrorPage::ReadTimeout,
-            ServerError::Head(_) | ServerError::Body(_) => ErrorPage::InvalidResponse,
-            ServerError::Flow(_) => ErrorPage::Internal,
-        };
-        Self::new(page, error.to_string())
-    }
-}
-
-impl From<&ConnectError> for Failure {
-    fn from(error: &ConnectError) -> Self {
-        let page = match error {
-            ConnectError::Timeout => ErrorPage::ConnectTimeout,
-            _ => ErrorPage::ConnectFailure,
-        };
-        Self::new(page, error.to_string())
-    }
-}
-
-impl Job {
-    /// A job for `request`.
-    pub(crate) fn new(
-        request: &Rc<Request>,
-        stale: Option<Stale>,
-        may_store: bool,
-        report: &Rc<Report>,
-    ) -> Self {
-        Self { request: Rc::clone(request), stale, may_store, report: Rc::clone(report) }
-    }
-
-    fn manner<'a>(&'a self, reached: &'a Reached) -> Manner<'a> {
-        Manner {
-            to_proxy: reached.is_proxy,
-            forced_host: reached.forced_host.as_deref(),
-            login: reached.login.as_deref(),
-            validate: self.stale.as_ref().map(|stale| &**stale.head()),
-            whole: self.may_store,
-            upgrade: None,
-        }
-    }
-}
+use crate::{answer, partial, purge, relay, reply};
 
 /// An answer whose head is there.
 pub(crate) struct Answer {
@@ -216,17 +49,22 @@ pub(crate) struct Answer {
 /// Refreshes a stale object while it is being served.
 pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found) {
     let key = found.key.unwrap_or(request.key);
-    let humboldt_store::Begin::Lead(writer) = core.shared.cache.begin_or_join(request.key, key) else {
+    let humboldt_store::Begin::Lead(writer) =
+        core.shared.cache.begin_or_join(request.key, key, request.url.as_bytes())
+    else {
         return;
     };
-    let job = Job::new(request, found.stale, true, &Report::new());
+    let job = Job::new(request, purge::unless_purged(core, found.stale), true, &Report::new());
     tokio::task::spawn_local(run(Rc::clone(core), job, writer));
 }
 
 /// Fetches into `writer`, as a task of its own.
 pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     match converse(&core, &job, &mut writer).await {
-        Ok(answer) => deliver(&core, &mut job, answer, writer).await,
+        Ok(answer) => {
+            refresh::invalidate(&core, &job, &answer.head).await;
+            deliver(&core, &mut job, answer, writer).await;
+        }
         Err(failure) => fail(&core, &mut job, failure, writer).await,
     }
 }
@@ -234,7 +72,8 @@ pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 /// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
-    if let Some(stale) = job.stale.take_if(|stale| stale.may_serve_on_error) {
+    let stored = job.stale.take().or_else(|| job.to_learn_about.take());
+    if let Some(stale) = purge::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error) {
         job.report.set_object_tag(Tag::RefreshFailOld);
         return serve_stored(core, stale.body, writer).await;
     }
@@ -369,7 +208,12 @@ impl Answer {
             humboldt_http::h1::Framing::Length(length) => Some(length),
             _ => None,
         };
+        // A server that announces a body with a status that has none may send one (RFC 9110 15.3.5).
+        let announces_void_body = head.status == 204
+            && (head.fields.has(FieldName::TransferEncoding)
+                || head.fields.get(FieldName::ContentLength).is_some_and(|length| length != b"0"));
         let reusable = persists
+            && !announces_void_body
             && framing != humboldt_http::h1::Framing::UntilClose
             && request.snapshot().config.server_persistent_connections;
         let decoder = BodyDecoder::new(framing);
@@ -380,7 +224,7 @@ impl Answer {
 
 /// The length to announce for an answer without a body: what GET would give, for HEAD; nothing unless it was said.
 fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
-    let announced = head.fields.get(humboldt_http::FieldName::ContentLength);
+    let announced = head.fields.get(FieldName::ContentLength);
     match request.head.method {
         Method::Head => announced.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()),
         _ => Some(0),
@@ -389,19 +233,27 @@ fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
 
 /// Decides what becomes of an answer, then streams it into the flow.
 pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Answer, mut writer: FlowWriter) {
-    let (stored, at_end) = match refresh::decide(core, job, &mut answer, &mut writer).await {
+    let (stored, at_end, part) = match refresh::decide(core, job, &mut answer, &mut writer).await {
         Verdict::Confirmed(body) => {
             answer.keep(core);
             return serve_stored(core, body, writer).await;
         }
+        Verdict::Again => {
+            answer.keep(core);
+            return writer.abort(AbortReason::Outdated);
+        }
         Verdict::Failed(failure) => return fail(core, job, failure, writer).await,
-        Verdict::Stream { stored, at_end } => (stored, at_end),
+        Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
     };
     match receive(core, job, &mut answer, &mut writer, stored).await {
         Ok(()) => {
             writer.finish(answer.decoder.trailers());
             if stored {
+                let (flow, written) = (Arc::clone(writer.flow()), writer.written());
                 refresh::store(core, job, writer, at_end).await;
+                if let Some(part) = part.filter(|part| part.is_complete(written)) {
+                    partial::add(core, &job.request, answer.request_time, &flow, *part);
+                }
             }
             answer.keep(core);
         }
@@ -474,8 +326,12 @@ impl Answer {
 
 /// A request with a body: read from the client and sent on while the answer is awaited and relayed.
 pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
-    let report = Report::new();
-    let mut job = Job::new(&request, None, false, &report);
+    let report = Report::because(Forward::Method);
+    let mut job = match request.head.method {
+        Method::Post => Job::as_asked(&request, &report),
+        _ => Job::new(&request, None, false, &report),
+    };
+    job.purge_number = core.shared.cache.purges().newest();
     match send_with_body(core, conn, &job).await {
         Ok((answer, pump)) => relay_with_body(core, conn, &mut job, answer, Some(pump)).await,
         Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => After::Abort,
@@ -530,7 +386,8 @@ pub(crate) async fn relay_with_body(
     pump: Option<BodyPump>,
 ) -> After {
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
-    let writer = core.shared.cache.private(request.key, request.key);
+    let private = || core.shared.cache.private(request.key, request.key);
+    let writer = refresh::invalidate(core, job, &answer.head).await.unwrap_or_else(private);
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
     let follow = async {
         let Ok(head) = reader.head().await else { return After::Abort };
@@ -542,7 +399,8 @@ pub(crate) async fn relay_with_body(
                 return answer::refused(core, conn, &request, refusal, outcome.route).await;
             }
         };
-        let fields = pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched);
+        let fields =
+            pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched(report.forward(), None));
         let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
         relay.limit_body(limit_bytes);
         let ended = relay.run(conn, &mut reader, &mut outcome).await;

@@ -56,6 +56,8 @@ pub(crate) fn write_head(out: &mut Vec<u8>, request: &Request, manner: &Manner<'
     if let Some(protocol) = manner.upgrade {
         write_field(out, b"Connection", b"Upgrade");
         write_field(out, b"Upgrade", protocol);
+    } else if !request.snapshot().config.server_persistent_connections {
+        write_field(out, b"Connection", b"close");
     }
     request.snapshot().header_rules.add_to_request(out, request);
     out.extend_from_slice(b"\r\n");

@@ -243,7 +243,11 @@ fn write_head(
         write_hit_fields(out, request, &object.times);
     } else {
         write_age(out, request, &object.times);
-        out.extend_from_slice(&request.snapshot().names.validated_fields);
+        let status = &request.snapshot().names.cache_status;
+        match hit.tag {
+            Tag::RefreshFailOld => status.write_failed(out, ttl(request, &object.times)),
+            _ => status.write_validated(out),
+        }
     }
     request.snapshot().header_rules.add_to_reply(out, request);
     write_connection(out, request.head.version, keep_alive);
@@ -270,10 +274,11 @@ pub(crate) fn write_age(out: &mut Vec<u8>, request: &Request, times: &Times) {
 /// Age, X-Cache and Cache-Status of an answer from the cache.
 pub(crate) fn write_hit_fields(out: &mut Vec<u8>, request: &Request, times: &Times) {
     write_age(out, request, times);
-    out.extend_from_slice(&request.snapshot().names.hit_fields);
-    let ttl = freshness::ttl(times, request.received.secs());
-    out.extend_from_slice(itoa::Buffer::new().format(ttl).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    request.snapshot().names.cache_status.write_hit(out, ttl(request, times));
+}
+
+fn ttl(request: &Request, times: &Times) -> i64 {
+    freshness::ttl(times, request.received.secs())
 }
 
 /// The Connection field where the version's default is not what we do.

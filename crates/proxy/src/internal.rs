@@ -3,15 +3,17 @@
 
 use std::rc::Rc;
 
-use humboldt_base::counters::Counter;
 use humboldt_conf::PortMode;
 use humboldt_http::{FieldName, Method, Target};
 use humboldt_logs::access::Tag;
 
 use crate::answer::Local;
 use crate::core::Core;
+use crate::denial::Refusal;
 use crate::errors::ErrorPage;
 use crate::forward::forwards_left;
+use crate::pipeline::Admission;
+use crate::purge;
 use crate::request::Request;
 
 /// Path under which the manager pages are.
@@ -78,7 +80,7 @@ pub(crate) async fn answer(core: &Rc<Core>, request: &Request) -> Option<(Local,
         return Some((manager_page(core, request, name), Tag::None));
     }
     if request.head.method == Method::Purge {
-        return Some((purge(core, request).await, Tag::None));
+        return Some((purge::answer(core, request).await, Tag::None));
     }
     if forwards_left(request) == Some(0) {
         return Some((last_hop(request), Tag::None));
@@ -99,13 +101,6 @@ fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
         },
         None => crate::answer::error_answer(core, request, ErrorPage::NotFound, ""),
     }
-}
-
-/// Removes a URL from the cache: 200 when it was there, 404 when not, as Squid answers.
-async fn purge(core: &Core, request: &Request) -> Local {
-    core.count(Counter::Purges, 1);
-    let found = core.shared.cache.purge(request.key).await;
-    Local { status: if found { 200 } else { 404 }, fields: Vec::new(), body: Vec::new() }
 }
 
 /// A TRACE or OPTIONS request that may go no further (RFC 9110 7.6.2).
@@ -129,6 +124,18 @@ fn last_hop(request: &Request) -> Local {
     }
     body.extend_from_slice(b"\r\n");
     Local { status: 200, fields: b"Content-Type: message/http\r\n".to_vec(), body }
+}
+
+/// Requests that no rule can make right: for another server than this one and without saying which, as servers get them; and PURGE where
+/// no ACL names that method, as in Squid.
+pub(crate) fn objection_to_form(request: &Request) -> Option<Admission> {
+    if request.head.method == Method::Purge && !request.snapshot().purge_is_enabled {
+        return Some(Admission::Deny(Refusal::of_request(None)));
+    }
+    let is_forward = request.facts().port.mode == PortMode::Forward;
+    let names_no_server = request.head.target == Target::Origin && is_forward && !is_internal(request);
+    let detail = "a proxy is asked for whole URLs";
+    names_no_server.then(|| Admission::Refuse(ErrorPage::InvalidUrl, detail.into()))
 }
 
 /// Why a request is not forwarded, if so.

@@ -9,23 +9,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
-use humboldt_freshness::{self as freshness, Disposition, vary};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
-use humboldt_store::{AbortReason, Begin, Entry, FlowHead, FlowReader, Key, Object, VaryMarker};
+use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader};
 
 use crate::access::{self, Access};
 use crate::answer;
+use crate::assemble::Assembly;
+use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::denial::Refusal;
 use crate::errors::ErrorPage;
-use crate::fetch::{self, Job, Report, Stale, StaleBody};
+use crate::fetch;
 use crate::hit::{self, HitObject, Started};
+use crate::job::{Job, Report, Stale, StaleBody};
 use crate::log::{self, Outcome};
+use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
 use crate::relay::{self, Ended, Relay};
 use crate::request::Request;
-use crate::{disk, internal, reply, resume, tunnel};
+use crate::{assemble, disk, internal, partial, purge, reply, resume, tunnel};
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
 const JOINS_MAX: usize = 4;
@@ -35,6 +38,8 @@ const JOINS_MAX: usize = 4;
 pub(crate) enum Admission {
     /// Serve this object.
     Hit(HitObject),
+    /// Serve this object to a request that asks for several ranges.
+    Ranges(HitObject),
     /// Answer with an error.
     Refuse(ErrorPage, String),
     /// A rule denies it.
@@ -45,37 +50,6 @@ pub(crate) enum Admission {
     Special,
     /// For the cache, but not answered from memory.
     Found(Found),
-}
-
-/// What memory knows about a request that it cannot answer.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// The key under which the answer would be: of the variant, where one is known.
-    pub key: Option<Key>,
-    /// A stored answer that needs validation.
-    pub stale: Option<Stale>,
-    /// The stored answer may be served while it is validated.
-    pub serve_stale: bool,
-    /// Do not look at what is stored, and do not wait for others: the client asked for a reload.
-    pub reload: bool,
-    /// The last answer could not be stored: fetch without waiting for others.
-    pub pass: bool,
-    /// Only a stored answer will do, and this one does not.
-    pub refuse: bool,
-    /// It was on disk, but could not be read.
-    pub swap_failed: bool,
-}
-
-impl Found {
-    /// Result code of an answer that comes from the server.
-    fn miss_tag(&self) -> Tag {
-        match self {
-            _ if self.stale.is_some() => Tag::RefreshModified,
-            _ if self.reload => Tag::ClientRefreshMiss,
-            _ if self.swap_failed => Tag::SwapfailMiss,
-            _ => Tag::Miss,
-        }
-    }
 }
 
 /// The steps that never wait: access rules, key, memory.
@@ -90,90 +64,23 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
 
 /// [`admit`] after the access rules.
 fn admit_allowed(core: &Core, request: &Request) -> Admission {
+    if let Some(objection) = internal::objection_to_form(request) {
+        return objection;
+    }
     if !request.is_cachable_method() || internal::is_internal(request) || request.wants_upgrade() {
         return Admission::Special;
     }
     if !access::may_use_cache(request) {
-        return Admission::Found(Found { pass: true, ..Found::default() });
+        return Admission::Found(Found { pass: true, forward: Forward::Bypass, ..Found::default() });
     }
     match look_up(core, request) {
         Ok(hit) => match reply::check(request, &hit.object.head, Some(hit.object.body_bytes())) {
+            Ok(_) if assemble::has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
             Err(refusal) => Admission::Deny(refusal),
         },
         Err(found) => Admission::Found(found),
     }
-}
-
-/// Memory's answer.
-fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found> {
-    let mut key = request.key;
-    let cache = &core.shared.cache;
-    let mut entry = cache.lookup(&key);
-    if let Some(Entry::Vary(marker)) = &entry {
-        if *marker.url != *request.url.as_bytes() {
-            return Err(Found { pass: true, ..Found::default() });
-        }
-        key = variant_key(request, marker);
-        entry = cache.lookup(&key);
-    }
-    match entry {
-        Some(Entry::Object(object)) => judge(request, key, object),
-        Some(Entry::HitForMiss { until }) if until > request.received.secs() => {
-            Err(Found { key: Some(key), pass: true, ..Found::default() })
-        }
-        _ => Err(Found { key: Some(key), ..Found::default() }),
-    }
-}
-
-/// Memory's answer after a Vary marker was read from disk.
-pub(crate) fn look_up_again(core: &Core, request: &Request, found: &mut Found) -> Option<disk::Stored> {
-    match look_up(core, request) {
-        Ok(hit) => Some(disk::Stored::Object(hit)),
-        Err(newer) => {
-            *found = newer;
-            Some(disk::Stored::Judged)
-        }
-    }
-}
-
-/// The key of the variant that `request` selects.
-pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
-    let mut parts = Vec::new();
-    if let Some(spec) = vary::Spec::from_bytes(&marker.fields) {
-        spec.append_key(&request.head.fields, &mut parts);
-    }
-    marker.variant_key(request.key, &parts)
-}
-
-/// Whether a stored object answers the request now.
-fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, Found> {
-    if *object.url != *request.url.as_bytes() || needs_origin(request) {
-        return Err(Found { pass: true, ..Found::default() });
-    }
-    let snapshot = request.snapshot();
-    let rule = || snapshot.refresh_rule(request.url.as_bytes());
-    let found = Found { key: Some(key), ..Found::default() };
-    match freshness::judge(&object.times, &request.cc, &snapshot.freshness, rule, request.received.secs()) {
-        Disposition::Fresh => {
-            let negative = object.times.flags.contains(freshness::TimesFlags::NEGATIVE);
-            let tag = if negative { Tag::NegativeHit } else { Tag::MemHit };
-            Ok(HitObject { object, tag, without_origin: true })
-        }
-        Disposition::StaleWhileRevalidate => {
-            Err(Found { stale: Some(Stale::in_memory(object, true)), serve_stale: true, ..found })
-        }
-        Disposition::Revalidate { may_serve_stale_on_error } => {
-            Err(Found { stale: Some(Stale::in_memory(object, may_serve_stale_on_error)), ..found })
-        }
-        Disposition::Refetch => Err(Found { reload: true, ..found }),
-        Disposition::GatewayTimeout => Err(Found { refuse: true, ..found }),
-    }
-}
-
-/// Conditions that only the origin server may judge (RFC 9111 4.3.2).
-pub(crate) fn needs_origin(request: &Request) -> bool {
-    request.head.fields.has(FieldName::IfMatch) || request.head.fields.has(FieldName::IfUnmodifiedSince)
 }
 
 /// The steps that may wait. Boxed by the caller: most requests never get here.
@@ -191,7 +98,7 @@ pub(crate) async fn proceed(
         };
     }
     match admission {
-        Admission::Hit(object) => serve_object(core, conn, request, object).await,
+        Admission::Hit(object) | Admission::Ranges(object) => serve_object(core, conn, request, object).await,
         Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
         Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
         Admission::Special | Admission::NeedsAddresses => special(core, conn, request).await,
@@ -220,7 +127,7 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     if request.has_body() {
         return fetch::with_body(core, conn, request).await;
     }
-    pass(core, conn, request, Tag::Miss, false).await
+    pass(core, conn, request, Tag::Miss, Forward::Method, None).await
 }
 
 /// A request for the cache that memory did not answer: disk, others' fetches, or the server.
@@ -237,11 +144,8 @@ async fn from_cache_or_server(
         if found.refuse {
             return answer::error(core, conn, &request, ErrorPage::OnlyIfCached, "").await;
         }
-        let stored = if found.pass || found.reload || found.swap_failed || found.stale.is_some() {
-            None
-        } else {
-            disk::look_up(core, &request, &mut found).await
-        };
+        let stored =
+            if found.knows_enough() { None } else { disk::look_up(core, &request, &mut found).await };
         if let Some(stored) = stored {
             match stored {
                 disk::Stored::Object(object) => return serve_object(core, conn, request, object).await,
@@ -254,6 +158,11 @@ async fn from_cache_or_server(
                 },
                 disk::Stored::Judged => continue,
             }
+        }
+        if let Some(list) = found.parts.take()
+            && let Some(after) = partial::serve(core, conn, &request, &list).await
+        {
+            return after;
         }
         if request.cc.only_if_cached() {
             found.refuse = true;
@@ -270,35 +179,28 @@ async fn from_cache_or_server(
             return serve_object(core, conn, request, hit).await;
         }
         if !may_share(&request, &found) {
-            let tag = found.miss_tag();
-            let may_store = !found.pass && request.head.method == Method::Get && !has_own_terms(&request);
-            return pass(core, conn, request, tag, may_store).await;
+            let (tag, why) = (found.miss_tag(), found.why());
+            let to_learn_about = found.stale.take().filter(|_| request.head.method == Method::Head);
+            return pass(core, conn, request, tag, why, to_learn_about).await;
         }
         match share(core, conn, &request, &mut found).await {
             Some(after) => return after,
             None => continue,
         }
     }
-    pass(core, conn, request, Tag::Miss, false).await
+    pass(core, conn, request, Tag::Miss, Forward::UriMiss, None).await
 }
 
 /// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
 fn may_share(request: &Request, found: &Found) -> bool {
-    let own_terms = has_own_terms(request) && (found.stale.is_none() || needs_origin(request));
+    let own_terms = has_own_terms(request)
+        && !partial::is_fetched_whole(request)
+        && (found.stale.is_none() || needs_origin(request));
     !found.pass
         && !own_terms
         && request.head.method == Method::Get
         && !request.cc.no_store()
         && !request.head.fields.has(FieldName::Authorization)
-}
-
-/// Whether the request asks for less than the whole answer.
-fn has_own_terms(request: &Request) -> bool {
-    let fields = &request.head.fields;
-    needs_origin(request)
-        || fields.has(FieldName::Range)
-        || fields.has(FieldName::IfNoneMatch)
-        || fields.has(FieldName::IfModifiedSince)
 }
 
 /// Leads a fetch that others may join, or joins one. `None`: it came to nothing for this request; look again.
@@ -313,15 +215,16 @@ async fn share(
     let collapse =
         request.snapshot().config.collapsed_forwarding && !found.reload && !wants_the_server(request);
     let begun = match collapse {
-        true => cache.begin_or_join(request.key, key),
+        true => cache.begin_or_join(request.key, key, request.url.as_bytes()),
         false => Begin::Lead(cache.private(request.key, key)),
     };
     match begun {
         Begin::Lead(writer) => {
             let reader = writer.subscribe(humboldt_store::ReaderKind::Client)?;
-            let report = Report::new();
+            let report = Report::because(found.why());
             let tag = found.miss_tag();
-            let job = Job::new(request, found.stale.take(), true, &report);
+            let stale = purge::unless_purged(core, found.stale.take());
+            let job = Job::new(request, stale, true, &report);
             tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
             Some(follow(core, conn, request, reader, Some(&report), tag).await?)
         }
@@ -346,18 +249,19 @@ fn wants_the_server(request: &Request) -> bool {
     request.cc.no_cache() && !request.snapshot().refresh_rule(request.url.as_bytes()).ignore_reload
 }
 
-/// Fetches for this request alone.
+/// Fetches for this request alone, as it asks.
 async fn pass(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     request: Rc<Request>,
     tag: Tag,
-    may_store: bool,
+    why: Forward,
+    to_learn_about: Option<Stale>,
 ) -> After {
     let writer = core.shared.cache.private(request.key, request.key);
     let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
-    let report = Report::new();
-    let job = Job::new(&request, None, may_store, &report);
+    let report = Report::because(why);
+    let job = Job { to_learn_about, ..Job::as_asked(&request, &report) };
     tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
     match follow(core, conn, &request, reader, Some(&report), tag).await {
         Some(after) => after,
@@ -378,7 +282,7 @@ pub(crate) async fn follow(
         Ok(head) => head,
         Err(Waited::ClientGone) => return Some(gone(core, conn, request, tag, report)),
         // Nothing has been sent: as good as a miss.
-        Err(Waited::Aborted(AbortReason::DiskFailed)) => return None,
+        Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => return None,
         Err(Waited::Aborted(reason)) => {
             let Some(report) = report else { return give_up(core, conn, request, reason).await };
             let (page, detail) = report.failure(reason);
@@ -404,7 +308,7 @@ async fn give_up(
     reason: AbortReason,
 ) -> Option<After> {
     let page = match reason {
-        AbortReason::NotShareable | AbortReason::Cancelled => return None,
+        AbortReason::NotShareable | AbortReason::Cancelled | AbortReason::Outdated => return None,
         AbortReason::TimedOut => ErrorPage::ReadTimeout,
         AbortReason::Malformed | AbortReason::TooLarge => ErrorPage::InvalidResponse,
         AbortReason::NoMemory => ErrorPage::Internal,
@@ -477,7 +381,7 @@ async fn stream(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     request: &Rc<Request>,
-    mut reader: FlowReader,
+    reader: FlowReader,
     head: &FlowHead,
     report: Option<&Rc<Report>>,
     tag: Tag,
@@ -491,12 +395,26 @@ async fn stream(
         }
     };
     outcome.collapsed = report.is_none();
+    let (cut_head, mut reader) = match assemble::cut(request, head, reader) {
+        Err(reader) => (None, reader),
+        Ok(assembly) => {
+            let Some(mut reader) = assembly.start(core, request) else { return After::Abort };
+            match await_head(core, conn, request, &mut reader).await {
+                Ok(head) => (Some(head), reader),
+                Err(_) => return gone(core, conn, request, tag, report),
+            }
+        }
+    };
+    let received_status = cut_head.is_some().then_some(head.head.status);
+    let head = cut_head.as_deref().unwrap_or(head);
+    outcome.status = head.head.status;
     let origin = match report {
         None => Origin::Joined,
         Some(_) if tag == Tag::Hit => Origin::Disk,
-        Some(_) => Origin::Fetched,
+        Some(report) => Origin::Fetched(report.forward(), received_status),
     };
-    let fields = answer_fields(request, head, origin);
+    let mut fields = answer_fields(request, head, origin);
+    fields.extend_from_slice(&report.map(|report| report.own_fields()).unwrap_or_default());
     let mut relay = Relay::new(core, request, head, &fields);
     relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
@@ -512,8 +430,8 @@ async fn stream(
 /// How an answer in flight came to be in flight, for the fields that say how the cache was used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This request's own fetch.
-    Fetched,
+    /// This request's own fetch, for this reason, and with which status it came if not with the one that is sent.
+    Fetched(Forward, Option<u16>),
     /// Another request's fetch.
     Joined,
     /// A cache directory.
@@ -522,22 +440,42 @@ pub(crate) enum Origin {
 
 /// The fields that say how the cache was used for an answer in flight.
 pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) -> Vec<u8> {
-    let names = &request.snapshot().names;
     let mut fields = Vec::with_capacity(128);
-    match (origin, &head.info.times) {
-        (Origin::Disk, Some(times)) => hit::write_hit_fields(&mut fields, request, times),
-        (_, Some(times)) => {
+    let times = head.info.times.as_ref();
+    if let (Origin::Disk, Some(times)) = (origin, times) {
+        hit::write_hit_fields(&mut fields, request, times);
+    } else {
+        if let Some(times) = times {
             hit::write_age(&mut fields, request, times);
             fields.extend_from_slice(b"\r\n");
-            fields.extend_from_slice(match origin {
-                Origin::Joined => &names.collapsed_fields,
-                _ => &names.miss_stored_fields,
-            });
         }
-        (_, None) => fields.extend_from_slice(&names.miss_fields),
+        let (forward, status) = match origin {
+            Origin::Fetched(forward, status) => (forward, status),
+            Origin::Joined | Origin::Disk => (Forward::UriMiss, None),
+        };
+        let (stored, collapsed) = (times.is_some() && origin != Origin::Joined, origin == Origin::Joined);
+        let names = &request.snapshot().names;
+        names.cache_status.write_forwarded(&mut fields, forward, stored, collapsed, status);
     }
     request.snapshot().header_rules.add_to_reply(&mut fields, request);
     fields
+}
+
+/// Serves an answer that is put together. `None`: it could not be begun, and nothing was sent.
+pub(crate) async fn serve_assembled(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    assembly: Assembly,
+    report: &Rc<Report>,
+    tag: Tag,
+) -> Option<After> {
+    let mut reader = assembly.start(core, request)?;
+    match await_head(core, conn, request, &mut reader).await {
+        Ok(head) => Some(stream(core, conn, request, reader, &head, Some(report), tag).await),
+        Err(Waited::ClientGone) => Some(gone(core, conn, request, tag, Some(report))),
+        Err(Waited::Aborted(_)) => None,
+    }
 }
 
 /// Serves a complete object.
@@ -549,6 +487,11 @@ async fn serve_object(
 ) -> After {
     if let Err(refusal) = reply::check(&request, &object.object.head, Some(object.object.body_bytes())) {
         return answer::refused(core, conn, &request, refusal, None).await;
+    }
+    if let Some(assembly) = assemble::of_object(&request, &object.object)
+        && let Some(after) = serve_assembled(core, conn, &request, assembly, &Report::new(), Tag::Hit).await
+    {
+        return after;
     }
     match hit::start(core, conn, request, object) {
         Started::Done(after) => after,

@@ -8,7 +8,7 @@ use humboldt_net::pool::ServerRef;
 
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::fetch::Failure;
+use crate::job::Failure;
 use crate::peers::{Peer, Way};
 use crate::request::Request;
 use crate::server::ServerConn;

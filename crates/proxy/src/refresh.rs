@@ -5,20 +5,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::counters::Counter;
+use humboldt_conf::ForwardedFor;
 use humboldt_freshness::vary::{self, Vary};
-use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times};
-use humboldt_http::h1::HopByHop;
+use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times, languages};
+use humboldt_http::h1::{HopByHop, write_field};
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
+use humboldt_store::flow::Epoch;
 use humboldt_store::scheme::{Record, RecordKind};
 use humboldt_store::{
-    Dir, Entry, FlowInfo, FlowWriter, Key, Object, ReaderKind, StoredHead, SwapOutError, VaryMarker,
+    Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, StoredHead, SwapOutError,
+    VaryMarker,
 };
 
 use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
-use crate::fetch::{Answer, Failure, Job, StaleBody};
+use crate::fetch::Answer;
+use crate::job::{Failure, Job, Stale, StaleBody};
+use crate::memory::{self, has_own_terms};
+use crate::partial::{self, NewPart, Portion};
 use crate::reply;
 use crate::request::Request;
 use crate::snapshot::Snapshot;
@@ -30,6 +36,8 @@ const HIT_FOR_MISS_S: i64 = 30;
 pub(crate) enum Verdict {
     /// The stored answer is still good, with a new head.
     Confirmed(StaleBody),
+    /// The server confirmed another answer than the stored one, which is gone now: the request is to be looked at anew.
+    Again,
     /// Serve the stored object if that is allowed, or this failure.
     Failed(Failure),
     /// Stream it.
@@ -38,6 +46,8 @@ pub(crate) enum Verdict {
         stored: bool,
         /// The directory that gets it when it is complete, if none is being written meanwhile.
         at_end: Option<Arc<Dir>>,
+        /// It is a part of an answer, to be listed when it is complete.
+        part: Option<Box<NewPart>>,
     },
 }
 
@@ -56,8 +66,19 @@ pub(crate) async fn decide(
         // RFC 9110 6.6.1: who receives a message without Date adds one.
         answer.head.fields.push(FieldName::Date, &date::format(now));
     }
-    if job.stale.is_some() && answer.head.status == 304 {
-        return confirm(core, job, answer, writer, rule, now).await;
+    if answer.head.status == 304
+        && let Some(stale) = job.stale.take()
+    {
+        return confirm(core, job, stale, answer, writer.epoch()).await;
+    }
+    if answer.head.status == 304 && !has_asked_for_304(job) {
+        let detail = "the server answered 304 to a request without a condition";
+        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
+    }
+    if answer.head.status == 200
+        && let Some(stale) = job.to_learn_about.take()
+    {
+        learn_from_head(core, &request, stale, answer, writer.epoch()).await;
     }
     if job.stale.as_ref().is_some_and(|stale| stale.may_serve_on_error)
         && matches!(answer.head.status, 500 | 502 | 503 | 504)
@@ -65,17 +86,48 @@ pub(crate) async fn decide(
         let detail = format!("the server answered {}", answer.head.status);
         return Verdict::Failed(Failure::new(ErrorPage::ReadError, detail));
     }
-    invalidate(core, &request, &answer.head).await;
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
-    let judged = without_void_expires(snapshot, &answer.head);
+    let mut judged = without_void_expires(snapshot, &answer.head);
+    // A part that nobody asked for is an error of the server's.
+    let range = request.head.fields.get(FieldName::Range).filter(|_| job.as_asked);
+    let portion = range.and_then(|range| partial::portion(&answer.head, range, answer.body_bytes));
+    if portion.is_some() {
+        // A part may be stored where the whole may be, and is as fresh.
+        judged.to_mut().status = 200;
+    }
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    let times = Times { purge_number: writer.flow().purge_number(), ..times };
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
+    // To conditions and ranges of the client's own, 412 and 416 are answers that nobody else is to get.
+    let is_for_all = !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
     let storable = job.may_store
+        && is_for_all
+        && !varies_by_address(snapshot, &answer.head)
+        && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
         && access::may_use_cache(&request)
         && !answer.is_not_to_be_stored()
         && answer.body_bytes.is_none_or(|bytes| bytes <= answer.limit_bytes)
         && may_store(&request, &judged, &cc, rule, &times);
-    publish(core, job, answer, writer, storable.then_some(times), &cc).await
+    let (times, portion) = if storable { (Some(times), portion) } else { (None, None) };
+    publish(core, job, answer, writer, times, &cc, portion).await
+}
+
+/// Whether the answer depends on X-Forwarded-For where this proxy adds the client's address to it: the server saw another field than
+/// the client sent, and no other client's is the same.
+fn varies_by_address(snapshot: &Snapshot, head: &ResponseHead) -> bool {
+    let adds_address = !matches!(
+        snapshot.config.forwarded_for,
+        ForwardedFor::Delete | ForwardedFor::Transparent | ForwardedFor::Off
+    );
+    adds_address
+        && head.fields.has(FieldName::Vary)
+        && head.fields.list(FieldName::Vary).any(|name| name.eq_ignore_ascii_case(b"X-Forwarded-For"))
+}
+
+/// Whether the client's own condition was sent on.
+fn has_asked_for_304(job: &Job) -> bool {
+    let fields = &job.request.head.fields;
+    job.as_asked && (fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince))
 }
 
 /// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers sent it for the sake of
@@ -116,39 +168,53 @@ fn may_store(
 }
 
 /// A 304 to our own condition.
-async fn confirm(
-    core: &Rc<Core>,
-    job: &mut Job,
-    answer: &Answer,
-    writer: &FlowWriter,
-    rule: &RefreshRule,
-    now: i64,
-) -> Verdict {
+async fn confirm(core: &Rc<Core>, job: &mut Job, stale: Stale, answer: &Answer, epoch: Epoch) -> Verdict {
     let request = Rc::clone(&job.request);
-    let snapshot = request.snapshot();
-    let Some(stale) = job.stale.take() else {
-        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, "a 304 that nobody asked for"));
-    };
-    let stored = stale.head().to_response_head();
-    if !freshness::freshens(&stored, &answer.head) {
-        // It confirms something that we do not have: forget ours, so that the next request fetches anew.
+    if !freshness::freshens(&stale.head().to_response_head(), &answer.head) {
+        // It confirms something that we do not have: forget ours, and fetch anew.
         core.shared.cache.purge(request.key).await;
-        let detail = "the server confirmed another answer than the stored one";
-        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
+        return Verdict::Again;
     }
-    let mut updated = freshness::update_304(&stored, &answer.head);
-    snapshot.header_rules.replace_in_reply(&request, &mut updated.fields);
+    job.report.set_object_tag(Tag::RefreshUnmodified);
+    Verdict::Confirmed(freshen(core, &request, stale, answer, epoch))
+}
+
+/// What a 200 to HEAD says about the stored answer to GET (RFC 9111 4.3.5): the same validator makes it fresh again, a difference in
+/// validators or length makes it void. Without a validator nothing is known.
+async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) {
+    let stored = stale.head().to_response_head();
+    let validators = [FieldName::Etag, FieldName::LastModified];
+    let differs = |name: FieldName| {
+        answer.head.fields.get(name).is_some_and(|value| stored.fields.get(name) != Some(value))
+    };
+    let length = answer.head.fields.get(FieldName::ContentLength).and(answer.body_bytes);
+    let has_other_length = length.is_some() && stale.body_bytes().is_some() && length != stale.body_bytes();
+    if validators.into_iter().any(differs) || has_other_length {
+        core.shared.cache.purge(request.key).await;
+    } else if validators.into_iter().any(|name| answer.head.fields.has(name)) {
+        freshen(core, request, stale, answer, epoch);
+    }
+}
+
+/// The stored answer with a head that the server has brought up to date, wherever it is stored.
+fn freshen(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) -> StaleBody {
+    let snapshot = request.snapshot();
+    let rule = snapshot.refresh_rule(request.url.as_bytes());
+    let mut updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
+    snapshot.header_rules.replace_in_reply(request, &mut updated.fields);
     let cc = CacheControl::of_response(&updated.fields, &snapshot.freshness.target_list);
     let judged = without_void_expires(snapshot, &updated);
+    let now = core.now().secs();
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    // The body is as old as it was: a purge that came before is not undone.
+    let times = Times { purge_number: stale.times().purge_number, ..times };
     let hops = HopByHop::of(&updated.fields);
     let head = StoredHead::from_response(&updated, |id, name| {
-        id == FieldName::Age || snapshot.skips_reply_field(&hops, &request, id, name)
+        id == FieldName::Age || snapshot.skips_reply_field(&hops, request, id, name)
     });
-    job.report.set_object_tag(Tag::RefreshUnmodified);
-    Verdict::Confirmed(match stale.body {
+    match stale.body {
         StaleBody::Memory(confirmed) => {
-            let object = core.shared.cache.refresh(writer.epoch(), &confirmed, head, times);
+            let object = core.shared.cache.refresh(epoch, &confirmed, head, times);
             update_on_disk(core, object.key, &object.url, (&confirmed.head, &object.head), times);
             StaleBody::Memory(object)
         }
@@ -158,7 +224,7 @@ async fn confirm(
             update_on_disk(core, hit.key, &hit.url, (&confirmed, &hit.head), times);
             StaleBody::Disk(hit)
         }
-    })
+    }
 }
 
 /// Brings the record on disk up to date, without anybody waiting for it.
@@ -195,19 +261,27 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
 }
 
 /// After a successful unsafe method the stored answers of the URL, and of what Location and Content-Location name on the same
-/// host, are void (RFC 9111 4.4).
-async fn invalidate(core: &Core, request: &Request, head: &ResponseHead) {
+/// host, are void (RFC 9111 4.4). The flow is for the answer itself, which may be stored in their place.
+pub(crate) async fn invalidate(core: &Core, job: &Job, head: &ResponseHead) -> Option<FlowWriter> {
+    let request = &*job.request;
     if !freshness::invalidates(request.head.method, head.status) {
-        return;
+        return None;
     }
     core.count(Counter::Purges, 1);
-    core.shared.cache.purge(request.key).await;
     for name in [FieldName::Location, FieldName::ContentLocation] {
         let Some(reference) = head.fields.get(name) else { continue };
         if let Some(url) = same_host(&request.url, reference) {
             core.shared.cache.purge(Key::primary(url.as_bytes())).await;
         }
     }
+    Some(core.shared.cache.purge_for(request.key, job.purge_number).await)
+}
+
+/// Whether an answer to POST says that GET would give the same (RFC 9110 9.3.3).
+fn is_what_get_gives(request: &Request, head: &ResponseHead) -> bool {
+    let location = head.fields.get(FieldName::ContentLocation);
+    let url = location.and_then(|reference| same_host(&request.url, reference));
+    url.is_some_and(|url| url.as_bytes() == request.url.as_bytes())
 }
 
 /// The URL that `reference` means, if it is on the same host.
@@ -229,6 +303,7 @@ async fn publish(
     writer: &mut FlowWriter,
     times: Option<Times>,
     cc: &CacheControl,
+    portion: Option<Portion>,
 ) -> Verdict {
     let request = &*job.request;
     let snapshot = request.snapshot();
@@ -240,17 +315,28 @@ async fn publish(
         received.fields.push(FieldName::Via, via);
     }
     snapshot.header_rules.replace_in_reply(request, &mut received.fields);
-    let withheld: Vec<&[u8]> = cc.withheld_fields().collect();
+    let is_skipped = |id, name: &[u8]| snapshot.skips_reply_field(&hops, request, id, name);
+    let is_own =
+        |name: &[u8]| times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own));
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {
-        let withheld = times.is_some() && withheld.iter().any(|field| name.eq_ignore_ascii_case(field));
-        withheld
-            || (times.is_some() && id == FieldName::Age)
-            || snapshot.skips_reply_field(&hops, request, id, name)
+        is_skipped(id, name) || is_own(name) || (times.is_some() && id == FieldName::Age)
     }));
-    let (key, marker) = match times {
+    let mut own_fields = Vec::new();
+    for (id, name, value) in received.fields.iter() {
+        if id != FieldName::Age && is_own(name) && !is_skipped(id, name) {
+            write_field(&mut own_fields, name, value);
+        }
+    }
+    job.report.set_own_fields(own_fields);
+    let (mut key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
         None => (request.key, None),
     };
+    let part = portion.map(|portion| {
+        let list = key;
+        key = Part::new_key(list);
+        Box::new(NewPart { list, key, portion, received })
+    });
     let dir = times.and_then(|_| cache.select_dir(answer.body_bytes));
     let keep_bytes_max = if times.is_some() { cache.keep_bytes_max(dir.is_some()) } else { 0 };
     let info = FlowInfo {
@@ -264,20 +350,20 @@ async fn publish(
     };
     writer.publish_head(Arc::clone(&head), info);
     let Some(times) = times else {
-        forget(core, job, writer).await;
-        return Verdict::Stream { stored: false, at_end: None };
+        forget(core, job, answer, writer).await;
+        return Verdict::Stream { stored: false, at_end: None, part: None };
     };
     let is_whole_at_end = |dir: &Arc<Dir>| {
         let bytes_max = dir.scheme.whole_bytes_max().min(keep_bytes_max);
         marker.is_none() && answer.body_bytes.is_some_and(|bytes| bytes <= bytes_max)
     };
     match dir {
-        Some(dir) if is_whole_at_end(&dir) => Verdict::Stream { stored: true, at_end: Some(dir) },
+        Some(dir) if is_whole_at_end(&dir) => Verdict::Stream { stored: true, at_end: Some(dir), part },
         Some(dir) => {
             swap_out(core, dir, writer, record(key, request.url.as_bytes(), &head, times), marker);
-            Verdict::Stream { stored: true, at_end: None }
+            Verdict::Stream { stored: true, at_end: None, part }
         }
-        None => Verdict::Stream { stored: true, at_end: None },
+        None => Verdict::Stream { stored: true, at_end: None, part },
     }
 }
 
@@ -289,14 +375,24 @@ fn variant(
     head: &ResponseHead,
 ) -> (Key, Option<Arc<VaryMarker>>) {
     let Vary::On(spec) = vary::of(&head.fields) else { return (request.key, None) };
-    let marker = core.shared.cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
-    (crate::pipeline::variant_key(request, &marker), Some(marker))
+    let cache = &core.shared.cache;
+    let marker = cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
+    let key = memory::variant_key(request, &marker);
+    if let Some(language) = languages::of_answer(&head.fields)
+        && let Some(in_language) = memory::language_key(request, &marker, language)
+    {
+        cache.insert_current(writer.epoch(), in_language, Entry::SeeAlso(key));
+    }
+    (key, Some(marker))
 }
 
 /// An answer that is not stored: what is stored of its URL is older and was found wanting.
-async fn forget(core: &Core, job: &Job, writer: &FlowWriter) {
+async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     let request = &*job.request;
-    if !job.may_store || request.head.method != Method::Get {
+    // An answer to the client's own conditions says nothing about the whole.
+    let says_nothing = job.as_asked && answer.head.status != 200;
+    let may_be_stored = job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
+    if !may_be_stored || says_nothing {
         return;
     }
     let cache = &core.shared.cache;

@@ -8,7 +8,7 @@ use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{HttpPort, PortMode};
 use humboldt_freshness::CacheControl;
 use humboldt_http::h1::Framing;
-use humboldt_http::{FieldName, Method, RequestHead, Url};
+use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
 use humboldt_store::Key;
 
 use crate::client_counts::Connections;
@@ -91,15 +91,32 @@ impl Request {
         self.snapshot = Some(Arc::clone(snapshot));
         self.framing =
             humboldt_http::h1::request_framing(&self.head).map_err(|_| ErrorPage::InvalidRequest)?;
+        humboldt_http::h1::remove_named(&mut self.head.fields);
         self.set_url(facts)?;
         self.key = Key::primary(self.url.as_bytes());
         if !facts.port.ignore_cc {
             self.cc = CacheControl::of_request(&self.head.fields);
         }
+        if snapshot.config.normalize_accept_encoding {
+            self.normalize_encoding();
+        }
         if let Some(trusted) = &snapshot.follow_forwarded_for {
             self.indirect_client = indirect::client(trusted, self);
         }
         Ok(())
+    }
+
+    /// `normalize_accept_encoding`: what is asked for and what answers vary by are the same.
+    fn normalize_encoding(&mut self) {
+        let fields = &mut self.head.fields;
+        if !fields.has(FieldName::AcceptEncoding) {
+            return;
+        }
+        let normal = humboldt_freshness::normal_encoding(fields);
+        fields.remove(FieldName::AcceptEncoding);
+        if let Some(encoding) = normal {
+            fields.push(FieldName::AcceptEncoding, encoding);
+        }
     }
 
     fn set_url(&mut self, facts: &ConnFacts) -> Result<(), ErrorPage> {
@@ -110,25 +127,25 @@ impl Request {
             return self.url.set_from_request(&self.head, b"http", None).map_err(invalid);
         }
         let scheme = port.protocol.as_bytes();
-        match (self.head.target, port.vhost, default_host) {
-            (humboldt_http::Target::Origin | humboldt_http::Target::Asterisk, false, Some(site)) => {
-                let target = self.head.target_bytes();
-                let path: &[u8] = if target == b"*" { b"" } else { target };
-                self.url.set_parts(scheme, site, path).map_err(invalid)
-            }
+        let site = default_host.filter(|_| !port.vhost);
+        match (site, path_at_site(&self.head)) {
+            (Some(site), Some(path)) => self.url.set_parts(scheme, site, path).map_err(invalid),
             _ => self.url.set_from_request(&self.head, scheme, default_host).map_err(invalid),
         }
     }
 
-    /// The same request for the bytes from `position` on, if the validator still holds.
-    pub(crate) fn for_range(&self, position: u64, validator: &[u8]) -> Self {
+    /// The same request for the bytes from `first` on, up to `last` if there is one, if the validator still holds.
+    pub(crate) fn for_range(&self, first: u64, last: Option<u64>, validator: Option<&[u8]>) -> Self {
         let mut head = self.head.clone();
         for name in [FieldName::Range, FieldName::IfRange, FieldName::IfNoneMatch, FieldName::IfModifiedSince]
         {
             head.fields.remove(name);
         }
-        head.fields.push(FieldName::Range, format!("bytes={position}-").as_bytes());
-        head.fields.push(FieldName::IfRange, validator);
+        let last = last.map(|last| last.to_string()).unwrap_or_default();
+        head.fields.push(FieldName::Range, format!("bytes={first}-{last}").as_bytes());
+        if let Some(validator) = validator {
+            head.fields.push(FieldName::IfRange, validator);
+        }
         Self {
             head,
             url: self.url.clone(),
@@ -181,5 +198,20 @@ impl Request {
                 .fields
                 .list(FieldName::Connection)
                 .any(|option| option.eq_ignore_ascii_case(b"upgrade"))
+    }
+}
+
+/// What the target asks for where there is one site only, whatever host the client names.
+fn path_at_site(head: &RequestHead) -> Option<&[u8]> {
+    let target = head.target_bytes();
+    match head.target {
+        Target::Origin => Some(target),
+        Target::Asterisk => Some(b""),
+        Target::Absolute => {
+            let parts = humboldt_http::uri::split_absolute(target)?;
+            let is_web = [&b"http"[..], b"https"].iter().any(|web| parts.scheme.eq_ignore_ascii_case(web));
+            is_web.then_some(parts.path_and_query)
+        }
+        Target::Authority => None,
     }
 }

@@ -13,7 +13,8 @@ use humboldt_store::{FlowHead, FlowReader, Progress, ReaderKind};
 
 use crate::client::ClientConn;
 use crate::core::Core;
-use crate::fetch::{self, Job, Report};
+use crate::fetch;
+use crate::job::{Job, Report};
 use crate::log::Outcome;
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
@@ -113,7 +114,7 @@ pub(crate) async fn from_server(
     let name = strong_validator(&stored)?;
     let validator = stored.fields.get(name)?;
     let total = head.info.body_bytes?;
-    let mut again = request.for_range(position, validator);
+    let mut again = request.for_range(position, None, Some(validator));
     again.received = core.now();
     let job = Job::new(&Rc::new(again), None, false, &Report::new());
     let mut writer = core.shared.cache.private(request.key, request.key);
@@ -135,7 +136,7 @@ pub(crate) async fn from_server(
 
 /// The field by which two answers can be told to be the same to the last byte: a strong entity tag, or a modification at least a
 /// minute before the answer (RFC 9110 8.8.2.2).
-fn strong_validator(head: &ResponseHead) -> Option<FieldName> {
+pub(crate) fn strong_validator(head: &ResponseHead) -> Option<FieldName> {
     if let Some(tag) = head.fields.get(FieldName::Etag) {
         return (!tag.starts_with(b"W/")).then_some(FieldName::Etag);
     }

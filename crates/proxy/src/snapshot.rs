@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AclKind, Config, OutgoingAddress, UpgradeRule};
+use humboldt_conf::{AclDef, AclKind, Config, OutgoingAddress, SizeRule, UpgradeRule};
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::h1::{HeadLimits, HopByHop, keep_alive};
 use humboldt_http::{FieldName, Version};
@@ -12,6 +12,7 @@ use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
 use crate::access;
+use crate::cache_status::CacheStatus;
 use crate::denial::Denials;
 use crate::header_rules::HeaderRules;
 use crate::peers::Peers;
@@ -43,10 +44,14 @@ pub struct Snapshot {
     pub follow_forwarded_for: Option<RuleList>,
     /// Rules about answers, when there are any.
     pub reply_rules: Option<ReplyRules>,
+    /// `range_offset_limit`: limits in bytes (`None`: no limit), each with its condition.
+    pub range_offset_limits: Vec<(Option<u64>, RuleList)>,
     /// `deny_info`.
     pub denials: Denials,
     /// Some ACL counts the connections of a client.
     pub counts_clients: bool,
+    /// Some ACL names the method PURGE; without one, nobody may purge.
+    pub purge_is_enabled: bool,
     /// Some ACL is random.
     pub uses_random: bool,
     /// `cache`, when there is any.
@@ -83,16 +88,8 @@ pub struct Names {
     pub unique: String,
     /// `cache_mgr`.
     pub contact: String,
-    /// After the Age value of a hit: its line's end, X-Cache and Cache-Status up to the value of `ttl`.
-    pub hit_fields: Vec<u8>,
-    /// After the Age value of a validated answer: its line's end, X-Cache and Cache-Status.
-    pub validated_fields: Vec<u8>,
-    /// X-Cache and Cache-Status of a miss that was stored.
-    pub miss_stored_fields: Vec<u8>,
-    /// X-Cache and Cache-Status of any other miss.
-    pub miss_fields: Vec<u8>,
-    /// X-Cache and Cache-Status of a request that shared another's fetch.
-    pub collapsed_fields: Vec<u8>,
+    /// X-Cache and Cache-Status.
+    pub(crate) cache_status: CacheStatus,
     via_10: Vec<u8>,
     via_11: Vec<u8>,
 }
@@ -107,23 +104,8 @@ impl Names {
             true => format!("Via: {protocol} {unique} (humboldt{version})\r\n").into_bytes(),
             false => Vec::new(),
         };
-        let cached = |x_cache: &str, status: &str| {
-            format!("X-Cache: {x_cache} from {hostname}\r\nCache-Status: {unique}; {status}").into_bytes()
-        };
-        let after_age = |mut fields: Vec<u8>| {
-            fields.splice(0..0, *b"\r\n");
-            fields
-        };
-        let ended = |mut fields: Vec<u8>| {
-            fields.extend_from_slice(b"\r\n");
-            fields
-        };
         Self {
-            hit_fields: after_age(cached("HIT", "hit; ttl=")),
-            validated_fields: after_age(ended(cached("HIT", "hit; fwd=stale; fwd-status=304"))),
-            miss_stored_fields: ended(cached("MISS", "fwd=uri-miss; stored")),
-            miss_fields: ended(cached("MISS", "fwd=uri-miss")),
-            collapsed_fields: ended(cached("MISS", "fwd=uri-miss; collapsed")),
+            cache_status: CacheStatus::new(&hostname, &unique),
             via_10: via("1.0"),
             via_11: via("1.1"),
             contact: config.cache_mgr.clone(),
@@ -171,8 +153,10 @@ impl Snapshot {
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: follow_forwarded_for(&acls, &config)?,
             reply_rules: ReplyRules::compile(&acls, &config)?,
+            range_offset_limits: range_offset_limits(&acls, &config)?,
             denials: Denials::compile(&config),
             counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
+            purge_is_enabled: config.acl.iter().any(names_purge),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
             cache: optional(&config.cache)?,
             miss_access: optional(&config.miss_access)?,
@@ -265,12 +249,24 @@ impl Snapshot {
     }
 }
 
+fn names_purge(acl: &AclDef) -> bool {
+    acl.kind == AclKind::Method && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
+}
+
 /// Without a rule nobody is followed.
 fn follow_forwarded_for(acls: &AclSet, config: &Config) -> Result<Option<RuleList>, Vec<AclError>> {
     match config.follow_x_forwarded_for.as_slice() {
         [] => Ok(None),
         rules => RuleList::compile(acls, rules, false).map(Some),
     }
+}
+
+fn range_offset_limits(
+    acls: &AclSet,
+    config: &Config,
+) -> Result<Vec<(Option<u64>, RuleList)>, Vec<AclError>> {
+    let compile = |rule: &SizeRule| Ok((rule.limit_bytes, access::compile_condition(acls, &rule.terms)?));
+    config.range_offset_limit.iter().map(compile).collect()
 }
 
 fn outgoing(acls: &AclSet, config: &Config) -> Result<Vec<(IpAddr, RuleList)>, Vec<AclError>> {

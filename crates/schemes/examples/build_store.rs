@@ -56,6 +56,7 @@ impl Job {
             swr_s: 0,
             sie_s: 0,
             flags: TimesFlags::HAS_VALIDATOR,
+            purge_number: 0,
         };
         let head = head.into_bytes().into();
         Record { key: Key::primary(&url), kind: RecordKind::Object, url: url.into(), head, times }

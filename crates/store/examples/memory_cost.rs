@@ -69,7 +69,7 @@ fn misses() {
 }
 
 fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
-    let Begin::Lead(mut writer) = cache.begin_or_join(key, key) else { return };
+    let Begin::Lead(mut writer) = cache.begin_or_join(key, key, b"") else { return };
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return };
     let info = FlowInfo {
         key,

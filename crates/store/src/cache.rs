@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use humboldt_freshness::Times;
 use humboldt_policy::Policy;
+use parking_lot::Mutex;
 
 use crate::dirs::{Dir, DirConfig, DirSelect, Table};
 use crate::disk::SwapOutError;
@@ -17,6 +18,7 @@ use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
 use crate::mem::{Entry, MemTier};
 use crate::object::Object;
+use crate::purges::Purges;
 use crate::scheme::{Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
 
@@ -70,7 +72,10 @@ pub struct Stored {
 pub struct Cache {
     mem: Arc<MemTier>,
     in_flight: Arc<InFlight>,
+    purges: Arc<Purges>,
     pub(crate) commits: Gate,
+    /// Held while a list of parts is changed in memory.
+    pub(crate) lists: Mutex<()>,
     table: ArcSwap<Table>,
     /// Counts selections, for taking turns.
     turn: AtomicUsize,
@@ -87,10 +92,13 @@ impl Cache {
     ) -> Arc<Self> {
         let mem =
             Arc::new(MemTier::new(settings.cache_mem_bytes, cores, settings.memory_policy, events.clone()));
+        let purges = Arc::new(Purges::default());
         Arc::new(Self {
-            in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes),
+            in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes, purges.clone()),
+            purges,
             mem,
             commits: Gate::new(),
+            lists: Mutex::new(()),
             table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
             turn: AtomicUsize::new(0),
             events,
@@ -117,6 +125,23 @@ impl Cache {
     /// The table of objects in flight.
     pub fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
+    }
+
+    /// Purges by tag and by prefix.
+    pub fn purges(&self) -> &Arc<Purges> {
+        &self.purges
+    }
+
+    /// Whether a stored answer, that was found before, has been purged by tag or prefix.
+    pub fn is_purged(&self, times: &Times, url: &[u8], head: &StoredHead) -> bool {
+        self.purges.concerns(times, url, head)
+    }
+
+    /// The same for a record that is being written.
+    pub(crate) fn is_record_purged(&self, record: &Record) -> bool {
+        record.times.purge_number != self.purges.newest()
+            && StoredHead::from_bytes(record.head.clone())
+                .is_ok_and(|head| self.is_purged(&record.times, &record.url, &head))
     }
 
     /// The directories, in the order of the configuration.
@@ -165,12 +190,21 @@ impl Cache {
 
     /// Looks up a key in memory and counts an access.
     pub fn lookup(&self, key: &Key) -> Option<Entry> {
-        self.mem.get(key)
+        let entry = self.mem.get(key)?;
+        match &entry {
+            Entry::Object(object) if self.purges.has_purged(object) => {
+                if self.mem.remove_object(object) {
+                    self.mem.tell_release(object);
+                }
+                None
+            }
+            _ => Some(entry),
+        }
     }
 
-    /// Joins the fetch of `key`, or begins one. `primary` is the URL's own key.
-    pub fn begin_or_join(&self, primary: Key, key: Key) -> Begin {
-        self.in_flight.begin_or_join(primary, key)
+    /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL.
+    pub fn begin_or_join(&self, primary: Key, key: Key, url: &[u8]) -> Begin {
+        self.in_flight.begin_or_join(primary, key, url)
     }
 
     /// A flow that nobody joins.
@@ -183,6 +217,9 @@ impl Cache {
     /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
         let object = writer.object(url)?;
+        if self.purges.has_purged(&object) {
+            return Some(Stored { object, in_memory: false, on_disk: false });
+        }
         let on_disk = dir.is_some_and(|dir| {
             let commit = self.commits.try_enter(&writer.epoch().primary());
             commit.is_some() && self.in_flight.is_current(writer.epoch()) && dir.scheme.put_now(&object)
@@ -264,6 +301,9 @@ impl Cache {
     /// After a 304: replaces head and times in memory, the body stays. [`Cache::update_on_disk`] does the same there.
     pub fn refresh(&self, epoch: Epoch, object: &Object, head: StoredHead, times: Times) -> Arc<Object> {
         let fresh = Arc::new(object.refreshed(head, times));
+        if self.purges.has_purged(&fresh) {
+            return fresh;
+        }
         self.insert_current(epoch, fresh.key, Entry::Object(fresh.clone()));
         fresh
     }
@@ -303,7 +343,20 @@ impl Cache {
     /// vary, that removes all variants, since their keys depend on the marker removed here. When the future
     /// resolves, nothing brings it back.
     pub async fn purge(&self, primary: Key) -> bool {
-        let mut found = self.in_flight.purge(primary);
+        let in_flight = self.in_flight.purge(primary);
+        self.remove_all(primary).await | in_flight
+    }
+
+    /// The same for an answer that makes all earlier ones void and may be stored itself, as one to POST: the flow is for it.
+    /// `purge_number` is that of the newest purge by tag or prefix when it was asked for.
+    pub async fn purge_for(&self, primary: Key, purge_number: u64) -> FlowWriter {
+        let writer = self.in_flight.purge_for(primary, purge_number);
+        self.remove_all(primary).await;
+        writer
+    }
+
+    async fn remove_all(&self, primary: Key) -> bool {
+        let mut found = false;
         match self.mem.remove(&primary) {
             Some(Entry::Object(object)) => {
                 self.mem.tell_release(&object);

@@ -114,7 +114,8 @@ impl Cache {
             }
             // An aborted fetch says nothing about what is stored; otherwise a newer answer exists, and an older one must not
             // come back once memory has forgotten the newer.
-            if !matches!(error, SwapOutError::Aborted(_)) {
+            // Nor does one that was purged by tag or prefix: what is stored may be newer.
+            if !matches!(error, SwapOutError::Aborted(_)) && !self.is_record_purged(&record) {
                 self.remove_from_disk(&record.key).await;
             }
             return Err(error);
@@ -132,6 +133,9 @@ impl Cache {
         object: &Object,
         mut dir: Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
+        if self.is_purged(&object.times, &object.url, &object.head) {
+            return Err(SwapOutError::Purged);
+        }
         let mut tried = Vec::new();
         loop {
             let Err(error) = self.write_whole(epoch, object, &dir).await else {
@@ -233,6 +237,9 @@ impl Cache {
             }
         }
         let body_bytes = reader.position();
+        if self.is_record_purged(record) {
+            return Err(SwapOutError::Purged);
+        }
         if let Some(writer) = writer {
             self.commit(epoch, writer, Some(body_bytes)).await?;
         }
@@ -249,6 +256,8 @@ impl Cache {
             match dir.scheme.open(key).await {
                 Ok(Some(reader)) if reader.record().key == *key && *reader.record().url == *url => {
                     match self.take_entry(reader, &dir, epoch) {
+                        // It stays where it is until it is replaced or evicted: it is as old tomorrow, and after a crash.
+                        Some(DiskEntry::Object(hit)) if self.is_purged(&hit.times, url, &hit.head) => {}
                         Some(entry) => return Lookup::Found(entry),
                         None => has_failed = true,
                     }
@@ -267,6 +276,16 @@ impl Cache {
                 None => return Lookup::Absent,
             }
         }
+    }
+
+    /// A body in memory; `None` when memory is short.
+    pub(crate) fn body_of(&self, bytes: &[u8]) -> Option<Body> {
+        if bytes.len() <= TAIL_BYTES_MAX {
+            return Some(Body::from_bytes(bytes.into()));
+        }
+        let mut builder = BodyBuilder { cache: self, pages: Vec::new(), page: None };
+        builder.append(bytes)?;
+        Some(builder.finish())
     }
 
     fn take_entry(&self, reader: Box<dyn Reader>, dir: &Arc<Dir>, epoch: Epoch) -> Option<DiskEntry> {
@@ -339,8 +358,7 @@ impl DiskHit {
             cache.tell_failure(self.key, &self.url, &self.dir);
             return None;
         };
-        let object =
-            Arc::new(Object { key: self.key, url: self.url, head: self.head, times: self.times, body });
+        let object = Arc::new(Object::new(self.key, self.url, self.head, self.times, body));
         cache.insert_current(self.epoch, object.key, Entry::Object(object.clone()));
         tell_swap(
             StoreEventKind::SwapIn,

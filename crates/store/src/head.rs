@@ -98,6 +98,15 @@ impl StoredHead {
         self.content_type.map(|span| span.of(&self.bytes))
     }
 
+    /// The values of all fields with this name, in lower case.
+    pub fn values(&self, name: &'static [u8]) -> impl Iterator<Item = &[u8]> {
+        lines(&self.bytes).filter_map(move |line| {
+            let (found, value) = line.text.split_at_checked(name.len())?;
+            let value = value.strip_prefix(b":")?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+        })
+    }
+
     /// The head with its fields taken apart, for the rare cases that look at more than the above.
     pub fn to_response_head(&self) -> ResponseHead {
         // The bytes were written or checked by us, so they parse; an empty head matches nothing.
@@ -174,6 +183,9 @@ mod tests {
         assert_eq!((head.status, head.reason()), (203, &b"Odd Reason"[..]));
         assert!(!head.fields.has(FieldName::Connection));
         assert_eq!(head.fields.get_by_name(b"x-empty"), Some(&b""[..]));
+        assert_eq!(stored.values(b"etag").collect::<Vec<_>>(), [&b"W/\"a:b\""[..], b"\"second\""]);
+        assert_eq!(stored.values(b"x-empty").collect::<Vec<_>>(), [b""]);
+        assert_eq!(stored.values(b"x").count(), 0);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::flow::{Epoch, Flow, FlowReader, FlowWriter, ReaderKind};
 use crate::key::Key;
 use crate::mem::MemTier;
+use crate::purges::Purges;
 
 /// Shards of the table, a power of two.
 const SHARDS: usize = 64;
@@ -35,16 +36,18 @@ pub struct InFlight {
     epochs: Box<[AtomicU64]>,
     window_bytes: AtomicU64,
     tier: Arc<MemTier>,
+    purges: Arc<Purges>,
 }
 
 impl InFlight {
     /// An empty table. `window_bytes` is `read_ahead_gap`.
-    pub fn new(tier: Arc<MemTier>, window_bytes: u64) -> Arc<Self> {
+    pub fn new(tier: Arc<MemTier>, window_bytes: u64, purges: Arc<Purges>) -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             epochs: (0..EPOCHS).map(|_| AtomicU64::new(0)).collect(),
             window_bytes: AtomicU64::new(window_bytes),
             tier,
+            purges,
         })
     }
 
@@ -52,11 +55,12 @@ impl InFlight {
         &self.shards[key.high64() as usize & (SHARDS - 1)]
     }
 
-    /// Joins the fetch of `key`, or begins one. `primary` is the URL's own key, the one that purges name.
-    pub fn begin_or_join(self: &Arc<Self>, primary: Key, key: Key) -> Begin {
+    /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL, the one that purges name.
+    pub fn begin_or_join(self: &Arc<Self>, primary: Key, key: Key, url: &[u8]) -> Begin {
         let mut shard = self.shard(&key).lock();
-        // A flow that was aborted, or whose first bytes are gone, cannot be joined; a new one takes its place.
-        if let Some(reader) = shard.get(&key).and_then(|flow| flow.reader_at(0, ReaderKind::Client)) {
+        // A flow that was aborted or purged, or whose first bytes are gone, cannot be joined; a new one takes its place.
+        let found = shard.get(&key).filter(|flow| !self.purges.may_concern(flow, url));
+        if let Some(reader) = found.and_then(|flow| flow.reader_at(0, ReaderKind::Client)) {
             return Begin::Join(reader);
         }
         let flow = self.new_flow(primary, key);
@@ -72,7 +76,8 @@ impl InFlight {
     }
 
     fn new_flow(&self, primary: Key, key: Key) -> Arc<Flow> {
-        Flow::new(key, self.epoch(primary), self.window_bytes.load(Ordering::Relaxed), self.tier.clone())
+        let window_bytes = self.window_bytes.load(Ordering::Relaxed);
+        Flow::new(key, self.epoch(primary), self.purges.newest(), window_bytes, self.tier.clone())
     }
 
     /// Removes a flow, unless another one has taken its place.
@@ -99,8 +104,22 @@ impl InFlight {
 
     /// Begins a new epoch: fetches that run now finish for those who follow them, but are neither joined nor stored.
     pub fn purge(&self, primary: Key) -> bool {
-        self.epochs[primary.low64() as usize & (EPOCHS - 1)].fetch_add(1, Ordering::SeqCst);
+        self.begin_epoch(primary);
         self.shard(&primary).lock().remove(&primary).is_some()
+    }
+
+    /// The same for an answer that makes all earlier ones void and may be stored itself: its flow belongs to the epoch that begins here, and
+    /// to none that another purge begins.
+    pub(crate) fn purge_for(self: &Arc<Self>, primary: Key, purge_number: u64) -> FlowWriter {
+        let epoch = self.begin_epoch(primary);
+        self.shard(&primary).lock().remove(&primary);
+        let window_bytes = self.window_bytes.load(Ordering::Relaxed);
+        FlowWriter::new(Flow::new(primary, epoch, purge_number, window_bytes, self.tier.clone()), None)
+    }
+
+    fn begin_epoch(&self, primary: Key) -> Epoch {
+        let epochs = &self.epochs[primary.low64() as usize & (EPOCHS - 1)];
+        Epoch { primary, purges: epochs.fetch_add(1, Ordering::SeqCst).wrapping_add(1) }
     }
 
     /// Fetches that can be joined now.
@@ -130,7 +149,7 @@ mod tests {
 
     #[test]
     fn of_many_simultaneous_requests_one_leads_and_all_get_the_body() {
-        let table = InFlight::new(tier(64 * 1024 * 1024), 0);
+        let table = InFlight::new(tier(64 * 1024 * 1024), 0, Arc::default());
         let content = pattern(0, 50_000);
         for round in 0..50 {
             let leads = AtomicUsize::new(0);
@@ -139,7 +158,7 @@ mod tests {
                 for _ in 0..8 {
                     scope.spawn(|| {
                         start.wait();
-                        let begin = table.begin_or_join(key(round), key(round));
+                        let begin = table.begin_or_join(key(round), key(round), b"");
                         // Nobody finishes before all have begun.
                         begun.wait();
                         let mut reader = match begin {
@@ -169,12 +188,16 @@ mod tests {
 
     #[test]
     fn an_entry_goes_with_its_writer_and_not_with_a_replaced_one() {
-        let table = InFlight::new(tier(1 << 20), 0);
-        let Begin::Lead(first) = table.begin_or_join(key(1), key(1)) else { panic!("the table is empty") };
-        assert!(matches!(table.begin_or_join(key(1), key(1)), Begin::Join(_)));
+        let table = InFlight::new(tier(1 << 20), 0, Arc::default());
+        let Begin::Lead(first) = table.begin_or_join(key(1), key(1), b"") else {
+            panic!("the table is empty")
+        };
+        assert!(matches!(table.begin_or_join(key(1), key(1), b""), Begin::Join(_)));
         table.purge(key(1));
         assert!(!table.is_current(first.epoch()));
-        let Begin::Lead(second) = table.begin_or_join(key(1), key(1)) else { panic!("the first was purged") };
+        let Begin::Lead(second) = table.begin_or_join(key(1), key(1), b"") else {
+            panic!("the first was purged")
+        };
         assert!(table.is_current(second.epoch()));
         first.abort(AbortReason::Cancelled);
         assert_eq!(table.len(), 1, "the second one stays");

@@ -12,6 +12,8 @@ pub mod index;
 pub mod key;
 pub mod mem;
 pub mod object;
+mod parts;
+pub mod purges;
 pub mod scheme;
 pub mod vary;
 
@@ -26,6 +28,8 @@ pub use in_flight::{Begin, InFlight};
 pub use key::Key;
 pub use mem::{Entry, MemTier};
 pub use object::{Body, Object};
+pub use parts::{PARTIAL, Part, PartList, Piece};
+pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
 pub use vary::VaryMarker;
 
 #[cfg(test)]

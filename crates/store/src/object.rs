@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
@@ -31,9 +32,27 @@ pub struct Object {
     pub times: Times,
     /// The body.
     pub body: Body,
+    /// The newest purge by tag or prefix that is known not to concern it.
+    clean_to: AtomicU64,
 }
 
 impl Object {
+    /// An object.
+    pub fn new(key: Key, url: Box<[u8]>, head: Arc<StoredHead>, times: Times, body: Body) -> Self {
+        Self { key, url, head, times, body, clean_to: AtomicU64::new(times.purge_number) }
+    }
+
+    /// See [`crate::purges`].
+    #[inline]
+    pub(crate) fn clean_to(&self) -> u64 {
+        self.clean_to.load(Relaxed)
+    }
+
+    /// See [`crate::purges`].
+    pub(crate) fn set_clean_to(&self, purge_number: u64) {
+        self.clean_to.store(purge_number, Relaxed);
+    }
+
     /// Length of the body in bytes.
     pub fn body_bytes(&self) -> u64 {
         self.body.len()
@@ -41,7 +60,7 @@ impl Object {
 
     /// The same answer after a successful validation: new head and times, the body's pages shared.
     pub fn refreshed(&self, head: StoredHead, times: Times) -> Self {
-        Self { key: self.key, url: self.url.clone(), head: Arc::new(head), times, body: self.body.clone() }
+        Self::new(self.key, self.url.clone(), Arc::new(head), times, self.body.clone())
     }
 
     /// What a directory stores besides the body.

@@ -31,6 +31,7 @@ pub(crate) fn some_times() -> Times {
         swr_s: 0,
         sie_s: 0,
         flags: TimesFlags::default(),
+        purge_number: 0,
     }
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn body_of(pool: &PagePool, content: &[u8]) -> Body {
 /// An object with this body.
 pub(crate) fn object_of(key: Key, body: Body) -> Arc<Object> {
     let head = Arc::new(some_head());
-    Arc::new(Object { key, url: b"http://a.example/".as_slice().into(), head, times: some_times(), body })
+    Arc::new(Object::new(key, b"http://a.example/".as_slice().into(), head, some_times(), body))
 }
 
 /// What a flow says about a storable answer.

@@ -53,7 +53,7 @@ impl VaryMarker {
 }
 
 /// Larger than any before it in this process, and than any of an earlier process unless the clock went back.
-fn next_generation() -> u64 {
+pub(crate) fn next_generation() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = (UnixMillis::now().0.max(0) as u64) << 20;

@@ -30,6 +30,7 @@ fn times() -> Times {
         swr_s: 0,
         sie_s: 0,
         flags: TimesFlags::default(),
+        purge_number: 0,
     }
 }
 
@@ -54,7 +55,7 @@ fn churn(cache: &Arc<Cache>, seed: u64, bytes: u64) {
     while stored < bytes {
         let url = format!("http://host.example/{}/{}", seed, rng.next_u64());
         let key = Key::primary(url.as_bytes());
-        let Begin::Lead(mut writer) = cache.begin_or_join(key, key) else {
+        let Begin::Lead(mut writer) = cache.begin_or_join(key, key, b"") else {
             panic!("nobody else has this URL")
         };
         let magnitude = rng.below(20);

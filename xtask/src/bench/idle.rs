@@ -1,9 +1,9 @@
 //! `bench idle`: what the process holds when nobody asks for anything, and what an idle connection costs.
 
 use super::load::{Client, Deadline, target};
-use super::processes::free_address;
 use super::subjects::{self, Style, Subject};
 use super::{Plan, table};
+use crate::processes::free_address;
 use crate::{Outcome, packages};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;

@@ -2,9 +2,9 @@
 //! which does neither. Both ask the laboratory's own origin for the same objects, at about the same rate, in turns.
 
 use super::load::{parse_summary, repeat_script, write_script};
-use super::processes::{Running, free_address};
 use super::{Plan, subjects, table};
 use crate::Outcome;
+use crate::processes::{Running, free_address};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -69,7 +69,7 @@ fn rounds(plan: &Plan, lab: &Path, workload: &str) -> Outcome<(Vec<Turn>, Vec<Tu
     command.args(["origin", "--no-think", "--workload", workload, "--listen", &address.to_string()]);
     command.args(["--lab-cores", &plan.server_core.to_string()]);
     let log = folder.path().join("origin.log");
-    let mut origin = Running::start("origin", plan.server_core, &mut command, &log)?;
+    let mut origin = Running::pinned("origin", plan.server_core, &mut command, &log)?;
     origin.wait_ready(address)?;
     let script = write_script(folder.path(), "lab", &repeat_script(OBJECT, address))?;
     let (mut wrk, mut users) = (Vec::new(), Vec::new());

@@ -16,8 +16,7 @@ mod memory;
 mod memory_limit;
 mod miss;
 mod page_cache;
-mod peers;
-mod processes;
+pub(crate) mod peers;
 mod programs;
 mod report;
 mod reserve;
@@ -27,7 +26,7 @@ mod store;
 mod subjects;
 mod table;
 
-use crate::{Outcome, packages};
+use crate::{Outcome, packages, processes};
 use std::path::PathBuf;
 use std::time::Duration;
 

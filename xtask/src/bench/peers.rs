@@ -7,6 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// Where Debian keeps what Traffic Server is configured with.
+const TRAFFICSERVER_SHIPPED: &str = "/etc/trafficserver";
+
 /// Bytes that nginx and Traffic Server may use on disk; far more than a benchmark's working set.
 const DISK_MB: u64 = 4096;
 
@@ -75,24 +78,12 @@ pub(super) fn varnish(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command
 
 /// One event thread, a disk store as it insists on one, and a memory cache in front.
 pub(super) fn trafficserver(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
-    let shipped = Path::new("/etc/trafficserver");
-    let Some(program) = packages::find("traffic_server").filter(|_| shipped.is_dir()) else {
+    let Some(program) =
+        packages::find("traffic_server").filter(|_| Path::new(TRAFFICSERVER_SHIPPED).is_dir())
+    else {
         return Ok(None);
     };
     let folder = setting.folder;
-    for name in ["etc", "run", "log", "store"] {
-        fs::create_dir(folder.join(name))?;
-    }
-    for entry in fs::read_dir(shipped)?.filter_map(Result::ok).filter(|entry| entry.path().is_file()) {
-        fs::copy(entry.path(), folder.join("etc").join(entry.file_name()))?;
-    }
-    let path = folder.display();
-    let layout = format!(
-        "prefix: /usr\nexec_prefix: /usr\nbindir: /usr/bin\nsbindir: /usr/sbin\nsysconfdir: {path}/etc\n\
-         datadir: {path}/store\nincludedir: /usr/include\nlibdir: /usr/lib/trafficserver\n\
-         libexecdir: /usr/lib/trafficserver/modules\nlocalstatedir: {path}\nruntimedir: {path}/run\n\
-         logdir: {path}/log\ncachedir: {path}/store\n"
-    );
     let records = format!(
         "CONFIG proxy.config.http.server_ports STRING {}:ip-in={}\n\
          CONFIG proxy.config.exec_thread.autoconfig INT 0\n\
@@ -109,11 +100,32 @@ pub(super) fn trafficserver(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<C
         setting.listen.ip(),
         setting.cache_mem_mb
     );
-    fs::write(folder.join("runroot.yaml"), layout)?;
-    fs::write(folder.join("etc/records.config"), records)?;
-    fs::write(folder.join("etc/remap.config"), format!("map / http://{}/\n", setting.origin))?;
-    fs::write(folder.join("etc/storage.config"), format!("{path}/store {DISK_MB}M\n"))?;
+    let map = format!("map / http://{}/\n", setting.origin);
+    trafficserver_layout(folder, &records, &map, DISK_MB)?;
     let mut command = Command::new(program);
     command.env("TS_RUNROOT", folder).current_dir(folder);
     Ok(Some(command))
+}
+
+/// The folders and files that Traffic Server wants, below one folder: Debian's own files, except for these.
+pub(crate) fn trafficserver_layout(folder: &Path, records: &str, map: &str, disk_mb: u64) -> Outcome {
+    for name in ["etc", "run", "log", "store"] {
+        fs::create_dir(folder.join(name))?;
+    }
+    for entry in
+        fs::read_dir(TRAFFICSERVER_SHIPPED)?.filter_map(Result::ok).filter(|entry| entry.path().is_file())
+    {
+        fs::copy(entry.path(), folder.join("etc").join(entry.file_name()))?;
+    }
+    let path = folder.display();
+    let layout = format!(
+        "prefix: /usr\nexec_prefix: /usr\nbindir: /usr/bin\nsbindir: /usr/sbin\nsysconfdir: {path}/etc\n\
+         datadir: {path}/store\nincludedir: /usr/include\nlibdir: /usr/lib/trafficserver\n\
+         libexecdir: /usr/lib/trafficserver/modules\nlocalstatedir: {path}\nruntimedir: {path}/run\n\
+         logdir: {path}/log\ncachedir: {path}/store\n"
+    );
+    fs::write(folder.join("runroot.yaml"), layout)?;
+    fs::write(folder.join("etc/records.config"), records)?;
+    fs::write(folder.join("etc/remap.config"), map)?;
+    Ok(fs::write(folder.join("etc/storage.config"), format!("{path}/store {disk_mb}M\n"))?)
 }

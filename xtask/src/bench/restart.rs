@@ -5,12 +5,12 @@
 
 use super::drive::{Drive, target};
 use super::load::{Client, Deadline};
-use super::processes::Running;
 use super::report::Report;
 use super::store::subjects::{Family, Kind, Site, Sizes, make_cold, sync, wait_for_line, wanted};
 use super::subjects::floor;
 use super::{Plan, manager, programs, rest};
 use crate::Outcome;
+use crate::processes::Running;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, lchown};
@@ -184,7 +184,7 @@ impl Measured<'_> {
         }
         let output = self.site.folder.path().join("output");
         let mut running =
-            Running::start(self.site.kind.name, self.plan.server_core, &mut self.site.server(), &output)?;
+            Running::pinned(self.site.kind.name, self.plan.server_core, &mut self.site.server(), &output)?;
         running.wait_ready(self.site.address())?;
         Ok(running)
     }

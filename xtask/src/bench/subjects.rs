@@ -1,8 +1,8 @@
 //! The servers that are compared, each started with a sensible best configuration.
 
-use super::processes::{Running, free_address};
 use super::{Plan, peers};
 use crate::Outcome;
+use crate::processes::{Running, free_address};
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -136,7 +136,7 @@ pub(super) fn launch(
     address: SocketAddr,
     folder: TempDir,
 ) -> Outcome<Subject> {
-    let mut process = Running::start(name, core, &mut command, &folder.path().join("output"))?;
+    let mut process = Running::pinned(name, core, &mut command, &folder.path().join("output"))?;
     if let Err(error) = process.wait_ready(address) {
         let text = fs::read_to_string(folder.path().join("output")).unwrap_or_default();
         return Err(format!("{error}\n{text}").into());

@@ -25,6 +25,10 @@ macro_rules! working {
     /// reconfiguration tries it again. An option of another scheme has no effect.
     cache_dir: Vec<CacheDir> = CacheDirs(""),
         "cache_dir SCHEME PATH MBYTES [L1 L2] [OPTION[=VALUE] ...]";
+    /// The file in which purges by tag and by prefix are kept, so that they hold after a crash. Without this line it is
+    /// `humboldt.purges` in the directory of the first `cache_dir`, or beside it where that is a device or a file. While it
+    /// cannot be written such purges are refused. [purging.md](purging.md) says more.
+    purge_log: String = Text(""), "purge_log PATH";
     /// Expected mean size of objects, by which the index of `ring` is sized at first. The others' size themselves.
     store_avg_object_size: u64 = Bytes("13 KB"), "store_avg_object_size SIZE";
     /// Where an object is that is coming in and goes to a store. `memory`: in memory until it is complete, then it is written in
@@ -66,6 +70,13 @@ macro_rules! working {
     vary_ignore_expire: bool = OnOff("off"), "vary_ignore_expire on|off";
     /// Requests for an object that is being fetched wait for that fetch. Squid's default is off.
     collapsed_forwarding: bool = OnOff("on"), "collapsed_forwarding on|off";
+    /// How far into an object a range may begin so that the whole object is fetched and stored, and the client gets its range of it.
+    /// The first line whose ACLs all match decides; with 0, or without a line, just what was asked for is fetched (and stored), with
+    /// `none` always the whole.
+    range_offset_limit: Vec<SizeRule> = SizeRules(""), "range_offset_limit SIZE|none [[!]ACL ...]";
+    /// Whether Accept-Encoding of requests becomes the one encoding of `br` and `gzip` that is wanted most widely, or goes, so that a
+    /// server that offers both makes two or three variants, and not one for every browser.
+    normalize_accept_encoding: bool = OnOff("off"), "normalize_accept_encoding on|off";
     /// A fetch whose clients are gone is finished when less than this is missing; -1 always finishes.
     quick_abort_min: Option<u64> = KBytes("16 KB"), "quick_abort_min SIZE|-1";
     /// Such a fetch is abandoned when more than this is missing; -1 never abandons for this reason.
@@ -82,9 +93,6 @@ pub(super) use working;
 pub(super) const KNOWN: &[Directive] = known! { "Cache":
     Unsupported("what comes from disk and from the network is kept in memory alike, as with `always`") {
         "memory_cache_mode", "memory_cache_mode always|disk|network", "What is kept in memory: everything, what was hit on disk, or what came from the network.";
-    }
-    Unsupported("a range that is not stored is fetched as it was asked for, as with 0") {
-        "range_offset_limit", "range_offset_limit SIZE|none [[!]ACL ...]", "How far into an object a range may start so that the whole object is fetched.";
     }
     Unsupported("collapsing is the same for all requests so far") {
         "collapsed_forwarding_access", "collapsed_forwarding_access allow|deny [!]ACL ...", "Which requests may share a fetch.";

@@ -34,8 +34,10 @@ macro_rules! working {
     request_header_max_size: u64 = Bytes("64 KB"), "request_header_max_size SIZE";
     /// Longest head of an answer; beyond it the client gets 502.
     reply_header_max_size: u64 = Bytes("64 KB"), "reply_header_max_size SIZE";
-    /// Longest body of a request; 0 is no limit.
-    request_body_max_size: u64 = Bytes("0 KB"), "request_body_max_size SIZE";
+    /// Longest body of a request; 0 is no limit. Beyond it the answer is 413, as soon as Content-Length or the sum of the chunk
+    /// sizes says so. Differs from Squid, whose default is no limit: a length made to overflow a 32-bit number would hold a
+    /// connection to a server and one to a client until 4 GB have come.
+    request_body_max_size: u64 = Bytes("4 GB"), "request_body_max_size SIZE";
         }] }
     };
 }

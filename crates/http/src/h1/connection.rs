@@ -98,6 +98,22 @@ impl<'a> HopByHop<'a> {
     }
 }
 
+/// Removes from a request what its `Connection` names, except what matters end to end and what is about this
+/// connection itself. Whoever looks at the request then sees what the server is going to see: a field that the
+/// server never gets must not choose the variant under which its answer is stored.
+pub fn remove_named(fields: &mut Fields) {
+    let hops = HopByHop::of(fields);
+    if hops.dropped == HOP_BY_HOP && !hops.names_others {
+        return;
+    }
+    let is_named = |id: FieldName, name: &[u8]| HOP_BY_HOP & id.bit() == 0 && hops.is_hop(id, name);
+    let named: Vec<Vec<u8>> =
+        fields.iter().filter(|(id, name, _)| is_named(*id, name)).map(|(_, name, _)| name.to_vec()).collect();
+    for name in named {
+        fields.remove_by_name(&name);
+    }
+}
+
 /// Connection options that are not field names.
 fn is_connection_option(option: &[u8]) -> bool {
     option.eq_ignore_ascii_case(b"close")
@@ -145,6 +161,25 @@ mod tests {
         for name in ["X-Two", "Accept", "Host"] {
             assert!(!is_hop(&fields, name), "{name}");
         }
+    }
+
+    #[test]
+    fn what_connection_names_is_removed_for_whoever_looks_later() {
+        let mut fields = fields(&[
+            ("connection", "close, upgrade, X-One, accept-language"),
+            ("Connection", "Cookie, x-one, absent"),
+            ("Upgrade", "a"),
+            ("x-ONE", "1"),
+            ("Accept-Language", "de"),
+            ("X-One", "2"),
+            ("Cookie", "a=1"),
+            ("X-Two", "1"),
+        ]);
+        remove_named(&mut fields);
+        let names: Vec<&[u8]> = fields.iter().map(|(_, name, _)| name).collect();
+        let kept: [&[u8]; 5] = [b"connection", b"Connection", b"Upgrade", b"Cookie", b"X-Two"];
+        assert_eq!(names, kept);
+        assert!(!fields.has(FieldName::AcceptLanguage));
     }
 
     #[test]

@@ -26,6 +26,8 @@ const CHUNK_ALLOWANCE_BYTES: u64 = 16;
 #[derive(Debug)]
 pub struct BodyDecoder {
     state: State,
+    /// Length of the body as far as it has been announced.
+    announced_bytes: u64,
     /// Framing bytes out of proportion so far.
     overhead_bytes: u64,
     /// The trailer line being read.
@@ -84,8 +86,10 @@ impl BodyDecoder {
             Framing::Chunked => State::ChunkSize(ChunkLine::new()),
             Framing::UntilClose => State::UntilClose,
         };
+        let announced_bytes = if let Framing::Length(length) = framing { length } else { 0 };
         BodyDecoder {
             state,
+            announced_bytes,
             overhead_bytes: 0,
             line: Vec::new(),
             trailer_bytes: 0,
@@ -124,6 +128,13 @@ impl BodyDecoder {
             State::Failed(error) => Err(error),
             _ => Err(BodyError::Truncated),
         }
+    }
+
+    /// How long the body is at least, known before its data: its length, or the sum of the chunk sizes read so far. 0 for
+    /// a body that lasts until the connection closes.
+    #[must_use]
+    pub fn announced_bytes(&self) -> u64 {
+        self.announced_bytes
     }
 
     /// Whether the body is complete.
@@ -168,6 +179,7 @@ impl BodyDecoder {
             at += 1;
             if let Some(size) = line.step(byte)? {
                 self.account(u64::from(line.line_bytes()), size)?;
+                self.announced_bytes = self.announced_bytes.saturating_add(size);
                 self.state = if size == 0 { State::Trailer } else { State::ChunkData { remaining: size } };
                 return Ok(at);
             }
@@ -325,6 +337,21 @@ mod tests {
         for (body, error) in bodies {
             assert_eq!(run(Framing::Chunked, body).map(|_| ()), Err(error), "{}", body.escape_ascii());
         }
+    }
+
+    #[test]
+    fn a_body_is_announced_before_it_comes() {
+        assert_eq!(BodyDecoder::new(Framing::Length(7)).announced_bytes(), 7);
+        let mut decoder = BodyDecoder::new(Framing::Chunked);
+        for (input, announced_bytes) in [("5\r", 0), ("\n", 5), ("hello\r\nf", 5), ("ff\r\n", 0x1004)] {
+            let mut rest = input.as_bytes();
+            while !rest.is_empty() {
+                rest = &rest[decoder.decode(rest).unwrap().consumed..];
+            }
+            assert_eq!(decoder.announced_bytes(), announced_bytes, "{input:?}");
+        }
+        let (_, _, decoder) = run(Framing::Chunked, &b"fffffffffffffff\r\nx"[..]).unwrap();
+        assert_eq!(decoder.announced_bytes(), (1 << 60) - 1);
     }
 
     #[test]

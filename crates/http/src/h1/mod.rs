@@ -17,7 +17,7 @@ mod framing;
 mod parse;
 mod write;
 
-pub use connection::{HopByHop, keep_alive};
+pub use connection::{HopByHop, keep_alive, remove_named};
 pub use decode::{BodyDecoder, DecodeState, Decoded, TRAILER_BYTES_MAX, TRAILER_FIELDS_MAX};
 pub use encode::{BodyEncoder, ChunkPrefix};
 pub use error::{BodyError, EncodeError, HeadError};

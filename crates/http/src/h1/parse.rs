@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use humboldt_base::limits::{HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 use super::error::HeadError;
 use super::framing::{Framing, request_framing};
@@ -18,6 +18,10 @@ pub const HEAD_FIELDS_LIMIT: usize = 256;
 
 /// Most empty lines skipped before a request line (RFC 9112 2.2 asks for at least one).
 pub const LEADING_CRLF_MAX: usize = 4;
+
+/// Most options in `Connection`. Each may name a field, so that each field is compared with each of them: without a
+/// bound, a head of 64 KB would cost a thousand times what other heads of that size do.
+const CONNECTION_OPTIONS_MAX: usize = 64;
 
 /// Longest rest of a request line beside the target, in bytes: method, spaces, version.
 const REQUEST_LINE_REST_BYTES: usize = METHOD_BYTES_MAX + 12;
@@ -228,7 +232,8 @@ fn target_form(method: Method, target: &[u8]) -> Result<Target, HeadError> {
     }
 }
 
-/// Copies the head's bytes and records its lines, refusing bare LF: each line must start right after a CRLF.
+/// Copies the head's bytes and records its lines, refusing bare LF: each line must start right after a CRLF. Too many
+/// options in `Connection` are refused as well.
 #[inline]
 fn record_fields(head: &[u8], tokens: &[httparse::Header<'_>], out: &mut Fields) -> Result<(), HeadError> {
     out.clear();
@@ -249,6 +254,10 @@ fn record_fields(head: &[u8], tokens: &[httparse::Header<'_>], out: &mut Fields)
             name: Span::new(name_start, token.name.len()),
             value: Span::new(value_start, token.value.len()),
         });
+    }
+    let options = out.get_all(FieldName::Connection).map(|value| memchr_iter(b',', value).count() + 1);
+    if options.sum::<usize>() > CONNECTION_OPTIONS_MAX {
+        return Err(HeadError::TooLarge);
     }
     Ok(())
 }

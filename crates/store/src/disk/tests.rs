@@ -58,7 +58,7 @@ fn configs(schemes: &[Arc<TestScheme>]) -> Vec<DirConfig> {
 
 impl Fixture {
     fn lead(&self) -> FlowWriter {
-        match self.cache.begin_or_join(key(1), key(1)) {
+        match self.cache.begin_or_join(key(1), key(1), URL) {
             Begin::Lead(writer) => writer,
             Begin::Join(_) => panic!("somebody else leads"),
         }
@@ -201,7 +201,10 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
     block_on(writer.append(b"old news")).expect("memory is there");
     f.schemes[1].put(record(), b"older");
     assert!(block_on(f.cache.purge(key(1))));
-    assert!(matches!(f.cache.begin_or_join(key(1), key(1)), Begin::Lead(_)), "nobody joins the old fetch");
+    assert!(
+        matches!(f.cache.begin_or_join(key(1), key(1), URL), Begin::Lead(_)),
+        "nobody joins the old fetch"
+    );
     writer.finish(None);
     assert!(
         !f.cache.store(writer, URL, None).is_some_and(|stored| stored.in_memory)

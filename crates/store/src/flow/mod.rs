@@ -60,6 +60,9 @@ pub enum AbortReason {
     /// The answer must not be given to anyone but the request that fetched it: fetch for yourself.
     #[error("the answer is not shareable")]
     NotShareable,
+    /// What was stored turned out to be of no use: look again.
+    #[error("what was stored is outdated")]
+    Outdated,
     /// No memory for even one page.
     #[error("out of memory for bodies in flight")]
     NoMemory,
@@ -183,6 +186,8 @@ pub struct Flow {
     key: Key,
     /// The purge epoch of its URL when the fetch began.
     epoch: Epoch,
+    /// The newest purge by tag or prefix at that time.
+    purge_number: u64,
     state: Mutex<State>,
     /// Least distance of the writer from the fastest reader.
     window_bytes: AtomicU64,
@@ -205,9 +210,15 @@ impl Epoch {
 }
 
 impl Flow {
-    pub(crate) fn new(key: Key, epoch: Epoch, window_bytes: u64, tier: Arc<MemTier>) -> Arc<Self> {
+    pub(crate) fn new(
+        key: Key,
+        epoch: Epoch,
+        purge_number: u64,
+        window_bytes: u64,
+        tier: Arc<MemTier>,
+    ) -> Arc<Self> {
         let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
-        Arc::new(Self { key, epoch, state: Mutex::default(), window_bytes, tier })
+        Arc::new(Self { key, epoch, purge_number, state: Mutex::default(), window_bytes, tier })
     }
 
     /// Under which key requests join it.
@@ -218,6 +229,16 @@ impl Flow {
     /// The purge epoch in which the fetch began.
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The newest purge by tag or prefix when the fetch began.
+    pub fn purge_number(&self) -> u64 {
+        self.purge_number
+    }
+
+    /// The response head, when it is there.
+    pub(crate) fn head(&self) -> Option<Arc<StoredHead>> {
+        self.state.lock().head.as_ref().map(|head| Arc::clone(&head.head))
     }
 
     /// Attaches a reader at `offset`, which may lie ahead of what has arrived. `None` when that part was trimmed, or

@@ -16,18 +16,18 @@ const MIB: u64 = 1024 * 1024;
 
 fn table(cache_mem_bytes: u64) -> (Arc<MemTier>, Arc<InFlight>) {
     let tier = tier(cache_mem_bytes);
-    (tier.clone(), InFlight::new(tier, 0))
+    (tier.clone(), InFlight::new(tier, 0, Arc::default()))
 }
 
 fn lead(table: &Arc<InFlight>, n: u64) -> FlowWriter {
-    match table.begin_or_join(key(n), key(n)) {
+    match table.begin_or_join(key(n), key(n), b"") {
         Begin::Lead(writer) => writer,
         Begin::Join(_) => panic!("somebody else leads"),
     }
 }
 
 fn join(table: &Arc<InFlight>, n: u64) -> FlowReader {
-    match table.begin_or_join(key(n), key(n)) {
+    match table.begin_or_join(key(n), key(n), b"") {
         Begin::Lead(_) => panic!("nobody leads"),
         Begin::Join(reader) => reader,
     }
@@ -128,10 +128,10 @@ fn a_shared_body_can_be_joined_until_too_much_of_it_has_gone_by() {
         block_on(writer.append(&data)).expect("memory is there");
         take(&mut reader, u64::MAX);
     }
-    assert!(!table.begin_or_join(key(1), key(1)).is_lead(), "everything is still there");
+    assert!(!table.begin_or_join(key(1), key(1), b"").is_lead(), "everything is still there");
     block_on(writer.append(&data)).expect("memory is there");
     take(&mut reader, u64::MAX);
-    assert!(table.begin_or_join(key(1), key(1)).is_lead(), "the first bytes are gone");
+    assert!(table.begin_or_join(key(1), key(1), b"").is_lead(), "the first bytes are gone");
     assert!(tier.used_bytes() <= 2 * WINDOW_BYTES_MIN);
 }
 

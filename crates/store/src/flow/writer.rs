@@ -279,7 +279,7 @@ impl FlowWriter {
         let pages = state.all_pages()?;
         drop(state);
         let body = Body::from_pages(pages);
-        Some(Arc::new(Object { key: head.info.key, url: url.into(), head: head.head.clone(), times, body }))
+        Some(Arc::new(Object::new(head.info.key, url.into(), head.head.clone(), times, body)))
     }
 
     /// After [`FlowWriter::finish`]: the complete object, sharing the pages. `None` when the body was not kept

@@ -50,6 +50,8 @@ pub enum Entry {
     Object(Arc<Object>),
     /// Answers vary: look up the variant's key.
     Vary(Arc<VaryMarker>),
+    /// Look up another key: what is there may do as well, which the caller is to check.
+    SeeAlso(Key),
     /// The last answer was not storable: do not collapse requests before this second.
     HitForMiss {
         /// Unix seconds.
@@ -64,7 +66,7 @@ impl Entry {
             Self::Vary(marker) => {
                 SMALL_ENTRY_BYTES + allocated_bytes(marker.url.len()) + allocated_bytes(marker.fields.len())
             }
-            Self::HitForMiss { .. } => SMALL_ENTRY_BYTES,
+            Self::HitForMiss { .. } | Self::SeeAlso(_) => SMALL_ENTRY_BYTES,
         }
     }
 
@@ -219,6 +221,20 @@ impl MemTier {
             removed
         };
         Some(self.account(removed))
+    }
+
+    /// Removes an object, unless another has taken its place. Returns whether it was there.
+    pub(crate) fn remove_object(&self, object: &Arc<Object>) -> bool {
+        let hash = self.hash(&object.key);
+        let cell = self.cell(hash);
+        let removed = {
+            let mut shard = cell.shard.lock();
+            let is_there = matches!(shard.peek(hash, &object.key), Some(Entry::Object(found)) if Arc::ptr_eq(found, object));
+            let removed = if is_there { shard.remove(hash, &object.key, &self.clock) } else { None };
+            cell.publish_first(&shard);
+            removed
+        };
+        removed.map(|removed| self.account(removed)).is_some()
     }
 
     fn account(&self, removed: Removed) -> Entry {

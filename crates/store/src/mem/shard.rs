@@ -121,6 +121,11 @@ impl Shard {
         self.find(hash, key).is_some()
     }
 
+    /// A look-up that does not count as an access.
+    pub(super) fn peek(&self, hash: u64, key: &Key) -> Option<&Entry> {
+        self.slots.slot(self.find(hash, key)?).entry.as_ref()
+    }
+
     /// A look-up that counts as an access. Also says whether [`Shard::rank`] may have changed.
     pub(super) fn get(&mut self, hash: u64, key: &Key, clock: &Clock) -> Option<(Entry, bool)> {
         let at = self.find(hash, key)?;

@@ -1,9 +1,9 @@
 //! Humboldt and Squid with one cache directory each, otherwise as alike as they can be.
 
 use crate::bench::manager;
-use crate::bench::processes::free_address;
 use crate::bench::subjects::{DEFAULT_RULES, Style, Subject, folder, launch};
 use crate::bench::{Plan, load::Deadline};
+use crate::processes::free_address;
 use crate::{Outcome, packages};
 use std::fs;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Processes that a benchmark starts: pinned to a core, watched as a tree, and ended by their own ids.
+//! Processes that a command starts: watched as a tree, and ended by their own ids, however the command itself ends.
 
 use crate::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,19 +7,19 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a guard does: it waits for the end of its input, which comes at the latest when the benchmark ends, however that happens,
+/// What a guard does: it waits for the end of its input, which comes at the latest when this program ends, however that happens,
 /// and then ends the whole process group that it was told.
 const GUARD: &str = "read -r _; kill -KILL -- \"-$0\" 2>/dev/null";
 
-/// A running program; dropping it ends it, and so does the end of the benchmark by any signal.
-pub(super) struct Running {
+/// A running program; dropping it ends it, and so does the end of this program by any signal.
+pub(crate) struct Running {
     name: String,
     child: Child,
     guard: Child,
@@ -27,8 +27,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `command` on one core with its output in `log`.
-    pub(super) fn start(name: &str, core: usize, command: &mut Command, log: &Path) -> Outcome<Self> {
-        let file = fs::File::create(log)?;
+    pub(crate) fn pinned(name: &str, core: usize, command: &mut Command, log: &Path) -> Outcome<Self> {
         let mut pinned = Command::new("taskset");
         pinned.arg("-c").arg(core.to_string()).arg(command.get_program()).args(command.get_args());
         for (key, value) in command.get_envs() {
@@ -39,15 +38,21 @@ impl Running {
         if let Some(folder) = command.get_current_dir() {
             pinned.current_dir(folder);
         }
-        pinned.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        let child = pinned.process_group(0).spawn()?;
+        Self::start(name, &mut pinned, log)
+    }
+
+    /// Starts `command` on whatever core is free, with its output in `log`.
+    pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Outcome<Self> {
+        let file = fs::File::create(log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.process_group(0).spawn()?;
         let mut guard = Command::new("sh");
         guard.args(["-c", GUARD, &child.id().to_string()]).stdin(Stdio::piped()).process_group(0);
         Ok(Self { name: name.to_owned(), child, guard: guard.spawn()? })
     }
 
     /// Waits until the program accepts connections.
-    pub(super) fn wait_ready(&mut self, address: SocketAddr) -> Outcome {
+    pub(crate) fn wait_ready(&mut self, address: SocketAddr) -> Outcome {
         let deadline = Instant::now() + START_LIMIT;
         while TcpStream::connect(address).is_err() {
             if let Some(status) = self.child.try_wait()? {
@@ -61,27 +66,41 @@ impl Running {
         Ok(())
     }
 
+    /// Waits for the end of a program that ends by itself.
+    pub(crate) fn wait_end(&mut self, limit: Duration) -> Outcome<ExitStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{} takes longer than {} s", self.name, limit.as_secs()).into());
+            }
+            std::thread::sleep(POLL_PAUSE);
+        }
+    }
+
     /// Ends the process as a crash would; its children are left to find out.
-    pub(super) fn kill(&mut self) -> Outcome {
+    pub(crate) fn kill(&mut self) -> Outcome {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
     /// CPU time of the process, its threads and its descendants so far, user and system, in µs.
-    pub(super) fn cpu_us(&self) -> Outcome<u64> {
+    pub(crate) fn cpu_us(&self) -> Outcome<u64> {
         let us_per_tick = 1_000_000 / rustix::param::clock_ticks_per_second();
         let ticks = tree(self.child.id())?.iter().map(|process| process.ticks).sum::<u64>();
         Ok(ticks * us_per_tick)
     }
 
     /// Its process id.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Resident memory of the process and its descendants, in bytes.
-    pub(super) fn resident_bytes(&self) -> Outcome<u64> {
+    pub(crate) fn resident_bytes(&self) -> Outcome<u64> {
         let page_bytes = rustix::param::page_size() as u64;
         Ok(tree(self.child.id())?.iter().map(|process| process.resident_pages).sum::<u64>() * page_bytes)
     }
@@ -162,7 +181,7 @@ fn parse_stat(id: u32, line: &str) -> Option<Process> {
 }
 
 /// The first two cores that this process may run on.
-pub(super) fn two_cores() -> Outcome<(usize, usize)> {
+pub(crate) fn two_cores() -> Outcome<(usize, usize)> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     match (cores.next(), cores.next()) {
@@ -172,7 +191,7 @@ pub(super) fn two_cores() -> Outcome<(usize, usize)> {
 }
 
 /// A port that is free now on 127.0.0.1.
-pub(super) fn free_address() -> Outcome<SocketAddr> {
+pub(crate) fn free_address() -> Outcome<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 

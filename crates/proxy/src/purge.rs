@@ -1,0 +1,106 @@
+//! PURGE: one URL, everything with a tag, or everything below a prefix. [docs/purging.md](../../../docs/purging.md) is for its users.
+
+use humboldt_base::counters::Counter;
+use humboldt_store::Purge;
+use humboldt_store::purges::{PURGE_BYTES_MAX, cache_tags, surrogate_keys};
+
+use crate::answer::Local;
+use crate::core::Core;
+use crate::job::Stale;
+use crate::request::Request;
+
+/// Most tags of one request.
+const TAGS_MAX: usize = 256;
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    Url,
+    Tags(Vec<Purge>),
+    Prefix(Purge),
+}
+
+/// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as Squid does.
+pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
+    let (purges, counter) = match wanted(request) {
+        Ok(Wanted::Url) => {
+            core.count(Counter::Purges, 1);
+            let found = core.shared.cache.purge(request.key).await;
+            return Local { status: if found { 200 } else { 404 }, ..Local::default() };
+        }
+        Ok(Wanted::Tags(tags)) => (tags, Counter::TagPurges),
+        Ok(Wanted::Prefix(prefix)) => (vec![prefix], Counter::PrefixPurges),
+        Err(why) => return text(400, format!("Not purged: {why}.\n").into_bytes()),
+    };
+    match core.shared.cache.purges().register(purges.clone()).await {
+        Ok(()) => {
+            core.count(counter, purges.len() as u64);
+            text(200, purges.iter().flat_map(line).collect())
+        }
+        Err(error) => {
+            tracing::error!("not purged: {error}");
+            text(500, format!("Not purged: {error}.\n").into_bytes())
+        }
+    }
+}
+
+fn text(status: u16, body: Vec<u8>) -> Local {
+    let fields = b"Content-Type: text/plain\r\nCache-Control: no-store\r\n".to_vec();
+    Local { status, fields, body }
+}
+
+fn line(purge: &Purge) -> Vec<u8> {
+    let (kind, bytes): (&[u8], _) = match purge {
+        Purge::Tag(tag) => (b"Purged tag: ", tag),
+        Purge::Prefix(prefix) => (b"Purged prefix: ", prefix),
+    };
+    [kind, bytes, b"\n"].concat()
+}
+
+/// What the fields of the request say; what is not clear is refused.
+fn wanted(request: &Request) -> Result<Wanted, String> {
+    let values = |wanted: &'static [u8]| {
+        let named = move |name: &[u8]| name.eq_ignore_ascii_case(wanted);
+        request.head.fields.iter().filter(move |(_, name, _)| named(name)).map(|(_, _, value)| value)
+    };
+    let mut methods = values(b"x-purge-method");
+    let method = methods.next();
+    if methods.next().is_some() {
+        return Err("X-Purge-Method is there twice".into());
+    }
+    let is_prefix = match method {
+        None => false,
+        Some(method) if method.eq_ignore_ascii_case(b"prefix") => true,
+        Some(method) if method.eq_ignore_ascii_case(b"exact") => false,
+        Some(method) => {
+            let method = method.escape_ascii();
+            return Err(format!("X-Purge-Method is exact or prefix, not \"{method}\""));
+        }
+    };
+    let keys = values(b"surrogate-key").flat_map(surrogate_keys);
+    let tags: Vec<&[u8]> = keys.chain(values(b"cache-tag").flat_map(cache_tags)).collect();
+    let has_tags = values(b"surrogate-key").chain(values(b"cache-tag")).next().is_some();
+    match (has_tags, method) {
+        (true, Some(_)) => Err("Surrogate-Key and Cache-Tag do not go with X-Purge-Method".into()),
+        (true, None) if tags.is_empty() => Err("there is no tag in Surrogate-Key or Cache-Tag".into()),
+        (true, None) if tags.len() > TAGS_MAX => Err(format!("more than {TAGS_MAX} tags")),
+        (true, None) => tags_of(&tags),
+        (false, _) if is_prefix => match Purge::prefix(request.url.as_bytes()) {
+            Some(prefix) => Ok(Wanted::Prefix(prefix)),
+            None => Err(format!("the URL is longer than {PURGE_BYTES_MAX} bytes")),
+        },
+        (false, _) => Ok(Wanted::Url),
+    }
+}
+
+fn tags_of(tags: &[&[u8]]) -> Result<Wanted, String> {
+    let purges: Option<Vec<Purge>> = tags.iter().map(|tag| Purge::tag(tag)).collect();
+    let why = || format!("a tag is longer than {PURGE_BYTES_MAX} bytes, or has control characters");
+    purges.map(Wanted::Tags).ok_or_else(why)
+}
+
+/// A stored answer that was to be validated or served, unless it has been purged by tag or prefix meanwhile. Ask when the flow that it
+/// is for exists: later purges are seen by whoever would join that.
+pub(crate) fn unless_purged(core: &Core, stale: Option<Stale>) -> Option<Stale> {
+    stale.filter(|stale| !core.shared.cache.is_purged(stale.times(), stale.url(), stale.head()))
+}
