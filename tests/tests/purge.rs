@@ -1,8 +1,13 @@
 //! Purging by tag and by prefix: at once, on every core, whatever is on its way, and also after a crash.
 
+#[path = "purge/events.rs"]
+mod events;
+#[path = "purge/load.rs"]
+mod load;
+
+use events::{reconfigure, wait_for_writes, wait_until_ready};
 use humboldt_tests::wait::{Gate, until};
 use humboldt_tests::{Reply, World};
-use rustix::process::Signal;
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -327,28 +332,6 @@ fn with_each_scheme(play: impl Fn(&mut World, &str)) {
     }
 }
 
-/// A figure, of each directory where there are several.
-fn figures(world: &World, metric: &str) -> Vec<f64> {
-    let target = format!("http://{}/metrics", world.proxy.address());
-    let page = world.client().request("GET", &target, &[], b"").response().expect(200).text();
-    let lines = page.lines().filter(|line| line.starts_with(metric));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).collect()
-}
-
-fn wait_until_ready(world: &World) {
-    until("the directories", || {
-        let ratios = figures(world, "humboldt_store_rebuild_ratio");
-        (!ratios.is_empty() && ratios.iter().all(|ratio| *ratio == 1.0)).then_some(())
-    });
-}
-
-/// Waits until so many objects have been written to disk since the start.
-fn wait_for_writes(world: &World, count: usize) {
-    until(&format!("{count} objects on disk"), || {
-        (figures(world, "humboldt_swap_outs_total").iter().sum::<f64>() >= count as f64).then_some(())
-    });
-}
-
 const STORED: [(&str, usize, &str); 5] = [
     ("/tagged/small", 3_000, "x news"),
     ("/tagged/large", 600_000, "news"),
@@ -466,6 +449,12 @@ fn what_is_being_written_is_purged_too() {
         crash(world);
         assert_eq!(text(world, "/a"), "new", "{scheme}");
     });
+}
+
+#[test]
+fn a_purge_holds_under_load() {
+    load::play(&World::forward(&format!("workers 2\n{ALLOW}")), "memory");
+    with_each_scheme(|world, scheme| load::play(world, scheme));
 }
 
 #[test]
@@ -587,13 +576,4 @@ fn a_directory_that_was_away_for_a_whole_life_comes_back_without_what_was_purged
     world.proxy.restart();
     wait_until_stored(&world, "/kept");
     assert_eq!((cache(&world, "/gone"), cache(&world, "/sport")), ("MISS".into(), "MISS".into()));
-}
-
-/// Takes over other configuration lines, and waits until that is done.
-fn reconfigure(world: &World, lines: &str) {
-    let times = || world.proxy.text("cache.log").matches("Reconfigured").count();
-    let before = times();
-    world.proxy.write_configuration("", lines);
-    world.proxy.signal(Signal::HUP);
-    until("the reconfiguration", || (times() > before).then_some(()));
 }

@@ -15,8 +15,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a guard does: it waits for the end of its input, which comes at the latest when this program ends, however that happens,
-/// and then ends the whole process group that it was told.
-const GUARD: &str = "read -r _; kill -KILL -- \"-$0\" 2>/dev/null";
+/// and then ends the whole process group that it was told. The signal has a `-s`, or Debian's shell does not know `--`.
+const GUARD: &str = "read -r _; kill -s KILL -- \"-$0\" 2>/dev/null";
 
 /// A running program; dropping it ends it, and so does the end of this program by any signal.
 pub(crate) struct Running {
@@ -203,6 +203,16 @@ mod tests {
     fn a_process_sees_itself() {
         let own = tree(std::process::id()).unwrap();
         assert!(own.iter().any(|process| process.id == std::process::id() && process.resident_pages > 0));
+    }
+
+    #[test]
+    fn the_guard_ends_what_this_program_leaves_behind() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut running = Running::start("sleep", Command::new("sleep").arg("60"), log.path()).unwrap();
+        // What the end of this program does to it.
+        drop(running.guard.stdin.take());
+        let status = running.wait_end(Duration::from_secs(20)).unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use humboldt_http::{FieldName, Fields, ResponseHead, date};
 
 use crate::directives::{CacheControl, MAX_SECONDS, delta_seconds};
 use crate::settings::{RefreshRule, Settings};
-use crate::times::{Times, TimesFlags};
+use crate::times::{Times, TimesFlags, storable};
 
 /// Longest lifetime that is guessed for an error, seconds: what Squid's `negative_ttl` was for long.
 const ERROR_GUESS_MAX_S: u32 = 300;
@@ -43,7 +43,7 @@ pub fn times(
         flags |= TimesFlags::HAS_STALE_IF_ERROR;
     }
     Times {
-        response_time,
+        response_time: storable(response_time),
         date,
         last_modified: last_modified.unwrap_or(Times::UNKNOWN),
         initial_age_s: initial_age_s(request_time, response_time, date, fields),

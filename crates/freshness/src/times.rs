@@ -12,8 +12,13 @@ const FLAG_BITS: u32 = 8;
 
 const _: () = assert!(TimesFlags::ALL < 1 << FLAG_BITS, "flags and purge number share a word");
 
-/// Response times on disk are before this one, in unix seconds.
+/// Response times are before this one, in unix seconds.
 const TIME_END: i64 = 1 << (TIME_BITS - 1);
+
+/// A time that has a place on disk: this one, unless the clock is off by millennia.
+pub(crate) fn storable(time: i64) -> i64 {
+    time.clamp(-TIME_END, TIME_END - 1)
+}
 
 /// Properties of a stored answer that [`crate::judge`] looks at; a set of bits.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
@@ -104,7 +109,7 @@ impl Times {
             at += part.len();
         };
         let number = self.purge_number.min(Self::PURGE_NUMBER_MAX);
-        let response_time = self.response_time.clamp(-TIME_END, TIME_END - 1);
+        let response_time = storable(self.response_time);
         let response_time = response_time ^ ((number >> 24) << TIME_BITS) as i64;
         for wide in [response_time, self.date, self.last_modified] {
             put(&wide.to_le_bytes());

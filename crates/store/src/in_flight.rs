@@ -1,7 +1,7 @@
 //! The table of objects in flight: one fetch for any number of simultaneous requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -14,9 +14,9 @@ use crate::purges::Purges;
 /// Shards of the table, a power of two.
 const SHARDS: usize = 64;
 
-/// Counters of purges, a power of two: URLs share them by hash, and a purge of one only keeps some fetches of others that
-/// run at the same time from being stored.
-const EPOCHS: usize = 1024;
+/// Counters of purges in each of two tables, a power of two. URLs share them by hash; only if two URLs share theirs in both tables does a
+/// purge of one keep a fetch of the other that runs at the same time from being stored.
+const EPOCHS: usize = 1 << 16;
 
 /// What a request does about its key.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ type Shard = Mutex<HashMap<Key, Arc<Flow>>>;
 #[derive(Debug)]
 pub struct InFlight {
     shards: Box<[Shard]>,
-    epochs: Box<[AtomicU64]>,
+    epochs: [Box<[AtomicU32]>; 2],
     window_bytes: AtomicU64,
     tier: Arc<MemTier>,
     purges: Arc<Purges>,
@@ -44,7 +44,7 @@ impl InFlight {
     pub fn new(tier: Arc<MemTier>, window_bytes: u64, purges: Arc<Purges>) -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            epochs: (0..EPOCHS).map(|_| AtomicU64::new(0)).collect(),
+            epochs: [(); 2].map(|()| (0..EPOCHS).map(|_| AtomicU32::new(0)).collect()),
             window_bytes: AtomicU64::new(window_bytes),
             tier,
             purges,
@@ -93,13 +93,19 @@ impl InFlight {
 
     /// The purge epoch of a URL now.
     pub fn epoch(&self, primary: Key) -> Epoch {
-        let purges = self.epochs[primary.low64() as usize & (EPOCHS - 1)].load(Ordering::SeqCst);
-        Epoch { primary, purges }
+        let [one, two] = self.counters(primary);
+        Epoch { primary, purges: [one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)] }
     }
 
-    /// Whether nothing was purged under the URL since.
+    /// Whether nothing was purged under the URL since. A purge changes both counters: one that is as it was says enough.
     pub fn is_current(&self, epoch: Epoch) -> bool {
-        self.epoch(epoch.primary) == epoch
+        let [one, two] = self.epoch(epoch.primary).purges;
+        one == epoch.purges[0] || two == epoch.purges[1]
+    }
+
+    fn counters(&self, primary: Key) -> [&AtomicU32; 2] {
+        let at = |bits: u64| bits as usize & (EPOCHS - 1);
+        [&self.epochs[0][at(primary.low64())], &self.epochs[1][at(primary.high64())]]
     }
 
     /// Begins a new epoch: fetches that run now finish for those who follow them, but are neither joined nor stored.
@@ -118,8 +124,8 @@ impl InFlight {
     }
 
     fn begin_epoch(&self, primary: Key) -> Epoch {
-        let epochs = &self.epochs[primary.low64() as usize & (EPOCHS - 1)];
-        Epoch { primary, purges: epochs.fetch_add(1, Ordering::SeqCst).wrapping_add(1) }
+        let begin = |counter: &AtomicU32| counter.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        Epoch { primary, purges: self.counters(primary).map(begin) }
     }
 
     /// Fetches that can be joined now.
@@ -184,6 +190,21 @@ mod tests {
             });
             assert_eq!((leads.into_inner(), table.len()), (1, 0));
         }
+    }
+
+    #[test]
+    fn a_purge_makes_void_what_began_before_it_and_hardly_anything_else() {
+        let table = InFlight::new(tier(1 << 20), 0, Arc::default());
+        let fetches: Vec<_> = (0..1000).map(|n| table.private(key(n), key(n))).collect();
+        (1000..30_000).for_each(|n| _ = table.purge(key(n)));
+        let void = fetches.iter().filter(|fetch| !table.is_current(fetch.epoch())).count();
+        assert!(void < 250, "{void} of 1000 fetches are void by 29,000 purges of others");
+        (0..1000).for_each(|n| _ = table.purge(key(n)));
+        assert!(fetches.iter().all(|fetch| !table.is_current(fetch.epoch())));
+        let own = table.purge_for(key(1), 0);
+        assert!(table.is_current(own.epoch()));
+        table.purge(key(1));
+        assert!(!table.is_current(own.epoch()));
     }
 
     #[test]

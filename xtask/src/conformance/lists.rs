@@ -260,13 +260,15 @@ pub(super) fn to_repeat(tests: &[Test], verdicts: &Verdicts, unexpected: Option<
         Some(findings) => findings.iter().any(|finding| finding.is_failure && finding.id == test.id),
         None => !matches!(verdicts.get(&test.id), Some(Verdict::Pass | Verdict::Yes | Verdict::No)),
     };
-    let mut wanted: BTreeSet<&str> = BTreeSet::new();
     let mut open: Vec<&Test> = tests.iter().filter(is_doubtful).collect();
+    let mut wanted: BTreeSet<&str> = open.iter().map(|test| test.id.as_str()).collect();
     // A test may have failed for what it depends on.
     while let Some(test) = open.pop() {
-        let is_settled = matches!(verdicts.get(&test.id), Some(Verdict::Pass | Verdict::Yes));
-        if !is_settled && wanted.insert(&test.id) {
-            open.extend(tests.iter().filter(|other| test.depends_on.contains(&other.id)));
+        for other in tests.iter().filter(|other| test.depends_on.contains(&other.id)) {
+            let is_settled = matches!(verdicts.get(&other.id), Some(Verdict::Pass | Verdict::Yes));
+            if !is_settled && wanted.insert(&other.id) {
+                open.push(other);
+            }
         }
     }
     wanted.into_iter().map(str::to_owned).collect()
@@ -360,6 +362,9 @@ mod tests {
             compare(&tests[2..3], Mode::Forward, &answers, &found, &lists("listed forward", "", ""));
         assert_eq!(to_repeat(&tests, &found, Some(&findings)), ["far", "listed", "near"]);
         assert_eq!(to_repeat(&tests, &found, None), ["far", "known-bad", "listed", "near"]);
+        let unexpected_yes = [Finding { id: "far".into(), text: String::new(), is_failure: true }];
+        let all_held = tests.iter().map(|test| (test.id.clone(), Verdict::Pass)).collect();
+        assert_eq!(to_repeat(&tests, &all_held, Some(&unexpected_yes)), ["far"]);
     }
 
     #[test]

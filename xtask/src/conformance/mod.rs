@@ -211,7 +211,7 @@ fn run_one(
     let repeated = lists::to_repeat(&suite.tests, &before, found.as_deref());
     let mut answers = first.clone();
     if !repeated.is_empty() {
-        println!("{subject}: a second run of {} tests that did not go as expected", repeated.len());
+        println!("{subject}: a second run of what did not go as expected: {} of the tests", repeated.len());
         answers.extend(suite.run(scratch, stand.base, &Wish { ids: Some(&repeated), dump: false })?);
     }
     let verdicts = verdict::verdicts(&suite.tests, &answers);

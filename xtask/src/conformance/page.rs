@@ -91,7 +91,7 @@ fn failures(page: &mut String, suite: &Suite, runs: &[Run], lists: &Lists) -> Ou
         let modes = if modes.len() == ours.len() { "both".to_owned() } else { modes.join(", ") };
         let kind = if test.kind == Kind::Required { "required" } else { "optimal" };
         let reason = lists.why_it_fails(&test.id).unwrap_or("?");
-        writeln!(page, "`{}` | {kind} | {modes} | {}", test.id, cell(reason))?;
+        writeln!(page, "{} | {kind} | {modes} | {}", link(&test.id), cell(reason))?;
     }
     Ok(())
 }
@@ -100,12 +100,13 @@ fn questions(page: &mut String, suite: &Suite, lists: &Lists) -> Outcome {
     writeln!(
         page,
         "\n## What HTTP leaves open, and what Humboldt does\n\n\
-         The answers are the same in both modes. What the other caches answer is in the tables below.\n\n\
-         question of the suite | Humboldt | why\n--- | --- | ---"
+         The answers are the same in both modes; the links lead to the questions. What the other caches answer is in the tables below. Sections \
+are of RFC 9111 unless another document is named. The answer is untold where the suite cannot tell.\n\n\
+         question | Humboldt | why\n--- | --- | ---"
     )?;
     for test in suite.tests.iter().filter(|test| test.kind == Kind::Check) {
         let Some(check) = lists.checks.get(&test.id) else { continue };
-        writeln!(page, "{} (`{}`) | {} | {}", cell(&test.name), test.id, check.answer, cell(&check.reason))?;
+        writeln!(page, "{} | {} | {}", link(&test.id), check.answer, cell(&check.reason))?;
     }
     Ok(())
 }
@@ -151,6 +152,11 @@ fn mark(test: &Test, run: &Run) -> &'static str {
         | Verdict::Retry
         | Verdict::Untested => "·",
     }
+}
+
+/// A test's name, and where the suite's site says what it does.
+fn link(id: &str) -> String {
+    format!("[`{id}`](https://cache-tests.fyi/?id={id})")
 }
 
 /// Text that may stand in a cell of a table.

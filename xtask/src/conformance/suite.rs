@@ -171,20 +171,14 @@ fn install(folder: &Path) -> Outcome {
     println!("conformance: installing {PACKAGE} {RELEASE} into {}", folder.display());
     fs::create_dir_all(folder)?;
     let mut command = Command::new(npm);
-    command.args([
-        "install",
-        "--silent",
-        "--no-save",
-        "--no-audit",
-        "--no-fund",
-        "--ignore-scripts",
-        "--prefix",
-    ]);
+    command.args(["install", "--loglevel=error", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"]);
+    // Its own patience is more than a minute.
+    command.args(["--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--prefix"]);
     let status = command.arg(folder).arg(format!("{PACKAGE}@{RELEASE}")).current_dir(folder).status()?;
     if status.success() {
         Ok(())
     } else {
-        Err(format!("npm cannot install {PACKAGE} {RELEASE}: {status}").into())
+        Err(format!("npm cannot install {PACKAGE} {RELEASE} ({status}): is its registry there?").into())
     }
 }
 

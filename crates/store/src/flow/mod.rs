@@ -199,7 +199,7 @@ pub struct Flow {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
     pub(crate) primary: Key,
-    pub(crate) purges: u64,
+    pub(crate) purges: [u32; 2],
 }
 
 impl Epoch {
