@@ -110,6 +110,11 @@ impl Purges {
         number != self.newest() && self.list.read().concerns(&Subject { number, url, head: Some(head) })
     }
 
+    /// Whether there may have been purges up to this number.
+    pub(crate) fn are_any_up_to(&self, number: u64) -> bool {
+        number > 0 && self.list.read().are_any_up_to(number)
+    }
+
     /// Whether an answer in flight may be purged: as long as its head is not there, its tags may be any.
     pub(crate) fn may_concern(&self, flow: &Flow, url: &[u8]) -> bool {
         let number = flow.purge_number();
