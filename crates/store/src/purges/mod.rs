@@ -141,7 +141,7 @@ impl Purges {
         written.await.map_err(|_| PurgeError::Ending)?
     }
 
-    fn register_now(&self, purges: &[Purge]) -> Result<(), PurgeError> {
+    pub(crate) fn register_now(&self, purges: &[Purge]) -> Result<(), PurgeError> {
         let mut state = self.state.lock();
         if state.log.as_ref().is_none_or(|log| !log.is_in_place()) {
             self.open(&mut state)?;
