@@ -313,12 +313,25 @@ impl Cache {
     /// Only what still has the head that was confirmed gets the new one ([`Scheme::update`](crate::scheme::Scheme::update)).
     pub async fn update_on_disk(&self, record: &Record, confirmed_head: &[u8]) {
         for dir in self.table.load_full().dirs.iter().filter(|dir| dir.has(&record.key)) {
+            if self.is_older(record, dir).await {
+                dir.remove(&record.key).await;
+                continue;
+            }
             if let Err(error) = dir.scheme.update(record, confirmed_head).await {
                 dir.note(&error);
                 self.tell(StoreEventKind::SwapFail, Some(dir.index), record, 0);
                 dir.remove(&record.key).await;
             }
         }
+    }
+
+    /// Whether a directory has what was asked for before this record: a body that may be purged must not get a number under which it is
+    /// not, as heads of one second may be alike.
+    async fn is_older(&self, record: &Record, dir: &Dir) -> bool {
+        let number = record.times.purge_number;
+        self.purges.are_any_up_to(number)
+            && matches!(dir.scheme.open(&record.key).await,
+                Ok(Some(reader)) if reader.record().times.purge_number < number)
     }
 
     /// The directory that should take an object of this size (`None`: not known yet).

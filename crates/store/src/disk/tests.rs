@@ -10,6 +10,7 @@ use crate::dirs::{DirConfig, DirSelect};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
 use crate::in_flight::Begin;
+use crate::purges::Purge;
 use crate::scheme::Scheme;
 use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
@@ -483,4 +484,24 @@ fn where_an_object_in_transit_is_kept_depends_on_the_policy() {
         (written.ok(), object.is_none(), f.cache.lookup(&key(1)).is_none()),
         (Some(900_000), true, true)
     );
+}
+
+#[test]
+fn a_confirmation_does_not_make_an_older_body_younger() {
+    let f = fixture();
+    let (_, old) = f.fetch(b"old", MIB);
+    let old = old.expect("stored");
+    let prefix = Purge::prefix(URL).expect("a good prefix");
+    f.cache.purges().register_now(&[prefix]).expect("in memory");
+    assert!(f.cache.lookup(&key(1)).is_none() && f.open().is_none(), "purged");
+    // The next answer has the same head, and is confirmed before it is on disk.
+    let times = Times { purge_number: f.cache.purges().newest(), ..some_times() };
+    let new = old.refreshed((*old.head).clone(), times);
+    block_on(f.cache.update_on_disk(&new.record(), old.head.bytes()));
+    assert!(f.open().is_none(), "the old body under a new number");
+    // What was on its way is not stored, and takes nothing away.
+    let epoch = f.cache.in_flight().epoch(key(1));
+    assert!(block_on(f.cache.write_object(epoch, &new, f.dir(0))).is_ok() && f.open().is_some());
+    let late = block_on(f.cache.write_object(epoch, &old, f.dir(0)));
+    assert!(matches!(late, Err(SwapOutError::Purged)) && f.open().is_some());
 }

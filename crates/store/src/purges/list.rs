@@ -172,6 +172,13 @@ impl List {
         }
     }
 
+    /// Whether there may have been purges up to this number.
+    pub(super) fn are_any_up_to(&self, number: u64) -> bool {
+        self.floor > 0
+            || number > self.newest
+            || self.order.first_key_value().is_some_and(|(first, _)| *first <= number)
+    }
+
     /// Whether an answer is purged.
     pub(super) fn concerns(&self, subject: &Subject<'_>) -> bool {
         let number = subject.number;

@@ -110,6 +110,11 @@ impl Purges {
         number != self.newest() && self.list.read().concerns(&Subject { number, url, head: Some(head) })
     }
 
+    /// Whether there may have been purges up to this number.
+    pub(crate) fn are_any_up_to(&self, number: u64) -> bool {
+        number > 0 && self.list.read().are_any_up_to(number)
+    }
+
     /// Whether an answer in flight may be purged: as long as its head is not there, its tags may be any.
     pub(crate) fn may_concern(&self, flow: &Flow, url: &[u8]) -> bool {
         let number = flow.purge_number();
@@ -136,7 +141,7 @@ impl Purges {
         written.await.map_err(|_| PurgeError::Ending)?
     }
 
-    fn register_now(&self, purges: &[Purge]) -> Result<(), PurgeError> {
+    pub(crate) fn register_now(&self, purges: &[Purge]) -> Result<(), PurgeError> {
         let mut state = self.state.lock();
         if state.log.as_ref().is_none_or(|log| !log.is_in_place()) {
             self.open(&mut state)?;
