@@ -389,8 +389,10 @@ fn variant(
 /// An answer that is not stored: what is stored of its URL is older and was found wanting.
 async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     let request = &*job.request;
-    // An answer to the client's own conditions says nothing about the whole.
-    let says_nothing = job.as_asked && answer.head.status != 200;
+    // An answer to the client's own conditions says nothing about the whole, and a server in trouble nothing about what is stored: it
+    // may confirm it later.
+    let status = answer.head.status;
+    let says_nothing = job.as_asked && status != 200 || job.stale.is_some() && status >= 500;
     let may_be_stored = job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
     if !may_be_stored || says_nothing {
         return;
