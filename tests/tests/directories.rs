@@ -373,7 +373,7 @@ fn run(program: &str, arguments: &[&str]) -> bool {
 
 #[test]
 fn a_full_file_system_concerns_one_directory_until_it_has_room_again() {
-    let world = World::forward("");
+    let mut world = World::forward("");
     let Some(mount) = Mount::tmpfs(&world.proxy.path("full"), "size=512k") else {
         return humboldt_tests::skip("no right to mount a tmpfs");
     };
@@ -394,13 +394,13 @@ fn a_full_file_system_concerns_one_directory_until_it_has_room_again() {
     let before = objects(&world, "full/a");
     (1_000..1_010).for_each(|index| assert!(!fetch(&world, index, 5_000)));
     until("new objects in a", || (objects(&world, "full/a") > before).then_some(()));
-    drop(world);
+    assert!(world.proxy.stop().success()); // before its file system goes
 }
 
 #[test]
 fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
     for scheme in humboldt_tests::schemes(SCHEMES) {
-        let world = World::forward("");
+        let mut world = World::forward("");
         let Some(mount) = Mount::tmpfs(&world.proxy.path("mount"), "size=50m") else {
             return humboldt_tests::skip("no right to mount a tmpfs");
         };
@@ -416,7 +416,7 @@ fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
         reconfigure(&world, &lines);
         wait_until_ready(&world, &["mount/a", "b"]);
         says_once(&world, "going on without it");
-        drop(world);
+        assert!(world.proxy.stop().success()); // before its file system goes
     }
 }
 
@@ -424,12 +424,12 @@ fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
 /// that answers.
 #[test]
 fn a_device_that_fails_costs_its_directory_and_nothing_else() {
-    let world = World::forward("");
+    let mut world = World::forward("");
     let (folder, path) = (world.proxy.path("small"), world.proxy.path("mount"));
     let Some(small) = Mount::tmpfs(&folder, "size=10m") else {
         return humboldt_tests::skip("no right to mount a tmpfs");
     };
-    let Some(mount) = Mount::image(&path, &folder.join("image"), 200 << 20) else {
+    let Some(_mount) = Mount::image(&path, &folder.join("image"), 200 << 20) else {
         return humboldt_tests::skip("no right to mount a file");
     };
     let lines = format!(
@@ -447,9 +447,7 @@ fn a_device_that_fails_costs_its_directory_and_nothing_else() {
     says_once(&world, "errors in a row, this cache_dir is out of service");
     (1_000..1_010).for_each(|index| assert!(!fetch(&world, index, 50_000)));
     until("hits from b", || (1_000..1_010).all(|index| is_hit(&world, index, 50_000)).then_some(()));
-    drop(world);
-    drop(mount);
-    drop(small);
+    assert!(world.proxy.stop().success()); // before its file systems go
 }
 
 #[test]
