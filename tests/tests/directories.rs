@@ -1,6 +1,6 @@
 //! Several cache directories: which takes what, and what happens when they change, fill up, fail, or come back.
 
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{LIMIT, until, until_within};
 use humboldt_tests::{Client, Proxy, Reply, World};
 use rustix::process::Signal;
 use std::fs::{self, Permissions};
@@ -426,7 +426,7 @@ fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
 fn a_device_that_fails_costs_its_directory_and_nothing_else() {
     let mut world = World::forward("");
     let (folder, path) = (world.proxy.path("small"), world.proxy.path("mount"));
-    let Some(small) = Mount::tmpfs(&folder, "size=10m") else {
+    let Some(_small) = Mount::tmpfs(&folder, "size=10m") else {
         return humboldt_tests::skip("no right to mount a tmpfs");
     };
     let Some(_mount) = Mount::image(&path, &folder.join("image"), 200 << 20) else {
@@ -439,7 +439,8 @@ fn a_device_that_fails_costs_its_directory_and_nothing_else() {
     reconfigure(&world, &lines);
     wait_until_ready(&world, &["mount/a", "b"]);
     let mut index = 0;
-    until("out of service", || {
+    // The kernel tries for seconds before it says that the device has failed.
+    until_within(6 * LIMIT, "out of service", || {
         assert!(!fetch(&world, index, 500_000));
         index += 1;
         (figure(&world, "humboldt_store_down", "mount/a") == Some(1.0)).then_some(())
