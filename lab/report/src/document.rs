@@ -32,6 +32,17 @@ impl Figure {
     pub(crate) fn draw(id: &str, caption: &str, plot: &Plot) -> Self {
         Self { title: plot.title.clone(), caption: caption.to_owned(), svg: plot.svg(id) }
     }
+
+    /// The drawing as a file that needs nothing else: with a name space, and with the page's style.
+    fn alone(&self) -> String {
+        let (head, body) = self.svg.split_once('>').unwrap_or((&self.svg, ""));
+        format!("{head} xmlns=\"http://www.w3.org/2000/svg\">\n<style>{STYLE}</style>{body}")
+    }
+}
+
+/// Name of the file of a page's drawing.
+fn drawing_name(page: &str, index: usize) -> String {
+    format!("{page}-{}.svg", index + 1)
 }
 
 /// What most readers need not see at once.
@@ -135,6 +146,24 @@ impl Document {
     /// The page that asks its server for news.
     pub(crate) fn live_html(title: &str, main: &str) -> String {
         page(title, main, LIVE_SCRIPT)
+    }
+
+    /// The drawings as files of their own, beside a page in Markdown, which cannot contain them: name and contents of each.
+    pub(crate) fn drawings(&self, page: &str) -> Vec<(String, String)> {
+        let figures = self.sections.iter().flat_map(|section| &section.figures);
+        figures.enumerate().map(|(index, figure)| (drawing_name(page, index), figure.alone())).collect()
+    }
+
+    /// The short form with [`Document::drawings`], which lie beside it.
+    pub(crate) fn illustrated_markdown(&self, page: &str) -> String {
+        let mut out = self.markdown();
+        let figures = self.sections.iter().flat_map(|section| &section.figures);
+        for (index, figure) in figures.enumerate() {
+            let (title, caption) = (markdown_text(&figure.title), markdown_text(&figure.caption));
+            let file = drawing_name(page, index);
+            out.push_str(&format!("\n**{title}**\n\n![{title}]({file})\n\n{caption}\n"));
+        }
+        out
     }
 
     /// The short form for a pull request or a README.

@@ -18,7 +18,7 @@ pub(crate) use published::novm;
 use std::fs;
 use std::path::Path;
 
-/// Writes compare.html, compare.md and compare.csv into a folder: runs on shared plots, sorted by throughput, and repeats
+/// Writes compare.html, compare.md with its drawings, and compare.csv into a folder: runs on shared plots, sorted by throughput, and repeats
 /// with confidence intervals. What else is in the folder stays.
 ///
 /// # Errors
@@ -27,7 +27,7 @@ pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
     write_comparison(dir, "compare", "Comparison", runs, Vec::new())
 }
 
-/// Writes index.html, index.md and index.csv into the folder of an experiment: the same for all of its runs, under a
+/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment: the same for all of its runs, under a
 /// title, with links to their reports. `folders` are names of folders below `dir`, one for each run. What else is in the
 /// folder stays.
 ///
@@ -52,7 +52,10 @@ fn write_comparison(
     let mut document = document(title, runs);
     document.sections.push(Section { links, ..Section::new("The report of each run") });
     write_whole(&dir.join(format!("{name}.csv")), csv(runs).as_bytes())?;
-    write_whole(&dir.join(format!("{name}.md")), document.markdown().as_bytes())?;
+    for (file, drawing) in document.drawings(name) {
+        write_whole(&dir.join(file), drawing.as_bytes())?;
+    }
+    write_whole(&dir.join(format!("{name}.md")), document.illustrated_markdown(name).as_bytes())?;
     write_whole(&dir.join(format!("{name}.html")), document.html().as_bytes())
 }
 

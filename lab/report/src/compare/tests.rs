@@ -55,6 +55,15 @@ fn files_are_written_into_a_used_folder_and_csv_has_its_columns() {
             crate::csv::tests::parsed(&fs::read_to_string(dir.path().join(format!("{name}.csv"))).unwrap());
         assert_eq!(rows.len(), 5);
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+        let page = fs::read_to_string(dir.path().join(format!("{name}.md"))).unwrap();
+        let drawings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("![")).collect();
+        assert!(drawings.len() > 3, "{page}");
+        for drawing in drawings {
+            let file = drawing.split_once("](").unwrap().1.trim_end_matches(')');
+            let drawing = fs::read_to_string(dir.path().join(file)).unwrap();
+            assert!(drawing.starts_with("<svg ") && drawing.ends_with("</svg>\n"), "{file}");
+            assert_eq!(drawing.matches("xmlns=").count(), 1, "{file}");
+        }
     }
     assert!(matches!(compare(dir.path(), &[]), Err(ReportError::NoRuns)));
 }
