@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_freshness::Times;
-use humboldt_http::conditional::{self, Validators};
+use humboldt_http::conditional;
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method, ResponseHead, Version};
 use humboldt_store::disk::DiskHit;
@@ -168,40 +168,39 @@ impl Feeder {
 
 /// The head of a whole answer, or of the part of it that `content_range` names, made from one that may say something else.
 pub(crate) fn head_of(mut head: ResponseHead, content_range: Option<ContentRange>) -> StoredHead {
+    head.fields.remove(FieldName::ContentRange);
     match content_range {
         Some(part) => {
             head.set_line(Version::Http11, 206, b"Partial Content");
             let mut value = Vec::with_capacity(32);
             part.write(&mut value);
-            head.fields.remove(FieldName::ContentRange);
             head.fields.push(FieldName::ContentRange, &value);
         }
-        None => {
-            head.set_line(Version::Http11, 200, b"OK");
-            head.fields.remove(FieldName::ContentRange);
-        }
+        None => head.set_line(Version::Http11, 200, b"OK"),
     }
     StoredHead::from_response(&head, |_, _| false)
 }
 
+/// What of an answer to GET with this head and `body_bytes` a request wants; `None` if its method or conditions want something
+/// else. `date` is the answer's.
+pub(crate) fn wanted(request: &Request, head: &StoredHead, date: i64, body_bytes: u64) -> Option<Resolved> {
+    let (fields, validators) = (&request.head.fields, head.validators());
+    if request.head.method != Method::Get
+        || conditional::evaluate(Method::Get, fields, validators) != conditional::Outcome::Proceed
+    {
+        return None;
+    }
+    let set = fields.get(FieldName::Range).and_then(range::parse_range);
+    let set = set.filter(|_| conditional::range_applies(fields, validators, date));
+    Some(set.map_or(Resolved::Whole, |set| range::resolve(&set, body_bytes)))
+}
+
 /// The ranges that a request wants of a complete 200 answer of `body_bytes`; `None` if it gets the whole of it, or something else.
-pub(crate) fn wanted_ranges(
-    request: &Request,
-    head: &StoredHead,
-    date: Option<i64>,
-    body_bytes: u64,
-) -> Option<Vec<ByteRange>> {
-    let fields = &request.head.fields;
-    if !fields.has(FieldName::Range) || request.head.method != Method::Get || head.status != 200 {
+fn wanted_ranges(request: &Request, head: &StoredHead, date: i64, body_bytes: u64) -> Option<Vec<ByteRange>> {
+    if !request.head.fields.has(FieldName::Range) || head.status != 200 {
         return None;
     }
-    let validators = Validators { etag: head.etag(), last_modified: head.last_modified };
-    let is_modified = conditional::evaluate(Method::Get, fields, validators) == conditional::Outcome::Proceed;
-    if !is_modified || !conditional::range_applies(fields, validators, date.unwrap_or(i64::MIN)) {
-        return None;
-    }
-    let set = fields.get(FieldName::Range).and_then(range::parse_range)?;
-    match range::resolve(&set, body_bytes) {
+    match wanted(request, head, date, body_bytes)? {
         Resolved::Satisfiable(ranges) => Some(ranges),
         Resolved::Unsatisfiable | Resolved::Whole => None,
     }
@@ -211,7 +210,7 @@ pub(crate) fn wanted_ranges(
 /// another whole: it goes to the client as the server sent it.
 pub(crate) fn cut(request: &Request, head: &FlowHead, reader: FlowReader) -> Result<Assembly, FlowReader> {
     let wanted = head.info.body_bytes.filter(|_| reader.position() == 0).and_then(|body_bytes| {
-        let ranges = wanted_ranges(request, &head.head, Some(head.info.times?.date), body_bytes)?;
+        let ranges = wanted_ranges(request, &head.head, head.info.times?.date, body_bytes)?;
         match ranges.as_slice() {
             [one] => Some((*one, body_bytes)),
             _ => None,
@@ -228,12 +227,13 @@ pub(crate) fn cut(request: &Request, head: &FlowHead, reader: FlowReader) -> Res
     })
 }
 
-/// Several ranges of one answer as `multipart/byteranges` (RFC 9110 14.6). `source` gives the bytes of a range.
+/// Several ranges of one answer as `multipart/byteranges` (RFC 9110 14.6). `sources_of` says where the bytes of a range are; it is asked for
+/// each in turn.
 pub(crate) fn multipart(
     mut head: ResponseHead,
     ranges: &[ByteRange],
     complete_bytes: u64,
-    mut source: impl FnMut(Range<u64>) -> Source,
+    mut sources_of: impl FnMut(Range<u64>) -> Vec<Source>,
 ) -> (StoredHead, Vec<Source>) {
     let boundary = format!("{:016x}{:016x}", access::random(), access::random());
     let content_type = head.fields.get(FieldName::ContentType).map(<[u8]>::to_vec);
@@ -247,7 +247,7 @@ pub(crate) fn multipart(
         ContentRange { range: Some(*one), complete_bytes: Some(complete_bytes) }.write(&mut front);
         front.extend_from_slice(b"\r\n\r\n");
         sources.push(Source::Made(front));
-        sources.push(source(one.first..one.last + 1));
+        sources.extend(sources_of(one.first..one.last + 1));
     }
     sources.push(Source::Made(format!("\r\n--{boundary}--\r\n").into_bytes()));
     head.set_line(Version::Http11, 206, b"Partial Content");
@@ -264,31 +264,32 @@ pub(crate) fn has_several_ranges(request: &Request) -> bool {
     fields.has(FieldName::Range) && fields.get(FieldName::Range).is_some_and(|value| value.contains(&b','))
 }
 
-/// The answer to a request for several ranges of an object in memory; `None` for all other requests.
-pub(crate) fn of_object(request: &Request, object: &Arc<Object>) -> Option<Assembly> {
+/// The several ranges that a request wants of a complete answer; `None` for all other requests.
+pub(crate) fn several_ranges(
+    request: &Request,
+    head: &StoredHead,
+    times: &Times,
+    body_bytes: u64,
+) -> Option<Vec<ByteRange>> {
     if !has_several_ranges(request) {
         return None;
     }
+    wanted_ranges(request, head, times.date, body_bytes).filter(|ranges| ranges.len() > 1)
+}
+
+/// The answer to a request for several ranges of an object in memory; `None` for all other requests.
+pub(crate) fn of_object(request: &Request, object: &Arc<Object>) -> Option<Assembly> {
     let complete_bytes = object.body_bytes();
-    let ranges = wanted_ranges(request, &object.head, Some(object.times.date), complete_bytes)?;
-    if ranges.len() < 2 {
-        return None;
-    }
-    let source = |range| Source::Memory(Arc::clone(object), range);
-    let (head, sources) = multipart(object.head.to_response_head(), &ranges, complete_bytes, source);
+    let ranges = several_ranges(request, &object.head, &object.times, complete_bytes)?;
+    let sources_of = |range| vec![Source::Memory(Arc::clone(object), range)];
+    let (head, sources) = multipart(object.head.to_response_head(), &ranges, complete_bytes, sources_of);
     Some(Assembly { head, times: Some(object.times), key: object.key, disk: Vec::new(), sources })
 }
 
-/// The several ranges that a request wants of an object on disk; `None` for all other requests.
-pub(crate) fn several_ranges(request: &Request, hit: &DiskHit) -> Option<Vec<ByteRange>> {
-    let ranges = wanted_ranges(request, &hit.head, Some(hit.times.date), hit.body_bytes()?)?;
-    (ranges.len() > 1).then_some(ranges)
-}
-
-/// The answer with these ranges.
+/// The answer with these ranges of an object on disk.
 pub(crate) fn of_disk(hit: DiskHit, ranges: &[ByteRange]) -> Assembly {
     let complete_bytes = hit.body_bytes().unwrap_or(0);
     let received = hit.head.to_response_head();
-    let (head, sources) = multipart(received, ranges, complete_bytes, |range| Source::Disk(0, range));
+    let (head, sources) = multipart(received, ranges, complete_bytes, |range| vec![Source::Disk(0, range)]);
     Assembly { head, times: Some(hit.times), key: hit.key, disk: vec![hit], sources }
 }

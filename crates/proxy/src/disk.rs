@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use humboldt_base::counters::Counter;
 use humboldt_freshness::{self as freshness, Disposition};
-use humboldt_http::conditional::{self, Validators};
+use humboldt_http::conditional;
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
@@ -132,12 +132,13 @@ pub(crate) async fn serve(
     request: &Rc<Request>,
     hit: DiskHit,
 ) -> Option<After> {
-    let validators = Validators { etag: hit.head.etag(), last_modified: hit.head.last_modified };
+    let validators = hit.head.validators();
     let fields = &request.head.fields;
     let conditional = conditional::evaluate(request.head.method, fields, validators);
     let wants_part =
         fields.has(FieldName::Range) && conditional::range_applies(fields, validators, hit.times.date);
-    if let Some(ranges) = assemble::several_ranges(request, &hit) {
+    let body_bytes = hit.body_bytes().unwrap_or(0);
+    if let Some(ranges) = assemble::several_ranges(request, &hit.head, &hit.times, body_bytes) {
         let assembly = assemble::of_disk(hit, &ranges);
         return pipeline::serve_assembled(core, conn, request, assembly, &Report::new(), Tag::Hit).await;
     }

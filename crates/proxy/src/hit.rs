@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use humboldt_base::counters::Counter;
 use humboldt_freshness::{self as freshness, Times};
-use humboldt_http::conditional::{self, Validators};
+use humboldt_http::conditional;
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method, Version};
 use humboldt_logs::access::Tag;
@@ -185,7 +185,7 @@ fn select(request: &Request, hit: &HitObject) -> Selection {
     if object.head.status != 200 {
         return bodiless;
     }
-    let validators = Validators { etag: object.head.etag(), last_modified: object.head.last_modified };
+    let validators = object.head.validators();
     if conditional::evaluate(request.head.method, fields, validators) == conditional::Outcome::NotModified {
         let by_tag = fields.has(FieldName::IfNoneMatch);
         let tag = match hit.tag {

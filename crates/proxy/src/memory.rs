@@ -180,9 +180,11 @@ pub(crate) fn needs_origin(request: &Request) -> bool {
 
 /// Whether the request asks for less than the whole answer.
 pub(crate) fn has_own_terms(request: &Request) -> bool {
+    needs_origin(request) || has_own_copy(request) || request.head.fields.has(FieldName::Range)
+}
+
+/// Whether the client has a copy, and asks whether it is still good.
+pub(crate) fn has_own_copy(request: &Request) -> bool {
     let fields = &request.head.fields;
-    needs_origin(request)
-        || fields.has(FieldName::Range)
-        || fields.has(FieldName::IfNoneMatch)
-        || fields.has(FieldName::IfModifiedSince)
+    fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince)
 }

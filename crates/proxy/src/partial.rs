@@ -7,10 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_freshness::{self as freshness, CacheControl, Disposition, Times};
-use humboldt_http::conditional::{self, Validators};
 use humboldt_http::h1::HopByHop;
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
-use humboldt_http::{FieldName, Method, ResponseHead};
+use humboldt_http::{FieldName, ResponseHead};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, Lookup};
 use humboldt_store::flow::Flow;
@@ -192,8 +191,7 @@ fn validator(head: &ResponseHead) -> Option<Validator> {
 /// Whether the whole answer is fetched for a request that asks for a range of it (`range_offset_limit`).
 pub(crate) fn is_fetched_whole(request: &Request) -> bool {
     let fields = &request.head.fields;
-    let has_conditions = fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince);
-    if !fields.has(FieldName::Range) || has_conditions || memory::needs_origin(request) {
+    if !fields.has(FieldName::Range) || memory::has_own_copy(request) || memory::needs_origin(request) {
         return false;
     }
     let rules = request.snapshot().range_offset_limits.iter();
@@ -286,20 +284,13 @@ impl Wanted {
 }
 
 fn wanted(request: &Request, object: &Object, complete_bytes: u64) -> Option<Wanted> {
-    let fields = &request.head.fields;
-    let validators = Validators { etag: object.head.etag(), last_modified: object.head.last_modified };
-    if request.head.method != Method::Get
-        || complete_bytes == 0
-        || conditional::evaluate(Method::Get, fields, validators) != conditional::Outcome::Proceed
-    {
+    if complete_bytes == 0 {
         return None;
     }
-    let set = fields.get(FieldName::Range).and_then(range::parse_range);
-    let set = set.filter(|_| conditional::range_applies(fields, validators, object.times.date));
-    match set.map(|set| range::resolve(&set, complete_bytes)) {
-        None | Some(Resolved::Whole) => Some(Wanted::Whole(complete_bytes)),
-        Some(Resolved::Unsatisfiable) => None,
-        Some(Resolved::Satisfiable(ranges)) => Some(match ranges.as_slice() {
+    match assemble::wanted(request, &object.head, object.times.date, complete_bytes)? {
+        Resolved::Whole => Some(Wanted::Whole(complete_bytes)),
+        Resolved::Unsatisfiable => None,
+        Resolved::Satisfiable(ranges) => Some(match ranges.as_slice() {
             [one] => Wanted::One(*one),
             _ => Wanted::Several(ranges),
         }),
@@ -412,32 +403,13 @@ impl Opened {
             Wanted::Several(ranges) => {
                 let mut rest = self.sources.into_iter().flatten();
                 let mut counts = self.counts.into_iter();
-                // One source stands for a range here; those behind the first of a range follow it.
-                let mut more = Vec::new();
-                let (head, made) = assemble::multipart(received, ranges, complete_bytes, |_| {
-                    let mut own = rest.by_ref().take(counts.next().unwrap_or(0));
-                    let first = own.next().unwrap_or(Source::Made(Vec::new()));
-                    more.push(own.collect::<Vec<_>>());
-                    first
-                });
-                (head, interleave(made, more))
+                assemble::multipart(received, ranges, complete_bytes, |_| {
+                    rest.by_ref().take(counts.next().unwrap_or(0)).collect()
+                })
             }
         };
         Assembly { head, times: Some(object.times), key: object.key, disk: self.disk, sources }
     }
-}
-
-/// `made` is front, first source, front, first source, …, end; `more` has the further sources of each range.
-fn interleave(made: Vec<Source>, more: Vec<Vec<Source>>) -> Vec<Source> {
-    let mut more = more.into_iter();
-    let mut all = Vec::new();
-    for (at, source) in made.into_iter().enumerate() {
-        all.push(source);
-        if at % 2 == 1 {
-            all.extend(more.next().unwrap_or_default());
-        }
-    }
-    all
 }
 
 enum Fetched {

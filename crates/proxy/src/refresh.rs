@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::Answer;
 use crate::job::{Failure, Job, Stale, StaleBody};
-use crate::memory::{self, has_own_terms};
+use crate::memory::{self, has_own_copy, has_own_terms};
 use crate::partial::{self, NewPart, Portion};
 use crate::reply;
 use crate::request::Request;
@@ -71,7 +71,7 @@ pub(crate) async fn decide(
     {
         return confirm(core, job, stale, answer, writer.epoch()).await;
     }
-    if answer.head.status == 304 && !has_asked_for_304(job) {
+    if answer.head.status == 304 && !(job.as_asked && has_own_copy(&request)) {
         let detail = "the server answered 304 to a request without a condition";
         return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
     }
@@ -122,12 +122,6 @@ fn varies_by_address(snapshot: &Snapshot, head: &ResponseHead) -> bool {
     adds_address
         && head.fields.has(FieldName::Vary)
         && head.fields.list(FieldName::Vary).any(|name| name.eq_ignore_ascii_case(b"X-Forwarded-For"))
-}
-
-/// Whether the client's own condition was sent on.
-fn has_asked_for_304(job: &Job) -> bool {
-    let fields = &job.request.head.fields;
-    job.as_asked && (fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince))
 }
 
 /// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers sent it for the sake of

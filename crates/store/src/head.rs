@@ -1,5 +1,6 @@
 //! The response head as it is stored: bytes that a hit sends as they are, and what a hit must know of them.
 
+use humboldt_http::conditional::Validators;
 use humboldt_http::h1::{HeadLimits, parse_response};
 use humboldt_http::{FieldName, ResponseHead, Span, date};
 
@@ -91,6 +92,11 @@ impl StoredHead {
     /// The entity tag as it was sent, with `W/` and quotes.
     pub fn etag(&self) -> Option<&[u8]> {
         self.etag.map(|span| span.of(&self.bytes))
+    }
+
+    /// By what conditions are judged.
+    pub fn validators(&self) -> Validators<'_> {
+        Validators { etag: self.etag(), last_modified: self.last_modified }
     }
 
     /// The media type.
