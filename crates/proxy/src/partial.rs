@@ -6,16 +6,13 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use humboldt_freshness::{self as freshness, CacheControl, Disposition, Times};
-use humboldt_http::h1::HopByHop;
+use humboldt_freshness::{self as freshness, Disposition};
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, ResponseHead};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, Lookup};
 use humboldt_store::flow::Flow;
-use humboldt_store::{
-    Entry, FlowReader, Key, Object, PARTIAL, Part, PartList, Piece, ReaderKind, StoredHead,
-};
+use humboldt_store::{Entry, FlowReader, Key, Object, PARTIAL, Part, PartList, Piece, ReaderKind};
 
 use crate::access;
 use crate::answer;
@@ -27,6 +24,7 @@ use crate::fetch::{self, Answer};
 use crate::job::{Job, Report};
 use crate::memory::{self, Found};
 use crate::pipeline;
+use crate::refresh;
 use crate::reply;
 use crate::request::Request;
 use crate::resume::strong_validator;
@@ -126,15 +124,16 @@ fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, flow: &Flow,
             && stored
                 .as_ref()
                 .is_some_and(|stored| validator(stored).is_some_and(|own| own.is_of(&received)));
-        let head = match stored {
+        let mut head = match stored {
             Some(stored) if belongs => freshness::update_304(&stored, &received),
             _ => received.clone(),
         };
-        let mut times = times(core, request, request_time, &head);
+        head.fields.remove(FieldName::ContentRange);
         // A purge that concerns one part concerns the list.
         let listed = present.filter(|_| belongs).map_or(u64::MAX, |object| object.times.purge_number);
-        times.purge_number = flow.purge_number().min(listed);
-        (list_head(request, &head), times, belongs)
+        let purge_number = flow.purge_number().min(listed);
+        let (head, times) = refresh::to_store(core, request, request_time, &head, purge_number);
+        (head, times, belongs)
     };
     let cache = &core.shared.cache;
     let url = request.url.as_bytes();
@@ -147,28 +146,6 @@ fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, flow: &Flow,
             }
         });
     }
-}
-
-/// A part is as fresh as the whole.
-fn times(core: &Core, request: &Request, request_time: i64, head: &ResponseHead) -> Times {
-    let snapshot = request.snapshot();
-    let mut whole = head.clone();
-    whole.status = 200;
-    let cc = CacheControl::of_response(&whole.fields, &snapshot.freshness.target_list);
-    let rule = snapshot.refresh_rule(request.url.as_bytes());
-    freshness::times(request_time, core.now().secs(), &whole, &cc, rule, &snapshot.freshness)
-}
-
-/// What all parts say.
-fn list_head(request: &Request, head: &ResponseHead) -> StoredHead {
-    let snapshot = request.snapshot();
-    let hops = HopByHop::of(&head.fields);
-    let cc = CacheControl::of_response(&head.fields, &snapshot.freshness.target_list);
-    StoredHead::from_response(head, |id, name| {
-        matches!(id, FieldName::ContentRange | FieldName::Age)
-            || cc.withheld_fields().any(|field| name.eq_ignore_ascii_case(field))
-            || snapshot.skips_reply_field(&hops, request, id, name)
-    })
 }
 
 /// By what two answers are known to be the same to the last byte.

@@ -193,19 +193,11 @@ async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answe
 /// The stored answer with a head that the server has brought up to date, wherever it is stored.
 fn freshen(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) -> StaleBody {
     let snapshot = request.snapshot();
-    let rule = snapshot.refresh_rule(request.url.as_bytes());
     let mut updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
     snapshot.header_rules.replace_in_reply(request, &mut updated.fields);
-    let cc = CacheControl::of_response(&updated.fields, &snapshot.freshness.target_list);
-    let judged = without_void_expires(snapshot, &updated);
-    let now = core.now().secs();
-    let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     // The body is as old as it was: a purge that came before is not undone.
-    let times = Times { purge_number: stale.times().purge_number, ..times };
-    let hops = HopByHop::of(&updated.fields);
-    let head = StoredHead::from_response(&updated, |id, name| {
-        id == FieldName::Age || snapshot.skips_reply_field(&hops, request, id, name)
-    });
+    let purge_number = stale.times().purge_number;
+    let (head, times) = to_store(core, request, answer.request_time, &updated, purge_number);
     match stale.body {
         StaleBody::Memory(confirmed) => {
             let object = core.shared.cache.refresh(epoch, &confirmed, head, times);
@@ -219,6 +211,32 @@ fn freshen(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, ep
             StaleBody::Disk(hit)
         }
     }
+}
+
+/// What is stored of a head that was put together here, and how fresh it is.
+pub(crate) fn to_store(
+    core: &Core,
+    request: &Request,
+    request_time: i64,
+    head: &ResponseHead,
+    purge_number: u64,
+) -> (StoredHead, Times) {
+    let snapshot = request.snapshot();
+    let cc = CacheControl::of_response(&head.fields, &snapshot.freshness.target_list);
+    let rule = snapshot.refresh_rule(request.url.as_bytes());
+    let mut judged = without_void_expires(snapshot, head);
+    if head.status == PARTIAL {
+        judged.to_mut().status = 200; // a part is as fresh as the whole
+    }
+    let now = core.now().secs();
+    let times = freshness::times(request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    let hops = HopByHop::of(&head.fields);
+    let stored = StoredHead::from_response(head, |id, name| {
+        id == FieldName::Age
+            || cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own))
+            || snapshot.skips_reply_field(&hops, request, id, name)
+    });
+    (stored, Times { purge_number, ..times })
 }
 
 /// Brings the record on disk up to date, without anybody waiting for it.
