@@ -81,7 +81,7 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
         return Stored::Judged;
     }
     if !hit.is_complete() || memory::needs_origin(request) {
-        found.pass = true;
+        (found.pass, found.forward) = (true, Forward::Request);
         return Stored::Judged;
     }
     let rule = || snapshot.refresh_rule(request.url.as_bytes());

@@ -193,7 +193,7 @@ pub(crate) fn judge(request: &Request, key: Key, object: Arc<Object>) -> Found {
         Disposition::Refetch => Found { reload: true, ..found },
         Disposition::GatewayTimeout => Found { refuse: true, ..found },
         Disposition::StaleWhileRevalidate | Disposition::Revalidate { .. } => {
-            Found { skip_disk: true, ..found }
+            Found { skip_disk: true, forward: Forward::Stale, ..found }
         }
     }
 }
