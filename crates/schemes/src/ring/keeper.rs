@@ -27,6 +27,10 @@ use crate::PageCache;
 /// How often it is seen how much memory there is.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often it is seen to that what went through the page cache is on the device, and whether the device took it. The system has written most of it by
+/// then (after 30 s, unless told otherwise), so that this costs next to nothing.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Reads leave the page cache when what is stored is more than this share of the memory that there is for it, in percent ...
 const MEMORY_SHARE_PCT: u64 = 80;
 
@@ -116,10 +120,15 @@ impl Store {
         }
         self.progress.notify_waiters();
         let mut looked_at_memory: Option<Instant> = None;
+        let mut written_back = Instant::now();
         while self.keeper.wait() {
             if looked_at_memory.is_none_or(|at| at.elapsed() >= MEMORY_INTERVAL) {
                 self.look_at_memory();
                 looked_at_memory = Some(Instant::now());
+            }
+            if written_back.elapsed() >= WRITE_BACK_INTERVAL {
+                self.write_back();
+                written_back = Instant::now();
             }
             self.keep_house();
             self.keeper.orders.lock().is_working = false;
@@ -127,18 +136,39 @@ impl Store {
         }
     }
 
-    /// With `page-cache=auto`, reads go through the page cache while all that is stored fits into it. When it does not, pages come and go,
-    /// and cost more than they save (`cargo xtask bench page-cache`).
+    /// With `page-cache=auto`, everything goes through the page cache while all that is stored fits into it: what was just written is then read
+    /// without the device. When it does not, pages come and go, and cost more than they save (`cargo xtask bench page-cache`).
     fn look_at_memory(&self) {
         if self.options.tuning.page_cache != PageCache::Auto {
             return;
         }
         let Some(available_bytes) = memory::available_bytes() else { return };
         let used_bytes = u64::from(self.segments.used()) * self.geometry.segment_bytes;
-        let is_cached = self.reads_are_cached.load(Ordering::Relaxed);
+        let is_cached = self.fits_page_cache.load(Ordering::Relaxed);
         let share_pct = if is_cached { MEMORY_SHARE_PCT } else { MEMORY_SHARE_AGAIN_PCT };
         let fits = used_bytes <= available_bytes / 100 * share_pct;
-        self.reads_are_cached.store(fits, Ordering::Relaxed);
+        self.fits_page_cache.store(fits, Ordering::Relaxed);
+    }
+
+    /// Writes back what went through the page cache, on a thread of its own, because a slow device may take minutes. Without it, a device that fails
+    /// would not be noticed before it is read.
+    fn write_back(self: &Arc<Self>) {
+        if self.options.tuning.page_cache == PageCache::Off
+            || !self.is_written_back.swap(false, Ordering::AcqRel)
+        {
+            return;
+        }
+        let store = Arc::clone(self);
+        let written = thread::Builder::new().name("ring write-back".to_owned()).spawn(move || {
+            if let Err(error) = store.cached.sync_blocking() {
+                store.failed("write back", &error);
+            }
+            store.is_written_back.store(true, Ordering::Release);
+        });
+        if let Err(error) = written {
+            self.is_written_back.store(true, Ordering::Release);
+            self.failed("start a thread for", &error);
+        }
     }
 
     /// Sees to it that there are free segments, and that the log of removals stays short.

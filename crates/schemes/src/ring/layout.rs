@@ -137,13 +137,13 @@ fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
     let removals = |name: &str| open(name, false, true, SMALL_FILE_THREADS);
     let page_cache = options.tuning.page_cache;
     let data = open(DATA_FILE, page_cache != PageCache::On, false, options.tuning.threads)?;
-    let reads = match page_cache {
+    let cached = match page_cache {
         PageCache::Auto | PageCache::Reads => open(DATA_FILE, false, false, options.tuning.threads)?,
         PageCache::Off | PageCache::On => Arc::clone(&data),
     };
     Ok(Files {
         data,
-        reads,
+        cached,
         checkpoints: [checkpoint(CHECKPOINT_FILES[0])?, checkpoint(CHECKPOINT_FILES[1])?],
         purges: [removals(PURGE_FILES[0])?, removals(PURGE_FILES[1])?],
     })

@@ -467,7 +467,7 @@ impl World {
 fn open(files: &[Arc<SimFile>; 5]) -> Option<Arc<Store>> {
     let [data, first, second, removed, also_removed] = files.clone();
     let files =
-        Files { reads: data.clone(), data, checkpoints: [first, second], purges: [removed, also_removed] };
+        Files { cached: data.clone(), data, checkpoints: [first, second], purges: [removed, also_removed] };
     let lock = std::fs::File::open("/dev/null").expect("a descriptor").into();
     let geometry = Geometry { segment_bytes: SEGMENT_BYTES, segments: SEGMENTS };
     let options = DirOptions::new("/simulated", geometry.bytes());

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use humboldt_store::Key;
 use humboldt_store::scheme::{SchemeError, SchemeStats};
@@ -98,8 +98,8 @@ impl Counts {
 /// The files of a ring.
 pub(crate) struct Files {
     pub(crate) data: Arc<dyn BlockFile>,
-    /// The same file, through which objects are read for clients.
-    pub(crate) reads: Arc<dyn BlockFile>,
+    /// The same file through the page cache, if anything may go through it.
+    pub(crate) cached: Arc<dyn BlockFile>,
     pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
     pub(crate) purges: [Arc<dyn BlockFile>; 2],
 }
@@ -110,9 +110,12 @@ pub(crate) struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) store_id: u64,
     pub(crate) data: Arc<dyn BlockFile>,
-    /// The same file, through which objects are read for clients if `reads_are_cached`.
-    pub(crate) reads: Arc<dyn BlockFile>,
-    pub(crate) reads_are_cached: AtomicBool,
+    /// The same file through the page cache, for what goes through it: while `fits_page_cache`, objects that are read for clients,
+    /// and with `page-cache=auto` what is written too.
+    pub(crate) cached: Arc<dyn BlockFile>,
+    pub(crate) fits_page_cache: AtomicBool,
+    /// `false` while a thread waits until the page cache's part is on the device.
+    pub(crate) is_written_back: AtomicBool,
     pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
     pub(crate) purges: Arc<Purges>,
     pub(crate) segments: Segments,
@@ -148,8 +151,9 @@ impl Store {
             store_id,
             purges: Arc::new(Purges::new(store_id, files.purges, (number % 2) as usize)?),
             data: files.data,
-            reads: files.reads,
-            reads_are_cached: AtomicBool::new(options.tuning.page_cache != PageCache::Off),
+            cached: files.cached,
+            fits_page_cache: AtomicBool::new(options.tuning.page_cache != PageCache::Off),
+            is_written_back: AtomicBool::new(true),
             checkpoints: files.checkpoints,
             segments: Segments::new(geometry.segments, now),
             log: Log::new(sequence),
@@ -168,7 +172,21 @@ impl Store {
 
     /// The way to the data by which objects are read for clients.
     pub(crate) fn file_for_reads(&self) -> &dyn BlockFile {
-        if self.reads_are_cached.load(Ordering::Relaxed) { &*self.reads } else { &*self.data }
+        if self.fits_page_cache.load(Ordering::Relaxed) { &*self.cached } else { &*self.data }
+    }
+
+    /// The way to the data by which they are written.
+    pub(crate) fn file_for_writes(&self) -> &dyn BlockFile {
+        let goes_through =
+            self.options.tuning.page_cache == PageCache::Auto && self.fits_page_cache.load(Ordering::Relaxed);
+        if goes_through { &*self.cached } else { &*self.data }
+    }
+
+    /// Waits until no write of the data is under way; `false` if one still is after `timeout`.
+    pub(crate) fn wait_for_writes(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        self.data.wait_idle(timeout)
+            && self.cached.wait_idle(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Objects for which the index is made.
