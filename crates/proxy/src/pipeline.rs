@@ -297,7 +297,7 @@ pub(crate) async fn follow(
         let object = HitObject { object: Arc::clone(object), tag, without_origin: false };
         return Some(serve_object(core, conn, Rc::clone(request), object).await);
     }
-    Some(stream(core, conn, request, reader, &head, report, tag).await)
+    stream(core, conn, request, reader, &head, report, tag).await
 }
 
 /// A joined fetch failed. Another try of our own is due when only that fetch was at fault.
@@ -376,7 +376,7 @@ fn gone(
     After::Abort
 }
 
-/// Streams a fetch to the client, and logs it.
+/// Streams a fetch to the client, and logs it. `None`: it went too far ahead, or cannot be read any more, and nothing was sent: look again.
 async fn stream(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -385,23 +385,24 @@ async fn stream(
     head: &FlowHead,
     report: Option<&Rc<Report>>,
     tag: Tag,
-) -> After {
+) -> Option<After> {
     let mut outcome = Outcome::miss(tag, head.head.status, report.map(|report| report.route()));
     let limit_bytes = match reply::check(request, &head.head, head.info.body_bytes) {
         Ok(limit_bytes) => limit_bytes,
         Err(refusal) => {
             drop(reader);
-            return answer::refused(core, conn, request, refusal, outcome.route).await;
+            return Some(answer::refused(core, conn, request, refusal, outcome.route).await);
         }
     };
     outcome.collapsed = report.is_none();
     let (cut_head, mut reader) = match assemble::cut(request, head, reader) {
         Err(reader) => (None, reader),
         Ok(assembly) => {
-            let Some(mut reader) = assembly.start(core, request) else { return After::Abort };
+            let mut reader = assembly.start(core, request)?;
             match await_head(core, conn, request, &mut reader).await {
                 Ok(head) => (Some(head), reader),
-                Err(_) => return gone(core, conn, request, tag, report),
+                Err(Waited::ClientGone) => return Some(gone(core, conn, request, tag, report)),
+                Err(Waited::Aborted(_)) => return None,
             }
         }
     };
@@ -420,11 +421,15 @@ async fn stream(
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
     if matches!(ended, Ended::Lagged | Ended::Aborted(AbortReason::DiskFailed)) {
         ended = resume::resume(core, conn, request, (head, reader), &mut relay, &mut outcome, ended).await;
+        let is_lost = matches!(ended, Ended::Lagged | Ended::Aborted(AbortReason::DiskFailed));
+        if is_lost && outcome.bytes_out == 0 {
+            return None;
+        }
     }
     outcome.aborted = ended != Ended::Complete;
     outcome.timed_out = conn.lifetime.is_expired();
     log::transaction(core, request, &outcome, head.head.content_type());
-    relay.after(ended)
+    Some(relay.after(ended))
 }
 
 /// How an answer in flight came to be in flight, for the fields that say how the cache was used.
@@ -472,7 +477,7 @@ pub(crate) async fn serve_assembled(
 ) -> Option<After> {
     let mut reader = assembly.start(core, request)?;
     match await_head(core, conn, request, &mut reader).await {
-        Ok(head) => Some(stream(core, conn, request, reader, &head, Some(report), tag).await),
+        Ok(head) => stream(core, conn, request, reader, &head, Some(report), tag).await,
         Err(Waited::ClientGone) => Some(gone(core, conn, request, tag, Some(report))),
         Err(Waited::Aborted(_)) => None,
     }

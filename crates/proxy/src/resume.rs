@@ -119,12 +119,18 @@ pub(crate) async fn from_server(
     let job = Job::new(&Rc::new(again), None, false, &Report::new());
     let mut writer = core.shared.cache.private(request.key, request.key);
     let answer = fetch::converse(core, &job, &mut writer).await.ok()?;
-    let range = answer.head.fields.get(FieldName::ContentRange).and_then(ContentRange::parse)?;
-    let fits = answer.head.status == 206
-        && range.complete_bytes == Some(total)
-        && range.range.is_some_and(|part| part.first == position && part.last + 1 == total)
-        && answer.head.fields.get(name) == Some(validator);
-    if !fits {
+    let is_rest = match answer.head.status {
+        206 => answer.head.fields.get(FieldName::ContentRange).and_then(ContentRange::parse).is_some_and(
+            |range| {
+                range.complete_bytes == Some(total)
+                    && range.range.is_some_and(|part| part.first == position && part.last + 1 == total)
+            },
+        ),
+        // The whole is the rest where nothing was sent; not every server knows ranges.
+        200 => position == 0 && answer.body_bytes == Some(total),
+        _ => false,
+    };
+    if !is_rest || answer.head.fields.get(name) != Some(validator) {
         return None;
     }
     let reader = writer.subscribe(ReaderKind::Client);
