@@ -77,6 +77,16 @@ pub(crate) struct PeakArgs {
     pub(crate) search: SearchArgs,
     #[command(flatten)]
     pub(crate) ground: GroundArgs,
+    /// So many instances of the cache, side by side; they share stores, memory and quota evenly, and users ask each URL
+    /// of always the same one
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=16),
+        conflicts_with = "attach"
+    )]
+    pub(crate) instances: u32,
     /// A true small run: cache of 256 MB, time scale 0.03, at most 150 s
     #[arg(long)]
     pub(crate) quick: bool,
@@ -226,6 +236,15 @@ pub(crate) struct GroundArgs {
     /// Bytes per second that each store's device writes (needs --fs and root)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) write_rate: Option<u64>,
+    /// Size of each store's device [default: half as much again as the store] (needs --fs)
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
+    pub(crate) device_size: Option<u64>,
+    /// Make writers wait from so much on that is written and not on a device yet; for the whole machine (needs root)
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub(crate) dirty_limit: Option<u64>,
+    /// The cache's program, instead of the one that is installed: compare two builds
+    #[arg(long, value_name = "PATH")]
+    pub(crate) program: Option<PathBuf>,
     /// CPU time that the cache may use, in processors: 0.5 is half of one (needs root)
     #[arg(long, value_name = "PROCESSORS", value_parser = units::positive)]
     pub(crate) cpu_quota: Option<f64>,
@@ -314,6 +333,9 @@ pub(crate) struct BangArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "1h")]
     pub(crate) time_max: f64,
+    /// What distinguishes this bang from others of the same subject
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) variant: String,
     /// Processors for the laboratory [default: all, but the upper half with --subject]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) lab_cores: Option<CoreList>,
@@ -328,6 +350,15 @@ pub(crate) struct RunArgs {
     /// Folder for all runs and the matrix page [default: the file's name without .toml]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// With the sizes and times of the file's [full], which are those of the original experiment: this may take days
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Every combination of the file's [cross] instead of its choice
+    #[arg(long)]
+    pub(crate) cross: bool,
+    /// In the end, write the page without the reports of single runs into this folder too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) publish: Option<PathBuf>,
     /// Show what would run and how long it takes at most, and run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

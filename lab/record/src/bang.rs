@@ -16,6 +16,10 @@ pub struct BangRun {
     pub subject: String,
     /// What distinguishes this bang from others of the same subject. Empty if nothing.
     pub variant: String,
+    /// What its owner says distinguishes it from others: the part of `variant` that is not about passes.
+    pub setting: String,
+    /// What the cache had stored before: `empty` or `full`; empty if that is not known.
+    pub cache: String,
     /// Where the URLs came from: the name of a workload, "standard input".
     pub urls: String,
     /// Requests that are under way at the same time, at most.

@@ -69,3 +69,35 @@ pub struct Resources {
     /// Bytes written to the store's own block devices.
     pub device_write_bytes: u64,
 }
+
+impl Resources {
+    /// What this process tree and another one used together, as one. Of the two moments the later one.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        Self {
+            at_us: self.at_us.max(other.at_us),
+            processes: self.processes.saturating_add(other.processes),
+            threads: self.threads.saturating_add(other.threads),
+            cpu: ProcessorTimes {
+                user_us: self.cpu.user_us.saturating_add(other.cpu.user_us),
+                system_us: self.cpu.system_us.saturating_add(other.cpu.system_us),
+            },
+            resident_bytes: self.resident_bytes.saturating_add(other.resident_bytes),
+            anonymous_bytes: self.anonymous_bytes.saturating_add(other.anonymous_bytes),
+            shared_bytes: self.shared_bytes.saturating_add(other.shared_bytes),
+            minor_faults: self.minor_faults.saturating_add(other.minor_faults),
+            major_faults: self.major_faults.saturating_add(other.major_faults),
+            descriptors: self.descriptors.saturating_add(other.descriptors),
+            voluntary_switches: self.voluntary_switches.saturating_add(other.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_add(other.involuntary_switches),
+            read_bytes: self.read_bytes.saturating_add(other.read_bytes),
+            write_bytes: self.write_bytes.saturating_add(other.write_bytes),
+            read_calls: self.read_calls.saturating_add(other.read_calls),
+            write_calls: self.write_calls.saturating_add(other.write_calls),
+            device_reads: self.device_reads.saturating_add(other.device_reads),
+            device_writes: self.device_writes.saturating_add(other.device_writes),
+            device_read_bytes: self.device_read_bytes.saturating_add(other.device_read_bytes),
+            device_write_bytes: self.device_write_bytes.saturating_add(other.device_write_bytes),
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! script only show values under the pointer. Whatever came from a cache or a server is text on it, never markup.
 
 mod bang;
+mod bangs;
 mod compare;
 mod csv;
 mod document;
@@ -24,9 +25,10 @@ mod terminal;
 mod testing;
 
 pub use bang::write_bang;
-pub use compare::{compare, matrix_page};
+pub use bangs::bang_matrix_page;
+pub use compare::{Claim, Pairs, Side, Step, compare, matrix_page};
 pub use error::ReportError;
 pub use folder::{RunFolder, write_run};
 pub use live::LivePage;
-pub use stored::read_run;
+pub use stored::{read_bang, read_run};
 pub use terminal::{live_header, live_line, sparkline, summary_text, time_left_s};

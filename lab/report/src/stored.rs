@@ -8,8 +8,9 @@
 //! are coarser when they are made again from what was read.)
 
 use crate::ReportError;
-use humboldt_lab_record::{Class, Histogram, RUN_FORMAT, Run, Sample, Tally};
+use humboldt_lab_record::{BangRun, Class, Histogram, RUN_FORMAT, Run, Sample, Tally};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,18 @@ fn kept_class(class: &Class) -> Class {
 /// # Errors
 /// If there is no such file, if it is not the summary of a run, or if a later version wrote it.
 pub fn read_run(path: &Path) -> Result<Run, ReportError> {
+    read(path)
+}
+
+/// Reads a bang, or one pass of several, again: from its folder, or from its summary.json.
+///
+/// # Errors
+/// As [`read_run`].
+pub fn read_bang(path: &Path) -> Result<BangRun, ReportError> {
+    read(path)
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReportError> {
     let file = if path.is_dir() { path.join(SUMMARY_JSON) } else { path.to_owned() };
     let mut text = Vec::new();
     let reader = File::open(&file).map_err(|error| ReportError::read(&file, error))?;
@@ -96,7 +109,7 @@ struct Format {
     format: u32,
 }
 
-fn parse(path: PathBuf, text: &[u8]) -> Result<Run, ReportError> {
+fn parse<T: DeserializeOwned>(path: PathBuf, text: &[u8]) -> Result<T, ReportError> {
     // The format first: what a later version wrote may not parse as a run of this one.
     match serde_json::from_slice::<Format>(text) {
         Ok(Format { format }) if format > RUN_FORMAT => {

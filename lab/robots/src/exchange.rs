@@ -6,7 +6,6 @@ use crate::chain::NONE;
 use crate::connection::{Connection, Got};
 use crate::counts::Took;
 use crate::expected::{Asked, AskedObject};
-use crate::plan::Route;
 use crate::request::{Manner, write_connect, write_request, write_url};
 use crate::world::World;
 use humboldt_lab_record::{Fault, FaultKind, FaultSample};
@@ -335,10 +334,7 @@ impl World {
     }
 
     fn target_of(&self, ask: &Ask) -> usize {
-        match self.shared.plan.route {
-            Route::Direct => ask.name.origin_index(self.shared.targets.len()),
-            Route::Forward { .. } | Route::Accelerator { .. } => 0,
-        }
+        ask.name.origin_index(self.shared.targets.len())
     }
 
     fn target_name(&self, connection: u32) -> String {

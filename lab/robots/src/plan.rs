@@ -24,13 +24,13 @@ const THREADS_MAX: usize = 256;
 pub enum Route {
     /// Through a proxy: absolute-form targets, CONNECT for tunnels.
     Forward {
-        /// Where the proxy listens.
-        proxy: SocketAddr,
+        /// Where it listens. Of several, each URL is asked of always the same one, as a PAC file would have it.
+        proxies: Vec<SocketAddr>,
     },
     /// To an accelerator that knows its origins itself: origin-form targets.
     Accelerator {
-        /// Where the accelerator listens.
-        address: SocketAddr,
+        /// Where it listens. Of several, each URL is asked of always the same one.
+        addresses: Vec<SocketAddr>,
         /// The `Host` of every request.
         host: String,
     },

@@ -47,8 +47,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(plan: RobotsPlan) -> Self {
         let targets = match &plan.route {
-            Route::Forward { proxy } => vec![*proxy],
-            Route::Accelerator { address, .. } => vec![*address],
+            Route::Forward { proxies: addresses } | Route::Accelerator { addresses, .. } => addresses.clone(),
             Route::Direct => plan.origins.clone(),
         };
         let origin_names = plan.origins.iter().map(|origin| origin.to_string().into_bytes()).collect();

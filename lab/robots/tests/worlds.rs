@@ -55,7 +55,7 @@ fn proxy_and_origin(request: &Seen, reply: Reply) -> Deed {
 fn tunnels(deed: impl Fn(&Seen, Reply) -> Deed + Send + Sync + 'static) -> (Server, RobotsPlan) {
     let server = Server::start(workload("allow-list"), deed);
     let mut settings = plan("allow-list", server.address, 200.0);
-    settings.route = Route::Forward { proxy: server.address };
+    settings.route = Route::Forward { proxies: vec![server.address] };
     settings.origins = vec!["127.0.0.1:8080".parse().unwrap()];
     (server, settings)
 }

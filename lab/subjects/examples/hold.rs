@@ -51,6 +51,7 @@ fn hold(subject: &str, origin: &str, file_system: Option<&str>) -> Result<(), Bo
         cache_bytes: CACHE_BYTES,
         store_kind,
         throttle: None,
+        dirty_bytes_max: None,
     };
     let mut environment = Environment::prepare(&plan, &keeper)?;
     let file = SubjectFile::builtin(subject).ok_or("no such family")??;

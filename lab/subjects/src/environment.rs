@@ -1,6 +1,7 @@
 //! The folder and the stores that a subject gets.
 
 use crate::control_group::Groups;
+use crate::dirty;
 use crate::file::STORES_MAX;
 use crate::host::User;
 use crate::keeper::{Keeper, Kept};
@@ -58,6 +59,9 @@ pub struct EnvironmentPlan {
     pub store_kind: StoreKind,
     /// How slow the devices are to be.
     pub throttle: Option<Throttle>,
+    /// At how many bytes that are written and not on a device yet the system makes writers wait; `None`: as it does
+    /// anyway, which is gigabytes on a machine with much memory. It holds for the whole machine. Needs root.
+    pub dirty_bytes_max: Option<u64>,
 }
 
 /// A prepared run folder with its stores. [`Environment::remove`] undoes everything, as does dropping it.
@@ -69,6 +73,7 @@ pub struct Environment {
     stores: Vec<Store>,
     skipped: Vec<Skipped>,
     throttle: Option<Throttle>,
+    dirty_limit: Option<(u64, Kept)>,
     /// The folders, removed after everything in them.
     kept: Vec<Kept>,
 }
@@ -104,10 +109,12 @@ impl Environment {
             stores: Vec::new(),
             skipped: Vec::new(),
             throttle: None,
+            dirty_limit: None,
             kept,
         };
         environment.make_stores(plan, &base, keeper)?;
         environment.throttle_devices(plan, keeper);
+        environment.limit_dirty(plan, keeper);
         Ok(environment)
     }
 
@@ -167,6 +174,22 @@ impl Environment {
         }
     }
 
+    fn limit_dirty(&mut self, plan: &EnvironmentPlan, keeper: &Keeper) {
+        let Some(bytes) = plan.dirty_bytes_max else { return };
+        match dirty::limit(&self.host, keeper, bytes) {
+            Ok(kept) => self.dirty_limit = Some((bytes, kept)),
+            Err(reason) => {
+                self.skip_once(Some(Skipped::new("limit of what is not written back yet", reason)))
+            }
+        }
+    }
+
+    /// Waits until everything that preparing has written is on the stores' own devices: a run that begins before
+    /// measures the making of its folders, which takes slow devices a while.
+    pub(crate) fn settle(&self) -> Result<(), SubjectError> {
+        self.stores.iter().try_for_each(Store::settle)
+    }
+
     fn skip_once(&mut self, skipped: Option<Skipped>) {
         self.skipped.extend(skipped.filter(|new| !self.skipped.contains(new)));
     }
@@ -198,6 +221,9 @@ impl Environment {
         if let Some(throttle) = self.throttle {
             facts.push(("Each store's device limited to".to_owned(), throttle.to_string()));
         }
+        if let Some((bytes, _)) = &self.dirty_limit {
+            facts.push(("Writers wait from".to_owned(), format!("{} MB not written back yet", bytes >> 20)));
+        }
         facts
     }
 
@@ -227,6 +253,9 @@ impl Environment {
     /// The first thing that could not be undone; the keeper tries again at the end.
     pub fn remove(mut self) -> Result<(), SubjectError> {
         let mut result = self.groups.undo();
+        if let Some((_, kept)) = self.dirty_limit.take() {
+            result = result.and(kept.undo());
+        }
         while let Some(store) = self.stores.pop() {
             result = result.and(store.remove());
         }
@@ -253,6 +282,7 @@ impl Drop for Environment {
     fn drop(&mut self) {
         // In this order; fields would be dropped in that of their declaration.
         drop(std::mem::take(&mut self.groups));
+        self.dirty_limit = None;
         while let Some(store) = self.stores.pop() {
             drop(store);
         }

@@ -299,6 +299,13 @@ impl SubjectFile {
         self.content.stores_max
     }
 
+    /// The same with another program: another build of it, for instance.
+    #[must_use]
+    pub fn with_program(mut self, program: &std::path::Path) -> Self {
+        self.content.programs = vec![program.display().to_string()];
+        self
+    }
+
     /// Whether its program is installed here.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod attach;
 mod builtin;
 mod command;
 mod control_group;
+mod dirty;
 mod environment;
 mod error;
 mod file;

@@ -93,6 +93,7 @@ pub fn start(
     for command in &file.content.prepare {
         start.prepare(command)?;
     }
+    environment.settle()?;
     start.refuse_pretenders()?;
     let groups = std::mem::take(&mut start.groups);
     let joined: Vec<PathBuf> =

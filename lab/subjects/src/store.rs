@@ -176,6 +176,13 @@ impl Store {
         fs::read_to_string(file).ok().map(|number| number.trim().to_owned())
     }
 
+    /// Waits until everything that was written to a device of its own is there.
+    pub(crate) fn settle(&self) -> Result<(), SubjectError> {
+        let Some(device) = &self.device else { return Ok(()) };
+        let flush = || File::open(&device.mount_point).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
+        flush().map_err(io("write back", &device.mount_point))
+    }
+
     /// A line for the manifest.
     pub(crate) fn describe(&self, host: &Host) -> String {
         let file_system = file_system_of(host, &self.folder);

@@ -18,6 +18,7 @@ use pass::{End, Passes};
 use request_log::RequestLog;
 use results::Folder;
 use stand::{Stand, World};
+use std::path::{Path, PathBuf};
 use urls::Urls;
 
 /// URLs of the experiment with which tcp-banger2 compared caches.
@@ -25,6 +26,24 @@ const GENERATED: u64 = 10_000;
 
 /// `humboldt-lab bang`.
 pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    run(arguments, interrupt).map(drop)
+}
+
+/// Whether a bang could be begun, as far as that is known soon.
+pub(crate) fn check(arguments: &BangArgs) -> Result<(), Failure> {
+    Plan::new(arguments)?;
+    let file = |name| experiment::subject_file(name, &arguments.ground);
+    arguments.subject.as_deref().map(file).transpose().map(drop)
+}
+
+/// The folders of the passes below a bang's own.
+pub(crate) fn pass_folders(arguments: &BangArgs, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let passes = Plan::new(arguments)?.passes;
+    Ok((0..passes as usize).map(|index| results::folder_of_pass(folder, index, passes)).collect())
+}
+
+/// Carries out a bang; returns what came of each pass.
+pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<BangRun>, Failure> {
     let plan = Plan::new(arguments)?;
     let world = plan.generate.map(|_| World::new(arguments)).transpose()?;
     let log = arguments.log.as_deref().map(RequestLog::create).transpose()?;
@@ -49,7 +68,7 @@ pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Fa
     let cleared = stand.clear();
     results::compare(&mut runs);
     let written = folder.map_or(Ok(()), |folder| folder.finish(&runs));
-    outcome(end, &runs).and(cleared).and(written)
+    outcome(end, &runs).and(cleared).and(written).map(|()| runs)
 }
 
 /// What is said of a whole bang when it is over.
@@ -105,6 +124,9 @@ fn ground_option(ground: &GroundArgs) -> Option<&'static str> {
         (ground.cpu_quota.is_some(), "--cpu-quota"),
         (ground.subject_cores.is_some(), "--subject-cores"),
         (ground.ground.is_some(), "--ground"),
+        (ground.device_size.is_some(), "--device-size"),
+        (ground.dirty_limit.is_some(), "--dirty-limit"),
+        (ground.program.is_some(), "--program"),
         (ground.drop_caches, "--drop-caches"),
         (ground.rest > 0.0, "--rest"),
         (!ground.variables.is_empty(), "--set"),

@@ -24,7 +24,7 @@ pub(crate) fn subjects(arguments: &NameArgs) -> Result<(), Failure> {
         say!("{}", text.trim_end());
         return Ok(());
     }
-    let file = experiment::subject_file(name)?;
+    let file = experiment::named_subject(name)?;
     let mode = match file.mode() {
         Mode::Forward => "forward proxy",
         Mode::Accelerator => "accelerator",

@@ -45,7 +45,9 @@ pub(crate) fn load(arguments: &LoadArgs, interrupt: &Interrupt) -> Result<(), Fa
     let any = [std::net::SocketAddr::from(([127, 0, 0, 1], 0))];
     let own = fleet.start_origins(&world, &any, true).map_err(Failure::run)?;
     let mission = Mission {
-        route: arguments.proxy.map_or(RouteOrder::Direct, |proxy| RouteOrder::Forward { proxy }),
+        route: arguments
+            .proxy
+            .map_or(RouteOrder::Direct, |proxy| RouteOrder::Forward { proxies: vec![proxy] }),
         origins: if arguments.origins.is_empty() { own } else { arguments.origins.clone() },
         working_set_objects: workload.working_set_objects(CACHE_BYTES),
         first_load_per_s: arguments.per_second,

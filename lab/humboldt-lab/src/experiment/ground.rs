@@ -5,7 +5,7 @@ use crate::cli::{GroundArgs, PeakArgs};
 use crate::cores::Shares;
 use crate::interrupt::Interrupt;
 use crate::units;
-use humboldt_lab_record::Manifest;
+use humboldt_lab_record::{Manifest, Resources};
 use humboldt_lab_subjects::{
     Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile, Throttle,
     attach, start,
@@ -35,8 +35,7 @@ impl Choice {
             return Ok(Self::Attached { url: url.clone(), mode, pid: arguments.pid });
         }
         let name = arguments.subject.as_deref().unwrap_or_default();
-        let file = subject_file(name)?;
-        Ok(Self::Started(Box::new(file)))
+        Ok(Self::Started(Box::new(subject_file(name, &arguments.ground)?)))
     }
 
     /// Its name in tables.
@@ -56,8 +55,17 @@ impl Choice {
     }
 }
 
+/// The subject of this name, with the program that is asked for.
+pub(crate) fn subject_file(name: &str, arguments: &GroundArgs) -> Result<SubjectFile, Failure> {
+    let file = named_subject(name)?;
+    let Some(program) = &arguments.program else { return Ok(file) };
+    // The subject runs in a folder of its own.
+    let program = std::path::absolute(program).map_err(Failure::usage)?;
+    Ok(file.with_program(&program))
+}
+
 /// A built-in subject, or a file of the user's: `PATH` or `PATH:VARIANT`.
-pub(crate) fn subject_file(name: &str) -> Result<SubjectFile, Failure> {
+pub(crate) fn named_subject(name: &str) -> Result<SubjectFile, Failure> {
     if let Some(builtin) = SubjectFile::builtin(name) {
         return builtin.map_err(Failure::usage);
     }
@@ -76,9 +84,23 @@ pub(crate) fn subject_file(name: &str) -> Result<SubjectFile, Failure> {
 
 /// A subject that runs, on its ground. Dropping it stops and removes both.
 pub(crate) struct Ground {
-    pub(crate) running: Running,
-    environment: Option<Environment>,
+    /// At least one; several are a cache together.
+    instances: Vec<Instance>,
     keeper: Option<Keeper>,
+}
+
+/// One process, or one tree of them, with stores of its own.
+struct Instance {
+    running: Running,
+    environment: Option<Environment>,
+}
+
+/// What is started: how large, how often, with what behind it.
+pub(crate) struct Size<'a> {
+    /// Of all instances together, in bytes.
+    pub(crate) cache_bytes: u64,
+    pub(crate) instances: u32,
+    pub(crate) origins: &'a [SocketAddr],
 }
 
 impl Ground {
@@ -86,46 +108,72 @@ impl Ground {
     pub(crate) fn prepare(
         choice: &Choice,
         arguments: &GroundArgs,
-        cache_bytes: u64,
-        origins: &[SocketAddr],
+        size: &Size<'_>,
         shares: &Shares,
     ) -> Result<Self, Failure> {
-        let host = Host::current();
         let file = match choice {
             Choice::Attached { url, mode, pid } => {
-                let running = attach(url, *mode, *pid, &host).map_err(Failure::usage)?;
-                return Ok(Self { running, environment: None, keeper: None });
+                let running = attach(url, *mode, *pid, &Host::current()).map_err(Failure::usage)?;
+                return Ok(Self { instances: vec![Instance { running, environment: None }], keeper: None });
             }
             Choice::Started(file) => file,
         };
-        let words = variables(&arguments.variables)?;
+        let plan = start_plan(arguments, size, shares)?;
+        let environment_plan = environment_plan(arguments, size)?;
         let keeper = Keeper::start(keeper_command()?).map_err(Failure::run)?;
-        let plan = environment_plan(arguments, host, cache_bytes)?;
-        let mut environment = Environment::prepare(&plan, &keeper).map_err(Failure::run)?;
-        if arguments.drop_caches {
-            environment.drop_page_caches();
+        let mut instances = Vec::new();
+        for _ in 0..size.instances {
+            let mut environment = Environment::prepare(&environment_plan, &keeper).map_err(Failure::run)?;
+            if arguments.drop_caches {
+                environment.drop_page_caches();
+            }
+            let running = start(file, &mut environment, &plan, &keeper).map_err(Failure::run)?;
+            instances.push(Instance { running, environment: Some(environment) });
         }
-        let plan = StartPlan {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            origins: origins.to_vec(),
-            mode: None,
-            cache_bytes,
-            memory_bytes: arguments.memory,
-            cores: shares.subject.clone(),
-            cpu_quota: arguments.cpu_quota,
-            words,
-        };
-        let running = start(file, &mut environment, &plan, &keeper).map_err(Failure::run)?;
-        Ok(Self { running, environment: Some(environment), keeper: Some(keeper) })
+        Ok(Self { instances, keeper: Some(keeper) })
     }
 
-    /// What the manifest says about subject and environment.
+    /// Where the instances accept connections.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.instances.iter().map(|instance| instance.running.address()).collect()
+    }
+
+    /// How clients reach them.
+    pub(crate) fn mode(&self) -> Mode {
+        self.instances.first().map_or(Mode::Forward, |instance| instance.running.mode())
+    }
+
+    /// What all of them used until now; `None` if they are not watched.
+    pub(crate) fn resources(&self) -> Option<Resources> {
+        let used = self.instances.iter().map(|instance| instance.running.resources());
+        used.reduce(|all, one| all.zip(one).map(|(all, one)| all.beside(&one))).flatten()
+    }
+
+    /// What all of them used, once a second since the last call.
+    pub(crate) fn take_history(&self) -> Vec<Resources> {
+        let histories = self.instances.iter().map(|instance| instance.running.take_history());
+        let beside = |all: Vec<Resources>, one: Vec<Resources>| {
+            all.iter().zip(&one).map(|(all, one)| all.beside(one)).collect()
+        };
+        histories.reduce(beside).unwrap_or_default()
+    }
+
+    /// Whether all of them still run.
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+        self.instances.iter_mut().try_for_each(|instance| instance.running.check()).map_err(Failure::run)
+    }
+
+    /// What the manifest says about subject and environment; of several instances, about the first.
     pub(crate) fn describe(&self, manifest: &mut Manifest) {
+        let Some(first) = self.instances.first() else { return };
+        if self.instances.len() > 1 {
+            manifest.facts.push(("Instances of the subject".to_owned(), self.instances.len().to_string()));
+        }
         let found = humboldt_lab_subjects::manifest(
             &manifest.lab_version,
             &Host::current(),
-            self.environment.as_ref(),
-            &self.running,
+            first.environment.as_ref(),
+            &first.running,
         );
         manifest.facts.extend(found.facts);
         manifest.files.extend(found.files);
@@ -134,11 +182,30 @@ impl Ground {
 
     /// Stops the subject and clears everything away.
     pub(crate) fn clear(self) -> Result<(), Failure> {
-        let stopped = self.running.stop().map(drop).map_err(Failure::run);
-        let removed = self.environment.map_or(Ok(()), Environment::remove).map_err(Failure::run);
+        let mut result = Ok(());
+        for instance in self.instances {
+            let stopped = instance.running.stop().map(drop).map_err(Failure::run);
+            let removed = instance.environment.map_or(Ok(()), Environment::remove).map_err(Failure::run);
+            result = result.and(stopped).and(removed);
+        }
         drop(self.keeper);
-        stopped.and(removed)
+        result
     }
+}
+
+/// How each instance is started: with its part of everything.
+fn start_plan(arguments: &GroundArgs, size: &Size<'_>, shares: &Shares) -> Result<StartPlan, Failure> {
+    let instances = u64::from(size.instances);
+    Ok(StartPlan {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        origins: size.origins.to_vec(),
+        mode: None,
+        cache_bytes: size.cache_bytes / instances,
+        memory_bytes: arguments.memory / instances,
+        cores: shares.subject.clone(),
+        cpu_quota: arguments.cpu_quota.map(|quota| quota / f64::from(size.instances)),
+        words: variables(&arguments.variables)?,
+    })
 }
 
 /// Waits before a run as long as is asked for: file systems punish creating files soon after deleting many.
@@ -158,16 +225,13 @@ fn list(options: Option<&str>) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect()
 }
 
-fn environment_plan(
-    arguments: &GroundArgs,
-    host: Host,
-    cache_bytes: u64,
-) -> Result<EnvironmentPlan, Failure> {
+/// What each instance runs on.
+fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> Result<EnvironmentPlan, Failure> {
     let store_kind = match &arguments.fs {
         None => StoreKind::Folder(None),
         Some(fs) => StoreKind::Device {
             file_system: fs.clone(),
-            size_bytes: None,
+            size_bytes: arguments.device_size,
             mount_options: list(arguments.mount_options.as_deref()),
         },
     };
@@ -177,21 +241,28 @@ fn environment_plan(
         read_bytes_per_s: arguments.read_rate.unwrap_or(0),
         write_bytes_per_s: arguments.write_rate.unwrap_or(0),
     };
-    if cache_bytes / u64::from(arguments.spindles) < 1 << 20 {
+    if arguments.spindles % size.instances != 0 {
+        return Err(Failure::usage(format!(
+            "{} stores cannot be shared out evenly among {} instances: choose --spindles so that they can",
+            arguments.spindles, size.instances
+        )));
+    }
+    if size.cache_bytes / u64::from(arguments.spindles) < 1 << 20 {
         return Err(Failure::usage(format!(
             "{} on {} stores is less than 1 MB each: choose a larger --cache-size",
-            units::show_bytes(cache_bytes),
+            units::show_bytes(size.cache_bytes),
             arguments.spindles
         )));
     }
     Ok(EnvironmentPlan {
-        host,
+        host: Host::current(),
         parent: arguments.ground.clone(),
         keep_folder: arguments.keep,
-        stores: arguments.spindles,
-        cache_bytes,
+        stores: arguments.spindles / size.instances,
+        cache_bytes: size.cache_bytes / u64::from(size.instances),
         store_kind,
         throttle: (throttle != Throttle::default()).then_some(throttle),
+        dirty_bytes_max: arguments.dirty_limit,
     })
 }
 

@@ -11,7 +11,7 @@ mod plan;
 mod sampling;
 
 pub(crate) use calibrate::calibrate;
-pub(crate) use ground::{CACHE_BYTES, Choice, Ground, rest, subject_file};
+pub(crate) use ground::{CACHE_BYTES, Choice, Ground, Size, named_subject, rest, subject_file};
 pub(crate) use live::Live;
 pub(crate) use plan::check;
 pub(crate) use plan::time_max_s;
@@ -78,13 +78,8 @@ pub(crate) fn run(arguments: &PeakArgs, stage: &mut Stage, interrupt: &Interrupt
     let origins =
         fleet.start_origins(&prepared.world, &arguments.world.origin, true).map_err(Failure::usage)?;
     rest(&arguments.ground, interrupt);
-    let mut ground = Ground::prepare(
-        &prepared.choice,
-        &arguments.ground,
-        run.plan.cache_bytes,
-        &origins,
-        &prepared.shares,
-    )?;
+    let size = Size { cache_bytes: run.plan.cache_bytes, instances: arguments.instances, origins: &origins };
+    let mut ground = Ground::prepare(&prepared.choice, &arguments.ground, &size, &prepared.shares)?;
     manifest::describe(&mut run.manifest, &prepared, &ground);
     let result = measure(&prepared, &mut run, &mut fleet, &mut ground, &origins, stage, interrupt);
     if let Err(failure) = result {
@@ -119,12 +114,12 @@ fn measure(
     stage: &mut Stage,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let address = ground.running.address();
+    let addresses = ground.addresses();
     let mut controller = prepared.controller(run.calibration)?;
     let mission = Mission {
-        route: match ground.running.mode() {
-            Mode::Forward => RouteOrder::Forward { proxy: address },
-            Mode::Accelerator => RouteOrder::Accelerator { address, host: SITE.to_owned() },
+        route: match ground.mode() {
+            Mode::Forward => RouteOrder::Forward { proxies: addresses },
+            Mode::Accelerator => RouteOrder::Accelerator { addresses, host: SITE.to_owned() },
         },
         origins: origins.to_vec(),
         working_set_objects: prepared.working_set_objects,
@@ -145,7 +140,7 @@ fn measure(
         humboldt_lab_peak::summarise(run);
         stage.update(run)?;
     }
-    ground.running.check().map_err(Failure::run)?;
+    ground.check()?;
     fleet.stop_robots().map_err(Failure::run)
 }
 

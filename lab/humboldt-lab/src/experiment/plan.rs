@@ -149,6 +149,9 @@ fn variant(arguments: &PeakArgs) -> String {
     if ground.spindles > 1 {
         words.push(format!("{} stores", ground.spindles));
     }
+    if arguments.instances > 1 {
+        words.push(format!("{} instances", arguments.instances));
+    }
     words.extend(ground.cpu_quota.map(|quota| format!("{quota} CPU")));
     words.extend(ground.read_iops.map(|iops| format!("{iops} reads/s")));
     words.extend(ground.write_iops.map(|iops| format!("{iops} writes/s")));

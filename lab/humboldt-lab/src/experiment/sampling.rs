@@ -64,7 +64,7 @@ impl Sampling {
             fill_ratio,
             tally,
             origin,
-            resources: ground.running.resources(),
+            resources: ground.resources(),
             verdict,
             lab_limited,
         };
@@ -79,7 +79,7 @@ impl Sampling {
             end = end.min(self.start + Duration::from_secs_f64(time_max_s));
         }
         while Instant::now() < end && !interrupt.is_set() {
-            ground.running.check().map_err(Failure::run)?;
+            ground.check()?;
             interrupt.wait_until(end.min(Instant::now() + ALIVE_PAUSE), || false);
         }
         Ok(())

@@ -97,8 +97,8 @@ impl Crew {
     fn start_robots(&mut self, order: RobotOrder) -> Result<Reply, String> {
         let world = self.world.as_ref().ok_or("no workload yet")?;
         let route = match order.route {
-            RouteOrder::Forward { proxy } => Route::Forward { proxy },
-            RouteOrder::Accelerator { address, host } => Route::Accelerator { address, host },
+            RouteOrder::Forward { proxies } => Route::Forward { proxies },
+            RouteOrder::Accelerator { addresses, host } => Route::Accelerator { addresses, host },
             RouteOrder::Direct => Route::Direct,
         };
         let plan = RobotsPlan {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// Both sides must speak the same.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// A longer line is not ours. Histograms of a sample are some hundred KB at most.
 pub(crate) const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -107,7 +107,7 @@ pub(crate) struct RobotOrder {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RouteOrder {
-    Forward { proxy: SocketAddr },
-    Accelerator { address: SocketAddr, host: String },
+    Forward { proxies: Vec<SocketAddr> },
+    Accelerator { addresses: Vec<SocketAddr>, host: String },
     Direct,
 }

@@ -2,7 +2,7 @@
 //! Nothing in them was measured.
 
 use humboldt_lab_record::{BangRun, BangSecond, Run};
-use humboldt_lab_report::{compare, matrix_page, write_bang, write_run};
+use humboldt_lab_report::{Pairs, compare, matrix_page, write_bang, write_run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,7 +31,9 @@ fn main() -> ExitCode {
         .and_then(|()| write_run(&dir.join("spoilt"), &spoilt))
         .and_then(|()| write_run(&dir.join("empty"), &Run::default()))
         .and_then(|()| compare(&dir.join("compare"), &runs))
-        .and_then(|()| matrix_page(&dir.join("matrix"), "A synthetic experiment", &runs, &[]))
+        .and_then(|()| {
+            matrix_page(&dir.join("matrix"), "A synthetic experiment", &runs, &[], &Pairs::default())
+        })
         .and_then(|()| write_bang(&dir.join("bang"), &bang(&aufs)));
     match written {
         Ok(()) => ExitCode::SUCCESS,

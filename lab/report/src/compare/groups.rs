@@ -3,10 +3,13 @@
 use super::statistics::Repeats;
 use crate::format::plain;
 use crate::run_page;
-use humboldt_lab_record::{Outcome, Run};
+use humboldt_lab_record::{Outcome, Plan, Run};
 
 /// As many characters of a reason for a failure are shown in a table.
 const REASON_CHARS_MAX: usize = 80;
+
+/// As many characters of a workload's name are shown.
+const WORKLOAD_CHARS_MAX: usize = 40;
 
 /// Runs that repeat one another, the fastest first. Never empty.
 #[derive(Debug)]
@@ -69,8 +72,32 @@ fn are_repeats(one: &Run, other: &Run) -> bool {
         && conditions(one) == conditions(other)
 }
 
+/// The conditions that all runs have in common, which names need not repeat.
+pub(crate) fn common_conditions(runs: &[Run]) -> Vec<String> {
+    let Some((first, others)) = runs.split_first() else { return Vec::new() };
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let is_common = |word: &&str| others.iter().all(|run| conditions(run).any(|other| other == *word));
+    conditions(first).filter(is_common).map(ToOwned::to_owned).collect()
+}
+
+/// The conditions of a run, one by one.
+fn conditions(run: &Run) -> impl Iterator<Item = &str> {
+    run.plan.variant.split(", ").filter(|word| !word.is_empty())
+}
+
+/// The subject, and what distinguishes it from the other runs.
+fn name(run: &Run, common: &[String], same_workload: bool) -> String {
+    let own: Vec<&str> = conditions(run).filter(|word| !common.iter().any(|other| other == word)).collect();
+    let own = Run { plan: Plan { variant: own.join(", "), ..run.plan.clone() }, ..Run::default() };
+    let title = run_page::title(&own);
+    if same_workload { title } else { format!("{title}, {}", plain(&run.plan.workload, WORKLOAD_CHARS_MAX)) }
+}
+
 /// Groups of repeats, the fastest first.
 pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
+    let common = common_conditions(runs);
     let same_workload = runs.iter().all(|run| run.plan.workload == runs[0].plan.workload);
     let mut together: Vec<Vec<&Run>> = Vec::new();
     for run in runs {
@@ -83,9 +110,7 @@ pub(crate) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
         .into_iter()
         .map(|mut runs| {
             runs.sort_by(|a, b| b.summary.throughput_per_s.total_cmp(&a.summary.throughput_per_s));
-            let title = run_page::title(runs[0]);
-            let name =
-                if same_workload { title } else { format!("{title}, {}", plain(&runs[0].plan.workload, 40)) };
+            let name = name(runs[0], &common, same_workload);
             let throughput = Repeats::of(runs.iter().map(|run| run.summary.throughput_per_s));
             Group { name, runs, throughput }
         })

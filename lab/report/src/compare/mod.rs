@@ -1,6 +1,7 @@
 //! Several runs beside one another: shared plots, repeats with confidence intervals, the published results.
 
 mod groups;
+mod pairs;
 mod published;
 mod statistics;
 
@@ -8,15 +9,23 @@ use crate::ReportError;
 use crate::csv::field;
 use crate::document::{Document, Figure, Section, Warning};
 use crate::folder::write_whole;
-use crate::format::{NOTHING, bytes, date_time, milliseconds, number, percent, rough};
+use crate::format::{NOTHING, bytes, date_time, milliseconds, number, percent, plain, rough};
 use crate::plot::{Axis, LOOKS, Line, Plot, Size};
 use crate::run_page;
 use crate::table::Table;
-use groups::{Group, groups};
+use groups::{Group, common_conditions, groups};
 use humboldt_lab_record::{Histogram, Run, Sample};
+pub use pairs::{Claim, Pairs, Side, Step};
 pub(crate) use published::novm;
+pub(crate) use statistics::Repeats;
 use std::fs;
 use std::path::Path;
+
+/// As many characters of what all runs have in common are shown.
+const CONDITIONS_CHARS_MAX: usize = 300;
+
+/// As many runs are named in a warning that they share.
+const NAMED_MAX: usize = 12;
 
 /// Writes compare.html, compare.md with its drawings, and compare.csv into a folder: runs on shared plots, sorted by throughput, and repeats
 /// with confidence intervals. What else is in the folder stays.
@@ -24,34 +33,49 @@ use std::path::Path;
 /// # Errors
 /// If there are no runs, or something cannot be written.
 pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
-    write_comparison(dir, "compare", "Comparison", runs, Vec::new())
+    write_comparison(dir, "compare", document("Comparison", runs), runs)
 }
 
 /// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment: the same for all of its runs, under a
-/// title, with links to their reports. `folders` are names of folders below `dir`, one for each run. What else is in the
-/// folder stays.
+/// title, with links to their reports, and with claims.csv and steps.csv if they are compared for that. `folders` are names of
+/// folders below `dir`, one for each run. What else is in the folder stays.
 ///
 /// # Errors
 /// If there are no runs, or something cannot be written.
-pub fn matrix_page(dir: &Path, title: &str, runs: &[Run], folders: &[String]) -> Result<(), ReportError> {
-    let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
-    write_comparison(dir, "index", title, runs, links.collect())
-}
-
-fn write_comparison(
+pub fn matrix_page(
     dir: &Path,
-    name: &str,
     title: &str,
     runs: &[Run],
-    links: Vec<(String, String)>,
+    folders: &[String],
+    pairs: &Pairs,
 ) -> Result<(), ReportError> {
+    let mut document = document(title, runs);
+    if !pairs.is_empty() {
+        document.sections.insert(0, pairs.section(runs));
+    }
+    let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
+    document.sections.push(Section { links: links.collect(), ..Section::new("The report of each run") });
+    write_comparison(dir, "index", document, runs)?;
+    if !pairs.claims.is_empty() {
+        write_whole(&dir.join("claims.csv"), pairs.claims_csv(runs).as_bytes())?;
+    }
+    if !pairs.steps.is_empty() {
+        write_whole(&dir.join("steps.csv"), pairs.steps_csv(runs).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn write_comparison(dir: &Path, name: &str, document: Document, runs: &[Run]) -> Result<(), ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);
     }
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
-    let mut document = document(title, runs);
-    document.sections.push(Section { links, ..Section::new("The report of each run") });
     write_whole(&dir.join(format!("{name}.csv")), csv(runs).as_bytes())?;
+    write_page(dir, name, &document)
+}
+
+/// A page, in HTML and in Markdown with its drawings.
+pub(crate) fn write_page(dir: &Path, name: &str, document: &Document) -> Result<(), ReportError> {
     for (file, drawing) in document.drawings(name) {
         write_whole(&dir.join(file), drawing.as_bytes())?;
     }
@@ -73,11 +97,17 @@ pub(crate) fn document(title: &str, runs: &[Run]) -> Document {
     let single = Section { tables: vec![runs_table(&groups)], ..Section::new("Every run") };
     Document {
         title: title.to_owned(),
-        subtitle: format!("{} runs of {} settings", runs.len(), groups.len()),
+        subtitle: subtitle(runs, &groups),
         lead: lead(&groups),
         warnings: warnings(runs, &groups),
         sections: vec![result, plots, single, published::section()],
     }
+}
+
+fn subtitle(runs: &[Run], groups: &[Group<'_>]) -> String {
+    let count = format!("{} runs of {} settings", runs.len(), groups.len());
+    let common = common_conditions(runs).join(", ");
+    if common.is_empty() { count } else { format!("{count} · {}", plain(&common, CONDITIONS_CHARS_MAX)) }
 }
 
 fn best_of_subjects(groups: &[Group<'_>]) -> Vec<(String, f64)> {
@@ -120,14 +150,8 @@ fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
     differs("time scale", |run| run.plan.time_scale.to_string());
     differs("cache size", |run| bytes(run.plan.cache_bytes as f64));
     differs("controller", |run| run.plan.controller.clone());
+    found.extend(warnings_of_runs(groups));
     for group in groups {
-        for run in &group.runs {
-            let graves = run_page::warnings(run).into_iter().filter(|warning| warning.grave);
-            found.extend(graves.map(|warning| Warning {
-                heading: format!("{}, {}: {}", group.name, date_time(run.started_s), warning.heading),
-                ..warning
-            }));
-        }
         if group.throughput.is_unsteady() {
             found.push(Warning {
                 grave: false,
@@ -142,6 +166,33 @@ fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
     }
     found.sort_by_key(|warning| !warning.grave);
     found
+}
+
+/// What is grave about single runs: what several have in common stands once.
+fn warnings_of_runs(groups: &[Group<'_>]) -> Vec<Warning> {
+    let mut found: Vec<(Warning, Vec<&str>)> = Vec::new();
+    for group in groups {
+        for warning in
+            group.runs.iter().flat_map(|run| run_page::warnings(run)).filter(|warning| warning.grave)
+        {
+            let known = found.iter_mut().find(|(other, _)| other.heading == warning.heading);
+            match known {
+                Some((_, names)) => names.push(&group.name),
+                None => found.push((warning, vec![&group.name])),
+            }
+        }
+    }
+    let together = |(warning, mut names): (Warning, Vec<&str>)| {
+        if let [name] = names[..] {
+            return Warning { heading: format!("{name}: {}", warning.heading), ..warning };
+        }
+        names.dedup();
+        let more = names.len().saturating_sub(NAMED_MAX);
+        names.truncate(NAMED_MAX);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        Warning { text: format!("{}{more}. The report of each says more.", names.join("; ")), ..warning }
+    };
+    found.into_iter().map(together).collect()
 }
 
 fn throughput_table(groups: &[Group<'_>]) -> Table {
@@ -242,7 +293,9 @@ fn shown(groups: &[Group<'_>]) -> String {
         text.push_str("Of repeats, the one with the median throughput is drawn. ");
     }
     if groups.len() > LOOKS {
-        text.push_str(&format!("Only the {LOOKS} fastest are drawn, so that the lines can be told apart."));
+        text.push_str(&format!(
+            "{LOOKS} are drawn at a time, the fastest first, so that the lines can be told apart; but for throughput, only these."
+        ));
     }
     text
 }
@@ -273,14 +326,8 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
             "So many per cent of the answers took at most so long.",
         )
     };
-    vec![
-        over_fill(
-            "trace",
-            "Throughput against fill ratio",
-            Axis::linear("answers/s"),
-            Sample::throughput_per_s,
-            "At fill ratio 1 a cache is full and begins to replace.",
-        ),
+    let mut figures = traces(groups);
+    figures.extend([
         over_fill(
             "response",
             "Mean response time against fill ratio",
@@ -301,7 +348,27 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
             |sample| 100.0 * sample.hit_ratio(),
             "Hits in per cent of answers to plain GETs.",
         ),
-    ]
+    ]);
+    figures
+}
+
+/// Throughput over fill of all, a few at a time.
+fn traces(groups: &[Group<'_>]) -> Vec<Figure> {
+    let trace = |(number, some): (usize, &[Group<'_>])| {
+        let line = |(look, group): (usize, &Group<'_>)| {
+            let points = run_page::over_fill(group.median(), Sample::throughput_per_s);
+            Line::straight(&group.name, look, points)
+        };
+        let title = match number {
+            0 => "Throughput against fill ratio".to_owned(),
+            _ => format!("Throughput against fill ratio, {} and on", number * LOOKS + 1),
+        };
+        let x = Axis::linear("fill ratio (bytes filled ÷ cache size)").tight();
+        let caption = "At fill ratio 1 a cache is full and begins to replace.";
+        let lines = some.iter().enumerate().map(line).collect();
+        overlay(&format!("trace{number}"), &title, x, Axis::linear("answers/s"), lines, caption)
+    };
+    groups.chunks(LOOKS).enumerate().map(trace).collect()
 }
 
 fn overlay(id: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>, caption: &str) -> Figure {

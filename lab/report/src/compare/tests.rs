@@ -16,11 +16,11 @@ fn runs_are_sorted_and_repeats_are_one_row() {
     let document = document("Comparison", &runs);
     let table = &document.sections[0].tables[0];
     assert_eq!(table.rows.len(), 2);
-    assert_eq!((table.rows[0][0].as_str(), table.rows[0][1].as_str()), ("squid:aufs · ext2", "3"));
+    assert_eq!((table.rows[0][0].as_str(), table.rows[0][1].as_str()), ("squid:aufs", "3"));
     assert!(table.rows[0][5].ends_with("(!)"), "{:?}", table.rows[0]);
     assert_eq!(table.rows[1][3], NOTHING, "one run has no interval");
     assert!(document.warnings.iter().any(|warning| warning.heading.contains("repeats differ")));
-    assert!(document.lead.starts_with("squid:aufs · ext2 answers"), "{}", document.lead);
+    assert!(document.lead.starts_with("squid:aufs answers"), "{}", document.lead);
     assert_page(&document.html());
 }
 
@@ -48,7 +48,7 @@ fn files_are_written_into_a_used_folder_and_csv_has_its_columns() {
     runs[0].plan.variant = "a,\"b\"".to_owned();
     runs[0].summary.throughput_per_s = f64::NAN;
     compare(dir.path(), &runs).unwrap();
-    matrix_page(dir.path(), "Experiment", &runs, &["a-1".to_owned()]).unwrap();
+    matrix_page(dir.path(), "Experiment", &runs, &["a-1".to_owned()], &Pairs::default()).unwrap();
     for name in ["compare", "index"] {
         assert_page(&fs::read_to_string(dir.path().join(format!("{name}.html"))).unwrap());
         let rows =

@@ -1,7 +1,7 @@
 //! Fewer points, with every peak kept.
 
 /// As many points as a line is drawn with at most.
-pub(crate) const POINTS_MAX: usize = 2000;
+pub(crate) const POINTS_MAX: usize = 800;
 
 /// At most `points_max` (at least 4) of the points, in order: the first, the last, and of every stretch between the
 /// lowest and the highest, so that no peak disappears.

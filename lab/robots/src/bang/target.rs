@@ -125,8 +125,9 @@ impl<'b> Preparer<'b> {
     /// Where a connection for this server goes. A name that does not resolve is remembered as well.
     fn address(&mut self, authority: &str) -> Option<SocketAddr> {
         match &self.bang.route {
-            Route::Forward { proxy } => return Some(*proxy),
-            Route::Accelerator { address, .. } => return Some(*address),
+            Route::Forward { proxies: addresses } | Route::Accelerator { addresses, .. } => {
+                return addresses.first().copied();
+            }
             Route::Direct => {}
         }
         if let Some(known) = self.servers.get(authority) {

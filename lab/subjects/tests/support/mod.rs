@@ -51,6 +51,7 @@ pub(crate) fn plan(store_kind: StoreKind) -> EnvironmentPlan {
         cache_bytes: 40 << 20,
         store_kind,
         throttle: None,
+        dirty_bytes_max: None,
     }
 }
 

@@ -121,7 +121,9 @@ impl<'b> Passes<'b> {
             format: RUN_FORMAT,
             started_s: humboldt_lab_wire::unix_us() / 1_000_000,
             subject: self.stand.subject.clone(),
-            variant: variant(self.number, self.of, self.stand.ground.is_some()),
+            variant: variant(&arguments.variant, self.number, self.of, self.stand.ground.is_some()),
+            setting: arguments.variant.clone(),
+            cache: store_before(self.number, self.stand.ground.is_some()).to_owned(),
             connections_max: arguments.connections,
             settings: settings.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             manifest: self.manifest.clone(),
@@ -132,20 +134,35 @@ impl<'b> Passes<'b> {
     /// What the subject used in this pass, and uses now.
     fn resources(&self) -> Vec<Resources> {
         let Some(ground) = &self.stand.ground else { return Vec::new() };
-        let mut history = ground.running.take_history();
-        history.extend(ground.running.resources());
+        let mut history = ground.take_history();
+        history.extend(ground.resources());
         history
     }
 }
 
-/// What distinguishes a pass from the others. Of a cache that was started for this, it is known what it has stored.
-fn variant(number: u32, of: u32, is_fresh: bool) -> String {
-    let state = match (is_fresh, number) {
+/// What a cache has stored before a pass: known of one that was started for this.
+fn store_before(number: u32, is_fresh: bool) -> &'static str {
+    match (is_fresh, number) {
         (false, _) => "",
-        (true, 1) => ", cache empty",
-        (true, _) => ", cache full",
-    };
-    if of == 1 && !is_fresh { String::new() } else { format!("pass {number} of {of}{state}") }
+        (true, 1) => "empty",
+        (true, _) => "full",
+    }
+}
+
+/// What distinguishes a pass from the others, after what its owner says.
+fn variant(setting: &str, number: u32, of: u32, is_fresh: bool) -> String {
+    let mut words = Vec::new();
+    if !setting.is_empty() {
+        words.push(setting.to_owned());
+    }
+    if of > 1 || is_fresh {
+        words.push(format!("pass {number} of {of}"));
+    }
+    match store_before(number, is_fresh) {
+        "" => {}
+        state => words.push(format!("cache {state}")),
+    }
+    words.join(", ")
 }
 
 fn take(run: &mut BangRun, report: BangReport) {
@@ -230,10 +247,10 @@ impl Watch<'_> {
             return Some(End::TimeUp);
         }
         if self.early.is_none() {
-            self.early = self.ground.as_ref().and_then(|ground| ground.running.resources());
+            self.early = self.ground.as_ref().and_then(|ground| ground.resources());
         }
-        let checked = self.ground.as_mut().map(|ground| ground.running.check());
-        checked.and_then(Result::err).map(|error| End::Failed(Failure::run(error)))
+        let checked = self.ground.as_mut().map(|ground| ground.check());
+        checked.and_then(Result::err).map(End::Failed)
     }
 
     fn finish(mut self) -> (Course, Option<Resources>, End) {
@@ -279,9 +296,9 @@ mod tests {
 
     #[test]
     fn passes_are_told_apart_only_where_there_are_several() {
-        assert_eq!(variant(1, 1, false), "");
-        assert_eq!(variant(2, 3, false), "pass 2 of 3");
-        assert_eq!(variant(1, 2, true), "pass 1 of 2, cache empty");
-        assert_eq!(variant(2, 2, true), "pass 2 of 2, cache full");
+        assert_eq!(variant("", 1, 1, false), "");
+        assert_eq!(variant("", 2, 3, false), "pass 2 of 3");
+        assert_eq!(variant("", 1, 2, true), "pass 1 of 2, cache empty");
+        assert_eq!(variant("on disk", 2, 2, true), "on disk, pass 2 of 2, cache full");
     }
 }

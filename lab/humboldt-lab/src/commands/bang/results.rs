@@ -164,6 +164,11 @@ fn table(runs: &[BangRun]) -> String {
     out
 }
 
+/// The only pass has the folder of the bang for itself.
+pub(super) fn folder_of_pass(folder: &Path, index: usize, passes: u32) -> PathBuf {
+    if passes == 1 { folder.to_owned() } else { folder.join(format!("pass-{}", index + 1)) }
+}
+
 /// Where the report goes.
 pub(super) struct Folder {
     path: PathBuf,
@@ -178,9 +183,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The only pass has the folder for itself.
     fn of_pass(&self, index: usize) -> PathBuf {
-        if self.passes == 1 { self.path.clone() } else { self.path.join(format!("pass-{}", index + 1)) }
+        folder_of_pass(&self.path, index, self.passes)
     }
 
     fn write_table(&self, name: &str, text: &str) -> Result<(), Failure> {

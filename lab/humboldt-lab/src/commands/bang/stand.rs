@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::cli::BangArgs;
 use crate::cores::Shares;
-use crate::experiment::{CACHE_BYTES, Choice, Ground, SITE, subject_file};
+use crate::experiment::{CACHE_BYTES, Choice, Ground, SITE, Size, subject_file};
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::{Fleet, world};
 use humboldt_lab_record::Manifest;
@@ -50,7 +50,8 @@ impl Stand {
     pub(super) fn prepare(arguments: &BangArgs, world: Option<&World>) -> Result<Self, Failure> {
         // With few connections the limit does not matter; with many, the system says so when it is reached.
         let _ = raise_descriptor_limit();
-        let choice = arguments.subject.as_deref().map(subject_file).transpose()?;
+        let file = |name| subject_file(name, &arguments.ground);
+        let choice = arguments.subject.as_deref().map(file).transpose()?;
         if let Some(file) = &choice
             && file.mode() == Mode::Accelerator
             && world.is_none()
@@ -72,12 +73,13 @@ impl Stand {
                 let origins = bang_world.as_ref().map_or(&[][..], |world| &world.origins);
                 let choice = Choice::Started(Box::new(file));
                 let cache_bytes = arguments.ground.cache_size.unwrap_or(CACHE_BYTES);
-                let ground = Ground::prepare(&choice, &arguments.ground, cache_bytes, origins, &shares)?;
+                let size = Size { cache_bytes, instances: 1, origins };
+                let ground = Ground::prepare(&choice, &arguments.ground, &size, &shares)?;
                 let route = route_to(&ground);
                 (Some(ground), route, choice.name())
             }
             None => match arguments.proxy {
-                Some(proxy) => (None, Route::Forward { proxy }, proxy.to_string()),
+                Some(proxy) => (None, Route::Forward { proxies: vec![proxy] }, proxy.to_string()),
                 None => (None, Route::Direct, "no cache".to_owned()),
             },
         };
@@ -144,9 +146,9 @@ fn start_origins(
 }
 
 fn route_to(ground: &Ground) -> Route {
-    let address = ground.running.address();
-    match ground.running.mode() {
-        Mode::Forward => Route::Forward { proxy: address },
-        Mode::Accelerator => Route::Accelerator { address, host: SITE.to_owned() },
+    let addresses = ground.addresses();
+    match ground.mode() {
+        Mode::Forward => Route::Forward { proxies: addresses },
+        Mode::Accelerator => Route::Accelerator { addresses, host: SITE.to_owned() },
     }
 }

@@ -1,0 +1,224 @@
+//! An experiment file, as it is written.
+
+use crate::Failure;
+use serde::Deserialize;
+use std::path::Path;
+use toml::{Table, Value};
+
+/// An experiment file is written by people: larger is a mistake.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// An option that may be given several times, for different words: lists of it add up where options lie over others.
+const ADDING: &str = "set";
+
+/// An experiment file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    /// Heading of the page.
+    pub(super) title: String,
+    /// What it is about; shown nowhere else.
+    #[serde(default, rename = "description")]
+    _description: String,
+    /// What a run is.
+    #[serde(default)]
+    pub(super) command: Kind,
+    /// How often every combination runs.
+    #[serde(default = "once")]
+    pub(super) repeats: u32,
+    /// Pause between runs.
+    #[serde(default)]
+    pub(super) rest: Option<String>,
+    /// Options of all runs.
+    #[serde(default)]
+    pub(super) common: Table,
+    /// Options over those with `--full`: the original experiment's own sizes and times.
+    #[serde(default)]
+    full: Table,
+    /// Options with a list of values: every combination runs.
+    #[serde(default)]
+    pub(super) axes: Table,
+    /// The axes with `--cross`, which has no further runs.
+    #[serde(default)]
+    cross: Table,
+    /// Combinations that do not run: those that have all of these values.
+    #[serde(default)]
+    pub(super) exclude: Vec<Table>,
+    /// Further runs, each with options of its own over the common ones.
+    #[serde(default)]
+    pub(super) run: Vec<Table>,
+    /// What claims and steps are measured with, unless they say otherwise.
+    #[serde(default)]
+    pub(super) subjects: Vec<String>,
+    /// Claims, each a pair of runs for every subject.
+    #[serde(default)]
+    pub(super) claim: Vec<ClaimEntry>,
+    /// Options that add up: a run for each, for every subject.
+    #[serde(default)]
+    pub(super) step: Vec<StepEntry>,
+}
+
+/// The command that carries out a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    /// `humboldt-lab peak`
+    #[default]
+    Peak,
+    /// `humboldt-lab bang`
+    Bang,
+}
+
+/// Something that somebody says, and how to see whether it is so.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct ClaimEntry {
+    /// In a word or two.
+    pub(super) name: String,
+    /// In the words of whoever says it.
+    pub(super) says: String,
+    /// Published figures, if there are any.
+    #[serde(default)]
+    pub(super) published: String,
+    /// Instead of the file's.
+    #[serde(default)]
+    pub(super) subjects: Vec<String>,
+    /// Options over the common ones before, and after.
+    #[serde(default)]
+    pub(super) before: Table,
+    #[serde(default)]
+    pub(super) after: Table,
+    /// The two in words, where the options alone say too little.
+    #[serde(default)]
+    pub(super) from: String,
+    #[serde(default)]
+    pub(super) to: String,
+}
+
+/// A setting on the way from untuned to tuned.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct StepEntry {
+    /// What is added.
+    pub(super) name: String,
+    /// Options over those of the step before.
+    #[serde(default)]
+    pub(super) options: Table,
+    /// Subjects for which this step makes sense, if not for all.
+    #[serde(default)]
+    pub(super) subjects: Vec<String>,
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// Which of the runs of a file are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scale {
+    /// As large and as long as the original experiment.
+    pub(super) full: bool,
+    /// Every combination.
+    pub(super) cross: bool,
+}
+
+/// Reads a file, for the runs that are wanted.
+pub(super) fn read(path: &Path, scale: Scale) -> Result<File, Failure> {
+    let say_where = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+    if path.metadata().map_err(|error| say_where(&error))?.len() > FILE_BYTES_MAX {
+        return Err(say_where(&"longer than 1 MB, this is no experiment file"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| say_where(&error))?;
+    parse(&text, scale).map_err(|error| say_where(&error))
+}
+
+/// What [`read`] makes of a file's text.
+pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
+    let mut file: File = toml::from_str(text).map_err(|error| one_line(&error, text))?;
+    if scale.full {
+        if file.full.is_empty() {
+            return Err("it has no [full]: what is in it is all there is".to_owned());
+        }
+        file.common = over(&file.common, &file.full);
+    }
+    if scale.cross {
+        if file.cross.is_empty() {
+            return Err("it has no [cross]: what is in it are all combinations".to_owned());
+        }
+        file.axes = std::mem::take(&mut file.cross);
+        file.run.clear();
+        file.claim.clear();
+        file.step.clear();
+    }
+    let is_empty =
+        file.axes.is_empty() && file.run.is_empty() && file.claim.is_empty() && file.step.is_empty();
+    if file.repeats == 0 || is_empty {
+        return Err("nothing to run: give [axes], [[run]], [[claim]] or [[step]], and repeats of 1 or more"
+            .to_owned());
+    }
+    if file.command == Kind::Bang && !(file.claim.is_empty() && file.step.is_empty()) {
+        return Err(
+            "claims and steps are about sustained throughput: they need command = \"peak\"".to_owned()
+        );
+    }
+    let needs_subjects = file.claim.iter().any(|claim| claim.subjects.is_empty()) || !file.step.is_empty();
+    if needs_subjects && file.subjects.is_empty() {
+        return Err("claims and steps need subjects: give subjects = [\"squid:aufs\", …]".to_owned());
+    }
+    Ok(file)
+}
+
+/// Where in the file, and what.
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
+}
+
+/// Options that lie over others.
+pub(super) fn over(below: &Table, above: &Table) -> Table {
+    let mut all = below.clone();
+    for (name, value) in above {
+        let value = match (all.get(name), value) {
+            (Some(Value::Array(first)), Value::Array(then)) if name == ADDING => {
+                Value::Array(first.iter().chain(then).cloned().collect())
+            }
+            _ => value.clone(),
+        };
+        all.insert(name.clone(), value);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_and_cross_are_one_option_away() {
+        let text = "title = 'T'\n[common]\ncache-size = '1MB'\nset = ['a=1']\n[full]\ncache-size = '21GB'\nset = ['b=2']\n\
+                    [axes]\nsubject = ['squid:ufs']\n[cross]\nfs = ['ext2', 'ext4']\n[[run]]\nsubject = 'nginx'\n";
+        let small = parse(text, Scale::default()).unwrap();
+        assert_eq!((small.common["cache-size"].as_str(), small.run.len()), (Some("1MB"), 1));
+        let full = parse(text, Scale { full: true, cross: false }).unwrap();
+        assert_eq!(full.common["cache-size"].as_str(), Some("21GB"));
+        assert_eq!(full.common["set"].as_array().map(Vec::len), Some(2));
+        let cross = parse(text, Scale { full: false, cross: true }).unwrap();
+        assert!(cross.axes.contains_key("fs") && !cross.axes.contains_key("subject") && cross.run.is_empty());
+        let plain = "title = 'T'\n[[run]]\nsubject = 'nginx'\n";
+        assert!(parse(plain, Scale { full: true, cross: false }).unwrap_err().contains("[full]"));
+        assert!(parse(plain, Scale { full: false, cross: true }).unwrap_err().contains("[cross]"));
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        let message = |text: &str| parse(text, Scale::default()).unwrap_err();
+        assert!(message("title = 'T'\nrepeat = 3\n").starts_with("line 2: "), "{}", message("repeat = 3"));
+        assert!(message("title = 'T'\n").contains("nothing to run"));
+        assert!(message("title = 'T'\n[[step]]\nname = 'a'\n").contains("subjects"));
+        assert!(
+            message("title = 'T'\ncommand = 'bang'\nsubjects = ['nginx']\n[[step]]\nname = 'a'\n")
+                .contains("peak")
+        );
+    }
+}

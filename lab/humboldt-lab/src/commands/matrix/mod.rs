@@ -1,0 +1,151 @@
+//! `humboldt-lab run FILE.toml`: a matrix of runs, one folder each, resumable.
+//!
+//! Every key of the file is an option of `humboldt-lab peak` or `bang`, so that there is one list of options and one parser.
+
+mod cells;
+mod file;
+mod progress;
+
+use super::bang;
+use crate::cli::{PeakArgs, RunArgs};
+use crate::experiment::{self, Stage};
+use crate::interrupt::Interrupt;
+use crate::{Failure, output::say, units};
+use cells::{Cell, Cells, Task};
+use file::Scale;
+use humboldt_lab_record::{BangRun, Outcome, Run};
+use humboldt_lab_report as report;
+use progress::{Done, Progress};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// `humboldt-lab run`.
+pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let file = file::read(&arguments.file, Scale { full: arguments.full, cross: arguments.cross })?;
+    let out = arguments.out.clone().unwrap_or_else(|| arguments.file.with_extension(""));
+    let Cells { cells, pairs } = cells::cells(&file, &arguments.file, &out)?;
+    for cell in &cells {
+        let checked = match &cell.task {
+            Task::Peak(peak) => experiment::check(peak),
+            Task::Bang(bang) => bang::check(bang),
+        };
+        checked.map_err(|failure| {
+            Failure::usage(format!("{}: {}: {failure}", arguments.file.display(), cell.label))
+        })?;
+    }
+    let rest_s = file.rest.as_deref().map_or(Ok(0.0), units::seconds).map_err(Failure::usage)?;
+    if arguments.dry_run {
+        show(&cells, &out, rest_s);
+        return Ok(());
+    }
+    let mut progress = Progress::new(&out, &file.title, pairs);
+    for (index, cell) in cells.iter().enumerate() {
+        if let Some(done) = finished(cell, arguments.retry_failed) {
+            progress.keep(done, cell);
+            continue;
+        }
+        let left = progress.left(cells.len() - index);
+        say!("\n=== run {} of {}: {}{left}", index + 1, cells.len(), cell.label);
+        let start = Instant::now();
+        let done = one(cell, arguments, interrupt)?;
+        if done.is_interrupted() || interrupt.is_set() {
+            return Err(Failure::interrupted());
+        }
+        progress.add(done, cell, start.elapsed());
+        progress.write_page()?;
+        if rest_s > 0.0 && index + 1 < cells.len() {
+            interrupt.wait_until(Instant::now() + Duration::from_secs_f64(rest_s), || false);
+        }
+    }
+    progress.write_page()?;
+    if let Some(publish) = &arguments.publish {
+        progress.publish(publish)?;
+    }
+    say!("\n{} runs: {}", cells.len(), out.join("index.html").display());
+    match progress.failed() {
+        0 => Ok(()),
+        failed => Err(Failure::run(format!("{failed} of {} runs failed; see the page", cells.len()))),
+    }
+}
+
+/// What would run, and how long it takes at most.
+fn show(cells: &[Cell], out: &Path, rest_s: f64) {
+    cells.iter().for_each(|cell| say!("{}", cell.label));
+    let limit_s = |cell: &Cell| match &cell.task {
+        Task::Peak(peak) => experiment::time_max_s(peak),
+        Task::Bang(bang) => Some(bang.time_max),
+    };
+    let time = match cells.iter().map(limit_s).collect::<Option<Vec<f64>>>() {
+        Some(limits) => {
+            let load_s: f64 = limits.iter().sum();
+            let rests_s = rest_s * cells.len().saturating_sub(1) as f64;
+            format!("at most {} of load and rests", units::show_seconds(load_s + rests_s))
+        }
+        None => "as long as filling takes, since not all have a time-max".to_owned(),
+    };
+    say!(
+        "{} runs in {}: {time}; calibration, start and stop take some 15 s each",
+        cells.len(),
+        out.display()
+    );
+}
+
+/// One run; a failure is a result too, and does not stop the others.
+fn one(cell: &Cell, arguments: &RunArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
+    let attempt = || match &cell.task {
+        Task::Peak(peak) => {
+            let peak =
+                PeakArgs { out: Some(cell.folder.clone()), serve: arguments.serve, ..(**peak).clone() };
+            experiment::run(&peak, &mut Stage::open(&peak)?, interrupt).map(|run| Done::Peak(Box::new(run)))
+        }
+        Task::Bang(bang) => {
+            let bang = crate::cli::BangArgs { out: Some(cell.folder.clone()), ..(**bang).clone() };
+            bang::run(&bang, interrupt).map(Done::Bang)
+        }
+    };
+    match attempt() {
+        Err(failure) if failure.code() != 130 => {
+            say!("failed: {failure}");
+            keep_failure(cell, &failure)
+        }
+        result => result,
+    }
+}
+
+/// A run that could not be carried out, as it is kept.
+fn keep_failure(cell: &Cell, failure: &Failure) -> Result<Done, Failure> {
+    match &cell.task {
+        Task::Peak(peak) => {
+            let mut run = Run { outcome: Outcome::Failed(failure.to_string()), ..Run::default() };
+            run.format = humboldt_lab_record::RUN_FORMAT;
+            run.plan.subject = peak.subject.clone().unwrap_or_default();
+            run.plan.variant = cell.label.clone();
+            report::write_run(&cell.folder, &run).map_err(Failure::run)?;
+            Ok(Done::Peak(Box::new(run)))
+        }
+        // It has no result, so it is tried again when the experiment is resumed.
+        Task::Bang(_) => Ok(Done::Bang(Vec::new())),
+    }
+}
+
+/// A run of an earlier session that need not be repeated.
+fn finished(cell: &Cell, retry_failed: bool) -> Option<Done> {
+    match &cell.task {
+        Task::Peak(_) => {
+            let run = report::read_run(&cell.folder).ok()?;
+            let is_kept = match run.outcome {
+                Outcome::Filled | Outcome::TimeUp => true,
+                Outcome::Failed(_) => !retry_failed,
+                Outcome::Running | Outcome::Interrupted => false,
+            };
+            is_kept.then(|| Done::Peak(Box::new(run)))
+        }
+        Task::Bang(bang) => {
+            let folders = bang::pass_folders(bang, &cell.folder).ok()?;
+            let passes: Option<Vec<BangRun>> =
+                folders.iter().map(|folder| report::read_bang(folder).ok()).collect();
+            // A pass that was not begun has the empty report with which its folder was tried.
+            passes.filter(|passes| passes.iter().all(|pass| pass.answers > 0)).map(Done::Bang)
+        }
+    }
+}

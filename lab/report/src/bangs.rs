@@ -1,0 +1,360 @@
+//! Several bangs beside one another: the page of an experiment of bangs, with the published NOVM comparison.
+
+use crate::ReportError;
+use crate::compare::{Repeats, novm, write_page};
+use crate::csv::field;
+use crate::document::{Document, Figure, Section, Warning};
+use crate::folder::write_whole;
+use crate::format::{NOTHING, bytes, count, milliseconds, number, percent, plain, rough};
+use crate::plot::{Axis, LOOKS, Line, Plot, Size};
+use crate::run_page::cumulative;
+use crate::table::Table;
+use humboldt_lab_record::{BangRun, Resources, TimesSummary};
+use std::fs;
+use std::path::Path;
+
+/// As many characters of a name are shown.
+const CHARS_MAX: usize = 120;
+/// Bytes in a MiB, for axes.
+const MIB: f64 = 1_048_576.0;
+
+/// Bangs that repeat one another: the same subject, setting and state of its store. Never empty.
+struct Group<'a> {
+    name: String,
+    /// The fastest first.
+    bangs: Vec<&'a BangRun>,
+    per_s: Repeats,
+}
+
+impl<'a> Group<'a> {
+    fn first(&self) -> &'a BangRun {
+        self.bangs[0]
+    }
+
+    /// The one with the median rate.
+    fn median(&self) -> &'a BangRun {
+        self.bangs[self.bangs.len() / 2]
+    }
+
+    fn mean_of(&self, of: impl Fn(&BangRun) -> Option<f64>) -> Option<f64> {
+        let repeats = Repeats::of(self.bangs.iter().filter_map(|bang| of(bang)));
+        (repeats.count > 0).then_some(repeats.mean)
+    }
+
+    fn most(&self, of: fn(&Resources) -> u64) -> Option<u64> {
+        self.bangs.iter().flat_map(|bang| &bang.resources).map(of).max()
+    }
+
+    fn total(&self, of: impl Fn(&BangRun) -> u64) -> u64 {
+        self.bangs.iter().map(|bang| of(bang)).sum()
+    }
+}
+
+fn groups(bangs: &[BangRun]) -> Vec<Group<'_>> {
+    let key = |bang: &BangRun| (bang.subject.clone(), bang.setting.clone(), bang.cache.clone());
+    let mut together: Vec<Vec<&BangRun>> = Vec::new();
+    for bang in bangs {
+        match together.iter_mut().find(|group| key(group[0]) == key(bang)) {
+            Some(group) => group.push(bang),
+            None => together.push(vec![bang]),
+        }
+    }
+    together
+        .into_iter()
+        .map(|mut bangs| {
+            bangs.sort_by(|a, b| b.rate_per_s().total_cmp(&a.rate_per_s()));
+            let per_s = Repeats::of(bangs.iter().map(|bang| bang.rate_per_s()));
+            Group { name: name(bangs[0]), bangs, per_s }
+        })
+        .collect()
+}
+
+fn name(bang: &BangRun) -> String {
+    let cache = if bang.cache.is_empty() { String::new() } else { format!("cache {}", bang.cache) };
+    let words = [&bang.subject, &bang.setting, &cache].map(|word| plain(word, CHARS_MAX));
+    words.iter().filter(|word| !word.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" · ")
+}
+
+/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment of bangs. `folders` are
+/// names of folders below `dir`, one for each. What else is in the folder stays.
+///
+/// # Errors
+/// If there are no bangs, or something cannot be written.
+pub fn bang_matrix_page(
+    dir: &Path,
+    title: &str,
+    bangs: &[BangRun],
+    folders: &[String],
+) -> Result<(), ReportError> {
+    if bangs.is_empty() {
+        return Err(ReportError::NoRuns);
+    }
+    fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
+    let groups = groups(bangs);
+    let mut document = document(title, bangs.len(), &groups);
+    let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
+    document.sections.push(Section { links: links.collect(), ..Section::new("The report of each pass") });
+    write_whole(&dir.join("index.csv"), csv(&groups).as_bytes())?;
+    write_page(dir, "index", &document)
+}
+
+fn document(title: &str, bangs: usize, groups: &[Group<'_>]) -> Document {
+    let result =
+        Section { short: true, tables: vec![table(groups), novm()], ..Section::new("Beside one another") };
+    let course = Section { figures: figures(groups), ..Section::new("Course") };
+    Document {
+        title: title.to_owned(),
+        subtitle: format!("{bangs} passes of {} settings", groups.len()),
+        lead: lead(groups),
+        warnings: warnings(groups),
+        sections: vec![result, course],
+    }
+}
+
+fn lead(groups: &[Group<'_>]) -> String {
+    let first = groups.first().map(Group::first);
+    let urls = first.map_or(String::new(), |bang| plain(&bang.urls, CHARS_MAX));
+    let connections = first.map_or(0, |bang| bang.connections_max);
+    format!("{urls}, over at most {} connections at a time.", count(u64::from(connections)))
+}
+
+fn warnings(groups: &[Group<'_>]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    for group in groups {
+        let faults = group.total(|bang| bang.faults.values().sum());
+        if faults > 0 {
+            found.push(Warning {
+                grave: true,
+                heading: format!("{}: errors", group.name),
+                text: format!("{} requests got no right answer.", count(faults)),
+            });
+        }
+        if group.per_s.is_unsteady() {
+            found.push(Warning {
+                grave: false,
+                heading: format!("{}: repeats differ", group.name),
+                text: format!(
+                    "The slowest and the fastest of {} differ by {} of the mean.",
+                    group.per_s.count,
+                    percent(group.per_s.spread.unwrap_or_default())
+                ),
+            });
+        }
+    }
+    found.sort_by_key(|warning| !warning.grave);
+    found
+}
+
+fn table(groups: &[Group<'_>]) -> Table {
+    let columns = [
+        "run",
+        "#repeats",
+        "#total time, s",
+        "#requests/s",
+        "#spread",
+        "#median service time",
+        "#p95",
+        "#hits",
+        "#peak descriptors",
+        "#peak memory",
+        "#errors",
+    ];
+    let mut table = Table::new("Requests, service times, descriptors and memory", &columns);
+    for group in groups {
+        let time =
+            |of: fn(&TimesSummary) -> f64| group.mean_of(|bang| Some(of(&TimesSummary::from(&bang.service))));
+        let unsteady = if group.per_s.is_unsteady() { " (!)" } else { "" };
+        table.row([
+            group.name.clone(),
+            group.bangs.len().to_string(),
+            group.mean_of(|bang| Some(elapsed_s(bang))).map_or(NOTHING.to_owned(), |s| number(s, 2)),
+            rough(group.per_s.mean),
+            group.per_s.spread.map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
+            time(|times| times.p50_ms).map_or(NOTHING.to_owned(), milliseconds),
+            time(|times| times.p95_ms).map_or(NOTHING.to_owned(), milliseconds),
+            group.mean_of(hit_ratio).map_or(NOTHING.to_owned(), percent),
+            group.most(|used| u64::from(used.descriptors)).map_or(NOTHING.to_owned(), count),
+            group.most(|used| used.resident_bytes).map_or(NOTHING.to_owned(), |most| bytes(most as f64)),
+            count(group.total(|bang| bang.faults.values().sum())),
+        ]);
+    }
+    table.note("Means over the repeats; peaks of all of them. (!) marks a spread of more than 5 %.")
+}
+
+fn elapsed_s(bang: &BangRun) -> f64 {
+    bang.elapsed_us as f64 / 1e6
+}
+
+fn hit_ratio(bang: &BangRun) -> Option<f64> {
+    (bang.verified > 0).then(|| bang.hits as f64 / bang.verified as f64)
+}
+
+fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
+    let draw = |id: &str,
+                title: &str,
+                caption: &str,
+                x: Axis,
+                y: Axis,
+                points: &dyn Fn(&BangRun) -> Vec<(f64, f64)>| {
+        let drawn = groups.iter().take(LOOKS).enumerate();
+        let lines = drawn.map(|(look, group)| Line::straight(&group.name, look, points(group.median())));
+        let plot = Plot {
+            title: title.to_owned(),
+            description: caption.to_owned(),
+            size: Size::Whole,
+            x,
+            y,
+            lines: lines.collect(),
+            bands: Vec::new(),
+            rules: Vec::new(),
+        };
+        Figure::draw(id, caption, &plot)
+    };
+    let time = || Axis::linear("time, s").tight();
+    vec![
+        draw(
+            "requests",
+            "Requests answered against time",
+            "How soon each run was through; the slope is the request rate.",
+            time(),
+            Axis::linear("answers"),
+            &answered,
+        ),
+        draw(
+            "service",
+            "Service times",
+            "So many per cent of the answers took at most so long, from the moment a connection was begun.",
+            Axis::log("time, ms"),
+            Axis::linear("% of answers").at_least(0.0, 100.0),
+            &|bang| cumulative(&bang.service),
+        ),
+        draw(
+            "descriptors",
+            "Open descriptors against time",
+            "Of the cache, once a second.",
+            time(),
+            Axis::linear("descriptors"),
+            &|bang| over_time(bang, |used| f64::from(used.descriptors)),
+        ),
+        draw(
+            "memory",
+            "Resident memory against time",
+            "Of the cache, once a second. A run with a full cache goes on where that with an empty one ended.",
+            time(),
+            Axis::linear("MiB"),
+            &|bang| over_time(bang, |used| used.resident_bytes as f64 / MIB),
+        ),
+    ]
+}
+
+fn answered(bang: &BangRun) -> Vec<(f64, f64)> {
+    let mut points = vec![(0.0, 0.0)];
+    let mut answers = 0;
+    for second in &bang.seconds {
+        answers += second.answers;
+        points.push((second.at_s, answers as f64));
+    }
+    points.push((elapsed_s(bang), bang.answers as f64));
+    points
+}
+
+fn over_time(bang: &BangRun, value: fn(&Resources) -> f64) -> Vec<(f64, f64)> {
+    let at_s = |used: &Resources| used.at_us as f64 / 1e6 - bang.started_s as f64;
+    bang.resources.iter().map(|used| (at_s(used), value(used))).collect()
+}
+
+fn csv(groups: &[Group<'_>]) -> String {
+    let mut out = String::from(
+        "subject,variant,pass,repeats,answers,elapsed_s,answers_per_s,spread,mean_ms,p50_ms,p95_ms,p99_ms,hits,verified,errors,\
+         descriptors_max,resident_bytes_max\n",
+    );
+    let exact = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    for group in groups {
+        let bang = group.first();
+        let pass = if bang.cache.is_empty() { String::new() } else { format!("cache {}", bang.cache) };
+        let time =
+            |of: fn(&TimesSummary) -> f64| group.mean_of(|bang| Some(of(&TimesSummary::from(&bang.service))));
+        let cells = [
+            field(&bang.subject),
+            field(&bang.setting),
+            pass,
+            group.bangs.len().to_string(),
+            group.total(|bang| bang.answers).to_string(),
+            exact(group.mean_of(|bang| Some(elapsed_s(bang)))),
+            group.per_s.mean.to_string(),
+            exact(group.per_s.spread),
+            exact(time(|times| times.mean_ms)),
+            exact(time(|times| times.p50_ms)),
+            exact(time(|times| times.p95_ms)),
+            exact(time(|times| times.p99_ms)),
+            group.total(|bang| bang.hits).to_string(),
+            group.total(|bang| bang.verified).to_string(),
+            group.total(|bang| bang.faults.values().sum()).to_string(),
+            whole(group.most(|used| u64::from(used.descriptors))),
+            whole(group.most(|used| used.resident_bytes)),
+        ];
+        out.push_str(&cells.join(","));
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_page, hostile};
+    use humboldt_lab_record::BangSecond;
+
+    fn bang(setting: &str, cache: &str, elapsed_us: u64) -> BangRun {
+        let mut bang = BangRun {
+            subject: "humboldt:ring".to_owned(),
+            setting: setting.to_owned(),
+            cache: cache.to_owned(),
+            answers: 10_000,
+            verified: 10_000,
+            hits: if cache == "full" { 10_000 } else { 0 },
+            elapsed_us,
+            started_s: 100,
+            connections_max: 63,
+            ..BangRun::default()
+        };
+        [1000, 2000, 4000].iter().for_each(|value| bang.service.record_us(*value));
+        bang.seconds = vec![BangSecond { at_s: 1.0, answers: 4000, ..BangSecond::default() }];
+        let used = Resources {
+            at_us: 101_000_000,
+            descriptors: 140,
+            resident_bytes: 5 << 20,
+            ..Resources::default()
+        };
+        bang.resources.push(used);
+        bang
+    }
+
+    #[test]
+    fn repeats_are_one_row_and_every_setting_has_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let bangs = [
+            bang("in transit in memory", "empty", 2_000_000),
+            bang("in transit in memory", "full", 1_000_000),
+            bang(&hostile(), "empty", 4_000_000),
+            bang("in transit in memory", "empty", 2_500_000),
+        ];
+        bang_matrix_page(dir.path(), &hostile(), &bangs, &["a".to_owned()]).unwrap();
+        assert_page(&fs::read_to_string(dir.path().join("index.html")).unwrap());
+        let rows = crate::csv::tests::parsed(&fs::read_to_string(dir.path().join("index.csv")).unwrap());
+        assert_eq!(rows.len(), 4);
+        assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+        assert_eq!(rows[1][..4], ["humboldt:ring", "in transit in memory", "cache empty", "2"]);
+        assert_eq!((rows[1][6].as_str(), rows[1][15].as_str()), ("4500", "140"));
+        let page = fs::read_to_string(dir.path().join("index.md")).unwrap();
+        assert_eq!(page.matches("\n![").count(), 4, "{page}");
+        assert!(page.contains("22.2 % (!)"), "{page}");
+        assert!(matches!(bang_matrix_page(dir.path(), "", &[], &[]), Err(ReportError::NoRuns)));
+    }
+
+    #[test]
+    fn answers_add_up_over_time() {
+        assert_eq!(answered(&bang("", "", 2_000_000)), [(0.0, 0.0), (1.0, 4000.0), (2.0, 10_000.0)]);
+    }
+}
