@@ -4,8 +4,10 @@
 mod bench;
 mod conformance;
 mod first_run;
+mod marks;
 mod packages;
 mod processes;
+mod results;
 mod source;
 mod test;
 mod tidy;
@@ -36,6 +38,8 @@ enum Command {
     Conformance(conformance::Arguments),
     /// Run what docs/first-run.md shows, and write that page with what came out
     FirstRun(first_run::Arguments),
+    /// Check the tables of docs/results/README.md, which put published figures beside ours, or write them
+    Results(results::Arguments),
     /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and their origin
     #[command(hide = true)]
     Floor {
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::FirstRun(arguments) => first_run::run(&arguments),
+        Command::Results(arguments) => results::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
         Command::Drive(arguments) => bench::drive::run(&arguments),
     };

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: every check and every test, in one command, on a fresh machine.
 
-use crate::{Outcome, conformance, packages, tidy, workspace};
+use crate::{Outcome, conformance, packages, results, tidy, workspace};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,6 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     steps.push(step("clippy", || cargo(&root, &lints)));
     steps.push(step("tidy", || tidy::run().map(|()| String::new())));
+    steps.push(step("results", results::check));
     steps.push(step("build", || cargo(&root, &["build", "--package", "humboldt"])));
     steps.push(step("tests", || tests(&root)));
     steps.push(step("conformance", || conformance::check(&built_humboldt(&root)?)));

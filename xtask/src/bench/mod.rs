@@ -24,7 +24,7 @@ mod rest;
 mod restart;
 mod store;
 mod subjects;
-mod table;
+pub(crate) mod table;
 
 use crate::{Outcome, packages, processes};
 use std::path::PathBuf;

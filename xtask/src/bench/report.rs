@@ -1,7 +1,7 @@
 //! What a benchmark of the stores prints, which is also what `docs/storage.md` shows between two marks.
 
 use super::table;
-use crate::{Outcome, workspace};
+use crate::{Outcome, marks, workspace};
 use std::fs;
 
 /// The page, relative to the root of the checkout.
@@ -44,19 +44,12 @@ impl Report {
         let path = workspace::root().join(PAGE);
         let page = fs::read_to_string(&path)?;
         let text = format!("{}\n\n{}", machine()?, self.text);
-        fs::write(&path, replaced(&page, self.name, &text)?)?;
+        let label = format!("bench {}", self.name);
+        let page = marks::replaced(&page, &label, &text);
+        fs::write(&path, page.ok_or_else(|| format!("{PAGE} has no marks for `{label}`"))?)?;
         println!("\n{PAGE} is written");
         Ok(())
     }
-}
-
-/// The page with `text` between the two marks of `name`.
-fn replaced(page: &str, name: &str, text: &str) -> Outcome<String> {
-    let (begin, end) = (format!("<!-- begin bench {name} -->\n"), format!("<!-- end bench {name} -->"));
-    let missing = || format!("{PAGE} has no marks for `bench {name}`");
-    let (before, rest) = page.split_once(&begin).ok_or_else(missing)?;
-    let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
-    Ok(format!("{before}{begin}\n{}\n\n{end}{after}", text.trim()))
 }
 
 /// One line about this machine.
@@ -70,18 +63,4 @@ fn machine() -> Outcome<String> {
     let release = release.split('.').take(2).collect::<Vec<_>>().join(".");
     let cores = std::thread::available_parallelism()?;
     Ok(format!("Measured on {cores} cores of {model}, Linux {release}."))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_text_between_the_marks_changes() {
-        let page = "a\n<!-- begin bench x -->\nold\n<!-- end bench x -->\nb\n";
-        let once = replaced(page, "x", "new\n").unwrap();
-        assert_eq!(once, "a\n<!-- begin bench x -->\n\nnew\n\n<!-- end bench x -->\nb\n");
-        assert_eq!(replaced(&once, "x", "new").unwrap(), once);
-        assert!(replaced(page, "y", "new").is_err());
-    }
 }

@@ -23,25 +23,30 @@ pub(super) fn print(heading: &[&str], rows: &[Vec<String>]) {
     print!("{}", text(heading, rows));
 }
 
-/// Rows under a heading as Markdown, with columns of equal width; numbers are right-aligned.
+/// Rows under a heading as Markdown, with columns of equal width; all but the first are right-aligned.
 pub(super) fn text(heading: &[&str], rows: &[Vec<String>]) -> String {
+    aligned(heading, rows, |column| column > 0)
+}
+
+/// The same with those columns right-aligned that are said to be.
+pub(crate) fn aligned(heading: &[&str], rows: &[Vec<String>], is_right: impl Fn(usize) -> bool) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
     };
     let line = |cells: &[String]| {
         let padded = cells.iter().enumerate().map(|(column, cell)| {
-            if column == 0 {
-                format!("{cell:<w$}", w = width(column))
-            } else {
+            if is_right(column) {
                 format!("{cell:>w$}", w = width(column))
+            } else {
+                format!("{cell:<w$}", w = width(column))
             }
         });
         format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
     };
     let rules = (0..heading.len()).map(|column| {
         let dashes = "-".repeat(width(column).saturating_sub(1));
-        if column == 0 { format!("{dashes}-") } else { format!("{dashes}:") }
+        if is_right(column) { format!("{dashes}:") } else { format!("{dashes}-") }
     });
     let first = line(&heading.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>());
     let rules = line(&rules.collect::<Vec<_>>());

@@ -1,0 +1,120 @@
+//! Other systems (tables D-2 to D-5 of the book), and what another disk is worth (table D-6).
+
+use super::figures::{NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
+use super::peaks::{Group, Matrix};
+use super::published::{Book, Published};
+use super::{Inputs, Made};
+
+/// What stands where the book has lost the mount options.
+const LOST: &str = "?";
+
+const DISKS_MAX: u32 = 3;
+
+/// Processes with one store each, beside one process with as many stores.
+const INSTANCES: u32 = 3;
+
+/// The columns of what was measured here: a subject and its title.
+const SUBJECTS: [(&str, &str); 3] = [
+    ("squid:aufs", "#Squid aufs here"),
+    ("humboldt:aufs", "#Humboldt aufs here"),
+    ("humboldt:ring", "#Humboldt ring here"),
+];
+
+/// Schemes on systems that are not here, as they were published.
+pub(super) fn other_systems(inputs: &Inputs) -> Made {
+    let rows: Vec<[String; 6]> =
+        inputs.book.other_systems().map(|row| other_system(&inputs.book, row)).collect();
+    let columns = ["system", "scheme", "file system and options", "#answers/s", "#÷ plain ufs", "Humboldt"];
+    let text = table(columns, rows);
+    Ok(Some(format!("{text}\n`{LOST}`: the printed tables have lost the mount options.")))
+}
+
+fn other_system(book: &Book, row: &Published) -> [String; 6] {
+    let on = [row.file_system.as_str(), row.mount_options.as_str()];
+    let on: Vec<String> =
+        on.into_iter().filter(|part| !part.is_empty()).map(|part| part.replace('+', ", ")).collect();
+    [
+        row.system.clone(),
+        row.scheme.clone(),
+        if on.is_empty() { NOTHING.to_owned() } else { on.join(", ") },
+        published_per_s(Some(row.per_s)),
+        ratio(over(Some(row.per_s), book.base_of(&row.table))),
+        "not run here".to_owned(),
+    ]
+}
+
+/// Throughput with no disk and with one to three.
+pub(super) fn spindles(inputs: &Inputs) -> Made {
+    let Some(matrix) = inputs.matrix("spindles")? else { return Ok(None) };
+    let [squid, humboldt, ring] = SUBJECTS.map(|(_, title)| title);
+    let columns =
+        ["disks", "#published answers/s", "#÷ 1 disk", squid, "#÷ 1", humboldt, "#÷ 1", ring, "#÷ 1"];
+    let mut rows = Vec::new();
+    for disks in 0..=DISKS_MAX {
+        let published = inputs.book.on_disks(disks);
+        let published = [published_per_s(published), ratio(over(published, inputs.book.on_disks(1)))];
+        rows.push(row(disks.to_string(), published, &matrix, |subject| on_disks(&matrix, subject, disks)));
+    }
+    let name = format!("{INSTANCES} × one instance with one disk");
+    let unpublished = [NOTHING.to_owned(), NOTHING.to_owned()];
+    rows.push(row(name, unpublished, &matrix, |subject| matrix.with_instances(subject, INSTANCES)));
+    Ok(Some(table(columns, rows)))
+}
+
+/// What a subject did with so many disks; without any, it is the same program's scheme that stores nothing.
+fn on_disks<'m>(matrix: &'m Matrix, subject: &str, disks: u32) -> Option<&'m Group> {
+    match disks {
+        0 => matrix.without_disk(subject.split_once(':').map_or(subject, |(program, _)| program)),
+        _ => matrix.with_stores(subject, disks),
+    }
+}
+
+/// A line of the table: what was published, and each subject's group beside its own with one disk.
+fn row<'m>(
+    name: String,
+    published: [String; 2],
+    matrix: &Matrix,
+    group_of: impl Fn(&str) -> Option<&'m Group>,
+) -> [String; 9] {
+    let [squid, humboldt, ring] = SUBJECTS.map(|(subject, _)| {
+        let group = group_of(subject);
+        let base = matrix.with_stores(subject, 1).map(Group::mean_per_s);
+        let shown = group.map_or_else(|| per_s(None), |group| with_hits(&group.shown(), group.hit_ratio()));
+        [shown, ratio(over(group.map(Group::mean_per_s), base))]
+    });
+    let [rate, share] = published;
+    let ([squid, squid_share], [humboldt, humboldt_share], [ring, ring_share]) = (squid, humboldt, ring);
+    [name, rate, share, squid, squid_share, humboldt, humboldt_share, ring, ring_share]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::testing::{cells, inputs};
+
+    #[test]
+    fn other_systems_are_divided_by_their_plain_ufs() {
+        let (_folder, inputs) = inputs(&[]);
+        let text = other_systems(&inputs).unwrap().unwrap();
+        assert_eq!(text.matches("not run here").count(), 27);
+        assert_eq!(cells(&text, "FreeBSD 4.8"), ["coss", "–", "330.7", "13.55", "not run here"]);
+        assert_eq!(cells(&text, "NetBSD 1.6.1")[1], "UFS, softupdate, noatime, async");
+    }
+
+    #[test]
+    fn each_series_is_divided_by_its_own_single_disk() {
+        let csv = "subject,variant,outcome,throughput_per_s,lab_limited_share\n\
+            humboldt:null,,filled,9000,0\n\
+            humboldt:aufs,\"ext4, noatime, 600 reads/s\",filled,1000,0\n\
+            humboldt:aufs,\"ext4, noatime, 2 stores, 600 reads/s\",filled,1500,0\n\
+            humboldt:aufs,\"ext4, noatime, 600 reads/s, 3 instances\",filled,2500,0\n\
+            squid:aufs,\"ext4, noatime, 2 stores, 600 reads/s\",filled,300,0\n";
+        let (_folder, inputs) = inputs(&[("spindles/index.csv", csv)]);
+        let text = spindles(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "0"), ["332.1", "5.03", "–", "–", "9,000", "9.00", "9,000", "–"]);
+        assert_eq!(cells(&text, "1"), ["66.0", "1.00", "–", "–", "1,000", "1.00", "–", "–"]);
+        assert_eq!(cells(&text, "2"), ["85.3", "1.29", "300", "–", "1,500", "1.50", "–", "–"]);
+        let instances = cells(&text, "3 × one instance with one disk");
+        assert_eq!(instances, ["–", "–", "–", "–", "2,500", "2.50", "–", "–"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Peaks that the laboratory found: the lines of an experiment's `index.csv`, repeats taken together.
+
+use super::csv::Csv;
+use super::figures::per_s;
+use crate::Outcome;
+
+/// How a run ends that has a throughput; others failed or were interrupted.
+const FILLED: &str = "filled";
+const TIME_UP: &str = "time up";
+
+/// Runs of one subject under the same conditions.
+pub(super) struct Group {
+    pub(super) subject: String,
+    /// The conditions, separated by a comma and a blank: file system, mount options, limits.
+    pub(super) variant: String,
+    rates_per_s: Vec<f64>,
+    hit_ratios: Vec<f64>,
+    /// Whether a run ended before its stores had been filled as planned.
+    is_time_up: bool,
+    /// Whether the laboratory was the limit of a run for a while.
+    is_lab_limited: bool,
+}
+
+impl Group {
+    fn new(subject: &str, variant: &str) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            variant: variant.to_owned(),
+            rates_per_s: Vec::new(),
+            hit_ratios: Vec::new(),
+            is_time_up: false,
+            is_lab_limited: false,
+        }
+    }
+
+    pub(super) fn runs(&self) -> usize {
+        self.rates_per_s.len()
+    }
+
+    pub(super) fn mean_per_s(&self) -> f64 {
+        self.rates_per_s.iter().sum::<f64>() / self.rates_per_s.len() as f64
+    }
+
+    /// The mean share of hits; `None` if it was not measured.
+    pub(super) fn hit_ratio(&self) -> Option<f64> {
+        let sum: f64 = self.hit_ratios.iter().sum();
+        (!self.hit_ratios.is_empty()).then(|| sum / self.hit_ratios.len() as f64)
+    }
+
+    /// The slowest to the fastest repeat as a share of the mean; `None` of a single run.
+    pub(super) fn spread(&self) -> Option<f64> {
+        let max_per_s = self.rates_per_s.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let min_per_s = self.rates_per_s.iter().copied().fold(f64::INFINITY, f64::min);
+        (self.runs() > 1).then(|| (max_per_s - min_per_s) / self.mean_per_s())
+    }
+
+    /// The mean, and marks of what makes it doubtful; the page says what they mean.
+    pub(super) fn shown(&self) -> String {
+        let time_up = if self.is_time_up { "†" } else { "" };
+        let lab_limited = if self.is_lab_limited { "\\*" } else { "" };
+        format!("{}{time_up}{lab_limited}", per_s(Some(self.mean_per_s())))
+    }
+
+    /// Whether a word is among the conditions.
+    fn says(&self, word: &str) -> bool {
+        self.variant.split(", ").any(|other| other == word)
+    }
+
+    /// The number before a noun in the conditions; one if it is not there.
+    fn counted(&self, noun: &str) -> u32 {
+        let number = self.variant.split(", ").find_map(|words| {
+            let (number, what) = words.split_once(' ')?;
+            number.parse::<u32>().ok().filter(|_| what == noun)
+        });
+        number.unwrap_or(1)
+    }
+}
+
+/// What one experiment found.
+pub(super) struct Matrix {
+    groups: Vec<Group>,
+}
+
+impl Matrix {
+    pub(super) fn of(csv: &Csv) -> Outcome<Self> {
+        let mut groups: Vec<Group> = Vec::new();
+        for row in csv.rows() {
+            let outcome = row.text("outcome")?;
+            let Some(rate_per_s) = row.number("throughput_per_s")? else { continue };
+            if outcome != FILLED && outcome != TIME_UP {
+                continue;
+            }
+            let (subject, variant) = (row.text("subject")?, row.text("variant")?);
+            let known = groups.iter().position(|group| group.subject == subject && group.variant == variant);
+            let place = known.unwrap_or_else(|| {
+                groups.push(Group::new(subject, variant));
+                groups.len() - 1
+            });
+            let group = &mut groups[place];
+            group.rates_per_s.push(rate_per_s);
+            // Not every experiment is about hits.
+            group.hit_ratios.extend(row.number("hit_ratio").ok().flatten());
+            group.is_time_up |= outcome == TIME_UP;
+            group.is_lab_limited |= row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
+        }
+        Ok(Self { groups })
+    }
+
+    /// All groups, in the order in which they were first run.
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// One process with one store on a file system with a mount option.
+    pub(super) fn mounted(&self, subject: &str, file_system: &str, option: &str) -> Option<&Group> {
+        let is_it = |group: &&Group| group.says(file_system) && group.says(option);
+        self.of_subject(subject, 1, 1).find(is_it)
+    }
+
+    /// One process with so many stores.
+    pub(super) fn with_stores(&self, subject: &str, stores: u32) -> Option<&Group> {
+        self.of_subject(subject, stores, 1).next()
+    }
+
+    /// So many processes, whatever they store on.
+    pub(super) fn with_instances(&self, subject: &str, instances: u32) -> Option<&Group> {
+        self.groups.iter().find(|group| group.subject == subject && group.counted("instances") == instances)
+    }
+
+    /// A program that stores nothing on disk; what would be below its stores matters not.
+    pub(super) fn without_disk(&self, program: &str) -> Option<&Group> {
+        let subject = format!("{program}:null");
+        self.groups.iter().find(|group| group.subject == subject)
+    }
+
+    fn of_subject(&self, subject: &str, stores: u32, instances: u32) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(move |group| {
+            group.subject == subject
+                && group.counted("stores") == stores
+                && group.counted("instances") == instances
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(text: &str) -> Matrix {
+        Matrix::of(&Csv::parse(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn repeats_are_taken_together_and_failures_left_out() {
+        let matrix = matrix(
+            "throughput_per_s,lab_limited_share,outcome,variant,subject\n\
+             90,0,filled,\"ext4, noatime\",squid:ufs\n\
+             1000,0,filled,,squid:null\n\
+             110,0,filled,\"ext4, noatime\",squid:ufs\n\
+             0,0,failed: no disk,\"ext4, noatime\",squid:ufs\n",
+        );
+        let ufs = matrix.mounted("squid:ufs", "ext4", "noatime").unwrap();
+        assert_eq!((ufs.runs(), ufs.mean_per_s(), ufs.spread()), (2, 100.0, Some(0.2)));
+        assert_eq!(ufs.shown(), "100");
+        let null = matrix.without_disk("squid").unwrap();
+        assert_eq!((null.runs(), null.spread()), (1, None));
+        assert_eq!(matrix.groups().len(), 2);
+    }
+
+    #[test]
+    fn doubtful_means_are_marked() {
+        let matrix = matrix(
+            "subject,variant,outcome,throughput_per_s,lab_limited_share\n\
+             a,,time up,1000,0\n\
+             b,,filled,2000,0.5\n",
+        );
+        let shown: Vec<String> = matrix.groups().iter().map(Group::shown).collect();
+        assert_eq!(shown, ["1,000†", "2,000\\*"]);
+    }
+
+    #[test]
+    fn stores_and_instances_are_counted() {
+        let matrix = matrix(
+            "subject,variant,outcome,throughput_per_s,lab_limited_share\n\
+             a,\"ext4, noatime, 600 reads/s\",filled,1,0\n\
+             a,\"ext4, noatime, 2 stores, 600 reads/s\",filled,2,0\n\
+             a,\"ext4, noatime, 3 stores, 3 instances\",filled,3,0\n",
+        );
+        let rate = |group: Option<&Group>| group.map(Group::mean_per_s);
+        assert_eq!(rate(matrix.with_stores("a", 1)), Some(1.0));
+        assert_eq!(rate(matrix.with_stores("a", 2)), Some(2.0));
+        assert_eq!(rate(matrix.with_stores("a", 3)), None);
+        assert_eq!(rate(matrix.with_instances("a", 3)), Some(3.0));
+        assert_eq!(rate(matrix.mounted("a", "ext4", "strictatime")), None);
+    }
+}

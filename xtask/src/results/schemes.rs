@@ -1,0 +1,336 @@
+//! Storage schemes and file systems (table D-1 of the book): Squid's and Humboldt's, and two caches with one scheme each.
+
+use super::figures::{NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
+use super::peaks::{Group, Matrix};
+use super::published::Book;
+use super::{Inputs, Made};
+
+/// The experiment on devices with few operations a second, and the one without that limit.
+const LIMITED: &str = "schemes";
+const UNLIMITED: &str = "schemes-unthrottled";
+
+/// No disk, the book's schemes, and newer ones.
+const SCHEMES: [&str; 7] = ["null", "coss", "aufs", "diskd", "ufs", "rock", "ring"];
+
+/// The scheme that the others of the same program are divided by.
+const BASE: &str = "ufs";
+
+const PROGRAMS: [&str; 2] = ["squid", "humboldt"];
+
+/// Caches that have one way to store.
+const OTHERS: [&str; 2] = ["nginx", "trafficserver"];
+
+/// What all schemes are compared on.
+const FILE_SYSTEM: &str = "ext4";
+const NOATIME: &str = "noatime";
+const STRICTATIME: &str = "strictatime";
+
+/// File systems, and what the book calls them; nothing if it does not know them.
+const FILE_SYSTEMS: [(&str, &str); 6] = [
+    (BASE_FILE_SYSTEM, "ext2fs"),
+    ("ext3", "ext3fs"),
+    ("ext4", ""),
+    ("xfs", "xfs"),
+    ("btrfs", ""),
+    (GONE_FILE_SYSTEM, "reiserfs"),
+];
+
+/// The file system that the others are divided by.
+const BASE_FILE_SYSTEM: &str = "ext2";
+
+/// Linux had it when the book was written.
+const GONE_FILE_SYSTEM: &str = "reiserfs";
+const GONE: &str = "no longer in Linux";
+
+/// One scheme of a [`Series`].
+struct Rate {
+    scheme: &'static str,
+    per_s: f64,
+    shown: String,
+}
+
+/// Answers per second of one program's schemes under the same conditions.
+struct Series {
+    rates: Vec<Rate>,
+}
+
+impl Series {
+    fn published(book: &Book) -> Self {
+        let rate = |scheme: &'static str| {
+            let per_s = book.scheme(scheme)?;
+            let shown = with_hits(&published_per_s(Some(per_s)), book.hit_ratio(scheme));
+            Some(Rate { scheme, per_s, shown })
+        };
+        Self { rates: SCHEMES.into_iter().filter_map(rate).collect() }
+    }
+
+    fn measured(matrix: &Matrix, program: &str) -> Self {
+        let rate = |scheme: &'static str| {
+            let group = match scheme {
+                "null" => matrix.without_disk(program),
+                _ => matrix.mounted(&format!("{program}:{scheme}"), FILE_SYSTEM, NOATIME),
+            }?;
+            Some(Rate { scheme, per_s: group.mean_per_s(), shown: shown(Some(group)) })
+        };
+        Self { rates: SCHEMES.into_iter().filter_map(rate).collect() }
+    }
+
+    fn rate(&self, scheme: &str) -> Option<&Rate> {
+        self.rates.iter().find(|rate| rate.scheme == scheme)
+    }
+
+    fn shown(&self, scheme: &str) -> String {
+        self.rate(scheme).map_or_else(|| NOTHING.to_owned(), |rate| rate.shown.clone())
+    }
+
+    fn over_base(&self, scheme: &str) -> String {
+        let per_s = |scheme: &str| self.rate(scheme).map(|rate| rate.per_s);
+        ratio(over(per_s(scheme), per_s(BASE)))
+    }
+
+    /// What stores, fastest first.
+    fn order(&self) -> Vec<&'static str> {
+        let mut rates: Vec<&Rate> = self.rates.iter().filter(|rate| rate.scheme != "null").collect();
+        rates.sort_by(|left, right| right.per_s.total_cmp(&left.per_s));
+        rates.into_iter().map(|rate| rate.scheme).collect()
+    }
+
+    /// The place of a scheme among those that `other` has too.
+    fn place(&self, scheme: &str, other: &Series) -> Option<usize> {
+        let mut order = self.order().into_iter().filter(|known| other.rate(known).is_some());
+        order.position(|known| known == scheme)
+    }
+}
+
+/// Table D-1, on a device with few operations a second.
+pub(super) fn schemes(inputs: &Inputs) -> Made {
+    let Some(matrix) = inputs.matrix(LIMITED)? else { return Ok(None) };
+    let published = Series::published(&inputs.book);
+    let [squid, humboldt] = PROGRAMS.map(|program| Series::measured(&matrix, program));
+    let columns = [
+        "scheme",
+        "#published answers/s · hits",
+        "#÷ ufs",
+        "#Squid here answers/s · hits",
+        "#÷ ufs",
+        "#Humboldt here answers/s · hits",
+        "#÷ ufs",
+        "same order?",
+    ];
+    let rows = SCHEMES.map(|scheme| {
+        [
+            scheme.to_owned(),
+            published.shown(scheme),
+            published.over_base(scheme),
+            squid.shown(scheme),
+            squid.over_base(scheme),
+            humboldt.shown(scheme),
+            humboldt.over_base(scheme),
+            same_order(scheme, &published, [("Squid", &squid), ("Humboldt", &humboldt)]),
+        ]
+    });
+    Ok(Some(table(columns, rows)))
+}
+
+/// Whether a scheme has the place in each program's order that it has in the published one.
+fn same_order(scheme: &str, published: &Series, programs: [(&'static str, &Series); 2]) -> String {
+    let verdict = |(program, series): (&'static str, &Series)| {
+        let is_same = published.place(scheme, series)? == series.place(scheme, published)?;
+        Some((program, is_same))
+    };
+    let verdicts: Vec<(&str, bool)> = programs.into_iter().filter_map(verdict).collect();
+    let word = |is_same: bool| if is_same { "yes" } else { "no" };
+    match verdicts.as_slice() {
+        [] => NOTHING.to_owned(),
+        [(_, first), others @ ..] if others.iter().all(|(_, is_same)| is_same == first) => {
+            word(*first).to_owned()
+        }
+        all => {
+            let words: Vec<String> =
+                all.iter().map(|(program, is_same)| format!("{program}: {}", word(*is_same))).collect();
+            words.join(", ")
+        }
+    }
+}
+
+/// The schemes that store, as a line for each program.
+pub(super) fn order(inputs: &Inputs) -> Made {
+    let Some(matrix) = inputs.matrix(LIMITED)? else { return Ok(None) };
+    let [squid, humboldt] = PROGRAMS.map(|program| Series::measured(&matrix, program));
+    let published = Series::published(&inputs.book);
+    let lines = [("published", published), ("Squid here", squid), ("Humboldt here", humboldt)];
+    let lines = lines.map(|(name, series)| match series.order().as_slice() {
+        [] => format!("- {name}: {NOTHING}"),
+        schemes => format!("- {name}: `{}`", schemes.join(" > ")),
+    });
+    Ok(Some(lines.join("\n")))
+}
+
+/// The same on a device without a limit. What was published says nothing about it.
+pub(super) fn unthrottled(inputs: &Inputs) -> Made {
+    let Some(matrix) = inputs.matrix(UNLIMITED)? else { return Ok(None) };
+    let [squid, humboldt] = PROGRAMS.map(|program| Series::measured(&matrix, program));
+    let columns =
+        ["scheme", "#Squid here answers/s · hits", "#÷ ufs", "#Humboldt here answers/s · hits", "#÷ ufs"];
+    let rows = SCHEMES.map(|scheme| {
+        [
+            scheme.to_owned(),
+            squid.shown(scheme),
+            squid.over_base(scheme),
+            humboldt.shown(scheme),
+            humboldt.over_base(scheme),
+        ]
+    });
+    Ok(Some(table(columns, rows)))
+}
+
+/// Other caches beside Squid's ufs, on a device with few operations a second.
+pub(super) fn others(inputs: &Inputs) -> Made {
+    others_of(inputs, LIMITED)
+}
+
+/// The same on a device without a limit.
+pub(super) fn others_unthrottled(inputs: &Inputs) -> Made {
+    others_of(inputs, UNLIMITED)
+}
+
+fn others_of(inputs: &Inputs, experiment: &str) -> Made {
+    let Some(matrix) = inputs.matrix(experiment)? else { return Ok(None) };
+    let base = matrix.mounted("squid:ufs", FILE_SYSTEM, NOATIME).map(Group::mean_per_s);
+    let rows = OTHERS.map(|subject| {
+        let group = matrix.mounted(subject, FILE_SYSTEM, NOATIME);
+        let ratio = ratio(over(group.map(Group::mean_per_s), base));
+        [subject.to_owned(), shown(group), ratio]
+    });
+    Ok(Some(table(["subject", "#answers/s · hits", "#÷ Squid's ufs"], rows)))
+}
+
+/// One file per object on every file system.
+pub(super) fn file_systems(inputs: &Inputs) -> Made {
+    let Some(matrix) = inputs.matrix(LIMITED)? else { return Ok(None) };
+    let published = |name: &str| inputs.book.mounted(BASE, name, "");
+    let [(_, published_base), ..] = FILE_SYSTEMS;
+    let here = |program: &str, file_system: &str| {
+        let per_s =
+            |on: &str| matrix.mounted(&format!("{program}:{BASE}"), on, NOATIME).map(Group::mean_per_s);
+        match file_system {
+            GONE_FILE_SYSTEM => GONE.to_owned(),
+            _ => ratio(over(per_s(file_system), per_s(BASE_FILE_SYSTEM))),
+        }
+    };
+    let rows = FILE_SYSTEMS.map(|(file_system, book_name)| {
+        [
+            file_system.to_owned(),
+            ratio(over(published(book_name), published(published_base))),
+            here("squid", file_system),
+            here("humboldt", file_system),
+        ]
+    });
+    let columns = ["file system", "#published ÷ ext2", "#Squid here ÷ ext2", "#Humboldt here ÷ ext2"];
+    Ok(Some(table(columns, rows)))
+}
+
+/// What it is worth not to write down when a file was last read.
+pub(super) fn noatime(inputs: &Inputs) -> Made {
+    let Some(matrix) = inputs.matrix(LIMITED)? else { return Ok(None) };
+    let mut rows = Vec::new();
+    for subject in ["squid:ufs", "squid:aufs", "humboldt:ufs", "humboldt:aufs"] {
+        let on = |option: &str| matrix.mounted(subject, FILE_SYSTEM, option);
+        let (with, without) = (on(STRICTATIME), on(NOATIME));
+        let factor = over(without.map(Group::mean_per_s), with.map(Group::mean_per_s));
+        let scheme = subject.split_once(':').map_or(subject, |(_, scheme)| scheme);
+        let published = |options: &str| inputs.book.mounted(scheme, "ext2fs", options);
+        let published_factor = over(published(NOATIME), published(""));
+        rows.push([subject.to_owned(), shown(with), shown(without), ratio(factor), ratio(published_factor)]);
+    }
+    let columns = [
+        "program and scheme",
+        "#strictatime, answers/s",
+        "#noatime, answers/s",
+        "#factor",
+        "#published factor",
+    ];
+    Ok(Some(table(columns, rows)))
+}
+
+fn shown(group: Option<&Group>) -> String {
+    group.map_or_else(|| per_s(None), |group| with_hits(&group.shown(), group.hit_ratio()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::testing::{cells, inputs};
+
+    const HEAD: &str = "subject,variant,outcome,throughput_per_s,lab_limited_share\n";
+
+    fn csv(lines: &[(&str, &str, f64)]) -> String {
+        let line = |(subject, variant, per_s): &(&str, &str, f64)| {
+            format!("{subject},\"{variant}, 1500 reads/s, 1500 writes/s\",filled,{per_s},0\n")
+        };
+        HEAD.to_owned() + &lines.iter().map(line).collect::<String>()
+    }
+
+    fn small() -> String {
+        csv(&[
+            ("squid:null", "ext4, noatime", 900.0),
+            ("squid:ufs", "ext4, noatime", 100.0),
+            ("squid:ufs", "ext4, strictatime", 80.0),
+            ("squid:ufs", "ext2, noatime", 125.0),
+            ("squid:aufs", "ext4, noatime", 150.0),
+            ("squid:diskd", "ext4, noatime", 160.0),
+            ("humboldt:ufs", "ext4, noatime", 200.0),
+            ("humboldt:aufs", "ext4, noatime", 500.0),
+            ("humboldt:diskd", "ext4, noatime", 400.0),
+            ("humboldt:coss", "ext4, noatime", 2000.0),
+            ("nginx", "ext4, noatime", 250.0),
+        ])
+    }
+
+    #[test]
+    fn every_program_is_divided_by_its_own_ufs() {
+        let (_folder, inputs) = inputs(&[("schemes/index.csv", &small())]);
+        let text = schemes(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "null"), ["332.1 · 0.4 %", "6.05", "900", "9.00", "–", "–", "–"]);
+        assert_eq!(cells(&text, "coss"), ["326.3 · 53.9 %", "5.94", "–", "–", "2,000", "10.00", "yes"]);
+        let aufs = ["168.5 · 56.3 %", "3.07", "150", "1.50", "500", "2.50", "Squid: no, Humboldt: yes"];
+        assert_eq!(cells(&text, "aufs"), aufs);
+        assert_eq!(cells(&text, "ufs"), ["54.9 · 55.6 %", "1.00", "100", "1.00", "200", "1.00", "yes"]);
+        assert_eq!(cells(&text, "ring"), ["–"; 7]);
+    }
+
+    #[test]
+    fn schemes_are_sorted_by_throughput() {
+        let (_folder, inputs) = inputs(&[("schemes/index.csv", &small())]);
+        let text = order(&inputs).unwrap().unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "- published: `coss > aufs > diskd > ufs`");
+        assert_eq!(lines[1], "- Squid here: `diskd > aufs > ufs`");
+        assert_eq!(lines[2], "- Humboldt here: `coss > aufs > diskd > ufs`");
+    }
+
+    #[test]
+    fn others_file_systems_and_noatime_have_their_bases() {
+        let (_folder, inputs) = inputs(&[("schemes/index.csv", &small())]);
+        let text = others(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "nginx"), ["250", "2.50"]);
+        assert_eq!(cells(&text, "trafficserver"), ["–", "–"]);
+        let text = file_systems(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "ext2"), ["1.00", "1.00", "–"]);
+        assert_eq!(cells(&text, "ext4"), ["–", "0.80", "–"]);
+        assert_eq!(cells(&text, "reiserfs"), ["0.39", GONE, GONE]);
+        let text = noatime(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "squid:ufs"), ["80.0", "100", "1.25", "–"]);
+        assert_eq!(cells(&text, "squid:aufs"), ["–", "150", "–", "1.53"]);
+    }
+
+    #[test]
+    fn the_other_device_has_an_experiment_of_its_own() {
+        let (_folder, inputs) = inputs(&[("schemes-unthrottled/index.csv", &small())]);
+        assert!(schemes(&inputs).unwrap().is_none());
+        let text = unthrottled(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "aufs"), ["150", "1.50", "500", "2.50"]);
+        let text = others_unthrottled(&inputs).unwrap().unwrap();
+        assert_eq!(cells(&text, "nginx"), ["250", "2.50"]);
+    }
+}

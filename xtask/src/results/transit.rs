@@ -1,0 +1,155 @@
+//! Objects in transit in memory and on disk: the comparison that was published of Squid, and ours.
+
+use super::csv::Csv;
+use super::figures::{mebibytes, milliseconds, number, over, per_s, published_per_s, ratio, table};
+use super::{Inputs, Made};
+use crate::Outcome;
+
+/// Where objects in transit are, in the published table and in ours.
+const PLACES: [(&str, &str); 2] = [("memory", "in transit in memory"), ("disk", "in transit on disk")];
+
+/// What the cache holds at the start, in the published table and in ours.
+const CACHES: [(&str, &str); 2] = [("empty", "cache empty"), ("full", "cache full")];
+
+const COLUMNS: [&str; 8] = [
+    "run",
+    "#published requests/s",
+    "#median, s",
+    "#peak descriptors",
+    "#here requests/s",
+    "#median, ms",
+    "#peak descriptors",
+    "#peak memory",
+];
+
+/// What is known of one run.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    per_s: Option<f64>,
+    median_s: Option<f64>,
+    descriptors: Option<f64>,
+    memory_bytes: Option<f64>,
+}
+
+impl Run {
+    /// Figure by figure, how many times as much as in another run.
+    fn over(self, other: Self) -> Self {
+        Self {
+            per_s: over(self.per_s, other.per_s),
+            median_s: over(self.median_s, other.median_s),
+            descriptors: over(self.descriptors, other.descriptors),
+            memory_bytes: over(self.memory_bytes, other.memory_bytes),
+        }
+    }
+}
+
+/// A table for each subject.
+pub(super) fn in_transit(inputs: &Inputs) -> Made {
+    let Some(csv) = inputs.csv("in-transit/index.csv")? else { return Ok(None) };
+    let mut subjects: Vec<&str> = Vec::new();
+    for row in csv.rows() {
+        let subject = row.text("subject")?;
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    let mut text = String::new();
+    for subject in subjects {
+        let rows = rows(inputs, &csv, subject)?;
+        text += &format!("**{subject}**\n\n{}\n", table(COLUMNS, rows));
+    }
+    Ok(Some(text))
+}
+
+/// The four runs, and what the disk makes of the memory's figures.
+fn rows(inputs: &Inputs, csv: &Csv, subject: &str) -> Outcome<Vec<[String; 8]>> {
+    let mut rows = Vec::new();
+    let mut ratios = Vec::new();
+    for cache in CACHES {
+        let [in_memory, on_disk] = PLACES.map(|place| published(inputs, place.0, cache.0));
+        let published_ratio = on_disk.over(in_memory);
+        let here_in_memory = here(csv, subject, PLACES[0].1, cache.1)?;
+        let here_on_disk = here(csv, subject, PLACES[1].1, cache.1)?;
+        rows.push(run_row(format!("in memory, {}", cache.1), in_memory, here_in_memory));
+        rows.push(run_row(format!("on disk, {}", cache.1), on_disk, here_on_disk));
+        let name = format!("disk ÷ memory, {}", cache.1);
+        ratios.push(ratio_row(name, published_ratio, here_on_disk.over(here_in_memory)));
+    }
+    rows.append(&mut ratios);
+    Ok(rows)
+}
+
+fn published(inputs: &Inputs, place: &str, cache: &str) -> Run {
+    let run = inputs.book.transit(place, cache);
+    run.map_or_else(Run::default, |run| Run {
+        per_s: run.per_s,
+        median_s: run.median_s,
+        descriptors: run.descriptors,
+        memory_bytes: None,
+    })
+}
+
+/// What the laboratory measured; nothing if there was no such run.
+fn here(csv: &Csv, subject: &str, variant: &str, pass: &str) -> Outcome<Run> {
+    for row in csv.rows() {
+        if row.text("subject")? == subject && row.text("variant")? == variant && row.text("pass")? == pass {
+            return Ok(Run {
+                per_s: row.number("answers_per_s")?,
+                median_s: row.number("p50_ms")?.map(|ms| ms / 1e3),
+                descriptors: row.number("descriptors_max")?,
+                memory_bytes: row.number("resident_bytes_max")?,
+            });
+        }
+    }
+    Ok(Run::default())
+}
+
+fn run_row(name: String, published: Run, here: Run) -> [String; 8] {
+    [
+        name,
+        published_per_s(published.per_s),
+        number(published.median_s, 2),
+        number(published.descriptors, 0),
+        per_s(here.per_s),
+        milliseconds(here.median_s.map(|median_s| median_s * 1e3)),
+        number(here.descriptors, 0),
+        mebibytes(here.memory_bytes),
+    ]
+}
+
+fn ratio_row(name: String, published: Run, here: Run) -> [String; 8] {
+    [
+        name,
+        ratio(published.per_s),
+        ratio(published.median_s),
+        ratio(published.descriptors),
+        ratio(here.per_s),
+        ratio(here.median_s),
+        ratio(here.descriptors),
+        ratio(here.memory_bytes),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::testing::{cells, inputs};
+
+    #[test]
+    fn the_disk_is_divided_by_the_memory() {
+        let csv = "subject,variant,pass,answers_per_s,p50_ms,descriptors_max,resident_bytes_max\n\
+            humboldt,in transit in memory,cache empty,4000,2.5,100,104857600\n\
+            humboldt,in transit on disk,cache empty,1000,10,150,52428800\n";
+        let (_folder, inputs) = inputs(&[("in-transit/index.csv", csv)]);
+        let text = in_transit(&inputs).unwrap().unwrap();
+        assert!(text.starts_with("**humboldt**\n\n| run "));
+        let memory = ["15.4", "3.46", "140", "4,000", "2.50", "100", "100 MiB"];
+        assert_eq!(cells(&text, "in memory, cache empty"), memory);
+        let disk = ["14.5", "3.59", "260", "1,000", "10.0", "150", "50 MiB"];
+        assert_eq!(cells(&text, "on disk, cache empty"), disk);
+        let ratio = ["0.94", "1.04", "1.86", "0.25", "4.00", "1.50", "0.50"];
+        assert_eq!(cells(&text, "disk ÷ memory, cache empty"), ratio);
+        let full = ["0.97", "0.94", "1.27", "–", "–", "–", "–"];
+        assert_eq!(cells(&text, "disk ÷ memory, cache full"), full);
+    }
+}

@@ -1,0 +1,122 @@
+//! What tuning is worth: what a text says about single steps, and all steps one after the other.
+
+use super::figures::{NOTHING, number, over, per_s, ratio, table};
+use super::{Inputs, Made};
+
+/// Requests per second before and after all steps, "from about 50 to over 100". Source: "High Performance Web Caching With Squid"
+/// (devshed.com, 2000), whose single statements are in `experiments/tuning.toml`.
+const ALL_STEPS_PER_S: (f64, f64) = (50.0, 100.0);
+
+/// Statement by statement: what the text says, and what was measured.
+pub(super) fn claims(inputs: &Inputs) -> Made {
+    let Some(csv) = inputs.csv("tuning/claims.csv")? else { return Ok(None) };
+    let mut rows = Vec::new();
+    for row in csv.rows() {
+        let (before_per_s, after_per_s) = (row.number("before_per_s")?, row.number("after_per_s")?);
+        rows.push([
+            or_nothing(row.text("claim")?),
+            or_nothing(row.text("says")?),
+            or_nothing(row.text("subject")?),
+            format!("{} → {}", or_nothing(row.text("before")?), or_nothing(row.text("after")?)),
+            per_s(before_per_s),
+            per_s(after_per_s),
+            ratio(row.number("ratio")?.or(over(after_per_s, before_per_s))),
+            published(row.text("published")?),
+            or_nothing(row.text("verdict")?),
+        ]);
+    }
+    let columns = [
+        "claim",
+        "the text says",
+        "subject",
+        "before → after",
+        "#answers/s before",
+        "#after",
+        "#factor",
+        "#published",
+        "verdict",
+    ];
+    Ok(Some(table(columns, rows)))
+}
+
+fn or_nothing(text: &str) -> String {
+    if text.is_empty() { NOTHING.to_owned() } else { text.to_owned() }
+}
+
+/// A factor if it is one, else the text's words.
+fn published(text: &str) -> String {
+    match text.parse::<f64>() {
+        Ok(factor) => ratio(Some(factor)),
+        Err(_) => or_nothing(text),
+    }
+}
+
+/// A table for each subject: every step beside the one before it and beside the first.
+pub(super) fn steps(inputs: &Inputs) -> Made {
+    let Some(csv) = inputs.csv("tuning/steps.csv")? else { return Ok(None) };
+    let mut tables: Vec<(&str, Vec<[String; 4]>)> = Vec::new();
+    for row in csv.rows() {
+        let subject = row.text("subject")?;
+        let known = tables.iter().position(|(other, _)| *other == subject);
+        let place = known.unwrap_or_else(|| {
+            tables.push((subject, Vec::new()));
+            tables.len() - 1
+        });
+        tables[place].1.push([
+            or_nothing(row.text("step")?),
+            per_s(row.number("per_s")?),
+            ratio(row.number("over_previous")?),
+            ratio(row.number("over_first")?),
+        ]);
+    }
+    let mut text = String::new();
+    for (subject, mut rows) in tables {
+        rows.push(all_steps());
+        let rows = table(["step", "#answers/s", "#× previous", "#× first"], rows);
+        text += &format!("**{subject}**\n\n{rows}\n");
+    }
+    Ok(Some(text))
+}
+
+/// The last line of each table: what was published of all steps together.
+fn all_steps() -> [String; 4] {
+    let (before, after) = ALL_STEPS_PER_S;
+    let words =
+        format!("published: about {} to over {} requests/s", number(Some(before), 0), number(Some(after), 0));
+    [words, NOTHING.to_owned(), NOTHING.to_owned(), ratio(over(Some(after), Some(before)))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::testing::{cells, inputs};
+
+    #[test]
+    fn a_claim_is_a_line() {
+        let csv = "claim,says,published,subject,before,after,before_per_s,after_per_s,ratio,verdict,repeats,spread\n\
+            noatime,\"faster, by far\",1.53,squid:aufs,strictatime,noatime,100,150,,agrees,3,0.01\n\
+            logs,a | b,a little,squid:ufs,on,off,1000,1100,1.2,,3,0.01\n";
+        let (_folder, inputs) = inputs(&[("tuning/claims.csv", csv)]);
+        let text = claims(&inputs).unwrap().unwrap();
+        let first =
+            ["faster, by far", "squid:aufs", "strictatime → noatime", "100", "150", "1.50", "1.53", "agrees"];
+        assert_eq!(cells(&text, "noatime"), first);
+        assert_eq!(cells(&text, "logs")[5..], ["1.20", "a little", "–"]);
+        assert!(text.contains("a \\| b"));
+    }
+
+    #[test]
+    fn steps_end_with_what_was_published() {
+        let csv = "subject,step,per_s,over_previous,over_first\n\
+            squid:aufs,as it comes,50,,\n\
+            squid:aufs,noatime,75,1.5,1.5\n\
+            humboldt:ufs,as it comes,1000,,\n";
+        let (_folder, inputs) = inputs(&[("tuning/steps.csv", csv)]);
+        let text = steps(&inputs).unwrap().unwrap();
+        assert!(text.starts_with("**squid:aufs**\n"));
+        assert!(text.contains("\n\n**humboldt:ufs**\n"));
+        assert_eq!(cells(&text, "noatime"), ["75.0", "1.50", "1.50"]);
+        assert_eq!(cells(&text, "published: about 50 to over 100 requests/s"), ["–", "–", "2.00"]);
+        assert_eq!(text.matches("published").count(), 2);
+    }
+}
