@@ -5,6 +5,11 @@ use super::peaks::{Group, Matrix};
 use super::published::{Book, Published};
 use super::{Inputs, Made};
 
+/// The book's own system of those that are here, its table, and the schemes in it.
+const LINUX: &str = "Linux 2.4.19";
+const LINUX_TABLE: &str = "D-1";
+const BOOK_SCHEMES: [&str; 4] = ["coss", "aufs", "diskd", "ufs"];
+
 /// What stands where the book has lost the mount options.
 const LOST: &str = "?";
 
@@ -20,13 +25,34 @@ const SUBJECTS: [(&str, &str); 3] = [
     ("humboldt:ring", "#Humboldt ring here"),
 ];
 
-/// Schemes on systems that are not here, as they were published.
+/// The book's schemes on Linux beside ours, and on systems that are not here, as they were published.
 pub(super) fn other_systems(inputs: &Inputs) -> Made {
-    let rows: Vec<[String; 6]> =
-        inputs.book.other_systems().map(|row| other_system(&inputs.book, row)).collect();
-    let columns = ["system", "scheme", "file system and options", "#answers/s", "#÷ plain ufs", "Humboldt"];
+    let here = inputs.matrix("schemes")?;
+    let mut rows: Vec<[String; 6]> =
+        BOOK_SCHEMES.iter().map(|scheme| linux(&inputs.book, here.as_ref(), scheme)).collect();
+    rows.extend(inputs.book.other_systems().map(|row| other_system(&inputs.book, row)));
+    let columns =
+        ["system", "scheme", "file system and options", "#answers/s", "#÷ plain ufs", "Humboldt here"];
     let text = table(columns, rows);
     Ok(Some(format!("{text}\n`{LOST}`: the printed tables have lost the mount options.")))
+}
+
+/// The best of a scheme on Linux, and ours with its ratio to our `ufs`.
+fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
+    let published = book.scheme(scheme);
+    let ours = |scheme: &str| here?.mounted(&format!("humboldt:{scheme}"), "ext4", "noatime");
+    let over_ufs = over(ours(scheme).map(Group::mean_per_s), ours("ufs").map(Group::mean_per_s));
+    [
+        LINUX.to_owned(),
+        scheme.to_owned(),
+        "the best".to_owned(),
+        published_per_s(published),
+        ratio(over(published, book.base_of(LINUX_TABLE))),
+        ours(scheme).map_or_else(
+            || "not run yet".to_owned(),
+            |group| format!("{}, ÷ ufs {}", group.shown(), ratio(over_ufs)),
+        ),
+    ]
 }
 
 fn other_system(book: &Book, row: &Published) -> [String; 6] {
@@ -97,6 +123,7 @@ mod tests {
         let (_folder, inputs) = inputs(&[]);
         let text = other_systems(&inputs).unwrap().unwrap();
         assert_eq!(text.matches("not run here").count(), 27);
+        assert_eq!(cells(&text, "Linux 2.4.19"), ["coss", "the best", "326.3", "5.94", "not run yet"]);
         assert_eq!(cells(&text, "FreeBSD 4.8"), ["coss", "–", "330.7", "13.55", "not run here"]);
         assert_eq!(cells(&text, "NetBSD 1.6.1")[1], "UFS, softupdate, noatime, async");
     }

@@ -241,7 +241,7 @@ fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> Result<Environme
         read_bytes_per_s: arguments.read_rate.unwrap_or(0),
         write_bytes_per_s: arguments.write_rate.unwrap_or(0),
     };
-    if arguments.spindles % size.instances != 0 {
+    if !arguments.spindles.is_multiple_of(size.instances) {
         return Err(Failure::usage(format!(
             "{} stores cannot be shared out evenly among {} instances: choose --spindles so that they can",
             arguments.spindles, size.instances
