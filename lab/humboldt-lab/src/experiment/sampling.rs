@@ -21,6 +21,8 @@ const SHORT_SAMPLE: f64 = 0.5;
 /// The state between samples.
 pub(super) struct Sampling {
     start: Instant,
+    /// Begin of the present period.
+    begun: Instant,
     sample_s: f64,
     load_per_s: f64,
     fill_bytes: u64,
@@ -30,7 +32,8 @@ pub(super) struct Sampling {
 impl Sampling {
     /// The load has just begun.
     pub(super) fn new(run: &Run, load_per_s: f64) -> Self {
-        Self { start: Instant::now(), sample_s: run.plan.sample_s, load_per_s, fill_bytes: 0, index: 0 }
+        let now = Instant::now();
+        Self { start: now, begun: now, sample_s: run.plan.sample_s, load_per_s, fill_bytes: 0, index: 0 }
     }
 
     /// Waits for the end of the period; returns the sample, or nothing if the period was cut short.
@@ -44,6 +47,7 @@ impl Sampling {
     ) -> Result<Option<Sample>, Failure> {
         self.wait(run, ground, interrupt)?;
         let (mut tally, mut origin) = fleet.sample().map_err(Failure::run)?;
+        self.begun = Instant::now();
         self.fill_bytes += tally.fill_bytes;
         if (tally.period_us as f64) < self.sample_s * 1e6 * SHORT_SAMPLE {
             return Ok(None);
@@ -74,7 +78,9 @@ impl Sampling {
 
     /// Until the period's end, the run's end, a signal, or the subject's death.
     fn wait(&self, run: &Run, ground: &mut Ground, interrupt: &Interrupt) -> Result<(), Failure> {
-        let mut end = self.start + Duration::from_secs_f64(self.sample_s * (f64::from(self.index) + 1.0));
+        // From the begin of this period, not from that of the run: after a stall of more than a period the next would otherwise be
+        // over before it has begun, and so would all that follow.
+        let mut end = self.begun + Duration::from_secs_f64(self.sample_s);
         if let Some(time_max_s) = run.plan.goal.time_max_s {
             end = end.min(self.start + Duration::from_secs_f64(time_max_s));
         }

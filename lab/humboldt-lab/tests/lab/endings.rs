@@ -170,3 +170,27 @@ fn the_growing_report_can_be_read_in_a_browser() {
     run.signal(Signal::TERM);
     run.end().with(130);
 }
+
+#[test]
+fn a_laboratory_that_stood_still_goes_on_measuring() {
+    /// Several periods of half a second.
+    const STALL: std::time::Duration = std::time::Duration::from_secs(2);
+    let _machine = shared();
+    let (ground, out) = (folder(), folder());
+    let mut run = start_endless("humboldt:null", ground.path(), out.path(), &[]);
+    run.until_sampled(out.path());
+    run.signal(Signal::STOP);
+    std::thread::sleep(STALL);
+    let lines =
+        || std::fs::read_to_string(out.path().join("samples.csv")).map_or(0, |text| text.lines().count());
+    let before = lines();
+    run.signal(Signal::CONT);
+    until("samples after the stall", || (lines() > before + 3).then_some(()));
+    run.signal(Signal::INT);
+    run.end().with(130);
+    let samples = run_in(out.path()).samples;
+    // Nothing is lost: every answer is in a sample.
+    let measured_us: u64 = samples.iter().map(|sample| sample.tally.period_us).sum();
+    let last_s = samples.last().expect("samples").at_s;
+    assert!(measured_us as f64 / 1e6 > last_s * 0.9, "{measured_us} of {last_s}");
+}
