@@ -196,6 +196,9 @@ pub(super) fn others_unthrottled(inputs: &Inputs) -> Made {
 
 fn others_of(inputs: &Inputs, experiment: &str) -> Made {
     let Some(matrix) = inputs.matrix(experiment)? else { return Ok(None) };
+    if OTHERS.iter().all(|subject| matrix.mounted(subject, FILE_SYSTEM, NOATIME).is_none()) {
+        return Ok(None);
+    }
     let base = matrix.mounted("squid:ufs", FILE_SYSTEM, NOATIME).map(Group::mean_per_s);
     let rows = OTHERS.map(|subject| {
         let group = matrix.mounted(subject, FILE_SYSTEM, NOATIME);
