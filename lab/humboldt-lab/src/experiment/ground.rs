@@ -119,7 +119,7 @@ impl Ground {
             Choice::Started(file) => file,
         };
         let plan = start_plan(arguments, size, shares)?;
-        let environment_plan = environment_plan(arguments, size)?;
+        let mut environment_plan = environment_plan(arguments, size)?;
         let keeper = Keeper::start(keeper_command()?).map_err(Failure::run)?;
         let mut instances = Vec::new();
         for _ in 0..size.instances {
@@ -127,6 +127,8 @@ impl Ground {
             if arguments.drop_caches {
                 environment.drop_page_caches();
             }
+            // It is the machine's, not an instance's: set once, and taken back once.
+            environment_plan.dirty_bytes_max = None;
             let running = start(file, &mut environment, &plan, &keeper).map_err(Failure::run)?;
             instances.push(Instance { running, environment: Some(environment) });
         }
