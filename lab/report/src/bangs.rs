@@ -1,12 +1,12 @@
 //! Several bangs beside one another: the page of an experiment of bangs, with the published NOVM comparison.
 
 use crate::ReportError;
-use crate::compare::{Repeats, novm, write_page};
+use crate::compare::{Repeats, novm, overlay, write_page};
 use crate::csv::field;
 use crate::document::{Document, Figure, Section, Warning};
 use crate::folder::write_whole;
 use crate::format::{NOTHING, bytes, count, milliseconds, number, percent, plain, rough};
-use crate::plot::{Axis, LOOKS, Line, Plot, Size};
+use crate::plot::{Axis, LOOKS, Line};
 use crate::run_page::cumulative;
 use crate::table::Table;
 use humboldt_lab_record::{BangRun, Resources, TimesSummary};
@@ -198,17 +198,7 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
                 points: &dyn Fn(&BangRun) -> Vec<(f64, f64)>| {
         let drawn = groups.iter().take(LOOKS).enumerate();
         let lines = drawn.map(|(look, group)| Line::straight(&group.name, look, points(group.median())));
-        let plot = Plot {
-            title: title.to_owned(),
-            description: caption.to_owned(),
-            size: Size::Whole,
-            x,
-            y,
-            lines: lines.collect(),
-            bands: Vec::new(),
-            rules: Vec::new(),
-        };
-        Figure::draw(id, caption, &plot)
+        overlay(id, title, x, y, lines.collect(), caption)
     };
     let time = || Axis::linear("time, s").tight();
     vec![

@@ -371,7 +371,8 @@ fn traces(groups: &[Group<'_>]) -> Vec<Figure> {
     groups.chunks(LOOKS).enumerate().map(trace).collect()
 }
 
-fn overlay(id: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>, caption: &str) -> Figure {
+/// Several lines in one drawing, with a word about it.
+pub(crate) fn overlay(id: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>, caption: &str) -> Figure {
     let plot = Plot {
         title: title.to_owned(),
         description: caption.to_owned(),
