@@ -28,12 +28,13 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// From the command line: a built-in name, a file, or a URL.
-    pub(crate) fn new(arguments: &PeakArgs) -> Result<Self, Failure> {
+    /// From the command line: a built-in name, a file, or a URL. A subject that is to be started has `cache_bytes` to store in.
+    pub(crate) fn new(arguments: &PeakArgs, cache_bytes: u64) -> Result<Self, Failure> {
         if let Some(url) = &arguments.attach {
             let mode = if arguments.accelerator { Mode::Accelerator } else { Mode::Forward };
             return Ok(Self::Attached { url: url.clone(), mode, pid: arguments.pid });
         }
+        check_stores(&arguments.ground, arguments.instances, cache_bytes)?;
         let name = arguments.subject.as_deref().unwrap_or_default();
         Ok(Self::Started(Box::new(subject_file(name, &arguments.ground)?)))
     }
@@ -119,7 +120,7 @@ impl Ground {
             Choice::Started(file) => file,
         };
         let plan = start_plan(arguments, size, shares)?;
-        let mut environment_plan = environment_plan(arguments, size)?;
+        let mut environment_plan = environment_plan(arguments, size);
         let keeper = Keeper::start(keeper_command()?).map_err(Failure::run)?;
         let mut instances = Vec::new();
         for _ in 0..size.instances {
@@ -227,8 +228,26 @@ fn list(options: Option<&str>) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect()
 }
 
+/// Whether the stores can be shared out among the instances, and are large enough.
+fn check_stores(arguments: &GroundArgs, instances: u32, cache_bytes: u64) -> Result<(), Failure> {
+    if !arguments.spindles.is_multiple_of(instances) {
+        return Err(Failure::usage(format!(
+            "{} stores cannot be shared out evenly among {instances} instances: choose --spindles so that they can",
+            arguments.spindles
+        )));
+    }
+    if cache_bytes / u64::from(arguments.spindles) < 1 << 20 {
+        return Err(Failure::usage(format!(
+            "{} on {} stores is less than 1 MB each: choose a larger --cache-size",
+            units::show_bytes(cache_bytes),
+            arguments.spindles
+        )));
+    }
+    Ok(())
+}
+
 /// What each instance runs on.
-fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> Result<EnvironmentPlan, Failure> {
+fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> EnvironmentPlan {
     let store_kind = match &arguments.fs {
         None => StoreKind::Folder(None),
         Some(fs) => StoreKind::Device {
@@ -243,20 +262,7 @@ fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> Result<Environme
         read_bytes_per_s: arguments.read_rate.unwrap_or(0),
         write_bytes_per_s: arguments.write_rate.unwrap_or(0),
     };
-    if !arguments.spindles.is_multiple_of(size.instances) {
-        return Err(Failure::usage(format!(
-            "{} stores cannot be shared out evenly among {} instances: choose --spindles so that they can",
-            arguments.spindles, size.instances
-        )));
-    }
-    if size.cache_bytes / u64::from(arguments.spindles) < 1 << 20 {
-        return Err(Failure::usage(format!(
-            "{} on {} stores is less than 1 MB each: choose a larger --cache-size",
-            units::show_bytes(size.cache_bytes),
-            arguments.spindles
-        )));
-    }
-    Ok(EnvironmentPlan {
+    EnvironmentPlan {
         host: Host::current(),
         parent: arguments.ground.clone(),
         keep_folder: arguments.keep,
@@ -265,7 +271,7 @@ fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> Result<Environme
         store_kind,
         throttle: (throttle != Throttle::default()).then_some(throttle),
         dirty_bytes_max: arguments.dirty_limit,
-    })
+    }
 }
 
 fn variables(list: &[String]) -> Result<BTreeMap<String, String>, Failure> {

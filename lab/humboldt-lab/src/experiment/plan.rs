@@ -45,15 +45,11 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Checks everything that can be checked.
     pub(super) fn new(arguments: &PeakArgs) -> Result<Self, Failure> {
-        let choice = Choice::new(arguments)?;
+        let cache_bytes = cache_bytes(arguments);
+        let choice = Choice::new(arguments, cache_bytes)?;
         let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
         let world = world::order(&arguments.world, time_scale)?;
         let workload = Arc::new(world::load(&world).map_err(Failure::usage)?);
-        let cache_bytes = arguments.ground.cache_size.unwrap_or(if arguments.quick {
-            QUICK_CACHE_BYTES
-        } else {
-            CACHE_BYTES
-        });
         let shares =
             Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
         let sample_s = arguments.search.sample * world.time_scale;
@@ -121,7 +117,7 @@ impl Prepared {
 /// Whether a run could be begun, as far as that is known soon: in a matrix, a slip in the last run must not show after
 /// hours of others.
 pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
-    Choice::new(arguments)?;
+    Choice::new(arguments, cache_bytes(arguments))?;
     let world = world::order(&arguments.world, world::TIME_SCALE)?;
     // A log may take minutes to read.
     if world.replay.is_none() {
@@ -130,6 +126,12 @@ pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
     Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
     let sample_s = arguments.search.sample * world.time_scale;
     settings(&arguments.search, sample_s).build(world.time_scale).map_err(Failure::usage).map(drop)
+}
+
+/// How large the subject's store is, in bytes.
+fn cache_bytes(arguments: &PeakArgs) -> u64 {
+    let usual = if arguments.quick { QUICK_CACHE_BYTES } else { CACHE_BYTES };
+    arguments.ground.cache_size.unwrap_or(usual)
 }
 
 /// After how many seconds of load a run ends whatever the fill; `None` if it is not limited.

@@ -1,6 +1,8 @@
 //! However a run ends: one clear line, what was measured is kept, nothing is left running or mounted.
 
-use crate::support::{FullDisk, Lab, SHORT, Traces, folder, is_root, lab, run_in, shared, until};
+use crate::support::{
+    DirtyLimit, FullDisk, Lab, LimitBefore, SHORT, Traces, alone, folder, is_root, lab, run_in, shared, until,
+};
 use humboldt_lab_record::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -20,6 +22,41 @@ fn start(subject: &str, ground: &Path, out: &Path, more: &[&str]) -> Lab {
     let folders_in_store = subject.contains(':').then_some(["--set", "l1_l2=4 16"]);
     let words = words.into_iter().chain(SHORT).chain(folders).chain(folders_in_store.into_iter().flatten());
     Lab::start(words.chain(more.iter().copied()))
+}
+
+/// Two instances under load, each with a device of its own, while the whole machine writes back from so many MB on.
+#[track_caller]
+fn run_two(ground: &Path, out: &Path, limit_mb: u64) -> (Lab, Traces) {
+    let limit = format!("{limit_mb}MB");
+    let more = ["--instances", "2", "--spindles", "2", "--fs", "ext2", "--dirty-limit", &limit];
+    let mut run = start_endless("humboldt:ufs", ground, out, &more);
+    run.until_sampled(out);
+    let mut traces = Traces::of(ground);
+    traces.note(&run.descendants());
+    assert_eq!(DirtyLimit::now(), DirtyLimit::Bytes(limit_mb << 20));
+    let left = traces.left();
+    for kind in ["folder", "mount", "loop device"] {
+        let count = left.iter().filter(|trace| trace.starts_with(kind)).count();
+        assert_eq!(count, 2, "{kind}, one for each instance: {left:#?}");
+    }
+    (run, traces)
+}
+
+/// Where the instances on this ground listen, as their configurations say.
+fn instances(ground: &Path) -> Vec<String> {
+    let folders = std::fs::read_dir(ground).expect("the ground").flatten();
+    let address = |folder: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(folder.path().join("run/squid.conf")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("http_port ").map(ToOwned::to_owned))
+    };
+    folders.filter_map(address).collect()
+}
+
+/// How many requests an instance has passed on to the servers so far. Those for its own pages are not among them.
+fn passed_on(address: &str) -> u64 {
+    let page = crate::support::get(&format!("http://{address}/squid-internal-mgr/counters"));
+    let count = page.lines().find_map(|line| line.strip_prefix("server.http.requests = ")?.parse().ok());
+    count.unwrap_or_else(|| panic!("no count of requests: {page}"))
 }
 
 /// The process of this name among those of a run.
@@ -102,6 +139,62 @@ fn a_laboratory_that_is_killed_leaves_nothing() {
     run.signal(Signal::KILL);
     assert_eq!(run.end().code, None);
     traces.until_none();
+}
+
+#[test]
+fn instances_share_the_load_and_the_dirty_limit_is_taken_back() {
+    /// Of a hundred in a second, half of them for each.
+    const ENOUGH: u64 = 20;
+    let _machine = alone();
+    if !is_root("a limit for the whole machine") {
+        return;
+    }
+    let before = LimitBefore::note();
+    let limit_mb = before.another_mb();
+    let (ground, out) = (folder(), folder());
+    let (run, traces) = run_two(ground.path(), out.path(), limit_mb);
+    let addresses = instances(ground.path());
+    assert_eq!(addresses.len(), 2, "{addresses:?}");
+    for address in &addresses {
+        until("requests to every instance", || (passed_on(address) >= ENOUGH).then_some(()));
+    }
+    run.signal(Signal::INT);
+    run.end().with(130);
+    // When several had set it, the last to take it back left what it had found: the limit of the first.
+    before.assert_back();
+    traces.assert_none();
+    let run = run_in(out.path());
+    assert_eq!(run.outcome, Outcome::Interrupted);
+    let facts = &run.manifest.facts;
+    for (name, value) in [
+        ("Instances of the subject", "2".to_owned()),
+        ("Writers wait from", format!("{limit_mb} MB not written back yet")),
+    ] {
+        assert!(facts.contains(&(name.to_owned(), value)), "{name}: {facts:#?}");
+    }
+}
+
+#[test]
+fn a_laboratory_that_is_killed_takes_the_dirty_limit_back() {
+    let _machine = alone();
+    if !is_root("a limit for the whole machine") {
+        return;
+    }
+    let before = LimitBefore::note();
+    let (ground, out) = (folder(), folder());
+    let (run, traces) = run_two(ground.path(), out.path(), before.another_mb());
+    run.signal(Signal::KILL);
+    assert_eq!(run.end().code, None);
+    // The keeper is among the traces: when it is gone, it has undone what it could.
+    traces.until_none();
+    before.assert_back();
+}
+
+#[test]
+fn stores_that_instances_cannot_share_are_refused() {
+    let _machine = shared();
+    let done = lab(["peak", "humboldt:null", "--no-calibration", "--instances", "2"]).with(2);
+    done.says(&["2 instances", "--spindles"]);
 }
 
 #[test]

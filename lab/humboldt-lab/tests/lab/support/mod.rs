@@ -1,5 +1,6 @@
 //! What all tests need: the program, folders, a proxy of known behaviour, and eyes for what a run leaves behind.
 
+mod dirty;
 mod folder;
 mod machine;
 mod process;
@@ -7,6 +8,7 @@ mod relay;
 mod server;
 mod traces;
 
+pub(crate) use dirty::{DirtyLimit, LimitBefore};
 pub(crate) use folder::{FullDisk, folder, is_root, write};
 pub(crate) use machine::{alone, shared};
 pub(crate) use process::{Done, Lab, lab, until};
@@ -32,10 +34,11 @@ pub(crate) fn run_in(out: &Path) -> Run {
 /// The whole answer to a GET.
 pub(crate) fn get(url: &str) -> String {
     use std::io::{Read, Write};
-    let authority = url.trim_start_matches("http://").trim_end_matches('/');
+    let rest = url.trim_start_matches("http://");
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = std::net::TcpStream::connect(authority).expect("it listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit");
-    let request = format!("GET / HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
