@@ -43,17 +43,39 @@ pub fn format(unix_s: i64) -> [u8; DATE_BYTES] {
 
 /// The preferred form exactly, without searching.
 fn parse_preferred(text: &[u8]) -> Option<i64> {
-    let [_, _, _, b',', b' ', d1, d2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' ', time @ .., b' ', g, m, t] =
-        text
+    let [
+        w1,
+        w2,
+        w3,
+        b',',
+        b' ',
+        d1,
+        d2,
+        b' ',
+        m1,
+        m2,
+        m3,
+        b' ',
+        y1,
+        y2,
+        y3,
+        y4,
+        b' ',
+        time @ ..,
+        b' ',
+        g,
+        m,
+        t,
+    ] = text
     else {
         return None;
     };
     if ![*g, *m, *t].eq_ignore_ascii_case(b"GMT") {
         return None;
     }
-    short_day_name(text.get(..3)?)?;
+    short_day_name([*w1, *w2, *w3])?;
     let year = number(&[*y1, *y2, *y3, *y4], 4, 4)?;
-    seconds((year, month(&[*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
+    seconds((year, month([*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
 }
 
 /// `Sunday, 06-Nov-94 08:49:37 GMT`.
@@ -69,30 +91,34 @@ fn parse_rfc850(text: &[u8]) -> Option<i64> {
         return None;
     }
     let year = full_year(number(&[*y1, *y2], 2, 2)?);
-    seconds((year, month(&[*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
+    seconds((year, month([*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
 }
 
 /// `Sun Nov  6 08:49:37 1994`.
 fn parse_asctime(text: &[u8]) -> Option<i64> {
-    let [_, _, _, b' ', m1, m2, m3, b' ', d1, d2, b' ', rest @ ..] = text else { return None };
+    let [w1, w2, w3, b' ', m1, m2, m3, b' ', d1, d2, b' ', rest @ ..] = text else { return None };
     let [time @ .., b' ', y1, y2, y3, y4] = rest else { return None };
-    short_day_name(text.get(..3)?)?;
+    short_day_name([*w1, *w2, *w3])?;
     let year = number(&[*y1, *y2, *y3, *y4], 4, 4)?;
     let day = if *d1 == b' ' { number(&[*d2], 1, 1)? } else { number(&[*d1, *d2], 2, 2)? };
-    seconds((year, month(&[*m1, *m2, *m3])?, day), time_of_day(time)?)
+    seconds((year, month([*m1, *m2, *m3])?, day), time_of_day(time)?)
 }
 
-fn short_day_name(word: &[u8]) -> Option<()> {
-    DAYS.chunks_exact(3).any(|name| word.eq_ignore_ascii_case(name)).then_some(())
+fn short_day_name(word: [u8; 3]) -> Option<usize> {
+    find_name(DAYS, word)
 }
 
 /// 1 to 12.
-fn month(word: &[u8]) -> Option<i64> {
-    MONTHS
-        .chunks_exact(3)
-        .zip(1..)
-        .find(|(name, _)| word.eq_ignore_ascii_case(name))
-        .map(|(_, number)| number)
+fn month(word: [u8; 3]) -> Option<i64> {
+    find_name(MONTHS, word).map(|at| at as i64 + 1)
+}
+
+/// Which of `names`, of three letters each, `word` is in any case.
+fn find_name(names: &[u8], word: [u8; 3]) -> Option<usize> {
+    // Setting this bit makes letters of letters only.
+    let folded = |[a, b, c]: [u8; 3]| u32::from_le_bytes([a | 0x20, b | 0x20, c | 0x20, 0]);
+    let wanted = folded(word);
+    names.as_chunks::<3>().0.iter().position(|name| folded(*name) == wanted)
 }
 
 /// `HH:MM:SS` as seconds; 60 is allowed as a leap second.
@@ -117,8 +143,14 @@ fn full_year(two_digits: i64) -> i64 {
 
 /// Unix seconds of a (year, month, day) and a second of that day; `None` when there is no such day.
 fn seconds((year, month, day): (i64, i64, i64), second_of_day: i64) -> Option<i64> {
-    let days = days_from_civil(year, month, day);
-    (civil_from_days(days) == (year, month, day)).then_some(days * 86_400 + second_of_day)
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days_of_month = match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    (1..=days_of_month).contains(&day).then(|| days_from_civil(year, month, day) * 86_400 + second_of_day)
 }
 
 /// Days since 1970-01-01 of a date in the proleptic Gregorian calendar (Hinnant's algorithm: years begin in

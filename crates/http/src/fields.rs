@@ -8,6 +8,10 @@ use crate::syntax;
 /// below (64 KiB by default), so only a faulty caller gets here.
 pub const FIELDS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Room that a parsed head keeps for lines that are added to it.
+const SPARE_BYTES: usize = 128;
+const SPARE_LINES: usize = 2;
+
 /// A range of bytes in the buffer of the head that owns it.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct Span {
@@ -195,6 +199,22 @@ impl Fields {
         self.fields.clear();
         self.present = 0;
         self.repeated = 0;
+    }
+
+    /// A copy with room for a few more lines.
+    #[must_use]
+    pub fn roomy_clone(&self) -> Fields {
+        let mut copy = Fields { present: self.present, repeated: self.repeated, ..Fields::default() };
+        copy.reserve(self.bytes.len(), self.fields.len());
+        copy.bytes.extend_from_slice(&self.bytes);
+        copy.fields.extend_from_slice(&self.fields);
+        copy
+    }
+
+    /// Makes room for so many bytes and lines, and for a few more that are added later (Date, Via).
+    pub(crate) fn reserve(&mut self, bytes: usize, lines: usize) {
+        self.bytes.reserve(bytes + SPARE_BYTES);
+        self.fields.reserve(lines + SPARE_LINES);
     }
 
     /// Records a line whose bytes are in the buffer already.

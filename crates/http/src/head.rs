@@ -79,6 +79,14 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
+    /// A copy with room for a few more lines.
+    #[must_use]
+    pub fn roomy_clone(&self) -> ResponseHead {
+        let ResponseHead { version, status, reason_span, fields } = self;
+        let fields = fields.roomy_clone();
+        ResponseHead { version: *version, status: *status, reason_span: *reason_span, fields }
+    }
+
     /// The reason phrase as received, possibly empty.
     #[must_use]
     pub fn reason(&self) -> &[u8] {

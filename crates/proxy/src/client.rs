@@ -138,7 +138,10 @@ impl ClientConn {
                 Turn::Closed => return After::Close,
                 Turn::Send(sending) => Box::pin(hit::finish(core, self, sending)).await,
                 Turn::Slow(request, admission) => {
-                    Box::pin(pipeline::proceed(core, self, request, admission)).await
+                    let kept = Rc::clone(&request);
+                    let after = Box::pin(pipeline::proceed(core, self, request, admission)).await;
+                    core.return_request(kept);
+                    after
                 }
                 Turn::Refused(error) => Box::pin(answer::refuse(core, self, error)).await,
                 Turn::TimedOut => Box::pin(answer::time_out(core, self)).await,

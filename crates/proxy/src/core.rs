@@ -10,13 +10,11 @@ use humboldt_net::deadline::Deadlines;
 use humboldt_net::dns::Resolver;
 use humboldt_net::pool::Pool;
 
+use crate::input::ReadBuffers;
 use crate::log::AccessLog;
 use crate::request::Request;
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
-
-/// Size of a core's read buffer in bytes: the most that one read takes from a socket.
-pub const READ_BYTES: usize = 64 * 1024;
 
 /// Most idle [`Request`] buffers a core keeps for reuse.
 const SPARE_REQUESTS_MAX: usize = 64;
@@ -37,7 +35,8 @@ pub struct Core {
     resolver: RefCell<Rc<Resolver>>,
     access_logs: RefCell<Arc<Vec<AccessLog>>>,
     snapshot: RefCell<Arc<Snapshot>>,
-    read_buffer: RefCell<Box<[u8]>>,
+    /// What sockets are read into.
+    pub(crate) read_buffers: ReadBuffers,
     head_buffer: RefCell<Vec<u8>>,
     spare_requests: RefCell<Vec<Rc<Request>>>,
     connections: Cell<usize>,
@@ -62,7 +61,7 @@ impl Core {
             deadlines: Deadlines::new(),
             pool,
             snapshot: RefCell::new(snapshot),
-            read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            read_buffers: ReadBuffers::new(),
             head_buffer: RefCell::new(Vec::new()),
             spare_requests: RefCell::new(Vec::new()),
             connections: Cell::new(0),
@@ -112,13 +111,9 @@ impl Core {
         self.shared.counters(self.id)
     }
 
-    /// Runs `read` with the core's read buffer. Never across an await.
+    /// Runs `read` with a read buffer.
     pub(crate) fn with_read_buffer<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
-        match self.read_buffer.try_borrow_mut() {
-            Ok(mut buffer) => read(&mut buffer),
-            // Only a nested use gets here; it pays for a buffer of its own.
-            Err(_) => read(&mut vec![0; READ_BYTES]),
-        }
+        self.read_buffers.with(read)
     }
 
     /// An empty buffer to build a head in; give it back with [`Core::return_head_buffer`].
@@ -139,7 +134,7 @@ impl Core {
         self.spare_requests.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a request's capacity for the next one.
+    /// Keeps a request's capacity for the next one, unless someone else still holds it.
     pub(crate) fn return_request(&self, mut request: Rc<Request>) {
         let mut spare = self.spare_requests.borrow_mut();
         if spare.len() < SPARE_REQUESTS_MAX

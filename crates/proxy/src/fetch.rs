@@ -55,11 +55,16 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
         return;
     };
     let job = Job::new(request, purge::unless_purged(core, found.stale), true, &Report::new());
-    tokio::task::spawn_local(run(Rc::clone(core), job, writer));
+    start(core, job, writer);
 }
 
 /// Fetches into `writer`, as a task of its own.
-pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
+pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
+    // Kilobytes, which would be moved again and again otherwise.
+    tokio::task::spawn_local(Box::pin(run(Rc::clone(core), job, writer)));
+}
+
+async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     match converse(&core, &job, &mut writer).await {
         Ok(answer) => {
             refresh::invalidate(&core, &job, &answer.head).await;
@@ -67,6 +72,7 @@ pub(crate) async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
         }
         Err(failure) => fail(&core, &mut job, failure, writer).await,
     }
+    core.return_request(job.request);
 }
 
 /// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
@@ -97,11 +103,11 @@ async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
 pub(crate) async fn converse(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {
     let request = &*job.request;
     let config = &request.snapshot().config;
-    let attempts = attempt_all(core, job, writer);
-    match tokio::time::timeout(config.forward_timeout.max(config.read_timeout), attempts).await {
-        Ok(result) => result,
-        Err(_) => Err(Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout")),
-    }
+    let deadline = core.deadlines.slot();
+    deadline.arm(config.forward_timeout.max(config.read_timeout));
+    deadline.guard(attempt_all(core, job, writer)).await.unwrap_or_else(|_elapsed| {
+        Err(Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout"))
+    })
 }
 
 async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {

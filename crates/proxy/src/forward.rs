@@ -1,6 +1,7 @@
 //! The request as it goes to a server: always serialised anew, never passed on as bytes (RFC 9110 7.6).
 
 use std::io::Write as _;
+use std::net::IpAddr;
 
 use humboldt_conf::ForwardedFor;
 use humboldt_http::h1::{Framing, HopByHop, write_field, write_request_line};
@@ -150,12 +151,26 @@ fn write_client(out: &mut Vec<u8>, earlier: &[&[u8]], request: &Request, known: 
         out.extend_from_slice(b", ");
     }
     if known {
-        // Writing to a Vec cannot fail.
-        _ = write!(out, "{}", request.client_ip());
+        write_ip(out, request.client_ip());
     } else {
         out.extend_from_slice(b"unknown");
     }
     out.extend_from_slice(b"\r\n");
+}
+
+fn write_ip(out: &mut Vec<u8>, ip: IpAddr) {
+    let IpAddr::V4(ip) = ip else {
+        // Writing to a Vec cannot fail.
+        _ = write!(out, "{ip}");
+        return;
+    };
+    // Formatting costs several times as much.
+    for (at, number) in ip.octets().into_iter().enumerate() {
+        if at > 0 {
+            out.push(b'.');
+        }
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    }
 }
 
 /// The stored answer's validators as conditions (RFC 9111 4.3.1).

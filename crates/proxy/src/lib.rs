@@ -22,6 +22,7 @@ mod forward;
 mod header_rules;
 mod hit;
 mod indirect;
+mod input;
 mod internal;
 mod job;
 mod log;

@@ -225,7 +225,7 @@ async fn share(
             let tag = found.miss_tag();
             let stale = purge::unless_purged(core, found.stale.take());
             let job = Job::new(request, stale, true, &report);
-            tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
+            fetch::start(core, job, writer);
             Some(follow(core, conn, request, reader, Some(&report), tag).await?)
         }
         Begin::Join(reader) => {
@@ -262,7 +262,7 @@ async fn pass(
     let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
     let report = Report::because(why);
     let job = Job { to_learn_about, ..Job::as_asked(&request, &report) };
-    tokio::task::spawn_local(fetch::run(Rc::clone(core), job, writer));
+    fetch::start(core, job, writer);
     match follow(core, conn, &request, reader, Some(&report), tag).await {
         Some(after) => after,
         None => answer::error(core, conn, &request, ErrorPage::ReadError, "").await,

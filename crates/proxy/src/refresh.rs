@@ -322,7 +322,7 @@ async fn publish(
     let cache = &core.shared.cache;
     let hops = HopByHop::of(&answer.head.fields);
     let via = snapshot.names.via(answer.head.version);
-    let mut received = answer.head.clone();
+    let mut received = answer.head.roomy_clone();
     if let Some(via) = via.strip_prefix(b"Via: ").and_then(|via| via.strip_suffix(b"\r\n")) {
         received.fields.push(FieldName::Via, via);
     }

@@ -19,9 +19,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::core::Core;
+use crate::input::{Input, READ_BYTES};
 
 /// Most bytes a head in pieces may take beyond the configured limit before it is refused; one read's worth.
-const HEAD_SLACK_BYTES: usize = crate::core::READ_BYTES;
+const HEAD_SLACK_BYTES: usize = READ_BYTES;
 
 /// Why an exchange with a server failed.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +69,7 @@ pub(crate) struct ServerConn {
     /// Whether it has served another request before.
     pub reused: bool,
     /// Received and not used yet.
-    input: Vec<u8>,
+    input: Input,
     /// How much of `input` has been parsed and found to be an incomplete head.
     parsed_bytes: usize,
     /// Body data that the flow had no room for.
@@ -94,7 +95,7 @@ impl ServerConn {
             stream: Rc::new(connected.stream),
             peer: connected.peer,
             reused,
-            input: Vec::new(),
+            input: Input::default(),
             parsed_bytes: 0,
             unsent: Vec::new(),
             deadline: core.deadlines.slot(),
@@ -115,7 +116,7 @@ impl ServerConn {
 
     /// The socket, and what was received beyond the head: for tunnels.
     pub(crate) fn into_parts(self) -> (Rc<TcpStream>, Vec<u8>) {
-        (self.stream, self.input)
+        (self.stream, self.input.bytes().to_vec())
     }
 
     /// The sending side, for a request whose body is sent while the answer is read.
@@ -181,22 +182,25 @@ impl ServerConn {
         out: &mut ResponseHead,
     ) -> Poll<Result<(), ServerError>> {
         loop {
-            if !self.input.is_empty() && h1::may_complete_head(&self.input, self.parsed_bytes, limits) {
-                if let Some(used) = h1::parse_response(&self.input, limits, out)? {
-                    self.input.drain(..used);
+            if !self.input.is_empty() && h1::may_complete_head(self.input.bytes(), self.parsed_bytes, limits)
+            {
+                if let Some(used) = h1::parse_response(self.input.bytes(), limits, out)? {
+                    self.input.consume(&core.read_buffers, used);
                     self.parsed_bytes = 0;
                     return Poll::Ready(Ok(()));
                 }
-                self.parsed_bytes = self.input.len();
-                if self.input.len() > limits.max_head_bytes + HEAD_SLACK_BYTES {
+                self.parsed_bytes = self.input.bytes().len();
+                if self.parsed_bytes > limits.max_head_bytes + HEAD_SLACK_BYTES {
                     return Poll::Ready(Err(h1::HeadError::TooLarge.into()));
                 }
             }
-            let received = core.with_read_buffer(|buffer| {
-                let read = ready!(poll_read(&mut self.stream, cx, buffer))?;
-                self.input.extend_from_slice(buffer.get(..read).unwrap_or_default());
-                Poll::Ready(Ok(read))
-            });
+            self.input.part_from(&core.read_buffers);
+            let mut buffer = core.read_buffers.take();
+            let received = poll_read(&mut self.stream, cx, &mut buffer);
+            match received {
+                Poll::Ready(Ok(read)) if read > 0 => self.input.add(&core.read_buffers, buffer, read),
+                _ => core.read_buffers.put(buffer),
+            }
             match received {
                 Poll::Ready(Ok(0)) if self.received_bytes == 0 => {
                     return Poll::Ready(Err(ServerError::ClosedEarly));
@@ -227,10 +231,10 @@ impl ServerConn {
     ) -> Poll<Result<bool, ServerError>> {
         ready!(self.poll_unsent(cx, writer))?;
         if !self.input.is_empty() || decoder.is_done() {
-            let input = std::mem::take(&mut self.input);
-            let (used, fed) = self.feed(cx, &input, decoder, writer)?;
+            let mut input = std::mem::take(&mut self.input);
+            let (used, fed) = self.feed(cx, input.bytes(), decoder, writer)?;
+            input.consume(&core.read_buffers, used);
             self.input = input;
-            self.input.drain(..used);
             return Poll::Ready(Ok(matches!(fed, Fed::Done)));
         }
         let step = core.with_read_buffer(|buffer| {
@@ -244,7 +248,7 @@ impl ServerConn {
                 Ok(step) => step,
                 Err(error) => return Poll::Ready(Err(error)),
             };
-            self.input.extend_from_slice(input.get(used..).unwrap_or_default());
+            self.input = Input::copied(input.get(used..).unwrap_or_default());
             Poll::Ready(Ok(matches!(fed, Fed::Done)))
         });
         match step {

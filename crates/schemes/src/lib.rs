@@ -150,7 +150,7 @@ impl Default for Tuning {
 /// `page-cache=`: what goes through the system's page cache; the rest goes past it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PageCache {
-    /// What is read and what is written, as long as all that is stored would fit into memory that nobody else needs.
+    /// What is read, as long as all that is stored would fit into memory that nobody else needs.
     #[default]
     Auto,
     /// Nothing: the memory tier is the only copy in memory.

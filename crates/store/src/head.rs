@@ -48,7 +48,8 @@ impl StoredHead {
                 bytes.extend_from_slice(b"\r\n");
             }
         }
-        stored.bytes = bytes.into_boxed_slice();
+        // A copy of the right length costs less than shrinking.
+        stored.bytes = Box::from(&*bytes);
         stored
     }
 

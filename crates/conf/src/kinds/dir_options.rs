@@ -118,7 +118,7 @@ const OPTIONS: &[DirOption] = &[
         value: Value::Words(PAGE_CACHE_WORDS),
         default: "auto",
         doc: "What goes through the system's page cache, which takes memory that nobody else needs: nothing, what is read, or what is \
-              written too; `auto` is `on` while all that is stored would fit, `off` beyond.",
+              written too; `auto` is `reads` while all that is stored would fit, `off` beyond.",
         set: |dir, word| {
             dir.tuning.page_cache = usize::try_from(word).ok().and_then(|at| DIR_PAGE_CACHE.get(at).copied());
         },

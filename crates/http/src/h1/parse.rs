@@ -240,6 +240,7 @@ fn record_fields(head: &[u8], tokens: &[httparse::Header<'_>], out: &mut Fields)
     if !head.ends_with(b"\r\n\r\n") {
         return Err(HeadError::FieldLine);
     }
+    out.reserve(head.len(), tokens.len());
     out.bytes.extend_from_slice(head);
     let base = head.as_ptr().addr();
     for token in tokens {

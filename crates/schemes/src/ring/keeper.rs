@@ -136,8 +136,8 @@ impl Store {
         }
     }
 
-    /// With `page-cache=auto`, everything goes through the page cache while all that is stored fits into it: what was just written is then read
-    /// without the device. When it does not, pages come and go, and cost more than they save (`cargo xtask bench page-cache`).
+    /// With `page-cache=auto`, reads go through the page cache while all that is stored fits into it. When it does not, pages come and go,
+    /// and cost more than they save (`cargo xtask bench page-cache`).
     fn look_at_memory(&self) {
         if self.options.tuning.page_cache != PageCache::Auto {
             return;
@@ -153,14 +153,14 @@ impl Store {
     /// Writes back what went through the page cache, on a thread of its own, because a slow device may take minutes. Without it, a device that fails
     /// would not be noticed before it is read.
     fn write_back(self: &Arc<Self>) {
-        if self.options.tuning.page_cache == PageCache::Off
+        if self.options.tuning.page_cache != PageCache::On
             || !self.is_written_back.swap(false, Ordering::AcqRel)
         {
             return;
         }
         let store = Arc::clone(self);
         let written = thread::Builder::new().name("ring write-back".to_owned()).spawn(move || {
-            if let Err(error) = store.cached.sync_blocking() {
+            if let Err(error) = store.data.sync_blocking() {
                 store.failed("write back", &error);
             }
             store.is_written_back.store(true, Ordering::Release);

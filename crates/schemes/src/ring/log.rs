@@ -344,7 +344,7 @@ impl Store {
             }
             store.written(&written);
         });
-        self.file_for_writes().write(pending.start, Arc::clone(&pending.data), range, done);
+        self.data.write(pending.start, Arc::clone(&pending.data), range, done);
     }
 
     fn written(&self, done: &Arc<Pending>) {

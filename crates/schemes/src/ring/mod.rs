@@ -69,7 +69,7 @@ impl Ring {
     fn release(&self) {
         self.store.is_closed.store(true, Ordering::Release);
         self.store.keeper.stop();
-        if !self.store.wait_for_writes(CLOSE_WAIT) {
+        if !self.store.data.wait_idle(CLOSE_WAIT) {
             tracing::warn!("{}: the device did not finish in time", self.path().display());
         }
         self.store.progress.notify_waiters();
@@ -165,7 +165,7 @@ impl Scheme for Ring {
         }
         self.store.keeper.stop();
         self.store.finish();
-        let is_idle = self.store.wait_for_writes(CLOSE_WAIT);
+        let is_idle = self.store.data.wait_idle(CLOSE_WAIT);
         let is_saved = is_idle && (!self.store.may_store.load(Ordering::Acquire) || self.store.checkpoint());
         self.release();
         let error = std::io::ErrorKind::TimedOut.into();

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use humboldt_store::Key;
 use humboldt_store::scheme::{SchemeError, SchemeStats};
@@ -110,8 +110,7 @@ pub(crate) struct Store {
     pub(crate) geometry: Geometry,
     pub(crate) store_id: u64,
     pub(crate) data: Arc<dyn BlockFile>,
-    /// The same file through the page cache, for what goes through it: while `fits_page_cache`, objects that are read for clients,
-    /// and with `page-cache=auto` what is written too.
+    /// The same file, through which objects are read for clients while `fits_page_cache`.
     pub(crate) cached: Arc<dyn BlockFile>,
     pub(crate) fits_page_cache: AtomicBool,
     /// `false` while a thread waits until the page cache's part is on the device.
@@ -173,20 +172,6 @@ impl Store {
     /// The way to the data by which objects are read for clients.
     pub(crate) fn file_for_reads(&self) -> &dyn BlockFile {
         if self.fits_page_cache.load(Ordering::Relaxed) { &*self.cached } else { &*self.data }
-    }
-
-    /// The way to the data by which they are written.
-    pub(crate) fn file_for_writes(&self) -> &dyn BlockFile {
-        let goes_through =
-            self.options.tuning.page_cache == PageCache::Auto && self.fits_page_cache.load(Ordering::Relaxed);
-        if goes_through { &*self.cached } else { &*self.data }
-    }
-
-    /// Waits until no write of the data is under way; `false` if one still is after `timeout`.
-    pub(crate) fn wait_for_writes(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        self.data.wait_idle(timeout)
-            && self.cached.wait_idle(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Objects for which the index is made.
