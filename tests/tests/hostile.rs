@@ -312,6 +312,25 @@ fn what_never_ends_is_given_up() {
     }
 }
 
+/// Buffers of requests are used again: nothing of an earlier one may show where a later one has no URL of its own.
+#[test]
+fn a_request_without_a_host_is_not_told_about_others() {
+    let world = World::forward(ONE_CORE);
+    world.origin.on("/secret?word=xyzzy", Reply::ok("a").cachable(60));
+    for _ in 0..3 {
+        // A miss, then hits.
+        world.get("/secret?word=xyzzy").expect(200);
+    }
+    for head in ["GET /mine HTTP/1.0\r\n\r\n", "GET /mine HTTP/1.1\r\n\r\n"] {
+        let mut client = world.client();
+        client.send(head.as_bytes());
+        let answer = client.response();
+        assert_eq!(answer.status(), 400, "{head}");
+        assert!(!answer.text().contains("xyzzy"), "{}", answer.text());
+    }
+    assert!(world.proxy.logged("/mine").contains("/mine"));
+}
+
 /// Interim answers without end are silence about the answer itself: `read_timeout` ends them, and others are served meanwhile.
 #[test]
 fn interim_answers_without_end_are_given_up_in_time() {

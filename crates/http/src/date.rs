@@ -43,37 +43,15 @@ pub fn format(unix_s: i64) -> [u8; DATE_BYTES] {
 
 /// The preferred form exactly, without searching.
 fn parse_preferred(text: &[u8]) -> Option<i64> {
-    let [
-        w1,
-        w2,
-        w3,
-        b',',
-        b' ',
-        d1,
-        d2,
-        b' ',
-        m1,
-        m2,
-        m3,
-        b' ',
-        y1,
-        y2,
-        y3,
-        y4,
-        b' ',
-        time @ ..,
-        b' ',
-        g,
-        m,
-        t,
-    ] = text
+    let [_, _, _, b',', b' ', d1, d2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' ', time @ .., b' ', g, m, t] =
+        text
     else {
         return None;
     };
     if ![*g, *m, *t].eq_ignore_ascii_case(b"GMT") {
         return None;
     }
-    short_day_name([*w1, *w2, *w3])?;
+    short_day_name(text)?;
     let year = number(&[*y1, *y2, *y3, *y4], 4, 4)?;
     seconds((year, month([*m1, *m2, *m3])?, number(&[*d1, *d2], 2, 2)?), time_of_day(time)?)
 }
@@ -96,16 +74,16 @@ fn parse_rfc850(text: &[u8]) -> Option<i64> {
 
 /// `Sun Nov  6 08:49:37 1994`.
 fn parse_asctime(text: &[u8]) -> Option<i64> {
-    let [w1, w2, w3, b' ', m1, m2, m3, b' ', d1, d2, b' ', rest @ ..] = text else { return None };
+    let [_, _, _, b' ', m1, m2, m3, b' ', d1, d2, b' ', rest @ ..] = text else { return None };
     let [time @ .., b' ', y1, y2, y3, y4] = rest else { return None };
-    short_day_name([*w1, *w2, *w3])?;
+    short_day_name(text)?;
     let year = number(&[*y1, *y2, *y3, *y4], 4, 4)?;
     let day = if *d1 == b' ' { number(&[*d2], 1, 1)? } else { number(&[*d1, *d2], 2, 2)? };
     seconds((year, month([*m1, *m2, *m3])?, day), time_of_day(time)?)
 }
 
-fn short_day_name(word: [u8; 3]) -> Option<usize> {
-    find_name(DAYS, word)
+fn short_day_name(text: &[u8]) -> Option<usize> {
+    find_name(DAYS, *text.first_chunk()?)
 }
 
 /// 1 to 12.

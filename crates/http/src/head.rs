@@ -124,6 +124,24 @@ mod tests {
     use crate::name::FieldName;
 
     #[test]
+    fn a_roomy_copy_says_the_same() {
+        let mut head = ResponseHead::default();
+        head.set_line(Version::Http10, 203, b"Odd Reason");
+        head.fields.push(FieldName::Vary, b"a");
+        head.fields.push_named(b"X-One", b"1");
+        head.fields.push(FieldName::Vary, b"b");
+        let mut copy = head.roomy_clone();
+        copy.fields.push(FieldName::Via, b"1.1 here");
+        assert_eq!((copy.version, copy.status, copy.reason()), (Version::Http10, 203, &b"Odd Reason"[..]));
+        let lines = |head: &ResponseHead| -> Vec<(Vec<u8>, Vec<u8>)> {
+            head.fields.iter().map(|(_, name, value)| (name.to_vec(), value.to_vec())).collect()
+        };
+        assert_eq!(lines(&copy)[..3], lines(&head)[..]);
+        assert!(copy.fields.is_repeated(FieldName::Vary) && copy.fields.has(FieldName::Via));
+        assert!(!head.fields.has(FieldName::Via));
+    }
+
+    #[test]
     fn a_built_head_reads_back() {
         let mut head = RequestHead::default();
         head.set_line(b"BREW", b"/pot", Target::Origin, Version::Http10);

@@ -146,6 +146,13 @@ pub struct Url {
 }
 
 impl Url {
+    /// Empties it and keeps its capacity.
+    pub fn clear(&mut self) {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        *self = Self { text, ..Self::default() };
+    }
+
     /// The URL of a request: an absolute target as it is; an origin or asterisk target with `Host`, or
     /// `default_host` when there is none (HTTP/1.0), under `scheme`.
     ///

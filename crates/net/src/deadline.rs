@@ -28,7 +28,7 @@ pub struct Elapsed;
 
 /// All deadlines of one core. Clones share one table.
 ///
-/// Bounded by what holds the slots: one per connection.
+/// Bounded by what holds the slots: a few per connection, and one per fetch that waits for its head.
 #[derive(Clone)]
 pub struct Deadlines {
     core: Rc<Core>,

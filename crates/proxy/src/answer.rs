@@ -125,11 +125,7 @@ pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, deta
     let snapshot = core.snapshot();
     let context = ErrorContext {
         page,
-        url: if request.url.as_bytes().is_empty() {
-            request.head.target_bytes()
-        } else {
-            request.url.as_bytes()
-        },
+        url: request.shown_url(),
         detail,
         hostname: &snapshot.names.hostname,
         contact: &snapshot.names.contact,

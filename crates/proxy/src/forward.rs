@@ -8,6 +8,7 @@ use humboldt_http::h1::{Framing, HopByHop, write_field, write_request_line};
 use humboldt_http::{FieldName, Method, Version};
 use humboldt_store::StoredHead;
 
+use crate::access::unmapped;
 use crate::header_rules::Fate;
 use crate::request::Request;
 
@@ -151,7 +152,7 @@ fn write_client(out: &mut Vec<u8>, earlier: &[&[u8]], request: &Request, known: 
         out.extend_from_slice(b", ");
     }
     if known {
-        write_ip(out, request.client_ip());
+        write_ip(out, unmapped(request.client_ip()));
     } else {
         out.extend_from_slice(b"unknown");
     }
@@ -190,5 +191,19 @@ fn write_framing(out: &mut Vec<u8>, framing: Framing) {
         }
         Framing::Chunked => write_field(out, b"Transfer-Encoding", b"chunked"),
         Framing::None | Framing::UntilClose => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_text() {
+        for text in ["0.0.0.0", "127.0.0.1", "255.10.99.100", "::1", "2001:db8::7"] {
+            let mut out = Vec::new();
+            write_ip(&mut out, text.parse().unwrap());
+            assert_eq!(out, text.as_bytes());
+        }
     }
 }

@@ -74,6 +74,8 @@ impl Input {
             return;
         }
         self.part_from(buffers);
+        self.buffer.drain(..self.used);
+        self.used = 0;
         self.buffer.extend_from_slice(buffer.get(..filled).unwrap_or_default());
         self.filled = self.buffer.len();
         buffers.put(buffer);
@@ -140,6 +142,25 @@ mod tests {
         input.consume(&buffers, usize::MAX);
         assert!(input.is_empty());
         assert_eq!(buffers.spare.borrow().len(), 1, "what is no read buffer is not kept as one");
+    }
+
+    #[test]
+    fn what_was_used_is_not_kept() {
+        let buffers = ReadBuffers::new();
+        let mut input = Input::default();
+        for _ in 0..1000 {
+            // Every read ends in the middle of a head.
+            let (buffer, filled) = read(&buffers, b"|head|he");
+            input.add(&buffers, buffer, filled);
+            input.consume(&buffers, 6);
+            input.part_from(&buffers);
+            let (buffer, filled) = read(&buffers, b"ad");
+            input.add(&buffers, buffer, filled);
+            assert_eq!(input.bytes(), b"head");
+            input.consume(&buffers, 3);
+        }
+        assert_eq!(input.bytes(), b"d");
+        assert!(input.buffer.len() < 100, "{}", input.buffer.len());
     }
 
     #[test]

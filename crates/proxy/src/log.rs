@@ -117,7 +117,7 @@ pub(crate) fn transaction(
         status: outcome.status,
         bytes_out: outcome.bytes_out,
         method: request.head.method_bytes(),
-        url: request.url.as_bytes(),
+        url: request.shown_url(),
         version: Some(request.head.version),
         hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
         peer: peer(outcome.route.as_ref()),

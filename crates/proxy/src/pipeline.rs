@@ -419,10 +419,9 @@ async fn stream(
     let mut relay = Relay::new(core, request, head, &fields);
     relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
-    if matches!(ended, Ended::Lagged | Ended::Aborted(AbortReason::DiskFailed)) {
+    if ended.is_lost() {
         ended = resume::resume(core, conn, request, (head, reader), &mut relay, &mut outcome, ended).await;
-        let is_lost = matches!(ended, Ended::Lagged | Ended::Aborted(AbortReason::DiskFailed));
-        if is_lost && outcome.bytes_out == 0 {
+        if ended.is_lost() && outcome.bytes_out == 0 {
             return None;
         }
     }

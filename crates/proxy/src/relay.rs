@@ -38,6 +38,13 @@ pub(crate) enum Ended {
     Lagged,
 }
 
+impl Ended {
+    /// Whether the rest may be had in another way.
+    pub(crate) fn is_lost(self) -> bool {
+        matches!(self, Self::Lagged | Self::Aborted(AbortReason::DiskFailed))
+    }
+}
+
 /// One answer on its way to a client.
 pub(crate) struct Relay<'a> {
     core: &'a Rc<Core>,

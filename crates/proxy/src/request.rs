@@ -71,6 +71,8 @@ impl Request {
     /// Forgets the request and keeps its buffers.
     pub fn clear(&mut self) {
         self.head.clear();
+        self.url.clear();
+        self.key = Key(0);
         self.cc = CacheControl::default();
         self.framing = Framing::None;
         self.facts = None;
@@ -157,6 +159,11 @@ impl Request {
             snapshot: self.snapshot.clone(),
             indirect_client: self.indirect_client,
         }
+    }
+
+    /// What pages and logs call it: the URL, or the target as it came where that makes no URL.
+    pub(crate) fn shown_url(&self) -> &[u8] {
+        if self.url.as_bytes().is_empty() { self.head.target_bytes() } else { self.url.as_bytes() }
     }
 
     /// The configuration the request is served under.

@@ -234,6 +234,8 @@ impl ServerConn {
             let mut input = std::mem::take(&mut self.input);
             let (used, fed) = self.feed(cx, input.bytes(), decoder, writer)?;
             input.consume(&core.read_buffers, used);
+            // What is left waits for readers, or is of no use.
+            input.part_from(&core.read_buffers);
             self.input = input;
             return Poll::Ready(Ok(matches!(fed, Fed::Done)));
         }

@@ -1,6 +1,6 @@
 //! What tuning is worth: what a text says about single steps, and all steps one after the other.
 
-use super::figures::{NOTHING, number, over, per_s, ratio, table};
+use super::figures::{NOTHING, number, over, per_s, ratio, table, with_hits};
 use super::{Inputs, Made};
 
 /// Requests per second before and after all steps, "from about 50 to over 100". Source: "High Performance Web Caching With Squid"
@@ -18,8 +18,8 @@ pub(super) fn claims(inputs: &Inputs) -> Made {
             or_nothing(row.text("says")?),
             or_nothing(row.text("subject")?),
             format!("{} → {}", or_nothing(row.text("before")?), or_nothing(row.text("after")?)),
-            per_s(before_per_s),
-            per_s(after_per_s),
+            with_hits(&per_s(before_per_s), row.number("before_hit_ratio")?),
+            with_hits(&per_s(after_per_s), row.number("after_hit_ratio")?),
             ratio(row.number("ratio")?.or(over(after_per_s, before_per_s))),
             published(row.text("published")?),
             or_nothing(row.text("verdict")?),
@@ -30,8 +30,8 @@ pub(super) fn claims(inputs: &Inputs) -> Made {
         "the text says",
         "subject",
         "before → after",
-        "#answers/s before",
-        "#after",
+        "#answers/s before · hits",
+        "#after · hits",
         "#factor",
         "#published",
         "verdict",
@@ -64,7 +64,7 @@ pub(super) fn steps(inputs: &Inputs) -> Made {
         });
         tables[place].1.push([
             or_nothing(row.text("step")?),
-            per_s(row.number("per_s")?),
+            with_hits(&per_s(row.number("per_s")?), row.number("hit_ratio")?),
             ratio(row.number("over_previous")?),
             ratio(row.number("over_first")?),
         ]);
@@ -72,7 +72,7 @@ pub(super) fn steps(inputs: &Inputs) -> Made {
     let mut text = String::new();
     for (subject, mut rows) in tables {
         rows.push(all_steps());
-        let rows = table(["step", "#answers/s", "#× previous", "#× first"], rows);
+        let rows = table(["step", "#answers/s · hits", "#× previous", "#× first"], rows);
         text += &format!("**{subject}**\n\n{rows}\n");
     }
     Ok(Some(text))
@@ -93,13 +93,21 @@ mod tests {
 
     #[test]
     fn a_claim_is_a_line() {
-        let csv = "claim,says,published,subject,before,after,before_per_s,after_per_s,ratio,verdict,repeats,spread\n\
-            noatime,\"faster, by far\",1.53,squid:aufs,strictatime,noatime,100,150,,agrees,3,0.01\n\
-            logs,a | b,a little,squid:ufs,on,off,1000,1100,1.2,,3,0.01\n";
+        let csv = "claim,says,published,subject,before,after,before_per_s,before_hit_ratio,after_per_s,after_hit_ratio,ratio,verdict,repeats,spread\n\
+            noatime,\"faster, by far\",1.53,squid:aufs,strictatime,noatime,100,0.5,150,0.4,,agrees,3,0.01\n\
+            logs,a | b,a little,squid:ufs,on,off,1000,,1100,,1.2,,3,0.01\n";
         let (_folder, inputs) = inputs(&[("tuning/claims.csv", csv)]);
         let text = claims(&inputs).unwrap().unwrap();
-        let first =
-            ["faster, by far", "squid:aufs", "strictatime → noatime", "100", "150", "1.50", "1.53", "agrees"];
+        let first = [
+            "faster, by far",
+            "squid:aufs",
+            "strictatime → noatime",
+            "100 · 50.0 %",
+            "150 · 40.0 %",
+            "1.50",
+            "1.53",
+            "agrees",
+        ];
         assert_eq!(cells(&text, "noatime"), first);
         assert_eq!(cells(&text, "logs")[5..], ["1.20", "a little", "–"]);
         assert!(text.contains("a \\| b"));
@@ -107,15 +115,15 @@ mod tests {
 
     #[test]
     fn steps_end_with_what_was_published() {
-        let csv = "subject,step,per_s,over_previous,over_first\n\
-            squid:aufs,as it comes,50,,\n\
-            squid:aufs,noatime,75,1.5,1.5\n\
-            humboldt:ufs,as it comes,1000,,\n";
+        let csv = "subject,step,per_s,hit_ratio,over_previous,over_first\n\
+            squid:aufs,as it comes,50,0.5,,\n\
+            squid:aufs,noatime,75,0.5,1.5,1.5\n\
+            humboldt:ufs,as it comes,1000,0.5,,\n";
         let (_folder, inputs) = inputs(&[("tuning/steps.csv", csv)]);
         let text = steps(&inputs).unwrap().unwrap();
         assert!(text.starts_with("**squid:aufs**\n"));
         assert!(text.contains("\n\n**humboldt:ufs**\n"));
-        assert_eq!(cells(&text, "noatime"), ["75.0", "1.50", "1.50"]);
+        assert_eq!(cells(&text, "noatime"), ["75.0 · 50.0 %", "1.50", "1.50"]);
         assert_eq!(cells(&text, "published: about 50 to over 100 requests/s"), ["–", "–", "2.00"]);
         assert_eq!(text.matches("published").count(), 2);
     }

@@ -153,9 +153,7 @@ impl Store {
     /// Writes back what went through the page cache, on a thread of its own, because a slow device may take minutes. Without it, a device that fails
     /// would not be noticed before it is read.
     fn write_back(self: &Arc<Self>) {
-        if self.options.tuning.page_cache != PageCache::On
-            || !self.is_written_back.swap(false, Ordering::AcqRel)
-        {
+        if self.data.alignment_bytes() != 1 || !self.is_written_back.swap(false, Ordering::AcqRel) {
             return;
         }
         let store = Arc::clone(self);

@@ -229,7 +229,7 @@ fn list(options: Option<&str>) -> Vec<String> {
 }
 
 /// Whether the stores can be shared out among the instances, and are large enough.
-fn check_stores(arguments: &GroundArgs, instances: u32, cache_bytes: u64) -> Result<(), Failure> {
+pub(crate) fn check_stores(arguments: &GroundArgs, instances: u32, cache_bytes: u64) -> Result<(), Failure> {
     if !arguments.spindles.is_multiple_of(instances) {
         return Err(Failure::usage(format!(
             "{} stores cannot be shared out evenly among {instances} instances: choose --spindles so that they can",

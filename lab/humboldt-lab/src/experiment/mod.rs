@@ -11,7 +11,7 @@ mod plan;
 mod sampling;
 
 pub(crate) use calibrate::calibrate;
-pub(crate) use ground::{CACHE_BYTES, Choice, Ground, Size, named_subject, rest, subject_file};
+pub(crate) use ground::{CACHE_BYTES, Choice, Ground, Size, check_stores, named_subject, rest, subject_file};
 pub(crate) use live::Live;
 pub(crate) use plan::check;
 pub(crate) use plan::time_max_s;

@@ -160,7 +160,7 @@ fn instances_share_the_load_and_the_dirty_limit_is_taken_back() {
     }
     run.signal(Signal::INT);
     run.end().with(130);
-    // When several had set it, the last to take it back left what it had found: the limit of the first.
+    // Several that each set it and take it back would leave what the last one found: the limit of another.
     before.assert_back();
     traces.assert_none();
     let run = run_in(out.path());
@@ -191,10 +191,13 @@ fn a_laboratory_that_is_killed_takes_the_dirty_limit_back() {
 }
 
 #[test]
-fn stores_that_instances_cannot_share_are_refused() {
+fn stores_that_cannot_be_shared_out_are_refused() {
     let _machine = shared();
     let done = lab(["peak", "humboldt:null", "--no-calibration", "--instances", "2"]).with(2);
     done.says(&["2 instances", "--spindles"]);
+    let small =
+        ["bang", "--generate", "300", "--subject", "humboldt:ufs", "--spindles", "16", "--cache-size", "8MB"];
+    lab(small).with(2).says(&["8 MB on 16 stores", "--cache-size"]);
 }
 
 #[test]

@@ -56,6 +56,27 @@ pub struct Pairs {
     pub steps: Vec<Step>,
 }
 
+/// Hit ratios that are no further apart than this are called the same: longer and shorter runs of one cache are.
+const HITS_APART_MAX: f64 = 0.03;
+
+/// What repeats of one setting came to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    per_s: Repeats,
+    /// Hits in the answers to plain GETs.
+    hit_ratio: Repeats,
+}
+
+impl Outcome {
+    fn of(runs: &[Run], places: &[usize]) -> Self {
+        let done = || places.iter().filter_map(|place| runs.get(*place)).map(|run| &run.summary);
+        Self {
+            per_s: Repeats::of(done().map(|summary| summary.throughput_per_s)),
+            hit_ratio: Repeats::of(done().map(|summary| summary.hit_ratio)),
+        }
+    }
+}
+
 /// Whether two settings differ by more than their repeats do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -63,6 +84,19 @@ enum Verdict {
     Slower,
     Same,
     Open,
+}
+
+/// The verdict in words. Whoever keeps less is faster for that alone, and the other way round.
+fn verdict(before: &Outcome, after: &Outcome) -> String {
+    let word = Verdict::of(&before.per_s, &after.per_s).word();
+    let more = after.hit_ratio.mean - before.hit_ratio.mean;
+    let is_open = before.per_s.count == 0 || after.per_s.count == 0;
+    match more {
+        _ if is_open => word.to_owned(),
+        more if more > HITS_APART_MAX => format!("{word}, with more hits"),
+        more if more < -HITS_APART_MAX => format!("{word}, with fewer hits"),
+        _ => word.to_owned(),
+    }
 }
 
 impl Verdict {
@@ -91,10 +125,6 @@ impl Verdict {
 /// As far apart as this two means may be by accident: what repeats that are called steady may be apart.
 fn noise(before: &Repeats, after: &Repeats) -> f64 {
     [before.spread, after.spread].into_iter().flatten().fold(SPREAD_MAX, f64::max)
-}
-
-fn repeats(runs: &[Run], places: &[usize]) -> Repeats {
-    Repeats::of(places.iter().filter_map(|place| runs.get(*place)).map(|run| run.summary.throughput_per_s))
 }
 
 fn ratio(value: f64, base: f64) -> String {
@@ -126,7 +156,9 @@ impl Pairs {
             "subject",
             "before → after",
             "#before/s",
+            "#hits",
             "#after/s",
+            "#hits",
             "#factor",
             "#spread",
             "",
@@ -134,36 +166,39 @@ impl Pairs {
         ];
         let mut table = Table::new("Claims", &columns);
         for claim in &self.claims {
-            let (before, after) = (repeats(runs, &claim.before.runs), repeats(runs, &claim.after.runs));
-            let spread = [before.spread, after.spread].into_iter().flatten().reduce(f64::max);
+            let (before, after) =
+                (Outcome::of(runs, &claim.before.runs), Outcome::of(runs, &claim.after.runs));
             table.row([
                 format!("{}: {}", plain(&claim.name, CHARS_MAX), plain(&claim.says, CHARS_MAX)),
                 claim.subject.clone(),
                 plain(&format!("{} → {}", claim.before.text, claim.after.text), CHARS_MAX),
-                rough(before.mean),
-                rough(after.mean),
-                ratio(after.mean, before.mean),
-                spread.map_or(NOTHING.to_owned(), percent),
-                Verdict::of(&before, &after).word().to_owned(),
+                rough(before.per_s.mean),
+                hits(&before),
+                rough(after.per_s.mean),
+                hits(&after),
+                ratio(after.per_s.mean, before.per_s.mean),
+                larger_spread(&before, &after).map_or(NOTHING.to_owned(), percent),
+                verdict(&before, &after),
                 plain(&claim.published, CHARS_MAX),
             ]);
         }
         table.note(
             "Answers/s in the last quarter. No difference: the two are closer than repeats of one of them are, or than 5 %. \
-             Spread: the larger of the two.",
+             Spread: the larger of the two. Hits: in the answers to plain GETs; more or fewer by more than 3 of 100.",
         )
     }
 
     fn steps_table(&self, runs: &[Run]) -> Table {
         let mut table = Table::new(
             "Step by step",
-            &["subject", "step", "#answers/s", "#× the step before", "#× the first"],
+            &["subject", "step", "#answers/s", "#hits", "#× the step before", "#× the first"],
         );
         for (step, of_step, before, first) in self.course(runs) {
             table.row([
                 step.subject.clone(),
                 plain(&step.name, CHARS_MAX),
                 rough(of_step),
+                hits(&Outcome::of(runs, &step.runs)),
                 before.map_or(NOTHING.to_owned(), |before| ratio(of_step, before)),
                 ratio(of_step, first),
             ]);
@@ -175,7 +210,7 @@ impl Pairs {
     fn course(&self, runs: &[Run]) -> Vec<(&Step, f64, Option<f64>, f64)> {
         let mut course: Vec<(&Step, f64, Option<f64>, f64)> = Vec::new();
         for step in &self.steps {
-            let per_s = repeats(runs, &step.runs).mean;
+            let per_s = Outcome::of(runs, &step.runs).per_s.mean;
             let before = course.last().filter(|(other, ..)| other.subject == step.subject);
             let (previous, first) =
                 before.map_or((None, per_s), |(_, previous, _, first)| (Some(*previous), *first));
@@ -187,10 +222,12 @@ impl Pairs {
     /// claims.csv.
     pub(super) fn claims_csv(&self, runs: &[Run]) -> String {
         let mut out = String::from(
-            "claim,says,published,subject,before,after,before_per_s,after_per_s,ratio,verdict,repeats,spread\n",
+            "claim,says,published,subject,before,after,before_per_s,before_hit_ratio,after_per_s,after_hit_ratio,ratio,verdict,repeats,\
+             spread\n",
         );
         for claim in &self.claims {
-            let (before, after) = (repeats(runs, &claim.before.runs), repeats(runs, &claim.after.runs));
+            let (before, after) =
+                (Outcome::of(runs, &claim.before.runs), Outcome::of(runs, &claim.after.runs));
             let texts = [
                 &claim.name,
                 &claim.says,
@@ -199,16 +236,17 @@ impl Pairs {
                 &claim.before.text,
                 &claim.after.text,
             ];
-            let spread = [before.spread, after.spread].into_iter().flatten().reduce(f64::max);
             out.push_str(&format!(
-                "{},{},{},{},{},{},{}\n",
+                "{},{},{},{},{},{},{},{},{}\n",
                 texts.map(|text| field(text)).join(","),
-                exact(before.mean),
-                exact(after.mean),
-                exact(after.mean / before.mean),
-                Verdict::of(&before, &after).word(),
-                before.count.min(after.count),
-                spread.map(exact).unwrap_or_default(),
+                exact(before.per_s.mean),
+                exact_share(&before.hit_ratio),
+                exact(after.per_s.mean),
+                exact_share(&after.hit_ratio),
+                exact(after.per_s.mean / before.per_s.mean),
+                field(&verdict(&before, &after)),
+                before.per_s.count.min(after.per_s.count),
+                larger_spread(&before, &after).map(exact).unwrap_or_default(),
             ));
         }
         out
@@ -216,19 +254,33 @@ impl Pairs {
 
     /// steps.csv.
     pub(super) fn steps_csv(&self, runs: &[Run]) -> String {
-        let mut out = String::from("subject,step,per_s,over_previous,over_first\n");
+        let mut out = String::from("subject,step,per_s,hit_ratio,over_previous,over_first\n");
         for (step, per_s, before, first) in self.course(runs) {
             out.push_str(&format!(
-                "{},{},{},{},{}\n",
+                "{},{},{},{},{},{}\n",
                 field(&step.subject),
                 field(&step.name),
                 exact(per_s),
+                exact_share(&Outcome::of(runs, &step.runs).hit_ratio),
                 before.map(|before| exact(per_s / before)).unwrap_or_default(),
                 exact(per_s / first),
             ));
         }
         out
     }
+}
+
+fn larger_spread(before: &Outcome, after: &Outcome) -> Option<f64> {
+    [before.per_s.spread, after.per_s.spread].into_iter().flatten().reduce(f64::max)
+}
+
+fn hits(outcome: &Outcome) -> String {
+    if outcome.per_s.count == 0 { NOTHING.to_owned() } else { percent(outcome.hit_ratio.mean) }
+}
+
+/// A share as it is, which may be 0; empty if nothing is known.
+fn exact_share(share: &Repeats) -> String {
+    if share.count == 0 { String::new() } else { share.mean.to_string() }
 }
 
 /// A positive number as it is; empty if it is none.
@@ -268,6 +320,19 @@ mod tests {
     }
 
     #[test]
+    fn who_keeps_less_is_said_to() {
+        let outcome = |per_s: f64, hit_ratio: f64| Outcome {
+            per_s: Repeats::of([per_s]),
+            hit_ratio: Repeats::of([hit_ratio]),
+        };
+        let of = |before, after| verdict(&before, &after);
+        assert_eq!(of(outcome(100.0, 0.5), outcome(200.0, 0.51)), "faster");
+        assert_eq!(of(outcome(100.0, 0.5), outcome(200.0, 0.3)), "faster, with fewer hits");
+        assert_eq!(of(outcome(100.0, 0.3), outcome(100.0, 0.5)), "no difference, with more hits");
+        assert_eq!(of(outcome(100.0, 0.5), Outcome::default()), "not run yet");
+    }
+
+    #[test]
     fn steps_add_up_within_a_subject() {
         let step = |subject: &str, name: &str, place| Step {
             subject: subject.to_owned(),
@@ -279,7 +344,7 @@ mod tests {
         let runs = runs(&[50.0, 100.0, 30.0]);
         let pairs = Pairs { steps, claims: Vec::new() };
         let table = pairs.section(&runs).tables.remove(0);
-        let factors: Vec<&[String]> = table.rows.iter().map(|row| &row[3..]).collect();
+        let factors: Vec<&[String]> = table.rows.iter().map(|row| &row[4..]).collect();
         assert_eq!(factors[0], ["–", "1.00"]);
         assert_eq!(factors[1], ["2.00", "2.00"]);
         assert_eq!(factors[2], ["–", "–"], "not run yet");
@@ -301,9 +366,9 @@ mod tests {
         let runs = runs(&[110.0, 168.5]);
         let table = pairs.section(&runs).tables.remove(0);
         assert_eq!(table.rows[0][2], "strictatime → noatime");
-        assert_eq!((table.rows[0][5].as_str(), table.rows[0][7].as_str()), ("1.53", "faster"));
+        assert_eq!((table.rows[0][7].as_str(), table.rows[0][9].as_str()), ("1.53", "faster"));
         let rows = crate::csv::tests::parsed(&pairs.claims_csv(&runs));
         assert_eq!(rows[0].len(), rows[1].len());
-        assert_eq!(rows[1][9], "faster");
+        assert_eq!(rows[1][11], "faster");
     }
 }

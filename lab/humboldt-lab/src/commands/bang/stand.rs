@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::cli::BangArgs;
 use crate::cores::Shares;
-use crate::experiment::{CACHE_BYTES, Choice, Ground, SITE, Size, subject_file};
+use crate::experiment::{CACHE_BYTES, Choice, Ground, SITE, Size, check_stores, subject_file};
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::{Fleet, world};
 use humboldt_lab_record::Manifest;
@@ -61,6 +61,10 @@ impl Stand {
                 "{name} is an accelerator and has only the laboratory's servers behind it: use --generate"
             )));
         }
+        let cache_bytes = arguments.ground.cache_size.unwrap_or(CACHE_BYTES);
+        if choice.is_some() {
+            check_stores(&arguments.ground, 1, cache_bytes)?;
+        }
         let shares = shares(arguments)?;
         let (fleet, bang_world) = match world {
             None => (None, None),
@@ -72,7 +76,6 @@ impl Stand {
             Some(file) => {
                 let origins = bang_world.as_ref().map_or(&[][..], |world| &world.origins);
                 let choice = Choice::Started(Box::new(file));
-                let cache_bytes = arguments.ground.cache_size.unwrap_or(CACHE_BYTES);
                 let size = Size { cache_bytes, instances: 1, origins };
                 let ground = Ground::prepare(&choice, &arguments.ground, &size, &shares)?;
                 let route = route_to(&ground);
