@@ -147,19 +147,16 @@ mod tests {
     #[test]
     fn what_was_used_is_not_kept() {
         let buffers = ReadBuffers::new();
-        let mut input = Input::default();
+        let mut input = Input::copied(b"he");
         for _ in 0..1000 {
             // Every read ends in the middle of a head.
-            let (buffer, filled) = read(&buffers, b"|head|he");
-            input.add(&buffers, buffer, filled);
-            input.consume(&buffers, 6);
             input.part_from(&buffers);
-            let (buffer, filled) = read(&buffers, b"ad");
+            let (buffer, filled) = read(&buffers, b"ad he");
             input.add(&buffers, buffer, filled);
-            assert_eq!(input.bytes(), b"head");
-            input.consume(&buffers, 3);
+            assert_eq!(input.bytes(), b"head he");
+            input.consume(&buffers, 5);
         }
-        assert_eq!(input.bytes(), b"d");
+        assert_eq!(input.bytes(), b"he");
         assert!(input.buffer.len() < 100, "{}", input.buffer.len());
     }
 

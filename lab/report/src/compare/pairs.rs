@@ -298,6 +298,7 @@ mod tests {
         let run = |rate: &f64| {
             let mut run = synthetic::run("squid:aufs", "ext2", *rate, CACHE_BYTES, 20, 1);
             run.summary.throughput_per_s = *rate;
+            run.summary.hit_ratio = 0.5;
             run
         };
         rates.iter().map(run).collect()
