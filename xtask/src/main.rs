@@ -46,6 +46,14 @@ enum Command {
         /// Address to listen on
         listen: std::net::SocketAddr,
     },
+    /// Pass bytes between clients and an origin on one thread, and nothing else: the floor of a miss
+    #[command(hide = true)]
+    Relay {
+        /// Address to listen on
+        listen: std::net::SocketAddr,
+        /// Where all of it goes
+        origin: std::net::SocketAddr,
+    },
     /// Work through a list of requests in a closed loop: the load of `bench store`
     #[command(hide = true)]
     Drive(bench::drive::Arguments),
@@ -60,6 +68,7 @@ fn main() -> ExitCode {
         Command::FirstRun(arguments) => first_run::run(&arguments),
         Command::Results(arguments) => results::run(&arguments),
         Command::Floor { listen } => bench::floor::run(listen),
+        Command::Relay { listen, origin } => bench::relay::run(listen, origin),
         Command::Drive(arguments) => bench::drive::run(&arguments),
     };
     match outcome {

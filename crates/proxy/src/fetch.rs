@@ -1,6 +1,7 @@
 //! Getting an answer from a server into a flow: choose a way → connect → send → read the head → decide storability → stream.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -70,7 +71,7 @@ async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
             refresh::invalidate(&core, &job, &answer.head).await;
             deliver(&core, &mut job, answer, writer).await;
         }
-        Err(failure) => fail(&core, &mut job, failure, writer).await,
+        Err(failure) => Box::pin(fail(&core, &mut job, failure, writer)).await,
     }
     core.return_request(job.request);
 }
@@ -100,17 +101,21 @@ async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
 }
 
 /// Sends the request, by as many ways as it takes, and reads the final head.
-pub(crate) async fn converse(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {
+pub(crate) async fn converse(
+    core: &Rc<Core>,
+    job: &Job,
+    writer: &mut FlowWriter,
+) -> Result<Box<Answer>, Failure> {
     let request = &*job.request;
     let config = &request.snapshot().config;
     let deadline = core.deadlines.slot();
     deadline.arm(config.forward_timeout.max(config.read_timeout));
-    deadline.guard(attempt_all(core, job, writer)).await.unwrap_or_else(|_elapsed| {
+    deadline.guard(pin!(attempt_all(core, job, writer))).await.unwrap_or_else(|_elapsed| {
         Err(Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout"))
     })
 }
 
-async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Answer, Failure> {
+async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Box<Answer>, Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
     let mut tries = request.snapshot().config.forward_max_tries.max(1);
@@ -165,7 +170,7 @@ async fn ask(
     job: &Job,
     (mut server, reached): (ServerConn, Reached),
     writer: &mut FlowWriter,
-) -> Result<Answer, ServerError> {
+) -> Result<Box<Answer>, ServerError> {
     let mut bytes = core.take_head_buffer();
     forward::write_head(&mut bytes, &job.request, &job.manner(&reached));
     let sent = server.send(core, &bytes).await;
@@ -200,13 +205,14 @@ fn interim_head(head: &ResponseHead) -> StoredHead {
 }
 
 impl Answer {
+    /// Boxed, as it is handed on often, and half a kilobyte.
     pub(crate) fn new(
         server: ServerConn,
         key: Reached,
         head: ResponseHead,
         request: &Request,
         request_time: i64,
-    ) -> Result<Self, ServerError> {
+    ) -> Result<Box<Self>, ServerError> {
         let framing = server::framing(&head, request.head.method)?;
         let persists = humboldt_http::h1::keep_alive(head.version, &head.fields);
         let body_bytes = match framing {
@@ -224,7 +230,7 @@ impl Answer {
             && request.snapshot().config.server_persistent_connections;
         let decoder = BodyDecoder::new(framing);
         let limit_bytes = reply::UNLIMITED;
-        Ok(Self { server, key, decoder, head, body_bytes, request_time, limit_bytes, reusable })
+        Ok(Box::new(Self { server, key, decoder, head, body_bytes, request_time, limit_bytes, reusable }))
     }
 }
 
@@ -238,17 +244,17 @@ fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
 }
 
 /// Decides what becomes of an answer, then streams it into the flow.
-pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Answer, mut writer: FlowWriter) {
+pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answer>, mut writer: FlowWriter) {
     let (stored, at_end, part) = match refresh::decide(core, job, &mut answer, &mut writer).await {
         Verdict::Confirmed(body) => {
             answer.keep(core);
-            return serve_stored(core, body, writer).await;
+            return Box::pin(serve_stored(core, body, writer)).await;
         }
         Verdict::Again => {
             answer.keep(core);
             return writer.abort(AbortReason::Outdated);
         }
-        Verdict::Failed(failure) => return fail(core, job, failure, writer).await,
+        Verdict::Failed(failure) => return Box::pin(fail(core, job, failure, writer)).await,
         Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
     };
     match receive(core, job, &mut answer, &mut writer, stored).await {
@@ -318,7 +324,7 @@ fn goes_on_alone(job: &Job, answer: &Answer, received: u64) -> bool {
 
 impl Answer {
     /// Gives the connection back, if it can be used again.
-    fn keep(self, core: &Core) {
+    fn keep(self: Box<Self>, core: &Core) {
         if self.reusable && self.decoder.is_done() {
             self.server.keep(core, &self.key.server());
         }
@@ -357,7 +363,7 @@ async fn send_with_body(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     job: &Job,
-) -> Result<(Answer, BodyPump), Failure> {
+) -> Result<(Box<Answer>, Box<BodyPump>), Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
     for way in peers::ways(request) {
@@ -370,7 +376,7 @@ async fn send_with_body(
                 note_way(job, &way, Some(server.peer), request);
                 let mut bytes = Vec::with_capacity(1024);
                 forward::write_head(&mut bytes, request, &job.manner(&reached));
-                let mut pump = BodyPump::new(request, bytes, &mut server);
+                let mut pump = Box::new(BodyPump::new(request, bytes, &mut server));
                 let request_time = core.now().secs();
                 core.count(Counter::ServerRequests, 1);
                 let head = pump.until_head(core, conn, request, &mut server).await?;
@@ -388,8 +394,8 @@ pub(crate) async fn relay_with_body(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     job: &mut Job,
-    answer: Answer,
-    pump: Option<BodyPump>,
+    answer: Box<Answer>,
+    pump: Option<Box<BodyPump>>,
 ) -> After {
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
     let private = || core.shared.cache.private(request.key, request.key);

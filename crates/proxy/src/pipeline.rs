@@ -83,7 +83,8 @@ fn admit_allowed(core: &Core, request: &Request) -> Admission {
     }
 }
 
-/// The steps that may wait. Boxed by the caller: most requests never get here.
+/// The steps that may wait. Boxed by the caller: most requests never get here. What a common miss does not need is boxed again, as
+/// all of a future is moved when it begins.
 pub(crate) async fn proceed(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -101,7 +102,7 @@ pub(crate) async fn proceed(
         Admission::Hit(object) | Admission::Ranges(object) => serve_object(core, conn, request, object).await,
         Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
         Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
-        Admission::Special | Admission::NeedsAddresses => special(core, conn, request).await,
+        Admission::Special | Admission::NeedsAddresses => Box::pin(special(core, conn, request)).await,
         Admission::Found(found) => from_cache_or_server(core, conn, request, found).await,
     }
 }
@@ -149,7 +150,7 @@ async fn from_cache_or_server(
         if let Some(stored) = stored {
             match stored {
                 disk::Stored::Object(object) => return serve_object(core, conn, request, object).await,
-                disk::Stored::Stream(hit) => match disk::serve(core, conn, &request, *hit).await {
+                disk::Stored::Stream(hit) => match Box::pin(disk::serve(core, conn, &request, *hit)).await {
                     Some(after) => return after,
                     None => {
                         found.swap_failed = true;
@@ -160,7 +161,7 @@ async fn from_cache_or_server(
             }
         }
         if let Some(list) = found.parts.take()
-            && let Some(after) = partial::serve(core, conn, &request, &list).await
+            && let Some(after) = Box::pin(partial::serve(core, conn, &request, &list)).await
         {
             return after;
         }
@@ -420,7 +421,8 @@ async fn stream(
     relay.limit_body(limit_bytes);
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
     if ended.is_lost() {
-        ended = resume::resume(core, conn, request, (head, reader), &mut relay, &mut outcome, ended).await;
+        let source = (head, reader);
+        ended = Box::pin(resume::resume(core, conn, request, source, &mut relay, &mut outcome, ended)).await;
         if ended.is_lost() && outcome.bytes_out == 0 {
             return None;
         }
@@ -492,10 +494,12 @@ async fn serve_object(
     if let Err(refusal) = reply::check(&request, &object.object.head, Some(object.object.body_bytes())) {
         return answer::refused(core, conn, &request, refusal, None).await;
     }
-    if let Some(assembly) = assemble::of_object(&request, &object.object)
-        && let Some(after) = serve_assembled(core, conn, &request, assembly, &Report::new(), Tag::Hit).await
-    {
-        return after;
+    if let Some(assembly) = assemble::of_object(&request, &object.object) {
+        let report = Report::new();
+        let served = serve_assembled(core, conn, &request, assembly, &report, Tag::Hit);
+        if let Some(after) = Box::pin(served).await {
+            return after;
+        }
     }
     match hit::start(core, conn, request, object) {
         Started::Done(after) => after,

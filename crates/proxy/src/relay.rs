@@ -59,7 +59,7 @@ pub(crate) struct Relay<'a> {
     /// How many more bytes of the body may be sent (`reply_body_max_size`).
     body_bytes_left: u64,
     /// The request's body, where it is still on its way.
-    pump: Option<BodyPump>,
+    pump: Option<Box<BodyPump>>,
 }
 
 impl<'a> Relay<'a> {
@@ -112,7 +112,7 @@ impl<'a> Relay<'a> {
         request: &'a Request,
         head: &FlowHead,
         fields: &[u8],
-        pump: Option<BodyPump>,
+        pump: Option<Box<BodyPump>>,
     ) -> Self {
         Self { pump, ..Self::new(core, request, head, fields) }
     }
@@ -125,7 +125,7 @@ impl<'a> Relay<'a> {
     /// What becomes of the connection after `ended`.
     pub(crate) fn after(&self, ended: Ended) -> After {
         // What is left of a request body would be taken for the next request.
-        let body_read = self.pump.as_ref().is_none_or(BodyPump::is_done);
+        let body_read = self.pump.as_deref().is_none_or(BodyPump::is_done);
         match ended {
             Ended::Complete if self.keep_alive && body_read => After::Keep,
             Ended::Complete => After::Close,

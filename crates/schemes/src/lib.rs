@@ -11,6 +11,7 @@ mod coss;
 mod diskd;
 mod health;
 mod lock;
+mod mailbox;
 mod null;
 mod ring;
 mod rock;

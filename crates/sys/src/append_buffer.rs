@@ -68,8 +68,9 @@ impl AppendBuffer {
         assert!(capacity <= APPEND_BYTES_MAX, "an append buffer of {capacity} bytes");
         let capacity = capacity.max(1).next_multiple_of(ALIGN_BYTES);
         let mut spare = SPARE.lock();
-        let found = spare.iter().position(|buffer| buffer.capacity() == capacity);
-        let memory = found.map(|at| spare.swap_remove(at));
+        // The one dropped last may still be in the processor's cache.
+        let found = spare.iter().rposition(|buffer| buffer.capacity() == capacity);
+        let memory = found.map(|at| spare.remove(at));
         drop(spare);
         let units = capacity / UNIT_BYTES;
         Arc::new(Self {

@@ -1,4 +1,5 @@
-//! `bench miss`: every request is a new cachable object of 13 KiB, fetched and stored in memory.
+//! `bench miss`: every request is a new cachable object of 13 KiB, fetched and stored in memory. Beside it a relay that looks at
+//! nothing: what it costs, a miss costs every proxy.
 
 use super::load::{self, Sample};
 use super::subjects::{self, CACHES, Subject};
@@ -18,7 +19,7 @@ const NAMES_PER_TURN: u64 = 1_000_000_000;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let origin = subjects::floor(plan, "origin", plan.load_core)?;
-    let mut all = Vec::new();
+    let mut all = vec![subjects::relay(plan, origin.address)?];
     for cache in CACHES {
         all.extend(subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)?);
     }

@@ -18,6 +18,7 @@ mod miss;
 mod page_cache;
 pub(crate) mod peers;
 mod programs;
+pub(crate) mod relay;
 mod report;
 mod reserve;
 mod rest;

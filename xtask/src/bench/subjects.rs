@@ -99,6 +99,14 @@ pub(super) fn floor(plan: &Plan, name: &'static str, core: usize) -> Outcome<Sub
     launch(name, Style::Direct, core, command, listen, folder()?)
 }
 
+/// The floor of a miss: this program itself.
+pub(super) fn relay(plan: &Plan, origin: SocketAddr) -> Outcome<Subject> {
+    let listen = free_address()?;
+    let mut command = Command::new(&plan.xtask);
+    command.arg("relay").arg(listen.to_string()).arg(origin.to_string());
+    launch("floor", Style::Forward, plan.server_core, command, listen, folder()?)
+}
+
 /// Starts one of [`CACHES`]; `None`, with a line that says so, if it is not installed or does not start.
 pub(super) fn cache(
     plan: &Plan,

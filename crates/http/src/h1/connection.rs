@@ -124,16 +124,16 @@ fn is_connection_option(option: &[u8]) -> bool {
 /// proxies, counts like `Connection`; `close` wins.
 #[must_use]
 pub fn keep_alive(version: Version, fields: &Fields) -> bool {
-    let has_option = |wanted: &[u8]| {
-        fields
-            .list(FieldName::Connection)
-            .chain(fields.list(FieldName::ProxyConnection))
-            .any(|option| option.eq_ignore_ascii_case(wanted))
-    };
-    match version {
-        Version::Http11 => !has_option(b"close"),
-        Version::Http10 => has_option(b"keep-alive") && !has_option(b"close"),
+    let mut keeps = version == Version::Http11;
+    for name in [FieldName::Connection, FieldName::ProxyConnection] {
+        for option in fields.list(name) {
+            if option.eq_ignore_ascii_case(b"close") {
+                return false;
+            }
+            keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
     }
+    keeps
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 //! begun to be stored while [`CHORES_MAX`] files wait for it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::tree::{
-    Closer, Completer, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Unlinked, Work,
+    Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Unlinked, Work,
 };
 use crate::tree::{Pool, Tree, TreeScheme, blocking};
 use crate::{DirOptions, OpenError};
@@ -41,6 +42,8 @@ pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
 struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
+    /// Requests under way, those included whose outcome waits to be taken.
+    requests: Arc<AtomicUsize>,
     requests_max: usize,
 }
 
@@ -50,11 +53,12 @@ struct Threads(Pool);
 impl Aufs {
     fn new(tree: Arc<Tree>, threads: usize) -> Self {
         let pool = Pool::new("aufs", threads);
-        Self { tree, threads: Arc::new(Threads(pool)), requests_max: threads * REQUESTS_PER_THREAD }
+        let requests_max = threads * REQUESTS_PER_THREAD;
+        Self { tree, threads: Arc::new(Threads(pool)), requests: Arc::default(), requests_max }
     }
 
     fn is_full(&self) -> bool {
-        self.threads.0.requests() >= self.requests_max
+        self.requests.load(Ordering::Relaxed) >= self.requests_max
     }
 
     /// Has `work` done by a thread. `begins`: it may be turned away when too much is under way.
@@ -66,7 +70,7 @@ impl Aufs {
         if begins && self.is_full() {
             return Operation::done(Err(EngineError::Shed));
         }
-        let (completer, operation) = Operation::under_way();
+        let (completer, operation) = Operation::counted(Counted::new(&self.requests));
         self.threads.0.request(Box::new(move || {
             let outcome = work(&completer);
             completer.complete(outcome);
@@ -91,7 +95,7 @@ impl Engine for Aufs {
 
     /// Squid's: how far the requests under way are on their way to the bound.
     fn load(&self) -> u16 {
-        let requests = self.threads.0.requests().min(self.requests_max);
+        let requests = self.requests.load(Ordering::Relaxed).min(self.requests_max);
         u16::try_from(requests * 1000 / self.requests_max).unwrap_or(1000)
     }
 

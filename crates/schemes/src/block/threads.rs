@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
 
+use humboldt_sys::cpu;
 use humboldt_sys::uring::Transfer;
 use parking_lot::{Condvar, Mutex};
 
@@ -76,7 +77,11 @@ impl Threads {
 
     fn start(&self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        thread::Builder::new().name("block-io".to_owned()).spawn(move || shared.run()).map(drop)
+        let work = move || {
+            cpu::work_in_batches();
+            shared.run();
+        };
+        thread::Builder::new().name("block-io".to_owned()).spawn(work).map(drop)
     }
 }
 

@@ -137,11 +137,14 @@ impl Desk {
     }
 }
 
-/// Stops a process; it does nothing any more when this returns.
+/// Stops a process; it does nothing any more when this returns. Its threads stop one after the other.
 fn freeze(process: Pid) {
     rustix::process::kill_process(process, Signal::STOP).expect("it is ours");
-    let stat = format!("/proc/{process}/stat");
-    wait_for(|| std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T ")).then_some(()));
+    let is_stopped = |stat: &Path| std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") T "));
+    wait_for(|| {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+        threads.flatten().all(|thread| is_stopped(&thread.path().join("stat"))).then_some(())
+    });
 }
 
 fn content(number: u32, length: usize) -> Vec<u8> {

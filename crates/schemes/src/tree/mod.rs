@@ -48,7 +48,7 @@ pub(crate) use self::files::Tree;
 use self::format::BLOCK_BYTES;
 use self::layout::Claimed;
 use self::log::SwapLog;
-pub(crate) use self::operation::{Completer, Operation};
+pub(crate) use self::operation::{Completer, Counted, Operation};
 pub(crate) use self::pool::Pool;
 use self::rebuild::{Job, ReadLog, Rebuild};
 use self::writer::TreeWriter;

@@ -5,11 +5,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
 use super::engine::EngineError;
+use crate::mailbox::{self, Mailbox};
 
 /// An operation that is done, or under way.
 pub(crate) struct Operation<T>(State<T>);
@@ -20,16 +22,59 @@ enum State<T> {
 }
 
 /// The side that waits.
-struct Ticket<T>(Arc<Mutex<Progress<T>>>);
+struct Ticket<T>(Arc<Shared<T>>);
 
 /// The side that does the work. Dropped, it says [`EngineError::Gone`].
-pub(crate) struct Completer<T>(Option<Arc<Mutex<Progress<T>>>>);
+pub(crate) struct Completer<T>(Option<Arc<Shared<T>>>);
+
+/// What both sides have.
+struct Shared<T> {
+    progress: Mutex<Progress<T>>,
+    _counted: Option<Counted>,
+}
+
+/// One operation in a count. It is counted until it is done and its outcome was taken or given up: outcomes that nobody has come
+/// for take up memory like operations.
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
 enum Progress<T> {
-    Waiting(Option<Waker>),
+    Waiting(Option<Waiting>),
     Done(Option<Result<T, EngineError>>),
     /// Nobody waits any more.
     Abandoned,
+}
+
+/// A task that waits, and the mailbox of its core.
+struct Waiting {
+    waker: Waker,
+    mailbox: Option<Arc<Mailbox>>,
+}
+
+impl Counted {
+    /// Adds one to `count`, until it is dropped.
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Waiting {
+    fn of(context: &Context<'_>) -> Self {
+        Self { waker: context.waker().clone(), mailbox: mailbox::here() }
+    }
+
+    fn wake(self) {
+        match self.mailbox {
+            Some(mailbox) => mailbox.wake(self.waker),
+            None => self.waker.wake(),
+        }
+    }
 }
 
 impl<T> Operation<T> {
@@ -40,8 +85,18 @@ impl<T> Operation<T> {
 
     /// An operation, and what completes it from any thread.
     pub(crate) fn under_way() -> (Completer<T>, Self) {
-        let progress = Arc::new(Mutex::new(Progress::Waiting(None)));
-        (Completer(Some(Arc::clone(&progress))), Self(State::UnderWay(Ticket(progress))))
+        Self::pair(None)
+    }
+
+    /// The same, in somebody's count.
+    pub(crate) fn counted(counted: Counted) -> (Completer<T>, Self) {
+        Self::pair(Some(counted))
+    }
+
+    fn pair(counted: Option<Counted>) -> (Completer<T>, Self) {
+        let progress = Mutex::new(Progress::Waiting(None));
+        let shared = Arc::new(Shared { progress, _counted: counted });
+        (Completer(Some(Arc::clone(&shared))), Self(State::UnderWay(Ticket(shared))))
     }
 }
 
@@ -55,11 +110,11 @@ impl<T> Future for Operation<T> {
             State::Done(outcome) => return Poll::Ready(outcome.take().unwrap_or(Err(EngineError::Gone))),
             State::UnderWay(ticket) => ticket,
         };
-        match &mut *ticket.0.lock() {
-            Progress::Waiting(waker) => {
-                match waker {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    None => *waker = Some(context.waker().clone()),
+        match &mut *ticket.0.progress.lock() {
+            Progress::Waiting(waiting) => {
+                match waiting {
+                    Some(waiting) if waiting.waker.will_wake(context.waker()) => {}
+                    _ => *waiting = Some(Waiting::of(context)),
                 }
                 Poll::Pending
             }
@@ -72,7 +127,7 @@ impl<T> Future for Operation<T> {
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
         // What was there is dropped after the lock: it may have something to say to the engine.
-        let before = std::mem::replace(&mut *self.0.lock(), Progress::Abandoned);
+        let before = std::mem::replace(&mut *self.0.progress.lock(), Progress::Abandoned);
         drop(before);
     }
 }
@@ -80,7 +135,7 @@ impl<T> Drop for Ticket<T> {
 impl<T> Completer<T> {
     /// Whether nobody waits any more, so that a mere question need not be answered.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.0.as_ref().is_none_or(|progress| matches!(*progress.lock(), Progress::Abandoned))
+        self.0.as_ref().is_none_or(|shared| matches!(*shared.progress.lock(), Progress::Abandoned))
     }
 
     /// Gives the outcome to the one who waits; drops it if nobody does.
@@ -89,14 +144,14 @@ impl<T> Completer<T> {
     }
 
     fn finish(&mut self, outcome: Result<T, EngineError>) {
-        let Some(progress) = self.0.take() else { return };
-        let mut guard = progress.lock();
-        if let Progress::Waiting(waker) = &mut *guard {
-            let waker = waker.take();
+        let Some(shared) = self.0.take() else { return };
+        let mut guard = shared.progress.lock();
+        if let Progress::Waiting(waiting) = &mut *guard {
+            let waiting = waiting.take();
             *guard = Progress::Done(Some(outcome));
             drop(guard);
-            if let Some(waker) = waker {
-                waker.wake();
+            if let Some(waiting) = waiting {
+                waiting.wake();
             }
         }
     }

@@ -24,7 +24,12 @@ impl WakeList {
 
     /// Wakes them all.
     pub(super) fn wake(self) {
-        self.first.into_iter().flatten().chain(self.more).for_each(Waker::wake);
+        for waker in self.first {
+            // Filled from the front.
+            let Some(waker) = waker else { return };
+            waker.wake();
+        }
+        self.more.into_iter().for_each(Waker::wake);
     }
 }
 

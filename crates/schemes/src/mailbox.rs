@@ -1,0 +1,189 @@
+//! What other threads have completed for the tasks of a core: woken by the core itself, all at once.
+//!
+//! A task that another thread wakes waits in a queue of its `LocalSet`, out of which the core takes one in 31 polls while it has
+//! work of its own. On a busy core completed writes would pile up there without end, each with its object. So other threads leave
+//! the wakers here and wake one task, which belongs to the runtime and has its turn whenever the core looks for events: it wakes
+//! the others on their own thread, where they queue like everything else.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+/// Wakers for the tasks of one core.
+#[derive(Default)]
+pub(crate) struct Mailbox(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// At most one for each operation under way.
+    wakers: Vec<Waker>,
+    /// Wakes the task that empties this; taken when that has been done.
+    collector: Option<Waker>,
+    /// There is no such task any more.
+    has_ended: bool,
+}
+
+thread_local! {
+    static HERE: RefCell<Option<(Id, Arc<Mailbox>)>> = const { RefCell::new(None) };
+}
+
+/// The mailbox of this core; `None` on a thread that is no core: it has no runtime, or one of several threads.
+pub(crate) fn here() -> Option<Arc<Mailbox>> {
+    let runtime = Handle::try_current().ok()?;
+    if runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
+        return None;
+    }
+    let find = |place: &RefCell<Option<(Id, Arc<Mailbox>)>>| {
+        let mut place = place.borrow_mut();
+        match &*place {
+            Some((id, mailbox)) if *id == runtime.id() && !mailbox.0.lock().has_ended => Arc::clone(mailbox),
+            _ => {
+                let mailbox = Arc::new(Mailbox::default());
+                runtime.spawn(Collector { mailbox: Arc::clone(&mailbox), wakers: Vec::new() });
+                *place = Some((runtime.id(), Arc::clone(&mailbox)));
+                mailbox
+            }
+        }
+    };
+    HERE.try_with(find).ok()
+}
+
+impl Mailbox {
+    /// Has a task of this core woken; for all threads.
+    pub(crate) fn wake(&self, waker: Waker) {
+        let mut state = self.0.lock();
+        if state.has_ended {
+            drop(state);
+            return waker.wake();
+        }
+        state.wakers.push(waker);
+        let collector = state.collector.take();
+        drop(state);
+        if let Some(collector) = collector {
+            collector.wake();
+        }
+    }
+}
+
+/// The task that empties a mailbox. It ends with its runtime.
+struct Collector {
+    mailbox: Arc<Mailbox>,
+    /// Kept for its capacity.
+    wakers: Vec<Waker>,
+}
+
+impl Future for Collector {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Self { mailbox, wakers } = self.get_mut();
+        {
+            let mut state = mailbox.0.lock();
+            state.collector = Some(context.waker().clone());
+            mem::swap(&mut state.wakers, wakers);
+        }
+        wakers.drain(..).for_each(Waker::wake);
+        Poll::Pending
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let left = {
+            let mut state = self.mailbox.0.lock();
+            state.has_ended = true;
+            mem::take(&mut state.wakers)
+        };
+        left.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::task::Wake;
+    use std::thread;
+
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+    }
+
+    /// Tasks that always have more to do, as those of a busy core.
+    async fn keep_busy() {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn a_busy_core_wakes_all_that_other_threads_have_completed() {
+        const WAITING: usize = 500;
+        let (runtime, tasks) = (runtime(), LocalSet::new());
+        for _ in 0..100 {
+            tasks.spawn_local(keep_busy());
+        }
+        let polls = tasks.block_on(&runtime, async {
+            let mut receivers = Vec::new();
+            let mut completers = Vec::new();
+            for _ in 0..WAITING {
+                let (completer, operation) = crate::tree::Operation::under_way();
+                completers.push(completer);
+                receivers.push(tokio::task::spawn_local(operation));
+            }
+            // All of them wait now.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            thread::spawn(move || completers.into_iter().for_each(|completer| completer.complete(Ok(7))))
+                .join()
+                .expect("joined");
+            let mut polls = 0;
+            while !receivers.iter().all(tokio::task::JoinHandle::is_finished) {
+                tokio::task::yield_now().await;
+                polls += 1;
+            }
+            polls
+        });
+        // Each is a turn of all tasks; one by one it would take five hundred times 31 polls.
+        assert!(polls <= 12, "{polls} turns");
+    }
+
+    #[test]
+    fn it_ends_with_its_runtime_and_forgets_nobody() {
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = || Waker::from(Arc::clone(&count));
+        let runtime = runtime();
+        let mailbox = runtime.block_on(async { here() }).expect("a core");
+        assert!(
+            Arc::ptr_eq(&mailbox, &runtime.block_on(async { here() }).expect("a core")),
+            "one for a core"
+        );
+        mailbox.wake(waker());
+        drop(runtime);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "what was left is woken at the end");
+        mailbox.wake(waker());
+        assert_eq!(count.0.load(Ordering::SeqCst), 2, "and later at once");
+        let (other, is_other) = mpsc::channel();
+        thread::spawn(move || other.send(here().is_none())).join().expect("joined").expect("sent");
+        assert!(is_other.recv().expect("sent"), "a thread without a runtime is no core");
+    }
+}
