@@ -9,12 +9,13 @@ pub(super) mod turns;
 
 use super::report::Report;
 use super::reserve::Reserve;
-use super::{Plan, rest, subjects::floor};
+use super::subjects::{Subject, floor, relay};
+use super::{Plan, rest};
 use crate::Outcome;
 use subjects::{Kind, Site, Sizes, Stored};
 use turns::{BODY_BYTES, Course, Turn};
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 /// Requests in a turn.
 const REQUESTS: u64 = 20_000;
@@ -46,6 +47,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let origin = floor(plan, "origin", plan.load_core)?;
     let requests = if plan.quick { REQUESTS / 10 } else { REQUESTS };
     let course = Course { origin: origin.address, requests };
+    let relay = relay(plan, origin.address)?;
     let objects = (rounds as u64 + 1) * requests;
     // Water marks evict from 90 % on, and schemes have needs of their own.
     let capacity_mb = ((objects * FILE_BYTES * 13 / 10) >> 20) + 256;
@@ -60,10 +62,10 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut series: Vec<Series> = all.iter().map(|stored| Series::new(stored.kind)).collect();
     let turns = all.len() as u64 * (rounds as u64 + 2);
     let mut reserve = Reserve::new(turns * course.requests * TURN_BYTES);
-    misses(plan, &course, rounds, (&all, &mut reserve), &mut series)?;
+    let floor = misses(plan, &course, rounds, (&all, &relay, &mut reserve), &mut series)?;
     hits(plan, &course, rounds, &all, &mut series)?;
     let mut report = Report::new("store");
-    tables::print(&mut report, &series, rounds, requests);
+    tables::print(&mut report, &series, &floor, rounds, requests);
     drop(all);
     rest::files_were_deleted()?;
     if plan.write { report.write() } else { Ok(()) }
@@ -82,16 +84,18 @@ impl Series {
     }
 }
 
-/// Round 0 is not in the figures: everything is new in it.
+/// Round 0 is not in the figures: everything is new in it. Returns the turns of the floor.
 fn misses(
     plan: &Plan,
     course: &Course,
     rounds: usize,
-    (all, reserve): (&[Stored], &mut Reserve),
+    (all, relay, reserve): (&[Stored], &Subject, &mut Reserve),
     series: &mut [Series],
-) -> Outcome {
+) -> Outcome<Vec<Turn>> {
+    let mut floor = Vec::new();
     for round in 0..=rounds as u64 {
         eprintln!("misses, round {round} of {rounds}");
+        floor.push(turns::floor(plan, course, relay, round * course.requests)?);
         for (stored, series) in all.iter().zip(&mut *series) {
             reserve.release(course.requests * TURN_BYTES);
             series.misses.push(course.misses(plan, stored, round * course.requests)?);
@@ -106,7 +110,8 @@ fn misses(
         }
         series.misses.remove(0);
     }
-    Ok(())
+    floor.remove(0);
+    Ok(floor)
 }
 
 /// Hits of what the last turn of misses stored. It is asked for from its first object to its last: memory holds the last ones

@@ -48,23 +48,34 @@ impl Phase {
     }
 }
 
-pub(super) fn print(report: &mut Report, all: &[Series], rounds: usize, requests: u64) {
+pub(super) fn print(report: &mut Report, all: &[Series], floor: &[Turn], rounds: usize, requests: u64) {
     report.prose(&format!(
         "CPU time of the server, its threads and its helpers for each request: median of {rounds} rounds of {requests} requests, and \
          range. Objects of 13 KiB, 64 connections (`diskd` 8: with more it stores next to nothing, here and in Squid), closed loop, `cache_mem 8 MB`. Misses: until 1.5 s after the last answer. Warm: in \
          the page cache, where a store uses it. Cold: files taken out of it with `posix_fadvise`. A figure is refused when less than \
-         95 % of the misses were stored, or of the hits read from disk."
+         95 % of the misses were stored, or of the hits read from disk. Floor: a relay that passes the bytes on and looks at nothing, \
+         which is what the kernel needs for a miss."
     ));
     for phase in Phase::ALL {
-        print_phase(report, all, phase);
+        let floor = if let Phase::Miss = phase { floor } else { &[] };
+        print_phase(report, all, floor, phase);
     }
     print_device(report, all);
-    print_bounds(report, all);
+    print_bounds(report, all, floor);
 }
 
-fn print_phase(report: &mut Report, all: &[Series], phase: Phase) {
+fn print_phase(report: &mut Report, all: &[Series], floor: &[Turn], phase: Phase) {
     let measured = all.iter().filter(|series| !phase.turns(series).is_empty());
-    let rows: Vec<Vec<String>> = measured.map(|series| row(all, series, phase)).collect();
+    let mut rows: Vec<Vec<String>> = measured.map(|series| row(all, series, phase)).collect();
+    if !floor.is_empty() {
+        let [requests_per_s, p99_ms] = throughput(floor);
+        let cpu_us: Vec<f64> = floor.iter().map(|turn| turn.cpu_us).collect();
+        let cpu_us = table::with_range(&cpu_us, 1);
+        rows.insert(
+            0,
+            vec!["floor".to_owned(), requests_per_s, cpu_us, String::new(), p99_ms, String::new()],
+        );
+    }
     if !rows.is_empty() {
         let heading =
             [phase.name(), "req/s", "CPU µs/request", phase.share(), "p99 ms", "Squid's same scheme ÷ it"];
@@ -74,18 +85,25 @@ fn print_phase(report: &mut Report, all: &[Series], phase: Phase) {
 
 fn row(all: &[Series], series: &Series, phase: Phase) -> Vec<String> {
     let turns = phase.turns(series);
-    let median = |of: fn(&Turn) -> f64| table::median(&turns.iter().map(of).collect::<Vec<_>>());
+    let [requests_per_s, p99_ms] = throughput(turns);
+    let share = table::median(&turns.iter().map(|turn| turn.share).collect::<Vec<_>>());
     let same = squid_like(all, series.kind.scheme, phase).filter(|_| series.kind.family == Family::Humboldt);
     vec![
         series.kind.name.to_owned(),
-        format!("{:.0}", median(|turn| turn.requests_per_s)),
+        requests_per_s,
         phase.cpu_us(series).map_or("refused".to_owned(), |cpu| table::with_range(&cpu, 1)),
-        format!("{:.1} %", median(|turn| turn.share) * 100.0),
-        format!("{:.1}", median(|turn| turn.p99_ms)),
+        format!("{:.1} %", share * 100.0),
+        p99_ms,
         same.and_then(|squid| ratios(squid, series, phase))
             .map(|ratios| table::with_range(&ratios, 2))
             .unwrap_or_default(),
     ]
+}
+
+/// Medians of requests per second, and of the 99th percentile.
+fn throughput(turns: &[Turn]) -> [String; 2] {
+    let median = |of: fn(&Turn) -> f64| table::median(&turns.iter().map(of).collect::<Vec<_>>());
+    [format!("{:.0}", median(|turn| turn.requests_per_s)), format!("{:.1}", median(|turn| turn.p99_ms))]
 }
 
 fn print_device(report: &mut Report, all: &[Series]) {
@@ -141,7 +159,7 @@ impl Bound {
     }
 }
 
-fn print_bounds(report: &mut Report, all: &[Series]) {
+fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
     let mut rows = Vec::new();
     let mut add =
         |what: String, upper: Option<&Series>, lower: Option<&Series>, phase: Phase, bound: Bound| {
@@ -167,9 +185,20 @@ fn print_bounds(report: &mut Report, all: &[Series]) {
             add(format!("{} ÷ {scheme}", named(squid)), squid, ours(all, scheme), phase, Bound::AtLeast(2.0));
         }
     }
+    rows.extend(above_floor(all, floor));
     if !rows.is_empty() {
         report.table(&["bound", "ratio", "wanted"], &rows);
     }
+}
+
+/// How far Squid's rock is above the floor, round by round: as far as any proxy can get.
+fn above_floor(all: &[Series], floor: &[Turn]) -> Option<Vec<String>> {
+    let squid = squid_like(all, "rock", Phase::Miss)?;
+    let squid_us = Phase::Miss.cpu_us(squid)?;
+    let ratios: Vec<f64> =
+        squid_us.iter().zip(floor).map(|(squid_us, turn)| squid_us / turn.cpu_us).collect();
+    let what = format!("{}: {} ÷ floor", Phase::Miss.name(), named(Some(squid)));
+    (!ratios.is_empty()).then(|| vec![what, table::with_range(&ratios, 2), "nobody's to exceed".to_owned()])
 }
 
 fn named(series: Option<&Series>) -> &'static str {

@@ -5,6 +5,7 @@ use crate::Outcome;
 use crate::bench::Plan;
 use crate::bench::drive::{Drive, Driven};
 use crate::bench::manager::{Device, Swaps};
+use crate::bench::subjects::Subject;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -44,6 +45,16 @@ pub(in crate::bench) struct Turn {
 }
 
 impl Turn {
+    fn of(driven: Driven, cpu_us: f64, share: f64) -> Self {
+        let requests = driven.requests as f64;
+        Self {
+            cpu_us: cpu_us / requests,
+            requests_per_s: requests / driven.seconds.max(1e-6),
+            p99_ms: driven.p99_us as f64 / 1e3,
+            share,
+        }
+    }
+
     /// Whether it is a figure for what it was meant to measure.
     pub(in crate::bench) fn counts(&self) -> bool {
         self.share >= SHARE_MIN
@@ -60,6 +71,10 @@ pub(in crate::bench) struct Course {
 
 impl Course {
     fn drive(&self, stored: &Stored, first: u64, objects: u64) -> Drive {
+        self.drive_of(stored.kind.scheme, first, objects)
+    }
+
+    fn drive_of(&self, scheme: &str, first: u64, objects: u64) -> Drive {
         Drive {
             host: self.origin,
             body_bytes: BODY_BYTES,
@@ -67,7 +82,7 @@ impl Course {
             requests: self.requests,
             objects,
             zipf: None,
-            connections: if stored.kind.scheme == "diskd" { DISKD_CONNECTIONS } else { CONNECTIONS },
+            connections: if scheme == "diskd" { DISKD_CONNECTIONS } else { CONNECTIONS },
             limit: TURN_LIMIT,
         }
     }
@@ -107,6 +122,15 @@ impl Course {
     }
 }
 
+/// New objects through the floor: what the kernel's part of a miss costs.
+pub(in crate::bench) fn floor(plan: &Plan, course: &Course, relay: &Subject, first: u64) -> Outcome<Turn> {
+    let drive = course.drive_of("null", first, course.requests);
+    let cpu_before_us = relay.process.cpu_us()?;
+    let driven = drive.run(plan, relay.name, relay.address)?;
+    let cpu_us = (relay.process.cpu_us()? - cpu_before_us) as f64;
+    Ok(Turn::of(driven, cpu_us, 1.0))
+}
+
 /// Works through a list, and says what that cost; `meant` counts the requests that were what they were meant to be.
 pub(in crate::bench) fn measured(
     plan: &Plan,
@@ -123,13 +147,7 @@ pub(in crate::bench) fn measured(
     let cpu_us = (subject.process.cpu_us()? - cpu_before_us) as f64;
     let after = Swaps::read(subject.address)?;
     subject.empty_access_log()?;
-    let requests = driven.requests as f64;
-    Ok(Turn {
-        cpu_us: cpu_us / requests,
-        requests_per_s: requests / driven.seconds.max(1e-6),
-        p99_ms: driven.p99_us as f64 / 1e3,
-        share: meant(before, after, driven) as f64 / requests,
-    })
+    Ok(Turn::of(driven, cpu_us, meant(before, after, driven) as f64 / driven.requests as f64))
 }
 
 /// Figures of the device; none of Squid, which does not have them.
