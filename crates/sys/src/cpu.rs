@@ -9,13 +9,17 @@ pub fn usable() -> usize {
 
 /// From now on the calling thread interrupts no other when it is woken (`SCHED_BATCH`): for threads that work through queues beside
 /// the cores. A core that hands out an operation goes on with its turn instead of being put aside for each of them, and the thread
-/// then finds several to do. It gets its share of the processors as before. Systems that refuse are as good as without.
+/// then finds several to do. It gets its share of the processors as before, and so do threads that it starts. Another policy than
+/// the usual one is somebody's choice, and stays. Returns whether it is so now; a system that refuses is as good as without.
 #[allow(unsafe_code)]
-pub fn work_in_batches() {
+pub fn work_in_batches() -> bool {
     // The only priority there is for it.
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread, and `parameters` lives until the call returns.
-    _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
+    unsafe {
+        libc::sched_getscheduler(0) == libc::SCHED_OTHER
+            && libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) == 0
+    }
 }
 
 #[cfg(test)]
@@ -31,10 +35,12 @@ mod tests {
         };
         let before = policy();
         let changed = thread::spawn(move || {
-            work_in_batches();
-            policy()
+            let is_so = work_in_batches();
+            assert!(!work_in_batches(), "another policy stays");
+            (is_so, policy())
         });
-        assert_eq!(changed.join().expect("joined"), libc::SCHED_BATCH);
+        let changed = changed.join().expect("joined");
+        assert!(matches!(changed, (true, libc::SCHED_BATCH) | (false, _)), "{changed:?}");
         assert_eq!(policy(), before, "other threads are as they were");
     }
 }

@@ -1,5 +1,5 @@
 //! `bench miss`: every request is a new cachable object of 13 KiB, fetched and stored in memory. Beside it a relay that looks at
-//! nothing: what it costs, a miss costs every proxy.
+//! nothing: what it costs, a miss costs every proxy that reads and writes.
 
 use super::load::{self, Sample};
 use super::subjects::{self, CACHES, Subject};

@@ -1,5 +1,5 @@
 //! The floor of a miss: one thread, epoll, and for each message one read and one write, on a connection to the origin for each
-//! client. It looks at nothing and keeps nothing: what it costs is the kernel's, and no proxy can do with less.
+//! client. It looks at nothing and keeps nothing: a proxy that reads and writes cannot do with less.
 
 use crate::Outcome;
 use rustix::buffer::spare_capacity;
@@ -36,7 +36,10 @@ pub(crate) fn run(listen: SocketAddr, origin: SocketAddr) -> Outcome {
         }
         for event in &events {
             match event.data.u64() {
-                LISTENER => pairs.push(Some(accept(&epoll, &listener, origin, pairs.len())?)),
+                LISTENER => {
+                    let pair = accept(&epoll, &listener, origin, pairs.len())?;
+                    pairs.extend(pair.map(Some));
+                }
                 data => {
                     let Some(place) = pairs.get_mut((data >> 1) as usize) else { continue };
                     let Some(pair) = place else { continue };
@@ -49,16 +52,27 @@ pub(crate) fn run(listen: SocketAddr, origin: SocketAddr) -> Outcome {
     }
 }
 
-/// The benchmarks open tens of connections, so their numbers are not used again.
-fn accept(epoll: &OwnedFd, listener: &TcpListener, origin: SocketAddr, number: usize) -> Outcome<Pair> {
-    let (client, _) = listener.accept()?;
+/// The benchmarks open tens of connections, so their numbers are not used again. `None`: the client has gone already.
+fn accept(
+    epoll: &OwnedFd,
+    listener: &TcpListener,
+    origin: SocketAddr,
+    number: usize,
+) -> Outcome<Option<Pair>> {
+    let client = match listener.accept() {
+        Ok((client, _)) => client,
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
     let pair = Pair([client, TcpStream::connect(origin)?]);
     for (side, stream) in pair.0.iter().enumerate() {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         epoll::add(epoll, stream, EventData::new_u64((number * 2 + side) as u64), EventFlags::IN)?;
     }
-    Ok(pair)
+    Ok(Some(pair))
 }
 
 impl Pair {
@@ -79,7 +93,10 @@ impl Pair {
                 Ok(len) => rest = &rest[len..],
                 // The load generators read at once, so this is rare, and others may wait for it.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    poll(&mut [PollFd::new(writer, PollFlags::OUT)], None)?;
+                    match poll(&mut [PollFd::new(writer, PollFlags::OUT)], None) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

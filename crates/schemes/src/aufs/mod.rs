@@ -1,7 +1,9 @@
 //! `aufs`: the tree of `ufs`, with all file operations done by threads. What it shares with `ufs` is in `tree`.
 //!
 //! A directory has up to `threads=` threads of its own. As in Squid, up to [`REQUESTS_PER_THREAD`] requests may be under way
-//! for each: beyond that a hit is a miss, and an object is not stored. Unlinking is never refused, but nothing is evicted or
+//! for each: beyond that a hit is a miss, and an object is not stored. The same holds beyond [`OUTCOMES_PER_THREAD`] that are under
+//! way or done without anybody having come for the outcome: a core that stands still does not pile up memory, nor does it
+//! soon turn away what others ask. Unlinking is never refused, but nothing is evicted or
 //! begun to be stored while [`CHORES_MAX`] files wait for it.
 
 use std::sync::Arc;
@@ -25,6 +27,9 @@ const THREADS_MAX: u32 = 256;
 /// Requests that may be under way for each thread, before others are turned away. Squid's factor.
 const REQUESTS_PER_THREAD: usize = 20;
 
+/// Requests that may be under way, or done and not taken, for each thread.
+const OUTCOMES_PER_THREAD: usize = 4 * REQUESTS_PER_THREAD;
+
 /// With this many chores waiting, nearly all of them files to be unlinked, nothing is evicted and no object is begun to be
 /// stored.
 const CHORES_MAX: usize = 4096;
@@ -42,9 +47,12 @@ pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
 struct Aufs {
     tree: Arc<Tree>,
     threads: Arc<Threads>,
-    /// Requests under way, those included whose outcome waits to be taken.
+    /// Requests that wait for a thread or are being done.
     requests: Arc<AtomicUsize>,
     requests_max: usize,
+    /// The same, and those whose outcome waits to be taken.
+    outcomes: Arc<AtomicUsize>,
+    outcomes_max: usize,
 }
 
 /// What open files know of it.
@@ -53,12 +61,19 @@ struct Threads(Pool);
 impl Aufs {
     fn new(tree: Arc<Tree>, threads: usize) -> Self {
         let pool = Pool::new("aufs", threads);
-        let requests_max = threads * REQUESTS_PER_THREAD;
-        Self { tree, threads: Arc::new(Threads(pool)), requests: Arc::default(), requests_max }
+        Self {
+            tree,
+            threads: Arc::new(Threads(pool)),
+            requests: Arc::default(),
+            requests_max: threads * REQUESTS_PER_THREAD,
+            outcomes: Arc::default(),
+            outcomes_max: threads * OUTCOMES_PER_THREAD,
+        }
     }
 
     fn is_full(&self) -> bool {
         self.requests.load(Ordering::Relaxed) >= self.requests_max
+            || self.outcomes.load(Ordering::Relaxed) >= self.outcomes_max
     }
 
     /// Has `work` done by a thread. `begins`: it may be turned away when too much is under way.
@@ -70,9 +85,11 @@ impl Aufs {
         if begins && self.is_full() {
             return Operation::done(Err(EngineError::Shed));
         }
-        let (completer, operation) = Operation::counted(Counted::new(&self.requests));
+        let (completer, operation) = Operation::counted(Counted::new(&self.outcomes));
+        let request = Counted::new(&self.requests);
         self.threads.0.request(Box::new(move || {
             let outcome = work(&completer);
+            drop(request);
             completer.complete(outcome);
         }));
         operation

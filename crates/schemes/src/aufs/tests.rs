@@ -90,6 +90,28 @@ fn too_many_files_to_be_unlinked_stop_storing_and_evicting() {
     put(&aufs, &url(0), 1, 10).expect("stored");
 }
 
+/// What nobody comes for takes up memory like what is under way.
+#[test]
+fn outcomes_that_nobody_takes_are_bounded() {
+    let path = tempfile::tempdir().expect("a directory");
+    let aufs = super::open(&options(path.path(), 1)).expect("open");
+    put(&aufs, &url(0), 1, 5000).expect("stored");
+    settle(&aufs, |_| aufs.load() == 0);
+    let key = key(&url(0));
+    let mut opens: Vec<_> = (0..super::OUTCOMES_PER_THREAD).map(|_| aufs.open(&key)).collect();
+    for open in &mut opens {
+        settle(&aufs, |_| aufs.load() < 1000);
+        assert!(poll(open).is_pending());
+    }
+    settle(&aufs, |_| aufs.load() == 0);
+    assert!(matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))), "all are done");
+    drop(opens.pop());
+    let one_more = aufs.open(&key);
+    opens.push(one_more);
+    assert!(opens.into_iter().all(|open| run(open).expect("read").is_some()));
+    put(&aufs, &url(1), 1, 5000).expect("stored");
+}
+
 /// A future that is dropped while a thread works for it.
 #[test]
 fn stores_given_up_anywhere_leave_nothing() {

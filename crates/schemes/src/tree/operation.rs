@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::engine::EngineError;
-use crate::mailbox::{self, Mailbox};
+use crate::mailbox::Waiting;
 
 /// An operation that is done, or under way.
 pub(crate) struct Operation<T>(State<T>);
@@ -33,8 +33,7 @@ struct Shared<T> {
     _counted: Option<Counted>,
 }
 
-/// One operation in a count. It is counted until it is done and its outcome was taken or given up: outcomes that nobody has come
-/// for take up memory like operations.
+/// One in a count, until it is dropped.
 pub(crate) struct Counted(Arc<AtomicUsize>);
 
 enum Progress<T> {
@@ -42,12 +41,6 @@ enum Progress<T> {
     Done(Option<Result<T, EngineError>>),
     /// Nobody waits any more.
     Abandoned,
-}
-
-/// A task that waits, and the mailbox of its core.
-struct Waiting {
-    waker: Waker,
-    mailbox: Option<Arc<Mailbox>>,
 }
 
 impl Counted {
@@ -64,19 +57,6 @@ impl Drop for Counted {
     }
 }
 
-impl Waiting {
-    fn of(context: &Context<'_>) -> Self {
-        Self { waker: context.waker().clone(), mailbox: mailbox::here() }
-    }
-
-    fn wake(self) {
-        match self.mailbox {
-            Some(mailbox) => mailbox.wake(self.waker),
-            None => self.waker.wake(),
-        }
-    }
-}
-
 impl<T> Operation<T> {
     /// An operation that is done already.
     pub(crate) fn done(outcome: Result<T, EngineError>) -> Self {
@@ -88,7 +68,8 @@ impl<T> Operation<T> {
         Self::pair(None)
     }
 
-    /// The same, in somebody's count.
+    /// The same, in somebody's count until it is done and the operation was dropped: outcomes that nobody has come for yet take up
+    /// memory like operations.
     pub(crate) fn counted(counted: Counted) -> (Completer<T>, Self) {
         Self::pair(Some(counted))
     }
@@ -113,7 +94,7 @@ impl<T> Future for Operation<T> {
         match &mut *ticket.0.progress.lock() {
             Progress::Waiting(waiting) => {
                 match waiting {
-                    Some(waiting) if waiting.waker.will_wake(context.waker()) => {}
+                    Some(waiting) if waiting.is_of(context) => {}
                     _ => *waiting = Some(Waiting::of(context)),
                 }
                 Poll::Pending

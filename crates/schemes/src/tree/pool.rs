@@ -188,7 +188,8 @@ impl Shared {
     /// The life of a thread.
     fn work(&self) {
         humboldt_sys::signal_mask::block_all_signals();
-        humboldt_sys::cpu::work_in_batches();
+        // Nothing depends on it.
+        _ = humboldt_sys::cpu::work_in_batches();
         loop {
             let (queue, job) = {
                 let mut state = self.state.lock();
@@ -222,6 +223,10 @@ impl Shared {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Far longer than anything here takes.
+    const LIMIT: Duration = Duration::from_secs(20);
 
     /// A job that waits for its signal.
     fn held(order: &mpsc::Sender<u32>, number: u32) -> (mpsc::Sender<()>, Job) {
@@ -269,6 +274,41 @@ mod tests {
         held[2].send(()).expect("held");
         assert_eq!(done.recv(), Ok(2), "three at a time");
         drop(held);
+        pool.close();
+    }
+
+    #[test]
+    fn all_that_sleep_are_woken_for_as_much_work() {
+        let pool = Pool::new("test", 3);
+        let (order, done) = mpsc::channel();
+        let begun: Vec<_> = (0..3)
+            .map(|number| {
+                let (release, job) = held(&order, number);
+                pool.request(job);
+                release
+            })
+            .collect();
+        drop(begun);
+        assert_eq!(done.iter().take(3).count(), 3);
+        while pool.shared.state.lock().sleeping < 3 {
+            std::thread::yield_now();
+        }
+        let (begins, has_begun) = mpsc::channel();
+        let begun: Vec<_> = (0..3)
+            .map(|number| {
+                let (release, job) = held(&order, number);
+                let begins = begins.clone();
+                pool.request(Box::new(move || {
+                    begins.send(()).expect("the test listens");
+                    job();
+                }));
+                release
+            })
+            .collect();
+        for _ in 0..3 {
+            has_begun.recv_timeout(LIMIT).expect("all three at a time");
+        }
+        drop(begun);
         pool.close();
     }
 

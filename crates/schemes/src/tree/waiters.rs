@@ -1,9 +1,11 @@
 //! Tasks that wait until something about the directory has changed.
 
 use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
+
+use crate::mailbox::Waiting;
 
 /// Those who wait; as many as there are requests that do.
 #[derive(Default)]
@@ -12,7 +14,7 @@ pub(crate) struct Waiters(Mutex<List>);
 #[derive(Default)]
 struct List {
     next: u64,
-    wakers: Vec<(u64, Waker)>,
+    waiting: Vec<(u64, Waiting)>,
 }
 
 /// The place of one task in the list; leaves it when dropped.
@@ -24,8 +26,8 @@ struct Place<'a> {
 impl Waiters {
     /// Something has changed: all look again.
     pub(crate) fn wake_all(&self) {
-        let wakers = std::mem::take(&mut self.0.lock().wakers);
-        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        let waiting = std::mem::take(&mut self.0.lock().waiting);
+        waiting.into_iter().for_each(|(_, waiting)| waiting.wake());
     }
 
     /// Waits until `condition` gives something. It is asked now and after each [`Waiters::wake_all`].
@@ -40,7 +42,7 @@ impl Waiters {
         };
         let place = Place { waiters: self, number };
         poll_fn(|context| {
-            place.take(context.waker());
+            place.take(context);
             condition().map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -48,23 +50,24 @@ impl Waiters {
 
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.0.lock().wakers.len()
+        self.0.lock().waiting.len()
     }
 }
 
 impl Place<'_> {
-    fn take(&self, waker: &Waker) {
+    fn take(&self, context: &Context<'_>) {
         let mut list = self.waiters.0.lock();
-        match list.wakers.iter_mut().find(|(number, _)| *number == self.number) {
-            Some((_, known)) => known.clone_from(waker),
-            None => list.wakers.push((self.number, waker.clone())),
+        match list.waiting.iter_mut().find(|(number, _)| *number == self.number) {
+            Some((_, known)) if known.is_of(context) => {}
+            Some((_, known)) => *known = Waiting::of(context),
+            None => list.waiting.push((self.number, Waiting::of(context))),
         }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.waiters.0.lock().wakers.retain(|(number, _)| *number != self.number);
+        self.waiters.0.lock().waiting.retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -72,7 +75,7 @@ impl Drop for Place<'_> {
 mod tests {
     use super::*;
     use std::cell::Cell;
-    use std::task::Context;
+    use std::task::Waker;
 
     #[test]
     fn those_who_wait_look_again_and_leave_nothing_behind() {

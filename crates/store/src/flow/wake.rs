@@ -8,6 +8,7 @@ const INLINE: usize = 4;
 /// Wakers to wake once the lock is released: a woken task may run at once on another core and want the same lock.
 #[derive(Default)]
 pub(super) struct WakeList {
+    /// Filled from the front.
     first: [Option<Waker>; INLINE],
     more: Vec<Waker>,
 }
@@ -25,7 +26,6 @@ impl WakeList {
     /// Wakes them all.
     pub(super) fn wake(self) {
         for waker in self.first {
-            // Filled from the front.
             let Some(waker) = waker else { return };
             waker.wake();
         }

@@ -15,7 +15,7 @@ use crate::Outcome;
 use subjects::{Kind, Site, Sizes, Stored};
 use turns::{BODY_BYTES, Course, Turn};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 /// Requests in a turn.
 const REQUESTS: u64 = 20_000;
@@ -62,10 +62,10 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut series: Vec<Series> = all.iter().map(|stored| Series::new(stored.kind)).collect();
     let turns = all.len() as u64 * (rounds as u64 + 2);
     let mut reserve = Reserve::new(turns * course.requests * TURN_BYTES);
-    let floor = misses(plan, &course, rounds, (&all, &relay, &mut reserve), &mut series)?;
+    let relayed = misses(plan, &course, rounds, (&all, &relay, &mut reserve), &mut series)?;
     hits(plan, &course, rounds, &all, &mut series)?;
     let mut report = Report::new("store");
-    tables::print(&mut report, &series, &floor, rounds, requests);
+    tables::print(&mut report, &series, &relayed, rounds, requests);
     drop(all);
     rest::files_were_deleted()?;
     if plan.write { report.write() } else { Ok(()) }
@@ -84,7 +84,7 @@ impl Series {
     }
 }
 
-/// Round 0 is not in the figures: everything is new in it. Returns the turns of the floor.
+/// Round 0 is not in the figures: everything is new in it. Returns the turns of the relay.
 fn misses(
     plan: &Plan,
     course: &Course,
@@ -92,10 +92,10 @@ fn misses(
     (all, relay, reserve): (&[Stored], &Subject, &mut Reserve),
     series: &mut [Series],
 ) -> Outcome<Vec<Turn>> {
-    let mut floor = Vec::new();
+    let mut relayed = Vec::new();
     for round in 0..=rounds as u64 {
         eprintln!("misses, round {round} of {rounds}");
-        floor.push(turns::floor(plan, course, relay, round * course.requests)?);
+        relayed.push(turns::relayed(plan, course, relay, round * course.requests)?);
         for (stored, series) in all.iter().zip(&mut *series) {
             reserve.release(course.requests * TURN_BYTES);
             series.misses.push(course.misses(plan, stored, round * course.requests)?);
@@ -110,8 +110,8 @@ fn misses(
         }
         series.misses.remove(0);
     }
-    floor.remove(0);
-    Ok(floor)
+    relayed.remove(0);
+    Ok(relayed)
 }
 
 /// Hits of what the last turn of misses stored. It is asked for from its first object to its last: memory holds the last ones

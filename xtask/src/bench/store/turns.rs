@@ -122,8 +122,8 @@ impl Course {
     }
 }
 
-/// New objects through the floor: what the kernel's part of a miss costs.
-pub(in crate::bench) fn floor(plan: &Plan, course: &Course, relay: &Subject, first: u64) -> Outcome<Turn> {
+/// New objects through the floor.
+pub(in crate::bench) fn relayed(plan: &Plan, course: &Course, relay: &Subject, first: u64) -> Outcome<Turn> {
     let drive = course.drive_of("null", first, course.requests);
     let cpu_before_us = relay.process.cpu_us()?;
     let driven = drive.run(plan, relay.name, relay.address)?;
