@@ -229,7 +229,7 @@ impl ClientConn {
 
     /// Reads once and serves what it gave.
     fn poll_serve(&mut self, cx: &mut Context<'_>, core: &Rc<Core>) -> Poll<Result<(), Turn>> {
-        core.with_read_buffer(|buffer| {
+        core.read_buffers.with(|buffer| {
             let mut read = ReadBuf::new(buffer);
             match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read)) {
                 Err(_) => return Poll::Ready(Err(Turn::Closed)),
@@ -326,7 +326,7 @@ impl ClientConn {
                 if self.deadline.poll_expired(cx).is_ready() {
                     return Poll::Ready(0);
                 }
-                core.with_read_buffer(|buffer| {
+                core.read_buffers.with(|buffer| {
                     let mut read = ReadBuf::new(buffer);
                     let result = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read));
                     Poll::Ready(if result.is_ok() { read.filled().len() } else { 0 })
@@ -342,7 +342,7 @@ impl ClientConn {
 
     /// Reads once into the carry, as for a request body; `false` when the client has closed its side.
     pub(crate) fn poll_read_more(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<bool>> {
-        let read = core.with_read_buffer(|buffer| {
+        let read = core.read_buffers.with(|buffer| {
             let mut read = ReadBuf::new(buffer);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
             self.carry.extend_from_slice(read.filled());

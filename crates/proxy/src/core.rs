@@ -111,11 +111,6 @@ impl Core {
         self.shared.counters(self.id)
     }
 
-    /// Runs `read` with a read buffer.
-    pub(crate) fn with_read_buffer<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
-        self.read_buffers.with(read)
-    }
-
     /// An empty buffer to build a head in; give it back with [`Core::return_head_buffer`].
     pub(crate) fn take_head_buffer(&self) -> Vec<u8> {
         self.head_buffer.take()

@@ -239,7 +239,7 @@ impl ServerConn {
             self.input = input;
             return Poll::Ready(Ok(matches!(fed, Fed::Done)));
         }
-        let step = core.with_read_buffer(|buffer| {
+        let step = core.read_buffers.with(|buffer| {
             let read = ready!(poll_read(&mut self.stream, cx, buffer))?;
             let input = buffer.get(..read).unwrap_or_default();
             if input.is_empty() {

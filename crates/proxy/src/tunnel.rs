@@ -276,7 +276,7 @@ impl Direction {
     fn poll_fill(&mut self, cx: &mut Context<'_>, core: &Core, from: &TcpStream) -> Poll<io::Result<()>> {
         loop {
             ready!(from.poll_read_ready(cx))?;
-            let result = core.with_read_buffer(|buffer| {
+            let result = core.read_buffers.with(|buffer| {
                 let most = BUFFER_BYTES.min(buffer.len());
                 let n = from.try_read(buffer.get_mut(..most).unwrap_or_default())?;
                 self.buffer.extend_from_slice(buffer.get(..n).unwrap_or_default());

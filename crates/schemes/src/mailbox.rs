@@ -13,7 +13,7 @@ use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
@@ -56,6 +56,20 @@ impl Waiting {
             None => self.waker.wake(),
         }
     }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        match &self.mailbox {
+            Some(mailbox) => mailbox.wake(self.waker.clone()),
+            None => self.waker.wake_by_ref(),
+        }
+    }
+}
+
+/// A waker of the task that is being polled, for what other threads complete and which knows wakers only.
+pub(crate) fn waker(context: &Context<'_>) -> Waker {
+    Arc::new(Waiting::of(context)).into()
 }
 
 thread_local! {
@@ -136,8 +150,8 @@ impl Drop for Collector {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
     use std::thread;
 
     use tokio::task::LocalSet;
@@ -163,37 +177,63 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_busy_core_wakes_all_that_other_threads_have_completed() {
+    /// How many turns a busy core takes until all `tasks` have ended, after another thread has done what they wait for.
+    fn turns<T: 'static>(begin: impl FnOnce(usize) -> (Vec<T>, Box<dyn FnOnce() + Send>)) -> usize
+    where
+        T: Future,
+        T::Output: 'static,
+    {
         const WAITING: usize = 500;
         let (runtime, tasks) = (runtime(), LocalSet::new());
         for _ in 0..100 {
             tasks.spawn_local(keep_busy());
         }
-        let polls = tasks.block_on(&runtime, async {
-            let mut receivers = Vec::new();
-            let mut completers = Vec::new();
-            for _ in 0..WAITING {
-                let (completer, operation) = crate::tree::Operation::under_way();
-                completers.push(completer);
-                receivers.push(tokio::task::spawn_local(operation));
-            }
+        tasks.block_on(&runtime, async {
+            let (waiting, complete) = begin(WAITING);
+            let waiting: Vec<_> = waiting.into_iter().map(tokio::task::spawn_local).collect();
             // All of them wait now.
-            for _ in 0..10 {
+            for _ in 0..50 {
                 tokio::task::yield_now().await;
             }
-            thread::spawn(move || completers.into_iter().for_each(|completer| completer.complete(Ok(7))))
-                .join()
-                .expect("joined");
-            let mut polls = 0;
-            while !receivers.iter().all(tokio::task::JoinHandle::is_finished) {
+            thread::spawn(complete).join().expect("joined");
+            let mut turns = 0;
+            while !waiting.iter().all(tokio::task::JoinHandle::is_finished) {
                 tokio::task::yield_now().await;
-                polls += 1;
+                turns += 1;
             }
-            polls
+            turns
+        })
+    }
+
+    /// A turn is at most 61 polls; of tasks that are woken one in 31 polls, some 250 of them are needed.
+    const TURNS_MAX: usize = 40;
+
+    #[test]
+    fn a_busy_core_wakes_all_that_other_threads_have_completed() {
+        let turns = turns(|count| {
+            let (completers, operations): (Vec<_>, Vec<_>) =
+                (0..count).map(|_| crate::tree::Operation::under_way()).unzip();
+            let complete = || completers.into_iter().for_each(|completer| completer.complete(Ok(7)));
+            (operations, Box::new(complete))
         });
-        // Each is a turn of the tasks, of at most 61 polls; one in 31 polls it would take some 250 of them.
-        assert!(polls <= 40, "{polls} turns");
+        assert!(turns <= TURNS_MAX, "{turns} turns");
+    }
+
+    #[test]
+    fn what_knows_wakers_only_is_woken_like_that_too() {
+        let turns = turns(|count| {
+            let (senders, receivers): (Vec<_>, Vec<_>) =
+                (0..count).map(|_| tokio::sync::oneshot::channel::<()>()).unzip();
+            let waiting = receivers.into_iter().map(|mut receiver| {
+                poll_fn(move |context| {
+                    let waker = waker(context);
+                    Pin::new(&mut receiver).poll(&mut Context::from_waker(&waker))
+                })
+            });
+            let complete = || senders.into_iter().for_each(|sender| sender.send(()).expect("it waits"));
+            (waiting.collect(), Box::new(complete))
+        });
+        assert!(turns <= TURNS_MAX, "{turns} turns");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::pin::Pin;
 use std::sync::{Arc, Once};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use humboldt_sys::aligned::Buffer;
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::threads::{Threads, read_fully};
 use super::ticket::{Finish, OpenFile, Ticket, given_up};
 use super::{BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture, uring};
-use crate::IoChoice;
+use crate::{IoChoice, mailbox};
 
 /// Rights of a file that is created.
 const FILE_MODE: u32 = 0o640;
@@ -107,14 +107,21 @@ impl Disk {
     /// What an operation with a buffer of its own comes to.
     fn end<R: 'static>(&self, mut end: oneshot::Receiver<(Buffer, io::Result<R>)>) -> Ended<R> {
         let uses_uring = self.uses_uring;
-        Box::pin(poll_fn(move |cx| match Pin::new(&mut end).poll(cx) {
-            Poll::Ready(ended) => Poll::Ready(ended.unwrap_or_else(|_| (Buffer::new(0), Err(given_up())))),
-            Poll::Pending => {
-                if uses_uring {
-                    // It may have begun in another runtime than this one.
-                    uring::watch();
+        Box::pin(poll_fn(move |cx| {
+            // A ring's end is heard of on the core itself, that of a thread is not.
+            let from_thread = (!uses_uring).then(|| mailbox::waker(cx));
+            let mut context = Context::from_waker(from_thread.as_ref().unwrap_or(cx.waker()));
+            match Pin::new(&mut end).poll(&mut context) {
+                Poll::Ready(ended) => {
+                    Poll::Ready(ended.unwrap_or_else(|_| (Buffer::new(0), Err(given_up()))))
                 }
-                Poll::Pending
+                Poll::Pending => {
+                    if uses_uring {
+                        // It may have begun in another runtime than this one.
+                        uring::watch();
+                    }
+                    Poll::Pending
+                }
             }
         }))
     }
