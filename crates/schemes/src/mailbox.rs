@@ -178,9 +178,9 @@ mod tests {
     }
 
     /// How many turns a busy core takes until all `tasks` have ended, after another thread has done what they wait for.
-    fn turns<T: 'static>(begin: impl FnOnce(usize) -> (Vec<T>, Box<dyn FnOnce() + Send>)) -> usize
+    fn turns<T>(begin: impl FnOnce(usize) -> (Vec<T>, Box<dyn FnOnce() + Send>)) -> usize
     where
-        T: Future,
+        T: Future + 'static,
         T::Output: 'static,
     {
         const WAITING: usize = 500;
