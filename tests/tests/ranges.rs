@@ -95,7 +95,9 @@ fn a_part_is_stored_and_ranges_within_it_need_no_server() {
         assert_part(answer, bytes, 1000);
     }
     assert_eq!((world.origin.count("/a"), server.sent()), (1, 200));
-    assert!(world.proxy.logged_times("/a", 4)[3].contains("TCP_HIT/206"));
+    // Connections may be served by different cores, whose lines are written in any order.
+    let hits = world.proxy.logged_times("/a", 4).into_iter().filter(|line| line.contains("TCP_HIT/206"));
+    assert_eq!(hits.count(), 3);
 }
 
 #[test]
