@@ -194,3 +194,77 @@ fn variants_survive_a_restart() {
     });
     assert_eq!(world.ask("GET", "/a", &[("Accept-Language", "de")]).expect(200).text(), "de".repeat(2_000));
 }
+
+const RING: &str = "cache_dir ring {dir}/cache 100\ncache_mem 1 MB\n";
+
+/// 80 objects of half again as much as memory has room for, all of them stored in a ring.
+fn more_than_memory_holds() -> World {
+    let world = World::forward(RING);
+    for index in 0..80 {
+        let path = format!("/{index}");
+        let reply = Reply::ok(body(index).repeat(2)).with("ETag", "\"v1\"").cachable(3_600);
+        world.origin.on(&path, reply);
+        world.get(&path).expect(200);
+    }
+    let stored = || world.get("/79").cache() == "HIT";
+    until("the last one", || stored().then_some(()));
+    world
+}
+
+/// The tags of the requests for a path that were logged, in their order.
+fn tags(world: &World, path: &str, count: usize) -> Vec<String> {
+    let lines = world.proxy.logged_times(&format!("{path} "), count);
+    lines.iter().filter_map(|line| line.split_whitespace().nth(3).map(str::to_owned)).collect()
+}
+
+#[test]
+fn with_a_full_memory_the_second_hit_on_disk_moves_an_object_there() {
+    let world = more_than_memory_holds();
+    let mut client = world.client();
+    for _ in 0..3 {
+        let answer = client.request("GET", &world.target("/0"), &[], b"").response().expect(200);
+        assert!(answer.cache() == "HIT" && answer.text() == body(0).repeat(2));
+    }
+    let expected = ["TCP_MISS/200", "TCP_HIT/200", "TCP_HIT/200", "TCP_MEM_HIT/200"];
+    assert_eq!(tags(&world, "/0", 4), expected);
+}
+
+#[test]
+fn whatever_is_asked_of_an_object_on_disk_is_answered_from_where_it_was_read_to() {
+    let world = more_than_memory_holds();
+    let text = |index: usize| body(index).repeat(2);
+    let ask = |index: usize, field: (&str, &str)| world.ask("GET", &format!("/{index}"), &[field]);
+    let whole = ask(1, ("If-None-Match", "\"v2\"")).expect(200);
+    assert_eq!((whole.cache(), whole.text()), ("HIT", text(1)));
+    assert!(ask(2, ("If-None-Match", "\"v1\"")).expect(304).body.is_empty());
+    assert_eq!(ask(3, ("Range", "bytes=9000-9099")).expect(206).text(), text(3)[9000..9100]);
+    assert_eq!(ask(4, ("Range", "bytes=-7")).expect(206).text(), text(4)[text(4).len() - 7..]);
+    ask(5, ("Range", "bytes=999999-")).expect(416);
+    let parts = ask(6, ("Range", "bytes=0-9,100-109")).expect(206).text();
+    assert!(parts.contains(&text(6)[..10]) && parts.contains(&text(6)[100..110]));
+    let head = world.ask("HEAD", "/7", &[]).expect(200);
+    let length = text(7).len().to_string();
+    assert_eq!((head.cache(), head.field("Content-Length")), ("HIT", Some(&*length)));
+    assert!((1..=7).all(|index| world.origin.count(&format!("/{index}")) == 1), "nothing was asked again");
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_all_of_what_was_read_from_disk() {
+    let world = World::forward(RING);
+    // More than a socket takes at once.
+    let large: Vec<u8> = (0..500_000_u32).flat_map(|at| at.to_le_bytes()).take(500_000).collect();
+    world.origin.on("/large", Reply::ok(large.clone()).cachable(3_600));
+    world.get("/large").expect(200);
+    fill(&world, 100);
+    let mut clients: Vec<_> = (0..8).map(|_| world.client()).collect();
+    for client in &mut clients {
+        client.request("GET", &world.target("/large"), &[], b"");
+    }
+    // They have read nothing while others read everything.
+    assert_eq!(hits(&world, 20), 20);
+    for mut client in clients {
+        let answer = client.response().expect(200);
+        assert!(answer.cache() == "HIT" && answer.body == large);
+    }
+    assert_eq!(world.origin.count("/large"), 1);
+}

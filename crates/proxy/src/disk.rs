@@ -1,4 +1,4 @@
-//! Answers that are on disk: small ones move to memory and are served from there, large ones are streamed through a flow that
+//! Answers that are on disk: small ones are served from where they were read to, or from memory, large ones through a flow that
 //! others can join, and a range of a large one is read by itself.
 
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
-use humboldt_store::{AbortReason, Begin, Entry, FlowHead, PARTIAL, Progress, ReaderKind};
+use humboldt_store::{AbortReason, Begin, Entry, FlowHead, Held, PARTIAL, Progress, ReaderKind};
 
 use crate::answer;
 use crate::cache_status::Forward;
@@ -94,7 +94,7 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
     match disposition {
         Disposition::Refetch => found.reload = true,
         Disposition::GatewayTimeout => found.refuse = true,
-        Disposition::Fresh if small => match hit.into_object(&core.shared.cache).await {
+        Disposition::Fresh if small => match hold(core, request, hit).await {
             Some(object) => {
                 return Stored::Object(HitObject { object, tag: Tag::Hit, without_origin: true });
             }
@@ -116,6 +116,16 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
         }
     }
     Stored::Judged
+}
+
+/// The whole answer. `None`: it cannot be read, or memory is short.
+async fn hold(core: &Core, request: &Request, hit: DiskHit) -> Option<Held> {
+    let cache = &core.shared.cache;
+    // Several ranges are put together from what is in memory.
+    match assemble::has_several_ranges(request) {
+        true => hit.into_object(cache).await.map(Held::Memory),
+        false => hit.hold(cache).await,
+    }
 }
 
 async fn stale(core: &Rc<Core>, hit: DiskHit, small: bool) -> Option<StaleBody> {

@@ -1,4 +1,5 @@
-//! Serving a complete object from memory: one head, one vectored write, no allocation when the socket takes it whole.
+//! Serving a complete object from memory, or from where it was read to: one head, one vectored write, no allocation when the
+//! socket takes it whole.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -12,7 +13,7 @@ use humboldt_http::conditional;
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method, Version};
 use humboldt_logs::access::Tag;
-use humboldt_store::Object;
+use humboldt_store::{Held, Object};
 
 use crate::client::{After, ClientConn};
 use crate::core::Core;
@@ -29,11 +30,18 @@ const COPY_BYTES_MAX: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct HitObject {
     /// The answer.
-    pub object: Arc<Object>,
+    pub object: Held,
     /// Result code for the log.
     pub tag: Tag,
     /// Whether the object was served without asking its server; `false` after a validation.
     pub without_origin: bool,
+}
+
+impl HitObject {
+    /// A hit in memory.
+    pub(crate) fn in_memory(object: Arc<Object>, tag: Tag) -> Self {
+        Self { object: Held::Memory(object), tag, without_origin: true }
+    }
 }
 
 /// What became of a hit at the first write.
@@ -47,7 +55,7 @@ pub(crate) enum Started {
 /// A hit whose bytes are partly sent.
 pub(crate) struct Sending {
     request: Rc<Request>,
-    object: Arc<Object>,
+    object: Held,
     head: Vec<u8>,
     /// Bytes of `head` that are sent.
     head_sent: usize,
@@ -93,6 +101,7 @@ pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>
         Ok(true) => Started::Done(sending.done(core, conn)),
         Ok(false) => {
             conn.deadline.arm(sending.request.snapshot().config.write_timeout);
+            sending.object = sending.object.kept(&core.shared.cache);
             Started::Rest(Box::new(sending))
         }
         Err(_) => Started::Done(sending.failed(core, conn)),
@@ -167,7 +176,7 @@ impl Sending {
 
     fn end(self, core: &Rc<Core>, after: After) -> After {
         core.count(Counter::ClientOutBytes, self.outcome.bytes_out);
-        log::transaction(core, &self.request, &self.outcome, self.object.head.content_type());
+        log::transaction(core, &self.request, &self.outcome, self.object.head().content_type());
         core.return_head_buffer(self.head);
         core.return_request(self.request);
         after
@@ -178,14 +187,14 @@ impl Sending {
 fn select(request: &Request, hit: &HitObject) -> Selection {
     let object = &hit.object;
     let len = object.body_bytes();
-    let whole = Selection { status: object.head.status, range: None, from: 0, to: len, tag: hit.tag };
+    let whole = Selection { status: object.head().status, range: None, from: 0, to: len, tag: hit.tag };
     let fields = &request.head.fields;
     let is_head = request.head.method == Method::Head;
     let bodiless = if is_head { Selection { to: 0, ..whole } } else { whole };
-    if object.head.status != 200 {
+    if object.head().status != 200 {
         return bodiless;
     }
-    let validators = object.head.validators();
+    let validators = object.head().validators();
     if conditional::evaluate(request.head.method, fields, validators) == conditional::Outcome::NotModified {
         let by_tag = fields.has(FieldName::IfNoneMatch);
         let tag = match hit.tag {
@@ -197,7 +206,7 @@ fn select(request: &Request, hit: &HitObject) -> Selection {
     }
     if is_head
         || !fields.has(FieldName::Range)
-        || !conditional::range_applies(fields, validators, object.times.date)
+        || !conditional::range_applies(fields, validators, object.times().date)
     {
         return bodiless;
     }
@@ -223,7 +232,7 @@ fn write_head(
 ) {
     let object = &hit.object;
     let mut digits = itoa::Buffer::new();
-    write_stored_head(out, selection.status, object.head.bytes());
+    write_stored_head(out, selection.status, object.head().bytes());
     if selection.status == 206 || selection.status == 416 {
         out.extend_from_slice(b"Content-Range: ");
         ContentRange { range: selection.range, complete_bytes: Some(object.body_bytes()) }.write(out);
@@ -240,12 +249,12 @@ fn write_head(
         out.extend_from_slice(b"\r\n");
     }
     if hit.without_origin {
-        write_hit_fields(out, request, &object.times);
+        write_hit_fields(out, request, object.times());
     } else {
-        write_age(out, request, &object.times);
+        write_age(out, request, object.times());
         let status = &request.snapshot().names.cache_status;
         match hit.tag {
-            Tag::RefreshFailOld => status.write_failed(out, ttl(request, &object.times)),
+            Tag::RefreshFailOld => status.write_failed(out, ttl(request, object.times())),
             _ => status.write_validated(out),
         }
     }
@@ -321,7 +330,7 @@ fn stays_in_304(name: &[u8]) -> bool {
     !is_body
 }
 
-fn copy_body(object: &Object, from: u64, to: u64, out: &mut Vec<u8>) -> u64 {
+fn copy_body(object: &Held, from: u64, to: u64, out: &mut Vec<u8>) -> u64 {
     let mut parts = [IoSlice::new(&[]); 4];
     let count = object.slices(from, to, &mut parts);
     let mut copied = 0;

@@ -156,7 +156,7 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
         Disposition::Fresh => {
             let negative = object.times.flags.contains(freshness::TimesFlags::NEGATIVE);
             let tag = if negative { Tag::NegativeHit } else { Tag::MemHit };
-            Ok(HitObject { object, tag, without_origin: true })
+            Ok(HitObject::in_memory(object, tag))
         }
         Disposition::StaleWhileRevalidate => {
             Err(Found { stale: Some(Stale::in_memory(object, true)), serve_stale: true, ..found })

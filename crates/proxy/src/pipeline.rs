@@ -11,7 +11,7 @@ use std::sync::Arc;
 use humboldt_base::counters::Counter;
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
-use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader};
+use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader, Held};
 
 use crate::access::{self, Access};
 use crate::answer;
@@ -74,7 +74,7 @@ fn admit_allowed(core: &Core, request: &Request) -> Admission {
         return Admission::Found(Found { pass: true, forward: Forward::Bypass, ..Found::default() });
     }
     match look_up(core, request) {
-        Ok(hit) => match reply::check(request, &hit.object.head, Some(hit.object.body_bytes())) {
+        Ok(hit) => match reply::check(request, hit.object.head(), Some(hit.object.body_bytes())) {
             Ok(_) if assemble::has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
             Err(refusal) => Admission::Deny(refusal),
@@ -175,7 +175,7 @@ async fn from_cache_or_server(
         if found.serve_stale
             && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
         {
-            let hit = HitObject { object: Arc::clone(object), tag: Tag::MemHit, without_origin: true };
+            let hit = HitObject::in_memory(Arc::clone(object), Tag::MemHit);
             fetch::in_background(core, &request, found);
             return serve_object(core, conn, request, hit).await;
         }
@@ -295,7 +295,7 @@ pub(crate) async fn follow(
     }
     if let Some(object) = &head.object {
         let tag = report.map_or(Tag::RefreshUnmodified, |report| report.object_tag());
-        let object = HitObject { object: Arc::clone(object), tag, without_origin: false };
+        let object = HitObject { without_origin: false, ..HitObject::in_memory(Arc::clone(object), tag) };
         return Some(serve_object(core, conn, Rc::clone(request), object).await);
     }
     stream(core, conn, request, reader, &head, report, tag).await
@@ -491,10 +491,12 @@ async fn serve_object(
     request: Rc<Request>,
     object: HitObject,
 ) -> After {
-    if let Err(refusal) = reply::check(&request, &object.object.head, Some(object.object.body_bytes())) {
+    if let Err(refusal) = reply::check(&request, object.object.head(), Some(object.object.body_bytes())) {
         return answer::refused(core, conn, &request, refusal, None).await;
     }
-    if let Some(assembly) = assemble::of_object(&request, &object.object) {
+    if let Held::Memory(in_memory) = &object.object
+        && let Some(assembly) = assemble::of_object(&request, in_memory)
+    {
         let report = Report::new();
         let served = serve_assembled(core, conn, &request, assembly, &report, Tag::Hit);
         if let Some(after) = Box::pin(served).await {

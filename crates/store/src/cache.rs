@@ -229,6 +229,11 @@ impl Cache {
         Some(Stored { object, in_memory, on_disk })
     }
 
+    /// Whether what was read from a directory should be in memory now: there is room for it, or it was read before, lately.
+    pub(crate) fn deserves_memory(&self, key: &Key, body_bytes: u64) -> bool {
+        self.mem.has_room(body_bytes) || self.table.load().doorkeeper.has_seen(key)
+    }
+
     /// Inserts an entry unless its URL has been purged since `epoch`. A purge either finds the entry, or is seen here.
     pub fn insert_current(&self, epoch: Epoch, key: Key, entry: Entry) -> bool {
         if !self.in_flight.is_current(epoch) || !self.mem.insert(key, entry) {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::cache::CacheSettings;
+use crate::doorkeeper::Doorkeeper;
 use crate::key::Key;
 use crate::scheme::{Scheme, SchemeError};
 
@@ -189,6 +190,8 @@ impl Dir {
 /// Settings and directories of one configuration, in its order.
 pub(crate) struct Table {
     pub(crate) settings: CacheSettings,
+    /// Which objects were read from a directory lately and are not in memory.
+    pub(crate) doorkeeper: Doorkeeper,
     pub(crate) dirs: Vec<Arc<Dir>>,
     /// What directories owe that were configured once, oldest first.
     absent: Vec<(PathBuf, Arc<Debts>)>,
@@ -213,7 +216,7 @@ impl Table {
         });
         let dirs = dirs.collect();
         absent.drain(..absent.len().saturating_sub(ABSENT_MAX));
-        Self { settings, dirs, absent }
+        Self { settings, doorkeeper: Doorkeeper::new(settings.cache_mem_bytes), dirs, absent }
     }
 
     /// The first directory from position `from` on that may have the key, and its position.

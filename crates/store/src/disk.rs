@@ -1,5 +1,7 @@
 //! Between flows and cache directories: objects written out while they arrive, and read back in.
 
+mod held;
+
 use std::sync::Arc;
 
 use humboldt_base::limits::PAGE_BYTES;
@@ -16,6 +18,8 @@ use crate::mem::Entry;
 use crate::object::{Body, Object, TAIL_BYTES_MAX};
 use crate::scheme::{Reader, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
+
+pub use held::Held;
 
 /// Most bytes handed to a directory in one write.
 const WRITE_BYTES_MAX: u64 = 256 * 1024;
@@ -358,18 +362,9 @@ impl DiskHit {
             cache.tell_failure(self.key, &self.url, &self.dir);
             return None;
         };
+        self.tell(StoreEventKind::SwapIn, cache, body_bytes);
         let object = Arc::new(Object::new(self.key, self.url, self.head, self.times, body));
         cache.insert_current(self.epoch, object.key, Entry::Object(object.clone()));
-        tell_swap(
-            StoreEventKind::SwapIn,
-            cache,
-            &self.dir,
-            object.key,
-            &object.url,
-            &object.head,
-            &object.times,
-            body_bytes,
-        );
         Some(object)
     }
 
@@ -455,16 +450,7 @@ impl DiskHit {
             writer.publish_head(self.head.clone(), info);
         }
         writer.finish(None);
-        tell_swap(
-            StoreEventKind::SwapIn,
-            cache,
-            &self.dir,
-            self.key,
-            &self.url,
-            &self.head,
-            &self.times,
-            body_bytes,
-        );
+        self.tell(StoreEventKind::SwapIn, cache, body_bytes);
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod dirs;
 pub mod disk;
+mod doorkeeper;
 pub mod events;
 pub mod flow;
 mod gate;
@@ -19,7 +20,7 @@ pub mod vary;
 
 pub use cache::{Cache, CacheSettings, InTransit, Stored};
 pub use dirs::{Dir, DirConfig, DirSelect};
-pub use disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
+pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, PageSlice, Progress, ReaderKind};
 pub use head::StoredHead;

@@ -248,17 +248,22 @@ impl MemTier {
         self.pool.in_use() * PAGE_BYTES as u64 + self.boxed_bytes.load(Relaxed)
     }
 
+    /// Whether so many bytes more fit into the budget as it is.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.used_bytes() + bytes <= self.limit_bytes.load(Relaxed)
+    }
+
     /// Evicts until `bytes` more fit into the budget; says whether they do.
     pub(crate) fn make_room(&self, bytes: u64) -> bool {
         for _ in 0..EVICTIONS_PER_CALL_MAX {
-            if self.used_bytes() + bytes <= self.limit_bytes.load(Relaxed) {
+            if self.has_room(bytes) {
                 return true;
             }
             if !self.evict_one() {
                 return false;
             }
         }
-        self.used_bytes() + bytes <= self.limit_bytes.load(Relaxed)
+        self.has_room(bytes)
     }
 
     /// Evicts from the shard whose first candidate is the most urgent, which makes the shards' order nearly a common one.

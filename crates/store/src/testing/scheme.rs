@@ -22,6 +22,8 @@ pub(crate) struct Faults {
     pub(crate) write_bytes_max: AtomicU64,
     /// Reads from this offset on do not verify.
     pub(crate) read_from: AtomicU64,
+    /// An open object has its body at hand (no fault, but a way to be).
+    pub(crate) at_hand: AtomicBool,
 }
 
 type Stored = Arc<Mutex<HashMap<Key, (Record, Arc<Vec<u8>>)>>>;
@@ -169,6 +171,11 @@ impl Reader for TestReader {
         let take = rest.len().min(buf.len()).min(10_007);
         buf[..take].copy_from_slice(&rest[..take]);
         done(Ok(take))
+    }
+
+    fn at_hand(&self, offset: u64) -> &[u8] {
+        let is_there = self.faults.at_hand.load(SeqCst);
+        self.body.get(offset as usize..).filter(|_| is_there).unwrap_or_default()
     }
 }
 

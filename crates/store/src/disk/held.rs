@@ -1,0 +1,250 @@
+//! Complete answers at hand: in memory, or lent from where they were read to and verified.
+//!
+//! A copy in memory makes others leave it, and pays only if the object is asked for again before it has to leave itself. So the
+//! first hit on disk is lent to its client, and the second one lately moves the object to memory ([`crate::doorkeeper`]).
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use humboldt_freshness::Times;
+
+use super::{DiskHit, tell_swap};
+use crate::cache::Cache;
+use crate::events::StoreEventKind;
+use crate::head::StoredHead;
+use crate::mem::Entry;
+use crate::object::Object;
+
+/// A complete answer at hand.
+#[derive(Debug)]
+pub enum Held {
+    /// In memory, where others find it too.
+    Memory(Arc<Object>),
+    /// As it was read from a directory, for one client.
+    Lent(Lent),
+}
+
+/// A stored answer with its whole body. It holds the memory that it was read to.
+pub struct Lent(Box<DiskHit>);
+
+impl DiskHit {
+    /// The whole answer: in memory if it should be there, and from where it was read to otherwise. `None` as with
+    /// [`DiskHit::into_object`].
+    pub async fn hold(self, cache: &Cache) -> Option<Held> {
+        match self.whole_at_hand().map(|body| body.len() as u64) {
+            Some(body_bytes) if !cache.deserves_memory(&self.key, body_bytes) => {
+                self.tell(StoreEventKind::SwapIn, cache, body_bytes);
+                Some(Held::Lent(Lent(Box::new(self))))
+            }
+            _ => self.into_object(cache).await.map(Held::Memory),
+        }
+    }
+
+    /// The whole body, if it lies together in memory; `None` if it has to be read, or is empty.
+    fn whole_at_hand(&self) -> Option<&[u8]> {
+        let body_bytes = usize::try_from(self.body_bytes()?).ok()?;
+        let body = self.reader.at_hand(0);
+        (body_bytes > 0 && body.len() == body_bytes).then_some(body)
+    }
+
+    pub(super) fn tell(&self, kind: StoreEventKind, cache: &Cache, body_bytes: u64) {
+        tell_swap(kind, cache, &self.dir, self.key, &self.url, &self.head, &self.times, body_bytes);
+    }
+}
+
+impl Held {
+    /// The response head.
+    pub fn head(&self) -> &Arc<StoredHead> {
+        match self {
+            Self::Memory(object) => &object.head,
+            Self::Lent(Lent(hit)) => &hit.head,
+        }
+    }
+
+    /// Freshness.
+    pub fn times(&self) -> &Times {
+        match self {
+            Self::Memory(object) => &object.times,
+            Self::Lent(Lent(hit)) => &hit.times,
+        }
+    }
+
+    /// Length of the body in bytes.
+    pub fn body_bytes(&self) -> u64 {
+        match self {
+            Self::Memory(object) => object.body_bytes(),
+            Self::Lent(lent) => lent.body().len() as u64,
+        }
+    }
+
+    /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit into `out`.
+    /// Returns the number of parts.
+    pub fn slices<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
+        match self {
+            Self::Memory(object) => object.slices(from, to, out),
+            Self::Lent(lent) => lent.slice(from, to, out),
+        }
+    }
+
+    /// For a client that does not take it at once: in memory, whose pages are counted and shared; lent as before only when memory is
+    /// short.
+    pub fn kept(self, cache: &Cache) -> Self {
+        match self {
+            Self::Lent(lent) => lent.keep(cache).map_or_else(Self::Lent, Self::Memory),
+            in_memory @ Self::Memory(_) => in_memory,
+        }
+    }
+}
+
+impl Lent {
+    fn body(&self) -> &[u8] {
+        self.0.whole_at_hand().unwrap_or_default()
+    }
+
+    fn slice<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
+        let body = self.body();
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let to = usize::try_from(to).unwrap_or(usize::MAX).min(body.len());
+        let part = body.get(from..to).filter(|part| !part.is_empty());
+        let (Some(part), Some(slot)) = (part, out.first_mut()) else { return 0 };
+        *slot = IoSlice::new(part);
+        1
+    }
+
+    /// Moves it to memory, where it is found unless it was purged meanwhile; itself when memory is short.
+    fn keep(self, cache: &Cache) -> Result<Arc<Object>, Self> {
+        let Some(body) = cache.body_of(self.body()) else { return Err(self) };
+        let DiskHit { key, url, head, times, epoch, .. } = *self.0;
+        let object = Arc::new(Object::new(key, url, head, times, body));
+        cache.insert_current(epoch, key, Entry::Object(object.clone()));
+        Ok(object)
+    }
+}
+
+impl std::fmt::Debug for Lent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lent").field("key", &self.0.key).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use humboldt_policy::Policy;
+
+    use super::*;
+    use crate::cache::{CacheSettings, InTransit};
+    use crate::dirs::{DirConfig, DirSelect};
+    use crate::disk::{DiskEntry, Lookup};
+    use crate::events::NoEvents;
+    use crate::scheme::{Record, RecordKind};
+    use crate::testing::{TestScheme, block_on, key, pattern, some_head, some_times};
+
+    const URL: &[u8] = b"http://a.example/x";
+    const BODY_BYTES: usize = 10_000;
+
+    fn body(number: u64) -> Vec<u8> {
+        pattern(number as usize, number as usize + BODY_BYTES)
+    }
+
+    /// Objects 0 to 199 on disk, two megabytes, and one in memory.
+    fn fixture() -> (Arc<Cache>, Arc<TestScheme>) {
+        let scheme = TestScheme::new("/one");
+        scheme.faults.at_hand.store(true, SeqCst);
+        for number in 0..200 {
+            let head = some_head().bytes().into();
+            let record = Record {
+                key: key(number),
+                kind: RecordKind::Object,
+                url: URL.into(),
+                head,
+                times: some_times(),
+            };
+            scheme.put(record, &body(number));
+        }
+        let settings = CacheSettings {
+            cache_mem_bytes: 1 << 20,
+            memory_policy: Policy::Lru,
+            memory_object_bytes_max: 512 * 1024,
+            disk_object_bytes_max: 4 << 20,
+            read_ahead_bytes: 16 * 1024,
+            dir_select: DirSelect::LeastLoad,
+            in_transit: InTransit::Auto,
+        };
+        let dir =
+            DirConfig { index: 0, scheme: scheme.clone(), object_bytes_max: u64::MAX, read_only: false };
+        (Cache::new(settings, 1, vec![dir], Arc::new(NoEvents)), scheme)
+    }
+
+    fn hold(cache: &Cache, number: u64) -> Option<Held> {
+        match block_on(cache.open(key(number), &key(number), URL)) {
+            Lookup::Found(DiskEntry::Object(hit)) => block_on(hit.hold(cache)),
+            _ => panic!("{number} is there"),
+        }
+    }
+
+    fn is_lent(held: Option<&Held>) -> bool {
+        matches!(held, Some(Held::Lent(_)))
+    }
+
+    /// Asks for objects until memory is full, and returns the number of the next one.
+    fn fill(cache: &Cache) -> u64 {
+        (0..200).find(|&number| is_lent(hold(cache, number).as_ref())).expect("memory is full") + 1
+    }
+
+    fn read(held: &Held, from: u64, to: u64) -> Vec<u8> {
+        let mut parts = [IoSlice::new(&[]); 8];
+        let count = held.slices(from, to, &mut parts);
+        parts[..count].iter().flat_map(|part| part.iter().copied()).collect()
+    }
+
+    #[test]
+    fn what_there_is_room_for_goes_to_memory_at_once_and_the_rest_when_it_comes_again() {
+        let (cache, _) = fixture();
+        let next = fill(&cache);
+        assert!(next > 50 && (0..next - 1).all(|number| cache.lookup(&key(number)).is_some()), "{next}");
+        assert!(is_lent(hold(&cache, next).as_ref()) && cache.lookup(&key(next)).is_none());
+        assert!(!is_lent(hold(&cache, next).as_ref()) && cache.lookup(&key(next)).is_some());
+    }
+
+    #[test]
+    fn lent_and_kept_answers_say_the_same() {
+        let (cache, _) = fixture();
+        let next = fill(&cache);
+        let content = body(next);
+        let mut held = hold(&cache, next).expect("it is there");
+        for is_expected_lent in [true, false] {
+            assert_eq!(is_lent(Some(&held)), is_expected_lent);
+            assert_eq!((held.body_bytes(), held.times()), (BODY_BYTES as u64, &some_times()));
+            assert_eq!(held.head().bytes(), some_head().bytes());
+            for (from, to) in [(0, u64::MAX), (0, 1), (4095, 4097), (9999, 10_000), (10_000, 10_001), (7, 3)]
+            {
+                let expected = content.get(from as usize..to.min(10_000) as usize).unwrap_or_default();
+                assert_eq!(read(&held, from, to), expected, "{from}..{to}");
+            }
+            held = held.kept(&cache);
+        }
+        assert!(cache.lookup(&key(next)).is_some(), "others find it too");
+    }
+
+    #[test]
+    fn what_is_kept_after_a_purge_is_for_its_client_alone() {
+        let (cache, _) = fixture();
+        let next = fill(&cache);
+        let held = hold(&cache, next).expect("it is there");
+        assert!(block_on(cache.purge(key(next))));
+        assert_eq!(read(&held.kept(&cache), 0, u64::MAX), body(next));
+        assert!(cache.lookup(&key(next)).is_none());
+    }
+
+    #[test]
+    fn a_body_that_has_to_be_read_goes_to_memory() {
+        let (cache, scheme) = fixture();
+        let next = fill(&cache);
+        scheme.faults.at_hand.store(false, SeqCst);
+        assert!(matches!(hold(&cache, next), Some(Held::Memory(_))));
+        scheme.faults.read_from.store(0, SeqCst);
+        assert!(hold(&cache, next + 1).is_none(), "it does not verify");
+    }
+}

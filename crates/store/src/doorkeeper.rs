@@ -1,0 +1,71 @@
+//! Which keys came by lately: a few bytes for each, and now and then a wrong answer, where that only costs time.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::key::Key;
+
+/// One slot for so many bytes of memory: about as many slots as memory holds objects. What is asked for again only after more
+/// others than that would have left memory by then.
+const MEMORY_BYTES_PER_SLOT: u64 = 16 * 1024;
+
+/// Fewest and most slots: 4 KiB and 4 MiB.
+const SLOTS_MIN: u64 = 1 << 10;
+const SLOTS_MAX: u64 = 1 << 20;
+
+/// A table of fingerprints, each of which forgets the one before it.
+#[derive(Debug)]
+pub(crate) struct Doorkeeper {
+    /// A power of two of them. 0: nobody yet.
+    slots: Box<[AtomicU32]>,
+}
+
+impl Doorkeeper {
+    /// For a memory of so many bytes.
+    pub(crate) fn new(memory_bytes: u64) -> Self {
+        let slots = (memory_bytes / MEMORY_BYTES_PER_SLOT).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
+        Self { slots: (0..slots).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    /// Whether the key came by lately. Now it has.
+    pub(crate) fn has_seen(&self, key: &Key) -> bool {
+        let at = key.low64() as usize & (self.slots.len() - 1);
+        let print = (key.high64() >> 32) as u32 | 1;
+        let Some(slot) = self.slots.get(at) else { return false };
+        let seen = slot.load(Relaxed) == print;
+        if !seen {
+            slot.store(print, Relaxed);
+        }
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::key;
+
+    #[test]
+    fn the_second_time_is_known_and_the_first_is_not() {
+        let doorkeeper = Doorkeeper::new(0);
+        for number in 0..20 {
+            assert!(!doorkeeper.has_seen(&key(number)), "{number} comes for the first time");
+        }
+        let known = (0..20).filter(|&number| doorkeeper.has_seen(&key(number))).count();
+        assert!(known >= 18, "{known} of 20 are known, with 1024 slots");
+    }
+
+    #[test]
+    fn whoever_stays_away_for_too_long_is_forgotten() {
+        let doorkeeper = Doorkeeper::new(0);
+        assert!(!doorkeeper.has_seen(&key(1)));
+        // The chance that none of them falls into its slot is e^-16.
+        (2..16_000).for_each(|number| _ = doorkeeper.has_seen(&key(number)));
+        assert!(!doorkeeper.has_seen(&key(1)));
+    }
+
+    #[test]
+    fn its_size_follows_memory_within_bounds() {
+        let slots = |bytes| Doorkeeper::new(bytes).slots.len() as u64;
+        assert_eq!((slots(0), slots(256 << 20), slots(u64::MAX)), (SLOTS_MIN, 1 << 14, SLOTS_MAX));
+    }
+}
