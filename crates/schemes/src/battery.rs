@@ -293,6 +293,11 @@ async fn read_whole(reader: &mut dyn Reader, url: &str, step: usize) -> Seen {
     let mut buf = vec![0; step];
     let mut offset = 0;
     while offset < len {
+        let at_hand = reader.at_hand(offset);
+        assert!(
+            at_hand == body(url, version, offset, offset + at_hand.len() as u64),
+            "{url} at hand at {offset}"
+        );
         match reader.read(offset, &mut buf).await {
             Ok(0) => panic!("{url} ends at {offset} of {len}"),
             Ok(read) => {
@@ -304,5 +309,6 @@ async fn read_whole(reader: &mut dyn Reader, url: &str, step: usize) -> Seen {
         }
     }
     assert_eq!(reader.read(len, &mut buf).await.expect("reading behind the end"), 0);
+    assert!(reader.at_hand(len).is_empty());
     Seen::Whole(version, len)
 }

@@ -190,9 +190,7 @@ pub trait Reader {
     fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize>;
 
     /// Verified bytes from `offset` on that are in memory already, as many as lie together; empty when they have to be read.
-    fn at_hand(&self, _offset: u64) -> &[u8] {
-        &[]
-    }
+    fn at_hand(&self, offset: u64) -> &[u8];
 }
 
 /// An object being written. Dropped without [`Writer::commit`], it leaves nothing that could be found.

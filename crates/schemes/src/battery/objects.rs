@@ -34,6 +34,8 @@ pub(super) fn ranges(kind: &'static str) {
         run(async {
             let mut reader = bench.scheme.open(&key(&url)).await.expect("open").expect("there");
             assert_eq!(reader.extents(), [Extent { start: 0, end: len }]);
+            // A hit on a small object is sent from there.
+            assert!(len > 10_000 || reader.at_hand(0) == body(&url, 1, 0, len));
             for (offset, wanted) in
                 [(len - 1, 1), (5, 4096), (len / 2, 1), (0, 70_000), (len - 9, 9), (65_530, 12)]
             {
@@ -70,12 +72,16 @@ pub(super) fn partial_objects(kind: &'static str) {
             let mut buf = vec![0; 10_000];
             for hole in [0, 99, 5000, 5002, 69_999, 300_000, u64::MAX] {
                 assert_eq!(reader.read(hole, &mut buf).await.expect("a read"), 0, "at {hole}");
+                assert!(reader.at_hand(hole).is_empty(), "at {hole}");
             }
             for (start, end) in ranges {
                 let mut offset = start;
                 while offset < end {
                     let read = reader.read(offset, &mut buf).await.expect("a read") as u64;
                     assert!(read > 0 && offset + read <= end);
+                    let at_hand = reader.at_hand(offset);
+                    assert!(offset + at_hand.len() as u64 <= end);
+                    assert!(at_hand == body(&url, 1, offset, offset + at_hand.len() as u64));
                     assert!(buf[..read as usize] == body(&url, 1, offset, offset + read));
                     offset += read;
                 }

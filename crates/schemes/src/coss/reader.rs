@@ -139,4 +139,8 @@ impl Reader for CossReader {
         buf[..len].copy_from_slice(&bytes[..len]);
         Box::pin(std::future::ready(Ok(len)))
     }
+
+    fn at_hand(&self, offset: u64) -> &[u8] {
+        self.found.body_at(offset)
+    }
 }

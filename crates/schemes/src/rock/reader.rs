@@ -301,6 +301,13 @@ impl Reader for RockReader {
             }
         })
     }
+
+    fn at_hand(&self, offset: u64) -> &[u8] {
+        let Some((stored_at, in_extent)) = locate(&self.extents, offset) else { return &[] };
+        let in_slot = self.in_memory(self.meta.record_bytes() + stored_at);
+        let bytes = in_slot.len().min(usize::try_from(in_extent).unwrap_or(usize::MAX));
+        in_slot.get(..bytes).unwrap_or_default()
+    }
 }
 
 /// The first slot of an object, for an update: its header and payload.

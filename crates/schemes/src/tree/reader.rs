@@ -145,4 +145,11 @@ impl Reader for TreeReader {
             outcome.map_err(|failure| self.failed(failure))
         })
     }
+
+    fn at_hand(&self, offset: u64) -> &[u8] {
+        let Source::Whole(whole) = &self.source else { return &[] };
+        let Some((at, in_extent)) = self.found.table.locate(offset) else { return &[] };
+        let bytes = usize::try_from(in_extent).unwrap_or(usize::MAX);
+        object::part(whole, self.found.footer.data_offset + at, bytes).unwrap_or_default()
+    }
 }
