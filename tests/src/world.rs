@@ -62,4 +62,17 @@ impl World {
         client.request(method, &self.target(path), fields, b"");
         client.response_to(method)
     }
+
+    /// A figure of the proxy's metrics page, as a whole number; 0 if it is not there.
+    ///
+    /// # Panics
+    /// When it is no number.
+    #[must_use]
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> u64 {
+        let target = format!("http://{}/metrics", self.proxy.address());
+        let page = self.client().request("GET", &target, &[], b"").response().expect(200).text();
+        let value = page.lines().find(|line| line.starts_with(name)).and_then(|line| line.rsplit(' ').next());
+        value.map_or(0, |value| value.parse::<f64>().expect("a number") as u64)
+    }
 }

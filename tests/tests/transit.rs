@@ -128,20 +128,13 @@ fn resident_max_kib(world: &World) -> u64 {
 }
 
 /// A figure of the page, 0 while the directory is not there.
-fn metric(world: &World, name: &str) -> u64 {
-    let target = format!("http://{}/metrics", world.proxy.address());
-    let page = world.client().request("GET", &target, &[], b"").response().expect(200).text();
-    let value = page.lines().find(|line| line.starts_with(name)).and_then(|line| line.rsplit(' ').next());
-    value.map_or(0, |value| value.parse::<f64>().expect("a number") as u64)
-}
-
 fn world(scheme: &str, policy: &str, bytes: u64) -> World {
     // `ring` takes objects up to a third of its size.
     let capacity_mb = bytes / MIB * 3 + 200;
     let world = World::forward(&format!(
         "cache_dir {scheme} {{dir}}/cache {capacity_mb} 4 4\ncache_mem 8 MB\nmaximum_object_size 10 GB\nin_transit {policy}\n"
     ));
-    until("the directory", || (metric(&world, "humboldt_store_rebuild_ratio") == 1).then_some(()));
+    until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
     world
 }
 
@@ -158,7 +151,7 @@ fn comes_through(scheme: &str, policy: &str, bytes: u64, has_length: bool) {
     // It has fallen behind by more than memory holds, and goes on from the copy on disk.
     slow.read_to(bytes);
     assert_eq!(world.origin.count("/large"), 1, "{scheme} {policy}: one fetch for both");
-    until("the object on disk", || (metric(&world, "humboldt_store_objects") == 1).then_some(()));
+    until("the object on disk", || (world.metric("humboldt_store_objects") == 1).then_some(()));
     let mut again = Checker::ask(proxy, &url, "");
     again.read_to(bytes);
     assert!(again.is_hit(), "{scheme} {policy}: {}", again.head);
@@ -170,7 +163,7 @@ fn comes_through(scheme: &str, policy: &str, bytes: u64, has_length: bool) {
 
 /// Bytes that the proxy has read from its disk: by the directory's own figures, or where it counts none by the kernel's.
 fn bytes_read(world: &World) -> u64 {
-    let counted = metric(world, "humboldt_store_device_read_bytes_total");
+    let counted = world.metric("humboldt_store_device_read_bytes_total");
     if counted > 0 {
         return counted;
     }
@@ -233,7 +226,7 @@ fn an_object_of_unknown_length_comes_through_little_memory() {
                 let mut rest = Vec::new();
                 client.stream.read_to_end(&mut rest).expect("to the end");
             }
-            until("the object on disk", || (metric(&world, "humboldt_store_objects") == 1).then_some(()));
+            until("the object on disk", || (world.metric("humboldt_store_objects") == 1).then_some(()));
         }
         assert!(resident_max_kib(&world) < RESIDENT_KIB_MAX, "{scheme}");
     }
@@ -246,7 +239,7 @@ fn with_in_transit_disk_a_small_object_is_not_kept_in_memory() {
         serve(&world, "/small", 100_000, true);
         let url = world.origin.url("/small");
         Checker::ask(world.proxy.address(), &url, "").read_to(100_000);
-        until("the object on disk", || (metric(&world, "humboldt_store_objects") == 1).then_some(()));
+        until("the object on disk", || (world.metric("humboldt_store_objects") == 1).then_some(()));
         Checker::ask(world.proxy.address(), &url, "").read_to(100_000);
         let tag = if in_memory { "TCP_MEM_HIT/200" } else { "TCP_HIT/200" };
         let logged = world.proxy.logged_times("/small", 2);
@@ -261,7 +254,7 @@ fn half_read(scheme: &str, bytes: u64) -> (World, Checker, Checker) {
     serve_parts(&world, "/large", bytes);
     let (proxy, url) = (world.proxy.address(), world.origin.url("/large"));
     Checker::ask(proxy, &url, "").read_to(bytes);
-    until("the object on disk", || (metric(&world, "humboldt_store_objects") == 1).then_some(()));
+    until("the object on disk", || (world.metric("humboldt_store_objects") == 1).then_some(()));
     let mut whole = Checker::ask(proxy, &url, "");
     let mut part = Checker::ask(proxy, &url, "Range: bytes=8000000-61999999\r\n");
     assert!(whole.is_hit() && part.is_hit());
@@ -280,10 +273,8 @@ fn who_reads_from_a_directory_that_is_opened_anew_gets_every_byte() {
             format!("cache_dir {scheme} {{dir}}/cache 500 4 4\ncache_mem 8 MB\nmaximum_object_size 10 GB\n");
         world.proxy.write_configuration("", &lines);
         world.proxy.signal(rustix::process::Signal::HUP);
-        until("the new size", || {
-            (metric(&world, "humboldt_store_capacity_bytes") == 500 * MIB).then_some(())
-        });
-        until("its index", || (metric(&world, "humboldt_store_rebuild_ratio") == 1).then_some(()));
+        until("the new size", || (world.metric("humboldt_store_capacity_bytes") == 500 * MIB).then_some(()));
+        until("its index", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
         whole.read_to(bytes);
         part.read_to(62_000_000);
         let mut again = Checker::ask(world.proxy.address(), &world.origin.url("/large"), "");

@@ -101,8 +101,11 @@ pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>
         Ok(true) => Started::Done(sending.done(core, conn)),
         Ok(false) => {
             conn.deadline.arm(sending.request.snapshot().config.write_timeout);
-            sending.object = sending.object.kept(&core.shared.cache);
-            Started::Rest(Box::new(sending))
+            let needs_body = sending.at < sending.to;
+            match sending.object.kept(&core.shared.cache, needs_body) {
+                Ok(object) => Started::Rest(Box::new(Sending { object, ..sending })),
+                Err(object) => Started::Done(Sending { object, ..sending }.failed(core, conn)),
+            }
         }
         Err(_) => Started::Done(sending.failed(core, conn)),
     }

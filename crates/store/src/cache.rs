@@ -229,9 +229,10 @@ impl Cache {
         Some(Stored { object, in_memory, on_disk })
     }
 
-    /// Whether what was read from a directory should be in memory now: there is room for it, or it was read before, lately.
-    pub(crate) fn deserves_memory(&self, key: &Key, body_bytes: u64) -> bool {
-        self.mem.has_room(body_bytes) || self.table.load().doorkeeper.has_seen(key)
+    /// Asks whether what was read from a directory should be in memory now, where it takes so many bytes: there is room, or it was read
+    /// before, lately. That it was read is remembered.
+    pub(crate) fn admit_to_memory(&self, key: &Key, bytes: u64) -> bool {
+        self.mem.takes(bytes) && (self.mem.has_room(bytes) || self.table.load().doorkeeper.comes_again(key))
     }
 
     /// Inserts an entry unless its URL has been purged since `epoch`. A purge either finds the entry, or is seen here.

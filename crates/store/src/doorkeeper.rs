@@ -26,8 +26,8 @@ impl Doorkeeper {
         Self { slots: (0..slots).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Whether the key came by lately. Now it has.
-    pub(crate) fn has_seen(&self, key: &Key) -> bool {
+    /// Whether the key came by before, lately. It is remembered.
+    pub(crate) fn comes_again(&self, key: &Key) -> bool {
         let at = key.low64() as usize & (self.slots.len() - 1);
         let print = (key.high64() >> 32) as u32 | 1;
         let Some(slot) = self.slots.get(at) else { return false };
@@ -48,24 +48,25 @@ mod tests {
     fn the_second_time_is_known_and_the_first_is_not() {
         let doorkeeper = Doorkeeper::new(0);
         for number in 0..20 {
-            assert!(!doorkeeper.has_seen(&key(number)), "{number} comes for the first time");
+            assert!(!doorkeeper.comes_again(&key(number)), "{number} comes for the first time");
         }
-        let known = (0..20).filter(|&number| doorkeeper.has_seen(&key(number))).count();
+        let known = (0..20).filter(|&number| doorkeeper.comes_again(&key(number))).count();
         assert!(known >= 18, "{known} of 20 are known, with 1024 slots");
     }
 
     #[test]
     fn whoever_stays_away_for_too_long_is_forgotten() {
         let doorkeeper = Doorkeeper::new(0);
-        assert!(!doorkeeper.has_seen(&key(1)));
+        assert!(!doorkeeper.comes_again(&key(1)));
         // The chance that none of them falls into its slot is e^-16.
-        (2..16_000).for_each(|number| _ = doorkeeper.has_seen(&key(number)));
-        assert!(!doorkeeper.has_seen(&key(1)));
+        (2..16_000).for_each(|number| _ = doorkeeper.comes_again(&key(number)));
+        assert!(!doorkeeper.comes_again(&key(1)));
     }
 
     #[test]
     fn its_size_follows_memory_within_bounds() {
         let slots = |bytes| Doorkeeper::new(bytes).slots.len() as u64;
         assert_eq!((slots(0), slots(256 << 20), slots(u64::MAX)), (SLOTS_MIN, 1 << 14, SLOTS_MAX));
+        assert_eq!(slots(100 << 20), 1 << 13, "a power of two");
     }
 }

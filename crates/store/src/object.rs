@@ -83,19 +83,33 @@ impl Object {
 
     /// Memory held besides pages, as the allocator rounds it, bookkeeping included.
     pub fn boxed_bytes(&self) -> u64 {
-        ENTRY_OVERHEAD_BYTES
-            + allocated_bytes(size_of::<Self>())
-            + allocated_bytes(size_of::<StoredHead>() + 16)
-            + allocated_bytes(self.url.len())
-            + allocated_bytes(self.head.bytes().len())
-            + allocated_bytes(self.body.tail.len())
-            + allocated_bytes(self.body.pages.len() * size_of::<Page>())
+        let Body { pages, tail, .. } = &self.body;
+        boxed_bytes(self.url.len(), self.head.bytes().len(), tail.len(), pages.len())
     }
 
     /// Memory held in pages.
     pub fn page_bytes(&self) -> u64 {
         (self.body.pages.len() * PAGE_BYTES) as u64
     }
+}
+
+/// Memory that an object takes with a body that was read in one piece, pages included.
+pub(crate) fn memory_bytes(url_bytes: usize, head_bytes: usize, body_bytes: usize) -> u64 {
+    let tail_bytes = body_bytes % PAGE_BYTES;
+    let has_tail = tail_bytes <= TAIL_BYTES_MAX;
+    let pages = body_bytes / PAGE_BYTES + usize::from(!has_tail);
+    let tail_bytes = if has_tail { tail_bytes } else { 0 };
+    boxed_bytes(url_bytes, head_bytes, tail_bytes, pages) + (pages * PAGE_BYTES) as u64
+}
+
+fn boxed_bytes(url_bytes: usize, head_bytes: usize, tail_bytes: usize, pages: usize) -> u64 {
+    ENTRY_OVERHEAD_BYTES
+        + allocated_bytes(size_of::<Object>())
+        + allocated_bytes(size_of::<StoredHead>() + 16)
+        + allocated_bytes(url_bytes)
+        + allocated_bytes(head_bytes)
+        + allocated_bytes(tail_bytes)
+        + allocated_bytes(pages * size_of::<Page>())
 }
 
 /// A body in memory: pages, all full but perhaps the last, then perhaps an allocation of exact size.
@@ -229,6 +243,16 @@ mod tests {
         let rounded: Vec<_> =
             [0, 1, 16, 17, 128, 129, 160, 161, 320, 321, 1024, 1025, 2048, 2049].map(allocated_bytes).into();
         assert_eq!(rounded, [0, 16, 16, 32, 128, 160, 160, 192, 320, 384, 1024, 1280, 2048, 2560]);
+    }
+
+    #[test]
+    fn what_an_object_takes_is_known_before_it_is_there() {
+        let pool = PagePool::new(100);
+        for len in [0, 1, 2048, 2049, 4096, 4097, 6144, 6145, 13_312, 40_000] {
+            let object = object_of(key(1), body_of(&pool, &pattern(0, len)));
+            let told = memory_bytes(object.url.len(), object.head.bytes().len(), len);
+            assert_eq!(told, object.boxed_bytes() + object.page_bytes(), "{len}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A closed loop of an exact number of requests: `wrk` works for a time, this works through a list.
+//! An exact number of requests, in a closed loop or so many a second: `wrk` works for a time, this works through a list.
 //!
 //! One thread, one epoll loop. Every answer is checked for its status and its length, and `X-Cache` says whether it was a
 //! hit, so that a figure for hits is one for hits.
@@ -9,6 +9,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -25,6 +26,9 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// A prime, so that every rank has an object of its own as long as their number is no multiple of it.
 const SCATTER: u64 = 1_000_003;
+
+/// With a rate, this much of what was missed in a stall is made up for at once.
+const CATCH_UP_MAX: Duration = Duration::from_millis(10);
 
 /// Connections that fail one after the other before the server is taken for gone.
 const FAILURES_MAX: u32 = 100;
@@ -53,6 +57,9 @@ pub(crate) struct Arguments {
     /// Connections, each with one request at a time
     #[arg(long)]
     connections: usize,
+    /// Ask so often a second at most, instead of as soon as a connection is free
+    #[arg(long)]
+    requests_per_s: Option<u32>,
     /// End after this many seconds
     #[arg(long)]
     limit_s: u64,
@@ -74,6 +81,8 @@ pub(super) struct Drive {
     /// Exponent of Zipf's law; `None` for one object after the other.
     pub(super) zipf: Option<f64>,
     pub(super) connections: usize,
+    /// At most so many; `None` for the next request as soon as a connection is free.
+    pub(super) requests_per_s: Option<u32>,
     pub(super) limit: Duration,
 }
 
@@ -103,6 +112,9 @@ impl Drive {
         ];
         for (name, number) in numbers {
             command.arg(name).arg(number.to_string());
+        }
+        if let Some(rate) = self.requests_per_s {
+            command.arg("--requests-per-s").arg(rate.to_string());
         }
         if let Some(exponent) = self.zipf {
             command.arg("--zipf").arg(exponent.to_string());
@@ -149,6 +161,10 @@ struct Load {
     arguments: Arguments,
     poll: OwnedFd,
     connections: Vec<Option<Connection>>,
+    /// Connections that wait for the time of the next request, the one that has waited longest in front.
+    resting: VecDeque<usize>,
+    /// When the next request may be asked, from the start.
+    due: Duration,
     order: Order,
     asked: u64,
     errors: u64,
@@ -223,6 +239,8 @@ impl Load {
             arguments,
             poll,
             connections,
+            resting: VecDeque::new(),
+            due: Duration::ZERO,
             order,
             asked: 0,
             errors: 0,
@@ -241,7 +259,8 @@ impl Load {
         let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
         while self.connections.iter().any(Option::is_some) && start.elapsed() < limit {
             events.clear();
-            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&WAIT)) {
+            let wait = self.ask_what_is_due(start)?;
+            match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -250,6 +269,23 @@ impl Load {
             }
         }
         Ok(())
+    }
+
+    /// Asks on connections that rest, as far as it is time; returns how long to wait for answers.
+    fn ask_what_is_due(&mut self, start: Instant) -> Outcome<Timespec> {
+        let Some(rate) = self.arguments.requests_per_s else { return Ok(WAIT) };
+        while let Some(&slot) = self.resting.front() {
+            let now = start.elapsed();
+            if let Some(left) = self.due.checked_sub(now).filter(|left| !left.is_zero()) {
+                let tv_nsec = i64::try_from(left.as_nanos()).unwrap_or(WAIT.tv_nsec).min(WAIT.tv_nsec);
+                return Ok(Timespec { tv_sec: 0, tv_nsec });
+            }
+            self.due =
+                (self.due + Duration::from_secs(1) / rate.max(1)).max(now.saturating_sub(CATCH_UP_MAX));
+            self.resting.pop_front();
+            self.ask_next(slot)?;
+        }
+        Ok(WAIT)
     }
 
     /// Connects and asks; a connection that has nothing to ask is not made.
@@ -298,23 +334,33 @@ impl Load {
                 self.failures_in_row = 0;
                 let taken_us = u32::try_from(connection.sent.elapsed().as_micros()).unwrap_or(u32::MAX);
                 self.times_us.push(taken_us);
-                if self.asked >= self.arguments.requests {
-                    self.connections[slot] = None;
+                if self.arguments.requests_per_s.is_some() {
+                    self.resting.push_back(slot);
                     return Ok(());
                 }
-                let request = self.next_request();
-                let asked = self.connections[slot].as_mut().map(|connection| connection.ask(&request));
-                if let Some(Err(_)) = asked {
-                    self.failed();
-                    self.connect(slot)?;
-                }
-                Ok(())
+                self.ask_next(slot)
             }
             Err(_) => {
+                self.resting.retain(|other| *other != slot);
                 self.failed();
                 self.connect(slot)
             }
         }
+    }
+
+    /// Asks for the next object, or closes the connection if that was all.
+    fn ask_next(&mut self, slot: usize) -> Outcome {
+        if self.asked >= self.arguments.requests {
+            self.connections[slot] = None;
+            return Ok(());
+        }
+        let request = self.next_request();
+        let asked = self.connections[slot].as_mut().map(|connection| connection.ask(&request));
+        if let Some(Err(_)) = asked {
+            self.failed();
+            self.connect(slot)?;
+        }
+        Ok(())
     }
 }
 
@@ -418,11 +464,27 @@ mod tests {
             objects: 3,
             zipf: None,
             connections: 4,
+            requests_per_s: None,
             limit_s: 10,
         };
+        work(arguments)
+    }
+
+    fn work(arguments: Arguments) -> Load {
         let mut load = Load::new(arguments).unwrap();
         load.work(Instant::now()).unwrap();
         load
+    }
+
+    #[test]
+    fn a_rate_is_kept_by_waiting_and_every_request_is_asked() {
+        let to = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde");
+        let arguments = Arguments { requests_per_s: Some(200), ..load(to, 0).arguments };
+        let start = Instant::now();
+        let load = work(Arguments { requests: 61, ..arguments });
+        assert_eq!((load.times_us.len(), load.asked, load.errors), (61, 61, 0));
+        // Four are asked at once, and the last one 56 intervals behind the fifth.
+        assert!(start.elapsed() >= Duration::from_millis(280), "{:?}", start.elapsed());
     }
 
     #[test]
@@ -459,6 +521,7 @@ mod tests {
             objects: 100,
             zipf: Some(1.0),
             connections: 1,
+            requests_per_s: None,
             limit_s: 1,
         };
         let mut order = Order::new(&arguments);

@@ -45,7 +45,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let rounds = plan.rounds_wanted.unwrap_or(if plan.quick { 1 } else { ROUNDS }).max(1);
     let (capacity_mb, requests) =
         if plan.quick { (CAPACITY_MB / 10, REQUESTS / 10) } else { (CAPACITY_MB, REQUESTS) };
-    let course = Course { origin: origin.address, requests };
+    let course = Course { origin: origin.address, requests, is_gentle_to_diskd: false };
     let mut rows = Vec::new();
     let mut kept = Vec::new();
     for kind in kinds {

@@ -89,7 +89,11 @@ fn measure(
     rounds: usize,
     limit_mb: Option<u64>,
 ) -> Outcome<Vec<Series<'static>>> {
-    let course = Course { origin: origin.address, requests: if plan.quick { OBJECTS / 10 } else { OBJECTS } };
+    let course = Course {
+        origin: origin.address,
+        requests: if plan.quick { OBJECTS / 10 } else { OBJECTS },
+        is_gentle_to_diskd: false,
+    };
     let mut all = WAYS.iter().map(|way| Series::start(plan, way, limit_mb)).collect::<Outcome<Vec<_>>>()?;
     for series in &mut all {
         series.misses.push(course.misses(plan, &series.stored, 0)?);
@@ -133,6 +137,7 @@ impl<'w> Series<'w> {
             objects: course.requests,
             zipf: Some(ZIPF),
             connections: CONNECTIONS,
+            requests_per_s: None,
             limit: TURN_LIMIT,
         };
         turns::measured(plan, &self.stored, drive, Duration::ZERO, |before, after, _| after.ins - before.ins)

@@ -164,6 +164,7 @@ impl Measured<'_> {
             objects: requests,
             zipf: None,
             connections: 64,
+            requests_per_s: None,
             limit,
         }
     }

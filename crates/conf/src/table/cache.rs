@@ -91,7 +91,7 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Cache":
-    Unsupported("what comes from disk and from the network is kept in memory alike, as with `always`") {
+    Unsupported("what comes from the network is kept in memory, and from disk too, as with `always`: when memory is full, with the second hit") {
         "memory_cache_mode", "memory_cache_mode always|disk|network", "What is kept in memory: everything, what was hit on disk, or what came from the network.";
     }
     Unsupported("collapsing is the same for all requests so far") {

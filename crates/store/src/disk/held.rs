@@ -13,7 +13,7 @@ use crate::cache::Cache;
 use crate::events::StoreEventKind;
 use crate::head::StoredHead;
 use crate::mem::Entry;
-use crate::object::Object;
+use crate::object::{Body, Object, memory_bytes};
 
 /// A complete answer at hand.
 #[derive(Debug)]
@@ -31,13 +31,15 @@ impl DiskHit {
     /// The whole answer: in memory if it should be there, and from where it was read to otherwise. `None` as with
     /// [`DiskHit::into_object`].
     pub async fn hold(self, cache: &Cache) -> Option<Held> {
-        match self.whole_at_hand().map(|body| body.len() as u64) {
-            Some(body_bytes) if !cache.deserves_memory(&self.key, body_bytes) => {
-                self.tell(StoreEventKind::SwapIn, cache, body_bytes);
-                Some(Held::Lent(Lent(Box::new(self))))
-            }
-            _ => self.into_object(cache).await.map(Held::Memory),
+        let Some(body_bytes) = self.whole_at_hand().map(<[u8]>::len) else {
+            return self.into_object(cache).await.map(Held::Memory);
+        };
+        let bytes = memory_bytes(self.url.len(), self.head.bytes().len(), body_bytes);
+        if cache.admit_to_memory(&self.key, bytes) {
+            return self.into_object(cache).await.map(Held::Memory);
         }
+        self.tell(StoreEventKind::SwapIn, cache, body_bytes as u64);
+        Some(Held::Lent(Lent(Box::new(self))))
     }
 
     /// The whole body, if it lies together in memory; `None` if it has to be read, or is empty.
@@ -45,6 +47,10 @@ impl DiskHit {
         let body_bytes = usize::try_from(self.body_bytes()?).ok()?;
         let body = self.reader.at_hand(0);
         (body_bytes > 0 && body.len() == body_bytes).then_some(body)
+    }
+
+    fn into_kept(self, body: Body) -> Object {
+        Object::new(self.key, self.url, self.head, self.times, body)
     }
 
     pub(super) fn tell(&self, kind: StoreEventKind, cache: &Cache, body_bytes: u64) {
@@ -86,12 +92,16 @@ impl Held {
         }
     }
 
-    /// For a client that does not take it at once: in memory, whose pages are counted and shared; lent as before only when memory is
-    /// short.
-    pub fn kept(self, cache: &Cache) -> Self {
+    /// For a client that does not take it at once: in memory, whose pages are counted and shared. Nothing is kept of a body that is not
+    /// needed any more.
+    ///
+    /// # Errors
+    /// Itself when memory is so short that a transfer that needs a page fails.
+    pub fn kept(self, cache: &Cache, needs_body: bool) -> Result<Self, Self> {
         match self {
-            Self::Lent(lent) => lent.keep(cache).map_or_else(Self::Lent, Self::Memory),
-            in_memory @ Self::Memory(_) => in_memory,
+            Self::Lent(lent) if needs_body => lent.keep(cache).map(Self::Memory).map_err(Self::Lent),
+            Self::Lent(Lent(hit)) => Ok(Self::Memory(Arc::new(hit.into_kept(Body::default())))),
+            in_memory @ Self::Memory(_) => Ok(in_memory),
         }
     }
 }
@@ -111,12 +121,15 @@ impl Lent {
         1
     }
 
-    /// Moves it to memory, where it is found unless it was purged meanwhile; itself when memory is short.
+    /// Moves it to memory, where it is found unless it was purged meanwhile, or another is there.
     fn keep(self, cache: &Cache) -> Result<Arc<Object>, Self> {
         let Some(body) = cache.body_of(self.body()) else { return Err(self) };
-        let DiskHit { key, url, head, times, epoch, .. } = *self.0;
-        let object = Arc::new(Object::new(key, url, head, times, body));
-        cache.insert_current(epoch, key, Entry::Object(object.clone()));
+        let (key, epoch) = (self.0.key, self.0.epoch);
+        let object = Arc::new(self.0.into_kept(body));
+        // What is there may be newer.
+        if !cache.mem().contains(&key) {
+            cache.insert_current(epoch, key, Entry::Object(object.clone()));
+        }
         Ok(object)
     }
 }
@@ -129,7 +142,7 @@ impl std::fmt::Debug for Lent {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::SeqCst;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     use humboldt_policy::Policy;
 
@@ -137,7 +150,7 @@ mod tests {
     use crate::cache::{CacheSettings, InTransit};
     use crate::dirs::{DirConfig, DirSelect};
     use crate::disk::{DiskEntry, Lookup};
-    use crate::events::NoEvents;
+    use crate::events::{StoreEvent, StoreEvents};
     use crate::scheme::{Record, RecordKind};
     use crate::testing::{TestScheme, block_on, key, pattern, some_head, some_times};
 
@@ -148,8 +161,22 @@ mod tests {
         pattern(number as usize, number as usize + BODY_BYTES)
     }
 
-    /// Objects 0 to 199 on disk, two megabytes, and one in memory.
+    /// Counts what is read in.
+    #[derive(Default)]
+    struct SwapIns(AtomicUsize);
+
+    impl StoreEvents for SwapIns {
+        fn event(&self, event: &StoreEvent<'_>) {
+            self.0.fetch_add(usize::from(event.kind == StoreEventKind::SwapIn), SeqCst);
+        }
+    }
+
+    /// Objects 0 to 199 on disk, two megabytes, beside one megabyte of memory.
     fn fixture() -> (Arc<Cache>, Arc<TestScheme>) {
+        fixture_with(1 << 20, Arc::default())
+    }
+
+    fn fixture_with(cache_mem_bytes: u64, events: Arc<SwapIns>) -> (Arc<Cache>, Arc<TestScheme>) {
         let scheme = TestScheme::new("/one");
         scheme.faults.at_hand.store(true, SeqCst);
         for number in 0..200 {
@@ -164,7 +191,7 @@ mod tests {
             scheme.put(record, &body(number));
         }
         let settings = CacheSettings {
-            cache_mem_bytes: 1 << 20,
+            cache_mem_bytes,
             memory_policy: Policy::Lru,
             memory_object_bytes_max: 512 * 1024,
             disk_object_bytes_max: 4 << 20,
@@ -174,7 +201,7 @@ mod tests {
         };
         let dir =
             DirConfig { index: 0, scheme: scheme.clone(), object_bytes_max: u64::MAX, read_only: false };
-        (Cache::new(settings, 1, vec![dir], Arc::new(NoEvents)), scheme)
+        (Cache::new(settings, 1, vec![dir], events), scheme)
     }
 
     fn hold(cache: &Cache, number: u64) -> Option<Held> {
@@ -223,9 +250,73 @@ mod tests {
                 let expected = content.get(from as usize..to.min(10_000) as usize).unwrap_or_default();
                 assert_eq!(read(&held, from, to), expected, "{from}..{to}");
             }
-            held = held.kept(&cache);
+            held = held.kept(&cache, true).expect("memory is there");
         }
         assert!(cache.lookup(&key(next)).is_some(), "others find it too");
+    }
+
+    #[test]
+    fn what_a_client_has_of_a_lent_body_goes_on_from_memory() {
+        let (cache, _) = fixture();
+        let next = fill(&cache);
+        for (number, sent) in (next..).zip([1, 4095, 4096, 4097, 8192, 9999]) {
+            let held = hold(&cache, number).expect("it is there");
+            assert!(is_lent(Some(&held)));
+            let mut got = read(&held, 0, sent);
+            got.extend(read(&held.kept(&cache, true).expect("memory is there"), sent, u64::MAX));
+            assert!(got == body(number), "{sent} bytes were sent before");
+        }
+    }
+
+    #[test]
+    fn of_a_body_that_is_not_needed_nothing_is_kept() {
+        let (cache, _) = fixture();
+        let next = fill(&cache);
+        let held = hold(&cache, next).expect("it is there").kept(&cache, false).expect("it needs none");
+        assert!(!is_lent(Some(&held)) && held.head().bytes() == some_head().bytes());
+        assert_eq!(held.body_bytes(), 0);
+        assert!(cache.lookup(&key(next)).is_none());
+    }
+
+    #[test]
+    fn a_newer_answer_stays_when_an_older_one_is_kept() {
+        let (cache, _) = fixture();
+        let next = fill(&cache);
+        let old = hold(&cache, next).expect("it is there");
+        let Some(Held::Memory(newer)) = hold(&cache, next) else { panic!("the second time") };
+        assert!(old.kept(&cache, true).is_ok());
+        assert!(
+            matches!(cache.lookup(&key(next)), Some(Entry::Object(object)) if Arc::ptr_eq(&object, &newer))
+        );
+    }
+
+    #[test]
+    fn every_hit_is_told_once() {
+        let events = Arc::new(SwapIns::default());
+        let (cache, _) = fixture_with(1 << 20, events.clone());
+        let next = fill(&cache);
+        assert_eq!(events.0.swap(0, SeqCst), next as usize);
+        let held = hold(&cache, next).expect("it is there");
+        assert!(held.kept(&cache, true).is_ok());
+        assert_eq!(events.0.load(SeqCst), 1);
+    }
+
+    #[test]
+    fn what_memory_would_never_take_is_always_lent() {
+        let (cache, _) = fixture_with(0, Arc::default());
+        assert!((0..3).all(|_| is_lent(hold(&cache, 1).as_ref())));
+        // More than half of it.
+        let (cache, _) = fixture_with(20_000, Arc::default());
+        assert!((0..3).all(|_| is_lent(hold(&cache, 1).as_ref())));
+    }
+
+    #[test]
+    fn room_is_what_the_object_takes_in_memory_and_not_its_body() {
+        let one = memory_bytes(URL.len(), some_head().bytes().len(), BODY_BYTES);
+        // Room for three, and for the body of a fourth.
+        let (cache, _) = fixture_with(3 * one + BODY_BYTES as u64, Arc::default());
+        let lent: Vec<bool> = (0..5).map(|number| is_lent(hold(&cache, number).as_ref())).collect();
+        assert_eq!(lent, [false, false, false, true, true]);
     }
 
     #[test]
@@ -234,7 +325,7 @@ mod tests {
         let next = fill(&cache);
         let held = hold(&cache, next).expect("it is there");
         assert!(block_on(cache.purge(key(next))));
-        assert_eq!(read(&held.kept(&cache), 0, u64::MAX), body(next));
+        assert_eq!(read(&held.kept(&cache, true).expect("memory is there"), 0, u64::MAX), body(next));
         assert!(cache.lookup(&key(next)).is_none());
     }
 

@@ -189,7 +189,7 @@ impl MemTier {
     /// stored: not when it is larger than half of the budget.
     pub fn insert(&self, key: Key, entry: Entry) -> bool {
         let (boxed, pages) = (entry.boxed_bytes(), entry.page_bytes());
-        if boxed + pages > self.limit_bytes.load(Relaxed) / 2 {
+        if !self.takes(boxed + pages) {
             self.remove(&key);
             return false;
         }
@@ -246,6 +246,11 @@ impl MemTier {
     /// Memory in use now, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.pool.in_use() * PAGE_BYTES as u64 + self.boxed_bytes.load(Relaxed)
+    }
+
+    /// Whether an entry of so many bytes is stored at all: not when it takes more than half of the budget.
+    pub(crate) fn takes(&self, bytes: u64) -> bool {
+        bytes <= self.limit_bytes.load(Relaxed) / 2
     }
 
     /// Whether so many bytes more fit into the budget as it is.

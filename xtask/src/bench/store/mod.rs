@@ -46,7 +46,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     }
     let origin = floor(plan, "origin", plan.load_core)?;
     let requests = if plan.quick { REQUESTS / 10 } else { REQUESTS };
-    let course = Course { origin: origin.address, requests };
+    let course = Course { origin: origin.address, requests, is_gentle_to_diskd: true };
     let relay = relay(plan, origin.address)?;
     let objects = (rounds as u64 + 1) * requests;
     // Water marks evict from 90 % on, and schemes have needs of their own.
@@ -105,8 +105,8 @@ fn misses(
         if let Some(device) = turns::device(stored)? {
             series.amplification = Some(device.written_bytes / device.object_bytes);
         }
-        if let (Some(last), false) = (series.misses.last(), stored.kind.scheme == "null") {
-            course.complete(plan, stored, rounds as u64 * course.requests, *last)?;
+        if let (Some(turn), false) = (series.misses.get(rounds - 1), stored.kind.scheme == "null") {
+            course.complete(plan, stored, first_of_hits(course, rounds), *turn)?;
         }
         series.misses.remove(0);
     }
@@ -114,10 +114,15 @@ fn misses(
     Ok(relayed)
 }
 
-/// Hits of what the last turn of misses stored. It is asked for from its first object to its last: memory holds the last ones
-/// when the next turn begins, and has lost them when it comes to them.
+/// The first object that hits are asked for: those that the last turn of misses but one stored, as memory still holds some of the last.
+/// They are asked for from the first to the last, so that memory has lost those that it may have taken when the next turn comes to them.
+fn first_of_hits(course: &Course, rounds: usize) -> u64 {
+    (rounds as u64 - 1) * course.requests
+}
+
+/// Hits on disk.
 fn hits(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mut [Series]) -> Outcome {
-    let first = rounds as u64 * course.requests;
+    let first = first_of_hits(course, rounds);
     let stores = || all.iter().enumerate().filter(|(_, stored)| stored.kind.scheme != "null");
     let before: Vec<_> = all.iter().map(turns::device).collect::<Outcome<_>>()?;
     for round in 1..=rounds {
@@ -134,7 +139,7 @@ fn hits(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mu
     }
     for (index, stored) in stores() {
         if let (Some(before), Some(after)) = (before[index], turns::device(stored)?) {
-            let hits = 2 * rounds as u64 * course.requests;
+            let hits = 2 * rounds as u64 * course.requests_of(stored.kind.scheme);
             series[index].reads_per_hit = Some((after.reads - before.reads) / hits as f64);
         }
     }

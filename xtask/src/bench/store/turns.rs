@@ -19,6 +19,12 @@ pub(in crate::bench) const CONNECTIONS: usize = 64;
 /// next to nothing.
 const DISKD_CONNECTIONS: usize = 8;
 
+/// An answer to a miss does not wait for what is to be written. So fast, and no faster, `diskd` stores all of it.
+pub(super) const DISKD_MISSES_PER_S: u32 = 1_000;
+
+/// Squid's `diskd` answers two hundred hits a second: a turn of all would take minutes.
+pub(super) const DISKD_REQUESTS: u64 = 5_000;
+
 /// For what is stored gently.
 const FEW_CONNECTIONS: usize = 4;
 
@@ -67,6 +73,8 @@ pub(in crate::bench) struct Course {
     pub(in crate::bench) origin: SocketAddr,
     /// Requests in a turn.
     pub(in crate::bench) requests: u64,
+    /// `diskd` gets fewer requests, and misses only as fast as it stores them.
+    pub(in crate::bench) is_gentle_to_diskd: bool,
 }
 
 impl Course {
@@ -79,17 +87,28 @@ impl Course {
             host: self.origin,
             body_bytes: BODY_BYTES,
             first,
-            requests: self.requests,
+            requests: self.requests_of(scheme),
             objects,
             zipf: None,
             connections: if scheme == "diskd" { DISKD_CONNECTIONS } else { CONNECTIONS },
+            requests_per_s: None,
             limit: TURN_LIMIT,
         }
     }
 
+    /// Requests in a turn.
+    pub(super) fn requests_of(&self, scheme: &str) -> u64 {
+        if self.spares(scheme) { self.requests.min(DISKD_REQUESTS) } else { self.requests }
+    }
+
+    fn spares(&self, scheme: &str) -> bool {
+        self.is_gentle_to_diskd && scheme == "diskd"
+    }
+
     /// New objects, numbered from `first` on.
     pub(in crate::bench) fn misses(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
-        let drive = self.drive(stored, first, self.requests);
+        let requests_per_s = self.spares(stored.kind.scheme).then_some(DISKD_MISSES_PER_S);
+        let drive = Drive { requests_per_s, ..self.drive(stored, first, self.requests) };
         let turn =
             measured(plan, stored, drive, SETTLING, |before, after, driven| match stored.kind.scheme {
                 // Without a store there is nothing to be stored.
