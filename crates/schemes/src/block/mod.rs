@@ -15,6 +15,7 @@
 
 mod disk;
 pub mod example;
+mod luck;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -35,6 +36,7 @@ use humboldt_sys::append_buffer::AppendBuffer;
 use crate::IoChoice;
 
 pub(crate) use disk::open;
+pub(crate) use luck::Luck;
 
 /// Alignment that direct I/O needs where the system does not tell.
 pub(crate) const DIRECT_ALIGN_BYTES: usize = 4096;

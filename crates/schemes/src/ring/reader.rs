@@ -89,11 +89,10 @@ async fn load(store: &Store, location: u64, generation: u64, bytes: u64) -> Resu
     }
     let (start, length) = span(store, location, bytes);
     let mut buffer = Buffer::new(length);
-    let file = store.file_for_reads();
-    let read = match file.read_now(start, &mut buffer) {
+    let read = match store.read_now(start, &mut buffer) {
         Some(outcome) => outcome,
         None => {
-            let (filled, outcome) = file.read(start, buffer).await;
+            let (filled, outcome) = store.file_for_reads().read(start, buffer).await;
             buffer = filled;
             outcome
         }

@@ -22,6 +22,7 @@ use super::segments::Segments;
 use crate::DirOptions;
 use crate::PageCache;
 use crate::block::BlockFile;
+use crate::block::Luck;
 use crate::health::{DISK_FULL, Health, is_disk_full};
 
 /// Longest body that is kept in one record.
@@ -113,6 +114,7 @@ pub(crate) struct Store {
     /// The same file, through which objects are read for clients while `fits_page_cache`.
     pub(crate) cached: Arc<dyn BlockFile>,
     pub(crate) fits_page_cache: AtomicBool,
+    luck: Luck,
     /// `false` while a thread waits until the page cache's part is on the device.
     pub(crate) is_written_back: AtomicBool,
     pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
@@ -152,6 +154,7 @@ impl Store {
             data: files.data,
             cached: files.cached,
             fits_page_cache: AtomicBool::new(options.tuning.page_cache != PageCache::Off),
+            luck: Luck::default(),
             is_written_back: AtomicBool::new(true),
             checkpoints: files.checkpoints,
             segments: Segments::new(geometry.segments, now),
@@ -172,6 +175,16 @@ impl Store {
     /// The way to the data by which objects are read for clients.
     pub(crate) fn file_for_reads(&self) -> &dyn BlockFile {
         if self.fits_page_cache.load(Ordering::Relaxed) { &*self.cached } else { &*self.data }
+    }
+
+    /// Fills `into` from the page cache, if that may be asked, is likely to have it, and has it.
+    pub(crate) fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<io::Result<usize>> {
+        if !self.fits_page_cache.load(Ordering::Relaxed) || !self.luck.may_ask() {
+            return None;
+        }
+        let read = self.cached.read_now(offset, into);
+        self.luck.note(read.is_some());
+        read
     }
 
     /// Objects for which the index is made.
