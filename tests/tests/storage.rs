@@ -234,6 +234,8 @@ fn tags(world: &World, path: &str, count: usize) -> Vec<String> {
 #[test]
 fn with_a_full_memory_the_second_hit_on_disk_moves_an_object_there() {
     let world = more_than_memory_holds();
+    // Another core may have served it, whose lines may be written later.
+    let _ = world.proxy.logged("/0 ");
     let mut client = world.client();
     for _ in 0..3 {
         let answer = client.request("GET", &world.target("/0"), &[], b"").response().expect(200);

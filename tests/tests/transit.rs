@@ -127,7 +127,6 @@ fn resident_max_kib(world: &World) -> u64 {
     line.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// A figure of the page, 0 while the directory is not there.
 fn world(scheme: &str, policy: &str, bytes: u64) -> World {
     // `ring` takes objects up to a third of its size.
     let capacity_mb = bytes / MIB * 3 + 200;

@@ -230,16 +230,27 @@ impl Cache {
     }
 
     /// Asks whether what was read from a directory should be in memory now, where it takes so many bytes: there is room, or it was read
-    /// before, lately. That it was read is remembered.
+    /// before, lately. Where there is no room, that it was read is remembered.
     pub(crate) fn admit_to_memory(&self, key: &Key, bytes: u64) -> bool {
         self.mem.takes(bytes) && (self.mem.has_room(bytes) || self.table.load().doorkeeper.comes_again(key))
     }
 
     /// Inserts an entry unless its URL has been purged since `epoch`. A purge either finds the entry, or is seen here.
     pub fn insert_current(&self, epoch: Epoch, key: Key, entry: Entry) -> bool {
-        if !self.in_flight.is_current(epoch) || !self.mem.insert(key, entry) {
-            return false;
+        self.in_flight.is_current(epoch) && self.mem.insert(key, entry) && self.is_still_current(epoch, key)
+    }
+
+    /// The same for an object that was read from a directory: one that has come to memory meanwhile may be newer, and stays.
+    pub(crate) fn insert_read(&self, epoch: Epoch, object: &Arc<Object>) {
+        if self.in_flight.is_current(epoch)
+            && self.mem.insert_unless_object(object.key, Entry::Object(object.clone()))
+        {
+            self.is_still_current(epoch, object.key);
         }
+    }
+
+    /// Whether an entry that was just inserted may stay. It is removed otherwise.
+    fn is_still_current(&self, epoch: Epoch, key: Key) -> bool {
         let current = self.in_flight.is_current(epoch);
         if !current {
             self.mem.remove(&key);

@@ -364,7 +364,7 @@ impl DiskHit {
         };
         self.tell(StoreEventKind::SwapIn, cache, body_bytes);
         let object = Arc::new(Object::new(self.key, self.url, self.head, self.times, body));
-        cache.insert_current(self.epoch, object.key, Entry::Object(object.clone()));
+        cache.insert_read(self.epoch, &object);
         Some(object)
     }
 

@@ -257,9 +257,12 @@ impl Load {
             self.connect(slot)?;
         }
         let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
-        while self.connections.iter().any(Option::is_some) && start.elapsed() < limit {
+        while start.elapsed() < limit {
             events.clear();
             let wait = self.ask_what_is_due(start)?;
+            if self.connections.iter().all(Option::is_none) {
+                break;
+            }
             match epoll::wait(&self.poll, spare_capacity(&mut events), Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -334,7 +337,7 @@ impl Load {
                 self.failures_in_row = 0;
                 let taken_us = u32::try_from(connection.sent.elapsed().as_micros()).unwrap_or(u32::MAX);
                 self.times_us.push(taken_us);
-                if self.arguments.requests_per_s.is_some() {
+                if self.arguments.requests_per_s.is_some() && self.asked < self.arguments.requests {
                     self.resting.push_back(slot);
                     return Ok(());
                 }

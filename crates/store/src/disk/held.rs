@@ -12,7 +12,6 @@ use super::{DiskHit, tell_swap};
 use crate::cache::Cache;
 use crate::events::StoreEventKind;
 use crate::head::StoredHead;
-use crate::mem::Entry;
 use crate::object::{Body, Object, memory_bytes};
 
 /// A complete answer at hand.
@@ -124,12 +123,9 @@ impl Lent {
     /// Moves it to memory, where it is found unless it was purged meanwhile, or another is there.
     fn keep(self, cache: &Cache) -> Result<Arc<Object>, Self> {
         let Some(body) = cache.body_of(self.body()) else { return Err(self) };
-        let (key, epoch) = (self.0.key, self.0.epoch);
+        let epoch = self.0.epoch;
         let object = Arc::new(self.0.into_kept(body));
-        // What is there may be newer.
-        if !cache.mem().contains(&key) {
-            cache.insert_current(epoch, key, Entry::Object(object.clone()));
-        }
+        cache.insert_read(epoch, &object);
         Ok(object)
     }
 }
@@ -151,8 +147,9 @@ mod tests {
     use crate::dirs::{DirConfig, DirSelect};
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::{StoreEvent, StoreEvents};
+    use crate::mem::Entry;
     use crate::scheme::{Record, RecordKind};
-    use crate::testing::{TestScheme, block_on, key, pattern, some_head, some_times};
+    use crate::testing::{TestScheme, block_on, key, object_of, pattern, some_head, some_times};
 
     const URL: &[u8] = b"http://a.example/x";
     const BODY_BYTES: usize = 10_000;
@@ -288,6 +285,19 @@ mod tests {
         assert!(
             matches!(cache.lookup(&key(next)), Some(Entry::Object(object)) if Arc::ptr_eq(&object, &newer))
         );
+    }
+
+    #[test]
+    fn a_newer_answer_stays_when_an_older_one_is_read_in() {
+        let (cache, scheme) = fixture();
+        scheme.faults.at_hand.store(false, SeqCst);
+        let Lookup::Found(DiskEntry::Object(old)) = block_on(cache.open(key(1), &key(1), URL)) else {
+            panic!("it is there")
+        };
+        let newer = object_of(key(1), Body::default());
+        cache.mem().insert(key(1), Entry::Object(newer.clone()));
+        assert!(block_on(old.hold(&cache)).is_some());
+        assert!(matches!(cache.lookup(&key(1)), Some(Entry::Object(object)) if Arc::ptr_eq(&object, &newer)));
     }
 
     #[test]

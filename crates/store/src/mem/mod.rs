@@ -188,18 +188,32 @@ impl MemTier {
     /// Stores an entry in place of any other of this key and evicts what no longer fits. Returns whether it was
     /// stored: not when it is larger than half of the budget.
     pub fn insert(&self, key: Key, entry: Entry) -> bool {
+        self.put(key, entry, true)
+    }
+
+    /// The same, unless an object is there.
+    pub(crate) fn insert_unless_object(&self, key: Key, entry: Entry) -> bool {
+        self.put(key, entry, false)
+    }
+
+    fn put(&self, key: Key, entry: Entry, replaces_object: bool) -> bool {
         let (boxed, pages) = (entry.boxed_bytes(), entry.page_bytes());
         if !self.takes(boxed + pages) {
-            self.remove(&key);
+            if replaces_object {
+                self.remove(&key);
+            }
             return false;
         }
-        self.clock.tick();
-        self.boxed_bytes.fetch_add(boxed, Relaxed);
-        self.stored_page_bytes.fetch_add(pages, Relaxed);
         let hash = self.hash(&key);
         let cell = self.cell(hash);
         let replaced = {
             let mut shard = cell.shard.lock();
+            if !replaces_object && matches!(shard.peek(hash, &key), Some(Entry::Object(_))) {
+                return false;
+            }
+            self.clock.tick();
+            self.boxed_bytes.fetch_add(boxed, Relaxed);
+            self.stored_page_bytes.fetch_add(pages, Relaxed);
             let replaced = shard.insert(hash, key, entry, &self.clock, |key| self.hash(key));
             cell.publish_first(&shard);
             replaced

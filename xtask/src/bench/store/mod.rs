@@ -98,15 +98,18 @@ fn misses(
         relayed.push(turns::relayed(plan, course, relay, round * course.requests)?);
         for (stored, series) in all.iter().zip(&mut *series) {
             reserve.release(course.requests * TURN_BYTES);
+            // What hits are asked for is made complete before memory gets other things to hold.
+            if let (Some(turn), true) = (series.misses.last(), round == rounds as u64)
+                && stored.kind.scheme != "null"
+            {
+                course.complete(plan, stored, first_of_hits(course, rounds), *turn)?;
+            }
             series.misses.push(course.misses(plan, stored, round * course.requests)?);
         }
     }
     for (stored, series) in all.iter().zip(series) {
         if let Some(device) = turns::device(stored)? {
             series.amplification = Some(device.written_bytes / device.object_bytes);
-        }
-        if let (Some(turn), false) = (series.misses.get(rounds - 1), stored.kind.scheme == "null") {
-            course.complete(plan, stored, first_of_hits(course, rounds), *turn)?;
         }
         series.misses.remove(0);
     }
@@ -115,7 +118,7 @@ fn misses(
 }
 
 /// The first object that hits are asked for: those that the last turn of misses but one stored, as memory still holds some of the last.
-/// They are asked for from the first to the last, so that memory has lost those that it may have taken when the next turn comes to them.
+/// They are asked for from the first to the last, so that what keeps them in memory has lost them again when the next turn comes.
 fn first_of_hits(course: &Course, rounds: usize) -> u64 {
     (rounds as u64 - 1) * course.requests
 }
