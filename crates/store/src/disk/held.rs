@@ -140,11 +140,10 @@ impl std::fmt::Debug for Lent {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    use humboldt_policy::Policy;
-
     use super::*;
-    use crate::cache::{CacheSettings, InTransit};
-    use crate::dirs::{DirConfig, DirSelect};
+    use crate::cache::CacheSettings;
+    use crate::dirs::DirConfig;
+    use crate::disk::tests::SETTINGS;
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::{StoreEvent, StoreEvents};
     use crate::mem::Entry;
@@ -187,15 +186,7 @@ mod tests {
             };
             scheme.put(record, &body(number));
         }
-        let settings = CacheSettings {
-            cache_mem_bytes,
-            memory_policy: Policy::Lru,
-            memory_object_bytes_max: 512 * 1024,
-            disk_object_bytes_max: 4 << 20,
-            read_ahead_bytes: 16 * 1024,
-            dir_select: DirSelect::LeastLoad,
-            in_transit: InTransit::Auto,
-        };
+        let settings = CacheSettings { cache_mem_bytes, ..SETTINGS };
         let dir =
             DirConfig { index: 0, scheme: scheme.clone(), object_bytes_max: u64::MAX, read_only: false };
         (Cache::new(settings, 1, vec![dir], events), scheme)

@@ -32,7 +32,7 @@ struct Fixture {
     events: Arc<Recorder>,
 }
 
-const SETTINGS: CacheSettings = CacheSettings {
+pub(super) const SETTINGS: CacheSettings = CacheSettings {
     cache_mem_bytes: 16 * MIB,
     memory_policy: humboldt_policy::Policy::Lru,
     memory_object_bytes_max: 512 * 1024,
