@@ -48,7 +48,8 @@ impl Keys {
         if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) != Ok(bytes.len()) {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             let seed = now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40);
-            bytes[0..8].copy_from_slice(&xxhash_rust::xxh3::xxh3_64_with_seed(b"diskd", seed).to_le_bytes());
+            bytes[0..8]
+                .copy_from_slice(&humboldt_base::xxh3::xxh3_64_with_seed(b"diskd", seed).to_le_bytes());
         }
         let key = |at: usize| {
             IpcKey::new(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
