@@ -1,7 +1,8 @@
-//! What every other crate may use: named limits, the clock, seeded randomness and the
+//! What every other crate may use: named limits, the clock, seeded randomness, XXH3 and the
 //! table of counters. Nothing here does I/O.
 
 pub mod clock;
 pub mod counters;
 pub mod limits;
 pub mod rng;
+pub mod xxh3;

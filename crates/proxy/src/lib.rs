@@ -39,6 +39,7 @@ mod request;
 mod resume;
 mod server;
 mod tunnel;
+mod url_pattern;
 
 pub use client::serve_connection;
 pub use internal::{InternalPages, Page};

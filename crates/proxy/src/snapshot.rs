@@ -18,6 +18,7 @@ use crate::header_rules::HeaderRules;
 use crate::peers::Peers;
 use crate::reply::ReplyRules;
 use crate::request::Request;
+use crate::url_pattern::UrlPattern;
 
 /// Idle connections a core keeps to one server.
 const POOL_PER_SERVER: usize = 64;
@@ -67,7 +68,7 @@ pub struct Snapshot {
     /// Settings of freshness.
     pub freshness: Settings,
     /// `refresh_pattern`s in order.
-    pub refresh: Vec<(regex::bytes::Regex, RefreshRule)>,
+    pub refresh: Vec<(UrlPattern, RefreshRule)>,
     /// What applies where no pattern matches.
     pub refresh_default: RefreshRule,
     /// `cache_peer`s with their rules.
@@ -179,7 +180,7 @@ impl Snapshot {
     pub fn refresh_rule(&self, url: &[u8]) -> &RefreshRule {
         self.refresh
             .iter()
-            .find(|(regex, _)| regex.is_match(url))
+            .find(|(pattern, _)| pattern.is_match(url))
             .map_or(&self.refresh_default, |(_, rule)| rule)
     }
 
@@ -309,7 +310,7 @@ fn freshness_settings(config: &Config) -> Settings {
     }
 }
 
-fn refresh_rule(pattern: &humboldt_conf::RefreshPattern) -> (regex::bytes::Regex, RefreshRule) {
+fn refresh_rule(pattern: &humboldt_conf::RefreshPattern) -> (UrlPattern, RefreshRule) {
     let options = &pattern.options;
     let rule = RefreshRule {
         override_expire: options.override_expire,
@@ -323,5 +324,5 @@ fn refresh_rule(pattern: &humboldt_conf::RefreshPattern) -> (regex::bytes::Regex
         max_stale_s: options.max_stale.map(seconds),
         ..RefreshRule::new(pattern.min_s, pattern.percent, pattern.max_s)
     };
-    (pattern.regex.clone(), rule)
+    (UrlPattern::new(&pattern.regex, pattern.case_insensitive), rule)
 }

@@ -478,7 +478,7 @@ impl BodyBuilder<'_> {
 
     fn finish(mut self) -> Body {
         self.pages.extend(self.page.map(|page| page.share()));
-        Body::from_pages(self.pages)
+        Body::from_pages(self.pages.iter())
     }
 }
 

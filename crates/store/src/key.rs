@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+use humboldt_base::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 /// 128 bits of XXH3 over the canonical URL, or over a primary key and the request fields that select a variant.
 /// Not a cryptographic hash: whoever finds an answer by its key compares the URL too.

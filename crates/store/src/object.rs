@@ -121,15 +121,19 @@ pub struct Body {
 }
 
 impl Body {
-    /// Takes pages of which all but the last are full. A last page that is mostly empty is copied and left.
-    pub(crate) fn from_pages(mut pages: Vec<Page>) -> Self {
-        debug_assert!(pages.iter().rev().skip(1).all(|page| page.len() == PAGE_BYTES));
-        let len = pages.iter().map(|page| page.len() as u64).sum();
-        let tail = match pages.pop_if(|last| last.len() <= TAIL_BYTES_MAX) {
-            Some(last) => last.bytes().into(),
-            None => Box::default(),
-        };
-        Self { pages: pages.into_boxed_slice(), tail, len }
+    /// Shares pages of which all but the last are full. A last page that is mostly empty is copied.
+    pub(crate) fn from_pages<'a>(
+        pages: impl DoubleEndedIterator<Item = &'a Page> + ExactSizeIterator + Clone,
+    ) -> Self {
+        debug_assert!(pages.clone().rev().skip(1).all(|page| page.len() == PAGE_BYTES));
+        let len = pages.clone().map(|page| page.len() as u64).sum();
+        let short = pages.clone().next_back().filter(|last| last.len() <= TAIL_BYTES_MAX);
+        let whole = pages.len() - usize::from(short.is_some());
+        Self {
+            pages: pages.take(whole).cloned().collect(),
+            tail: short.map_or_else(Box::default, |last| last.bytes().into()),
+            len,
+        }
     }
 
     /// A body without pages, for what is too small to deserve one.

@@ -58,7 +58,7 @@ pub(crate) fn body_of(pool: &PagePool, content: &[u8]) -> Body {
             page.share()
         })
         .collect();
-    Body::from_pages(pages)
+    Body::from_pages(pages.iter())
 }
 
 /// An object with this body.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 use crate::builtin;
 use crate::error::WorkloadError;
@@ -250,7 +250,7 @@ impl Reading {
             LogMethod::Post => 1,
             LogMethod::Connect => 2,
         };
-        let hash = xxh3_64_with_seed(fields.url.as_bytes(), hash_seed) & HASH_MASK;
+        let hash = XxHash3_64::oneshot_with_seed(hash_seed, fields.url.as_bytes()) & HASH_MASK;
         let known = self.objects.get(&hash).copied();
         // The answers to these have no body, so they do not tell the object's size.
         if known.is_none() && matches!(method, LogMethod::Ims304 | LogMethod::Head) {

@@ -2,8 +2,8 @@
 //!
 //! What is decoded here came from a disk: it verifies or is `None`.
 
+use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::index::IndexKey;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Length of a stripe: what is written in one piece.
 pub(super) const STRIPE_BYTES: usize = 1 << 20;

@@ -1,10 +1,10 @@
 //! One object as it lies in a stripe: header, URL, head, stored bytes of the body, extents.
 
+use humboldt_base::xxh3::Xxh3;
 use humboldt_freshness::Times;
 use humboldt_store::Key;
 use humboldt_store::scheme::{Extent, Record, RecordKind, SchemeError};
 use humboldt_sys::aligned::Buffer;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::format::{STRIPE_BYTES, UNIT_BYTES, array, checksum, table_bytes, u32_at, u64_at};
 

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use xxhash_rust::xxh3::xxh3_64;
+use humboldt_base::xxh3::xxh3_64;
 
 use super::format::{Corrupt, u32_at, u64_at};
 use super::index::{IMAGE_PREFIX_BYTES, MalformedIndex, RingIndex, image_bytes};

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_sys::append_buffer::AppendBuffer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::format::{u32_at, u64_at};
 use crate::block::BlockFile;

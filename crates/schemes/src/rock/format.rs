@@ -3,10 +3,10 @@
 //! Everything decoded here came from a disk: each number is checked before it is used, and what does not fit is a
 //! [`Corrupt`] with its reason.
 
+use humboldt_base::xxh3::{Xxh3, xxh3_64};
 use humboldt_freshness::Times;
 use humboldt_store::Key;
 use humboldt_store::scheme::{Extent, Record, RecordKind};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Slots begin here; the file header lies before them.
 pub(crate) const FILE_HEADER_BYTES: u64 = 16 * 1024;

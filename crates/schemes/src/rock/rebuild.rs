@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::scheme::SchemeError;
 use humboldt_sys::append_buffer::AppendBuffer;
 use parking_lot::Mutex;
 use rustix::fs::AtFlags;
 use tokio::sync::oneshot;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::dir::Dir;
 use super::format::{u32_at, u64_at};

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::index::{FileEntry, IndexKey};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::dir::{Dir, flags};
 use super::format::{FILE_HEADER_BYTES, Meta, Shape, SlotHeader};

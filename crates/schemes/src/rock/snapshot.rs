@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 
+use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::dir::Dir;
 use super::format::{array, u32_at, u64_at};

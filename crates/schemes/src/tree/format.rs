@@ -3,10 +3,10 @@
 //! Everything decoded here came from a disk: each length is checked before it is used, and what does not fit is a
 //! [`Corrupt`] with its reason.
 
+use humboldt_base::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use humboldt_freshness::Times;
 use humboldt_store::Key;
 use humboldt_store::scheme::{Extent, Record, RecordKind};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 /// Stored bytes are verified in blocks of this many.
 pub(crate) const BLOCK_BYTES: usize = 64 * 1024;

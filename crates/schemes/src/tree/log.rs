@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use humboldt_base::xxh3::{xxh3_64, xxh3_64_with_seed};
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::files::{self, FILE_MODE};
 

@@ -9,6 +9,7 @@ use humboldt_http::Fields;
 use humboldt_sys::pages::Page;
 
 use crate::head::StoredHead;
+use crate::object::Body;
 
 use super::wake::WakeList;
 use super::{
@@ -316,8 +317,8 @@ impl State {
         at - from
     }
 
-    /// All pages, if nothing has been trimmed.
-    pub(super) fn all_pages(&self) -> Option<Vec<Page>> {
-        self.whole.then(|| self.pages.iter().cloned().collect())
+    /// The body, if nothing has been trimmed.
+    pub(super) fn body(&self) -> Option<Body> {
+        self.whole.then(|| Body::from_pages(self.pages.iter()))
     }
 }

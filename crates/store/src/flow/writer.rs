@@ -12,7 +12,7 @@ use crate::head::StoredHead;
 use crate::in_flight::InFlight;
 use crate::key::Key;
 use crate::mem::PageShortage;
-use crate::object::{Body, Object};
+use crate::object::Object;
 
 use super::state::{Ended, WriterWait};
 use super::wake::remember;
@@ -276,9 +276,8 @@ impl FlowWriter {
         if head.info.keep_bytes_max == 0 {
             return None;
         }
-        let pages = state.all_pages()?;
+        let body = state.body()?;
         drop(state);
-        let body = Body::from_pages(pages);
         Some(Arc::new(Object::new(head.info.key, url.into(), head.head.clone(), times, body)))
     }
 

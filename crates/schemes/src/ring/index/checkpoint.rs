@@ -2,7 +2,7 @@
 
 use std::io;
 
-use xxhash_rust::xxh3::xxh3_64;
+use humboldt_base::xxh3::xxh3_64;
 
 use super::slot::Slot;
 use super::table::{BUCKET_SLOTS, BUCKETS_MAX, Bucket, DOUBLINGS_MAX, Table};
