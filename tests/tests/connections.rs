@@ -2,6 +2,7 @@
 
 use humboldt_tests::wait::{Gate, LIMIT};
 use humboldt_tests::{Reply, World};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -169,6 +170,22 @@ fn an_origin_that_does_not_answer_becomes_504() {
     let status = world.get("/a").status();
     done.open();
     assert_eq!(status, 504);
+}
+
+/// `connect_timeout` alone would let each try go on for half a minute.
+#[test]
+fn forward_timeout_ends_what_does_not_get_through() {
+    let world =
+        World::forward("connect_timeout 30 seconds\nread_timeout 1 second\nforward_timeout 2 seconds\n");
+    let nobody_accepts = TcpListener::bind("127.0.0.1:0").expect("an address");
+    rustix::net::listen(&nobody_accepts, 0).expect("a shorter queue");
+    let address = nobody_accepts.local_addr().expect("an address");
+    // Its queue is full: it answers nobody else.
+    let _first = TcpStream::connect(address).expect("room for one");
+    let mut client = world.client();
+    let answer = client.request("GET", &format!("http://{address}/"), &[], b"").response();
+    assert_eq!(answer.status(), 504);
+    assert!(answer.text().contains("forward_timeout"), "{}", answer.text());
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub struct Snapshot {
     /// Settings of freshness.
     pub freshness: Settings,
     /// `refresh_pattern`s in order.
-    pub refresh: Vec<(UrlPattern, RefreshRule)>,
+    refresh: Vec<(UrlPattern, RefreshRule)>,
     /// What applies where no pattern matches.
     pub refresh_default: RefreshRule,
     /// `cache_peer`s with their rules.

@@ -5,7 +5,7 @@ use regex::bytes::Regex;
 
 /// An expression that URLs are matched with.
 #[derive(Debug)]
-pub struct UrlPattern {
+pub(crate) struct UrlPattern {
     regex: Regex,
     form: Form,
 }

@@ -54,12 +54,6 @@ impl Call {
         matches!(self.op(), ReadFile | WriteFile | OpenToRead | OpenToUpdate | Create)
     }
 
-    /// Whether somebody needs the outcome to go on: bytes, a handle, the room that a file leaves. An object that is stored with one
-    /// call is in nobody's way.
-    pub(super) fn is_awaited(&self) -> bool {
-        !matches!(self.op(), Op::WriteFile | Op::Close)
-    }
-
     /// What has to go into the slot.
     pub(super) fn take_outgoing(&mut self) -> Option<Vec<u8>> {
         matches!(self.op(), Op::Write | Op::WriteFile).then(|| std::mem::take(&mut self.bytes))

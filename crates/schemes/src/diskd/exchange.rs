@@ -3,10 +3,6 @@
 //! Cores hand in [`Call`]s. A call is sent at once if no more than Q2 are away, and waits in line otherwise. One thread per
 //! helper, the clerk, receives replies, finishes the calls, and sends what was in line.
 //!
-//! **Together**: storing an object is in nobody's way, and waking the helper, the clerk and a core for each costs more than the
-//! rest. So, while only such calls come, and one after the other, the clerk naps: what comes goes in line, and a few milliseconds'
-//! worth is sent, and answered, at once.
-//!
 //! **Order**: what one core hands in later is done later, as the line is first in, first out, and as nothing overtakes it
 //! (`is_sending`). **Nobody waits for ever**: when the helper ends, all calls fail; only unlinking is done by the next one.
 
@@ -33,9 +29,6 @@ pub(super) const UNLINKS_MAX: usize = 16_384;
 
 /// Replies that are handed out together at most.
 const BATCH_MAX: usize = 32;
-
-/// With more pending than this share of Q1, nothing is left lying.
-const NAP_SHARE: u32 = 4;
 
 /// Largest error number that the system has.
 const ERRNO_MAX: i32 = 4095;
@@ -68,8 +61,6 @@ pub(super) struct Limits {
     pub(super) q2: u32,
     /// A helper that does nothing for this long, while something is asked of it, is ended.
     pub(super) stall: Duration,
-    /// So long calls that nobody waits for may stay in line, and their replies in the queue.
-    pub(super) nap: Duration,
 }
 
 /// Figures since the start.
@@ -91,11 +82,7 @@ struct State {
     line: VecDeque<Call>,
     /// The clerk is sending from the line.
     is_sending: bool,
-    /// The clerk waits for calls and replies to gather; what comes goes in line.
-    is_napping: bool,
     away: u32,
-    /// Of those pending, the calls that somebody waits for.
-    awaited: u32,
     unlinks: usize,
     next_id: u32,
     next_handle: u32,
@@ -111,8 +98,6 @@ pub(super) struct Exchange {
     state: Mutex<State>,
     /// The phase, or whether anything is under way, has changed.
     changed: Condvar,
-    /// The clerk shall not go on napping.
-    hurry: Condvar,
     pub(super) figures: Figures,
 }
 
@@ -126,9 +111,7 @@ impl Exchange {
             free_slots: Vec::new(),
             line: VecDeque::new(),
             is_sending: false,
-            is_napping: false,
             away: 0,
-            awaited: 0,
             unlinks: 0,
             next_id: 0,
             next_handle: 0,
@@ -139,7 +122,6 @@ impl Exchange {
             limits,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            hurry: Condvar::new(),
             figures: Figures::default(),
         }
     }
@@ -191,14 +173,6 @@ impl Exchange {
             return;
         }
         state.unlinks += usize::from(call.op() == Op::Unlink);
-        state.awaited += u32::from(call.is_awaited());
-        if state.is_napping {
-            state.line.push_back(call);
-            if !self.may_nap(&state) {
-                self.hurry.notify_one();
-            }
-            return;
-        }
         if state.is_sending || !state.line.is_empty() || !self.can_send(&state, &call) {
             state.line.push_back(call);
             return;
@@ -269,17 +243,8 @@ impl Exchange {
     pub(super) fn receive_replies(&self, link: &Link) {
         let mut outcomes = Vec::with_capacity(BATCH_MAX);
         let mut is_sound = true;
-        let mut last_batch = None;
         while is_sound {
-            let before = last_batch.replace(Instant::now());
-            if before.is_some_and(|before: Instant| before.elapsed() < 2 * self.limits.nap) {
-                self.nap();
-                self.send_line();
-            }
-            let mut received = link.replies.receive(false);
-            if matches!(received, Ok(None)) {
-                received = link.replies.receive(true);
-            }
+            let mut received = link.replies.receive(true);
             while let Ok(Some(reply)) = received {
                 is_sound = self.take_reply(link, reply, &mut outcomes);
                 if !is_sound || outcomes.len() >= BATCH_MAX {
@@ -300,25 +265,6 @@ impl Exchange {
             link.cut();
         }
         self.fail_all();
-    }
-
-    /// Lets calls and replies gather for a while, unless somebody waits for one or there are many. Each alone would wake the helper,
-    /// the clerk and a core.
-    fn nap(&self) {
-        let mut state = self.state.lock();
-        state.is_napping = true;
-        self.hurry.wait_while_for(&mut state, |state| self.may_nap(state), self.limits.nap);
-        state.is_napping = false;
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_napping(&self) -> bool {
-        self.state.lock().is_napping
-    }
-
-    /// Whether calls may wait in line, and replies lie in the queue.
-    fn may_nap(&self, state: &State) -> bool {
-        state.awaited == 0 && state.phase == Phase::Running && state.pending() <= self.limits.q1 / NAP_SHARE
     }
 
     /// `false` if it is no reply to anything.
@@ -371,7 +317,7 @@ impl Exchange {
         let mut all: Vec<Call> = state.calls.drain(..).flatten().map(|(_, call)| call).collect();
         all.extend(state.line.drain(..));
         state.free_places.clear();
-        (state.away, state.awaited) = (0, 0);
+        state.away = 0;
         let is_last = state.phase >= Phase::Closing;
         let is_kept = |call: &Call| call.op() == Op::Unlink && !is_last;
         let (kept, failed): (Vec<Call>, Vec<Call>) = all.into_iter().partition(is_kept);
@@ -404,7 +350,6 @@ impl Exchange {
         }
         state.phase = phase;
         self.changed.notify_all();
-        self.hurry.notify_all();
         let is_hopeless = state.link.is_none() && (phase == Phase::Resting || phase >= Phase::Closed);
         drop(state);
         if is_hopeless {
@@ -490,7 +435,6 @@ impl State {
         let (_, call) = self.calls.get_mut(place as usize)?.take()?;
         self.free_places.push(place);
         self.away -= 1;
-        self.awaited -= u32::from(call.is_awaited());
         self.unlinks -= usize::from(call.op() == Op::Unlink);
         Some(call)
     }

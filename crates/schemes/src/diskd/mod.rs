@@ -38,10 +38,6 @@ const Q_MAX: u32 = 3000;
 /// A helper that answers nothing for this long is ended.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// At a thousand objects a second, five wake the helper, a thread and a core once instead of each on its own; nobody notices that they
-/// are stored so much later.
-const NAP: Duration = Duration::from_millis(5);
-
 /// Opens a directory. No process or thread is started, but what they will need is tried.
 pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
     let range = 1..=Q_MAX;
@@ -52,12 +48,12 @@ pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
         });
     }
     TreeScheme::open_with(NAME, options, |tree| {
-        Ok(Arc::new(Remote::new(service(options, &tree, Pace::default(), NAP)?)))
+        Ok(Arc::new(Remote::new(service(options, &tree, Pace::default())?)))
     })
 }
 
 /// The directory is locked: what is found there of an earlier helper is left over.
-fn service(options: &DirOptions, tree: &Tree, pace: Pace, nap: Duration) -> Result<Service, OpenError> {
+fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, OpenError> {
     let failed = |operation, source| OpenError::Io { operation, path: options.path.clone(), source };
     let root = tree.root().as_fd().try_clone_to_owned().map_err(|e| failed("open", e))?;
     match record::clear(&root) {
@@ -66,7 +62,7 @@ fn service(options: &DirOptions, tree: &Tree, pace: Pace, nap: Duration) -> Resu
         }
         other => other.map_err(|e| failed("clear what an earlier diskd helper left of", e))?,
     }
-    let limits = Limits { q1: options.tuning.q1, q2: options.tuning.q2, stall: STALL_LIMIT, nap };
+    let limits = Limits { q1: options.tuning.q1, q2: options.tuning.q2, stall: STALL_LIMIT };
     let tried = keeper::create_link(&root, limits.q2);
     record::remove(&root);
     drop(tried.map_err(|e| failed("set up queues and shared memory for", e))?);

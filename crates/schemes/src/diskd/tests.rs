@@ -39,9 +39,6 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Here somebody waits for everything, and helpers live for some milliseconds only.
-const NAP: Duration = Duration::from_millis(1);
-
 /// As fast as a test wants it.
 const PACE: Pace = Pace {
     rest_min: Duration::from_millis(1),
@@ -69,17 +66,13 @@ struct Desk {
 }
 
 fn service(path: &Path, q1: u32, q2: u32) -> Service {
-    service_of(path, limits(q1, q2), None)
+    service_of(path, q1, q2, None)
 }
 
-fn limits(q1: u32, q2: u32) -> Limits {
-    Limits { q1, q2, stall: Duration::from_millis(50), nap: NAP }
-}
-
-fn service_of(path: &Path, limits: Limits, program: Option<&str>) -> Service {
+fn service_of(path: &Path, q1: u32, q2: u32, program: Option<&str>) -> Service {
     let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     Service::new(Keeper {
-        exchange: Arc::new(Exchange::new(path, limits)),
+        exchange: Arc::new(Exchange::new(path, Limits { q1, q2, stall: Duration::from_millis(50) })),
         path: path.to_owned(),
         root: root.expect("the directory"),
         l1: 1,
@@ -102,12 +95,8 @@ impl Desk {
         operation
     }
 
-    fn begin_write(&self, number: u32, bytes: Vec<u8>) -> Operation<Vec<u8>> {
-        self.begin(Message { number, ..Message::new(Op::WriteFile) }, |call| call.writing(bytes))
-    }
-
     fn write_file(&self, number: u32, bytes: Vec<u8>) -> Outcome {
-        run(self.begin_write(number, bytes))
+        run(self.begin(Message { number, ..Message::new(Op::WriteFile) }, |call| call.writing(bytes)))
     }
 
     fn read_file(&self, number: u32, length: usize) -> Outcome {
@@ -235,36 +224,6 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
     }
     exchange.wait_until_quiet(LIMIT);
     assert_eq!((exchange.load(), exchange.admits()), (0, true));
-}
-
-#[test]
-fn what_nobody_waits_for_gathers_until_somebody_waits_or_there_is_much() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let limits = Limits { nap: 10 * LIMIT, ..limits(64, 72) };
-    let desk = Desk { service: service_of(dir.path(), limits, None), dir };
-    let exchange = &desk.service.exchange;
-    let begin_while_it_naps = |numbers: std::ops::Range<u32>| -> Vec<Operation<Vec<u8>>> {
-        wait_for(|| exchange.is_napping().then_some(()));
-        numbers.map(|number| desk.begin_write(number, content(number, 100))).collect()
-    };
-    assert_eq!(desk.read_file(1, 1), Err(EngineError::System(Errno::NOENT)), "the helper runs");
-
-    let begun = begin_while_it_naps(0..16);
-    assert!(exchange.is_napping() && exchange.load() > 0);
-    assert_eq!(exchange.link().expect("a helper").requests.info().expect("info").messages, 0);
-    let one_too_many = begin_while_it_naps(16..17);
-    let last = desk.dir.path().join("00/00/00000010");
-    wait_for(|| last.exists().then_some(()));
-    assert_eq!(desk.read_file(16, 100), Ok(content(16, 100)), "what came before is done before");
-    for write in begun.into_iter().chain(one_too_many) {
-        assert_eq!(run(write), Ok(vec![]));
-    }
-
-    let begun = begin_while_it_naps(30..33);
-    desk.service.stop(LIMIT);
-    for write in begun {
-        assert_eq!(run(write), Ok(vec![]), "nothing is forgotten at the end");
-    }
 }
 
 #[test]
@@ -439,7 +398,7 @@ fn a_helper_that_answers_nothing_for_too_long_is_ended() {
 fn a_program_that_is_no_helper_makes_calls_fail_and_not_hang() {
     for program in ["/nonexistent", "/bin/false", "/bin/true"] {
         let dir = tempfile::tempdir().expect("a directory");
-        let desk = Desk { service: service_of(dir.path(), limits(64, 72), Some(program)), dir };
+        let desk = Desk { service: service_of(dir.path(), 64, 72, Some(program)), dir };
         for _ in 0..5 {
             assert_eq!(desk.write_file(1, vec![0; 10]), Err(EngineError::Gone), "{program}");
         }

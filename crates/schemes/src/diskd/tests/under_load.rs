@@ -15,7 +15,7 @@ const SIZES: [u64; 4] = [700, 13_000, 70_000, 200_000];
 fn open(options: &DirOptions) -> (TreeScheme, Arc<Exchange>) {
     let mut exchange = None;
     let scheme = TreeScheme::open_with(diskd::NAME, options, |tree| {
-        let service = diskd::service(options, &tree, PACE, NAP)?;
+        let service = diskd::service(options, &tree, PACE)?;
         exchange = Some(Arc::clone(&service.exchange));
         Ok(Arc::new(Remote::new(service)))
     });
