@@ -216,10 +216,8 @@ impl Exchange {
         // The queue has room for all that may be away, so it is full, or gone, only with the helper.
         let is_sent = is_copied && matches!(link.requests.send(&message.encode(), false), Ok(true));
         if !is_sent {
-            let call = self.state.lock().arrive(message.id);
-            if let Some(call) = call {
-                call.finish(Err(EngineError::Gone));
-            }
+            // The call shares the fate of all others: the clerk of this connection, which ends now, fails them or leaves them to the next helper.
+            link.cut();
         }
     }
 
@@ -436,14 +434,6 @@ impl State {
         self.free_places.push(place);
         self.away -= 1;
         self.unlinks -= usize::from(call.op() == Op::Unlink);
-        Some(call)
-    }
-
-    fn arrive(&mut self, id: u64) -> Option<Call> {
-        let call = self.arrive_but_keep_slot(id)?;
-        if call.op().needs_slot() {
-            self.free_slots.push(call.request.slot);
-        }
         Some(call)
     }
 }
