@@ -227,6 +227,17 @@ fn with_more_than_q1_away_nothing_begins_and_with_more_than_q2_calls_wait() {
 }
 
 #[test]
+fn what_cannot_be_sent_to_a_helper_is_unlinked_by_the_next_one() {
+    let desk = Desk::new(64, 72);
+    assert_eq!(desk.write_file(1, content(1, 100)), Ok(vec![]));
+    let _process = desk.freeze();
+    let link = desk.service.exchange.link().expect("a helper");
+    link.requests.remove().expect("the queue was there");
+    assert_eq!(desk.simple(Message { number: 1, ..Message::new(Op::Unlink) }), Ok(vec![]));
+    assert_eq!(desk.read_file(1, 100), Err(EngineError::System(Errno::NOENT)));
+}
+
+#[test]
 fn without_a_future_a_call_is_done_all_the_same() {
     let desk = Desk::new(64, 72);
     let message = Message { number: 9, ..Message::new(Op::WriteFile) };
