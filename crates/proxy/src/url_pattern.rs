@@ -1,6 +1,7 @@
 //! The expressions of `refresh_pattern`, which every miss goes through, with short cuts for those that nearly every squid.conf
-//! has: `^ftp:` and `.`.
+//! has: `^ftp:`, `(/cgi-bin/|\?)` and `.`.
 
+use memchr::memchr_iter;
 use regex::bytes::Regex;
 
 /// An expression that URLs are matched with.
@@ -16,36 +17,81 @@ enum Form {
     /// Any byte but a line feed.
     AnyByte,
     /// How a URL must begin.
-    Prefix(Box<[u8]>),
-    /// The same in upper or lower case.
-    PrefixOfAnyCase(Box<[u8]>),
+    Prefix(Literal),
+    /// One of these, anywhere: a byte that is searched for, and what must follow it.
+    OneOf(Vec<(u8, Literal)>),
     Expression,
+}
+
+/// Bytes that mean themselves.
+#[derive(Debug)]
+struct Literal {
+    bytes: Box<[u8]>,
+    /// Upper or lower case.
+    any_case: bool,
 }
 
 impl UrlPattern {
     pub(crate) fn new(regex: &Regex, case_insensitive: bool) -> Self {
-        let means_itself = |byte: &u8| byte.is_ascii_alphanumeric() || b":/-_".contains(byte);
         let form = match regex.as_str().as_bytes() {
             b"." => Form::AnyByte,
             [b'^', prefix @ ..] if !prefix.iter().all(means_itself) => Form::Expression,
-            [b'^', prefix @ ..] if case_insensitive => Form::PrefixOfAnyCase(prefix.into()),
-            [b'^', prefix @ ..] => Form::Prefix(prefix.into()),
-            _ => Form::Expression,
+            [b'^', prefix @ ..] => Form::Prefix(Literal { bytes: prefix.into(), any_case: case_insensitive }),
+            text => one_of(text, case_insensitive).map_or(Form::Expression, Form::OneOf),
         };
         Self { regex: regex.clone(), form }
     }
 
     /// Whether it matches somewhere in `url`.
     pub(crate) fn is_match(&self, url: &[u8]) -> bool {
-        let start_of = |prefix: &[u8]| url.get(..prefix.len());
         match &self.form {
             Form::AnyByte => url.iter().any(|&byte| byte != b'\n'),
-            Form::Prefix(prefix) => start_of(prefix) == Some(prefix),
-            Form::PrefixOfAnyCase(prefix) => {
-                start_of(prefix).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-            }
+            Form::Prefix(prefix) => prefix.begins(url),
+            Form::OneOf(literals) => literals.iter().any(|(first, rest)| {
+                memchr_iter(*first, url).any(|at| url.get(at + 1..).is_some_and(|behind| rest.begins(behind)))
+            }),
             Form::Expression => self.regex.is_match(url),
         }
+    }
+}
+
+fn means_itself(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b":/-_".contains(byte)
+}
+
+/// The alternatives of `(a|b|c)`, or of the same without parentheses, if all are literals that can be searched for.
+fn one_of(text: &[u8], any_case: bool) -> Option<Vec<(u8, Literal)>> {
+    let inner = text.strip_prefix(b"(").and_then(|text| text.strip_suffix(b")")).unwrap_or(text);
+    let searched_for = |alternative: &[u8]| {
+        let bytes = unescaped(alternative)?;
+        let (&first, rest) = bytes.split_first()?;
+        let is_one_byte = !any_case || !first.is_ascii_alphabetic();
+        is_one_byte.then(|| (first, Literal { bytes: rest.into(), any_case }))
+    };
+    inner.split(|&byte| byte == b'|').map(searched_for).collect()
+}
+
+/// What an expression stands for that is a literal.
+fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
+    let mut text = text.iter();
+    let mut bytes = Vec::new();
+    while let Some(byte) = text.next() {
+        bytes.push(*match byte {
+            // Others would get another meaning by it: `\d`, `\<`.
+            b'\\' => text.next().filter(|escaped| br"\.?+*|()[]{}^$/-:_".contains(escaped))?,
+            byte => Some(byte).filter(|byte| means_itself(byte))?,
+        });
+    }
+    Some(bytes)
+}
+
+impl Literal {
+    /// Whether `text` begins with it.
+    fn begins(&self, text: &[u8]) -> bool {
+        text.get(..self.bytes.len()).is_some_and(|start| match self.any_case {
+            true => start.eq_ignore_ascii_case(&self.bytes),
+            false => *start == *self.bytes,
+        })
     }
 }
 
@@ -55,7 +101,7 @@ mod tests {
 
     #[test]
     fn short_cuts_say_what_the_expression_says() {
-        let urls: [&[u8]; 9] = [
+        let urls: [&[u8]; 16] = [
             b"",
             b"\n",
             b"\n\n.",
@@ -65,11 +111,38 @@ mod tests {
             b" ftp:",
             b"http://ftp:21/",
             b"http://x/\xff",
+            b"http://x/cgi-bin/y",
+            b"http://x/CGI-Bin/",
+            b"http://x/cgi-bin",
+            b"http://x/cgi/cgi-bin/",
+            b"http://x/?",
+            b"?",
+            b"a|b",
         ];
         let mut short_cuts = 0;
-        for text in
-            [".", "^", "^ftp:", "^ftp", "^http://x/", "^f.p:", "^ftp:|x", "ftp:", "^ftp:$", "..", "[.]"]
-        {
+        let texts = [
+            ".",
+            "^",
+            "^ftp:",
+            "^ftp",
+            "^http://x/",
+            "^f.p:",
+            "^ftp:|x",
+            "ftp:",
+            "^ftp:$",
+            "..",
+            "[.]",
+            r"(/cgi-bin/|\?)",
+            r"/cgi-bin/|\?",
+            r"(/cgi-bin/|\?)$",
+            r"\?|",
+            "(a|b)|(/)",
+            r"a\|b",
+            r"\d",
+            r"\<x",
+            "/x/|:/",
+        ];
+        for text in texts {
             for case_insensitive in [false, true] {
                 let mut builder = regex::bytes::RegexBuilder::new(text);
                 let regex = builder.unicode(false).case_insensitive(case_insensitive).build();
@@ -81,6 +154,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(short_cuts, 10);
+        assert_eq!(short_cuts, 17);
     }
 }

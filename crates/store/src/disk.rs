@@ -15,7 +15,7 @@ use crate::flow::{AbortReason, Epoch, FlowInfo, FlowReader, FlowWriter, Progress
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::Entry;
-use crate::object::{Body, Object, TAIL_BYTES_MAX};
+use crate::object::{Body, Object, tail_bytes};
 use crate::scheme::{Reader, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
 
@@ -284,10 +284,7 @@ impl Cache {
 
     /// A body in memory; `None` when memory is short.
     pub(crate) fn body_of(&self, bytes: &[u8]) -> Option<Body> {
-        if bytes.len() <= TAIL_BYTES_MAX {
-            return Some(Body::from_bytes(bytes.into()));
-        }
-        let mut builder = BodyBuilder { cache: self, pages: Vec::new(), page: None };
+        let mut builder = BodyBuilder::new(self, bytes.len());
         builder.append(bytes)?;
         Some(builder.finish())
     }
@@ -370,8 +367,7 @@ impl DiskHit {
 
     async fn read_body(&mut self, cache: &Cache, body_bytes: u64) -> Option<Body> {
         let whole = usize::try_from(body_bytes).ok()?;
-        let mut builder =
-            BodyBuilder { cache, pages: Vec::with_capacity(whole.div_ceil(PAGE_BYTES)), page: None };
+        let mut builder = BodyBuilder::new(cache, whole);
         let mut buffer = Vec::new();
         let mut offset = 0;
         while offset < body_bytes {
@@ -382,13 +378,10 @@ impl DiskHit {
                 _ => {
                     buffer.resize(READ_BYTES.min(whole), 0);
                     let got = self.reader.read(offset, buffer.get_mut(..want)?).await.ok()?;
-                    buffer.get(..got).filter(|data| !data.is_empty())?
+                    buffer.get(..got.min(want)).filter(|data| !data.is_empty())?
                 }
             };
             offset += data.len() as u64;
-            if whole <= TAIL_BYTES_MAX && data.len() == whole {
-                return Some(Body::from_bytes(data.into()));
-            }
             builder.append(data)?;
         }
         Some(builder.finish())
@@ -454,31 +447,46 @@ impl DiskHit {
     }
 }
 
-/// A body in pages that grows.
+/// A body of known length that grows. It takes no more memory on the way than at its end: while memory is full to the last object, one
+/// page more would cost another object its place.
 struct BodyBuilder<'a> {
     cache: &'a Cache,
+    /// What of the bytes to come belongs into pages.
+    paged_bytes_left: usize,
     pages: Vec<Page>,
     page: Option<PageMut>,
+    tail: Vec<u8>,
 }
 
-impl BodyBuilder<'_> {
+impl<'a> BodyBuilder<'a> {
+    /// For `whole` bytes.
+    fn new(cache: &'a Cache, whole: usize) -> Self {
+        let tail_bytes = tail_bytes(whole);
+        let paged_bytes_left = whole - tail_bytes;
+        let pages = Vec::with_capacity(paged_bytes_left.div_ceil(PAGE_BYTES));
+        Self { cache, paged_bytes_left, pages, page: None, tail: Vec::with_capacity(tail_bytes) }
+    }
+
     /// `None` when memory is short.
-    fn append(&mut self, mut data: &[u8]) -> Option<()> {
-        while !data.is_empty() {
+    fn append(&mut self, data: &[u8]) -> Option<()> {
+        let (mut paged, tail) = data.split_at(data.len().min(self.paged_bytes_left));
+        self.paged_bytes_left -= paged.len();
+        while !paged.is_empty() {
             let mut current = match self.page.take() {
                 Some(page) => page,
                 None => self.cache.tier().alloc_page(0).ok()?,
             };
-            let took = current.append(data);
-            data = data.get(took..)?;
+            let took = current.append(paged);
+            paged = paged.get(took..)?;
             if current.room() == 0 { self.pages.push(current.share()) } else { self.page = Some(current) }
         }
+        self.tail.extend_from_slice(tail);
         Some(())
     }
 
     fn finish(mut self) -> Body {
         self.pages.extend(self.page.map(|page| page.share()));
-        Body::from_pages(self.pages.iter())
+        Body::from_parts(self.pages.into_boxed_slice(), self.tail.into_boxed_slice())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::scheme::{Record, RecordKind};
 
 /// A last page that holds at most this many bytes is copied to an allocation of its size: a body of up to 2 KiB
 /// has no page at all.
-pub const TAIL_BYTES_MAX: usize = PAGE_BYTES / 2;
+const TAIL_BYTES_MAX: usize = PAGE_BYTES / 2;
 
 /// What reference counts, allocator and index need for one object besides its bytes.
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
@@ -95,11 +95,14 @@ impl Object {
 
 /// Memory that an object takes with a body that was read in one piece, pages included.
 pub(crate) fn memory_bytes(url_bytes: usize, head_bytes: usize, body_bytes: usize) -> u64 {
-    let tail_bytes = body_bytes % PAGE_BYTES;
-    let has_tail = tail_bytes <= TAIL_BYTES_MAX;
-    let pages = body_bytes / PAGE_BYTES + usize::from(!has_tail);
-    let tail_bytes = if has_tail { tail_bytes } else { 0 };
+    let tail_bytes = tail_bytes(body_bytes);
+    let pages = (body_bytes - tail_bytes).div_ceil(PAGE_BYTES);
     boxed_bytes(url_bytes, head_bytes, tail_bytes, pages) + (pages * PAGE_BYTES) as u64
+}
+
+/// How much of a body's end is in an allocation of its own.
+pub(crate) fn tail_bytes(body_bytes: usize) -> usize {
+    Some(body_bytes % PAGE_BYTES).filter(|&rest| rest <= TAIL_BYTES_MAX).unwrap_or(0)
 }
 
 fn boxed_bytes(url_bytes: usize, head_bytes: usize, tail_bytes: usize, pages: usize) -> u64 {
@@ -136,9 +139,13 @@ impl Body {
         }
     }
 
-    /// A body without pages, for what is too small to deserve one.
-    pub(crate) fn from_bytes(tail: Box<[u8]>) -> Self {
-        Self { pages: Box::default(), len: tail.len() as u64, tail }
+    /// Pages of which all but the last are full, and the last as well if there is a tail.
+    pub(crate) fn from_parts(pages: Box<[Page]>, tail: Box<[u8]>) -> Self {
+        debug_assert!(
+            pages.iter().rev().skip(usize::from(tail.is_empty())).all(|page| page.len() == PAGE_BYTES)
+        );
+        let len = pages.iter().map(|page| page.len() as u64).sum::<u64>() + tail.len() as u64;
+        Self { pages, tail, len }
     }
 
     /// Length in bytes.

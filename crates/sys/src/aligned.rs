@@ -3,7 +3,7 @@
 //! A thread takes its buffers from an arena of its own and gives them back to it, wherever they are dropped, so that
 //! pages are touched once and then reused while warm. The arena is divided by the buddy method, lowest addresses
 //! first: what is in use crowds together at its start, and that part the thread's I/O ring can register with the
-//! kernel. What does not fit is allocated and freed for the occasion.
+//! kernel. What does not fit gets memory of its own, and gives it back.
 
 #![allow(unsafe_code, reason = "memory with an alignment of its own is handed out by hand")]
 
@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::mapping;
+use crate::mapping::{self, HUGE_BYTES};
 
 /// Alignment in memory, and the unit of capacity.
 pub const ALIGN_BYTES: usize = 4096;
 
 /// Memory that one thread keeps for its buffers. It is mapped when first used, and a page costs nothing before it is
-/// used. Buffers beyond it come from the allocator.
+/// used. Buffers beyond it have memory of their own.
 pub const ARENA_BYTES: usize = 8 << 20;
 
 /// Largest buffer that comes from an arena.
@@ -41,7 +41,7 @@ pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
     capacity: usize,
-    /// `None`: from the allocator.
+    /// `None`: from the allocator, or mapped for it alone.
     home: Option<Arc<Arena>>,
 }
 
@@ -56,23 +56,26 @@ impl Buffer {
     /// When the system has no memory, the process ends, as with a `Vec`.
     pub fn new(len: usize) -> Self {
         if len > POOLED_BYTES_MAX {
-            return Self::from_allocator(len);
+            return Self::alone(len);
         }
         let capacity = len.max(ALIGN_BYTES).next_power_of_two();
         // A thread that is being torn down has no arena any more.
         let pooled = HOME.try_with(|home| Arena::take(home.as_ref()?, capacity)).ok().flatten();
-        let Some(mut buffer) = pooled else { return Self::from_allocator(len) };
+        let Some(mut buffer) = pooled else { return Self::alone(len) };
         buffer.len = len;
         buffer
     }
 
-    /// A buffer of `len` bytes, all zero, that belongs to no arena.
-    pub(crate) fn from_allocator(len: usize) -> Self {
+    /// A buffer of `len` bytes, all zero, that belongs to no arena: in huge pages if it fills them.
+    pub(crate) fn alone(len: usize) -> Self {
         let capacity = len.max(1).next_multiple_of(ALIGN_BYTES);
         let layout = layout(capacity);
-        // SAFETY: the size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        let start = match fills_huge_pages(capacity) {
+            true => mapping::map_huge(capacity),
+            // SAFETY: the size is not zero.
+            false => NonNull::new(unsafe { alloc_zeroed(layout) }),
+        };
+        let Some(start) = start else { handle_alloc_error(layout) };
         Self { start, len, capacity, home: None }
     }
 
@@ -104,6 +107,10 @@ impl Buffer {
     }
 }
 
+fn fills_huge_pages(capacity: usize) -> bool {
+    capacity.is_multiple_of(HUGE_BYTES)
+}
+
 /// # Panics
 /// If `capacity` is more than an address space: no such buffer is asked for.
 fn layout(capacity: usize) -> Layout {
@@ -130,8 +137,10 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(home) = &self.home {
             home.give_back(self.start, self.capacity);
+        } else if fills_huge_pages(self.capacity) {
+            mapping::unmap(self.start, self.capacity);
         } else {
-            // SAFETY: allocated with this layout in `from_allocator`, and nobody else has it.
+            // SAFETY: allocated with this layout in `alone`, and nobody else has it.
             unsafe { dealloc(self.start.as_ptr(), layout(self.capacity)) }
         }
     }

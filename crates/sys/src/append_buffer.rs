@@ -51,7 +51,7 @@ pub enum Progress {
 
 /// Memory that is filled by many and then read by many.
 pub struct AppendBuffer {
-    /// Only its memory: all access is through pointers to disjoint parts. Never empty until dropped.
+    /// Only its memory: all access is through pointers to disjoint parts. At least `capacity_units` long, and never empty until dropped.
     memory: Option<Buffer>,
     capacity_units: usize,
     state: AtomicU64,
@@ -67,14 +67,15 @@ impl AppendBuffer {
     pub fn new(capacity: usize) -> Arc<Self> {
         assert!(capacity <= APPEND_BYTES_MAX, "an append buffer of {capacity} bytes");
         let capacity = capacity.max(1).next_multiple_of(ALIGN_BYTES);
+        let memory_bytes = size_class(capacity);
         let mut spare = SPARE.lock();
         // The one dropped last may still be in the processor's cache.
-        let found = spare.iter().rposition(|buffer| buffer.capacity() == capacity);
+        let found = spare.iter().rposition(|buffer| buffer.capacity() == memory_bytes);
         let memory = found.map(|at| spare.remove(at));
         drop(spare);
         let units = capacity / UNIT_BYTES;
         Arc::new(Self {
-            memory: Some(memory.unwrap_or_else(|| Buffer::from_allocator(capacity))),
+            memory: Some(memory.unwrap_or_else(|| Buffer::alone(memory_bytes))),
             capacity_units: units,
             state: AtomicU64::new(0),
             committed: (0..units.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -165,6 +166,11 @@ impl AppendBuffer {
             .as_ref()
             .map_or(std::ptr::null_mut(), |memory| memory.start().as_ptr().wrapping_add(offset))
     }
+}
+
+/// Memory for so many bytes: of few sizes, four to each doubling, so that what was used before fits again.
+fn size_class(capacity: usize) -> usize {
+    capacity.next_multiple_of((capacity.next_power_of_two() / 8).max(ALIGN_BYTES))
 }
 
 /// Words of a bit map that `units` touch, each with the bits in it. None for an empty range.

@@ -10,6 +10,7 @@ pub mod local_time;
 mod mapping;
 pub mod pages;
 pub mod pid_file;
+pub mod prefetch;
 pub mod privileges;
 pub mod process_stats;
 pub mod signal_mask;

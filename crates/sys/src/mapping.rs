@@ -4,13 +4,18 @@
 
 #![allow(unsafe_code, reason = "mapping memory by hand is the purpose of this module")]
 
-pub(crate) use system::{fault_in, forget, map, unmap};
+pub(crate) use system::{fault_in, forget, map, map_huge, unmap};
+
+/// Length of a huge page, where pages have 4 KiB.
+pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
 #[cfg(not(miri))]
 mod system {
     use std::ptr::{NonNull, null_mut};
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    use super::HUGE_BYTES;
 
     /// Zeroed memory that is not touched yet; `None` when there is no room.
     pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
@@ -21,9 +26,26 @@ mod system {
         NonNull::new(start.cast())
     }
 
-    /// Gives a whole mapping back.
+    /// The same in huge pages, where the system has them and gives them to those who ask. `bytes` is a multiple of [`HUGE_BYTES`]. What is
+    /// behind a huge page the kernel finds in one step where it takes five hundred otherwise; to touch one byte of it costs all of it.
+    pub(crate) fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
+        let start = map(bytes.checked_add(HUGE_BYTES)?)?;
+        let before = start.as_ptr().align_offset(HUGE_BYTES).min(HUGE_BYTES);
+        // SAFETY: `before + bytes` bytes of the mapping lie before it.
+        let (kept, end) = unsafe { (start.add(before), start.add(before + bytes)) };
+        for (rest, bytes) in [(start, before), (end, HUGE_BYTES - before)] {
+            if bytes > 0 {
+                unmap(rest, bytes);
+            }
+        }
+        // SAFETY: changes only how memory is mapped that nobody uses yet. Systems without huge pages refuse.
+        let _ = unsafe { madvise(kept.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        Some(kept)
+    }
+
+    /// Gives a mapping back, or whole pages at its start or its end.
     pub(crate) fn unmap(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller owns the mapping and nothing refers to it any more.
+        // SAFETY: the caller owns the pages and nothing refers to them any more.
         // A failure leaks address space, which nobody could do anything about.
         let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
     }
@@ -41,7 +63,7 @@ mod system {
     }
 }
 
-/// The same from the allocator, for the interpreter that checks the unsafe code of this crate.
+/// The same from the allocator, aligned to pages only, for the interpreter that checks the unsafe code of this crate.
 #[cfg(miri)]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -54,6 +76,10 @@ mod system {
     pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
         // SAFETY: the size is not zero.
         NonNull::new(unsafe { alloc_zeroed(layout(bytes)?) })
+    }
+
+    pub(crate) fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
+        map(bytes)
     }
 
     pub(crate) fn unmap(start: NonNull<u8>, bytes: usize) {

@@ -45,7 +45,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let rounds = plan.rounds_wanted.unwrap_or(if plan.quick { 1 } else { ROUNDS }).max(1);
     let (capacity_mb, requests) =
         if plan.quick { (CAPACITY_MB / 10, REQUESTS / 10) } else { (CAPACITY_MB, REQUESTS) };
-    let course = Course { origin: origin.address, requests, is_gentle_to_diskd: false };
+    let course = Course { origin: origin.address, requests, lead_in: 0, is_gentle_to_diskd: false };
     let mut rows = Vec::new();
     let mut kept = Vec::new();
     for kind in kinds {
@@ -54,7 +54,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
             Err(error) => println!("note: {} is left out: {error}", kind.name),
         }
     }
-    let mut report = Report::new("full");
+    let mut report = Report::new("full", false);
     report.prose(&format!(
         "Throughput of misses of 13 KiB that are stored in {capacity_mb} MB, 64 connections, closed loop: an empty store, one into which \
          {FILL_RATIO} × its size has been written, and none; {rounds} rounds of {requests} requests in turns. Where the core is not busy, the \

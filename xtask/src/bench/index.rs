@@ -26,7 +26,7 @@ pub(super) fn run(write: bool) -> Outcome {
     if rows.len() < 3 {
         return Err(format!("index_memory says nothing that can be read: {files}").into());
     }
-    let mut report = Report::new("index");
+    let mut report = Report::new("index", false);
     report.prose("Bytes of memory for each object in the index, of up to ten million.");
     report.table(&["index", "bytes an object", "wanted"], &rows);
     if write { report.write() } else { Ok(()) }

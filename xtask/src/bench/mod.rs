@@ -3,6 +3,7 @@
 //! The server under test is pinned to the first core, load and origin to the second; everything is on loopback, in
 //! temporary directories, and bounded in time.
 
+mod awake;
 pub(crate) mod drive;
 pub(crate) mod floor;
 mod full;

@@ -3,6 +3,7 @@
 //! The memory of a machine can be given to `cache_mem` or left to the page cache. Both ways get the same: with a limit, as in a
 //! container, it is less than a third of what is stored; without, there is room for everything.
 
+use super::awake::Awake;
 use super::memory_limit::MemoryLimit;
 use super::report::Report;
 use super::store::subjects::{CACHE_MEM_MB, Family, KINDS, Kind, Site, Sizes, Stored};
@@ -64,7 +65,8 @@ struct Series<'w> {
 pub(super) fn run(plan: &Plan) -> Outcome {
     let rounds = plan.rounds_wanted.unwrap_or(if plan.quick { 1 } else { ROUNDS }).max(1);
     let origin = floor(plan, "origin", plan.load_core)?;
-    let mut report = Report::new("page-cache");
+    let awake = Awake::hold();
+    let mut report = Report::new("page-cache", awake.is_held());
     report.prose(&format!(
         "`ring` past the page cache (`O_DIRECT`) and through it. {OBJECTS} objects of 13 KiB are stored, then {rounds} rounds of {REQUESTS} \
          requests for them, popular by Zipf's law with exponent {ZIPF}. CPU time of the server with its threads for each request: median and \
@@ -92,6 +94,7 @@ fn measure(
     let course = Course {
         origin: origin.address,
         requests: if plan.quick { OBJECTS / 10 } else { OBJECTS },
+        lead_in: 0,
         is_gentle_to_diskd: false,
     };
     let mut all = WAYS.iter().map(|way| Series::start(plan, way, limit_mb)).collect::<Outcome<Vec<_>>>()?;

@@ -7,16 +7,20 @@ use std::fs;
 /// The page, relative to the root of the checkout.
 const PAGE: &str = "docs/storage.md";
 
+/// What the heading says of a run that kept its processors awake.
+const AWAKE: &str = " Idle processors were kept from sleeping.";
+
 /// Text and tables in the order in which they were made.
 pub(super) struct Report {
     name: &'static str,
+    awake: bool,
     text: String,
 }
 
 impl Report {
-    /// The report of the command `cargo xtask bench {name}`.
-    pub(super) fn new(name: &'static str) -> Self {
-        Self { name, text: String::new() }
+    /// The report of the command `cargo xtask bench {name}`; `awake`: processors are kept from sleeping.
+    pub(super) fn new(name: &'static str, awake: bool) -> Self {
+        Self { name, awake, text: String::new() }
     }
 
     /// Prints a paragraph.
@@ -43,7 +47,8 @@ impl Report {
     pub(super) fn write(&self) -> Outcome {
         let path = workspace::root().join(PAGE);
         let page = fs::read_to_string(&path)?;
-        let text = format!("{}\n\n{}", machine()?, self.text);
+        let awake = if self.awake { AWAKE } else { "" };
+        let text = format!("{}{awake}\n\n{}", machine()?, self.text);
         let label = format!("bench {}", self.name);
         let page = marks::replaced(&page, &label, &text);
         fs::write(&path, page.ok_or_else(|| format!("{PAGE} has no marks for `{label}`"))?)?;

@@ -81,7 +81,7 @@ pub(super) fn run(plan: &Plan, ring_objects: u64) -> Outcome {
         }
     }
     rest::files_were_deleted()?;
-    let mut report = Report::new("restart");
+    let mut report = Report::new("restart", false);
     print(&mut report, &starts);
     if plan.write { report.write() } else { Ok(()) }
 }

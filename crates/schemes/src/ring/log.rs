@@ -16,8 +16,8 @@ use super::index::Entry;
 use super::length::LengthClass;
 use super::store::Store;
 
-/// Usual length of a buffer: what is written with one operation.
-const BUFFER_BYTES: u64 = 1024 * 1024;
+/// Usual length of a buffer: what is written with one operation. It fills a huge page.
+const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Most bytes in buffers that are full, or being written; beyond it nothing is stored.
 pub(crate) const PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;

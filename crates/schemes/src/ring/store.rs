@@ -268,13 +268,13 @@ impl Store {
         let record_bytes = plan.record_bytes().ok_or(Full::TooLong)?;
         let hash = self.hash(&plan.key);
         let job = Job { kind: plan.kind, hash: hash.0, record_bytes, from: FROM_NOWHERE };
+        let index = self.index.get().filter(|_| plan.kind != Kind::Fragment);
+        index.inspect(|index| index.expect(hash));
         self.append(
             job,
             |place, out| plan.encode(place, parts, out),
             |entry| {
-                if plan.kind != Kind::Fragment
-                    && let Some(index) = self.index.get()
-                {
+                if let Some(index) = index {
                     self.insert(index, hash, entry);
                 }
             },

@@ -224,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn once_memory_is_full_nobody_has_to_leave_it_for_a_first_hit() {
+        // With any room left over at the end.
+        for cache_mem_bytes in (100_000..120_000).step_by(500) {
+            let (cache, _) = fixture_with(cache_mem_bytes, Arc::default());
+            let next = fill(&cache);
+            let full_bytes = cache.mem().used_bytes();
+            assert!((next..200).all(|number| is_lent(hold(&cache, number).as_ref())), "{cache_mem_bytes}");
+            assert_eq!(cache.mem().used_bytes(), full_bytes, "{cache_mem_bytes}");
+            assert!((0..next - 1).all(|number| cache.lookup(&key(number)).is_some()), "{cache_mem_bytes}");
+        }
+    }
+
+    #[test]
     fn lent_and_kept_answers_say_the_same() {
         let (cache, _) = fixture();
         let next = fill(&cache);

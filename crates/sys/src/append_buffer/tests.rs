@@ -142,13 +142,16 @@ fn many_threads() {
 #[test]
 fn memory_is_used_again_within_a_bound() {
     // A size of its own, since other tests run beside this one.
-    let capacity = 5 << 20;
+    let capacity = (5 << 20) - ALIGN_BYTES;
     let first = AppendBuffer::new(capacity);
     assert_eq!(fill(&first, &[3; 100]), Progress::Pending);
     let address = first.at(0) as usize;
     drop(first);
-    let again = AppendBuffer::new(capacity);
+    // A little more fits as well.
+    let again = AppendBuffer::new(capacity + ALIGN_BYTES);
     assert_eq!((again.at(0) as usize, again.reserved()), (address, 0));
+    assert_eq!(again.capacity(), capacity + ALIGN_BYTES);
+    assert!(again.reserve(capacity + ALIGN_BYTES + 1).is_none(), "its memory is longer");
     assert!(again.read(0..1).is_none(), "old content is out of reach");
     drop((again, (0..8).map(|_| AppendBuffer::new(capacity)).collect::<Vec<_>>()));
     assert!(SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= SPARE_BYTES_MAX);

@@ -7,6 +7,7 @@ pub(super) mod subjects;
 mod tables;
 pub(super) mod turns;
 
+use super::awake::Awake;
 use super::report::Report;
 use super::reserve::Reserve;
 use super::subjects::{Subject, floor, relay};
@@ -19,6 +20,9 @@ const ROUNDS: usize = 3;
 
 /// Requests in a turn.
 const REQUESTS: u64 = 20_000;
+
+/// Requests before a turn.
+const LEAD_IN: u64 = 4_000;
 
 /// What a file of an object takes on disk, by which the stores are made large enough to evict nothing.
 const FILE_BYTES: u64 = 16 << 10;
@@ -44,11 +48,12 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     if !plan.quick {
         rest::wait();
     }
+    let awake = Awake::hold();
     let origin = floor(plan, "origin", plan.load_core)?;
-    let requests = if plan.quick { REQUESTS / 10 } else { REQUESTS };
-    let course = Course { origin: origin.address, requests, is_gentle_to_diskd: true };
+    let (requests, lead_in) = if plan.quick { (REQUESTS / 10, LEAD_IN / 10) } else { (REQUESTS, LEAD_IN) };
+    let course = Course { origin: origin.address, requests, lead_in, is_gentle_to_diskd: true };
     let relay = relay(plan, origin.address)?;
-    let objects = (rounds as u64 + 1) * requests;
+    let objects = (rounds as u64 + 1) * course.objects();
     // Water marks evict from 90 % on, and schemes have needs of their own.
     let capacity_mb = ((objects * FILE_BYTES * 13 / 10) >> 20) + 256;
     let sizes = Sizes { squid_rock_factor: 4, ..Sizes::new(capacity_mb, BODY_BYTES as u64) };
@@ -61,11 +66,11 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     }
     let mut series: Vec<Series> = all.iter().map(|stored| Series::new(stored.kind)).collect();
     let turns = all.len() as u64 * (rounds as u64 + 2);
-    let mut reserve = Reserve::new(turns * course.requests * TURN_BYTES);
+    let mut reserve = Reserve::new(turns * course.objects() * TURN_BYTES);
     let relayed = misses(plan, &course, rounds, (&all, &relay, &mut reserve), &mut series)?;
     hits(plan, &course, rounds, &all, &mut series)?;
-    let mut report = Report::new("store");
-    tables::print(&mut report, &series, &relayed, rounds, requests);
+    let mut report = Report::new("store", awake.is_held());
+    tables::print(&mut report, &series, &relayed, rounds, &course);
     drop(all);
     rest::files_were_deleted()?;
     if plan.write { report.write() } else { Ok(()) }
@@ -95,16 +100,16 @@ fn misses(
     let mut relayed = Vec::new();
     for round in 0..=rounds as u64 {
         eprintln!("misses, round {round} of {rounds}");
-        relayed.push(turns::relayed(plan, course, relay, round * course.requests)?);
+        relayed.push(turns::relayed(plan, course, relay, round * course.objects())?);
         for (stored, series) in all.iter().zip(&mut *series) {
-            reserve.release(course.requests * TURN_BYTES);
+            reserve.release(course.objects() * TURN_BYTES);
             // What hits are asked for is made complete before memory gets other things to hold.
             if let (Some(turn), true) = (series.misses.last(), round == rounds as u64)
                 && stored.kind.scheme != "null"
             {
                 course.complete(plan, stored, first_of_hits(course, rounds), *turn)?;
             }
-            series.misses.push(course.misses(plan, stored, round * course.requests)?);
+            series.misses.push(course.misses(plan, stored, round * course.objects())?);
         }
     }
     for (stored, series) in all.iter().zip(series) {
@@ -120,7 +125,7 @@ fn misses(
 /// The first object that hits are asked for: those that the last turn of misses but one stored, as memory still holds some of the last.
 /// They are asked for from the first to the last, so that what keeps them in memory has lost them again when the next turn comes.
 fn first_of_hits(course: &Course, rounds: usize) -> u64 {
-    (rounds as u64 - 1) * course.requests
+    (rounds as u64 - 1) * course.objects()
 }
 
 /// Hits on disk.
@@ -130,8 +135,11 @@ fn hits(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mu
     let before: Vec<_> = all.iter().map(turns::device).collect::<Outcome<_>>()?;
     for round in 1..=rounds {
         eprintln!("hits, round {round} of {rounds}");
-        for (index, stored) in stores() {
+        // All of them first: what is stored may be more than there is memory, and hits are not to be measured while the kernel makes room.
+        for (_, stored) in stores() {
             stored.make_cold()?;
+        }
+        for (index, stored) in stores() {
             let turn = course.hits(plan, stored, first)?;
             series[index].cold.push(turn);
         }
@@ -142,7 +150,7 @@ fn hits(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mu
     }
     for (index, stored) in stores() {
         if let (Some(before), Some(after)) = (before[index], turns::device(stored)?) {
-            let hits = 2 * rounds as u64 * course.requests_of(stored.kind.scheme);
+            let hits = 2 * rounds as u64 * course.all_requests_of(stored.kind.scheme);
             series[index].reads_per_hit = Some((after.reads - before.reads) / hits as f64);
         }
     }

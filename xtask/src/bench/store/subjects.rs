@@ -149,16 +149,13 @@ impl Site {
         let mut text = format!(
             "http_port {listen}\npid_filename {path}/pid\ncache_log {path}/cache.log\ncoredump_dir {path}\n\
              cache_mem {} MB\nmemory_replacement_policy lru\nshutdown_lifetime 0 seconds\n\
-             store_avg_object_size {} bytes\n{DEFAULT_RULES}",
+             store_avg_object_size {} bytes\naccess_log none\n{DEFAULT_RULES}",
             sizes.cache_mem_mb, sizes.object_bytes
         );
-        text += &match self.kind.family {
-            Family::Humboldt => format!("access_log stdio:{path}/access.log squid\n"),
-            // What costs Squid time and nobody needs here.
-            Family::Squid => {
-                "access_log none\npinger_enable off\nclient_db off\ndigest_generation off\n".to_owned()
-            }
-        };
+        if self.kind.family == Family::Squid {
+            // What costs Squid time, and what Humboldt does not do.
+            text += "pinger_enable off\nclient_db off\ndigest_generation off\n";
+        }
         let capacity_mb = match self.kind {
             Kind { family: Family::Squid, scheme: "rock", .. } => sizes.squid_rock_factor * sizes.capacity_mb,
             _ => sizes.capacity_mb,

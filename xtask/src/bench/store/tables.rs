@@ -2,7 +2,7 @@
 
 use super::Series;
 use super::subjects::{Family, SQUID_DISKER};
-use super::turns::{DISKD_MISSES_PER_S, DISKD_REQUESTS, Turn};
+use super::turns::{Course, DISKD_MISSES_PER_S, DISKD_REQUESTS, Turn};
 use crate::bench::report::Report;
 use crate::bench::table;
 
@@ -48,10 +48,11 @@ impl Phase {
     }
 }
 
-pub(super) fn print(report: &mut Report, all: &[Series], floor: &[Turn], rounds: usize, requests: u64) {
+pub(super) fn print(report: &mut Report, all: &[Series], floor: &[Turn], rounds: usize, course: &Course) {
+    let Course { requests, lead_in, .. } = course;
     report.prose(&format!(
         "CPU time of the server, its threads and its helpers for each request: median of {rounds} rounds of {requests} requests, and \
-         range. Objects of 13 KiB, 64 connections in a closed loop, `cache_mem 8 MB`. `diskd`: at most {DISKD_REQUESTS} requests, 8 connections, \
+         range; {lead_in} before each are not counted. Objects of 13 KiB, 64 connections in a closed loop, `cache_mem 8 MB`. `diskd`: at most {DISKD_REQUESTS} requests, 8 connections, \
          misses at {DISKD_MISSES_PER_S} a second, as Squid's does not store all of more. Misses: until 1.5 s after the last answer. Warm: in \
          the page cache, where a store uses it. Cold: files taken out of it with `posix_fadvise`. A figure is refused when less than \
          95 % of the misses were stored, or of the hits read from disk. Floor: a relay that \

@@ -74,22 +74,25 @@ pub(in crate::bench) struct Course {
     pub(in crate::bench) origin: SocketAddr,
     /// Requests in a turn.
     pub(in crate::bench) requests: u64,
+    /// Requests before them that are in no figure: a server that was idle since its last turn has to find its way back into the
+    /// processor's caches, and the faster it is, the shorter is its turn.
+    pub(in crate::bench) lead_in: u64,
     /// `diskd` gets fewer requests, and misses only as fast as it stores them.
     pub(in crate::bench) is_gentle_to_diskd: bool,
 }
 
 impl Course {
-    fn drive(&self, stored: &Stored, first: u64, objects: u64) -> Drive {
-        self.drive_of(stored.kind.scheme, first, objects)
+    fn drive(&self, stored: &Stored, first: u64) -> Drive {
+        self.drive_of(stored.kind.scheme, first)
     }
 
-    fn drive_of(&self, scheme: &str, first: u64, objects: u64) -> Drive {
+    fn drive_of(&self, scheme: &str, first: u64) -> Drive {
         Drive {
             host: self.origin,
             body_bytes: BODY_BYTES,
-            first,
+            first: first + self.lead_in,
             requests: self.requests_of(scheme),
-            objects,
+            objects: self.requests,
             zipf: None,
             connections: if scheme == "diskd" { DISKD_CONNECTIONS } else { CONNECTIONS },
             requests_per_s: None,
@@ -102,6 +105,30 @@ impl Course {
         if self.spares(scheme) { self.requests.min(DISKD_REQUESTS) } else { self.requests }
     }
 
+    /// The same with what comes before them.
+    pub(super) fn all_requests_of(&self, scheme: &str) -> u64 {
+        self.requests_of(scheme) + self.lead_in_of(self.requests_of(scheme))
+    }
+
+    fn lead_in_of(&self, requests: u64) -> u64 {
+        self.lead_in * requests / self.requests.max(1)
+    }
+
+    /// Numbers that a turn uses for its objects.
+    pub(super) fn objects(&self) -> u64 {
+        self.lead_in + self.requests
+    }
+
+    /// What comes before a turn, which begins with the objects of lower numbers.
+    fn lead_in(&self, plan: &Plan, subject: &Subject, drive: &Drive) -> Outcome {
+        let requests = self.lead_in_of(drive.requests);
+        if requests > 0 {
+            let before = Drive { first: drive.first - self.lead_in, requests, objects: requests, ..*drive };
+            before.run(plan, subject.name, subject.address)?;
+        }
+        Ok(())
+    }
+
     fn spares(&self, scheme: &str) -> bool {
         self.is_gentle_to_diskd && scheme == "diskd"
     }
@@ -109,12 +136,14 @@ impl Course {
     /// New objects, numbered from `first` on.
     pub(in crate::bench) fn misses(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
         let requests_per_s = self.spares(stored.kind.scheme).then_some(DISKD_MISSES_PER_S);
-        let drive = Drive { requests_per_s, ..self.drive(stored, first, self.requests) };
+        let drive = Drive { requests_per_s, ..self.drive(stored, first) };
+        self.lead_in(plan, &stored.subject, &drive)?;
         let turn =
             measured(plan, stored, drive, SETTLING, |before, after, driven| match stored.kind.scheme {
                 // Without a store there is nothing to be stored.
                 "null" => driven.requests,
-                _ => after.outs - before.outs,
+                // Some that came before may still have been on their way.
+                _ => (after.outs - before.outs).min(driven.requests),
             })?;
         stored.sync()?;
         Ok(turn)
@@ -122,7 +151,8 @@ impl Course {
 
     /// Objects that are stored, from `first` on.
     pub(in crate::bench) fn hits(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
-        let drive = self.drive(stored, first, self.requests);
+        let drive = self.drive(stored, first);
+        self.lead_in(plan, &stored.subject, &drive)?;
         measured(plan, stored, drive, Duration::ZERO, |before, after, driven| {
             driven.hits.min(after.ins - before.ins)
         })
@@ -131,7 +161,7 @@ impl Course {
     /// Asks for the objects of a turn with little haste, so that what was not stored when all were busy is stored now.
     pub(in crate::bench) fn complete(&self, plan: &Plan, stored: &Stored, first: u64, turn: Turn) -> Outcome {
         if turn.share < SHARE_COMPLETE {
-            let drive = self.drive(stored, first, self.requests);
+            let drive = self.drive(stored, first);
             Drive { connections: FEW_CONNECTIONS, ..drive }.run(
                 plan,
                 stored.kind.name,
@@ -144,7 +174,8 @@ impl Course {
 
 /// New objects through the floor.
 pub(in crate::bench) fn relayed(plan: &Plan, course: &Course, relay: &Subject, first: u64) -> Outcome<Turn> {
-    let drive = course.drive_of("null", first, course.requests);
+    let drive = course.drive_of("null", first);
+    course.lead_in(plan, relay, &drive)?;
     let cpu_before_us = relay.process.cpu_us()?;
     let driven = drive.run(plan, relay.name, relay.address)?;
     let cpu_us = (relay.process.cpu_us()? - cpu_before_us) as f64;
@@ -166,7 +197,6 @@ pub(in crate::bench) fn measured(
     std::thread::sleep(settling);
     let cpu_us = (subject.process.cpu_us()? - cpu_before_us) as f64;
     let after = Swaps::read(subject.address)?;
-    subject.empty_access_log()?;
     Ok(Turn::of(driven, cpu_us, meant(before, after, driven) as f64 / driven.requests as f64))
 }
 

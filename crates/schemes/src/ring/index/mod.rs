@@ -98,6 +98,13 @@ impl RingIndex {
         let _ = slot.fetch_update(Relaxed, Relaxed, |old| used(old).map(|new| new.0));
     }
 
+    /// The key will be inserted soon: memory is fetched meanwhile, unless that would have to wait.
+    pub(crate) fn expect(&self, hash: Hash64) {
+        if let Some(table) = self.shard(hash).try_read() {
+            table.expect(hash.place());
+        }
+    }
+
     /// Makes `entry` the object of a key.
     pub(crate) fn insert(&self, hash: Hash64, entry: Entry) -> Inserted {
         self.shard(hash).write().insert(hash.place(), entry, self.shard_slots_wanted)

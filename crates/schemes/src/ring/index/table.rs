@@ -10,6 +10,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use humboldt_sys::prefetch::prefetch;
+
 use super::slot::{Entry, Slot, TAG_BITS};
 
 /// Slots in a bucket: a line of the processor's cache.
@@ -110,6 +112,15 @@ impl Table {
             let at = bucket.find(|slot| slot.has(place.tag))?;
             Some((&bucket.0[at], bucket.slot(at)))
         })
+    }
+
+    /// The key is about to be looked for.
+    pub(super) fn expect(&self, place: Place) {
+        for number in self.both_buckets(place) {
+            if let Some(bucket) = self.buckets.get(number as usize) {
+                prefetch(bucket);
+            }
+        }
     }
 
     /// Removes the object of this key if it meets the condition.
