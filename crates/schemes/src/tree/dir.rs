@@ -265,7 +265,7 @@ impl Dir {
         };
         match error {
             Errno::NOSPC | Errno::DQUOT => {
-                self.space.disk_is_full();
+                self.space.disk_is_full(0);
                 self.health.failure(operation, self.display(file), &error.into());
                 SchemeError::Busy(health::DISK_FULL)
             }

@@ -55,6 +55,11 @@ impl NewFile {
         self.number
     }
 
+    /// Length that is counted as used.
+    pub(crate) fn counted_bytes(&self) -> u64 {
+        self.counted_bytes.load(Ordering::Relaxed)
+    }
+
     /// Makes sure that `file_bytes` are counted.
     pub(crate) async fn grow_to(&self, file_bytes: u64) -> Result<(), SchemeError> {
         let counted = self.counted_bytes.load(Ordering::Relaxed);

@@ -118,9 +118,11 @@ impl Space {
         u64::try_from(300 * above / span).unwrap_or(u64::MAX).saturating_add(20)
     }
 
-    /// The disk is full, with less in the directory than was configured: live with what there is.
-    pub(crate) fn disk_is_full(&self) {
-        self.usable_bytes.fetch_min(self.used_bytes(), Ordering::Relaxed);
+    /// The disk is full, with less in the directory than was configured: live with what there is. `refused_bytes` of it are
+    /// counted for the file that found no room.
+    pub(crate) fn disk_is_full(&self, refused_bytes: u64) {
+        let there = self.used_bytes().saturating_sub(self.occupied_bytes(refused_bytes));
+        self.usable_bytes.fetch_min(there, Ordering::Relaxed);
     }
 
     /// Gives back, little by little, what [`Space::disk_is_full`] took.
@@ -198,8 +200,11 @@ mod tests {
     fn a_full_disk_shrinks_the_directory_for_a_while() {
         let space = space();
         space.resize(0, 500_000);
-        space.disk_is_full();
+        space.disk_is_full(0);
         assert!(space.is_above_high() && !space.has_room(1));
+        space.disk_is_full(100_000);
+        space.resize(100_000, 0);
+        assert!(space.has_room(0) && !space.has_room(1), "what found no room would find none again");
         (0..2000).for_each(|_| space.recover());
         assert!(space.has_room(500_000) && !space.has_room(500_001));
     }

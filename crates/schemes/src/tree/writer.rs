@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use humboldt_store::Object;
 use humboldt_store::index::{FileEntry, IndexKey};
 use humboldt_store::scheme::{Extent, IoFuture, Record, SchemeError, Writer};
+use rustix::io::Errno;
 
 use super::dir::{Dir, Permit};
 use super::engine::{EngineError, Handle, OpenFor};
@@ -195,6 +196,9 @@ impl TreeWriter {
     fn failed(&self, operation: &str, error: EngineError) -> SchemeError {
         if error == EngineError::Shed {
             self.file.not_begun();
+        }
+        if matches!(error, EngineError::System(Errno::NOSPC | Errno::DQUOT)) {
+            self.dir.space.disk_is_full(self.file.counted_bytes());
         }
         self.dir.failed(operation, self.file.number(), error)
     }
