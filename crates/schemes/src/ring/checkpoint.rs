@@ -18,6 +18,8 @@ const HEAD_BYTES: usize = 80;
 const SEGMENT_BYTES: usize = 16;
 /// Parts begin at the first multiple of this behind the head.
 const ALIGN_BYTES: u64 = 4096;
+/// Parts are written together until they are so long: a small index has many short ones.
+const WRITE_BYTES: usize = 1024 * 1024;
 /// Most segments: 8 TiB in segments of the smallest size would be more, which no configuration gives.
 pub(crate) const SEGMENTS_MAX: u32 = 1 << 20;
 
@@ -126,12 +128,14 @@ pub(crate) fn write(file: &dyn BlockFile, head: Head, index: Option<&RingIndex>)
     let mut at = start;
     let mut image = Vec::new();
     for part in 0..parts {
-        image.clear();
         if let Some(index) = index {
             index.write_shard(part, head.number, &mut image);
         }
-        file.write_blocking(at, &image)?;
-        at += image.len() as u64;
+        if image.len() >= WRITE_BYTES || part + 1 == parts {
+            file.write_blocking(at, &image)?;
+            at += image.len() as u64;
+            image.clear();
+        }
     }
     file.sync_blocking()?;
     let head = Head { parts: parts as u32, ..head };

@@ -20,7 +20,7 @@ use super::log::Job;
 use super::memory;
 use super::purges::Removal;
 use super::reader::{self, Loaded};
-use super::recover;
+use super::recover::{self, Listing};
 use super::store::Store;
 use crate::PageCache;
 
@@ -231,20 +231,18 @@ impl Store {
             return false;
         }
         let first_unit = u64::from(number) * self.geometry.segment_units();
-        match recover::entries(self, number, generation) {
-            Ok(entries) => {
-                let mut parents = HashSet::new();
-                for entry in entries {
-                    self.reclaim_record(index, entry, first_unit + u64::from(entry.unit), &mut parents);
-                }
-            }
-            Err(error) => {
-                self.failed("read a segment of", &error);
-            }
+        let found = recover::entries(self, number, generation);
+        let listing = found.unwrap_or_else(|error| {
+            self.failed("read a segment of", &error);
+            Listing { entries: Vec::new(), is_complete: false }
+        });
+        let mut parents = HashSet::new();
+        for entry in listing.entries {
+            self.reclaim_record(index, entry, first_unit + u64::from(entry.unit), &mut parents);
         }
-        // Whatever the list did not know: one pass over all is dear, but this is rare.
-        let end = first_unit + self.geometry.segment_units();
-        if !recover::has_footer(self, number, generation) {
+        if !listing.is_complete {
+            // Whatever the list did not know: one pass over all is dear, but this is rare.
+            let end = first_unit + self.geometry.segment_units();
             let dropped = index.retain(|entry| !(first_unit..end).contains(&entry.location));
             self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
         }

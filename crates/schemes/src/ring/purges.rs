@@ -24,6 +24,8 @@ const ENTRIES_PER_BLOCK: usize = (BLOCK_BYTES - HEADER_BYTES) / ENTRY_BYTES;
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
 /// A file of this length asks for a checkpoint.
 pub(crate) const FILE_BYTES_WANTED: u64 = 4 * 1024 * 1024;
+/// A file of at most this length is written over, not emptied.
+const FILE_BYTES_KEPT: u64 = 256 * 1024;
 /// A file of this length takes no more.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -114,7 +116,11 @@ impl Purges {
         if self.state.lock().active != file
             && let Some(file) = self.files.get(file)
         {
-            file.set_len(0)?;
+            // What is left there is older than both checkpoints, and says nothing any more. To write over it costs less than to
+            // make the file grow anew.
+            if file.len()? > FILE_BYTES_KEPT {
+                file.set_len(0)?;
+            }
         }
         Ok(())
     }

@@ -144,8 +144,10 @@ fn find_written(store: &Store, head: &Head) -> io::Result<(Vec<SegmentEntry>, Ve
             continue;
         };
         let first_unit = u64::from(number) * store.geometry.segment_units();
-        let news =
-            entries(store, number, generation)?.into_iter().filter(|entry| entry.sequence >= head.sequence);
+        let news = entries(store, number, generation)?
+            .entries
+            .into_iter()
+            .filter(|entry| entry.sequence >= head.sequence);
         written.extend(news.map(|entry| Written { entry, location: first_unit + u64::from(entry.unit) }));
         *segment = SegmentEntry { generation, is: Use::Closed };
     }
@@ -214,9 +216,11 @@ fn keep_what_exists(store: &Store, index: &RingIndex, segments: &[SegmentEntry])
     });
 }
 
-/// Whether the segment ends with its footer.
-pub(crate) fn has_footer(store: &Store, number: u32, generation: u64) -> bool {
-    trailer(store, number, generation).is_ok_and(|trailer| trailer.is_some())
+/// What was found in a segment.
+pub(crate) struct Listing {
+    pub(crate) entries: Vec<FooterEntry>,
+    /// Its footer says so. A search may have missed what lies behind something unreadable.
+    pub(crate) is_complete: bool,
 }
 
 fn trailer(store: &Store, number: u32, generation: u64) -> io::Result<Option<(usize, u64)>> {
@@ -228,17 +232,17 @@ fn trailer(store: &Store, number: u32, generation: u64) -> io::Result<Option<(us
 }
 
 /// What a segment holds: as its footer says, or, if there is none, as a search finds.
-pub(crate) fn entries(store: &Store, number: u32, generation: u64) -> io::Result<Vec<FooterEntry>> {
+pub(crate) fn entries(store: &Store, number: u32, generation: u64) -> io::Result<Listing> {
     if let Some((count, checksum)) = trailer(store, number, generation)? {
         let end = u64::from(number + 1) * store.geometry.segment_bytes;
         let bytes = format::footer_bytes(count);
         let footer = read_data(store, end - bytes, bytes as usize)?;
         let listed = footer.get(..count * ENTRY_BYTES).unwrap_or_default();
         if let Ok(entries) = format::decode_entries(listed, generation, checksum) {
-            return Ok(entries);
+            return Ok(Listing { entries, is_complete: true });
         }
     }
-    search(store, number, generation)
+    Ok(Listing { entries: search(store, number, generation)?, is_complete: false })
 }
 
 /// Looks for records in a segment without a footer. Between two writes there can be a gap, of which one end is a multiple of

@@ -17,8 +17,9 @@ pub(crate) const SEGMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 pub(crate) const SEGMENTS_MIN: u32 = 6;
 /// How many segments a new store is divided into, where the bounds above allow it.
 const SEGMENTS_WANTED: u64 = 64;
-/// One segment in this many is kept free, so that writing need not wait for reclaiming …
-const FREE_ONE_IN: u32 = 32;
+/// One segment in this many is kept free, so that writing need not wait for reclaiming, and half of these are reclaimed for
+/// each checkpoint, which costs as much for one as for many …
+const FREE_ONE_IN: u32 = 16;
 /// … at least and at most so many.
 const FREE_MIN: u32 = 2;
 const FREE_MAX: u32 = 64;
