@@ -10,7 +10,7 @@ use super::subjects::floor;
 use super::{Plan, rest, table};
 use crate::Outcome;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 9;
 const CAPACITY_MB: u64 = 1024;
 
 /// Requests in a turn: less than the capacity, so that an empty store does not become full in it.
@@ -22,7 +22,8 @@ const FIRST_REQUESTS: u64 = 4_000;
 /// How much is written before the store is taken for full, in capacities.
 const FILL_RATIO: u64 = 2;
 
-/// Throughput of the full store over that of the empty one, and over that of no store, at least.
+/// Throughput of the full store over that of the empty one, at least. What storing costs beside no store has a bound of its own in
+/// `bench store`.
 const TARGET_RATIO: f64 = 0.97;
 
 /// Numbers of objects of the full store begin here, so that no other asks the origin for the same ones.
@@ -128,7 +129,7 @@ fn row(kind: Kind, measured: &Rounds) -> Vec<String> {
     let busy: Vec<f64> = full.iter().map(|turn| turn.cpu_us * turn.requests_per_s / 1e4).collect();
     let of_empty = over(&rate(full), &rate(empty));
     let of_none = over(&rate(full), &rate(none));
-    let verdict = match table::median(&of_empty).min(table::median(&of_none)) {
+    let verdict = match table::median(&of_empty) {
         _ if !empty.iter().chain(full).all(Turn::counts) => "refused: not all was stored".to_owned(),
         ratio if ratio >= TARGET_RATIO => format!("≥ {TARGET_RATIO}: reached"),
         _ => format!("≥ {TARGET_RATIO}: missed"),
@@ -154,15 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn the_worse_of_both_ratios_decides() {
+    fn the_full_store_is_held_against_the_empty_one() {
         let verdict = |empty, full, none, share| {
             let measured =
                 Rounds { empty: turns(empty, 1.0), full: turns(full, share), none: turns(none, 1.0) };
             row(KINDS[6], &measured).pop().unwrap()
         };
-        assert_eq!(verdict(100.0, 98.0, 100.0, 1.0), "≥ 0.97: reached");
+        assert_eq!(verdict(100.0, 98.0, 120.0, 1.0), "≥ 0.97: reached");
         assert_eq!(verdict(100.0, 96.0, 90.0, 1.0), "≥ 0.97: missed");
-        assert_eq!(verdict(100.0, 99.0, 110.0, 1.0), "≥ 0.97: missed");
         assert_eq!(verdict(100.0, 99.0, 100.0, 0.5), "refused: not all was stored");
     }
 }

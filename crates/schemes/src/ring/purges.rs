@@ -110,7 +110,7 @@ impl Purges {
         Ok(found)
     }
 
-    /// Begins to write the file of checkpoint `number`, which is emptied before: what it said is in an older checkpoint.
+    /// Begins to write the file of checkpoint `number`: what it said is in an older checkpoint.
     pub(crate) fn prepare(&self, number: u64) -> std::io::Result<()> {
         let file = (number % 2) as usize;
         if self.state.lock().active != file
