@@ -172,12 +172,11 @@ impl Store {
     /// Sees to it that there are free segments, and that the log of removals stays short.
     pub(crate) fn keep_house(self: &Arc<Self>) {
         while !self.keeper.is_stopped() && !self.health.is_down() {
-            let (free, coming) = self.segments.free();
-            let wanted = self.segments.free_wanted();
-            if free + coming < wanted && self.reclaim_oldest() {
+            let wanted = self.segments.to_reclaim();
+            if wanted > 0 && self.reclaim_oldest(wanted) {
                 continue;
             }
-            let is_due = coming > 0 && free * 2 <= wanted || self.purges.is_long();
+            let is_due = self.segments.wants_checkpoint() || self.purges.is_long();
             if !is_due || !self.checkpoint() {
                 return;
             }
@@ -221,15 +220,24 @@ impl Store {
         }
     }
 
-    /// Empties the oldest segment; what is still in demand is copied to the open one. `false` if there is none.
-    fn reclaim_oldest(self: &Arc<Self>) -> bool {
-        let Some((number, generation)) = self.segments.oldest() else { return false };
-        let Some(index) = self.index.get() else { return false };
-        // What was in it must not come back after a crash: what replaced it elsewhere may be gone by then.
-        if block_on(self.purges.log(Removal::Segment { generation })).is_err() {
-            self.failed("log the end of a segment of", &std::io::ErrorKind::Other.into());
+    /// Empties the oldest segments; what is still in demand is copied to the open one. `false` if there is none.
+    fn reclaim_oldest(self: &Arc<Self>, count: u32) -> bool {
+        let oldest = self.segments.oldest(count);
+        let Some(index) = self.index.get().filter(|_| !oldest.is_empty()) else { return false };
+        // What was in them must not come back after a crash: what replaced it elsewhere may be gone by then.
+        let ends: Vec<_> =
+            oldest.iter().map(|(_, generation)| Removal::Segment { generation: *generation }).collect();
+        if block_on(self.purges.log(&ends)).is_err() {
+            self.failed("log the end of segments of", &std::io::ErrorKind::Other.into());
             return false;
         }
+        for (number, generation) in oldest {
+            self.reclaim(index, number, generation);
+        }
+        true
+    }
+
+    fn reclaim(self: &Arc<Self>, index: &RingIndex, number: u32, generation: u64) {
         let first_unit = u64::from(number) * self.geometry.segment_units();
         let found = recover::entries(self, number, generation);
         let listing = found.unwrap_or_else(|error| {
@@ -247,7 +255,6 @@ impl Store {
             self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
         }
         self.segments.reclaimed(number);
-        true
     }
 
     fn reclaim_record(

@@ -3,6 +3,7 @@
 //! There are two files. A checkpoint begins to write the other one: when it is done, what the first one says is in the
 //! checkpoint. Removals that come while a block is being written go into the next block together.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use humboldt_base::xxh3::xxh3_64_with_seed;
@@ -140,37 +141,40 @@ impl Purges {
         self.state.lock().offset >= FILE_BYTES_WANTED
     }
 
-    /// Logs a removal; when the future resolves, it is on disk.
-    pub(crate) async fn log(self: &Arc<Self>, removal: Removal) -> Result<(), Unlogged> {
-        let block = self.enqueue(removal)?;
+    /// Logs removals; when the future resolves, all are on disk. With an error, some may be.
+    pub(crate) async fn log(self: &Arc<Self>, removals: &[Removal]) -> Result<(), Unlogged> {
+        let blocks = self.enqueue(removals)?;
         loop {
             let written = self.written.notified();
             let mut written = std::pin::pin!(written);
             written.as_mut().enable();
             {
                 let state = self.state.lock();
-                if state.ended >= block {
-                    return if state.failed == block { Err(Unlogged::Failed) } else { Ok(()) };
+                if state.ended >= *blocks.end() {
+                    // A later block that failed may hide that one of these did.
+                    let is_doubtful = state.failed >= *blocks.start();
+                    return if is_doubtful { Err(Unlogged::Failed) } else { Ok(()) };
                 }
             }
             written.await;
         }
     }
 
-    /// The number of the block that will hold the removal.
-    fn enqueue(self: &Arc<Self>, removal: Removal) -> Result<u64, Unlogged> {
+    /// The numbers of the blocks that will hold the removals.
+    fn enqueue(self: &Arc<Self>, removals: &[Removal]) -> Result<RangeInclusive<u64>, Unlogged> {
         let mut state = self.state.lock();
-        if state.waiting.len() >= WAITING_MAX || state.offset >= FILE_BYTES_MAX {
+        if state.waiting.len() + removals.len() > WAITING_MAX || state.offset >= FILE_BYTES_MAX {
             return Err(Unlogged::Full);
         }
-        state.waiting.push(removal);
-        let block = state.begun + (state.waiting.len() as u64).div_ceil(ENTRIES_PER_BLOCK as u64);
+        let first = state.begun + 1 + (state.waiting.len() / ENTRIES_PER_BLOCK) as u64;
+        state.waiting.extend_from_slice(removals);
+        let last = state.begun + state.waiting.len().div_ceil(ENTRIES_PER_BLOCK) as u64;
         let write = (!state.is_writing).then(|| self.begin(&mut state)).flatten();
         drop(state);
         if let Some(write) = write {
             self.write(write);
         }
-        Ok(block)
+        Ok(first..=last)
     }
 
     fn begin(&self, state: &mut State) -> Option<Block> {

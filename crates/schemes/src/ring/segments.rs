@@ -150,10 +150,25 @@ impl Segments {
         }
     }
 
-    /// The segment that was begun first, to be reclaimed.
-    pub(crate) fn oldest(&self) -> Option<(u32, u64)> {
-        let number = *self.state.lock().closed.front()?;
-        Some((number, self.generation(number.into())))
+    /// How many segments should be reclaimed now, so that as many are free as should be. That is done for several at a time, when
+    /// half of them are taken: then their end is logged once, and once they are in a checkpoint.
+    pub(crate) fn to_reclaim(&self) -> u32 {
+        let (free, coming) = self.free();
+        let wanted = self.free_wanted();
+        if free + coming <= wanted.div_ceil(2) { wanted - free - coming } else { 0 }
+    }
+
+    /// Whether what has been reclaimed is needed soon.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        let (free, coming) = self.free();
+        coming > 0 && free <= self.free_wanted().div_ceil(2)
+    }
+
+    /// The segments that were begun first, at most so many, and their generations.
+    pub(crate) fn oldest(&self, count: u32) -> Vec<(u32, u64)> {
+        let state = self.state.lock();
+        let oldest = state.closed.iter().take(count as usize);
+        oldest.map(|number| (*number, self.generation((*number).into()))).collect()
     }
 
     /// The oldest segment holds nothing any more.
@@ -204,7 +219,7 @@ mod tests {
             segments.close();
         }
         assert_eq!(segments.open(false), None, "the last one is for copies");
-        assert_eq!(segments.oldest(), Some((0, 10)));
+        assert_eq!(segments.oldest(1), [(0, 10)]);
         segments.reclaimed(0);
         assert_eq!((segments.free(), segments.used()), ((1, 1), 4));
         let (entries, next) = segments.begin_checkpoint();
@@ -234,10 +249,32 @@ mod tests {
         for count in [8, 12, 6, 3] {
             let again = Segments::new(count, 1);
             again.restore(&entries, next);
-            assert_eq!(again.oldest(), Some((1, 2)));
+            assert_eq!(again.oldest(1), [(1, 2)]);
             assert_eq!(again.used(), if count == 3 { 2 } else { 4 });
             assert_eq!(again.generation(4), if count > 4 { 5 } else { 0 });
         }
+    }
+
+    #[test]
+    fn half_of_the_free_ones_are_reclaimed_at_once_for_one_checkpoint() {
+        let segments = Segments::new(112, 1);
+        let fill_until = |free| {
+            while segments.free().0 > free {
+                segments.open(true);
+                segments.close();
+            }
+        };
+        fill_until(5);
+        assert_eq!((segments.free_wanted(), segments.to_reclaim()), (7, 0));
+        fill_until(4);
+        assert_eq!((segments.to_reclaim(), segments.wants_checkpoint()), (3, false));
+        let oldest = segments.oldest(3);
+        assert_eq!(oldest, [(0, 1), (1, 2), (2, 3)]);
+        oldest.into_iter().for_each(|(number, _)| segments.reclaimed(number));
+        assert_eq!((segments.free(), segments.to_reclaim(), segments.wants_checkpoint()), ((4, 3), 0, true));
+        segments.begin_checkpoint();
+        segments.end_checkpoint();
+        assert_eq!((segments.free(), segments.wants_checkpoint()), ((7, 0), false));
     }
 
     #[test]

@@ -301,7 +301,7 @@ impl Store {
         let hash = self.hash(key);
         let was_there = self.forget(hash)?;
         let removal = Removal::Key { hash: hash.0, sequence: self.log.next_sequence() };
-        match self.purges.log(removal).await {
+        match self.purges.log(&[removal]).await {
             Ok(()) => {}
             Err(Unlogged::Full) => {
                 self.wake_keeper();
