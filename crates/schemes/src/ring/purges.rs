@@ -266,7 +266,99 @@ fn decode(store_id: u64, block: &[u8; BLOCK_BYTES], out: &mut Vec<Removal>) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::io;
+    use std::ops::Range;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use humboldt_sys::aligned::Buffer;
+
     use super::*;
+    use crate::block::{ReadFuture, WriteDone, WriteFuture};
+
+    /// A file whose writes end when the test says so.
+    #[derive(Default)]
+    struct Held(Mutex<Vec<WriteDone>>);
+
+    impl Held {
+        fn end(&self, outcome: io::Result<()>) {
+            let done = self.0.lock().pop().expect("a write under way");
+            done(outcome);
+        }
+    }
+
+    impl BlockFile for Held {
+        fn read(&self, _: u64, buffer: Buffer) -> ReadFuture {
+            Box::pin(std::future::ready((buffer, Ok(0))))
+        }
+        fn read_now(&self, _: u64, _: &mut [u8]) -> Option<io::Result<usize>> {
+            None
+        }
+        fn write(&self, _: u64, _: Arc<AppendBuffer>, _: Range<usize>, done: WriteDone) {
+            self.0.lock().push(done);
+        }
+        fn write_owned(&self, _: u64, data: Buffer) -> WriteFuture {
+            Box::pin(std::future::ready((data, Ok(()))))
+        }
+        fn read_blocking(&self, _: u64, _: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn write_blocking(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn sync_blocking(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn len(&self) -> io::Result<u64> {
+            Ok(0)
+        }
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn alignment_bytes(&self) -> usize {
+            1
+        }
+        fn in_flight(&self) -> usize {
+            self.0.lock().len()
+        }
+        fn wait_idle(&self, _: Duration) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
+        let file = Arc::new(Held::default());
+        let purges =
+            Arc::new(Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0).expect("a log"));
+        let many: Vec<_> =
+            (0..ENTRIES_PER_BLOCK as u64 + 1).map(|hash| Removal::Key { hash, sequence: 1 }).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for (outcomes, wanted) in [
+            ([true, true, true], [Ok(()), Ok(())]),
+            ([false, true, true], [Err(Unlogged::Failed), Ok(())]),
+            // Whether the first lasts cannot be told any more when it asks so late.
+            ([true, false, true], [Err(Unlogged::Failed); 2]),
+            ([false, true, false], [Err(Unlogged::Failed); 2]),
+        ] {
+            let (mut one, mut two) = (pin!(purges.log(&many[..1])), pin!(purges.log(&many)));
+            assert!(
+                one.as_mut().poll(&mut context).is_pending() && two.as_mut().poll(&mut context).is_pending()
+            );
+            // The first alone, and the others in two blocks behind it.
+            for (block, is_fine) in outcomes.into_iter().enumerate() {
+                file.end(if is_fine { Ok(()) } else { Err(io::ErrorKind::Other.into()) });
+                assert!(block == 2 || two.as_mut().poll(&mut context).is_pending());
+            }
+            assert_eq!(one.as_mut().poll(&mut context), Poll::Ready(wanted[0]));
+            assert_eq!(two.as_mut().poll(&mut context), Poll::Ready(wanted[1]));
+        }
+    }
 
     #[test]
     fn a_block_counts_whole_or_not_at_all() {
