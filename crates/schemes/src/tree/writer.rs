@@ -198,7 +198,9 @@ impl TreeWriter {
             self.file.not_begun();
         }
         if matches!(error, EngineError::System(Errno::NOSPC | Errno::DQUOT)) {
-            self.dir.space.disk_is_full(self.file.counted_bytes());
+            // What was written before had room.
+            let refused_bytes = self.file.counted_bytes().saturating_sub(self.written_bytes);
+            self.dir.space.disk_is_full(refused_bytes);
         }
         self.dir.failed(operation, self.file.number(), error)
     }
