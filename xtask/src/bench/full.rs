@@ -10,14 +10,14 @@ use super::subjects::floor;
 use super::{Plan, rest, table};
 use crate::Outcome;
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 15;
 const CAPACITY_MB: u64 = 1024;
 
 /// Requests in a turn: less than the capacity, so that an empty store does not become full in it.
 const REQUESTS: u64 = 40_000;
 
-/// Requests before a turn of an empty store, so that a new process is not what is measured.
-const FIRST_REQUESTS: u64 = 4_000;
+/// Requests before a turn, of every store: neither a new process is what is measured, nor one that was idle while others had their turns.
+const LEAD_IN: u64 = 4_000;
 
 /// How much is written before the store is taken for full, in capacities.
 const FILL_RATIO: u64 = 2;
@@ -44,9 +44,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     }
     let origin = floor(plan, "origin", plan.load_core)?;
     let rounds = plan.rounds_wanted.unwrap_or(if plan.quick { 1 } else { ROUNDS }).max(1);
-    let (capacity_mb, requests) =
-        if plan.quick { (CAPACITY_MB / 10, REQUESTS / 10) } else { (CAPACITY_MB, REQUESTS) };
-    let course = Course { origin: origin.address, requests, lead_in: 0, is_gentle_to_diskd: false };
+    let scale = if plan.quick { 10 } else { 1 };
+    let (capacity_mb, requests, lead_in) = (CAPACITY_MB / scale, REQUESTS / scale, LEAD_IN / scale);
+    let course = Course { origin: origin.address, requests, lead_in, is_gentle_to_diskd: false };
     let mut rows = Vec::new();
     let mut kept = Vec::new();
     for kind in kinds {
@@ -58,7 +58,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut report = Report::new("full", false);
     report.prose(&format!(
         "Throughput of misses of 13 KiB that are stored in {capacity_mb} MB, 64 connections, closed loop: an empty store, one into which \
-         {FILL_RATIO} × its size has been written, and none; {rounds} rounds of {requests} requests in turns. Where the core is not busy, the \
+         {FILL_RATIO} × its size has been written, and none; {rounds} rounds of {requests} requests in turns; {lead_in} before each are not \
+         counted. Where the core is not busy, the \
          load was the bottleneck, and CPU time tells more."
     ));
     let heading = [
@@ -103,16 +104,22 @@ fn measure(
     let mut first = FIRST_OF_FULL;
     while (first - FIRST_OF_FULL) * BODY_BYTES as u64 <= FILL_RATIO * (capacity_mb << 20) {
         course.misses(plan, &full, first)?;
-        first += course.requests;
+        first += course.objects();
     }
     let mut measured = Rounds::default();
-    let warm_up = Course { requests: FIRST_REQUESTS.min(course.requests), ..course };
     for round in 0..rounds as u64 {
         let empty = started(plan, kind, capacity_mb)?;
-        warm_up.misses(plan, &empty, 0)?;
-        measured.empty.push(course.misses(plan, &empty, warm_up.requests)?);
-        measured.full.push(course.misses(plan, &full, first + round * course.requests)?);
-        measured.none.push(course.misses(plan, &none, round * course.requests)?);
+        let of_round = round * course.objects();
+        let mut turns = [
+            (&empty, 0, &mut measured.empty),
+            (&full, first + of_round, &mut measured.full),
+            (&none, of_round, &mut measured.none),
+        ];
+        // Nobody always comes after the same one.
+        turns.rotate_left(round as usize % 3);
+        for (stored, first, turns) in turns {
+            turns.push(course.misses(plan, stored, first)?);
+        }
         kept.push(empty);
     }
     kept.extend([full, none]);

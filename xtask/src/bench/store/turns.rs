@@ -115,7 +115,7 @@ impl Course {
     }
 
     /// Numbers that a turn uses for its objects.
-    pub(super) fn objects(&self) -> u64 {
+    pub(in crate::bench) fn objects(&self) -> u64 {
         self.lead_in + self.requests
     }
 
