@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use super::format::{self, FooterEntry, Kind, UNIT_BYTES};
 use super::index::{Entry, Hash64, RingIndex};
 use super::log::Job;
 use super::memory;
-use super::purges::Removal;
+use super::purges::{Removal, Unlogged};
 use super::reader::{self, Loaded};
 use super::recover::{self, Listing};
 use super::store::Store;
@@ -183,12 +184,12 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint: what was reclaimed before may be overwritten after it. `false` if that failed.
+    /// Writes a checkpoint: what was written before may be reclaimed after it. `false` if that failed.
     pub(crate) fn checkpoint(&self) -> bool {
         let number = self.checkpoint.load(Ordering::Acquire) + 1;
         let Some(file) = self.checkpoints.get((number % 2) as usize) else { return false };
         if let Err(error) = self.purges.prepare(number) {
-            self.failed("empty the log of removals of", &error);
+            self.failed("begin a log of removals of", &error);
             return false;
         }
         let head = {
@@ -205,12 +206,12 @@ impl Store {
                 segments,
             }
         };
+        let next_generation = head.next_generation;
         match checkpoint::write(&**file, head, self.index.get()) {
             Ok(bytes) => {
                 self.counts.write(bytes);
                 self.checkpoint.store(number, Ordering::Release);
-                self.segments.end_checkpoint();
-                self.progress.notify_waiters();
+                self.segments.end_checkpoint(next_generation);
                 true
             }
             Err(error) => {
@@ -222,19 +223,36 @@ impl Store {
 
     /// Empties the oldest segments; what is still in demand is copied to the open one. `false` if there is none.
     fn reclaim_oldest(self: &Arc<Self>, count: u32) -> bool {
-        let oldest = self.segments.oldest(count);
+        let mut oldest = self.segments.oldest(count);
+        if let Some(unwritten) =
+            oldest.iter().position(|(number, _)| self.log.is_pending_in(&self.part(*number)))
+        {
+            oldest.truncate(unwritten);
+        }
         let Some(index) = self.index.get().filter(|_| !oldest.is_empty()) else { return false };
         // What was in them must not come back after a crash: what replaced it elsewhere may be gone by then.
         let ends: Vec<_> =
             oldest.iter().map(|(_, generation)| Removal::Segment { generation: *generation }).collect();
-        if block_on(self.purges.log(&ends)).is_err() {
-            self.failed("log the end of segments of", &std::io::ErrorKind::Other.into());
-            return false;
+        match block_on(self.purges.log(&ends)) {
+            Ok(()) => {}
+            // A checkpoint begins a new file.
+            Err(Unlogged::Full) => return false,
+            Err(Unlogged::Failed(kind)) => {
+                self.failed("log the end of segments of", &kind.into());
+                return false;
+            }
         }
         for (number, generation) in oldest {
             self.reclaim(index, number, generation);
         }
+        self.progress.notify_waiters();
         true
+    }
+
+    /// Where a segment lies in the data, in bytes.
+    fn part(&self, number: u32) -> Range<u64> {
+        let start = u64::from(number) * self.geometry.segment_bytes;
+        start..start + self.geometry.segment_bytes
     }
 
     fn reclaim(self: &Arc<Self>, index: &RingIndex, number: u32, generation: u64) {

@@ -3,6 +3,7 @@
 //! A core reserves room under a short lock, copies its record without one, and makes it findable. Who completes a
 //! sealed buffer hands it to the device. Until that has written it, the record is read from the buffer.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -28,7 +29,7 @@ const COPY_ONE_IN: i64 = 4;
 /// Why nothing could be appended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// All segments wait to be reclaimed or for a checkpoint.
+    /// All segments wait to be reclaimed.
     Segments,
     /// The device is slower than what comes in.
     Pending,
@@ -136,6 +137,12 @@ impl Log {
     /// Whether some buffer is on its way to the device.
     pub(crate) fn has_sealed(&self) -> bool {
         self.pending.read().iter().any(|pending| pending.is_sealed.load(Ordering::Relaxed))
+    }
+
+    /// Whether something in this part of the data, in bytes, is on its way to the device. It would overwrite whatever is put there
+    /// meanwhile.
+    pub(crate) fn is_pending_in(&self, part: &Range<u64>) -> bool {
+        self.pending.read().iter().any(|pending| part.contains(&pending.start))
     }
 
     /// The committed bytes at `offset` of the data, as many as `read` wants of what is there; `None` if they are on the device
@@ -255,7 +262,7 @@ impl Store {
 
     fn open_segment(&self, for_copy: bool) -> Result<Open, Full> {
         let opened = self.segments.open(for_copy);
-        if self.segments.free().0 < self.segments.free_wanted() {
+        if self.segments.free() < self.segments.free_wanted() {
             self.wake_keeper();
         }
         let (number, generation) = opened.ok_or(Full::Segments)?;
@@ -350,6 +357,10 @@ impl Store {
     fn written(&self, done: &Arc<Pending>) {
         self.log.pending.write().retain(|pending| !Arc::ptr_eq(pending, done));
         self.log.pending_bytes.fetch_sub(done.data.capacity() as u64, Ordering::Relaxed);
+        if self.segments.to_reclaim() > 0 {
+            // It may have waited for this.
+            self.wake_keeper();
+        }
         self.progress.notify_waiters();
     }
 }

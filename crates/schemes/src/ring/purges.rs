@@ -1,8 +1,10 @@
 //! The log of removals: a removed key is on disk here before its removal is acknowledged, so that no crash brings it back.
 //!
 //! There are two files. A checkpoint begins to write the other one: when it is done, what the first one says is in the
-//! checkpoint. Removals that come while a block is being written go into the next block together.
+//! checkpoint. Each block says in whose turn it was written, so that what is left of an older one is told from what counts.
+//! Removals that come while a block is being written go into the next block together.
 
+use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -19,8 +21,8 @@ const BLOCK_BYTES: usize = 4096;
 const MAGIC: u32 = u32::from_le_bytes(*b"HUrp");
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;
-/// Removals in one block.
-const ENTRIES_PER_BLOCK: usize = (BLOCK_BYTES - HEADER_BYTES) / ENTRY_BYTES;
+/// Removals in one block; the first entry is the checkpoint's number.
+const REMOVALS_PER_BLOCK: usize = (BLOCK_BYTES - HEADER_BYTES) / ENTRY_BYTES - 1;
 /// Most removals that wait to be written; beyond it they are refused.
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
 /// A file of this length asks for a checkpoint.
@@ -41,6 +43,8 @@ pub(crate) enum Removal {
 
 /// In place of a number: the entry is about a segment.
 const OF_SEGMENT: u64 = u64::MAX;
+/// In place of a number: the entry is the number of the checkpoint before the block.
+const OF_CHECKPOINT: u64 = u64::MAX - 1;
 
 impl Removal {
     fn words(self) -> [u64; 2] {
@@ -63,8 +67,17 @@ impl Removal {
 pub(crate) enum Unlogged {
     /// Too many wait, or the file is full.
     Full,
-    /// The device refused.
-    Failed,
+    /// The device refused, for this reason.
+    Failed(ErrorKind),
+}
+
+/// What is in the files.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Logged {
+    /// Removals that a checkpoint may not know.
+    pub(crate) removals: Vec<Removal>,
+    /// The highest number of a checkpoint that is mentioned. When it was, the one before it had been completed.
+    pub(crate) newest: u64,
 }
 
 /// The log of removals.
@@ -78,67 +91,109 @@ pub(crate) struct Purges {
 
 struct State {
     active: usize,
-    offset: u64,
+    /// Of each file: where its next block goes, and in whose turn it was begun, if that is known.
+    ends: [u64; 2],
+    turns: [Option<u64>; 2],
     waiting: Vec<Removal>,
     is_writing: bool,
     /// Blocks begun and blocks ended: a removal waits for the block after those begun.
     begun: u64,
     ended: u64,
-    /// The newest block that failed.
+    /// The newest block that failed, and why.
     failed: u64,
+    failure: ErrorKind,
+}
+
+impl State {
+    /// Whether `more` removals still fit into the file behind those that wait.
+    fn has_room(&self, more: usize) -> bool {
+        let blocks = (self.waiting.len() + more).div_ceil(REMOVALS_PER_BLOCK) as u64;
+        self.ends[self.active] + blocks * BLOCK_BYTES as u64 <= FILE_BYTES_MAX
+    }
 }
 
 impl Purges {
-    /// Goes on in file `active` behind what is there.
-    pub(crate) fn new(store_id: u64, files: [Arc<dyn BlockFile>; 2], active: usize) -> std::io::Result<Self> {
-        let active = active % 2;
-        let offset = files.get(active).map_or(Ok(0), |file| file.len())?.next_multiple_of(BLOCK_BYTES as u64);
-        let state =
-            State { active, offset, waiting: Vec::new(), is_writing: false, begun: 0, ended: 0, failed: 0 };
+    /// Goes on behind what is there, in the file of checkpoint `number`.
+    pub(crate) fn new(store_id: u64, files: [Arc<dyn BlockFile>; 2], number: u64) -> io::Result<Self> {
+        let (mut ends, mut turns) = ([0; 2], [None; 2]);
+        for ((file, end), turn) in files.iter().zip(&mut ends).zip(&mut turns) {
+            *end = file.len()?.next_multiple_of(BLOCK_BYTES as u64);
+            *turn =
+                if *end == 0 { None } else { read_block(&**file, store_id, 0)?.and_then(|block| block.turn) };
+        }
+        let active = (number % 2) as usize;
+        turns[active] = Some(number);
+        let state = State {
+            active,
+            ends,
+            turns,
+            waiting: Vec::new(),
+            is_writing: false,
+            begun: 0,
+            ended: 0,
+            failed: 0,
+            failure: ErrorKind::Other,
+        };
         Ok(Self { store_id, files, state: Mutex::new(state), written: Notify::new() })
     }
 
-    /// All removals in both files.
-    pub(crate) fn read(&self) -> std::io::Result<Vec<Removal>> {
-        let mut found = Vec::new();
+    /// What both files say beyond what checkpoint `number` knows.
+    pub(crate) fn read(&self, number: u64) -> io::Result<Logged> {
+        let mut logged = Logged::default();
         for file in &self.files {
-            let mut block = [0; BLOCK_BYTES];
-            for at in 0..file.len()?.min(FILE_BYTES_MAX) / BLOCK_BYTES as u64 {
-                file.read_blocking(at * BLOCK_BYTES as u64, &mut block)?;
-                decode(self.store_id, &block, &mut found);
+            for at in 0..file.len()? / BLOCK_BYTES as u64 {
+                let Some(block) = read_block(&**file, self.store_id, at * BLOCK_BYTES as u64)? else {
+                    continue;
+                };
+                logged.newest = logged.newest.max(block.turn.unwrap_or(0));
+                if block.turn.is_none_or(|turn| turn >= number) {
+                    logged.removals.extend(block.removals);
+                }
             }
         }
-        Ok(found)
+        Ok(logged)
     }
 
-    /// Begins to write the file of checkpoint `number`: what it said is in an older checkpoint.
-    pub(crate) fn prepare(&self, number: u64) -> std::io::Result<()> {
-        let file = (number % 2) as usize;
-        if self.state.lock().active != file
-            && let Some(file) = self.files.get(file)
-        {
-            // What is left there is older than both checkpoints, and says nothing any more. To write over it costs less than to
-            // make the file grow anew.
-            if file.len()? > FILE_BYTES_KEPT {
-                file.set_len(0)?;
-            }
+    /// Begins the file of checkpoint `number`, after the one before it has been completed: what the file said is in that one. What a
+    /// try that came to no end wrote there is kept: it counts until this one does.
+    pub(crate) fn prepare(&self, number: u64) -> io::Result<()> {
+        let at = (number % 2) as usize;
+        let (active, turn, end) = {
+            let state = self.state.lock();
+            (state.active, state.turns[at], state.ends[at])
+        };
+        // With blocks of an older format or none that can be read, nobody knows.
+        let may_count = end > 0 && turn.is_none_or(|turn| turn == number);
+        if active == at || may_count {
+            return Ok(());
         }
+        let file = &self.files[at];
+        let mut first = [0; BLOCK_BYTES];
+        encode(self.store_id, number, &[], &mut first);
+        // To write over what is left costs less than to make the file grow anew.
+        file.write_blocking(0, &first)?;
+        file.sync_blocking()?;
+        if end > FILE_BYTES_KEPT {
+            file.set_len(BLOCK_BYTES as u64)?;
+        }
+        let mut state = self.state.lock();
+        state.turns[at] = Some(number);
+        state.ends[at] = BLOCK_BYTES as u64;
         Ok(())
     }
 
     /// Writes to the file of checkpoint `number` from now on.
     pub(crate) fn switch(&self, number: u64) {
-        let file = (number % 2) as usize;
+        let at = (number % 2) as usize;
         let mut state = self.state.lock();
-        if state.active != file {
-            state.active = file;
-            state.offset = 0;
-        }
+        state.active = at;
+        state.turns[at] = Some(number);
     }
 
     /// Whether a checkpoint should make the log short again.
     pub(crate) fn is_long(&self) -> bool {
-        self.state.lock().offset >= FILE_BYTES_WANTED
+        let state = self.state.lock();
+        state.ends[state.active] >= FILE_BYTES_WANTED
     }
 
     /// Logs removals; when the future resolves, all are on disk. With an error, some may be.
@@ -153,7 +208,7 @@ impl Purges {
                 if state.ended >= *blocks.end() {
                     // A later block that failed may hide that one of these did.
                     let is_doubtful = state.failed >= *blocks.start();
-                    return if is_doubtful { Err(Unlogged::Failed) } else { Ok(()) };
+                    return if is_doubtful { Err(Unlogged::Failed(state.failure)) } else { Ok(()) };
                 }
             }
             written.await;
@@ -163,12 +218,12 @@ impl Purges {
     /// The numbers of the blocks that will hold the removals.
     fn enqueue(self: &Arc<Self>, removals: &[Removal]) -> Result<RangeInclusive<u64>, Unlogged> {
         let mut state = self.state.lock();
-        if state.waiting.len() + removals.len() > WAITING_MAX || state.offset >= FILE_BYTES_MAX {
+        if state.waiting.len() + removals.len() > WAITING_MAX || !state.has_room(removals.len()) {
             return Err(Unlogged::Full);
         }
-        let first = state.begun + 1 + (state.waiting.len() / ENTRIES_PER_BLOCK) as u64;
+        let first = state.begun + 1 + (state.waiting.len() / REMOVALS_PER_BLOCK) as u64;
         state.waiting.extend_from_slice(removals);
-        let last = state.begun + state.waiting.len().div_ceil(ENTRIES_PER_BLOCK) as u64;
+        let last = state.begun + state.waiting.len().div_ceil(REMOVALS_PER_BLOCK) as u64;
         let write = (!state.is_writing).then(|| self.begin(&mut state)).flatten();
         drop(state);
         if let Some(write) = write {
@@ -182,18 +237,19 @@ impl Purges {
         if !state.is_writing {
             return None;
         }
-        let count = state.waiting.len().min(ENTRIES_PER_BLOCK);
+        let count = state.waiting.len().min(REMOVALS_PER_BLOCK);
         let data = AppendBuffer::new(BLOCK_BYTES);
         if let Some(mut region) = data.reserve(BLOCK_BYTES) {
-            encode(self.store_id, state.waiting.get(..count).unwrap_or_default(), &mut region);
+            let turn = state.turns[state.active].unwrap_or(0);
+            encode(self.store_id, turn, state.waiting.get(..count).unwrap_or_default(), &mut region);
             let _ = region.publish();
         }
         let _ = data.seal();
         state.waiting.drain(..count);
         state.begun += 1;
-        let offset = state.offset;
-        state.offset += BLOCK_BYTES as u64;
-        Some(Block { file: Arc::clone(self.files.get(state.active)?), offset, data, number: state.begun })
+        let offset = state.ends[state.active];
+        state.ends[state.active] += BLOCK_BYTES as u64;
+        Some(Block { file: Arc::clone(&self.files[state.active]), offset, data, number: state.begun })
     }
 
     fn write(self: &Arc<Self>, block: Block) {
@@ -202,8 +258,8 @@ impl Purges {
             let next = {
                 let mut state = purges.state.lock();
                 state.ended = block.number;
-                if outcome.is_err() {
-                    state.failed = block.number;
+                if let Err(error) = outcome {
+                    (state.failed, state.failure) = (block.number, error.kind());
                 }
                 purges.begin(&mut state)
             };
@@ -223,51 +279,67 @@ struct Block {
     number: u64,
 }
 
-fn encode(store_id: u64, removals: &[Removal], out: &mut [u8]) {
+fn encode(store_id: u64, turn: u64, removals: &[Removal], out: &mut [u8]) {
     let mut put = |at: usize, bytes: &[u8]| {
         if let Some(place) = out.get_mut(at..at + bytes.len()) {
             place.copy_from_slice(bytes);
         }
     };
+    let entries = 1 + removals.len();
     put(0, &MAGIC.to_le_bytes());
-    put(4, &(removals.len() as u32).to_le_bytes());
-    for (i, removal) in removals.iter().enumerate() {
-        let [first, second] = removal.words();
+    put(4, &(entries as u32).to_le_bytes());
+    let words = std::iter::once([turn, OF_CHECKPOINT]).chain(removals.iter().map(|removal| removal.words()));
+    for (i, [first, second]) in words.enumerate() {
         put(HEADER_BYTES + i * ENTRY_BYTES, &first.to_le_bytes());
         put(HEADER_BYTES + i * ENTRY_BYTES + 8, &second.to_le_bytes());
     }
-    let sum = checksum(store_id, removals.len(), out);
+    let sum = checksum(store_id, entries, out);
     if let Some(place) = out.get_mut(8..16) {
         place.copy_from_slice(&sum.to_le_bytes());
     }
 }
 
-fn checksum(store_id: u64, count: usize, block: &[u8]) -> u64 {
-    let entries = block.get(HEADER_BYTES..HEADER_BYTES + count * ENTRY_BYTES).unwrap_or_default();
-    xxh3_64_with_seed(entries, store_id ^ count as u64)
+fn checksum(store_id: u64, entries: usize, block: &[u8]) -> u64 {
+    let bytes = block.get(HEADER_BYTES..HEADER_BYTES + entries * ENTRY_BYTES).unwrap_or_default();
+    xxh3_64_with_seed(bytes, store_id ^ entries as u64)
 }
 
-/// Appends the removals of a block; nothing if it is not one, or torn.
-fn decode(store_id: u64, block: &[u8; BLOCK_BYTES], out: &mut Vec<Removal>) {
+/// A block that verifies.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Decoded {
+    /// Number of the checkpoint in whose turn it was written; blocks of older builds do not say.
+    turn: Option<u64>,
+    removals: Vec<Removal>,
+}
+
+fn read_block(file: &dyn BlockFile, store_id: u64, offset: u64) -> io::Result<Option<Decoded>> {
+    let mut block = [0; BLOCK_BYTES];
+    file.read_blocking(offset, &mut block)?;
+    Ok(decode(store_id, &block))
+}
+
+/// `None` if it is no block, or torn.
+fn decode(store_id: u64, block: &[u8; BLOCK_BYTES]) -> Option<Decoded> {
     let count = u32_at(block, 4) as usize;
     if u32_at(block, 0) != MAGIC
-        || count > ENTRIES_PER_BLOCK
+        || count > REMOVALS_PER_BLOCK + 1
         || u64_at(block, 8) != checksum(store_id, count, block)
     {
-        return;
+        return None;
     }
-    let entries = block.get(HEADER_BYTES..HEADER_BYTES + count * ENTRY_BYTES).unwrap_or_default();
-    out.extend(
-        entries
-            .chunks_exact(ENTRY_BYTES)
-            .map(|entry| Removal::from_words(u64_at(entry, 0), u64_at(entry, 8))),
-    );
+    let mut found = Decoded::default();
+    for entry in block.get(HEADER_BYTES..HEADER_BYTES + count * ENTRY_BYTES)?.chunks_exact(ENTRY_BYTES) {
+        match (u64_at(entry, 0), u64_at(entry, 8)) {
+            (number, OF_CHECKPOINT) => found.turn = Some(number),
+            (first, second) => found.removals.push(Removal::from_words(first, second)),
+        }
+    }
+    Some(found)
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::Future;
-    use std::io;
     use std::ops::Range;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
@@ -337,14 +409,14 @@ mod tests {
         let purges =
             Arc::new(Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0).expect("a log"));
         let many: Vec<_> =
-            (0..ENTRIES_PER_BLOCK as u64 + 1).map(|hash| Removal::Key { hash, sequence: 1 }).collect();
+            (0..REMOVALS_PER_BLOCK as u64 + 1).map(|hash| Removal::Key { hash, sequence: 1 }).collect();
         let mut context = Context::from_waker(Waker::noop());
         for (outcomes, wanted) in [
             ([true, true, true], [Ok(()), Ok(())]),
-            ([false, true, true], [Err(Unlogged::Failed), Ok(())]),
+            ([false, true, true], [Err(Unlogged::Failed(ErrorKind::Other)), Ok(())]),
             // Whether the first lasts cannot be told any more when it asks so late.
-            ([true, false, true], [Err(Unlogged::Failed); 2]),
-            ([false, true, false], [Err(Unlogged::Failed); 2]),
+            ([true, false, true], [Err(Unlogged::Failed(ErrorKind::Other)); 2]),
+            ([false, true, false], [Err(Unlogged::Failed(ErrorKind::Other)); 2]),
         ] {
             let (mut one, mut two) = (pin!(purges.log(&many[..1])), pin!(purges.log(&many)));
             assert!(
@@ -363,22 +435,85 @@ mod tests {
     #[test]
     fn a_block_counts_whole_or_not_at_all() {
         let mut removals: Vec<Removal> =
-            (1..ENTRIES_PER_BLOCK as u64).map(|i| Removal::Key { hash: i * 7, sequence: i }).collect();
+            (1..REMOVALS_PER_BLOCK as u64).map(|i| Removal::Key { hash: i * 7, sequence: i }).collect();
         removals.push(Removal::Segment { generation: 5 });
         let mut block = [0; BLOCK_BYTES];
-        encode(9, &removals, &mut block);
-        let read = |store_id, block: &[u8; BLOCK_BYTES]| {
-            let mut found = Vec::new();
-            decode(store_id, block, &mut found);
-            found
-        };
-        assert_eq!(read(9, &block), removals);
-        assert_eq!(read(8, &block), [], "of another store");
+        encode(9, 4, &removals, &mut block);
+        assert_eq!(decode(9, &block), Some(Decoded { turn: Some(4), removals }));
+        assert_eq!(decode(8, &block), None, "of another store");
         for at in (0..BLOCK_BYTES).step_by(37) {
             let mut torn = block;
             torn[at..].fill(0);
-            assert_eq!(read(9, &torn), [], "{at}");
+            assert_eq!(decode(9, &torn), None, "{at}");
         }
-        assert_eq!(read(9, &[0; BLOCK_BYTES]), []);
+        assert_eq!(decode(9, &[0; BLOCK_BYTES]), None);
+    }
+
+    /// Real files, as short or long as they are to be.
+    fn files(dir: &tempfile::TempDir, lengths: [u64; 2]) -> [Arc<dyn BlockFile>; 2] {
+        std::array::from_fn(|at| {
+            let path = dir.path().join(at.to_string());
+            let file = crate::block::open(&crate::block::OpenBlock {
+                path: &path,
+                io: crate::IoChoice::Threads,
+                direct: false,
+                lasting: true,
+                threads: 1,
+                create: true,
+                read_only: false,
+            });
+            let file = file.expect("a file");
+            if file.len().expect("its length") < lengths[at] {
+                file.set_len(lengths[at]).expect("room");
+            }
+            file
+        })
+    }
+
+    fn keys(hashes: Range<u64>) -> Vec<Removal> {
+        hashes.map(|hash| Removal::Key { hash, sequence: 1 }).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_logged_before_an_interrupted_checkpoint_counts_until_one_is_completed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let start = |number| Arc::new(Purges::new(1, files(&dir, [0; 2]), number).expect("a log"));
+        let many = 70 * REMOVALS_PER_BLOCK as u64;
+        let first = start(4);
+        assert_eq!(first.log(&keys(0..10)).await, Ok(()));
+        first.prepare(5).expect("prepared");
+        first.switch(5);
+        assert_eq!(first.log(&keys(10..many)).await, Ok(()), "longer than what is kept");
+        // The head of checkpoint 5 is never written, and again.
+        for from in [many, many + 10] {
+            let again = start(4);
+            assert_eq!(again.read(4).expect("read").removals.len() as u64, from);
+            again.prepare(5).expect("prepared");
+            again.switch(5);
+            assert_eq!(again.log(&keys(from..from + 10)).await, Ok(()));
+        }
+        let done = start(4);
+        (4..7).for_each(|number| {
+            done.prepare(number).expect("prepared");
+            done.switch(number);
+        });
+        assert_eq!(done.read(6).expect("read"), Logged { removals: Vec::new(), newest: 6 });
+        assert_eq!(done.read(5).expect("read").removals.len() as u64, many + 10, "those of the turn before");
+        assert_eq!(done.log(&keys(0..3)).await, Ok(()));
+        assert_eq!(start(6).read(6).expect("read").removals, keys(0..3));
+    }
+
+    #[tokio::test]
+    async fn what_the_longest_file_cannot_hold_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = files(&dir, [FILE_BYTES_MAX - 2 * BLOCK_BYTES as u64, 0]);
+        let purges = Arc::new(Purges::new(1, files, 0).expect("a log"));
+        let all = keys(0..2 * REMOVALS_PER_BLOCK as u64 + 1);
+        assert_eq!(purges.log(&all).await, Err(Unlogged::Full));
+        let (one, most) = tokio::join!(purges.log(&all[..1]), purges.log(&all[1..]));
+        assert_eq!((one, most), (Ok(()), Err(Unlogged::Full)), "the first takes a block");
+        assert_eq!(purges.log(&all[..2]).await, Ok(()));
+        assert_eq!(purges.log(&all[..1]).await, Err(Unlogged::Full));
+        assert_eq!(purges.read(0).expect("read").removals.len(), 3);
     }
 }

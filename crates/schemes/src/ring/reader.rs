@@ -154,9 +154,14 @@ pub(crate) async fn find(
 /// Opens the object of `key`.
 pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<Box<dyn Reader>>, SchemeError> {
     let Some((hash, entry, loaded)) = find(store, key).await? else { return Ok(None) };
-    if let Some(index) = store.index.get() {
-        index.bump(hash, entry.location);
+    let Some(index) = store.index.get() else { return Ok(None) };
+    // After a crash an object may be known of which a part has been reclaimed.
+    let is_there = |fragment: &Fragment| store.generation_at(fragment.location) == fragment.generation;
+    if !loaded.found.fragments.iter().all(is_there) {
+        index.remove_if(hash, entry.location);
+        return Ok(None);
     }
+    index.bump(hash, entry.location);
     store.counts.reads.fetch_add(1, Ordering::Relaxed);
     let mut starts = Vec::with_capacity(loaded.found.fragments.len());
     let mut at = 0_u64;

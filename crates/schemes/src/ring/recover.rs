@@ -1,6 +1,6 @@
 //! The start: the newest checkpoint, and what was written after it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -86,15 +86,20 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     let Some(head) = head else {
         return if is_doubtful { Err(Useless::Outdated) } else { Ok(None) };
     };
-    if is_doubtful && was_overwritten(store, &head)? {
+    let logged = store.purges.read(head.number)?;
+    let mut known = head.segments.clone();
+    known.truncate(store.geometry.segments as usize);
+    let ended = end_reclaimed(&mut known, &logged.removals);
+    // The log of the next checkpoint is begun after this one, that of the one after it when the next one was there.
+    if logged.newest > head.number + 1 || is_doubtful && was_overwritten(store, &known)? {
         return Err(Useless::Outdated);
     }
     let file = store.checkpoints.get((head.number % 2) as usize).ok_or(Useless::Outdated)?;
     let index = checkpoint::read_index(&**file, &head, store.objects_max())?;
-    let removals = store.purges.read()?;
-    let (segments, written) = find_written(store, &head)?;
-    replay(store, &index, &head, written, &removals);
-    let segments = without_reclaimed(segments, &removals);
+    let (mut segments, written) = find_written(store, &head, known)?;
+    let copies = Copies::of_ended(store, &index, ended, &written);
+    replay(store, &index, &head, (written, copies), &logged.removals);
+    end_reclaimed(&mut segments, &logged.removals);
     keep_what_exists(store, &index, &segments);
     store.segments.restore(&segments, store.first_generation().max(head.next_generation + SEGMENTS_GAP));
     Ok(Some(index))
@@ -103,9 +108,9 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
 /// Generations of a run are higher than those of all runs before: there are fewer segments than this.
 const SEGMENTS_GAP: u64 = 1 << 32;
 
-/// Whether a segment that the checkpoint knows has been overwritten: then a newer checkpoint existed.
-fn was_overwritten(store: &Store, head: &Head) -> io::Result<bool> {
-    for (number, segment) in (0..store.geometry.segments).zip(&head.segments) {
+/// Whether a segment has been overwritten though no end of it is logged: then a newer checkpoint existed, and a log is lost.
+fn was_overwritten(store: &Store, segments: &[SegmentEntry]) -> io::Result<bool> {
+    for (number, segment) in (0..).zip(segments) {
         if segment.is == Use::Closed && segment_generation(store, number)? != Some(segment.generation) {
             return Ok(true);
         }
@@ -125,10 +130,13 @@ struct Written {
     location: u64,
 }
 
-/// The table of segments as it is now, and what was written since the checkpoint.
-fn find_written(store: &Store, head: &Head) -> io::Result<(Vec<SegmentEntry>, Vec<Written>)> {
-    let mut segments = head.segments.clone();
-    segments.truncate(store.geometry.segments as usize);
+/// The table of segments as it is now, and what was written since the checkpoint; `segments` is the checkpoint's table without what was
+/// reclaimed since.
+fn find_written(
+    store: &Store,
+    head: &Head,
+    mut segments: Vec<SegmentEntry>,
+) -> io::Result<(Vec<SegmentEntry>, Vec<Written>)> {
     let mut written = Vec::new();
     for (number, segment) in (0..).zip(&mut segments) {
         if segment.is == Use::Closed {
@@ -154,8 +162,66 @@ fn find_written(store: &Store, head: &Head) -> io::Result<(Vec<SegmentEntry>, Ve
     Ok((segments, written))
 }
 
+/// What was copied out of segments that have been reclaimed since the checkpoint. Their places may hold something else by now, so the index forgets
+/// them before anything else is done to it.
+struct Copies {
+    /// Segments that have been reclaimed.
+    ended: HashSet<u64>,
+    segment_units: u64,
+    /// By hash, where an object lay that has been copied.
+    from: HashMap<u64, u64>,
+}
+
+impl Copies {
+    /// Takes what lies in these segments out of the index.
+    fn of_ended(store: &Store, index: &RingIndex, ended: HashSet<u64>, written: &[Written]) -> Self {
+        let mut copies = Self { ended, segment_units: store.geometry.segment_units(), from: HashMap::new() };
+        for Written { entry, .. } in written {
+            let lay_there =
+                || index.get(Hash64(entry.hash)).is_some_and(|found| found.location == entry.from);
+            if entry.from != FROM_NOWHERE && copies.concerns(entry.from) && lay_there() {
+                copies.from.insert(entry.hash, entry.from);
+            }
+        }
+        if !copies.ended.is_empty() {
+            index.retain(|entry| !copies.concerns(entry.location));
+        }
+        copies
+    }
+
+    fn concerns(&self, location: u64) -> bool {
+        self.ended.contains(&(location / self.segment_units))
+    }
+
+    /// Does to the index what the copy did; nothing if the object had gone before.
+    fn copied(&mut self, index: &RingIndex, hash: Hash64, from: u64, new: Entry) {
+        if !self.concerns(from) {
+            index.replace_if(hash, from, new);
+        } else if self.from.get(&hash.0) == Some(&from) {
+            self.from.remove(&hash.0);
+            index.insert(hash, new);
+        }
+    }
+
+    fn insert(&mut self, index: &RingIndex, hash: Hash64, new: Entry) {
+        self.from.remove(&hash.0);
+        index.insert(hash, new);
+    }
+
+    fn remove(&mut self, index: &RingIndex, hash: u64) {
+        self.from.remove(&hash);
+        index.remove(Hash64(hash));
+    }
+}
+
 /// Does to the index what was done since the checkpoint, in the same order.
-fn replay(store: &Store, index: &RingIndex, head: &Head, mut written: Vec<Written>, removals: &[Removal]) {
+fn replay(
+    store: &Store,
+    index: &RingIndex,
+    head: &Head,
+    (mut written, mut copies): (Vec<Written>, Copies),
+    removals: &[Removal],
+) {
     written.sort_unstable_by_key(|written| written.entry.sequence);
     let mut keys: Vec<(u64, u64)> = removals
         .iter()
@@ -169,7 +235,7 @@ fn replay(store: &Store, index: &RingIndex, head: &Head, mut written: Vec<Writte
     let mut last = head.sequence;
     for Written { entry, location } in written {
         while let Some((_, hash)) = keys.next_if(|(sequence, _)| *sequence < entry.sequence) {
-            index.remove(Hash64(hash));
+            copies.remove(index, hash);
         }
         last = last.max(entry.sequence);
         if entry.kind == Kind::Fragment {
@@ -179,32 +245,32 @@ fn replay(store: &Store, index: &RingIndex, head: &Head, mut written: Vec<Writte
         let length = LengthClass::from_bits(entry.length_class);
         let new = Entry { location, length, freq: 0, kind: entry.kind as u8 };
         match entry.from {
-            FROM_NOWHERE => drop(index.insert(hash, new)),
-            from => drop(index.replace_if(hash, from, new)),
+            FROM_NOWHERE => copies.insert(index, hash, new),
+            from => copies.copied(index, hash, from, new),
         }
     }
     for (sequence, hash) in keys {
         last = last.max(sequence);
-        index.remove(Hash64(hash));
+        copies.remove(index, hash);
     }
     store.log.restore(last + SEQUENCE_GAP);
 }
 
-/// Segments that had been reclaimed are free.
-fn without_reclaimed(mut segments: Vec<SegmentEntry>, removals: &[Removal]) -> Vec<SegmentEntry> {
-    let reclaimed: HashSet<u64> = removals
-        .iter()
-        .filter_map(|removal| match removal {
-            Removal::Segment { generation } => Some(*generation),
-            Removal::Key { .. } => None,
-        })
-        .collect();
-    for segment in &mut segments {
-        if reclaimed.contains(&segment.generation) {
+/// Makes segments free that had been reclaimed; returns their numbers.
+fn end_reclaimed(segments: &mut [SegmentEntry], removals: &[Removal]) -> HashSet<u64> {
+    let ends = removals.iter().filter_map(|removal| match removal {
+        Removal::Segment { generation } => Some(*generation),
+        Removal::Key { .. } => None,
+    });
+    let ends: HashSet<u64> = ends.collect();
+    let mut ended = HashSet::new();
+    for (number, segment) in (0..).zip(segments) {
+        if segment.is != Use::Free && ends.contains(&segment.generation) {
             segment.is = Use::Free;
+            ended.insert(number);
         }
     }
-    segments
+    ended
 }
 
 fn keep_what_exists(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) {

@@ -1,8 +1,8 @@
-//! Which segment holds what: free, being filled, full, or reclaimed and waiting for a checkpoint.
+//! Which segment holds what: free, being filled, or full.
 //!
-//! A segment goes round in one direction: free → open → closed → reclaimed → (a checkpoint that no longer knows its content is on
-//! disk) → free. The wait for the checkpoint is what makes recovery simple: whatever the newest checkpoint points to has
-//! not been overwritten.
+//! A segment goes round in one direction: free → open → closed → (its end is in the log of removals) → free. Only what is older than the
+//! newest checkpoint is reclaimed, so that a segment is used again once at most before the next one. That is what makes recovery
+//! simple: what the checkpoint points to is there, or the log says that it is not.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,16 @@ pub(crate) const SEGMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 pub(crate) const SEGMENTS_MIN: u32 = 6;
 /// How many segments a new store is divided into, where the bounds above allow it.
 const SEGMENTS_WANTED: u64 = 64;
-/// One segment in this many is kept free, so that writing need not wait for reclaiming, and half of these are reclaimed for
-/// each checkpoint, which costs as much for one as for many …
+/// One segment in this many is kept free, so that writing need not wait for reclaiming …
 const FREE_ONE_IN: u32 = 16;
 /// … at least and at most so many.
 const FREE_MIN: u32 = 2;
 const FREE_MAX: u32 = 64;
+/// Most segments that are reclaimed together.
+const RECLAIMED_MAX: u32 = 8;
+/// When one segment in this many has been reclaimed, a checkpoint is due: it costs time for the whole index, and what was written since has to be
+/// looked through after a crash.
+const CHECKPOINT_ONE_IN: u32 = 8;
 
 /// Size of the segments of a new store of `capacity_bytes`.
 pub(crate) fn segment_bytes_for(capacity_bytes: u64) -> u64 {
@@ -56,10 +60,10 @@ pub(crate) struct Segments {
 #[derive(Default)]
 struct State {
     free: VecDeque<u32>,
-    /// Reclaimed since the last checkpoint was begun.
-    reclaimed: Vec<u32>,
-    /// Reclaimed before the checkpoint that is being written was begun.
-    settling: Vec<u32>,
+    /// How many have been reclaimed since the last checkpoint.
+    reclaimed: u32,
+    /// The newest checkpoint knows the generations below this one.
+    known_below: u64,
     /// Full, the one that was begun first in front.
     closed: VecDeque<u32>,
     open: Option<u32>,
@@ -102,21 +106,19 @@ impl Segments {
         self.generations.len() as u32
     }
 
-    /// How many should be free, or become so with the next checkpoint.
+    /// How many should be free.
     pub(crate) fn free_wanted(&self) -> u32 {
         (self.count() / FREE_ONE_IN).clamp(FREE_MIN, FREE_MAX)
     }
 
-    /// Segments that can be written now, and those that a checkpoint would add.
-    pub(crate) fn free(&self) -> (u32, u32) {
-        let state = self.state.lock();
-        (state.free.len() as u32, (state.reclaimed.len() + state.settling.len()) as u32)
+    /// Segments that can be written now.
+    pub(crate) fn free(&self) -> u32 {
+        self.state.lock().free.len() as u32
     }
 
     /// Segments that hold something.
     pub(crate) fn used(&self) -> u32 {
-        let (free, coming) = self.free();
-        self.count().saturating_sub(free + coming)
+        self.count() - self.free()
     }
 
     /// Generation of a segment's present content; 0 if it has none or there is no such segment.
@@ -150,41 +152,41 @@ impl Segments {
         }
     }
 
-    /// How many segments should be reclaimed now, so that as many are free as should be. That is done for several at a time, when
-    /// half of them are taken: then their end is logged once, and once they are in a checkpoint.
+    /// How many segments should be reclaimed now. That is done for several at a time, when half of those that should be free are taken:
+    /// then their end is logged once.
     pub(crate) fn to_reclaim(&self) -> u32 {
-        let (free, coming) = self.free();
-        let wanted = self.free_wanted();
-        if free + coming <= wanted.div_ceil(2) { wanted - free - coming } else { 0 }
+        let (free, wanted) = (self.free(), self.free_wanted());
+        if free <= wanted.div_ceil(2) { (wanted - free).min(RECLAIMED_MAX) } else { 0 }
     }
 
-    /// Whether what has been reclaimed is needed soon.
+    /// Whether a checkpoint is due, or needed before anything can be reclaimed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
-        let (free, coming) = self.free();
-        coming > 0 && free <= self.free_wanted().div_ceil(2)
+        let is_needed = self.to_reclaim() > 0 && self.oldest(1).is_empty();
+        let state = self.state.lock();
+        is_needed && !state.closed.is_empty() || state.reclaimed >= (self.count() / CHECKPOINT_ONE_IN).max(1)
     }
 
-    /// The segments that were begun first, at most so many, and their generations.
+    /// The segments that were begun first, at most so many, and their generations; only such as the newest checkpoint knows.
     pub(crate) fn oldest(&self, count: u32) -> Vec<(u32, u64)> {
         let state = self.state.lock();
         let oldest = state.closed.iter().take(count as usize);
-        oldest.map(|number| (*number, self.generation((*number).into()))).collect()
+        let oldest = oldest.map(|number| (*number, self.generation((*number).into())));
+        oldest.take_while(|(_, generation)| *generation < state.known_below).collect()
     }
 
-    /// The oldest segment holds nothing any more.
+    /// The oldest segment holds nothing any more, and the log of removals says so.
     pub(crate) fn reclaimed(&self, number: u32) {
         let mut state = self.state.lock();
         if state.closed.front() == Some(&number) {
             state.closed.pop_front();
-            state.reclaimed.push(number);
+            state.free.push_back(number);
+            state.reclaimed += 1;
         }
     }
 
     /// The table for a checkpoint that begins now, and the next generation.
     pub(crate) fn begin_checkpoint(&self) -> (Vec<SegmentEntry>, u64) {
-        let mut state = self.state.lock();
-        let reclaimed = std::mem::take(&mut state.reclaimed);
-        state.settling.extend(reclaimed);
+        let state = self.state.lock();
         let mut entries: Vec<SegmentEntry> = (0..u64::from(self.count()))
             .map(|number| SegmentEntry { generation: self.generation(number), is: Use::Free })
             .collect();
@@ -199,11 +201,10 @@ impl Segments {
         (entries, state.next_generation)
     }
 
-    /// The checkpoint is on disk: what it does not know may be overwritten.
-    pub(crate) fn end_checkpoint(&self) {
+    /// The checkpoint that knows the generations below `next_generation` is on disk.
+    pub(crate) fn end_checkpoint(&self, next_generation: u64) {
         let mut state = self.state.lock();
-        let settling = std::mem::take(&mut state.settling);
-        state.free.extend(settling);
+        (state.reclaimed, state.known_below) = (0, next_generation);
     }
 }
 
@@ -211,29 +212,30 @@ impl Segments {
 mod tests {
     use super::*;
 
+    fn checkpoint(segments: &Segments) {
+        let (_, next_generation) = segments.begin_checkpoint();
+        segments.end_checkpoint(next_generation);
+    }
+
     #[test]
-    fn a_segment_is_free_again_only_after_a_checkpoint() {
+    fn a_segment_is_reclaimed_only_if_a_checkpoint_knows_it() {
         let segments = Segments::new(6, 10);
         for generation in 10..15 {
             assert_eq!(segments.open(false).map(|(_, found)| found), Some(generation));
             segments.close();
         }
         assert_eq!(segments.open(false), None, "the last one is for copies");
-        assert_eq!(segments.oldest(1), [(0, 10)]);
-        segments.reclaimed(0);
-        assert_eq!((segments.free(), segments.used()), ((1, 1), 4));
+        assert_eq!((segments.oldest(1), segments.wants_checkpoint()), (Vec::new(), true));
         let (entries, next) = segments.begin_checkpoint();
-        assert_eq!(
-            (entries[0].is, entries[1].is, entries[5].is, next),
-            (Use::Free, Use::Closed, Use::Free, 15)
-        );
-        segments.reclaimed(1);
-        segments.end_checkpoint();
-        assert_eq!(segments.free(), (2, 1), "what was reclaimed meanwhile waits for the next one");
-        assert_eq!(segments.open(false), Some((5, 15)));
-        assert_eq!(segments.open(false), None);
+        assert_eq!((entries[0].is, entries[5].is, next), (Use::Closed, Use::Free, 15));
+        assert_eq!(segments.open(true), Some((5, 15)), "while the checkpoint is being written");
         segments.close();
-        assert_eq!(segments.open(true), Some((0, 16)));
+        segments.end_checkpoint(next);
+        assert_eq!(segments.oldest(9), (0..5).zip(10..15).collect::<Vec<_>>());
+        (0..5).for_each(|number| segments.reclaimed(number));
+        assert_eq!((segments.free(), segments.used()), (5, 1));
+        assert_eq!((segments.oldest(1), segments.wants_checkpoint()), (Vec::new(), true));
+        assert_eq!(segments.open(false), Some((0, 16)), "at once");
     }
 
     #[test]
@@ -243,12 +245,14 @@ mod tests {
             segments.open(false);
             segments.close();
         });
+        checkpoint(&segments);
         segments.reclaimed(0);
         segments.open(false);
         let (entries, next) = segments.begin_checkpoint();
         for count in [8, 12, 6, 3] {
             let again = Segments::new(count, 1);
             again.restore(&entries, next);
+            checkpoint(&again);
             assert_eq!(again.oldest(1), [(1, 2)]);
             assert_eq!(again.used(), if count == 3 { 2 } else { 4 });
             assert_eq!(again.generation(4), if count > 4 { 5 } else { 0 });
@@ -256,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_free_ones_are_reclaimed_at_once_for_one_checkpoint() {
+    fn several_are_reclaimed_at_once_and_more_of_them_for_one_checkpoint() {
         let segments = Segments::new(112, 1);
         let fill_until = |free| {
-            while segments.free().0 > free {
+            while segments.free() > free {
                 segments.open(true);
                 segments.close();
             }
@@ -267,14 +271,20 @@ mod tests {
         fill_until(5);
         assert_eq!((segments.free_wanted(), segments.to_reclaim()), (7, 0));
         fill_until(4);
-        assert_eq!((segments.to_reclaim(), segments.wants_checkpoint()), (3, false));
-        let oldest = segments.oldest(3);
-        assert_eq!(oldest, [(0, 1), (1, 2), (2, 3)]);
-        oldest.into_iter().for_each(|(number, _)| segments.reclaimed(number));
-        assert_eq!((segments.free(), segments.to_reclaim(), segments.wants_checkpoint()), ((4, 3), 0, true));
-        segments.begin_checkpoint();
-        segments.end_checkpoint();
-        assert_eq!((segments.free(), segments.wants_checkpoint()), ((7, 0), false));
+        assert_eq!((segments.to_reclaim(), segments.wants_checkpoint()), (3, true));
+        checkpoint(&segments);
+        for turn in 1..=5 {
+            assert_eq!((segments.to_reclaim(), segments.wants_checkpoint()), (3, false), "{turn}");
+            let oldest = segments.oldest(3);
+            assert_eq!(oldest.len(), 3);
+            oldest.into_iter().for_each(|(number, _)| segments.reclaimed(number));
+            assert_eq!((segments.free(), segments.to_reclaim()), (7, 0));
+            assert_eq!(segments.wants_checkpoint(), turn == 5, "{turn}");
+            fill_until(4);
+        }
+        checkpoint(&segments);
+        assert!(!segments.wants_checkpoint());
+        assert_eq!(Segments::new(4096, 1).free_wanted(), FREE_MAX);
     }
 
     #[test]

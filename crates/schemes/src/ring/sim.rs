@@ -11,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::battery::{body, key, record};
 use crate::block::{BlockFile, ReadFuture, WriteDone, WriteFuture};
 
 const SEGMENT_BYTES: u64 = 256 * 1024;
-const SEGMENTS: u32 = 12;
+const SEGMENTS: u32 = 24;
 const KEYS: u64 = 40;
 /// Operations in one life of the process, about.
 const STEPS_PER_LIFE: u64 = 120;
@@ -58,6 +58,8 @@ struct SimFile {
     is_lasting: bool,
     /// Writes may go astray.
     is_careless: bool,
+    /// There is no room for what is written.
+    is_full: AtomicBool,
 }
 
 #[derive(Default)]
@@ -88,7 +90,13 @@ struct Power {
 
 impl SimFile {
     fn new(power: &Arc<Mutex<Power>>, is_lasting: bool, is_careless: bool) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), power: Arc::clone(power), is_lasting, is_careless })
+        Arc::new(Self {
+            state: Mutex::default(),
+            power: Arc::clone(power),
+            is_lasting,
+            is_careless,
+            is_full: AtomicBool::new(false),
+        })
     }
 
     fn operate(&self) -> io::Result<()> {
@@ -99,6 +107,9 @@ impl SimFile {
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let is_last = self.operate().is_err();
         let mut offset = offset as usize;
         let mut state = self.state.lock();
@@ -317,15 +328,24 @@ impl World {
 
     fn step(&mut self) {
         let number = self.rng.below(KEYS);
-        match self.rng.below(20) {
+        match self.rng.below(21) {
             0..7 => self.store_object(number),
             7..9 => self.remove(number),
             9 => self.update(number),
             10 => self.store.flush(),
             11 => _ = self.pump(),
             12 => _ = self.store.checkpoint(),
+            13 => {
+                let is_there = self.rng.below(3) > 0;
+                self.checkpoints_find_room(is_there);
+            }
             _ => self.look(number),
         }
+    }
+
+    /// Where they find none, a checkpoint is begun and comes to no end.
+    fn checkpoints_find_room(&self, is_there: bool) {
+        self.files[1..3].iter().for_each(|file| file.is_full.store(!is_there, Ordering::Relaxed));
     }
 
     fn store_object(&mut self, number: u64) {
@@ -419,6 +439,7 @@ impl World {
     fn crash(&mut self) {
         self.crashes += 1;
         self.store.is_closed.store(true, Ordering::Release);
+        self.checkpoints_find_room(true);
         for file in &self.files {
             file.power_up();
         }
@@ -500,4 +521,57 @@ fn no_wrong_byte_and_no_removed_answer_whatever_the_disk_does() {
     }
     let count = seeds().count() as u64;
     assert!(hits > 60 * count && crashes >= LIVES * count, "the simulation must see something: {hits} hits");
+}
+
+#[test]
+fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let mut stored = 0;
+    let mut store_one = |world: &mut World| {
+        world.store_object(stored);
+        stored += 1;
+        // What is asked for again is copied out of segments that are reclaimed.
+        (stored.saturating_sub(120)..stored).step_by(29).for_each(|number| world.look(number));
+        stored
+    };
+    while world.store.segments.free() > world.store.segments.free_wanted() {
+        store_one(&mut world);
+    }
+    let generations = |store: &Store| -> Vec<u64> {
+        (0..u64::from(SEGMENTS)).map(|number| store.segments.generation(number)).collect()
+    };
+    assert!(world.store.checkpoint());
+    // All others are interrupted.
+    world.checkpoints_find_room(false);
+    let (checkpoint, known) = (world.store.checkpoint.load(Ordering::Acquire), generations(&world.store));
+    let used_again = |store: &Store| {
+        let now = generations(store);
+        known.iter().zip(&now).filter(|(before, now)| **before != 0 && before != now).count()
+    };
+    while used_again(&world.store) < 6 {
+        store_one(&mut world);
+    }
+    let last = store_one(&mut world);
+    world.store.flush();
+    while world.pump() {}
+    assert_eq!(world.store.checkpoint.load(Ordering::Acquire), checkpoint, "everything is behind it");
+
+    let readable = |world: &World| -> Vec<u64> {
+        let opens = |number: &u64| {
+            let opened = world.run(reader::open(&world.store, &key(&url(*number))));
+            opened.expect("no need to wait").expect("no error").is_some()
+        };
+        (0..last).filter(opens).collect()
+    };
+    let (before, objects) = (readable(&world), world.store.index.get().map(super::index::RingIndex::len));
+    assert!(before.len() > 20 && before.len() < last as usize, "{} of {last}", before.len());
+    world.files[0].sync_blocking().expect("there is power");
+    world.checkpoints_find_room(true);
+    world.files.iter().for_each(|file| file.power_up());
+    world.store = open(&world.files).expect("there is power");
+    assert_eq!(world.store.index.get().map(super::index::RingIndex::len), objects);
+    assert_eq!(readable(&world), before);
+    assert_eq!(world.store.health.errors(), 0);
 }

@@ -150,7 +150,7 @@ impl Store {
             options: options.clone(),
             geometry,
             store_id,
-            purges: Arc::new(Purges::new(store_id, files.purges, (number % 2) as usize)?),
+            purges: Arc::new(Purges::new(store_id, files.purges, number)?),
             data: files.data,
             cached: files.cached,
             fits_page_cache: AtomicBool::new(options.tuning.page_cache != PageCache::Off),
@@ -307,9 +307,7 @@ impl Store {
                 self.wake_keeper();
                 return Err(SchemeError::Busy("too many removals"));
             }
-            Err(Unlogged::Failed) => {
-                return Err(self.failed("log a removal in", &io::ErrorKind::Other.into()));
-            }
+            Err(Unlogged::Failed(kind)) => return Err(self.failed("log a removal in", &kind.into())),
         }
         if self.purges.is_long() {
             self.wake_keeper();
