@@ -38,6 +38,9 @@ const MEMORY_SHARE_PCT: u64 = 80;
 /// ... and come back to it when it is less than this.
 const MEMORY_SHARE_AGAIN_PCT: u64 = 60;
 
+/// Of the records of a segment that is reclaimed, the places in the index of so many are fetched ahead: nearly all are in no cache.
+const EXPECTED_AHEAD: usize = 8;
+
 /// When the keeper works, and its thread.
 #[derive(Default)]
 pub(crate) struct Keeper {
@@ -263,8 +266,11 @@ impl Store {
             Listing { entries: Vec::new(), is_complete: false }
         });
         let mut parents = HashSet::new();
-        for entry in listing.entries {
-            self.reclaim_record(index, entry, first_unit + u64::from(entry.unit), &mut parents);
+        for (at, entry) in listing.entries.iter().enumerate() {
+            if let Some(later) = listing.entries.get(at + EXPECTED_AHEAD) {
+                index.expect(Hash64(later.hash));
+            }
+            self.reclaim_record(index, *entry, first_unit + u64::from(entry.unit), &mut parents);
         }
         if !listing.is_complete {
             // Whatever the list did not know: one pass over all is dear, but this is rare.

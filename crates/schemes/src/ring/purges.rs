@@ -118,8 +118,8 @@ impl Purges {
         let (mut ends, mut turns) = ([0; 2], [None; 2]);
         for ((file, end), turn) in files.iter().zip(&mut ends).zip(&mut turns) {
             *end = file.len()?.next_multiple_of(BLOCK_BYTES as u64);
-            *turn =
-                if *end == 0 { None } else { read_block(&**file, store_id, 0)?.and_then(|block| block.turn) };
+            // What cannot be read now cannot be read for recovery either, which says so.
+            *turn = read_block(&**file, store_id, 0).ok().flatten().and_then(|block| block.turn);
         }
         let active = (number % 2) as usize;
         turns[active] = Some(number);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::checkpoint::{self, Head};
@@ -54,7 +55,12 @@ pub(crate) fn recover(store: &Arc<Store>) {
             None
         }
     };
-    let index = index.unwrap_or_else(|| RingIndex::new(store.objects_expected(), store.objects_max()));
+    let index = index.unwrap_or_else(|| {
+        // Checkpoints get numbers that the logs do not know, or these would speak of a newer one at the next start.
+        let logged = store.purges.read(0).unwrap_or_default();
+        store.checkpoint.fetch_max(logged.newest, Ordering::AcqRel);
+        RingIndex::new(store.objects_expected(), store.objects_max())
+    });
     let early = store.early.lock();
     for hash in early.iter() {
         index.remove(Hash64(*hash));

@@ -575,3 +575,34 @@ fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
     assert_eq!(readable(&world), before);
     assert_eq!(world.store.health.errors(), 0);
 }
+
+#[test]
+fn a_store_whose_checkpoints_are_lost_begins_empty_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let restart = |world: &mut World| {
+        world.store.flush();
+        while world.pump() {}
+        world.files[0].sync_blocking().expect("there is power");
+        world.files.iter().for_each(|file| file.power_up());
+        world.store = open(&world.files).expect("there is power");
+        world.store.index.get().map_or(0, super::index::RingIndex::len)
+    };
+    let fill = |world: &mut World| {
+        (0..20).for_each(|number| world.store_object(number));
+        (20..300).for_each(|number| world.remove(number));
+        assert!(world.store.checkpoint());
+    };
+    (0..4).for_each(|_| fill(&mut world));
+    let objects = restart(&mut world);
+    assert!(objects > 10);
+    for file in &world.files[1..3] {
+        file.set_len(0).expect("there is power");
+    }
+    assert_eq!(restart(&mut world), 0);
+    for _ in 0..3 {
+        fill(&mut world);
+        assert!(restart(&mut world) > 10);
+    }
+}

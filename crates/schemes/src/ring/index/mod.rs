@@ -98,7 +98,7 @@ impl RingIndex {
         let _ = slot.fetch_update(Relaxed, Relaxed, |old| used(old).map(|new| new.0));
     }
 
-    /// The key will be inserted soon: memory is fetched meanwhile, unless that would have to wait.
+    /// The key will be looked for or inserted soon: memory is fetched meanwhile, unless that would have to wait.
     pub(crate) fn expect(&self, hash: Hash64) {
         if let Some(table) = self.shard(hash).try_read() {
             table.expect(hash.place());
