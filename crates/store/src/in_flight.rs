@@ -15,9 +15,8 @@ use crate::purges::Purges;
 const SHARDS: usize = 64;
 
 /// Counters of purges in each of two tables, a power of two. URLs share them by hash; only if two URLs share theirs in both tables does a
-/// purge of one keep a fetch of the other that runs at the same time from being stored. Every miss looks at one of each: so few stay in the
-/// processor's caches.
-const EPOCHS: usize = 1 << 12;
+/// purge of one keep a fetch of the other that runs at the same time from being stored.
+const EPOCHS: usize = 1 << 16;
 
 /// What a request does about its key.
 #[derive(Debug)]

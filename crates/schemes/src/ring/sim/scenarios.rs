@@ -1,0 +1,93 @@
+//! Courses of events that chance would seldom bring about.
+
+use std::sync::atomic::Ordering;
+
+use super::{SEGMENTS, World, key, open, url};
+use crate::block::BlockFile;
+use crate::ring::index::RingIndex;
+use crate::ring::reader;
+use crate::ring::store::Store;
+
+#[test]
+fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let mut stored = 0;
+    let mut store_one = |world: &mut World| {
+        world.store_object(stored);
+        stored += 1;
+        // What is asked for again is copied out of segments that are reclaimed.
+        (stored.saturating_sub(120)..stored).step_by(29).for_each(|number| world.look(number));
+        stored
+    };
+    while world.store.segments.free() > world.store.segments.free_wanted() {
+        store_one(&mut world);
+    }
+    let generations = |store: &Store| -> Vec<u64> {
+        (0..u64::from(SEGMENTS)).map(|number| store.segments.generation(number)).collect()
+    };
+    assert!(world.store.checkpoint());
+    // All others are interrupted.
+    world.checkpoints_find_room(false);
+    let (checkpoint, known) = (world.store.checkpoint.load(Ordering::Acquire), generations(&world.store));
+    let used_again = |store: &Store| {
+        let now = generations(store);
+        known.iter().zip(&now).filter(|(before, now)| **before != 0 && before != now).count()
+    };
+    while used_again(&world.store) < 6 {
+        store_one(&mut world);
+    }
+    let last = store_one(&mut world);
+    world.store.flush();
+    while world.pump() {}
+    assert_eq!(world.store.checkpoint.load(Ordering::Acquire), checkpoint, "everything is behind it");
+
+    let readable = |world: &World| -> Vec<u64> {
+        let opens = |number: &u64| {
+            let opened = world.run(reader::open(&world.store, &key(&url(*number))));
+            opened.expect("no need to wait").expect("no error").is_some()
+        };
+        (0..last).filter(opens).collect()
+    };
+    let (before, objects) = (readable(&world), world.store.index.get().map(RingIndex::len));
+    assert!(before.len() > 20 && before.len() < last as usize, "{} of {last}", before.len());
+    world.files[0].sync_blocking().expect("there is power");
+    world.checkpoints_find_room(true);
+    world.files.iter().for_each(|file| file.power_up());
+    world.store = open(&world.files).expect("there is power");
+    assert_eq!(world.store.index.get().map(RingIndex::len), objects);
+    assert_eq!(readable(&world), before);
+    assert_eq!(world.store.health.errors(), 0);
+}
+
+#[test]
+fn a_store_whose_checkpoints_are_lost_begins_empty_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let restart = |world: &mut World| {
+        world.store.flush();
+        while world.pump() {}
+        world.files[0].sync_blocking().expect("there is power");
+        world.files.iter().for_each(|file| file.power_up());
+        world.store = open(&world.files).expect("there is power");
+        world.store.index.get().map_or(0, RingIndex::len)
+    };
+    let fill = |world: &mut World| {
+        (0..20).for_each(|number| world.store_object(number));
+        (20..300).for_each(|number| world.remove(number));
+        assert!(world.store.checkpoint());
+    };
+    (0..4).for_each(|_| fill(&mut world));
+    let objects = restart(&mut world);
+    assert!(objects > 10);
+    for file in &world.files[1..3] {
+        file.set_len(0).expect("there is power");
+    }
+    assert_eq!(restart(&mut world), 0);
+    for _ in 0..3 {
+        fill(&mut world);
+        assert!(restart(&mut world) > 10);
+    }
+}
