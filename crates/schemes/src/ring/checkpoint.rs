@@ -126,7 +126,7 @@ pub(crate) fn write(file: &dyn BlockFile, head: Head, index: Option<&RingIndex>)
     let (_, start) = head_bytes(head.segments.len());
     let parts = index.map_or(0, RingIndex::shards);
     let mut at = start;
-    let mut image = Vec::new();
+    let mut image = Vec::with_capacity(WRITE_BYTES);
     for part in 0..parts {
         if let Some(index) = index {
             index.write_shard(part, head.number, &mut image);

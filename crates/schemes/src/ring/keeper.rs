@@ -1,27 +1,18 @@
-//! The thread that keeps house: it reads the index at the start, reclaims segments and writes checkpoints, so that no core
-//! waits for any of it.
+//! The thread that keeps house: it reads the index at the start, has segments reclaimed and writes checkpoints, so that no
+//! core waits for any of it.
 
-use std::collections::HashSet;
-use std::future::Future;
-use std::ops::Range;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use humboldt_sys::aligned::Buffer;
 use parking_lot::{Condvar, Mutex};
 
 use super::checkpoint::{self, Head};
-use super::format::{self, FooterEntry, Kind, UNIT_BYTES};
-use super::index::{Entry, Hash64, RingIndex};
-use super::log::Job;
+use super::format::{self, UNIT_BYTES};
 use super::memory;
-use super::purges::{Removal, Unlogged};
-use super::reader::{self, Loaded};
-use super::recover::{self, Listing};
+use super::recover;
 use super::store::Store;
 use crate::PageCache;
 
@@ -37,9 +28,6 @@ const MEMORY_SHARE_PCT: u64 = 80;
 
 /// ... and come back to it when it is less than this.
 const MEMORY_SHARE_AGAIN_PCT: u64 = 60;
-
-/// Of the records of a segment that is reclaimed, the places in the index of so many are fetched ahead: nearly all are in no cache.
-const EXPECTED_AHEAD: usize = 8;
 
 /// When the keeper works, and its thread.
 #[derive(Default)]
@@ -223,122 +211,6 @@ impl Store {
             }
         }
     }
-
-    /// Empties the oldest segments; what is still in demand is copied to the open one. `false` if there is none.
-    fn reclaim_oldest(self: &Arc<Self>, count: u32) -> bool {
-        let mut oldest = self.segments.oldest(count);
-        if let Some(unwritten) =
-            oldest.iter().position(|(number, _)| self.log.is_pending_in(&self.part(*number)))
-        {
-            oldest.truncate(unwritten);
-        }
-        let Some(index) = self.index.get().filter(|_| !oldest.is_empty()) else { return false };
-        // What was in them must not come back after a crash: what replaced it elsewhere may be gone by then.
-        let ends: Vec<_> =
-            oldest.iter().map(|(_, generation)| Removal::Segment { generation: *generation }).collect();
-        match block_on(self.purges.log(&ends)) {
-            Ok(()) => {}
-            // A checkpoint begins a new file.
-            Err(Unlogged::Full) => return false,
-            Err(Unlogged::Failed(kind)) => {
-                self.failed("log the end of segments of", &kind.into());
-                return false;
-            }
-        }
-        for (number, generation) in oldest {
-            self.reclaim(index, number, generation);
-        }
-        self.progress.notify_waiters();
-        true
-    }
-
-    /// Where a segment lies in the data, in bytes.
-    fn part(&self, number: u32) -> Range<u64> {
-        let start = u64::from(number) * self.geometry.segment_bytes;
-        start..start + self.geometry.segment_bytes
-    }
-
-    fn reclaim(self: &Arc<Self>, index: &RingIndex, number: u32, generation: u64) {
-        let first_unit = u64::from(number) * self.geometry.segment_units();
-        let found = recover::entries(self, number, generation);
-        let listing = found.unwrap_or_else(|error| {
-            self.failed("read a segment of", &error);
-            Listing { entries: Vec::new(), is_complete: false }
-        });
-        let mut parents = HashSet::new();
-        for (at, entry) in listing.entries.iter().enumerate() {
-            if let Some(later) = listing.entries.get(at + EXPECTED_AHEAD) {
-                index.expect(Hash64(later.hash));
-            }
-            self.reclaim_record(index, *entry, first_unit + u64::from(entry.unit), &mut parents);
-        }
-        if !listing.is_complete {
-            // Whatever the list did not know: one pass over all is dear, but this is rare.
-            let end = first_unit + self.geometry.segment_units();
-            let dropped = index.retain(|entry| !(first_unit..end).contains(&entry.location));
-            self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
-        }
-        self.segments.reclaimed(number);
-    }
-
-    fn reclaim_record(
-        self: &Arc<Self>,
-        index: &RingIndex,
-        listed: FooterEntry,
-        location: u64,
-        parents: &mut HashSet<u64>,
-    ) {
-        let hash = Hash64(listed.hash);
-        let Some(entry) = index.get(hash) else { return };
-        if listed.kind == Kind::Fragment {
-            if entry.kind == Kind::Large as u8 && parents.insert(listed.hash) {
-                self.reclaim_parent(index, hash, entry, location);
-            }
-            return;
-        }
-        if entry.location != location {
-            return;
-        }
-        if entry.freq > 0 && self.log.may_copy(entry.length.bytes_max()) && self.copy(index, hash, entry) {
-            return;
-        }
-        if index.remove_if(hash, location) {
-            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// A fragment goes: so does its object, unless the fragment is of an older one with the same key.
-    fn reclaim_parent(self: &Arc<Self>, index: &RingIndex, hash: Hash64, entry: Entry, fragment: u64) {
-        let segment = fragment / self.geometry.segment_units();
-        let uses = |loaded: &Loaded| {
-            let lies_there = |location: u64| location / self.geometry.segment_units() == segment;
-            loaded.found.fragments.iter().any(|fragment| lies_there(fragment.location))
-        };
-        let is_other = reader::load_blocking(self, entry).is_ok_and(|loaded| !uses(&loaded));
-        if !is_other && index.remove_if(hash, entry.location) {
-            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Copies a record to the open segment. `false` if it cannot be, or does not verify.
-    fn copy(self: &Arc<Self>, index: &RingIndex, hash: Hash64, entry: Entry) -> bool {
-        let Ok(loaded) = reader::load_blocking(self, entry) else { return false };
-        let Some(record) = loaded.record_bytes() else { return false };
-        let surroundings_bytes = loaded.found.bytes();
-        let job =
-            Job { kind: loaded.found.kind, hash: hash.0, record_bytes: record.len(), from: entry.location };
-        let appended = self.append(
-            job,
-            |place, out| {
-                out.copy_from_slice(record);
-                out.get_mut(..surroundings_bytes).map_or(0, |front| format::set_place(front, place))
-            },
-            |new| {
-                index.replace_if(hash, entry.location, Entry { freq: entry.freq - 1, ..new });
-            },
-        );
-        appended.is_ok()
-    }
 }
 
 /// Reads `bytes` at `offset` of the data, both multiples of the device's blocks, on this thread.
@@ -356,22 +228,4 @@ pub(crate) fn span(store: &Store, location: u64, record_bytes: u64) -> (u64, usi
     let start = offset - offset % format::IO_BYTES;
     let end = (offset + record_bytes).next_multiple_of(format::IO_BYTES).min(store.geometry.bytes());
     (start, end.saturating_sub(start) as usize)
-}
-
-/// Waits for a future on a thread that is no core.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => thread::park(),
-        }
-    }
 }

@@ -262,7 +262,7 @@ impl Store {
 
     fn open_segment(&self, for_copy: bool) -> Result<Open, Full> {
         let opened = self.segments.open(for_copy);
-        if self.segments.free() < self.segments.free_wanted() {
+        if self.segments.to_reclaim() > 0 {
             self.wake_keeper();
         }
         let (number, generation) = opened.ok_or(Full::Segments)?;
@@ -318,7 +318,7 @@ impl Store {
         if pending.seal() {
             sealed.push(pending);
         }
-        self.segments.close();
+        self.segments.close(open.entries.iter().any(|entry| entry.kind == Kind::Fragment));
     }
 
     /// Hands what is in memory to the device, also what does not fill a buffer.

@@ -1,8 +1,8 @@
 //! `ring`: a log of segments that is written round and round, with an index of eight bytes an object.
 //!
 //! The format is in `docs/formats/ring.md`. From the outside in: this file implements the trait; `reader` and `writer` do what
-//! it says on one object each; `log` appends; `keeper` is the thread that reclaims segments and writes checkpoints, `recover`
-//! is what it does first; `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
+//! it says on one object each; `log` appends; `keeper` is the thread that has segments reclaimed (`reclaim`) and writes
+//! checkpoints, `recover` is what it does first; `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
 
 mod checkpoint;
 mod format;
@@ -14,6 +14,7 @@ mod log;
 mod memory;
 mod purges;
 mod reader;
+mod reclaim;
 mod recover;
 mod segments;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::index::{Entry, Hash64, RingIndex};
 use super::keeper::read_data;
 use super::length::LengthClass;
 use super::purges::Removal;
-use super::segments::{SegmentEntry, Use};
+use super::segments::{SegmentEntry, SegmentSet, Use};
 use super::store::Store;
 
 /// Operations of a run have numbers that are higher than those of all runs before, also of what no checkpoint knows: between two
@@ -103,7 +103,7 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     let file = store.checkpoints.get((head.number % 2) as usize).ok_or(Useless::Outdated)?;
     let index = checkpoint::read_index(&**file, &head, store.objects_max())?;
     let (mut segments, written) = find_written(store, &head, known)?;
-    let copies = Copies::of_ended(store, &index, ended, &written);
+    let copies = Copies::of_ended(&index, store.segment_set(ended), &written);
     replay(store, &index, &head, (written, copies), &logged.removals);
     end_reclaimed(&mut segments, &logged.removals);
     keep_what_exists(store, &index, &segments);
@@ -172,36 +172,31 @@ fn find_written(
 /// them before anything else is done to it.
 struct Copies {
     /// Segments that have been reclaimed.
-    ended: HashSet<u64>,
-    segment_units: u64,
+    ended: SegmentSet,
     /// By hash, where an object lay that has been copied.
     from: HashMap<u64, u64>,
 }
 
 impl Copies {
     /// Takes what lies in these segments out of the index.
-    fn of_ended(store: &Store, index: &RingIndex, ended: HashSet<u64>, written: &[Written]) -> Self {
-        let mut copies = Self { ended, segment_units: store.geometry.segment_units(), from: HashMap::new() };
+    fn of_ended(index: &RingIndex, ended: SegmentSet, written: &[Written]) -> Self {
+        let mut copies = Self { ended, from: HashMap::new() };
         for Written { entry, .. } in written {
             let lay_there =
                 || index.get(Hash64(entry.hash)).is_some_and(|found| found.location == entry.from);
-            if entry.from != FROM_NOWHERE && copies.concerns(entry.from) && lay_there() {
+            if entry.from != FROM_NOWHERE && copies.ended.holds(entry.from) && lay_there() {
                 copies.from.insert(entry.hash, entry.from);
             }
         }
         if !copies.ended.is_empty() {
-            index.retain(|entry| !copies.concerns(entry.location));
+            index.sweep(|location| copies.ended.holds(location), |_| false);
         }
         copies
     }
 
-    fn concerns(&self, location: u64) -> bool {
-        self.ended.contains(&(location / self.segment_units))
-    }
-
     /// Does to the index what the copy did; nothing if the object had gone before.
     fn copied(&mut self, index: &RingIndex, hash: Hash64, from: u64, new: Entry) {
-        if !self.concerns(from) {
+        if !self.ended.holds(from) {
             index.replace_if(hash, from, new);
         } else if self.from.get(&hash.0) == Some(&from) {
             self.from.remove(&hash.0);
@@ -263,29 +258,26 @@ fn replay(
 }
 
 /// Makes segments free that had been reclaimed; returns their numbers.
-fn end_reclaimed(segments: &mut [SegmentEntry], removals: &[Removal]) -> HashSet<u64> {
+fn end_reclaimed(segments: &mut [SegmentEntry], removals: &[Removal]) -> Vec<u32> {
     let ends = removals.iter().filter_map(|removal| match removal {
         Removal::Segment { generation } => Some(*generation),
         Removal::Key { .. } => None,
     });
     let ends: HashSet<u64> = ends.collect();
-    let mut ended = HashSet::new();
+    let mut ended = Vec::new();
     for (number, segment) in (0..).zip(segments) {
         if segment.is != Use::Free && ends.contains(&segment.generation) {
             segment.is = Use::Free;
-            ended.insert(number);
+            ended.push(number);
         }
     }
     ended
 }
 
 fn keep_what_exists(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) {
-    let segment_units = store.geometry.segment_units();
-    index.retain(|entry| {
-        let segment =
-            usize::try_from(entry.location / segment_units).ok().and_then(|number| segments.get(number));
-        segment.is_some_and(|segment| segment.is == Use::Closed)
-    });
+    let existing = (0..).zip(segments).filter(|(_, segment)| segment.is == Use::Closed);
+    let existing = store.segment_set(existing.map(|(number, _)| number));
+    index.sweep(|location| !existing.holds(location), |_| false);
 }
 
 /// What was found in a segment.

@@ -22,8 +22,6 @@ const FREE_ONE_IN: u32 = 16;
 /// … at least and at most so many.
 const FREE_MIN: u32 = 2;
 const FREE_MAX: u32 = 64;
-/// Most segments that are reclaimed together.
-const RECLAIMED_MAX: u32 = 8;
 /// When one segment in this many has been reclaimed, a checkpoint is due: it costs time for the whole index, and what was written since has to be
 /// looked through after a crash.
 const CHECKPOINT_ONE_IN: u32 = 8;
@@ -51,6 +49,15 @@ pub(crate) struct SegmentEntry {
     pub(crate) is: Use,
 }
 
+/// A segment that is full.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Closed {
+    pub(crate) number: u32,
+    pub(crate) generation: u64,
+    /// Parts of large objects are in it, or may be. The index does not know where they lie: the footer tells whose they are.
+    pub(crate) has_fragments: bool,
+}
+
 /// The table of segments.
 pub(crate) struct Segments {
     generations: Box<[AtomicU64]>,
@@ -65,7 +72,7 @@ struct State {
     /// The newest checkpoint knows the generations below this one.
     known_below: u64,
     /// Full, the one that was begun first in front.
-    closed: VecDeque<u32>,
+    closed: VecDeque<Closed>,
     open: Option<u32>,
     next_generation: u64,
 }
@@ -83,7 +90,7 @@ impl Segments {
     /// are free.
     pub(crate) fn restore(&self, entries: &[SegmentEntry], next_generation: u64) {
         let mut state = self.state.lock();
-        let mut closed: Vec<(u64, u32)> = Vec::new();
+        let mut closed: Vec<Closed> = Vec::new();
         state.free.clear();
         state.open = None;
         for (number, generation) in (0..).zip(&self.generations) {
@@ -91,13 +98,15 @@ impl Segments {
             generation.store(entry.map_or(0, |entry| entry.generation), Ordering::Release);
             match entry.map(|entry| entry.is) {
                 None | Some(Use::Free) => state.free.push_back(number),
-                Some(Use::Open | Use::Closed) => {
-                    closed.push((entry.map_or(0, |entry| entry.generation), number))
-                }
+                Some(Use::Open | Use::Closed) => closed.push(Closed {
+                    number,
+                    generation: entry.map_or(0, |entry| entry.generation),
+                    has_fragments: true,
+                }),
             }
         }
-        closed.sort_unstable();
-        state.closed = closed.into_iter().map(|(_, number)| number).collect();
+        closed.sort_unstable_by_key(|closed| closed.generation);
+        state.closed = closed.into();
         state.next_generation = next_generation;
     }
 
@@ -145,10 +154,11 @@ impl Segments {
     }
 
     /// The open segment is full.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, has_fragments: bool) {
         let mut state = self.state.lock();
         if let Some(number) = state.open.take() {
-            state.closed.push_back(number);
+            let generation = self.generation(number.into());
+            state.closed.push_back(Closed { number, generation, has_fragments });
         }
     }
 
@@ -156,7 +166,7 @@ impl Segments {
     /// then their end is logged once.
     pub(crate) fn to_reclaim(&self) -> u32 {
         let (free, wanted) = (self.free(), self.free_wanted());
-        if free <= wanted.div_ceil(2) { (wanted - free).min(RECLAIMED_MAX) } else { 0 }
+        if free <= wanted.div_ceil(2) { wanted - free } else { 0 }
     }
 
     /// Whether a checkpoint is due, or needed before anything can be reclaimed.
@@ -166,18 +176,17 @@ impl Segments {
         is_needed && !state.closed.is_empty() || state.reclaimed >= (self.count() / CHECKPOINT_ONE_IN).max(1)
     }
 
-    /// The segments that were begun first, at most so many, and their generations; only such as the newest checkpoint knows.
-    pub(crate) fn oldest(&self, count: u32) -> Vec<(u32, u64)> {
+    /// The segments that were begun first, at most so many; only such as the newest checkpoint knows.
+    pub(crate) fn oldest(&self, count: u32) -> Vec<Closed> {
         let state = self.state.lock();
         let oldest = state.closed.iter().take(count as usize);
-        let oldest = oldest.map(|number| (*number, self.generation((*number).into())));
-        oldest.take_while(|(_, generation)| *generation < state.known_below).collect()
+        oldest.take_while(|closed| closed.generation < state.known_below).copied().collect()
     }
 
     /// The oldest segment holds nothing any more, and the log of removals says so.
     pub(crate) fn reclaimed(&self, number: u32) {
         let mut state = self.state.lock();
-        if state.closed.front() == Some(&number) {
+        if state.closed.front().is_some_and(|oldest| oldest.number == number) {
             state.closed.pop_front();
             state.free.push_back(number);
             state.reclaimed += 1;
@@ -190,7 +199,7 @@ impl Segments {
         let mut entries: Vec<SegmentEntry> = (0..u64::from(self.count()))
             .map(|number| SegmentEntry { generation: self.generation(number), is: Use::Free })
             .collect();
-        for number in &state.closed {
+        for Closed { number, .. } in &state.closed {
             if let Some(entry) = entries.get_mut(*number as usize) {
                 entry.is = Use::Closed;
             }
@@ -208,6 +217,41 @@ impl Segments {
     }
 }
 
+/// Some of the segments. To ask it costs next to nothing: it is asked for every object of the index.
+pub(crate) struct SegmentSet {
+    is_in: Box<[bool]>,
+    /// A segment is 2 to the power of this many units long.
+    units_log2: u32,
+    is_empty: bool,
+}
+
+impl SegmentSet {
+    /// Of `count` segments of `segment_units` units, a power of two, those with these numbers.
+    pub(crate) fn new(count: u32, segment_units: u64, numbers: impl IntoIterator<Item = u32>) -> Self {
+        let mut is_in = vec![false; count as usize].into_boxed_slice();
+        let mut is_empty = true;
+        for number in numbers {
+            if let Some(place) = is_in.get_mut(number as usize) {
+                (*place, is_empty) = (true, false);
+            }
+        }
+        Self { is_in, units_log2: segment_units.trailing_zeros(), is_empty }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    pub(crate) fn has(&self, number: u64) -> bool {
+        usize::try_from(number).is_ok_and(|number| self.is_in.get(number) == Some(&true))
+    }
+
+    /// Whether what begins at this unit is in one of them.
+    pub(crate) fn holds(&self, location: u64) -> bool {
+        self.has(location >> self.units_log2)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,16 +266,21 @@ mod tests {
         let segments = Segments::new(6, 10);
         for generation in 10..15 {
             assert_eq!(segments.open(false).map(|(_, found)| found), Some(generation));
-            segments.close();
+            segments.close(false);
         }
         assert_eq!(segments.open(false), None, "the last one is for copies");
         assert_eq!((segments.oldest(1), segments.wants_checkpoint()), (Vec::new(), true));
         let (entries, next) = segments.begin_checkpoint();
         assert_eq!((entries[0].is, entries[5].is, next), (Use::Closed, Use::Free, 15));
         assert_eq!(segments.open(true), Some((5, 15)), "while the checkpoint is being written");
-        segments.close();
+        segments.close(false);
         segments.end_checkpoint(next);
-        assert_eq!(segments.oldest(9), (0..5).zip(10..15).collect::<Vec<_>>());
+        let known = (0..5).zip(10..15).map(|(number, generation)| Closed {
+            number,
+            generation,
+            has_fragments: false,
+        });
+        assert_eq!(segments.oldest(9), known.collect::<Vec<_>>());
         (0..5).for_each(|number| segments.reclaimed(number));
         assert_eq!((segments.free(), segments.used()), (5, 1));
         assert_eq!((segments.oldest(1), segments.wants_checkpoint()), (Vec::new(), true));
@@ -243,7 +292,7 @@ mod tests {
         let segments = Segments::new(8, 1);
         (0..4).for_each(|_| {
             segments.open(false);
-            segments.close();
+            segments.close(false);
         });
         checkpoint(&segments);
         segments.reclaimed(0);
@@ -253,7 +302,8 @@ mod tests {
             let again = Segments::new(count, 1);
             again.restore(&entries, next);
             checkpoint(&again);
-            assert_eq!(again.oldest(1), [(1, 2)]);
+            let oldest = Closed { number: 1, generation: 2, has_fragments: true };
+            assert_eq!(again.oldest(1), [oldest], "nobody knows what is in it");
             assert_eq!(again.used(), if count == 3 { 2 } else { 4 });
             assert_eq!(again.generation(4), if count > 4 { 5 } else { 0 });
         }
@@ -265,7 +315,7 @@ mod tests {
         let fill_until = |free| {
             while segments.free() > free {
                 segments.open(true);
-                segments.close();
+                segments.close(false);
             }
         };
         fill_until(5);
@@ -277,7 +327,7 @@ mod tests {
             assert_eq!((segments.to_reclaim(), segments.wants_checkpoint()), (3, false), "{turn}");
             let oldest = segments.oldest(3);
             assert_eq!(oldest.len(), 3);
-            oldest.into_iter().for_each(|(number, _)| segments.reclaimed(number));
+            oldest.into_iter().for_each(|oldest| segments.reclaimed(oldest.number));
             assert_eq!((segments.free(), segments.to_reclaim()), (7, 0));
             assert_eq!(segments.wants_checkpoint(), turn == 5, "{turn}");
             fill_until(4);

@@ -18,7 +18,7 @@ use super::layout::Claimed;
 use super::log::{Appended, Full, Job, Log};
 use super::purges::{Purges, Removal, Unlogged};
 use super::recover;
-use super::segments::Segments;
+use super::segments::{SegmentSet, Segments};
 use crate::DirOptions;
 use crate::PageCache;
 use crate::block::BlockFile;
@@ -195,6 +195,11 @@ impl Store {
     /// Most objects that there can be.
     pub(crate) fn objects_max(&self) -> u64 {
         self.geometry.bytes() / UNIT_BYTES
+    }
+
+    /// The segments with these numbers.
+    pub(crate) fn segment_set(&self, numbers: impl IntoIterator<Item = u32>) -> SegmentSet {
+        SegmentSet::new(self.geometry.segments, self.geometry.segment_units(), numbers)
     }
 
     /// Longest body that is stored: one that does not push out most of the rest.

@@ -110,16 +110,18 @@ impl RingIndex {
 
 /// A byte that says which slots are in use, and these.
 fn write_bucket(bucket: &Bucket, out: &mut Vec<u8>) {
-    let mask_at = out.len();
-    out.push(0);
-    let mut mask = 0_u8;
-    for (at, slot) in bucket.slots().enumerate().filter(|(_, slot)| !slot.is_empty()) {
-        mask |= 1 << at;
-        out.extend(slot.0.to_le_bytes());
+    // Without a branch for each slot: whether it is empty is as good as random.
+    let mut image = [0; 1 + BUCKET_SLOTS * SLOT_BYTES];
+    let (mut mask, mut used) = (0_u8, 0);
+    for (at, slot) in bucket.slots().enumerate() {
+        let place = 1 + used * SLOT_BYTES;
+        image[place..place + SLOT_BYTES].copy_from_slice(&slot.0.to_le_bytes());
+        let is_used = !slot.is_empty();
+        mask |= u8::from(is_used) << at;
+        used += usize::from(is_used);
     }
-    if let Some(byte) = out.get_mut(mask_at) {
-        *byte = mask;
-    }
+    image[0] = mask;
+    out.extend_from_slice(&image[..1 + used * SLOT_BYTES]);
 }
 
 /// What the header of an image says besides the table.

@@ -132,10 +132,10 @@ impl RingIndex {
         self.shard(hash).write().remove(hash.place(), |entry| entry.location == location).is_some()
     }
 
-    /// Removes every object that `keep` does not want; returns how many. Shard by shard, each locked for a millisecond or
-    /// so; `keep` must not use the index.
-    pub(crate) fn retain(&self, mut keep: impl FnMut(&Entry) -> bool) -> u64 {
-        self.shards.iter().map(|shard| shard.0.write().retain(&mut keep)).sum()
+    /// Of the objects at locations that `is_there` names, removes those that `keep` does not want; returns how many. `is_there` is asked for each slot of
+    /// the index and should be quick. Shard by shard, each locked for a tenth of a millisecond or so; neither may use the index.
+    pub(crate) fn sweep(&self, is_there: impl Fn(u64) -> bool, mut keep: impl FnMut(&Entry) -> bool) -> u64 {
+        self.shards.iter().map(|shard| shard.0.write().sweep(&is_there, &mut keep)).sum()
     }
 
     /// Number of objects.

@@ -135,14 +135,21 @@ impl Table {
         Some(entry)
     }
 
-    /// Removes every object that `keep` does not want; returns how many.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> u64 {
+    /// Of the objects at locations that `is_there` names, removes those that `keep` does not want; returns how many.
+    pub(super) fn sweep(
+        &mut self,
+        is_there: impl Fn(u64) -> bool,
+        mut keep: impl FnMut(&Entry) -> bool,
+    ) -> u64 {
         let before = self.objects;
-        for slot in self.buckets.iter_mut().flat_map(|bucket| &mut bucket.0) {
-            let slot = slot.get_mut();
-            if !Slot(*slot).is_empty() && !keep(&Slot(*slot).entry()) {
-                *slot = Slot::EMPTY.0;
-                self.objects -= 1;
+        for bucket in &mut self.buckets {
+            for slot in &mut bucket.0 {
+                let found = Slot(*slot.get_mut());
+                // Whether a slot is empty is as good as random: to ask that first would cost more than all the rest.
+                if is_there(found.location()) && !found.is_empty() && !keep(&found.entry()) {
+                    *slot = AtomicU64::new(Slot::EMPTY.0);
+                    self.objects -= 1;
+                }
             }
         }
         before - self.objects

@@ -173,22 +173,25 @@ fn among_equals_the_newest_is_not_always_the_one_that_is_dropped() {
         index.insert(random.hash(), Entry { freq: 0, ..entry(i) });
     }
     let filled = index.len();
-    let old = index.retain(|entry| entry.location >= 20_000);
+    let old = index.sweep(|location| location < 20_000, |_| false);
     assert!(old < filled / 10, "{old} of {filled} have seen three or four times as many come");
 }
 
 #[test]
-fn retain_asks_about_every_object_once() {
+fn a_sweep_asks_about_every_object_once() {
     let index = RingIndex::new(1000, 100_000);
     let random = &mut Random(4);
     let hashes: Vec<Hash64> = (0..20_000).map(|_| random.hash()).collect();
     let replaced = hashes.iter().enumerate().filter_map(|(i, h)| index.insert(*h, entry(i as u64)).replaced);
     let replaced: Vec<Entry> = replaced.collect();
     let mut seen = vec![0; hashes.len()];
-    let removed = index.retain(|entry| {
-        seen[entry.location as usize] += 1;
-        entry.location % 3 != 0
-    });
+    let removed = index.sweep(
+        |_| true,
+        |entry| {
+            seen[entry.location as usize] += 1;
+            entry.location % 3 != 0
+        },
+    );
     assert_eq!(seen.iter().sum::<usize>() + replaced.len(), hashes.len());
     assert!(seen.iter().all(|times| *times <= 1));
     assert_eq!(removed + index.len(), (hashes.len() - replaced.len()) as u64);

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{SEGMENTS, World, key, open, url};
+use super::{SEGMENT_BYTES, SEGMENTS, World, key, len, open, put, url};
 use crate::block::BlockFile;
-use crate::ring::index::RingIndex;
+use crate::ring::index::{Entry, RingIndex};
 use crate::ring::reader;
 use crate::ring::store::Store;
 
@@ -89,5 +89,82 @@ fn a_store_whose_checkpoints_are_lost_begins_empty_once() {
     for _ in 0..3 {
         fill(&mut world);
         assert!(restart(&mut world) > 10);
+    }
+}
+
+/// A new ring that holds one object, which has been used once and is on the disk; its number and its entry.
+fn with_one_object() -> (World, u64, Entry) {
+    let mut world = World::new(1);
+    let number = loop {
+        let number = store_of(&mut world, 0, 13_000);
+        world.look(number);
+        // Some are given up.
+        if entry(&world, number).is_some() {
+            break number;
+        }
+    };
+    world.store.flush();
+    while world.pump() {}
+    let entry = entry(&world, number).expect("still there");
+    assert_eq!(entry.freq, 1);
+    (world, number, entry)
+}
+
+/// Stores an object of this length under this number, or a higher one that it is the length for.
+fn store_of(world: &mut World, number: u64, bytes: u64) -> u64 {
+    let version = world.next_version % 250 + 1;
+    let number = (number..).find(|number| len(*number, version) == bytes).expect("one in eight");
+    world.store_object(number);
+    number
+}
+
+fn entry(world: &World, number: u64) -> Option<Entry> {
+    world.store.index.get()?.get(world.store.hash(&key(&url(number))))
+}
+
+/// Stores others, of these lengths in turn, until what lay at `location` has been overwritten.
+fn push_out(world: &mut World, location: u64, lengths: &[u64]) {
+    let segment = location * crate::ring::format::UNIT_BYTES / SEGMENT_BYTES;
+    let generation = world.store.segments.generation(segment);
+    let mut next = 1000;
+    while world.store.segments.generation(segment) == generation {
+        for bytes in lengths {
+            next = store_of(world, next, *bytes) + 1;
+        }
+        world.pump();
+    }
+}
+
+#[test]
+fn what_is_in_demand_is_copied_whichever_way_its_segment_is_emptied() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    // With parts of large objects beside it, a segment is emptied by its footer.
+    for lengths in [&[5000][..], &[5000, 150_000]] {
+        let (mut world, number, before) = with_one_object();
+        push_out(&mut world, before.location, lengths);
+        let after = entry(&world, number).expect("it was in demand");
+        assert!(after.location != before.location && after.freq == 0, "{before:?} {after:?}");
+        let hits = world.hits;
+        world.look(number);
+        assert_eq!(world.hits, hits + 1);
+        // The copy has been used again. Unused, it goes next time.
+        push_out(&mut world, after.location, lengths);
+        let again = entry(&world, number).expect("it was in demand");
+        push_out(&mut world, again.location, lengths);
+        assert_eq!(entry(&world, number), None);
+    }
+}
+
+#[test]
+fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    for lengths in [&[5000][..], &[5000, 150_000]] {
+        let (mut world, number, before) = with_one_object();
+        let at = (before.location * crate::ring::format::UNIT_BYTES) as usize;
+        put(&mut world.files[0].state.lock().now, at, &[0; 512]);
+        push_out(&mut world, before.location, lengths);
+        assert_eq!(entry(&world, number), None);
     }
 }

@@ -72,10 +72,13 @@ impl Pair {
     fn compare(&self) {
         assert_eq!(self.index.len(), self.model.len() as u64);
         let mut all = Vec::new();
-        self.index.retain(|entry| {
-            all.push(*entry);
-            true
-        });
+        self.index.sweep(
+            |_| true,
+            |entry| {
+                all.push(*entry);
+                true
+            },
+        );
         all.sort_unstable_by_key(|entry| entry.location);
         let mut expected: Vec<Entry> = self.model.values().copied().collect();
         expected.sort_unstable_by_key(|entry| entry.location);

@@ -1,0 +1,200 @@
+//! Emptying the oldest segments, so that they can be written anew.
+//!
+//! What is in a segment is found in one of two ways. Its footer lists it: that takes a read, and for each object a look at its place in the
+//! index, which is in none of the processor's caches. Or the whole index is gone through, once for all segments that are reclaimed
+//! together: far more places, but one behind the other, and nothing is read. The second costs less in all but very large stores
+//! (`cargo xtask bench full`).
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use super::format::{self, FooterEntry, Kind};
+use super::index::{Entry, Hash64, RingIndex};
+use super::log::Job;
+use super::purges::{Removal, Unlogged};
+use super::reader::{self, Loaded};
+use super::recover::{self, Listing};
+use super::segments::{Closed, SegmentSet};
+use super::store::Store;
+
+/// The index is gone through when at least one in this many segments is reclaimed: for each object that goes, about as many slots are looked at.
+const SWEPT_ONE_IN: u32 = 128;
+
+/// Of the records that a footer lists, the places in the index of so many are fetched ahead.
+const EXPECTED_AHEAD: usize = 8;
+
+impl Store {
+    /// Empties the oldest segments; what is still in demand is copied to the open one. `false` if there is none.
+    pub(crate) fn reclaim_oldest(self: &Arc<Self>, count: u32) -> bool {
+        let mut oldest = self.segments.oldest(count);
+        let unwritten = oldest.iter().position(|segment| self.log.is_pending_in(&self.part(segment.number)));
+        oldest.truncate(unwritten.unwrap_or(oldest.len()));
+        let Some(index) = self.index.get().filter(|_| !oldest.is_empty()) else { return false };
+        // What was in them must not come back after a crash: what replaced it elsewhere may be gone by then.
+        let ends = oldest.iter().map(|segment| Removal::Segment { generation: segment.generation });
+        match block_on(self.purges.log(&ends.collect::<Vec<_>>())) {
+            Ok(()) => {}
+            // A checkpoint begins a new file.
+            Err(Unlogged::Full) => return false,
+            Err(Unlogged::Failed(kind)) => {
+                self.failed("log the end of segments of", &kind.into());
+                return false;
+            }
+        }
+        let swept = self.swept(&oldest);
+        if !swept.is_empty() {
+            self.sweep(index, &swept);
+        }
+        for segment in oldest {
+            if !swept.has(segment.number.into()) {
+                self.empty(index, segment);
+            }
+            self.segments.reclaimed(segment.number);
+        }
+        self.progress.notify_waiters();
+        true
+    }
+
+    /// Where a segment lies in the data, in bytes.
+    fn part(&self, number: u32) -> Range<u64> {
+        let start = u64::from(number) * self.geometry.segment_bytes;
+        start..start + self.geometry.segment_bytes
+    }
+
+    /// Those for which the index is gone through: of parts of large objects it does not know.
+    fn swept(&self, oldest: &[Closed]) -> SegmentSet {
+        let swept = oldest.iter().filter(|segment| !segment.has_fragments);
+        let is_worth_it = swept.clone().count() >= (self.segments.count() / SWEPT_ONE_IN) as usize;
+        let numbers = swept.filter(|_| is_worth_it).map(|segment| segment.number);
+        self.segment_set(numbers)
+    }
+
+    /// Goes through the index and takes out what lies in these segments.
+    fn sweep(self: &Arc<Self>, index: &RingIndex, swept: &SegmentSet) {
+        // At most as many as make up a segment: the right to copy more cannot be saved up.
+        let mut in_demand = Vec::new();
+        let is_there = |location| swept.holds(location);
+        let dropped = index.sweep(is_there, |entry| {
+            let is_copied = entry.freq > 0 && self.log.may_copy(entry.length.bytes_max());
+            if is_copied {
+                in_demand.push(*entry);
+            }
+            is_copied
+        });
+        self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
+        // As they lie on the device.
+        in_demand.sort_unstable_by_key(|entry| entry.location);
+        let copied = in_demand.iter().filter(|entry| self.copy(index, **entry)).count();
+        if copied < in_demand.len() {
+            let dropped = index.sweep(is_there, |_| false);
+            self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes out of the index what the footer of a segment lists.
+    fn empty(self: &Arc<Self>, index: &RingIndex, Closed { number, generation, .. }: Closed) {
+        let first_unit = u64::from(number) * self.geometry.segment_units();
+        let found = recover::entries(self, number, generation);
+        let listing = found.unwrap_or_else(|error| {
+            self.failed("read a segment of", &error);
+            Listing { entries: Vec::new(), is_complete: false }
+        });
+        let mut parents = HashSet::new();
+        for (at, entry) in listing.entries.iter().enumerate() {
+            if let Some(later) = listing.entries.get(at + EXPECTED_AHEAD) {
+                index.expect(Hash64(later.hash));
+            }
+            self.reclaim_record(index, *entry, first_unit + u64::from(entry.unit), &mut parents);
+        }
+        if !listing.is_complete {
+            // Whatever the list did not know.
+            let end = first_unit + self.geometry.segment_units();
+            let dropped = index.sweep(|location| (first_unit..end).contains(&location), |_| false);
+            self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);
+        }
+    }
+
+    fn reclaim_record(
+        self: &Arc<Self>,
+        index: &RingIndex,
+        listed: FooterEntry,
+        location: u64,
+        parents: &mut HashSet<u64>,
+    ) {
+        let hash = Hash64(listed.hash);
+        let Some(entry) = index.get(hash) else { return };
+        if listed.kind == Kind::Fragment {
+            if entry.kind == Kind::Large as u8 && parents.insert(listed.hash) {
+                self.reclaim_parent(index, hash, entry, location);
+            }
+            return;
+        }
+        if entry.location != location {
+            return;
+        }
+        if entry.freq > 0 && self.log.may_copy(entry.length.bytes_max()) && self.copy(index, entry) {
+            return;
+        }
+        if index.remove_if(hash, location) {
+            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A fragment goes: so does its object, unless the fragment is of an older one with the same key.
+    fn reclaim_parent(self: &Arc<Self>, index: &RingIndex, hash: Hash64, entry: Entry, fragment: u64) {
+        let segment = fragment / self.geometry.segment_units();
+        let uses = |loaded: &Loaded| {
+            let lies_there = |location: u64| location / self.geometry.segment_units() == segment;
+            loaded.found.fragments.iter().any(|fragment| lies_there(fragment.location))
+        };
+        let is_other = reader::load_blocking(self, entry).is_ok_and(|loaded| !uses(&loaded));
+        if !is_other && index.remove_if(hash, entry.location) {
+            self.counts.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies a record to the open segment. `false` if it cannot be, or does not verify.
+    fn copy(self: &Arc<Self>, index: &RingIndex, entry: Entry) -> bool {
+        let Ok(loaded) = reader::load_blocking(self, entry) else { return false };
+        let Some(record) = loaded.record_bytes() else { return false };
+        let hash = self.hash(&loaded.found.record.key);
+        let surroundings_bytes = loaded.found.bytes();
+        let job =
+            Job { kind: loaded.found.kind, hash: hash.0, record_bytes: record.len(), from: entry.location };
+        let appended = self.append(
+            job,
+            |place, out| {
+                out.copy_from_slice(record);
+                out.get_mut(..surroundings_bytes).map_or(0, |front| format::set_place(front, place))
+            },
+            |new| {
+                index.replace_if(hash, entry.location, Entry { freq: entry.freq - 1, ..new });
+            },
+        );
+        appended.is_ok()
+    }
+}
+
+/// Waits for a future on a thread that is no core.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
