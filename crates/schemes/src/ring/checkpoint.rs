@@ -9,7 +9,8 @@ use humboldt_base::xxh3::xxh3_64;
 
 use super::format::{Corrupt, u32_at, u64_at};
 use super::index::{IMAGE_PREFIX_BYTES, MalformedIndex, RingIndex, image_bytes};
-use super::segments::{SegmentEntry, Use};
+use super::layout::CAPACITY_BYTES_MAX;
+use super::segments::{SEGMENT_BYTES_MIN, SegmentEntry, Use};
 use crate::block::BlockFile;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"HUMrchk1");
@@ -20,8 +21,8 @@ const SEGMENT_BYTES: usize = 16;
 const ALIGN_BYTES: u64 = 4096;
 /// Parts are written together until they are so long: a small index has many short ones.
 const WRITE_BYTES: usize = 1024 * 1024;
-/// Most segments: 8 TiB in segments of the smallest size would be more, which no configuration gives.
-pub(crate) const SEGMENTS_MAX: u32 = 1 << 20;
+/// Most segments: the largest ring, of the shortest segments. A ring that was small once and has grown has those.
+const SEGMENTS_MAX: u64 = CAPACITY_BYTES_MAX / SEGMENT_BYTES_MIN;
 
 /// What a checkpoint says besides the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +110,7 @@ pub(crate) fn read_head(file: &dyn BlockFile) -> io::Result<Option<Head>> {
     }
     file.read_blocking(0, &mut first)?;
     let segments = u64_at(&first, 56);
-    if u64_at(&first, 0) != MAGIC || segments > u64::from(SEGMENTS_MAX) {
+    if u64_at(&first, 0) != MAGIC || segments > SEGMENTS_MAX {
         return Ok(None);
     }
     let (bytes, _) = head_bytes(segments as usize);
@@ -197,5 +198,34 @@ mod tests {
             assert!(Head::decode(&bad).is_err(), "bit {bit}");
         }
         assert!((0..bytes.len()).all(|end| Head::decode(&bytes[..end]).is_err()));
+    }
+
+    #[test]
+    fn a_ring_of_many_short_segments_has_checkpoints_too() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("checkpoint");
+        let options = crate::block::OpenBlock {
+            path: &path,
+            io: crate::IoChoice::Threads,
+            direct: false,
+            lasting: false,
+            threads: 1,
+            create: true,
+            read_only: false,
+        };
+        let file = crate::block::open(&options).expect("a file");
+        // 1 TiB and more, in segments of 1 MiB.
+        let segments = vec![SegmentEntry { generation: 1, is: Use::Closed }; (1 << 20) + 1];
+        let head = Head {
+            number: 3,
+            store_id: 4,
+            segment_bytes: 1 << 20,
+            sequence: 6,
+            next_generation: 7,
+            parts: 0,
+            segments,
+        };
+        write(&*file, head.clone(), None).expect("written");
+        assert!(read_head(&*file).expect("readable") == Some(head));
     }
 }

@@ -29,12 +29,25 @@ const MEMORY_SHARE_PCT: u64 = 80;
 /// ... and come back to it when it is less than this.
 const MEMORY_SHARE_AGAIN_PCT: u64 = 60;
 
+/// A checkpoint that failed is tried again after one round of housekeeping, two, four, and at most so many.
+const PATIENCE_ROUNDS_MAX: u32 = 64;
+
 /// When the keeper works, and its thread.
 #[derive(Default)]
 pub(crate) struct Keeper {
     orders: Mutex<Orders>,
     given: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+    patience: Mutex<Patience>,
+}
+
+/// Checkpoints that fail are not tried again at once: each writes the whole index.
+#[derive(Default)]
+struct Patience {
+    /// Rounds of housekeeping until the next try.
+    rounds: u32,
+    /// How many they were the last time.
+    last_rounds: u32,
 }
 
 #[derive(Default)]
@@ -48,6 +61,22 @@ impl Keeper {
     fn wake(&self) {
         self.orders.lock().is_wanted = true;
         self.given.notify_one();
+    }
+
+    /// A round of housekeeping has begun.
+    pub(crate) fn be_patient(&self) {
+        let mut patience = self.patience.lock();
+        patience.rounds = patience.rounds.saturating_sub(1);
+    }
+
+    fn may_try(&self) -> bool {
+        self.patience.lock().rounds == 0
+    }
+
+    fn tried(&self, is_done: bool) {
+        let mut patience = self.patience.lock();
+        let rounds = if is_done { 0 } else { (2 * patience.last_rounds).clamp(1, PATIENCE_ROUNDS_MAX) };
+        *patience = Patience { rounds, last_rounds: rounds };
     }
 
     /// Whether all that was wanted has been done.
@@ -74,7 +103,9 @@ impl Keeper {
     pub(crate) fn stop(&self) {
         self.orders.lock().stop = true;
         self.given.notify_one();
-        if let Some(thread) = self.thread.lock().take() {
+        // Nobody has to wait for the lock while this waits for the thread.
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             // A panic of the thread has been reported already.
             let _ = thread.join();
         }
@@ -168,8 +199,13 @@ impl Store {
             if wanted > 0 && self.reclaim_oldest(wanted) {
                 continue;
             }
-            let is_due = self.segments.wants_checkpoint() || self.purges.is_long();
-            if !is_due || !self.checkpoint() {
+            let is_due = self.segments.wants_checkpoint() || self.purges.wants_checkpoint();
+            if !is_due || !self.keeper.may_try() {
+                return;
+            }
+            let is_done = self.checkpoint();
+            self.keeper.tried(is_done);
+            if !is_done {
                 return;
             }
         }

@@ -30,7 +30,7 @@ const SCHEME: &str = "scheme ring\nformat 1\n";
 const LOCK_FILE_BYTES_MAX: usize = 1024;
 
 /// Locations have 34 bits.
-const CAPACITY_BYTES_MAX: u64 = 8 << 40;
+pub(crate) const CAPACITY_BYTES_MAX: u64 = 8 << 40;
 
 /// Threads that write and read what need not be fast.
 const SMALL_FILE_THREADS: u32 = 1;

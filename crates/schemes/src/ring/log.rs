@@ -346,8 +346,9 @@ impl Store {
         let range = 0..pending.data.reserved();
         self.counts.write(range.len() as u64);
         let done = Box::new(move |outcome: std::io::Result<()>| {
-            if let Err(error) = outcome {
-                store.failed("write", &error);
+            match outcome {
+                Ok(()) => store.health.success(),
+                Err(error) => _ = store.failed("write", &error),
             }
             store.written(&written);
         });

@@ -70,7 +70,7 @@ impl Ring {
     fn release(&self) {
         self.store.is_closed.store(true, Ordering::Release);
         self.store.keeper.stop();
-        if !self.store.data.wait_idle(CLOSE_WAIT) {
+        if !self.store.data.wait_idle(CLOSE_WAIT) || !self.store.purges.wait_idle(CLOSE_WAIT) {
             tracing::warn!("{}: the device did not finish in time", self.path().display());
         }
         self.store.progress.notify_waiters();
@@ -152,6 +152,7 @@ impl Scheme for Ring {
             if self.store.in_service().is_ok() {
                 self.store.start_keeper();
                 self.store.flush();
+                self.store.keeper.be_patient();
                 self.store.wake_keeper();
                 // A slow device is told by its load; the next round looks again.
                 let _ = tokio::time::timeout(FLUSH_WAIT, self.store.settled()).await;

@@ -7,6 +7,7 @@
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_sys::append_buffer::AppendBuffer;
@@ -27,7 +28,7 @@ const REMOVALS_PER_BLOCK: usize = (BLOCK_BYTES - HEADER_BYTES) / ENTRY_BYTES - 1
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
 /// A file of this length asks for a checkpoint.
 pub(crate) const FILE_BYTES_WANTED: u64 = 4 * 1024 * 1024;
-/// A file of at most this length is written over, not emptied.
+/// So much of a file is kept when it is begun anew, and is its own from then on, also when the disk is full.
 const FILE_BYTES_KEPT: u64 = 256 * 1024;
 /// A file of this length takes no more.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -102,6 +103,8 @@ struct State {
     /// The newest block that failed, and why.
     failed: u64,
     failure: ErrorKind,
+    /// A block of this file has failed.
+    is_broken: bool,
 }
 
 impl State {
@@ -118,7 +121,7 @@ impl Purges {
         let (mut ends, mut turns) = ([0; 2], [None; 2]);
         for ((file, end), turn) in files.iter().zip(&mut ends).zip(&mut turns) {
             *end = file.len()?.next_multiple_of(BLOCK_BYTES as u64);
-            // What cannot be read now cannot be read for recovery either, which says so.
+            // Where that fails, it is read again before it matters.
             *turn = read_block(&**file, store_id, 0).ok().flatten().and_then(|block| block.turn);
         }
         let active = (number % 2) as usize;
@@ -133,6 +136,7 @@ impl Purges {
             ended: 0,
             failed: 0,
             failure: ErrorKind::Other,
+            is_broken: false,
         };
         Ok(Self { store_id, files, state: Mutex::new(state), written: Notify::new() })
     }
@@ -162,7 +166,11 @@ impl Purges {
             let state = self.state.lock();
             (state.active, state.turns[at], state.ends[at])
         };
-        // With blocks of an older format or none that can be read, nobody knows.
+        let turn = match turn {
+            None if end > 0 => read_block(&*self.files[at], self.store_id, 0)?.and_then(|block| block.turn),
+            known => known,
+        };
+        // With blocks of an older format, or none that verifies, nobody knows.
         let may_count = end > 0 && turn.is_none_or(|turn| turn == number);
         if active == at || may_count {
             return Ok(());
@@ -176,6 +184,10 @@ impl Purges {
         if end > FILE_BYTES_KEPT {
             file.set_len(BLOCK_BYTES as u64)?;
         }
+        if end != FILE_BYTES_KEPT {
+            // If there is no room now, there may be some when it is needed.
+            let _ = file.allocate(0, FILE_BYTES_KEPT);
+        }
         let mut state = self.state.lock();
         state.turns[at] = Some(number);
         state.ends[at] = BLOCK_BYTES as u64;
@@ -188,12 +200,31 @@ impl Purges {
         let mut state = self.state.lock();
         state.active = at;
         state.turns[at] = Some(number);
+        state.is_broken = false;
     }
 
-    /// Whether a checkpoint should make the log short again.
-    pub(crate) fn is_long(&self) -> bool {
+    /// Whether a checkpoint should begin the other file: this one is long, or refused a block.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
         let state = self.state.lock();
-        state.ends[state.active] >= FILE_BYTES_WANTED
+        state.is_broken || state.ends[state.active] >= FILE_BYTES_WANTED
+    }
+
+    /// Waits until no block is on its way; `false` if that takes too long. Only if nothing is logged meanwhile.
+    pub(crate) fn wait_idle(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A block is followed by the next one as long as removals wait.
+            if !self.files.iter().all(|file| file.wait_idle(left)) {
+                return false;
+            }
+            if !self.state.lock().is_writing {
+                return true;
+            }
+            if left.is_zero() {
+                return false;
+            }
+        }
     }
 
     /// Logs removals; when the future resolves, all are on disk. With an error, some may be.
@@ -260,6 +291,7 @@ impl Purges {
                 state.ended = block.number;
                 if let Err(error) = outcome {
                     (state.failed, state.failure) = (block.number, error.kind());
+                    state.is_broken = true;
                 }
                 purges.begin(&mut state)
             };
@@ -343,7 +375,6 @@ mod tests {
     use std::ops::Range;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
-    use std::time::Duration;
 
     use humboldt_sys::aligned::Buffer;
 
@@ -429,6 +460,23 @@ mod tests {
             }
             assert_eq!(one.as_mut().poll(&mut context), Poll::Ready(wanted[0]));
             assert_eq!(two.as_mut().poll(&mut context), Poll::Ready(wanted[1]));
+        }
+    }
+
+    #[test]
+    fn it_is_idle_when_no_block_is_on_its_way() {
+        let file = Arc::new(Held::default());
+        let purges = Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0).expect("a log");
+        let purges = Arc::new(purges);
+        let mut context = Context::from_waker(Waker::noop());
+        let removals = [Removal::Key { hash: 1, sequence: 1 }];
+        let (mut one, mut two) = (pin!(purges.log(&removals)), pin!(purges.log(&removals)));
+        assert!(one.as_mut().poll(&mut context).is_pending() && two.as_mut().poll(&mut context).is_pending());
+        for is_idle in [false, false, true] {
+            assert_eq!(purges.wait_idle(Duration::ZERO), is_idle);
+            if !is_idle {
+                file.end(Ok(()));
+            }
         }
     }
 

@@ -51,16 +51,10 @@ pub(crate) fn recover(store: &Arc<Store>) {
         Ok(index) => index,
         Err(error) => {
             tracing::warn!("{path}: {error}; the store begins empty");
-            store.segments.restore(&[], store.first_generation());
             None
         }
     };
-    let index = index.unwrap_or_else(|| {
-        // Checkpoints get numbers that the logs do not know, or these would speak of a newer one at the next start.
-        let logged = store.purges.read(0).unwrap_or_default();
-        store.checkpoint.fetch_max(logged.newest, Ordering::AcqRel);
-        RingIndex::new(store.objects_expected(), store.objects_max())
-    });
+    let index = index.unwrap_or_else(|| begin_empty(store));
     let early = store.early.lock();
     for hash in early.iter() {
         index.remove(Hash64(*hash));
@@ -74,6 +68,18 @@ pub(crate) fn recover(store: &Arc<Store>) {
     if store.index.set(index).is_err() {
         tracing::error!("{path}: read twice");
     }
+}
+
+/// Nothing of what may lie in the files is to be taken for something written from now on, at the next start.
+fn begin_empty(store: &Store) -> RingIndex {
+    // Checkpoints get numbers that the logs do not know, or these would speak of a newer one.
+    let logged = store.purges.read(0).unwrap_or_default();
+    store.checkpoint.fetch_max(logged.newest, Ordering::AcqRel);
+    // The clock may be behind what it was.
+    let written = (0..store.geometry.segments).filter_map(|number| segment_generation(store, number).ok()?);
+    let beyond = written.max().map_or(0, |newest| newest.saturating_add(1));
+    store.segments.restore(&[], store.first_generation().max(beyond));
+    RingIndex::new(store.objects_expected(), store.objects_max())
 }
 
 /// Why a checkpoint is of no use.
@@ -102,7 +108,7 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     }
     let file = store.checkpoints.get((head.number % 2) as usize).ok_or(Useless::Outdated)?;
     let index = checkpoint::read_index(&**file, &head, store.objects_max())?;
-    let (mut segments, written) = find_written(store, &head, known)?;
+    let (mut segments, written) = find_written(store, &head, known);
     let copies = Copies::of_ended(&index, store.segment_set(ended), &written);
     replay(store, &index, &head, (written, copies), &logged.removals);
     end_reclaimed(&mut segments, &logged.removals);
@@ -142,30 +148,42 @@ fn find_written(
     store: &Store,
     head: &Head,
     mut segments: Vec<SegmentEntry>,
-) -> io::Result<(Vec<SegmentEntry>, Vec<Written>)> {
+) -> (Vec<SegmentEntry>, Vec<Written>) {
     let mut written = Vec::new();
-    for (number, segment) in (0..).zip(&mut segments) {
-        if segment.is == Use::Closed {
-            continue;
-        }
-        let generation = segment_generation(store, number)?;
-        let goes_on = match segment.is {
-            Use::Free => generation.filter(|generation| *generation >= head.next_generation),
-            _ => generation.filter(|generation| *generation == segment.generation),
+    for (number, segment) in (0..).zip(&mut segments).filter(|(_, segment)| segment.is != Use::Closed) {
+        let found = written_in(store, head, number, *segment).unwrap_or_else(|error| {
+            // As good as never written: what is lost is newer than the checkpoint, and removals are in a log of their own.
+            store.failed("read a segment of", &error);
+            None
+        });
+        *segment = match found {
+            Some((generation, news)) => {
+                written.extend(news);
+                SegmentEntry { generation, is: Use::Closed }
+            }
+            None => SegmentEntry { is: Use::Free, ..*segment },
         };
-        let Some(generation) = goes_on else {
-            segment.is = Use::Free;
-            continue;
-        };
-        let first_unit = u64::from(number) * store.geometry.segment_units();
-        let news = entries(store, number, generation)?
-            .entries
-            .into_iter()
-            .filter(|entry| entry.sequence >= head.sequence);
-        written.extend(news.map(|entry| Written { entry, location: first_unit + u64::from(entry.unit) }));
-        *segment = SegmentEntry { generation, is: Use::Closed };
     }
-    Ok((segments, written))
+    (segments, written)
+}
+
+/// The generation of a segment that the checkpoint knows as free or open, and what was written to it since; `None` if it is free.
+fn written_in(
+    store: &Store,
+    head: &Head,
+    number: u32,
+    segment: SegmentEntry,
+) -> io::Result<Option<(u64, Vec<Written>)>> {
+    let goes_on = segment_generation(store, number)?.filter(|generation| match segment.is {
+        Use::Free => *generation >= head.next_generation,
+        Use::Open | Use::Closed => *generation == segment.generation,
+    });
+    let Some(generation) = goes_on else { return Ok(None) };
+    let first_unit = u64::from(number) * store.geometry.segment_units();
+    let listed = entries(store, number, generation)?.entries.into_iter();
+    let news = listed.filter(|entry| entry.sequence >= head.sequence);
+    let written = news.map(|entry| Written { entry, location: first_unit + u64::from(entry.unit) });
+    Ok(Some((generation, written.collect())))
 }
 
 /// What was copied out of segments that have been reclaimed since the checkpoint. Their places may hold something else by now, so the index forgets

@@ -62,6 +62,8 @@ struct SimFile {
     is_careless: bool,
     /// There is no room for what is written.
     is_full: AtomicBool,
+    /// What cannot be read.
+    unreadable: Mutex<Range<u64>>,
 }
 
 #[derive(Default)]
@@ -98,6 +100,7 @@ impl SimFile {
             is_lasting,
             is_careless,
             is_full: AtomicBool::new(false),
+            unreadable: Mutex::default(),
         })
     }
 
@@ -204,6 +207,9 @@ impl BlockFile for SimFile {
 
     fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.operate()?;
+        if self.unreadable.lock().contains(&offset) {
+            return Err(io::ErrorKind::Other.into());
+        }
         let state = self.state.lock();
         let from = state.now.get(offset as usize..).unwrap_or_default();
         let bytes = from.len().min(into.len());
@@ -311,6 +317,7 @@ impl World {
     fn pump(&self) -> bool {
         let any = self.files.iter().fold(false, |any, file| file.pump() | any);
         // Two sources of progress: the disk, and the keeper, which has no thread here.
+        self.store.keeper.be_patient();
         self.store.keep_house();
         any
     }

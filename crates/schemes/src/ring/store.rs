@@ -207,7 +207,7 @@ impl Store {
         self.geometry.bytes() / 3
     }
 
-    /// A generation that no segment has had.
+    /// A generation that no segment of this run or one before has had, if the clock was right.
     pub(crate) fn first_generation(&self) -> u64 {
         now_ns()
     }
@@ -306,18 +306,16 @@ impl Store {
         let hash = self.hash(key);
         let was_there = self.forget(hash)?;
         let removal = Removal::Key { hash: hash.0, sequence: self.log.next_sequence() };
-        match self.purges.log(&[removal]).await {
-            Ok(()) => {}
-            Err(Unlogged::Full) => {
-                self.wake_keeper();
-                return Err(SchemeError::Busy("too many removals"));
-            }
-            Err(Unlogged::Failed(kind)) => return Err(self.failed("log a removal in", &kind.into())),
-        }
-        if self.purges.is_long() {
+        let logged = self.purges.log(&[removal]).await;
+        if self.purges.wants_checkpoint() || logged.is_err() {
             self.wake_keeper();
         }
-        Ok(was_there)
+        match logged {
+            // The directory may be another's by now, which does not know of it.
+            Ok(()) => self.in_service().map(|()| was_there),
+            Err(Unlogged::Full) => Err(SchemeError::Busy("too many removals")),
+            Err(Unlogged::Failed(kind)) => Err(self.failed("log a removal in", &kind.into())),
+        }
     }
 
     fn forget(&self, hash: Hash64) -> Result<bool, SchemeError> {

@@ -1,10 +1,13 @@
 //! Courses of events that chance would seldom bring about.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{SEGMENT_BYTES, SEGMENTS, World, key, len, open, put, url};
+use super::{SEGMENT_BYTES, SEGMENTS, SimFile, World, key, len, open, put, url};
 use crate::block::BlockFile;
+use crate::ring::format::UNIT_BYTES;
 use crate::ring::index::{Entry, RingIndex};
+use crate::ring::purges::{Purges, Removal};
 use crate::ring::reader;
 use crate::ring::store::Store;
 
@@ -124,7 +127,7 @@ fn entry(world: &World, number: u64) -> Option<Entry> {
 
 /// Stores others, of these lengths in turn, until what lay at `location` has been overwritten.
 fn push_out(world: &mut World, location: u64, lengths: &[u64]) {
-    let segment = location * crate::ring::format::UNIT_BYTES / SEGMENT_BYTES;
+    let segment = location * UNIT_BYTES / SEGMENT_BYTES;
     let generation = world.store.segments.generation(segment);
     let mut next = 1000;
     while world.store.segments.generation(segment) == generation {
@@ -162,9 +165,150 @@ fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
     let _context = runtime.enter();
     for lengths in [&[5000][..], &[5000, 150_000]] {
         let (mut world, number, before) = with_one_object();
-        let at = (before.location * crate::ring::format::UNIT_BYTES) as usize;
+        let at = (before.location * UNIT_BYTES) as usize;
         put(&mut world.files[0].state.lock().now, at, &[0; 512]);
         push_out(&mut world, before.location, lengths);
         assert_eq!(entry(&world, number), None);
     }
+}
+
+#[test]
+fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let number = store_of(&mut world, 0, 5000);
+    let remove = |world: &World| world.run(world.store.remove(&key(&url(number)))).expect("no need to wait");
+    let find_room = |world: &World, log: usize, is_there: bool| {
+        world.files[3 + log].is_full.store(!is_there, Ordering::Relaxed);
+    };
+    let active = (world.store.checkpoint.load(Ordering::Acquire) % 2) as usize;
+    find_room(&world, active, false);
+    remove(&world).expect_err("no room");
+    world.store.keep_house();
+    remove(&world).expect("the other file has room");
+
+    // When both are full, nobody writes checkpoints all the time.
+    (0..2).for_each(|log| find_room(&world, log, false));
+    let checkpoint = world.store.checkpoint.load(Ordering::Acquire);
+    for _ in 0..50 {
+        remove(&world).expect_err("no room");
+        world.store.keep_house();
+    }
+    assert!(world.store.checkpoint.load(Ordering::Acquire) <= checkpoint + 1);
+    (0..2).for_each(|log| find_room(&world, log, true));
+    for _ in 0..8 {
+        world.pump();
+    }
+    remove(&world).expect("there is room");
+}
+
+#[test]
+fn a_checkpoint_that_fails_is_not_tried_again_at_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    world.checkpoints_find_room(false);
+    let mut next = 0;
+    while !world.store.segments.wants_checkpoint() {
+        next = store_of(&mut world, next, 60_000) + 1;
+    }
+    let tries = |world: &World| {
+        let before = world.store.health.errors();
+        (0..100).for_each(|_| world.store.keep_house());
+        world.store.health.errors() - before
+    };
+    assert!(tries(&world) <= 1);
+    // The more often it failed, the less often.
+    let errors = world.store.health.errors();
+    (0..1000).for_each(|_| _ = world.pump());
+    let errors = world.store.health.errors() - errors;
+    assert!((10..30).contains(&errors), "{errors}");
+    world.checkpoints_find_room(true);
+    (0..65).for_each(|_| _ = world.pump());
+    assert!(!world.store.segments.wants_checkpoint());
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_costs_what_was_written_to_it_since_the_checkpoint() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    for at in [0, SEGMENT_BYTES - 4096] {
+        let mut world = World::new(1);
+        let mut next = 0;
+        while world.store.segments.used() < 5 {
+            next = store_of(&mut world, next, 5000) + 1;
+        }
+        world.store.finish();
+        while world.pump() {}
+        let lies_in = |world: &World, segment: u64| {
+            let locations = (0..next).filter_map(|number| entry(world, number));
+            locations.filter(|entry| entry.location * UNIT_BYTES / SEGMENT_BYTES == segment).count() as u64
+        };
+        let (all, there) = (world.store.index.get().map_or(0, RingIndex::len), lies_in(&world, 2));
+        assert!(there > 10 && all > 4 * there, "{there} of {all}");
+        world.files[0].sync_blocking().expect("there is power");
+        world.files.iter().for_each(|file| file.power_up());
+        let at = 2 * SEGMENT_BYTES + at;
+        *world.files[0].unreadable.lock() = at..at + 1;
+        world.store = open(&world.files).expect("there is power");
+        assert_eq!(world.store.index.get().map(RingIndex::len), Some(all - there));
+        assert_eq!((lies_in(&world, 2), world.store.health.errors()), (0, 1));
+    }
+}
+
+#[test]
+fn a_store_that_begins_empty_finds_nothing_of_a_time_when_the_clock_was_ahead() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let ahead = world.store.first_generation() + (1 << 50);
+    world.store.segments.restore(&[], ahead);
+    world.store.log.restore(ahead);
+    let fill = |world: &mut World, numbers: std::ops::Range<u64>| {
+        numbers.for_each(|number| world.store_object(number));
+        world.store.finish();
+        while world.pump() {}
+        world.files[0].sync_blocking().expect("there is power");
+    };
+    fill(&mut world, 0..60);
+    world.files[1..].iter().for_each(|file| file.set_len(0).expect("there is power"));
+    world.store = open(&world.files).expect("there is power");
+    fill(&mut world, 1000..1005);
+    let objects = world.store.index.get().map(RingIndex::len);
+    for _ in 0..2 {
+        world.store = open(&world.files).expect("there is power");
+        assert_eq!(world.store.index.get().map(RingIndex::len), objects);
+    }
+}
+
+#[test]
+fn a_log_whose_beginning_could_not_be_read_at_the_start_is_read_again() {
+    let power = World::new(1).power;
+    let [first, second] = [(); 2].map(|()| SimFile::new(&power, true, false));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let start = |number| {
+        Arc::new(Purges::new(77, [Arc::clone(&first) as _, Arc::clone(&second) as _], number).expect("a log"))
+    };
+    let turn = |purges: &Arc<Purges>, number, hash| {
+        purges.prepare(number).expect("readable");
+        purges.switch(number);
+        let removal = Removal::Key { hash, sequence: 1 };
+        runtime.block_on(purges.log(&[removal])).expect("there is room");
+    };
+    let before = start(0);
+    (1..=4).for_each(|number| turn(&before, number, number));
+    // Checkpoint 4 is complete. What the other file says of turn 3 cannot be read for a moment, and the next one comes to no end.
+    *second.unreadable.lock() = 0..1;
+    let again = start(4);
+    *second.unreadable.lock() = 0..0;
+    turn(&again, 5, 50);
+    let removed = |purges: &Purges| -> Vec<_> {
+        let removals = purges.read(4).expect("readable").removals.into_iter();
+        removals.filter(|removal| matches!(removal, Removal::Key { hash: 50.., .. })).collect()
+    };
+    assert_eq!(removed(&again).len(), 1);
+    let last = start(4);
+    [51, 52].into_iter().for_each(|hash| turn(&last, 5, hash));
+    assert_eq!(removed(&last).len(), 3);
 }
