@@ -1,8 +1,8 @@
 //! PURGE: one URL, everything with a tag, or everything below a prefix. [docs/purging.md](../../../docs/purging.md) is for its users.
 
 use humboldt_base::counters::Counter;
-use humboldt_store::Purge;
 use humboldt_store::purges::{PURGE_BYTES_MAX, cache_tags, surrogate_keys};
+use humboldt_store::{Purge, Purged};
 
 use crate::answer::Local;
 use crate::core::Core;
@@ -20,13 +20,19 @@ enum Wanted {
     Prefix(Purge),
 }
 
+const NOT_LASTING: &[u8] = b"Purged for now only: a cache_dir could not write it down, as cache.log says. It is not used until that has \
+been made up for; but after a restart it may have what was purged.\n";
+
 /// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as Squid does.
 pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
     let (purges, counter) = match wanted(request) {
         Ok(Wanted::Url) => {
             core.count(Counter::Purges, 1);
-            let found = core.shared.cache.purge(request.key).await;
-            return Local { status: if found { 200 } else { 404 }, ..Local::default() };
+            return match core.shared.cache.purge(request.key).await {
+                Purged::Found => Local { status: 200, ..Local::default() },
+                Purged::Absent => Local { status: 404, ..Local::default() },
+                Purged::Owed => text(500, NOT_LASTING.to_vec()),
+            };
         }
         Ok(Wanted::Tags(tags)) => (tags, Counter::TagPurges),
         Ok(Wanted::Prefix(prefix)) => (vec![prefix], Counter::PrefixPurges),

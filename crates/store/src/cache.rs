@@ -8,7 +8,7 @@ use humboldt_freshness::Times;
 use humboldt_policy::Policy;
 use parking_lot::Mutex;
 
-use crate::dirs::{Dir, DirConfig, DirSelect, Table};
+use crate::dirs::{Dir, DirConfig, DirSelect, Purged, Table};
 use crate::disk::SwapOutError;
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
 use crate::flow::{Epoch, FlowWriter};
@@ -371,10 +371,10 @@ impl Cache {
 
     /// Removes everything under a URL: what is in memory, in flight and in all directories. For a URL whose answers
     /// vary, that removes all variants, since their keys depend on the marker removed here. When the future
-    /// resolves, nothing brings it back.
-    pub async fn purge(&self, primary: Key) -> bool {
-        let in_flight = self.in_flight.purge(primary);
-        self.remove_all(primary).await | in_flight
+    /// resolves, nothing brings it back, unless it is [`Purged::Owed`].
+    pub async fn purge(&self, primary: Key) -> Purged {
+        let in_flight = if self.in_flight.purge(primary) { Purged::Found } else { Purged::Absent };
+        self.remove_all(primary).await.max(in_flight)
     }
 
     /// The same for an answer that makes all earlier ones void and may be stored itself, as one to POST: the flow is for it.
@@ -385,24 +385,20 @@ impl Cache {
         writer
     }
 
-    async fn remove_all(&self, primary: Key) -> bool {
-        let mut found = false;
-        match self.mem.remove(&primary) {
-            Some(Entry::Object(object)) => {
-                self.mem.tell_release(&object);
-                found = true;
-            }
-            Some(_) => found = true,
-            None => {}
+    async fn remove_all(&self, primary: Key) -> Purged {
+        let in_memory = self.mem.remove(&primary);
+        if let Some(Entry::Object(object)) = &in_memory {
+            self.mem.tell_release(object);
         }
+        let mut purged = if in_memory.is_some() { Purged::Found } else { Purged::Absent };
         let table = self.table.load_full();
         table.purge_absent(primary);
         // What was on its way is there, to be removed, or will not get there.
         self.commits.let_pass(&primary).await;
         for dir in &table.dirs {
-            found |= dir.remove(&primary).await;
+            purged = purged.max(dir.remove(&primary).await);
         }
-        found
+        purged
     }
 
     /// Removes a key from all directories, as when a newer answer is not written to any.

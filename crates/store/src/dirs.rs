@@ -90,6 +90,17 @@ impl Debts {
     }
 }
 
+/// What came of a purge. From now on nobody gets what was purged.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purged {
+    /// There was nothing.
+    Absent,
+    /// There was something.
+    Found,
+    /// A directory could not note it. It removes the key before it is used again; but if the process ends before that, it may have it.
+    Owed,
+}
+
 impl Dir {
     fn new(config: DirConfig, debts: Arc<Debts>) -> Arc<Self> {
         let DirConfig { index, scheme, object_bytes_max, read_only } = config;
@@ -137,18 +148,19 @@ impl Dir {
     pub(crate) async fn forget(&self, key: &Key) -> bool {
         // While a rebuild runs the index does not know yet.
         let may_have_it = self.rebuilding.load(Relaxed) || self.scheme.contains(key);
-        may_have_it && self.remove(key).await
+        may_have_it && self.remove(key).await == Purged::Found
     }
 
     /// Removes a key whatever the index says, which may know nothing while the directory is down. Now, or before the
     /// directory is used again.
-    pub(crate) async fn remove(&self, key: &Key) -> bool {
+    pub(crate) async fn remove(&self, key: &Key) -> Purged {
         match self.scheme.remove(key).await {
-            Ok(found) => found,
+            Ok(true) => Purged::Found,
+            Ok(false) => Purged::Absent,
             Err(error) => {
                 self.note(&error);
                 self.debts.add(*key);
-                false
+                Purged::Owed
             }
         }
     }

@@ -19,7 +19,7 @@ pub mod scheme;
 pub mod vary;
 
 pub use cache::{Cache, CacheSettings, InTransit, Stored};
-pub use dirs::{Dir, DirConfig, DirSelect};
+pub use dirs::{Dir, DirConfig, DirSelect, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, PageSlice, Progress, ReaderKind};

@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::cache::CacheSettings;
-    use crate::dirs::DirConfig;
+    use crate::dirs::{DirConfig, Purged};
     use crate::disk::tests::SETTINGS;
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::{StoreEvent, StoreEvents};
@@ -338,7 +338,7 @@ mod tests {
         let (cache, _) = fixture();
         let next = fill(&cache);
         let held = hold(&cache, next).expect("it is there");
-        assert!(block_on(cache.purge(key(next))));
+        assert_eq!(block_on(cache.purge(key(next))), Purged::Found);
         assert_eq!(read(&held.kept(&cache, true).expect("memory is there"), 0, u64::MAX), body(next));
         assert!(cache.lookup(&key(next)).is_none());
     }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::cache::{CacheSettings, InTransit};
-use crate::dirs::{DirConfig, DirSelect};
+use crate::dirs::{DirConfig, DirSelect, Purged};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
 use crate::in_flight::Begin;
@@ -201,7 +201,7 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
     writer.publish_head(Arc::new(some_head()), info(key(1), MIB));
     block_on(writer.append(b"old news")).expect("memory is there");
     f.schemes[1].put(record(), b"older");
-    assert!(block_on(f.cache.purge(key(1))));
+    assert_eq!(block_on(f.cache.purge(key(1))), Purged::Found);
     assert!(
         matches!(f.cache.begin_or_join(key(1), key(1), URL), Begin::Lead(_)),
         "nobody joins the old fetch"
@@ -213,7 +213,7 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
     );
     assert!(matches!(block_on(f.cache.swap_out(disk, record(), f.dir(0))), Err(SwapOutError::Purged)));
     assert!(!f.cache.on_disk(&key(1)));
-    assert!(!block_on(f.cache.purge(key(1))), "nothing is left");
+    assert_eq!(block_on(f.cache.purge(key(1))), Purged::Absent, "nothing is left");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_purge_wins_over_a_hit_that_was_being_read_in() {
     let f = fixture();
     f.schemes[0].put(record(), &pattern(0, 30_000));
     let hit = f.open().expect("it is there");
-    assert!(block_on(f.cache.purge(key(1))));
+    assert_eq!(block_on(f.cache.purge(key(1))), Purged::Found);
     // The request that opened it may have it, later ones may not.
     assert!(block_on(hit.into_object(&f.cache)).is_some());
     assert!(f.cache.lookup(&key(1)).is_none());
@@ -320,7 +320,7 @@ fn variants_are_found_after_a_restart_and_gone_after_a_purge() {
     };
     assert_eq!(*found, *marker);
     assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Vary(_))));
-    assert!(block_on(f.cache.purge(key(1))));
+    assert_eq!(block_on(f.cache.purge(key(1))), Purged::Found);
     assert!(matches!(block_on(f.cache.open(key(1), &key(1), URL)), Lookup::Absent));
     // One that was on its way comes too late, or is removed again.
     assert!(block_on(f.cache.write_vary(epoch, &marker, some_times())).is_err());
@@ -446,7 +446,8 @@ fn what_a_directory_was_to_forget_while_it_was_away_does_not_come_back() {
             f.cache.reconfigure(SETTINGS, configs(&f.schemes[..1]));
         }
         assert!(f.open().is_none(), "{away}");
-        block_on(f.cache.purge(key(1)));
+        let wanted = if away == "down" { Purged::Owed } else { Purged::Absent };
+        assert_eq!(block_on(f.cache.purge(key(1))), wanted);
         f.schemes[1].faults.down.store(false, SeqCst);
         f.cache.reconfigure(SETTINGS, configs(&f.schemes));
         assert!(f.open().is_none() && !f.cache.on_disk(&key(2)), "{away}: nothing before its debts are paid");
