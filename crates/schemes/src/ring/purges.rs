@@ -184,7 +184,7 @@ impl Purges {
         if end > FILE_BYTES_KEPT {
             file.set_len(BLOCK_BYTES as u64)?;
         }
-        if end != FILE_BYTES_KEPT {
+        if file.len()? < FILE_BYTES_KEPT {
             // If there is no room now, there may be some when it is needed.
             let _ = file.allocate(0, FILE_BYTES_KEPT);
         }
