@@ -55,9 +55,9 @@ pub(crate) fn recover(store: &Arc<Store>) {
         }
     };
     let index = index.unwrap_or_else(|| begin_empty(store));
-    let early = store.early.lock();
-    for hash in early.iter() {
-        index.remove(Hash64(*hash));
+    let mut early = store.early.lock();
+    for hash in std::mem::take(&mut *early) {
+        index.remove(Hash64(hash));
     }
     tracing::info!(
         "{path}: {} objects, index {:.0} % full, read in {:.2} s",
