@@ -20,10 +20,12 @@ enum Wanted {
     Prefix(Purge),
 }
 
+/// For [`Purged::Owed`].
 const NOT_LASTING: &[u8] = b"Purged for now only: a cache_dir could not write it down, as cache.log says. It is not used until that has \
 been made up for; but after a restart it may have what was purged.\n";
 
-/// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as Squid does.
+/// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as Squid does; with 500 when a crash
+/// could bring it back.
 pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
     let (purges, counter) = match wanted(request) {
         Ok(Wanted::Url) => {

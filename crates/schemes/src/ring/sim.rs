@@ -470,6 +470,13 @@ impl World {
         };
     }
 
+    /// The power fails when all that was written is lasting, and comes back.
+    fn restart(&mut self) {
+        self.files[0].sync_blocking().expect("there is power");
+        self.files.iter().for_each(|file| file.power_up());
+        self.store = open(&self.files).expect("there is power");
+    }
+
     fn live(&mut self) {
         for _ in 0..LIVES {
             for _ in 0..STEPS_PER_LIFE {
@@ -517,9 +524,13 @@ fn seeds() -> Range<u64> {
     }
 }
 
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
+}
+
 #[test]
 fn no_wrong_byte_and_no_removed_answer_whatever_the_disk_does() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     let (mut hits, mut crashes) = (0, 0);
     for seed in seeds() {

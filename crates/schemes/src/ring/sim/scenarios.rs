@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{SEGMENT_BYTES, SEGMENTS, SimFile, World, key, len, open, put, url};
+use super::{SEGMENT_BYTES, SEGMENTS, SimFile, World, key, len, open, put, runtime, url};
 use crate::block::BlockFile;
 use crate::ring::format::UNIT_BYTES;
 use crate::ring::index::{Entry, RingIndex};
@@ -13,7 +13,7 @@ use crate::ring::store::Store;
 
 #[test]
 fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     let mut world = World::new(1);
     let mut stored = 0;
@@ -55,10 +55,8 @@ fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
     };
     let (before, objects) = (readable(&world), world.store.index.get().map(RingIndex::len));
     assert!(before.len() > 20 && before.len() < last as usize, "{} of {last}", before.len());
-    world.files[0].sync_blocking().expect("there is power");
     world.checkpoints_find_room(true);
-    world.files.iter().for_each(|file| file.power_up());
-    world.store = open(&world.files).expect("there is power");
+    world.restart();
     assert_eq!(world.store.index.get().map(RingIndex::len), objects);
     assert_eq!(readable(&world), before);
     assert_eq!(world.store.health.errors(), 0);
@@ -66,15 +64,13 @@ fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
 
 #[test]
 fn a_store_whose_checkpoints_are_lost_begins_empty_once() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     let mut world = World::new(1);
     let restart = |world: &mut World| {
         world.store.flush();
         while world.pump() {}
-        world.files[0].sync_blocking().expect("there is power");
-        world.files.iter().for_each(|file| file.power_up());
-        world.store = open(&world.files).expect("there is power");
+        world.restart();
         world.store.index.get().map_or(0, RingIndex::len)
     };
     let fill = |world: &mut World| {
@@ -140,7 +136,7 @@ fn push_out(world: &mut World, location: u64, lengths: &[u64]) {
 
 #[test]
 fn what_is_in_demand_is_copied_whichever_way_its_segment_is_emptied() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     // With parts of large objects beside it, a segment is emptied by its footer.
     for lengths in [&[5000][..], &[5000, 150_000]] {
@@ -161,7 +157,7 @@ fn what_is_in_demand_is_copied_whichever_way_its_segment_is_emptied() {
 
 #[test]
 fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     for lengths in [&[5000][..], &[5000, 150_000]] {
         let (mut world, number, before) = with_one_object();
@@ -174,7 +170,7 @@ fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
 
 #[test]
 fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     let mut world = World::new(1);
     let number = store_of(&mut world, 0, 5000);
@@ -205,7 +201,7 @@ fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
 
 #[test]
 fn a_checkpoint_that_fails_is_not_tried_again_at_once() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     let mut world = World::new(1);
     world.checkpoints_find_room(false);
@@ -231,7 +227,7 @@ fn a_checkpoint_that_fails_is_not_tried_again_at_once() {
 
 #[test]
 fn a_segment_that_cannot_be_read_costs_what_was_written_to_it_since_the_checkpoint() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     for at in [0, SEGMENT_BYTES - 4096] {
         let mut world = World::new(1);
@@ -247,11 +243,9 @@ fn a_segment_that_cannot_be_read_costs_what_was_written_to_it_since_the_checkpoi
         };
         let (all, there) = (world.store.index.get().map_or(0, RingIndex::len), lies_in(&world, 2));
         assert!(there > 10 && all > 4 * there, "{there} of {all}");
-        world.files[0].sync_blocking().expect("there is power");
-        world.files.iter().for_each(|file| file.power_up());
         let at = 2 * SEGMENT_BYTES + at;
         *world.files[0].unreadable.lock() = at..at + 1;
-        world.store = open(&world.files).expect("there is power");
+        world.restart();
         assert_eq!(world.store.index.get().map(RingIndex::len), Some(all - there));
         assert_eq!((lies_in(&world, 2), world.store.health.errors()), (0, 1));
     }
@@ -259,7 +253,7 @@ fn a_segment_that_cannot_be_read_costs_what_was_written_to_it_since_the_checkpoi
 
 #[test]
 fn a_store_that_begins_empty_finds_nothing_of_a_time_when_the_clock_was_ahead() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let _context = runtime.enter();
     let mut world = World::new(1);
     let ahead = world.store.first_generation() + (1 << 50);
@@ -286,7 +280,7 @@ fn a_store_that_begins_empty_finds_nothing_of_a_time_when_the_clock_was_ahead() 
 fn a_log_whose_beginning_could_not_be_read_at_the_start_is_read_again() {
     let power = World::new(1).power;
     let [first, second] = [(); 2].map(|()| SimFile::new(&power, true, false));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = runtime();
     let start = |number| {
         Arc::new(Purges::new(77, [Arc::clone(&first) as _, Arc::clone(&second) as _], number).expect("a log"))
     };
