@@ -1,14 +1,16 @@
 //! Idle connections to servers, kept for the next request: one pool per core.
 //!
 //! The most recently used connection of a key is taken first, so that the others can grow old and be closed.
-//! A connection that the server has closed, or on which it has said something unasked, is never handed out.
+//! A connection of which this core has heard that the server closed it, or said something unasked, is never handed out.
 
 use std::cell::RefCell;
 use std::hash::Hash;
+use std::io;
 use std::time::Duration;
 
 use hashbrown::{Equivalent, HashMap};
 use humboldt_sys::tcp::{self, PeerState};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -34,14 +36,20 @@ impl Default for PoolLimits {
 
 /// Something that can be pooled.
 pub trait Poolable {
-    /// Whether the other side neither closed nor sent anything. Called right before reuse; one system call
-    /// at most.
+    /// Whether the other side neither closed nor sent anything, as far as this core's event loop knows: what happens during the same
+    /// turn of the loop is found out when the connection is used, as what happens right after. So only requests that can
+    /// be sent again use a connection twice.
     fn is_reusable(&self) -> bool;
 }
 
 impl Poolable for TcpStream {
+    /// Without a system call, unless something has happened since the last reading.
     fn is_reusable(&self) -> bool {
-        tcp::peer_state(self) == PeerState::Quiet
+        let happened = self.try_io(Interest::READABLE, || match tcp::peer_state(self) {
+            PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
+            state @ (PeerState::Sent | PeerState::Closed) => Ok(state),
+        });
+        happened.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
