@@ -99,7 +99,7 @@ mod tests {
     use humboldt_base::counters::Counter;
     use humboldt_net::dns::NameCache;
     use humboldt_proxy::snapshot::Snapshot;
-    use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, NoEvents, Policy};
+    use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy};
 
     use super::*;
 
@@ -113,6 +113,7 @@ mod tests {
             disk_object_bytes_max: 1 << 20,
             read_ahead_bytes: 1 << 14,
             dir_select: DirSelect::LeastLoad,
+            memory_mode: MemoryMode::Auto,
             in_transit: InTransit::Auto,
         };
         let cache = Cache::new(settings, 2, Vec::new(), Arc::new(NoEvents));

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_conf::{
-    CacheDir, Config, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, Scheme as ConfScheme,
+    CacheDir, Config, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode, Scheme as ConfScheme,
 };
 use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, PageCache, Tuning};
-use humboldt_store::cache::{Cache, CacheSettings, InTransit as StoreInTransit};
+use humboldt_store::cache::{
+    Cache, CacheSettings, InTransit as StoreInTransit, MemoryMode as StoreMemoryMode,
+};
 use humboldt_store::dirs::{DirConfig, DirSelect as StoreDirSelect};
 use humboldt_store::purges::PurgePlaces;
 use humboldt_store::scheme::Scheme;
@@ -212,6 +214,12 @@ pub(crate) fn settings(config: &Config) -> CacheSettings {
         dir_select: match config.store_dir_select_algorithm {
             DirSelect::LeastLoad => StoreDirSelect::LeastLoad,
             DirSelect::RoundRobin => StoreDirSelect::RoundRobin,
+        },
+        memory_mode: match config.memory_cache_mode {
+            MemoryMode::Auto => StoreMemoryMode::Auto,
+            MemoryMode::Always => StoreMemoryMode::Always,
+            MemoryMode::Disk => StoreMemoryMode::Disk,
+            MemoryMode::Network => StoreMemoryMode::Network,
         },
         in_transit: match config.in_transit {
             InTransit::Auto => StoreInTransit::Auto,

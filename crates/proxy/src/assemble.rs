@@ -72,6 +72,7 @@ impl Assembly {
             shareable: false,
             keep_bytes_max: 0,
             write_through: false,
+            disk_only: false,
             times: self.times,
             vary: None,
         };

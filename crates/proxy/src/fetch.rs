@@ -257,6 +257,13 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
         Verdict::Failed(failure) => return Box::pin(fail(core, job, failure, writer)).await,
         Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
     };
+    if let (Some(dir), None) = (&at_end, &part)
+        && let Some(body) = answer.whole_body()
+        && refresh::store_lending(core, job, &mut writer, dir, body).await
+    {
+        drop(writer);
+        return answer.keep_after_whole_body(core);
+    }
     match receive(core, job, &mut answer, &mut writer, stored).await {
         Ok(()) => {
             writer.finish(answer.decoder.trailers());
@@ -323,6 +330,19 @@ fn goes_on_alone(job: &Job, answer: &Answer, received: u64) -> bool {
 }
 
 impl Answer {
+    /// The body, if it has a length and all of it has been received.
+    fn whole_body(&self) -> Option<&[u8]> {
+        let body_bytes = self.body_bytes.filter(|&bytes| bytes == self.decoder.announced_bytes())?;
+        self.server.received(usize::try_from(body_bytes).ok()?)
+    }
+
+    /// Gives the connection back, if it can be used again, when [`Answer::whole_body`] has been used.
+    fn keep_after_whole_body(mut self: Box<Self>, core: &Core) {
+        if self.server.skip_body(core, &mut self.decoder).is_ok() {
+            self.keep(core);
+        }
+    }
+
     /// Gives the connection back, if it can be used again.
     fn keep(self: Box<Self>, core: &Core) {
         if self.reusable && self.decoder.is_done() {

@@ -14,8 +14,8 @@ use humboldt_logs::access::Tag;
 use humboldt_store::flow::Epoch;
 use humboldt_store::scheme::{Record, RecordKind};
 use humboldt_store::{
-    Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, StoredHead, SwapOutError,
-    VaryMarker,
+    About, Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, StoredHead,
+    SwapOutError, VaryMarker,
 };
 
 use crate::access;
@@ -267,6 +267,7 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
         shareable: true,
         keep_bytes_max: 0,
         write_through: false,
+        disk_only: false,
         times: Some(object.times),
         vary: None,
     }
@@ -351,12 +352,22 @@ async fn publish(
     });
     let dir = times.and_then(|_| cache.select_dir(answer.body_bytes));
     let keep_bytes_max = if times.is_some() { cache.keep_bytes_max(dir.is_some()) } else { 0 };
+    let is_whole_at_end = dir.as_ref().is_some_and(|dir| {
+        let bytes_max = dir.scheme.whole_bytes_max().min(keep_bytes_max);
+        marker.is_none() && answer.body_bytes.is_some_and(|bytes| bytes <= bytes_max)
+    });
+    let disk_only = times.is_some_and(|times| {
+        let (url, body_bytes) = (request.url.as_bytes(), answer.body_bytes.unwrap_or(0));
+        let about = About { key, url, head: &head, times: &times, body_bytes };
+        dir.is_some() && cache.is_disk_only(&about, is_whole_at_end)
+    });
     let info = FlowInfo {
         key,
         body_bytes: answer.body_bytes,
         shareable: times.is_some(),
         keep_bytes_max,
         write_through: dir.is_some(),
+        disk_only,
         times,
         vary: marker.clone(),
     };
@@ -365,12 +376,8 @@ async fn publish(
         forget(core, job, answer, writer).await;
         return Verdict::Stream { stored: false, at_end: None, part: None };
     };
-    let is_whole_at_end = |dir: &Arc<Dir>| {
-        let bytes_max = dir.scheme.whole_bytes_max().min(keep_bytes_max);
-        marker.is_none() && answer.body_bytes.is_some_and(|bytes| bytes <= bytes_max)
-    };
     match dir {
-        Some(dir) if is_whole_at_end(&dir) => Verdict::Stream { stored: true, at_end: Some(dir), part },
+        Some(dir) if is_whole_at_end => Verdict::Stream { stored: true, at_end: Some(dir), part },
         Some(dir) => {
             swap_out(core, dir, writer, record(key, request.url.as_bytes(), &head, times), marker);
             Verdict::Stream { stored: true, at_end: None, part }
@@ -455,6 +462,27 @@ fn count_swap_out(core: &Core, outcome: Result<u64, SwapOutError>) {
     }
 }
 
+/// Stores an answer whose whole body has come with its head, where its client can be served without a copy of it in memory. `false`: it is
+/// to be received.
+pub(crate) async fn store_lending(
+    core: &Rc<Core>,
+    job: &Job,
+    writer: &mut FlowWriter,
+    dir: &Arc<Dir>,
+    body: &[u8],
+) -> bool {
+    let (cache, url) = (&core.shared.cache, job.request.url.as_bytes());
+    // Ranges are cut out of a flow by a task that may take its time.
+    if job.request.head.fields.has(FieldName::Range) {
+        return false;
+    }
+    let Some(head) = cache.store_lending(writer, url, dir, body) else { return false };
+    if let Some(about) = head.about(url, body.len() as u64) {
+        count_swap_out(core, cache.finish_write(writer.epoch(), &about, dir).await);
+    }
+    true
+}
+
 /// Stores an answer whose body is complete: in memory, and in the directory that waits for the end.
 pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: Option<Arc<Dir>>) {
     let cache = &core.shared.cache;
@@ -466,7 +494,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     match (stored, dir) {
         (_, None) => {}
         (Some(stored), Some(dir)) if stored.on_disk => {
-            count_swap_out(core, cache.finish_write(epoch, &stored.object, &dir).await);
+            count_swap_out(core, cache.finish_write(epoch, &stored.object.about(), &dir).await);
         }
         (Some(stored), Some(dir)) => {
             let core = Rc::clone(core);

@@ -8,7 +8,7 @@ use std::task::Poll;
 use humboldt_base::counters::Counter;
 use humboldt_http::h1::{BodyEncoder, Framing};
 use humboldt_http::{Method, Version};
-use humboldt_store::{AbortReason, FlowHead, FlowReader, PageSlice, Progress, StoredHead};
+use humboldt_store::{AbortReason, BodySlice, FlowHead, FlowReader, Progress, StoredHead};
 
 use crate::answer;
 use crate::body::{BodyPump, PumpError};
@@ -55,7 +55,7 @@ pub(crate) struct Relay<'a> {
     keep_alive: bool,
     /// Bytes to send before anything else: the head, the end of a chunk.
     pending: Vec<u8>,
-    slices: Vec<PageSlice>,
+    slices: Vec<BodySlice>,
     /// How many more bytes of the body may be sent (`reply_body_max_size`).
     body_bytes_left: u64,
     /// The request's body, where it is still on its way.
@@ -227,8 +227,8 @@ impl<'a> Relay<'a> {
         self.body_bytes_left -= len as u64;
         let prefix = self.encoder.chunk_prefix(len).map_err(|_| io::ErrorKind::InvalidData)?;
         self.pending.extend_from_slice(prefix.as_bytes());
-        let slices = std::mem::take(&mut self.slices);
-        let result = self.send_parts(conn, &slices, prefix.suffix(), outcome).await;
+        let mut slices = std::mem::take(&mut self.slices);
+        let result = self.send_parts(conn, Some((reader, &mut slices)), prefix.suffix(), outcome).await;
         self.slices = slices;
         self.slices.clear();
         result?;
@@ -236,22 +236,24 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Sends what is pending, then `slices`, then `suffix`.
+    /// Sends what is pending, then parts of a body that this reader gave, then `suffix`.
     async fn send_parts(
         &mut self,
         conn: &mut ClientConn,
-        slices: &[PageSlice],
+        mut body: Option<(&FlowReader, &mut Vec<BodySlice>)>,
         suffix: &[u8],
         outcome: &mut Outcome,
     ) -> io::Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        let total = pending.len() + slices.iter().map(|slice| slice.len()).sum::<usize>() + suffix.len();
+        let body_bytes: usize =
+            body.iter().flat_map(|(_, slices)| slices.iter()).map(|slice| slice.len()).sum();
+        let total = pending.len() + body_bytes + suffix.len();
         let mut sent = 0;
         while sent < total {
             let written = {
                 let mut parts = [IoSlice::new(&[]); PARTS_MAX];
-                let all =
-                    std::iter::once(&pending[..]).chain(slices.iter().map(|slice| &**slice)).chain([suffix]);
+                let slices = body.iter().flat_map(|(_, slices)| slices.iter().map(|slice| &**slice));
+                let all = std::iter::once(&pending[..]).chain(slices).chain([suffix]);
                 let count = fill_parts(&mut parts, all, sent);
                 conn.stream.try_write_vectored(parts.get(..count).unwrap_or_default())
             };
@@ -261,7 +263,12 @@ impl<'a> Relay<'a> {
                     sent += n;
                     outcome.bytes_out += n as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable(conn).await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Some((reader, slices)) = &mut body {
+                        reader.settle(slices).map_err(|_| io::ErrorKind::OutOfMemory)?;
+                    }
+                    self.writable(conn).await?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -272,7 +279,7 @@ impl<'a> Relay<'a> {
     }
 
     async fn flush(&mut self, conn: &mut ClientConn, outcome: &mut Outcome) -> io::Result<()> {
-        self.send_parts(conn, &[], b"", outcome).await
+        self.send_parts(conn, None, b"", outcome).await
     }
 
     async fn finish(&mut self, conn: &mut ClientConn, reader: &FlowReader, outcome: &mut Outcome) -> Ended {

@@ -221,6 +221,18 @@ impl ServerConn {
         core.count(Counter::ServerInBytes, n as u64);
     }
 
+    /// The next `bytes`, if they have been received already and nothing else waits to be used.
+    pub(crate) fn received(&self, bytes: usize) -> Option<&[u8]> {
+        self.input.bytes().get(..bytes).filter(|_| self.unsent.is_empty())
+    }
+
+    /// Uses up as much of a body as [`ServerConn::received`] gave.
+    pub(crate) fn skip_body(&mut self, core: &Core, decoder: &mut BodyDecoder) -> Result<(), ServerError> {
+        let used = decoder.decode(self.input.bytes())?.consumed;
+        self.input.consume(&core.read_buffers, used);
+        Ok(())
+    }
+
     /// Receives body data into the flow: `Ready(Ok(true))` when the body is complete, `Ready(Ok(false))` after progress.
     pub(crate) fn poll_body(
         &mut self,

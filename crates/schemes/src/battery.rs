@@ -31,7 +31,7 @@ macro_rules! battery {
     };
     ($module:ident, $kind:literal) => {
         battery!($module, $kind:
-            objects::sizes_around_every_boundary, objects::ranges, objects::partial_objects,
+            objects::sizes_around_every_boundary, objects::stored_at_once, objects::ranges, objects::partial_objects,
             objects::overwriting_a_key, objects::removing, objects::replaced_while_being_read,
             objects::uncommitted_is_invisible, objects::vary_lists, objects::new_head_after_a_304,
             objects::a_confirmed_head_never_meets_another_body, objects::many_updates, objects::size_limits, objects::wrong_use_is_refused,
@@ -67,15 +67,17 @@ struct Nature {
     body_bytes_max: u64,
     /// It refuses objects while its buffers wait for the disk, and takes them when it is asked again.
     sheds: bool,
+    /// It stores at once, and lends what it has stored.
+    lends: bool,
     /// It writes a log: room is given back when the log comes round, not when an object is removed or given up.
     is_log: bool,
 }
 
 fn nature(kind: &str) -> Nature {
-    let usual = Nature { body_bytes_max: u64::MAX, sheds: false, is_log: false };
+    let usual = Nature { body_bytes_max: u64::MAX, sheds: false, lends: false, is_log: false };
     match kind {
-        "coss" => Nature { body_bytes_max: (1 << 20) - 64 * 1024, sheds: true, is_log: true },
-        "ring" => Nature { is_log: true, ..usual },
+        "coss" => Nature { body_bytes_max: (1 << 20) - 64 * 1024, sheds: true, is_log: true, ..usual },
+        "ring" => Nature { lends: true, is_log: true, ..usual },
         _ => usual,
     }
 }

@@ -9,8 +9,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, NoEvents, Policy,
-    ReaderKind, StoredHead, VaryMarker,
+    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, MemoryMode, NoEvents,
+    Policy, ReaderKind, StoredHead, VaryMarker,
 };
 
 /// Entries in the tier.
@@ -54,6 +54,7 @@ fn misses() {
         disk_object_bytes_max: 0,
         read_ahead_bytes: 16 * 1024,
         dir_select: DirSelect::LeastLoad,
+        memory_mode: MemoryMode::Auto,
         in_transit: InTransit::Auto,
     };
     let cache = Cache::new(settings, 2, Vec::new(), Arc::new(NoEvents));
@@ -77,6 +78,7 @@ fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
         shareable: true,
         keep_bytes_max: cache.memory_object_bytes_max(),
         write_through: false,
+        disk_only: false,
         times: Some(Times::from_bytes(&[0; Times::BYTES])),
         vary: None,
     };

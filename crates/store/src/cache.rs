@@ -17,7 +17,7 @@ use crate::head::StoredHead;
 use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
 use crate::mem::{Entry, MemTier};
-use crate::object::Object;
+use crate::object::{About, Object};
 use crate::purges::Purges;
 use crate::scheme::{Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
@@ -38,6 +38,20 @@ pub enum InTransit {
     Disk,
 }
 
+/// `memory_cache_mode`: what memory keeps of what is also in a directory.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum MemoryMode {
+    /// Everything while there is room, then what is asked for again, lately.
+    #[default]
+    Auto,
+    /// Everything that was fetched or hit.
+    Always,
+    /// What was hit on disk.
+    Disk,
+    /// What was fetched.
+    Network,
+}
+
 /// What can be changed while the cache runs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
@@ -45,6 +59,8 @@ pub struct CacheSettings {
     pub cache_mem_bytes: u64,
     /// `memory_replacement_policy`.
     pub memory_policy: Policy,
+    /// `memory_cache_mode`.
+    pub memory_mode: MemoryMode,
     /// `maximum_object_size_in_memory` in bytes.
     pub memory_object_bytes_max: u64,
     /// `maximum_object_size` in bytes.
@@ -212,27 +228,67 @@ impl Cache {
         self.in_flight.private(primary, key)
     }
 
-    /// After [`FlowWriter::finish`]: stores the object in memory if it was kept whole, then ends the entry in the table
+    /// After [`FlowWriter::finish`]: stores the object in memory if it was kept whole and should be there, then ends the entry in the table
     /// of objects in flight, so that no request finds neither. Not stored when the URL was purged meanwhile, or when it is
     /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
-        let object = writer.object(url)?;
+        let info = writer.flow().published()?.info.clone();
+        let Some(object) = writer.object(url) else {
+            self.mem.remove(&info.key); // an older answer
+            return None;
+        };
         if self.purges.has_purged(&object) {
             return Some(Stored { object, in_memory: false, on_disk: false });
         }
-        let on_disk = dir.is_some_and(|dir| {
-            let commit = self.commits.try_enter(&writer.epoch().primary());
-            commit.is_some() && self.in_flight.is_current(writer.epoch()) && dir.scheme.put_now(&object)
-        });
-        let in_memory = object.body_bytes() <= self.memory_object_bytes_max()
-            && self.insert_current(writer.epoch(), object.key, Entry::Object(object.clone()));
+        let epoch = writer.epoch();
+        let (was_on_disk, mut on_disk) = (dir.is_some() && self.on_disk(&object.key), false);
+        if let Some(dir) = dir {
+            let commit = self.commits.try_enter(&epoch.primary());
+            on_disk = commit.is_some() && self.in_flight.is_current(epoch) && dir.scheme.put_now(&object);
+        }
+        // Whoever is still reading the one before from a directory would put that into memory, if nothing was there. And what the
+        // directory does not take at once is found in memory until it does.
+        let is_refused = dir.is_some() && !on_disk && self.memory_mode() == MemoryMode::Auto;
+        let in_memory = (!info.disk_only || was_on_disk || is_refused)
+            && object.body_bytes() <= self.memory_object_bytes_max()
+            && self.insert_current(epoch, object.key, Entry::Object(object.clone()));
+        if !in_memory {
+            self.mem.remove(&object.key); // an older answer
+        }
         Some(Stored { object, in_memory, on_disk })
     }
 
-    /// Asks whether what was read from a directory should be in memory now, where it takes so many bytes: there is room, or it was read
-    /// before, lately. Where there is no room, that it was read is remembered.
+    /// What [`crate::FlowInfo::disk_only`] should be for an answer that is to be stored, and that a directory takes in one step
+    /// (`at_once`) or as it arrives. Where memory is full, that it came by is remembered. An answer takes the place of an older one in memory.
+    pub fn is_disk_only(&self, about: &About<'_>, at_once: bool) -> bool {
+        let is_wanted = match self.memory_mode() {
+            MemoryMode::Always | MemoryMode::Network => true,
+            MemoryMode::Disk => false,
+            // Room for another one on its way besides: what comes in pieces takes pages from those that are stored, and gives them back.
+            MemoryMode::Auto => {
+                !at_once || self.has_room_or_comes_again(&about.key, 2 * about.memory_bytes())
+            }
+        };
+        !is_wanted && !self.mem.contains(&about.key)
+    }
+
+    fn memory_mode(&self) -> MemoryMode {
+        self.table.load().settings.memory_mode
+    }
+
+    /// Asks whether what was read from a directory should be in memory now, where it takes so many bytes. Where memory is full, that it
+    /// was read is remembered.
     pub(crate) fn admit_to_memory(&self, key: &Key, bytes: u64) -> bool {
-        self.mem.takes(bytes) && (self.mem.has_room(bytes) || self.table.load().doorkeeper.comes_again(key))
+        match self.memory_mode() {
+            _ if !self.mem.takes(bytes) => false,
+            MemoryMode::Always | MemoryMode::Disk => true,
+            MemoryMode::Network => false,
+            MemoryMode::Auto => self.has_room_or_comes_again(key, bytes),
+        }
+    }
+
+    fn has_room_or_comes_again(&self, key: &Key, bytes: u64) -> bool {
+        self.mem.has_room(bytes) || self.table.load().doorkeeper.comes_again(key)
     }
 
     /// Inserts an entry unless its URL has been purged since `epoch`. A purge either finds the entry, or is seen here.
@@ -242,7 +298,8 @@ impl Cache {
 
     /// The same for an object that was read from a directory: one that has come to memory meanwhile may be newer, and stays.
     pub(crate) fn insert_read(&self, epoch: Epoch, object: &Arc<Object>) {
-        if self.in_flight.is_current(epoch)
+        if self.memory_mode() != MemoryMode::Network
+            && self.in_flight.is_current(epoch)
             && self.mem.insert_unless_object(object.key, Entry::Object(object.clone()))
         {
             self.is_still_current(epoch, object.key);

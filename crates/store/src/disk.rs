@@ -1,6 +1,7 @@
 //! Between flows and cache directories: objects written out while they arrive, and read back in.
 
 mod held;
+mod lending;
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::flow::{AbortReason, Epoch, FlowInfo, FlowReader, FlowWriter, Progress
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::Entry;
-use crate::object::{Body, Object, tail_bytes};
+use crate::object::{About, Body, Object, tail_bytes};
 use crate::scheme::{Reader, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
 
@@ -143,7 +144,7 @@ impl Cache {
         let mut tried = Vec::new();
         loop {
             let Err(error) = self.write_whole(epoch, object, &dir).await else {
-                return self.finish_write(epoch, object, &dir).await;
+                return self.finish_write(epoch, &object.about(), &dir).await;
             };
             if let SwapOutError::Scheme(error) = &error {
                 dir.note(error);
@@ -178,26 +179,16 @@ impl Cache {
     pub async fn finish_write(
         &self,
         epoch: Epoch,
-        object: &Object,
+        about: &About<'_>,
         dir: &Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
-        let body_bytes = object.body_bytes();
         if !self.in_flight().is_current(epoch) {
-            self.remove_from_disk(&object.key).await;
+            self.remove_from_disk(&about.key).await;
             return Err(SwapOutError::Purged);
         }
-        tell_swap(
-            StoreEventKind::SwapOut,
-            self,
-            dir,
-            object.key,
-            &object.url,
-            &object.head,
-            &object.times,
-            body_bytes,
-        );
-        self.remove_elsewhere(&object.key, Some(dir)).await;
-        Ok(body_bytes)
+        tell_swap(StoreEventKind::SwapOut, self, dir, about);
+        self.remove_elsewhere(&about.key, Some(dir)).await;
+        Ok(about.body_bytes)
     }
 
     /// Another directory for an object that those in `tried` refused, and a reader that begins at its first byte.
@@ -395,6 +386,7 @@ impl DiskHit {
             shareable: true,
             keep_bytes_max: 0,
             write_through: false,
+            disk_only: false,
             times: Some(self.times),
             vary: None,
         }
@@ -490,25 +482,16 @@ impl<'a> BodyBuilder<'a> {
     }
 }
 
-fn tell_swap(
-    kind: StoreEventKind,
-    cache: &Cache,
-    dir: &Dir,
-    key: Key,
-    url: &[u8],
-    head: &StoredHead,
-    times: &Times,
-    body_bytes: u64,
-) {
+fn tell_swap(kind: StoreEventKind, cache: &Cache, dir: &Dir, about: &About<'_>) {
     cache.events().event(&crate::events::StoreEvent {
         kind,
         dir: Some(dir.index),
-        key,
-        url,
-        status: head.status,
-        times: Some(times),
-        content_type: head.content_type().unwrap_or_default(),
-        body_bytes,
+        key: about.key,
+        url: about.url,
+        status: about.head.status,
+        times: Some(about.times),
+        content_type: about.head.content_type().unwrap_or_default(),
+        body_bytes: about.body_bytes,
     });
 }
 

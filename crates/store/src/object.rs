@@ -36,6 +36,29 @@ pub struct Object {
     clean_to: AtomicU64,
 }
 
+/// A complete answer without its body.
+#[derive(Copy, Clone, Debug)]
+pub struct About<'a> {
+    /// Where it is stored.
+    pub key: Key,
+    /// The URL.
+    pub url: &'a [u8],
+    /// The response head.
+    pub head: &'a StoredHead,
+    /// Freshness.
+    pub times: &'a Times,
+    /// Length of the body in bytes.
+    pub body_bytes: u64,
+}
+
+impl About<'_> {
+    /// Memory that it would take, pages included.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let body_bytes = usize::try_from(self.body_bytes).unwrap_or(usize::MAX);
+        memory_bytes(self.url.len(), self.head.bytes().len(), body_bytes)
+    }
+}
+
 impl Object {
     /// An object.
     pub fn new(key: Key, url: Box<[u8]>, head: Arc<StoredHead>, times: Times, body: Body) -> Self {
@@ -61,6 +84,12 @@ impl Object {
     /// The same answer after a successful validation: new head and times, the body's pages shared.
     pub fn refreshed(&self, head: StoredHead, times: Times) -> Self {
         Self::new(self.key, self.url.clone(), Arc::new(head), times, self.body.clone())
+    }
+
+    /// What it is.
+    pub fn about(&self) -> About<'_> {
+        let Self { key, url, head, times, .. } = self;
+        About { key: *key, url, head, times, body_bytes: self.body_bytes() }
     }
 
     /// What a directory stores besides the body.

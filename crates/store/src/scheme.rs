@@ -15,6 +15,7 @@ use std::path::Path;
 use std::pin::Pin;
 
 use humboldt_freshness::Times;
+use humboldt_sys::append_buffer::Published;
 
 use crate::key::Key;
 use crate::object::Object;
@@ -67,6 +68,30 @@ pub struct Record {
     pub head: Box<[u8]>,
     /// Freshness of the answer.
     pub times: Times,
+}
+
+/// A complete answer with a body that lies together, as it is handed over: [`Scheme::put_lending`].
+#[derive(Copy, Clone, Debug)]
+pub struct Whole<'a> {
+    /// Full key.
+    pub key: Key,
+    /// The URL.
+    pub url: &'a [u8],
+    /// Serialised response head.
+    pub head: &'a [u8],
+    /// Freshness.
+    pub times: &'a Times,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// A body that was stored, where it waits for the device.
+#[derive(Clone, Debug)]
+pub struct Lendable {
+    /// The body. It keeps much more memory than its own: not to be held while waiting for a client.
+    pub body: Published,
+    /// Whether the record took the place of another with the same key.
+    pub has_replaced: bool,
 }
 
 /// Bytes `start..end` of a body are stored.
@@ -151,6 +176,12 @@ pub trait Scheme: Send + Sync {
     /// has happened.
     fn put_now(&self, _object: &Object) -> bool {
         false
+    }
+
+    /// The same for an answer with a body of at least a byte that is nowhere else yet, which can then be read where it waits for the
+    /// device. `None`: that is not possible now, or never with this scheme, and nothing has happened.
+    fn put_lending(&self, _whole: &Whole<'_>) -> Option<Lendable> {
+        None
     }
 
     /// After a 304: the stored object whose head is `confirmed_head` gets the head and times of `record`. A scheme that

@@ -75,6 +75,7 @@ pub(crate) fn info(key: Key, keep_bytes_max: u64) -> FlowInfo {
         shareable: true,
         keep_bytes_max,
         write_through: false,
+        disk_only: false,
         times: Some(some_times()),
         vary: None,
     }
@@ -84,7 +85,7 @@ pub(crate) fn tier(cache_mem_bytes: u64) -> Arc<MemTier> {
     Arc::new(MemTier::new(cache_mem_bytes, 2, humboldt_policy::Policy::Lru, Arc::new(NoEvents)))
 }
 
-pub(crate) use scheme::TestScheme;
+pub(crate) use scheme::{TestScheme, published};
 
 /// Key number `n`.
 pub(crate) fn key(n: u64) -> Key {

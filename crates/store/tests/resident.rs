@@ -6,8 +6,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::{Times, TimesFlags};
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, FlowInfo, InTransit, Key, NoEvents, Policy, ReaderKind,
-    StoredHead,
+    Begin, Cache, CacheSettings, DirSelect, FlowInfo, InTransit, Key, MemoryMode, NoEvents, Policy,
+    ReaderKind, StoredHead,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -67,6 +67,7 @@ fn churn(cache: &Arc<Cache>, seed: u64, bytes: u64) {
             shareable: true,
             keep_bytes_max: cache.memory_object_bytes_max(),
             write_through: false,
+            disk_only: false,
             times: Some(times()),
             vary: None,
         };
@@ -89,6 +90,7 @@ fn resident_memory_stays_near_cache_mem() {
         disk_object_bytes_max: 0,
         read_ahead_bytes: 16 * 1024,
         dir_select: DirSelect::LeastLoad,
+        memory_mode: MemoryMode::Auto,
         in_transit: InTransit::Auto,
     };
     let cache = Cache::new(settings, 2, Vec::new(), Arc::new(NoEvents));

@@ -25,7 +25,7 @@ pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use scalar::{Count, OnOff, OptText, Percent, Text, Words};
-pub(crate) use storage::{DirSelectKind, InTransitKind, PolicyName, RefreshPatterns};
+pub(crate) use storage::{DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns};
 pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
 
 use crate::line::{Line, Problem};

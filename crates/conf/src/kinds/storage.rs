@@ -7,12 +7,14 @@ use humboldt_policy::Policy;
 use super::Kind;
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{DirSelect, InTransit, RefreshOptions, RefreshPattern};
+use crate::types::{DirSelect, InTransit, MemoryMode, RefreshOptions, RefreshPattern};
 
 /// `store_dir_select_algorithm`
 pub(crate) struct DirSelectKind;
 /// `in_transit`
 pub(crate) struct InTransitKind;
+/// `memory_cache_mode`
+pub(crate) struct MemoryModeKind;
 /// `lru`, `heap …` and the newer ones.
 pub(crate) struct PolicyName;
 /// `refresh_pattern` lines.
@@ -46,6 +48,23 @@ impl Kind for InTransitKind {
             "memory" => InTransit::Memory,
             "disk" => InTransit::Disk,
             "auto" => InTransit::Auto,
+            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
+        };
+        Ok(())
+    }
+}
+
+impl Kind for MemoryModeKind {
+    type Out = MemoryMode;
+    const NAME: &'static str = "`auto`, `always`, `disk` or `network`";
+
+    fn apply(out: &mut MemoryMode, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect(Self::NAME)?;
+        *out = match token.text.to_ascii_lowercase().as_str() {
+            "auto" => MemoryMode::Auto,
+            "always" => MemoryMode::Always,
+            "disk" => MemoryMode::Disk,
+            "network" => MemoryMode::Network,
             other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
         };
         Ok(())
@@ -193,6 +212,15 @@ mod tests {
         assert_eq!(parse("in_transit disk").expect("ok").in_transit, InTransit::Disk);
         assert_eq!(parse("in_transit Memory").expect("ok").in_transit, InTransit::Memory);
         assert!(parse("in_transit ram").is_err());
+    }
+
+    #[test]
+    fn what_memory_keeps() {
+        assert_eq!(parse("").expect("ok").memory_cache_mode, MemoryMode::Auto);
+        assert_eq!(parse("memory_cache_mode disk").expect("ok").memory_cache_mode, MemoryMode::Disk);
+        assert_eq!(parse("memory_cache_mode Always").expect("ok").memory_cache_mode, MemoryMode::Always);
+        assert_eq!(parse("memory_cache_mode network").expect("ok").memory_cache_mode, MemoryMode::Network);
+        assert!(parse("memory_cache_mode both").is_err());
     }
 
     #[test]

@@ -9,6 +9,10 @@ macro_rules! working {
     cache_mem: u64 = Bytes("256 MB"), "cache_mem SIZE";
     /// Larger objects are not kept in memory.
     maximum_object_size_in_memory: u64 = Bytes("512 KB"), "maximum_object_size_in_memory SIZE";
+    /// What memory keeps of what a store has too. `always`: what is fetched, and what is hit on disk. `disk`: what is hit on disk.
+    /// `network`: what is fetched. `auto`: all of it while there is room, and then what is asked for a second time lately, since an
+    /// object in memory makes others leave it. What a store does not take at once is in memory with `auto` too.
+    memory_cache_mode: MemoryMode = MemoryModeKind("auto"), "memory_cache_mode auto|always|disk|network";
     /// Which objects leave memory first. `heap LRU` is the same as `lru`. [policies.md](policies.md) compares them.
     memory_replacement_policy: Policy = PolicyName("s3fifo"),
         "memory_replacement_policy lru|heap GDSF|heap LFUDA|heap LRU|s3fifo|sieve|tinylfu";
@@ -91,9 +95,6 @@ macro_rules! working {
 pub(super) use working;
 
 pub(super) const KNOWN: &[Directive] = known! { "Cache":
-    Unsupported("what comes from the network is kept in memory, and from disk too, as with `always`: when memory is full, with the second hit") {
-        "memory_cache_mode", "memory_cache_mode always|disk|network", "What is kept in memory: everything, what was hit on disk, or what came from the network.";
-    }
     Unsupported("collapsing is the same for all requests so far") {
         "collapsed_forwarding_access", "collapsed_forwarding_access allow|deny [!]ACL ...", "Which requests may share a fetch.";
     }

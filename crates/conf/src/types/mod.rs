@@ -15,7 +15,8 @@ pub use network::{
     PortMode, TcpKeepalive,
 };
 pub use storage::{
-    CacheDir, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, RefreshOptions, RefreshPattern, Scheme,
+    CacheDir, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode, RefreshOptions,
+    RefreshPattern, Scheme,
 };
 
 /// Where a definition was written; for messages that are made after parsing.

@@ -147,6 +147,20 @@ pub enum InTransit {
     Disk,
 }
 
+/// `memory_cache_mode`: what memory keeps of what a store has.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum MemoryMode {
+    /// Everything while there is room, then what is asked for again.
+    #[default]
+    Auto,
+    /// What is fetched or hit.
+    Always,
+    /// What is hit on disk.
+    Disk,
+    /// What is fetched.
+    Network,
+}
+
 /// One `refresh_pattern`.
 #[derive(Clone, Debug)]
 pub struct RefreshPattern {

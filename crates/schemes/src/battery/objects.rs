@@ -1,6 +1,6 @@
 //! One object at a time: what is written is what is read.
 
-use humboldt_store::scheme::{Extent, Record, RecordKind, SchemeError};
+use humboldt_store::scheme::{Extent, Record, RecordKind, SchemeError, Whole};
 
 use super::{Bench, Seen, body, key, nature, put, read_whole, record, run, write_range};
 
@@ -24,6 +24,38 @@ pub(super) fn sizes_around_every_boundary(kind: &'static str) {
     }
     assert_eq!(bench.scheme.stats().errors, 0);
     assert_eq!(bench.see("http://size/none"), Seen::Nothing);
+}
+
+pub(super) fn stored_at_once(kind: &'static str) {
+    let bench = Bench::new(kind);
+    let lent: Vec<_> = [1, 511, 512, 4096, 13_000, 65_536, 131_072]
+        .into_iter()
+        .flat_map(|len| [(len, 1), (len, 2)])
+        .filter_map(|(len, version)| {
+            let url = format!("http://once/{len}");
+            let (Record { key, url: name, head, times, .. }, body) =
+                (record(&url, version), body(&url, version, 0, len));
+            let whole = Whole { key, url: &name, head: &head, times: &times, body: &body };
+            let Some(lendable) = bench.scheme.put_lending(&whole) else {
+                assert!(!nature(kind).lends && !bench.scheme.contains(&key), "nothing has happened");
+                return None;
+            };
+            assert_eq!((bench.see(&url), lendable.has_replaced), (Seen::Whole(version, len), version == 2));
+            Some((lendable.body, body))
+        })
+        .collect();
+    assert_eq!(lent.is_empty(), !nature(kind).lends);
+    // More than buffers and their spare memory hold: what is lent stays as it is.
+    for number in 0..40 {
+        bench.put(&format!("http://once/more/{number}"), 1, 900_000);
+    }
+    bench.maintain();
+    assert!(lent.iter().all(|(lent, body)| **lent == **body));
+    let refused = Bench::with(kind, |options| options.max_bytes = 10_000);
+    let (record, body) = (record("http://once/large", 1), body("http://once/large", 1, 0, 10_001));
+    let Record { key, url, head, times, .. } = &record;
+    let whole = Whole { key: *key, url, head, times, body: &body };
+    assert!(refused.scheme.put_lending(&whole).is_none() && !refused.scheme.contains(key));
 }
 
 pub(super) fn ranges(kind: &'static str) {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use humboldt_sys::append_buffer::{AppendBuffer, Progress, Region};
+use humboldt_sys::append_buffer::{AppendBuffer, Progress, Published, Region};
 use parking_lot::{Mutex, RwLock};
 
 use super::format::{
@@ -48,11 +48,23 @@ pub(crate) struct Job {
 }
 
 /// What was appended.
-#[derive(Copy, Clone, Debug)]
 pub(crate) struct Appended {
     pub(crate) place: Place,
     /// Checksum of its surroundings.
     pub(crate) checksum: u64,
+    /// What the caller said when it became findable.
+    pub(crate) has_replaced: bool,
+    /// Where it waits for the device.
+    buffer: Arc<Pending>,
+    /// Where it begins there.
+    at: usize,
+}
+
+impl Appended {
+    /// A part of the record, where it waits for the device.
+    pub(crate) fn share(&self, part: Range<usize>) -> Option<Published> {
+        self.buffer.data.share(self.at + part.start..self.at + part.end)
+    }
 }
 
 /// A buffer on its way to the device.
@@ -186,12 +198,13 @@ struct Reserved {
 }
 
 impl Store {
-    /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable.
+    /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable and says whether it took the place of
+    /// another.
     pub(crate) fn append(
         self: &Arc<Self>,
         job: Job,
         fill: impl FnOnce(Place, &mut [u8]) -> u64,
-        settle: impl FnOnce(Entry),
+        settle: impl FnOnce(Entry) -> bool,
     ) -> Result<Appended, Full> {
         let _settling = self.log.settling.read();
         let mut sealed = Vec::new();
@@ -199,20 +212,21 @@ impl Store {
         sealed.into_iter().for_each(|pending| self.submit(pending));
         let mut reserved = reserved?;
         let checksum = fill(reserved.place, &mut reserved.region);
+        let at = reserved.region.offset();
         let progress = reserved.region.publish();
-        settle(Entry {
+        let has_replaced = settle(Entry {
             location: reserved.place.location,
             length: reserved.length,
             freq: 0,
             kind: job.kind as u8,
         });
         if progress == Progress::Complete {
-            self.submit(reserved.pending);
+            self.submit(Arc::clone(&reserved.pending));
         }
         if job.from == FROM_NOWHERE {
             self.log.earn_copies(job.record_bytes as u64, self.geometry.segment_bytes);
         }
-        Ok(Appended { place: reserved.place, checksum })
+        Ok(Appended { place: reserved.place, checksum, has_replaced, buffer: reserved.pending, at })
     }
 
     fn reserve(&self, job: Job, sealed: &mut Vec<Arc<Pending>>) -> Result<Reserved, Full> {

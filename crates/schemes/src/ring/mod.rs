@@ -27,7 +27,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{
+    IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Whole, Writer,
+};
 use humboldt_store::{Key, Object};
 
 use self::log::PENDING_BYTES_MAX;
@@ -136,6 +138,11 @@ impl Scheme for Ring {
     fn put_now(&self, object: &Object) -> bool {
         self.store.start_keeper();
         writer::put_now(&self.store, object)
+    }
+
+    fn put_lending(&self, whole: &Whole<'_>) -> Option<Lendable> {
+        self.store.start_keeper();
+        writer::put_lending(&self.store, whole)
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {

@@ -278,18 +278,17 @@ impl Store {
         self.append(
             job,
             |place, out| plan.encode(place, parts, out),
-            |entry| {
-                if let Some(index) = index {
-                    self.insert(index, hash, entry);
-                }
-            },
+            |entry| index.is_some_and(|index| self.insert(index, hash, entry)),
         )
     }
 
-    fn insert(&self, index: &RingIndex, hash: Hash64, entry: Entry) {
-        if index.insert(hash, entry).dropped.is_some() {
+    /// Says whether it took the place of another with the same key.
+    fn insert(&self, index: &RingIndex, hash: Hash64, entry: Entry) -> bool {
+        let inserted = index.insert(hash, entry);
+        if inserted.dropped.is_some() {
             self.counts.evictions.fetch_add(1, Ordering::Relaxed);
         }
+        inserted.replaced.is_some()
     }
 
     /// Drops what does not verify.

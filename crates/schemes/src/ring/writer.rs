@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use humboldt_store::Object;
-use humboldt_store::scheme::{Extent, IoFuture, Record, RecordKind, SchemeError, Writer};
+use humboldt_freshness::Times;
+use humboldt_store::scheme::{Extent, IoFuture, Lendable, Record, RecordKind, SchemeError, Whole, Writer};
+use humboldt_store::{Key, Object};
 
 use super::format::{EXTENTS_MAX, FRAGMENTS_MAX, Fragment, Kind, Plan};
 use super::log::{Appended, Full};
@@ -121,7 +122,7 @@ impl RingWriter {
         };
         let record_bytes = plan.record_bytes().unwrap_or(0) as u32;
         let body = self.buffered.get(..bytes).unwrap_or_default();
-        let Appended { place, checksum } = put(&self.store, &plan, body).await?;
+        let Appended { place, checksum, .. } = put(&self.store, &plan, body).await?;
         self.fragments.push(Fragment {
             location: place.location,
             generation: place.generation,
@@ -169,32 +170,49 @@ impl RingWriter {
 
 /// Stores a complete object without waiting. `false`: there is no room at the moment, or it does not fit.
 pub(crate) fn put_now(store: &Arc<Store>, object: &Object) -> bool {
-    let body_bytes = object.body_bytes();
+    let around = (object.key, &*object.url, object.head.bytes(), &object.times);
+    put_whole(store, around, object.body_bytes(), object.parts()).is_some()
+}
+
+/// The same, and where the body can be read until it is on the device.
+pub(crate) fn put_lending(store: &Arc<Store>, whole: &Whole<'_>) -> Option<Lendable> {
+    let around = (whole.key, whole.url, whole.head, whole.times);
+    let body_bytes = whole.body.len();
+    let (appended, body_at) = put_whole(store, around, body_bytes as u64, std::iter::once(whole.body))?;
+    let body = appended.share(body_at..body_at + body_bytes)?;
+    Some(Lendable { body, has_replaced: appended.has_replaced })
+}
+
+/// Appends a complete object; says where in the record its body begins.
+fn put_whole<'p>(
+    store: &Arc<Store>,
+    (key, url, head, times): (Key, &[u8], &[u8], &Times),
+    body_bytes: u64,
+    body: impl Iterator<Item = &'p [u8]>,
+) -> Option<(Appended, usize)> {
     let options = &store.options;
     if body_bytes > PUT_NOW_BYTES_MAX
         || !(options.min_bytes..=options.max_bytes).contains(&body_bytes)
         || !store.may_store()
     {
-        return false;
+        return None;
     }
     let whole = [Extent { start: 0, end: body_bytes }];
     let plan = Plan {
         kind: Kind::Object,
-        key: object.key,
-        url: &object.url,
-        head: object.head.bytes(),
-        times: &object.times,
+        key,
+        url,
+        head,
+        times,
         body_bytes: Some(body_bytes),
         extents: if body_bytes == 0 { &[] } else { &whole },
         fragments: &[],
         fragment_number: 0,
         inline_bytes: body_bytes as usize,
     };
-    let is_stored = store.put(&plan, object.parts()).is_ok();
-    if is_stored {
-        count(store, (object.url.len() + object.head.bytes().len()) as u64 + body_bytes);
-    }
-    is_stored
+    let appended = store.put(&plan, body).ok()?;
+    count(store, (url.len() + head.len()) as u64 + body_bytes);
+    Some((appended, plan.surroundings_bytes()))
 }
 
 /// Counts a stored object.
@@ -266,7 +284,7 @@ pub(crate) async fn update(
         store.append(
             job,
             |place, out| plan.encode(place, std::iter::once(loaded.body_bytes()), out),
-            |new| _ = index.replace_if(hash, entry.location, super::index::Entry { freq: entry.freq, ..new }),
+            |new| index.replace_if(hash, entry.location, super::index::Entry { freq: entry.freq, ..new }),
         )
     });
     match updated {

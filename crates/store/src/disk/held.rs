@@ -12,7 +12,7 @@ use super::{DiskHit, tell_swap};
 use crate::cache::Cache;
 use crate::events::StoreEventKind;
 use crate::head::StoredHead;
-use crate::object::{Body, Object, memory_bytes};
+use crate::object::{About, Body, Object, memory_bytes};
 
 /// A complete answer at hand.
 #[derive(Debug)]
@@ -53,7 +53,8 @@ impl DiskHit {
     }
 
     pub(super) fn tell(&self, kind: StoreEventKind, cache: &Cache, body_bytes: u64) {
-        tell_swap(kind, cache, &self.dir, self.key, &self.url, &self.head, &self.times, body_bytes);
+        let Self { key, url, head, times, .. } = self;
+        tell_swap(kind, cache, &self.dir, &About { key: *key, url, head, times, body_bytes });
     }
 }
 

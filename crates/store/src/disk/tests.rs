@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::cache::{CacheSettings, InTransit};
+use crate::cache::{CacheSettings, InTransit, MemoryMode};
 use crate::dirs::{DirConfig, DirSelect, Purged};
 use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
@@ -39,6 +39,7 @@ pub(super) const SETTINGS: CacheSettings = CacheSettings {
     disk_object_bytes_max: 4 * MIB,
     read_ahead_bytes: 16 * 1024,
     dir_select: DirSelect::LeastLoad,
+    memory_mode: MemoryMode::Auto,
     in_transit: InTransit::Auto,
 };
 

@@ -18,14 +18,16 @@ mod writer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
+use humboldt_sys::append_buffer::Published;
 use humboldt_sys::pages::Page;
 use parking_lot::Mutex;
 
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::MemTier;
-use crate::object::Object;
+use crate::object::{About, Object};
 use crate::scheme::{Record, RecordKind};
 use crate::vary::VaryMarker;
 
@@ -102,6 +104,8 @@ pub struct FlowInfo {
     pub keep_bytes_max: u64,
     /// A body that is not kept whole comes in no faster than the disk writer takes it ([`LAG_BYTES_MAX`]).
     pub write_through: bool,
+    /// Memory does without it, once a directory has it.
+    pub disk_only: bool,
     /// Freshness; `None` when it is not to be stored.
     pub times: Option<Times>,
     /// What the answer varies by, for joined requests to compare.
@@ -121,6 +125,12 @@ pub struct FlowHead {
 }
 
 impl FlowHead {
+    /// What is stored of an answer with a body of this length; `None` when it is not to be stored.
+    pub fn about<'a>(&'a self, url: &'a [u8], body_bytes: u64) -> Option<About<'a>> {
+        let times = self.info.times.as_ref()?;
+        Some(About { key: self.info.key, url, head: &self.head, times, body_bytes })
+    }
+
     /// What a directory stores besides the body; `None` when the answer is not to be stored.
     pub fn record(&self, url: &[u8]) -> Option<Record> {
         let times = self.info.times?;
@@ -157,23 +167,35 @@ pub enum Progress {
     },
 }
 
-/// A part of a page in flight; valid as long as it is held, whatever happens to the flow.
+/// A part of a body in flight; valid as long as it is held, whatever happens to the flow.
 #[derive(Clone, Debug)]
-pub struct PageSlice {
-    page: Page,
-    start: u16,
-    end: u16,
+pub struct BodySlice(Part);
+
+#[derive(Clone, Debug)]
+enum Part {
+    Page {
+        page: Page,
+        start: u16,
+        end: u16,
+    },
+    /// See [`FlowWriter::finish_lent`].
+    Lent(Published),
 }
 
-impl std::ops::Deref for PageSlice {
+impl std::ops::Deref for BodySlice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.page.bytes().get(usize::from(self.start)..usize::from(self.end)).unwrap_or_default()
+        match &self.0 {
+            Part::Page { page, start, end } => {
+                page.bytes().get(usize::from(*start)..usize::from(*end)).unwrap_or_default()
+            }
+            Part::Lent(bytes) => bytes,
+        }
     }
 }
 
-impl AsRef<[u8]> for PageSlice {
+impl AsRef<[u8]> for BodySlice {
     fn as_ref(&self) -> &[u8] {
         self
     }
@@ -241,6 +263,11 @@ impl Flow {
         self.state.lock().head.as_ref().map(|head| Arc::clone(&head.head))
     }
 
+    /// What was published with the head.
+    pub(crate) fn published(&self) -> Option<Arc<FlowHead>> {
+        self.state.lock().head.clone()
+    }
+
     /// Attaches a reader at `offset`, which may lie ahead of what has arrived. `None` when that part was trimmed, or
     /// when the flow was aborted.
     pub fn reader_at(self: &Arc<Self>, offset: u64, kind: ReaderKind) -> Option<FlowReader> {
@@ -252,6 +279,20 @@ impl Flow {
         let state = self.state.lock();
         let announced = state.head.as_ref().and_then(|head| head.info.body_bytes);
         announced.unwrap_or(0).max(state.written)
+    }
+
+    /// Moves a body that is lent to pages.
+    fn settle(&self) -> Result<(), AbortReason> {
+        let Some(lent) = self.state.lock().lent().cloned() else { return Ok(()) };
+        let mut pages = Vec::with_capacity(lent.len().div_ceil(PAGE_BYTES));
+        for bytes in lent.chunks(PAGE_BYTES) {
+            // As for a flow that has none: it cannot wait for readers, of whom there is one.
+            let mut page = self.tier.alloc_page(0).map_err(|_| AbortReason::NoMemory)?;
+            page.append(bytes);
+            pages.push(page.share());
+        }
+        self.state.lock().settle(pages);
+        Ok(())
     }
 
     fn window_bytes(&self) -> u64 {

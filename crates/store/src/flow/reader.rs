@@ -10,7 +10,7 @@ use crate::head::StoredHead;
 
 use super::state::Ended;
 use super::wake::remember;
-use super::{AbortReason, Flow, FlowHead, PageSlice, Progress, ReaderKind};
+use super::{AbortReason, BodySlice, Flow, FlowHead, Part, Progress, ReaderKind};
 
 /// Follows an object in flight from some offset on. Dropping it leaves.
 #[derive(Debug)]
@@ -113,8 +113,24 @@ impl FlowReader {
 
     /// Appends handles to up to `max_bytes` bytes at the current position to `out` and returns how many bytes that is.
     /// They can be sent without any lock; [`FlowReader::advance`] when they were.
-    pub fn slices(&mut self, out: &mut Vec<PageSlice>, max_bytes: u64) -> u64 {
+    pub fn slices(&mut self, out: &mut Vec<BodySlice>, max_bytes: u64) -> u64 {
         self.flow.state.lock().slices(self.position, max_bytes, out)
+    }
+
+    /// For a client that does not take `slices` at once: if they are lent ([`super::FlowWriter::finish_lent`]), the body moves to pages, which are
+    /// counted, and `slices` with it.
+    ///
+    /// # Errors
+    /// [`AbortReason::NoMemory`].
+    pub fn settle(&self, slices: &mut Vec<BodySlice>) -> Result<(), AbortReason> {
+        if !slices.iter().any(|slice| matches!(slice.0, Part::Lent(_))) {
+            return Ok(());
+        }
+        self.flow.settle()?;
+        let bytes = slices.iter().map(|slice| slice.len() as u64).sum();
+        slices.clear();
+        self.flow.state.lock().slices(self.position, bytes, slices);
+        Ok(())
     }
 
     /// Moves on by `bytes`, also beyond what has arrived (the reader then waits until its position is reached).

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_http::Fields;
+use humboldt_sys::append_buffer::Published;
 use humboldt_sys::pages::Page;
 
 use crate::head::StoredHead;
@@ -13,7 +14,7 @@ use crate::object::Body;
 
 use super::wake::WakeList;
 use super::{
-    AbortReason, BATCH_BYTES, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, PageSlice, Progress, ReaderKind,
+    AbortReason, BATCH_BYTES, BodySlice, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, Part, Progress, ReaderKind,
 };
 
 /// How a flow ended.
@@ -51,6 +52,8 @@ pub(super) struct State {
     pub(super) interims: Vec<Arc<StoredHead>>,
     /// Pages from offset `base`; all full but the last.
     pages: VecDeque<Page>,
+    /// The whole body, where it is in no pages.
+    lent: Option<Published>,
     base: u64,
     pub(super) written: u64,
     pub(super) ended: Option<Ended>,
@@ -74,6 +77,7 @@ impl Default for State {
             head: None,
             interims: Vec::new(),
             pages: VecDeque::new(),
+            lent: None,
             base: 0,
             written: 0,
             ended: None,
@@ -177,6 +181,31 @@ impl State {
         self.pages.extend(pages);
         self.written += bytes;
         self.after_growth(wakes);
+    }
+
+    /// Whether a body may be lent: it is at its start, and at most one client follows, who waits for nothing else.
+    pub(super) fn may_lend(&self) -> bool {
+        self.written == 0 && self.readers.len() <= 1 && self.interims.is_empty()
+    }
+
+    /// The body is complete, and lies elsewhere.
+    pub(super) fn lend(&mut self, body: Published, wakes: &mut WakeList) {
+        self.written = body.len() as u64;
+        self.lent = Some(body);
+        self.ended.get_or_insert(Ended::Complete(None));
+        self.wake_all(wakes);
+    }
+
+    /// The whole body, while it lies elsewhere.
+    pub(super) fn lent(&self) -> Option<&Published> {
+        self.lent.as_ref()
+    }
+
+    /// Takes over pages with the body that lay elsewhere.
+    pub(super) fn settle(&mut self, pages: impl IntoIterator<Item = Page>) {
+        if self.lent.take().is_some() {
+            self.pages = pages.into_iter().collect();
+        }
     }
 
     fn after_growth(&mut self, wakes: &mut WakeList) {
@@ -303,22 +332,29 @@ impl State {
     }
 
     /// Handles to the published bytes `from..from + most`, appended to `out`. Returns how many bytes.
-    pub(super) fn slices(&self, from: u64, most: u64, out: &mut Vec<PageSlice>) -> u64 {
+    pub(super) fn slices(&self, from: u64, most: u64, out: &mut Vec<BodySlice>) -> u64 {
         let to = self.written.min(from.saturating_add(most));
+        if let Some(lent) = &self.lent {
+            let part = lent.part(from as usize..to as usize).filter(|part| !part.is_empty());
+            let bytes = part.as_ref().map_or(0, |part| part.len() as u64);
+            out.extend(part.map(|part| BodySlice(Part::Lent(part))));
+            return bytes;
+        }
         let mut at = from;
         while at < to {
             let Some(offset) = at.checked_sub(self.base) else { break };
             let Some(page) = self.pages.get((offset / PAGE_BYTES as u64) as usize) else { break };
             let start = offset % PAGE_BYTES as u64;
             let end = (start + (to - at)).min(PAGE_BYTES as u64);
-            out.push(PageSlice { page: page.clone(), start: start as u16, end: end as u16 });
-            at += end - start;
+            let (page, start, end) = (page.clone(), start as u16, end as u16);
+            out.push(BodySlice(Part::Page { page, start, end }));
+            at += u64::from(end - start);
         }
         at - from
     }
 
-    /// The body, if nothing has been trimmed.
+    /// The body, if all of it is in pages.
     pub(super) fn body(&self) -> Option<Body> {
-        self.whole.then(|| Body::from_pages(self.pages.iter()))
+        (self.whole && self.lent.is_none()).then(|| Body::from_pages(self.pages.iter()))
     }
 }

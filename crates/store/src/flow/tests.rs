@@ -396,6 +396,8 @@ fn a_disk_writer_that_is_waited_for_is_never_detached() {
     }
 }
 
+mod lent;
+
 mod model {
     //! A flow against a model of it: any order of operations, polled by hand.
 

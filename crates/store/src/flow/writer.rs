@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use humboldt_http::Fields;
+use humboldt_sys::append_buffer::Published;
 use humboldt_sys::pages::{Page, PageMut};
 
 use crate::head::StoredHead;
@@ -217,6 +218,27 @@ impl FlowWriter {
     /// The body is complete. Readers that have read everything see the end.
     pub fn finish(&mut self, trailers: Option<Fields>) {
         self.end(Ended::Complete(trailers.map(Arc::new)));
+    }
+
+    /// Whether [`FlowWriter::finish_lent`] is for this flow: nothing has been appended, and at most one client follows, who waits for nothing else.
+    pub fn may_lend(&self) -> bool {
+        self.flow.state.lock().may_lend()
+    }
+
+    /// The body is complete: it is stored, and lies where it waits for the device. Whoever follows reads it there, or in pages if
+    /// that has to wait ([`FlowReader::settle`]). No more requests join.
+    pub fn finish_lent(&mut self, body: Published) {
+        self.unregister();
+        self.written = body.len() as u64;
+        let may_lend = self.flow.with(|state, wakes| {
+            let may_lend = state.may_lend();
+            state.lend(body, wakes);
+            may_lend
+        });
+        if !may_lend {
+            // Somebody has joined since this was asked. Without memory they read it where it is, all the same.
+            _ = self.flow.settle();
+        }
     }
 
     /// The body will not become complete. What has arrived stays readable, then readers see the reason.

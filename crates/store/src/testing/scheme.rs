@@ -7,8 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering:
 
 use parking_lot::Mutex;
 
+use humboldt_sys::append_buffer::{AppendBuffer, Published};
+
 use crate::key::Key;
-use crate::scheme::{Extent, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use crate::object::Object;
+use crate::scheme::{
+    Extent, IoFuture, Lendable, Reader, Record, RecordKind, Scheme, SchemeError, SchemeStats, Whole, Writer,
+};
 
 /// What goes wrong.
 #[derive(Default)]
@@ -24,6 +29,8 @@ pub(crate) struct Faults {
     pub(crate) read_from: AtomicU64,
     /// An open object has its body at hand (no fault, but a way to be).
     pub(crate) at_hand: AtomicBool,
+    /// Objects are stored at once (the same).
+    pub(crate) at_once: AtomicBool,
 }
 
 type Stored = Arc<Mutex<HashMap<Key, (Record, Arc<Vec<u8>>)>>>;
@@ -60,6 +67,15 @@ impl TestScheme {
     pub(crate) fn put(&self, record: Record, body: &[u8]) {
         self.stored.lock().insert(record.key, (record, Arc::new(body.to_vec())));
     }
+}
+
+/// Bytes where they would wait for a device.
+pub(crate) fn published(bytes: &[u8]) -> Published {
+    let buffer = AppendBuffer::new(bytes.len());
+    let mut region = buffer.reserve(bytes.len()).expect("room");
+    region.copy_from_slice(bytes);
+    _ = region.publish();
+    buffer.share(0..bytes.len()).expect("published")
 }
 
 fn done<'a, T: 'a>(result: Result<T, SchemeError>) -> IoFuture<'a, T> {
@@ -105,6 +121,24 @@ impl Scheme for TestScheme {
         let (stored, faults) = (self.stored.clone(), self.faults.clone());
         let writer = || Box::new(TestWriter { record, body: Vec::new(), stored, faults }) as Box<dyn Writer>;
         done(fault(&self.faults.create).map(|()| writer()))
+    }
+
+    fn put_now(&self, object: &Object) -> bool {
+        let at_once = self.faults.at_once.load(SeqCst);
+        if at_once {
+            self.put(object.record(), &object.parts().collect::<Vec<_>>().concat());
+        }
+        at_once
+    }
+
+    fn put_lending(&self, whole: &Whole<'_>) -> Option<Lendable> {
+        if !self.faults.at_once.load(SeqCst) {
+            return None;
+        }
+        let has_replaced = self.contains(&whole.key);
+        let (url, head, times) = (whole.url.into(), whole.head.into(), *whole.times);
+        self.put(Record { key: whole.key, kind: RecordKind::Object, url, head, times }, whole.body);
+        Some(Lendable { body: published(whole.body), has_replaced })
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {

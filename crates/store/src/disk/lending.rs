@@ -1,0 +1,326 @@
+//! Storing an answer that has come whole, without a copy of it in memory.
+//!
+//! What is in memory makes others leave it, and most answers are never asked for again. So where memory is full, an answer that a
+//! directory takes at once goes to memory with its second request lately, as a hit on disk does ([`super::held`]). Its client gets it from
+//! where it waits for the device.
+
+use std::sync::Arc;
+
+use crate::cache::Cache;
+use crate::dirs::Dir;
+use crate::flow::{FlowHead, FlowWriter};
+use crate::mem::Entry;
+use crate::object::Object;
+use crate::scheme::Whole;
+
+impl Cache {
+    /// Stores an answer, whose head has been published and whose whole body is here, in a directory, and ends the flow; returns the
+    /// head, and [`Cache::finish_write`] is to follow. `None`: that is not possible, or it should be in memory, and nothing has happened.
+    pub fn store_lending(
+        &self,
+        writer: &mut FlowWriter,
+        url: &[u8],
+        dir: &Dir,
+        body: &[u8],
+    ) -> Option<Arc<FlowHead>> {
+        let head = writer.flow().published()?;
+        let about = head.about(url, body.len() as u64)?;
+        if body.is_empty() || !head.info.disk_only || !writer.may_lend() {
+            return None;
+        }
+        let epoch = writer.epoch();
+        let commit = self.commits.try_enter(&epoch.primary())?;
+        if !self.in_flight().is_current(epoch) || self.is_purged(about.times, url, about.head) {
+            return None;
+        }
+        let whole = Whole { key: about.key, url, head: about.head.bytes(), times: about.times, body };
+        let lendable = dir.scheme.put_lending(&whole)?;
+        drop(commit);
+        if about.body_bytes > self.memory_object_bytes_max() {
+            self.mem().remove(&about.key); // an older answer
+        } else if lendable.has_replaced
+            && let Some(body) = self.body_of(body)
+        {
+            // Whoever is still reading the one before would put that into memory, if nothing was there.
+            let object = Object::new(about.key, url.into(), Arc::clone(&head.head), *about.times, body);
+            self.insert_current(epoch, about.key, Entry::Object(Arc::new(object)));
+        }
+        writer.finish_lent(lendable.body);
+        Some(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::cache::{CacheSettings, MemoryMode};
+    use crate::dirs::DirConfig;
+    use crate::disk::tests::SETTINGS;
+    use crate::disk::{DiskEntry, Lookup};
+    use crate::events::NoEvents;
+    use crate::flow::{FlowInfo, FlowReader, ReaderKind};
+    use crate::in_flight::Begin;
+    use crate::key::Key;
+    use crate::object::About;
+    use crate::purges::Purge;
+    use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
+
+    const URL: &[u8] = b"http://a.example/x";
+    const BODY_BYTES: usize = 10_000;
+    const KEEP_BYTES_MAX: u64 = 512 * 1024;
+
+    struct Fixture {
+        cache: Arc<Cache>,
+        scheme: Arc<TestScheme>,
+    }
+
+    /// How an answer comes in.
+    #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+    enum Comes {
+        /// Whole, with its head.
+        AtOnce,
+        /// In pieces.
+        Slowly,
+    }
+
+    /// One megabyte of memory, for a hundred objects, and a directory that takes everything at once.
+    fn fixture(memory_mode: MemoryMode) -> Fixture {
+        let scheme = TestScheme::new("/one");
+        scheme.faults.at_once.store(true, SeqCst);
+        scheme.faults.at_hand.store(true, SeqCst);
+        let settings = CacheSettings { cache_mem_bytes: 1 << 20, memory_mode, ..SETTINGS };
+        let dir =
+            DirConfig { index: 0, scheme: scheme.clone(), object_bytes_max: u64::MAX, read_only: false };
+        Fixture { cache: Cache::new(settings, 1, vec![dir], Arc::new(NoEvents)), scheme }
+    }
+
+    fn body(number: u64) -> Vec<u8> {
+        pattern(number as usize, number as usize + BODY_BYTES)
+    }
+
+    impl Fixture {
+        fn lead(&self, key: Key) -> (FlowWriter, FlowReader) {
+            let Begin::Lead(writer) = self.cache.begin_or_join(key, key, URL) else {
+                panic!("somebody else leads")
+            };
+            let reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+            (writer, reader)
+        }
+
+        /// Publishes a head as a directory that takes what comes at once or as it arrives would have it.
+        fn publish(&self, writer: &mut FlowWriter, body_bytes: usize, at_once: bool) {
+            let info = info(writer.key(), KEEP_BYTES_MAX);
+            let (head, times) = (some_head(), some_times());
+            let body_bytes = body_bytes as u64;
+            let about = About { key: info.key, url: URL, head: &head, times: &times, body_bytes };
+            let disk_only = self.cache.is_disk_only(&about, at_once);
+            writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, disk_only, ..info });
+        }
+
+        /// Fetches an object; says whether its body was lent.
+        fn fetch_body(&self, number: u64, comes: Comes, body: &[u8]) -> bool {
+            let (mut writer, mut reader) = self.lead(key(number));
+            self.publish(&mut writer, body.len(), true);
+            let dir = self.cache.dirs()[0].clone();
+            let lent =
+                comes == Comes::AtOnce && self.cache.store_lending(&mut writer, URL, &dir, body).is_some();
+            if !lent {
+                block_on(writer.append(body)).expect("memory is there");
+                writer.finish(None);
+                self.cache.store(writer, URL, Some(&dir)).expect("it was kept whole");
+            }
+            let mut slices = Vec::new();
+            assert_eq!(reader.slices(&mut slices, u64::MAX), body.len() as u64);
+            assert!(slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>() == body);
+            reader.advance(body.len() as u64);
+            assert!(self.scheme.body(&key(number)).is_some_and(|stored| stored == body));
+            lent
+        }
+
+        fn fetch(&self, number: u64, comes: Comes) -> bool {
+            self.fetch_body(number, comes, &body(number))
+        }
+
+        fn in_memory(&self, number: u64) -> bool {
+            self.cache.mem().contains(&key(number))
+        }
+
+        /// What memory has of an object.
+        fn memory_has(&self, number: u64, body: &[u8]) -> bool {
+            matches!(self.cache.lookup(&key(number)), Some(Entry::Object(object))
+                if object.parts().collect::<Vec<_>>().concat() == body)
+        }
+
+        /// Fetches until memory is full, and returns the number of the next object.
+        fn fill(&self) -> u64 {
+            let full = (1000..1200).find(|&number| {
+                self.fetch(number, Comes::AtOnce);
+                !self.in_memory(number)
+            });
+            full.expect("memory is full") + 1
+        }
+
+        /// Asks for an object that is not in memory.
+        fn hit(&self, number: u64) {
+            let key = key(number);
+            let Lookup::Found(DiskEntry::Object(hit)) = block_on(self.cache.open(key, &key, URL)) else {
+                panic!("{number} is there")
+            };
+            assert!(block_on(hit.hold(&self.cache)).is_some());
+        }
+    }
+
+    #[test]
+    fn while_there_is_room_everything_goes_to_memory_and_then_what_comes_again() {
+        let f = fixture(MemoryMode::Auto);
+        let next = f.fill();
+        assert!(next > 1050 && (1000..next - 1).all(|number| f.in_memory(number)), "{next}");
+        for comes in [Comes::AtOnce, Comes::Slowly] {
+            let number = next + comes as u64;
+            assert_eq!(f.fetch(number, comes), comes == Comes::AtOnce);
+            assert!(!f.in_memory(number), "{comes:?}");
+            f.hit(number);
+            assert!(f.in_memory(number), "the second request, {comes:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_has_to_leave_a_full_memory_for_a_first_request() {
+        let f = fixture(MemoryMode::Auto);
+        let next = f.fill();
+        let before = f.cache.mem().used_bytes();
+        assert!((next..next + 100).all(|number| f.fetch(number, Comes::AtOnce)));
+        assert_eq!(f.cache.mem().used_bytes(), before);
+        assert!((1000..next - 1).all(|number| f.in_memory(number)));
+        // A body that comes in pieces needs some pages of memory while it comes, and they stay free.
+        (next + 100..next + 200).for_each(|number| assert!(!f.fetch(number, Comes::Slowly)));
+        let left = (1000..next - 1).filter(|&number| f.in_memory(number)).count() as u64;
+        assert!(left >= next - 1000 - 4, "{left} of {}", next - 1000);
+    }
+
+    #[test]
+    fn modes_say_what_memory_keeps() {
+        for (mode, keeps_fetched, keeps_hit) in [
+            (MemoryMode::Always, true, true),
+            (MemoryMode::Disk, false, true),
+            (MemoryMode::Network, true, false),
+        ] {
+            let f = fixture(mode);
+            // More than memory holds.
+            for number in 0..200 {
+                let comes = if number % 2 == 0 { Comes::AtOnce } else { Comes::Slowly };
+                assert_eq!(f.fetch(number, comes), !keeps_fetched && comes == Comes::AtOnce);
+                assert_eq!(f.in_memory(number), keeps_fetched, "{mode:?} {number}");
+            }
+            f.cache.mem().remove(&key(0));
+            f.hit(0);
+            assert_eq!(f.in_memory(0), keeps_hit, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_takes_nothing_at_once_leaves_the_answer_in_memory() {
+        let f = fixture(MemoryMode::Auto);
+        let next = f.fill();
+        f.scheme.faults.at_once.store(false, SeqCst);
+        for (number, mode) in [(next, MemoryMode::Auto), (next + 1, MemoryMode::Disk)] {
+            let dirs = vec![DirConfig {
+                index: 0,
+                scheme: f.scheme.clone(),
+                object_bytes_max: u64::MAX,
+                read_only: false,
+            }];
+            let settings = CacheSettings { cache_mem_bytes: 1 << 20, memory_mode: mode, ..SETTINGS };
+            f.cache.reconfigure(settings, dirs);
+            let (mut writer, _reader) = f.lead(key(number));
+            f.publish(&mut writer, BODY_BYTES, true);
+            let dir = f.cache.dirs()[0].clone();
+            assert!(f.cache.store_lending(&mut writer, URL, &dir, &body(number)).is_none());
+            block_on(writer.append(&body(number))).expect("memory is there");
+            writer.finish(None);
+            let stored = f.cache.store(writer, URL, Some(&dir)).expect("kept whole");
+            assert_eq!((stored.on_disk, stored.in_memory), (false, mode == MemoryMode::Auto), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_newer_answer_takes_the_place_of_an_older_one_everywhere() {
+        for comes in [Comes::AtOnce, Comes::Slowly] {
+            let f = fixture(MemoryMode::Auto);
+            let next = f.fill();
+            // In memory and on disk; on disk alone.
+            for number in [1000, next] {
+                f.fetch(next, Comes::AtOnce);
+                f.fetch_body(number, comes, &body(number + 5000));
+                assert!(f.memory_has(number, &body(number + 5000)), "{comes:?} {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_still_reads_the_older_answer_does_not_bring_it_back() {
+        let f = fixture(MemoryMode::Auto);
+        let next = f.fill();
+        assert!(f.fetch(next, Comes::AtOnce));
+        let Lookup::Found(DiskEntry::Object(older)) = block_on(f.cache.open(key(next), &key(next), URL))
+        else {
+            panic!("it is there")
+        };
+        f.fetch_body(next, Comes::AtOnce, &body(9000));
+        assert!(block_on(older.into_object(&f.cache)).is_some());
+        assert!(f.memory_has(next, &body(9000)));
+    }
+
+    #[test]
+    fn an_answer_too_large_for_memory_takes_the_older_one_out_of_it() {
+        let f = fixture(MemoryMode::Auto);
+        let dirs = || {
+            vec![DirConfig {
+                index: 0,
+                scheme: f.scheme.clone(),
+                object_bytes_max: u64::MAX,
+                read_only: false,
+            }]
+        };
+        let settings = CacheSettings { memory_object_bytes_max: 20_000, ..SETTINGS };
+        f.cache.reconfigure(settings, dirs());
+        for (number, comes) in [(1, Comes::AtOnce), (2, Comes::Slowly)] {
+            f.fetch(number, comes);
+            assert!(f.in_memory(number));
+            f.fetch_body(number, comes, &pattern(0, 30_000));
+            assert!(!f.in_memory(number), "{comes:?}");
+        }
+        // As large that it is not even kept whole on its way.
+        f.fetch(3, Comes::AtOnce);
+        let (mut writer, mut reader) = f.lead(key(3));
+        f.publish(&mut writer, KEEP_BYTES_MAX as usize, false);
+        for _ in 0..KEEP_BYTES_MAX / 30_000 + 1 {
+            block_on(writer.append(&pattern(0, 30_000))).expect("memory is there");
+            reader.advance(30_000);
+        }
+        writer.finish(None);
+        assert!(f.cache.store(writer, URL, None).is_none() && !f.in_memory(3));
+    }
+
+    #[test]
+    fn what_was_purged_meanwhile_is_not_stored() {
+        let f = fixture(MemoryMode::Disk);
+        let dir = f.cache.dirs()[0].clone();
+        let (mut writer, _reader) = f.lead(key(1));
+        f.publish(&mut writer, BODY_BYTES, true);
+        block_on(f.cache.purge(key(1)));
+        assert!(f.cache.store_lending(&mut writer, URL, &dir, &body(1)).is_none());
+        let (mut writer, _reader) = f.lead(key(2));
+        f.publish(&mut writer, BODY_BYTES, true);
+        let prefix = Purge::prefix(URL).expect("a good prefix");
+        f.cache.purges().register_now(&[prefix]).expect("in memory");
+        assert!(f.cache.store_lending(&mut writer, URL, &dir, &body(2)).is_none());
+        let (mut writer, _reader) = f.lead(key(3));
+        f.publish(&mut writer, 0, true);
+        let _gate = f.cache.commits.try_enter(&key(3));
+        assert!(f.cache.store_lending(&mut writer, URL, &dir, b"").is_none(), "an empty body");
+        assert!((1..4).all(|number| f.scheme.body(&key(number)).is_none()));
+    }
+}
