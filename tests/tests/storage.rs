@@ -198,8 +198,8 @@ fn variants_survive_a_restart() {
 const RING: &str = "cache_dir ring {dir}/cache 100\ncache_mem 1 MB\n";
 
 /// A world with an empty ring that stores what comes.
-fn ring() -> World {
-    let world = World::forward(RING);
+fn ring(lines: &str) -> World {
+    let world = World::forward(lines);
     let mut number = 0;
     until("a ring that stores", || {
         let path = format!("/probe/{number}.");
@@ -211,9 +211,14 @@ fn ring() -> World {
     world
 }
 
-/// 80 objects of half again as much as memory has room for, all of them stored in a ring.
+/// 80 objects of half again as much as memory has room for, all of them stored in a ring, with the first ones in memory.
 fn more_than_memory_holds() -> World {
-    let world = ring();
+    let world = ring(RING);
+    store_80(&world);
+    world
+}
+
+fn store_80(world: &World) {
     let before = world.metric("humboldt_store_objects");
     for index in 0..80 {
         let path = format!("/{index}");
@@ -222,6 +227,16 @@ fn more_than_memory_holds() -> World {
         let _ = world.get(&path).expect(200);
     }
     until("all objects", || (world.metric("humboldt_store_objects") >= before + 80).then_some(()));
+}
+
+/// The same, after a restart: the last ones fill memory, and of the first ones nothing is known but where they are.
+fn more_on_disk_than_memory_holds() -> World {
+    let mut world = more_than_memory_holds();
+    world.proxy.restart();
+    until("the index", || (world.get("/79").cache() == "HIT").then_some(()));
+    for index in 20..79 {
+        assert_eq!(world.get(&format!("/{index}")).expect(200).cache(), "HIT");
+    }
     world
 }
 
@@ -232,8 +247,43 @@ fn tags(world: &World, path: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn with_a_full_memory_the_second_hit_on_disk_moves_an_object_there() {
+fn with_a_full_memory_the_second_request_moves_an_object_there() {
     let world = more_than_memory_holds();
+    let _ = world.proxy.logged("/79 ");
+    let mut client = world.client();
+    for _ in 0..2 {
+        let answer = client.request("GET", &world.target("/79"), &[], b"").response().expect(200);
+        assert!(answer.cache() == "HIT" && answer.text() == body(79).repeat(2));
+    }
+    assert_eq!(tags(&world, "/79", 3), ["TCP_MISS/200", "TCP_HIT/200", "TCP_MEM_HIT/200"]);
+}
+
+#[test]
+fn memory_cache_mode_says_what_memory_keeps() {
+    // For an object that is asked for at once again, and for one that memory would have lost meanwhile.
+    let modes = [
+        ("always", ["TCP_MEM_HIT/200", "TCP_MEM_HIT/200"], ["TCP_HIT/200", "TCP_MEM_HIT/200"]),
+        ("disk", ["TCP_HIT/200", "TCP_MEM_HIT/200"], ["TCP_HIT/200", "TCP_MEM_HIT/200"]),
+        ("network", ["TCP_MEM_HIT/200", "TCP_MEM_HIT/200"], ["TCP_HIT/200", "TCP_HIT/200"]),
+    ];
+    for (mode, at_once, later) in modes {
+        let world = ring(&format!("{RING}memory_cache_mode {mode}\nmemory_replacement_policy lru\n"));
+        store_80(&world);
+        for (path, expected) in [("/79", at_once), ("/0", later)] {
+            let _ = world.proxy.logged(&format!("{path} "));
+            let mut client = world.client();
+            for _ in 0..2 {
+                let answer = client.request("GET", &world.target(path), &[], b"").response().expect(200);
+                assert_eq!(answer.cache(), "HIT");
+            }
+            assert_eq!(tags(&world, path, 3)[1..], expected, "memory_cache_mode {mode}: {path}");
+        }
+    }
+}
+
+#[test]
+fn with_a_full_memory_the_second_hit_on_disk_moves_an_object_there() {
+    let world = more_on_disk_than_memory_holds();
     // Another core may have served it, whose lines may be written later.
     let _ = world.proxy.logged("/0 ");
     let mut client = world.client();
@@ -247,7 +297,7 @@ fn with_a_full_memory_the_second_hit_on_disk_moves_an_object_there() {
 
 #[test]
 fn whatever_is_asked_of_an_object_on_disk_is_answered_from_where_it_was_read_to() {
-    let world = more_than_memory_holds();
+    let world = more_on_disk_than_memory_holds();
     let text = |index: usize| body(index).repeat(2);
     let ask = |index: usize, field: (&str, &str)| world.ask("GET", &format!("/{index}"), &[field]);
     let whole = ask(1, ("If-None-Match", "\"v2\"")).expect(200);
@@ -265,9 +315,36 @@ fn whatever_is_asked_of_an_object_on_disk_is_answered_from_where_it_was_read_to(
 }
 
 #[test]
+fn a_client_that_reads_slowly_gets_all_of_what_was_lent_from_where_it_was_stored() {
+    // Far more than sockets take, in answers that come whole with their heads.
+    const OBJECTS: usize = 400;
+    let world = more_than_memory_holds();
+    let content = |index: usize| body(index).repeat(3);
+    for index in 0..OBJECTS {
+        world.origin.on(&format!("/slow/{index}"), Reply::ok(content(index)).cachable(3_600));
+    }
+    let mut client = world.client();
+    for index in 0..OBJECTS {
+        client.request("GET", &world.target(&format!("/slow/{index}")), &[], b"");
+    }
+    // It reads nothing while another reads other things.
+    for index in 0..80 {
+        assert!(world.get(&format!("/{index}")).expect(200).text() == body(index).repeat(2));
+    }
+    for index in 0..OBJECTS {
+        let answer = client.response().expect(200);
+        assert!(answer.text() == content(index), "object {index}");
+    }
+    for index in 0..OBJECTS {
+        let answer = world.get(&format!("/slow/{index}")).expect(200);
+        assert!(answer.cache() == "HIT" && answer.text() == content(index), "object {index}");
+    }
+}
+
+#[test]
 fn a_client_that_reads_slowly_gets_all_of_what_was_read_from_disk() {
     const OBJECTS: usize = 60;
-    let world = ring();
+    let world = ring(RING);
     let before = world.metric("humboldt_store_objects");
     // Far more than sockets take, in objects that a ring reads in one piece.
     let content = |index: usize| body(index).repeat(17);

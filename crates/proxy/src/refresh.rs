@@ -486,12 +486,17 @@ pub(crate) async fn store_lending(
 /// Stores an answer whose body is complete: in memory, and in the directory that waits for the end.
 pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: Option<Arc<Dir>>) {
     let cache = &core.shared.cache;
-    let (epoch, key) = (writer.epoch(), writer.key());
+    let Some(head) = writer.flow().published() else { return };
+    let (epoch, key) = (writer.epoch(), head.info.key);
     let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
     if stored.as_ref().is_some_and(|stored| stored.in_memory) {
         core.count(Counter::MemoryStores, 1);
     }
     match (stored, dir) {
+        // No directory takes it: there is a newer answer than what they have.
+        (_, None) if !head.info.write_through && cache.on_disk(&key) => {
+            cache.remove_from_disk(&key).await;
+        }
         (_, None) => {}
         (Some(stored), Some(dir)) if stored.on_disk => {
             count_swap_out(core, cache.finish_write(epoch, &stored.object.about(), &dir).await);

@@ -264,7 +264,7 @@ impl Flow {
     }
 
     /// What was published with the head.
-    pub(crate) fn published(&self) -> Option<Arc<FlowHead>> {
+    pub fn published(&self) -> Option<Arc<FlowHead>> {
         self.state.lock().head.clone()
     }
 
