@@ -15,6 +15,7 @@ mod load;
 mod manager;
 mod memory;
 mod memory_limit;
+mod memory_mode;
 mod miss;
 mod page_cache;
 pub(crate) mod peers;
@@ -45,13 +46,13 @@ pub(crate) struct Arguments {
     /// Subjects, separated by commas; the floor is always there: humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `store`, `page-cache` and `full`: how often every subject has its turn
+    /// For `store`, `page-cache`, `memory-mode` and `full`: how often every subject has its turn
     #[arg(long)]
     rounds: Option<usize>,
     /// For `restart`: objects of `ring`; the other schemes have fewer
     #[arg(long, default_value_t = restart::RING_OBJECTS)]
     objects: u64,
-    /// For `store`, `index`, `restart`, `page-cache` and `full`: put the tables into docs/storage.md as well
+    /// For `store`, `index`, `restart`, `page-cache`, `memory-mode` and `full`: put the tables into docs/storage.md as well
     #[arg(long)]
     write: bool,
 }
@@ -76,6 +77,8 @@ enum What {
     Restart,
     /// `ring` past the page cache and through it, with much memory and with little
     PageCache,
+    /// Everything in memory that is fetched or hit, or what is asked for again
+    MemoryMode,
     /// Throughput of a full store beside that of an empty one
     Full,
 }
@@ -146,6 +149,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         What::Index => Ok(()),
         What::Restart => restart::run(&plan, arguments.objects),
         What::PageCache => page_cache::run(&plan),
+        What::MemoryMode => memory_mode::run(&plan),
         What::Full => full::run(&plan),
     }
 }

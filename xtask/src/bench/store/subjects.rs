@@ -92,12 +92,21 @@ pub(in crate::bench) struct Sizes {
     pub(in crate::bench) cache_mem_mb: u64,
     /// Options at the end of the line `cache_dir`.
     pub(in crate::bench) options: &'static str,
+    /// Further lines of the configuration.
+    pub(in crate::bench) lines: &'static str,
 }
 
 impl Sizes {
     /// A store of so many MB for objects of this length, with next to no memory.
     pub(in crate::bench) fn new(capacity_mb: u64, object_bytes: u64) -> Self {
-        Self { capacity_mb, object_bytes, squid_rock_factor: 1, cache_mem_mb: CACHE_MEM_MB, options: "" }
+        Self {
+            capacity_mb,
+            object_bytes,
+            squid_rock_factor: 1,
+            cache_mem_mb: CACHE_MEM_MB,
+            options: "",
+            lines: "",
+        }
     }
 }
 
@@ -167,7 +176,7 @@ impl Site {
             }
             scheme => format!("cache_dir {scheme} {path}/store {capacity_mb} {}\n", sizes.options),
         };
-        text
+        text + sizes.lines
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

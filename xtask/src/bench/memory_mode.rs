@@ -1,0 +1,161 @@
+//! `bench memory-mode`: what should be in memory of what a store has too? All that is fetched or hit (`memory_cache_mode always`), or, once
+//! memory is full, what is asked for again (`auto`)?
+//!
+//! Every turn asks for objects of its own, so that what was popular before has to leave memory, and about half of the requests are misses.
+
+use super::awake::Awake;
+use super::drive::Drive;
+use super::manager::Swaps;
+use super::report::Report;
+use super::store::subjects::{Family, KINDS, Kind, Site, Sizes, Stored};
+use super::store::turns::{BODY_BYTES, CONNECTIONS, TURN_LIMIT};
+use super::subjects::{Subject, floor};
+use super::{Plan, rest, table};
+use crate::Outcome;
+
+const ROUNDS: usize = 3;
+
+/// Requests in a turn.
+const REQUESTS: u64 = 100_000;
+
+/// Objects that a turn may ask for.
+const OBJECTS: u64 = 300_000;
+
+/// How popular objects are: the exponent that traces of web caches show.
+const ZIPF: f64 = 0.9;
+
+/// What of the objects of a turn is asked for at all, at most.
+const ASKED_SHARE: f64 = 0.2;
+
+/// A tenth of what a turn stores.
+const CACHE_MEM_MB: u64 = 64;
+
+/// What a file of an object takes on disk.
+const FILE_BYTES: u64 = 16 << 10;
+
+/// A mode with a policy.
+struct Way {
+    mode: &'static str,
+    policy: &'static str,
+    lines: &'static str,
+}
+
+const WAYS: [Way; 4] = [
+    Way { mode: "always", policy: "lru", lines: "memory_cache_mode always\nmemory_replacement_policy lru\n" },
+    Way { mode: "auto", policy: "lru", lines: "memory_cache_mode auto\nmemory_replacement_policy lru\n" },
+    Way {
+        mode: "always",
+        policy: "s3fifo",
+        lines: "memory_cache_mode always\nmemory_replacement_policy s3fifo\n",
+    },
+    Way {
+        mode: "auto",
+        policy: "s3fifo",
+        lines: "memory_cache_mode auto\nmemory_replacement_policy s3fifo\n",
+    },
+];
+
+/// What was measured in one turn.
+struct Turn {
+    cpu_us: f64,
+    requests_per_s: f64,
+    hits: f64,
+    from_disk: f64,
+    p99_ms: f64,
+}
+
+/// A running way.
+struct Series<'w> {
+    way: &'w Way,
+    stored: Stored,
+    turns: Vec<Turn>,
+}
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    let rounds = plan.rounds_wanted.unwrap_or(if plan.quick { 1 } else { ROUNDS }).max(1);
+    let requests = if plan.quick { REQUESTS / 10 } else { REQUESTS };
+    if !plan.quick {
+        rest::wait();
+    }
+    let origin = floor(plan, "origin", plan.load_core)?;
+    let awake = Awake::hold();
+    let asked = (OBJECTS as f64 * ASKED_SHARE) as u64 * (rounds as u64 + 1);
+    let capacity_mb = ((asked * FILE_BYTES * 13 / 10) >> 20) + 256;
+    let started = WAYS.iter().map(|way| Series::start(plan, way, capacity_mb));
+    let mut all = started.collect::<Outcome<Vec<_>>>()?;
+    for round in 0..=rounds as u64 {
+        eprintln!("round {round} of {rounds}");
+        for series in &mut all {
+            let turn = series.ask(plan, &origin, requests, round * OBJECTS)?;
+            series.turns.push(turn);
+        }
+    }
+    let mut report = Report::new("memory-mode", awake.is_held());
+    report.prose(&format!(
+        "`ring` with `cache_mem {CACHE_MEM_MB} MB`. {rounds} rounds of {requests} requests, {CONNECTIONS} connections in a closed loop, each round for {OBJECTS} new objects \
+         of 13 KiB that are popular by Zipf's law with exponent {ZIPF}, after one that fills memory. CPU time of the server with its threads for each request: median and range."
+    ));
+    let heading = ["memory_cache_mode", "policy", "CPU µs/request", "req/s", "hits", "from memory", "p99 ms"];
+    report.table(&heading, &all.iter().map(row).collect::<Vec<_>>());
+    drop(all);
+    rest::files_were_deleted()?;
+    if plan.write { report.write() } else { Ok(()) }
+}
+
+impl<'w> Series<'w> {
+    fn start(plan: &Plan, way: &'w Way, capacity_mb: u64) -> Outcome<Self> {
+        let is_ring = |kind: &Kind| kind.family == Family::Humboldt && kind.scheme == "ring";
+        let kind = KINDS.into_iter().find(is_ring).ok_or("there is no ring")?;
+        let sizes = Sizes {
+            cache_mem_mb: CACHE_MEM_MB,
+            lines: way.lines,
+            ..Sizes::new(capacity_mb, BODY_BYTES as u64)
+        };
+        let site = Site::make(plan, kind, sizes)?.ok_or("humboldt is not there")?;
+        Ok(Self { way, stored: site.start(plan)?, turns: Vec::new() })
+    }
+
+    fn ask(&self, plan: &Plan, origin: &Subject, requests: u64, first: u64) -> Outcome<Turn> {
+        let drive = Drive {
+            host: origin.address,
+            body_bytes: BODY_BYTES,
+            first,
+            requests,
+            objects: OBJECTS,
+            zipf: Some(ZIPF),
+            connections: CONNECTIONS,
+            requests_per_s: None,
+            limit: TURN_LIMIT,
+        };
+        let subject = &self.stored.subject;
+        let (before, cpu_before_us) = (Swaps::read(subject.address)?, subject.process.cpu_us()?);
+        let driven = drive.run(plan, subject.name, subject.address)?;
+        let cpu_us = subject.process.cpu_us()? - cpu_before_us;
+        let after = Swaps::read(subject.address)?;
+        self.stored.sync()?;
+        let all = driven.requests as f64;
+        Ok(Turn {
+            cpu_us: cpu_us as f64 / all,
+            requests_per_s: all / driven.seconds.max(1e-6),
+            hits: driven.hits as f64 / all,
+            from_disk: (after.ins - before.ins) as f64 / all,
+            p99_ms: driven.p99_us as f64 / 1e3,
+        })
+    }
+}
+
+fn row(series: &Series<'_>) -> Vec<String> {
+    // In the first turn there was room in memory.
+    let turns = series.turns.get(1..).unwrap_or_default();
+    let of = |figure: fn(&Turn) -> f64| turns.iter().map(figure).collect::<Vec<_>>();
+    let median = |figure: fn(&Turn) -> f64| table::median(&of(figure));
+    vec![
+        series.way.mode.to_owned(),
+        series.way.policy.to_owned(),
+        table::with_range(&of(|turn| turn.cpu_us), 1),
+        format!("{:.0}", median(|turn| turn.requests_per_s)),
+        format!("{:.1} %", median(|turn| turn.hits) * 100.0),
+        format!("{:.1} %", median(|turn| turn.hits - turn.from_disk) * 100.0),
+        format!("{:.1}", median(|turn| turn.p99_ms)),
+    ]
+}
