@@ -301,8 +301,10 @@ impl Cache {
         if self.memory_mode() != MemoryMode::Network
             && self.in_flight.is_current(epoch)
             && self.mem.insert_unless_object(object.key, Entry::Object(object.clone()))
+            && self.is_still_current(epoch, object.key)
         {
-            self.is_still_current(epoch, object.key);
+            // It was asked for before, or it would not have been stored.
+            let _ = self.mem.get(&object.key);
         }
     }
 

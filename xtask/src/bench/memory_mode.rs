@@ -5,7 +5,7 @@
 
 use super::awake::Awake;
 use super::drive::Drive;
-use super::manager::Swaps;
+use super::manager::Device;
 use super::report::Report;
 use super::store::subjects::{Family, KINDS, Kind, Site, Sizes, Stored};
 use super::store::turns::{BODY_BYTES, CONNECTIONS, TURN_LIMIT};
@@ -60,7 +60,7 @@ struct Turn {
     cpu_us: f64,
     requests_per_s: f64,
     hits: f64,
-    from_disk: f64,
+    reads: f64,
     p99_ms: f64,
 }
 
@@ -95,7 +95,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         "`ring` with `cache_mem {CACHE_MEM_MB} MB`. {rounds} rounds of {requests} requests, {CONNECTIONS} connections in a closed loop, each round for {OBJECTS} new objects \
          of 13 KiB that are popular by Zipf's law with exponent {ZIPF}, after one that fills memory. CPU time of the server with its threads for each request: median and range."
     ));
-    let heading = ["memory_cache_mode", "policy", "CPU µs/request", "req/s", "hits", "from memory", "p99 ms"];
+    let heading =
+        ["memory_cache_mode", "policy", "CPU µs/request", "req/s", "hits", "reads of the store", "p99 ms"];
     report.table(&heading, &all.iter().map(row).collect::<Vec<_>>());
     drop(all);
     rest::files_were_deleted()?;
@@ -128,17 +129,17 @@ impl<'w> Series<'w> {
             limit: TURN_LIMIT,
         };
         let subject = &self.stored.subject;
-        let (before, cpu_before_us) = (Swaps::read(subject.address)?, subject.process.cpu_us()?);
+        let (before, cpu_before_us) = (Device::read(subject.address)?, subject.process.cpu_us()?);
         let driven = drive.run(plan, subject.name, subject.address)?;
         let cpu_us = subject.process.cpu_us()? - cpu_before_us;
-        let after = Swaps::read(subject.address)?;
+        let after = Device::read(subject.address)?;
         self.stored.sync()?;
         let all = driven.requests as f64;
         Ok(Turn {
             cpu_us: cpu_us as f64 / all,
             requests_per_s: all / driven.seconds.max(1e-6),
             hits: driven.hits as f64 / all,
-            from_disk: (after.ins - before.ins) as f64 / all,
+            reads: (after.reads - before.reads) / all,
             p99_ms: driven.p99_us as f64 / 1e3,
         })
     }
@@ -155,7 +156,7 @@ fn row(series: &Series<'_>) -> Vec<String> {
         table::with_range(&of(|turn| turn.cpu_us), 1),
         format!("{:.0}", median(|turn| turn.requests_per_s)),
         format!("{:.1} %", median(|turn| turn.hits) * 100.0),
-        format!("{:.1} %", median(|turn| turn.hits - turn.from_disk) * 100.0),
+        format!("{:.1} %", median(|turn| turn.reads) * 100.0),
         format!("{:.1}", median(|turn| turn.p99_ms)),
     ]
 }

@@ -54,6 +54,8 @@ impl Cache {
 mod tests {
     use std::sync::atomic::Ordering::SeqCst;
 
+    use humboldt_policy::Policy;
+
     use super::*;
     use crate::cache::{CacheSettings, MemoryMode};
     use crate::dirs::DirConfig;
@@ -218,6 +220,18 @@ mod tests {
             f.hit(0);
             assert_eq!(f.in_memory(0), keeps_hit, "{mode:?}");
         }
+    }
+
+    #[test]
+    fn an_object_that_was_hit_on_disk_counts_as_asked_for_twice() {
+        let f = fixture(MemoryMode::Always);
+        f.cache.mem().set_policy(Policy::S3Fifo);
+        (0..200).for_each(|number| assert!(!f.fetch(number, Comes::AtOnce)));
+        assert!(!f.in_memory(0));
+        f.hit(0);
+        // What is asked for once passes by.
+        (200..400).for_each(|number| assert!(!f.fetch(number, Comes::AtOnce)));
+        assert!(f.in_memory(0) && !f.in_memory(200));
     }
 
     #[test]
