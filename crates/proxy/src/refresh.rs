@@ -488,13 +488,14 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     let cache = &core.shared.cache;
     let Some(head) = writer.flow().published() else { return };
     let (epoch, key) = (writer.epoch(), head.info.key);
+    let is_newest = || cache.in_flight().is_current(epoch);
     let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
     if stored.as_ref().is_some_and(|stored| stored.in_memory) {
         core.count(Counter::MemoryStores, 1);
     }
     match (stored, dir) {
         // No directory takes it: there is a newer answer than what they have.
-        (_, None) if !head.info.write_through && cache.on_disk(&key) => {
+        (_, None) if is_newest() && !head.info.write_through && cache.on_disk(&key) => {
             cache.remove_from_disk(&key).await;
         }
         (_, None) => {}

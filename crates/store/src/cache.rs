@@ -234,7 +234,7 @@ impl Cache {
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
         let info = writer.flow().published()?.info.clone();
         let Some(object) = writer.object(url) else {
-            self.mem.remove(&info.key); // an older answer
+            self.remove_older(writer.epoch(), &info.key);
             return None;
         };
         if self.purges.has_purged(&object) {
@@ -253,9 +253,16 @@ impl Cache {
             && object.body_bytes() <= self.memory_object_bytes_max()
             && self.insert_current(epoch, object.key, Entry::Object(object.clone()));
         if !in_memory {
-            self.mem.remove(&object.key); // an older answer
+            self.remove_older(epoch, &object.key);
         }
         Some(Stored { object, in_memory, on_disk })
+    }
+
+    /// Takes what is in memory under a key out of it, for an answer that is not going to be there. After a purge, what is there may be newer.
+    pub(crate) fn remove_older(&self, epoch: Epoch, key: &Key) {
+        if self.in_flight.is_current(epoch) {
+            self.mem.remove(key);
+        }
     }
 
     /// What [`crate::FlowInfo::disk_only`] should be for an answer that is to be stored, and that a directory takes in one step

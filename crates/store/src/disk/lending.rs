@@ -37,7 +37,7 @@ impl Cache {
         let lendable = dir.scheme.put_lending(&whole)?;
         drop(commit);
         if about.body_bytes > self.memory_object_bytes_max() {
-            self.mem().remove(&about.key); // an older answer
+            self.remove_older(epoch, &about.key);
         } else if lendable.has_replaced
             && let Some(body) = self.body_of(body)
         {
@@ -321,6 +321,20 @@ mod tests {
         }
         writer.finish(None);
         assert!(f.cache.store(writer, URL, None).is_none() && !f.in_memory(3));
+    }
+
+    #[test]
+    fn a_fetch_that_began_before_a_purge_leaves_what_came_after_it() {
+        let f = fixture(MemoryMode::Auto);
+        let (mut before, _reader) = f.lead(key(1));
+        f.publish(&mut before, BODY_BYTES, true);
+        block_on(f.cache.purge(key(1)));
+        f.fetch_body(1, Comes::AtOnce, &body(2));
+        block_on(before.append(&body(1))).expect("memory is there");
+        before.finish(None);
+        let dir = f.cache.dirs()[0].clone();
+        let stored = f.cache.store(before, URL, Some(&dir)).expect("it was kept whole");
+        assert!(!stored.in_memory && !stored.on_disk && f.memory_has(1, &body(2)));
     }
 
     #[test]
