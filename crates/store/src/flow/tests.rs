@@ -196,6 +196,24 @@ fn memory_shortage_ends_keeping_and_detaches_the_slow_but_never_blocks_for_good(
 }
 
 #[test]
+fn a_reader_that_lets_go_before_the_writer_waits_is_not_waited_for() {
+    let (_, table) = table(0);
+    let mut writer = lead(&table, 1);
+    let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+    writer.publish_head(Arc::new(some_head()), info(key(1), u64::MAX));
+    let (wakes, held) = (Wakes::new(), crate::mem::FLOW_PAGES_GUARANTEED);
+    for _ in 0..2 {
+        block_on(writer.append(&pattern(0, held * PAGE_BYTES))).expect("the minimum");
+        assert!(wakes.poll(|cx| writer.poll_append(cx, b"more")).is_pending());
+        take(&mut reader, u64::MAX);
+    }
+    block_on(writer.append(&pattern(0, held * PAGE_BYTES))).expect("the minimum");
+    // Here the writer has seen how many pages there are, and is refused another one.
+    take(&mut reader, u64::MAX);
+    assert!(wakes.poll(|cx| writer.poll_relief(cx, held)).is_ready());
+}
+
+#[test]
 fn flows_share_a_budget_of_nothing_and_all_complete() {
     let (_, table) = table(0);
     std::thread::scope(|scope| {

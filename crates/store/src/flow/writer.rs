@@ -134,7 +134,7 @@ impl FlowWriter {
                     return Poll::Ready(Err(AbortReason::NoMemory));
                 }
                 Step::Shortage(PageShortage::Wait) => {
-                    if self.poll_relief(cx).is_pending() {
+                    if self.poll_relief(cx, held).is_pending() {
                         return Poll::Pending;
                     }
                 }
@@ -202,10 +202,12 @@ impl FlowWriter {
         Step::Took(took)
     }
 
-    /// Memory is short and the flow has its minimum: gives pages back now, or waits until a reader lets go.
-    fn poll_relief(&mut self, cx: &Context<'_>) -> Poll<()> {
+    /// Memory is short and the flow has its minimum, or had it when it was asked how many pages it holds (`held`): gives pages back now, or
+    /// waits until a reader lets go.
+    pub(super) fn poll_relief(&mut self, cx: &Context<'_>, held: usize) -> Poll<()> {
         self.flow.with(|state, wakes| {
-            if state.relieve(wakes) {
+            // A reader may have let go since then. If it waits for more now, nobody would ever wake anybody.
+            if state.pages_held() < held || state.relieve(wakes) {
                 return Poll::Ready(());
             }
             state.waits_for = WriterWait::Pages;
