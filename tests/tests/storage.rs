@@ -218,6 +218,7 @@ fn more_than_memory_holds() -> World {
     world
 }
 
+/// Has 80 objects stored.
 fn store_80(world: &World) {
     let before = world.metric("humboldt_store_objects");
     for index in 0..80 {
@@ -315,21 +316,21 @@ fn whatever_is_asked_of_an_object_on_disk_is_answered_from_where_it_was_read_to(
 }
 
 /// Far more answers than sockets take, which come whole with their heads.
-const OBJECTS: usize = 400;
+const LENT_ANSWERS: usize = 400;
 
 fn slow_requests(world: &World) -> usize {
-    (0..OBJECTS).filter(|index| world.origin.count(&format!("/slow/{index}")) > 0).count()
+    (0..LENT_ANSWERS).filter(|index| world.origin.count(&format!("/slow/{index}")) > 0).count()
 }
 
 #[test]
 fn a_client_that_reads_slowly_gets_all_of_what_was_lent_from_where_it_was_stored() {
     let world = more_than_memory_holds();
     let content = |index: usize| body(index).repeat(3);
-    for index in 0..OBJECTS {
+    for index in 0..LENT_ANSWERS {
         world.origin.on(&format!("/slow/{index}"), Reply::ok(content(index)).cachable(3_600));
     }
     let mut client = world.client();
-    for index in 0..OBJECTS {
+    for index in 0..LENT_ANSWERS {
         client.request("GET", &world.target(&format!("/slow/{index}")), &[], b"");
     }
     // It reads nothing until nothing goes on any more, while another reads other things.
@@ -341,12 +342,12 @@ fn a_client_that_reads_slowly_gets_all_of_what_was_lent_from_where_it_was_stored
         let before = std::mem::replace(&mut asked, slow_requests(&world));
         (0 < before && before == asked).then_some(())
     });
-    assert!(asked < OBJECTS);
-    for index in 0..OBJECTS {
+    assert!(asked < LENT_ANSWERS);
+    for index in 0..LENT_ANSWERS {
         let answer = client.response().expect(200);
         assert!(answer.text() == content(index), "object {index}");
     }
-    for index in 0..OBJECTS {
+    for index in 0..LENT_ANSWERS {
         let answer = world.get(&format!("/slow/{index}")).expect(200);
         assert!(answer.cache() == "HIT" && answer.text() == content(index), "object {index}");
     }

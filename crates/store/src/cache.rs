@@ -232,7 +232,8 @@ impl Cache {
     /// of objects in flight, so that no request finds neither. Not stored when the URL was purged meanwhile, or when it is
     /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
-        let info = writer.flow().published()?.info.clone();
+        let head = writer.flow().published()?;
+        let info = &head.info;
         let Some(object) = writer.object(url) else {
             self.remove_older(writer.epoch(), &info.key);
             return None;
@@ -241,7 +242,8 @@ impl Cache {
             return Some(Stored { object, in_memory: false, on_disk: false });
         }
         let epoch = writer.epoch();
-        let (was_on_disk, mut on_disk) = (dir.is_some() && self.on_disk(&object.key), false);
+        let was_on_disk = info.disk_only && dir.is_some() && self.on_disk(&object.key);
+        let mut on_disk = false;
         if let Some(dir) = dir {
             let commit = self.commits.try_enter(&epoch.primary());
             on_disk = commit.is_some() && self.in_flight.is_current(epoch) && dir.scheme.put_now(&object);

@@ -57,6 +57,12 @@ impl About<'_> {
         let body_bytes = usize::try_from(self.body_bytes).unwrap_or(usize::MAX);
         memory_bytes(self.url.len(), self.head.bytes().len(), body_bytes)
     }
+
+    /// What a directory stores besides the body.
+    pub(crate) fn record(&self) -> Record {
+        let (url, head) = (self.url.into(), self.head.bytes().into());
+        Record { key: self.key, kind: RecordKind::Object, url, head, times: *self.times }
+    }
 }
 
 impl Object {
@@ -94,8 +100,7 @@ impl Object {
 
     /// What a directory stores besides the body.
     pub fn record(&self) -> Record {
-        let head = self.head.bytes().into();
-        Record { key: self.key, kind: RecordKind::Object, url: self.url.clone(), head, times: self.times }
+        self.about().record()
     }
 
     /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit into `out`.

@@ -18,7 +18,7 @@ use humboldt_freshness::Times;
 use humboldt_sys::append_buffer::Published;
 
 use crate::key::Key;
-use crate::object::Object;
+use crate::object::{About, Object};
 
 /// What every operation on a scheme returns.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SchemeError>> + 'a>>;
@@ -68,21 +68,6 @@ pub struct Record {
     pub head: Box<[u8]>,
     /// Freshness of the answer.
     pub times: Times,
-}
-
-/// A complete answer with a body that lies together, as it is handed over: [`Scheme::put_lending`].
-#[derive(Copy, Clone, Debug)]
-pub struct Whole<'a> {
-    /// Full key.
-    pub key: Key,
-    /// The URL.
-    pub url: &'a [u8],
-    /// Serialised response head.
-    pub head: &'a [u8],
-    /// Freshness.
-    pub times: &'a Times,
-    /// The body.
-    pub body: &'a [u8],
 }
 
 /// A body that was stored, where it waits for the device.
@@ -178,9 +163,9 @@ pub trait Scheme: Send + Sync {
         false
     }
 
-    /// The same for an answer with a body of at least a byte that is nowhere else yet, which can then be read where it waits for the
-    /// device. `None`: that is not possible now, or never with this scheme, and nothing has happened.
-    fn put_lending(&self, _whole: &Whole<'_>) -> Option<Lendable> {
+    /// The same for an answer whose body, of at least a byte, lies together, and can then be read where it waits for the device. `None`:
+    /// that is not possible now, or never with this scheme, and nothing has happened.
+    fn put_lending(&self, _about: &About<'_>, _body: &[u8]) -> Option<Lendable> {
         None
     }
 

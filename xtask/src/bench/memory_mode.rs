@@ -7,7 +7,7 @@ use super::awake::Awake;
 use super::drive::Drive;
 use super::manager::Device;
 use super::report::Report;
-use super::store::subjects::{Family, KINDS, Kind, Site, Sizes, Stored};
+use super::store::subjects::{RING, Site, Sizes, Stored};
 use super::store::turns::{BODY_BYTES, CONNECTIONS, TURN_LIMIT};
 use super::subjects::{Subject, floor};
 use super::{Plan, rest, table};
@@ -40,20 +40,18 @@ struct Way {
     lines: &'static str,
 }
 
-const WAYS: [Way; 4] = [
-    Way { mode: "always", policy: "lru", lines: "memory_cache_mode always\nmemory_replacement_policy lru\n" },
-    Way { mode: "auto", policy: "lru", lines: "memory_cache_mode auto\nmemory_replacement_policy lru\n" },
-    Way {
-        mode: "always",
-        policy: "s3fifo",
-        lines: "memory_cache_mode always\nmemory_replacement_policy s3fifo\n",
-    },
-    Way {
-        mode: "auto",
-        policy: "s3fifo",
-        lines: "memory_cache_mode auto\nmemory_replacement_policy s3fifo\n",
-    },
-];
+macro_rules! way {
+    ($mode:literal, $policy:literal) => {
+        Way {
+            mode: $mode,
+            policy: $policy,
+            lines: concat!("memory_cache_mode ", $mode, "\nmemory_replacement_policy ", $policy, "\n"),
+        }
+    };
+}
+
+const WAYS: [Way; 4] =
+    [way!("always", "lru"), way!("auto", "lru"), way!("always", "s3fifo"), way!("auto", "s3fifo")];
 
 /// What was measured in one turn.
 struct Turn {
@@ -105,14 +103,12 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 
 impl<'w> Series<'w> {
     fn start(plan: &Plan, way: &'w Way, capacity_mb: u64) -> Outcome<Self> {
-        let is_ring = |kind: &Kind| kind.family == Family::Humboldt && kind.scheme == "ring";
-        let kind = KINDS.into_iter().find(is_ring).ok_or("there is no ring")?;
         let sizes = Sizes {
             cache_mem_mb: CACHE_MEM_MB,
             lines: way.lines,
             ..Sizes::new(capacity_mb, BODY_BYTES as u64)
         };
-        let site = Site::make(plan, kind, sizes)?.ok_or("humboldt is not there")?;
+        let site = Site::make(plan, RING, sizes)?.ok_or("humboldt is not there")?;
         Ok(Self { way, stored: site.start(plan)?, turns: Vec::new() })
     }
 

@@ -6,7 +6,7 @@
 use super::awake::Awake;
 use super::memory_limit::MemoryLimit;
 use super::report::Report;
-use super::store::subjects::{CACHE_MEM_MB, Family, KINDS, Kind, Site, Sizes, Stored};
+use super::store::subjects::{CACHE_MEM_MB, RING, Site, Sizes, Stored};
 use super::store::turns::{self, BODY_BYTES, CONNECTIONS, Course, TURN_LIMIT, Turn};
 use super::subjects::{Subject, floor};
 use super::{Plan, drive::Drive, table};
@@ -114,14 +114,12 @@ fn measure(
 
 impl<'w> Series<'w> {
     fn start(plan: &Plan, way: &'w Way, limit_mb: Option<u64>) -> Outcome<Self> {
-        let is_ring = |kind: &Kind| kind.family == Family::Humboldt && kind.scheme == "ring";
-        let kind = KINDS.into_iter().find(is_ring).ok_or("there is no ring")?;
         let sizes = Sizes {
             cache_mem_mb: way.cache_mem_mb,
             options: way.options,
             ..Sizes::new((OBJECTS * 16) >> 10, BODY_BYTES as u64)
         };
-        let site = Site::make(plan, kind, sizes)?.ok_or("humboldt is not there")?;
+        let site = Site::make(plan, RING, sizes)?.ok_or("humboldt is not there")?;
         let stored = site.start(plan)?;
         let limit = limit_mb.map(|mb| MemoryLimit::new(&stored.subject.address.port().to_string(), mb << 20));
         let limit = limit.transpose()?;

@@ -23,17 +23,24 @@ pub(crate) struct RefreshPatterns;
 /// Longest age in `refresh_pattern`: one year, in minutes.
 const REFRESH_MINUTES_MAX: i64 = 60 * 24 * 365;
 
+/// One of a few words, in any case; `names` is all of them for a message.
+fn word<T: Copy>(line: &mut Line<'_>, names: &str, words: &[(&str, T)]) -> Result<T, Problem> {
+    let token = line.expect(names)?;
+    let found = words.iter().find(|(word, _)| token.text.eq_ignore_ascii_case(word));
+    let unknown = || token.error(format!("`{}` is not one of {names}", token.text.to_ascii_lowercase()));
+    found.map(|(_, value)| *value).ok_or_else(unknown)
+}
+
 impl Kind for DirSelectKind {
     type Out = DirSelect;
     const NAME: &'static str = "`least-load` or `round-robin`";
 
     fn apply(out: &mut DirSelect, line: &mut Line<'_>) -> Result<(), Problem> {
-        let token = line.expect(Self::NAME)?;
-        *out = match token.text.to_ascii_lowercase().as_str() {
-            "least-load" => DirSelect::LeastLoad,
-            "round-robin" => DirSelect::RoundRobin,
-            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
-        };
+        *out = word(
+            line,
+            Self::NAME,
+            &[("least-load", DirSelect::LeastLoad), ("round-robin", DirSelect::RoundRobin)],
+        )?;
         Ok(())
     }
 }
@@ -43,13 +50,11 @@ impl Kind for InTransitKind {
     const NAME: &'static str = "`memory`, `disk` or `auto`";
 
     fn apply(out: &mut InTransit, line: &mut Line<'_>) -> Result<(), Problem> {
-        let token = line.expect(Self::NAME)?;
-        *out = match token.text.to_ascii_lowercase().as_str() {
-            "memory" => InTransit::Memory,
-            "disk" => InTransit::Disk,
-            "auto" => InTransit::Auto,
-            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
-        };
+        *out = word(
+            line,
+            Self::NAME,
+            &[("memory", InTransit::Memory), ("disk", InTransit::Disk), ("auto", InTransit::Auto)],
+        )?;
         Ok(())
     }
 }
@@ -59,14 +64,16 @@ impl Kind for MemoryModeKind {
     const NAME: &'static str = "`auto`, `always`, `disk` or `network`";
 
     fn apply(out: &mut MemoryMode, line: &mut Line<'_>) -> Result<(), Problem> {
-        let token = line.expect(Self::NAME)?;
-        *out = match token.text.to_ascii_lowercase().as_str() {
-            "auto" => MemoryMode::Auto,
-            "always" => MemoryMode::Always,
-            "disk" => MemoryMode::Disk,
-            "network" => MemoryMode::Network,
-            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
-        };
+        *out = word(
+            line,
+            Self::NAME,
+            &[
+                ("auto", MemoryMode::Auto),
+                ("always", MemoryMode::Always),
+                ("disk", MemoryMode::Disk),
+                ("network", MemoryMode::Network),
+            ],
+        )?;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! One object at a time: what is written is what is read.
 
-use humboldt_store::scheme::{Extent, Record, RecordKind, SchemeError, Whole};
+use humboldt_store::scheme::{Extent, Lendable, Record, RecordKind, SchemeError};
+use humboldt_store::{About, StoredHead};
 
 use super::{Bench, Seen, body, key, nature, put, read_whole, record, run, write_range};
 
@@ -33,11 +34,9 @@ pub(super) fn stored_at_once(kind: &'static str) {
         .flat_map(|len| [(len, 1), (len, 2)])
         .filter_map(|(len, version)| {
             let url = format!("http://once/{len}");
-            let (Record { key, url: name, head, times, .. }, body) =
-                (record(&url, version), body(&url, version, 0, len));
-            let whole = Whole { key, url: &name, head: &head, times: &times, body: &body };
-            let Some(lendable) = bench.scheme.put_lending(&whole) else {
-                assert!(!nature(kind).lends && !bench.scheme.contains(&key), "nothing has happened");
+            let body = body(&url, version, 0, len);
+            let Some(lendable) = put_lending(&bench, &url, version, &body) else {
+                assert!(!nature(kind).lends && !bench.scheme.contains(&key(&url)), "nothing has happened");
                 return None;
             };
             assert_eq!((bench.see(&url), lendable.has_replaced), (Seen::Whole(version, len), version == 2));
@@ -52,10 +51,15 @@ pub(super) fn stored_at_once(kind: &'static str) {
     bench.maintain();
     assert!(lent.iter().all(|(lent, body)| **lent == **body));
     let refused = Bench::with(kind, |options| options.max_bytes = 10_000);
-    let (record, body) = (record("http://once/large", 1), body("http://once/large", 1, 0, 10_001));
-    let Record { key, url, head, times, .. } = &record;
-    let whole = Whole { key: *key, url, head, times, body: &body };
-    assert!(refused.scheme.put_lending(&whole).is_none() && !refused.scheme.contains(key));
+    let (url, body) = ("http://once/large", body("http://once/large", 1, 0, 10_001));
+    assert!(put_lending(&refused, url, 1, &body).is_none() && !refused.scheme.contains(&key(url)));
+}
+
+fn put_lending(bench: &Bench, url: &str, version: u8, body: &[u8]) -> Option<Lendable> {
+    let Record { key, url, head, times, .. } = record(url, version);
+    let head = StoredHead::from_bytes(head).expect("a head");
+    let about = About { key, url: &url, head: &head, times: &times, body_bytes: body.len() as u64 };
+    bench.scheme.put_lending(&about, body)
 }
 
 pub(super) fn ranges(kind: &'static str) {

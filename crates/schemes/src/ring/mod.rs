@@ -27,10 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use humboldt_store::scheme::{
-    IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Whole, Writer,
-};
-use humboldt_store::{Key, Object};
+use humboldt_store::scheme::{IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::{About, Key, Object};
 
 use self::log::PENDING_BYTES_MAX;
 use self::store::Store;
@@ -140,9 +138,9 @@ impl Scheme for Ring {
         writer::put_now(&self.store, object)
     }
 
-    fn put_lending(&self, whole: &Whole<'_>) -> Option<Lendable> {
+    fn put_lending(&self, about: &About<'_>, body: &[u8]) -> Option<Lendable> {
         self.store.start_keeper();
-        writer::put_lending(&self.store, whole)
+        writer::put_lending(&self.store, about, body)
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use humboldt_freshness::Times;
-use humboldt_store::scheme::{Extent, IoFuture, Lendable, Record, RecordKind, SchemeError, Whole, Writer};
-use humboldt_store::{Key, Object};
+use humboldt_store::scheme::{Extent, IoFuture, Lendable, Record, RecordKind, SchemeError, Writer};
+use humboldt_store::{About, Object};
 
 use super::format::{EXTENTS_MAX, FRAGMENTS_MAX, Fragment, Kind, Plan};
 use super::log::{Appended, Full};
@@ -170,26 +169,23 @@ impl RingWriter {
 
 /// Stores a complete object without waiting. `false`: there is no room at the moment, or it does not fit.
 pub(crate) fn put_now(store: &Arc<Store>, object: &Object) -> bool {
-    let around = (object.key, &*object.url, object.head.bytes(), &object.times);
-    put_whole(store, around, object.body_bytes(), object.parts()).is_some()
+    put_whole(store, &object.about(), object.parts()).is_some()
 }
 
 /// The same, and where the body can be read until it is on the device.
-pub(crate) fn put_lending(store: &Arc<Store>, whole: &Whole<'_>) -> Option<Lendable> {
-    let around = (whole.key, whole.url, whole.head, whole.times);
-    let body_bytes = whole.body.len();
-    let (appended, body_at) = put_whole(store, around, body_bytes as u64, std::iter::once(whole.body))?;
-    let body = appended.share(body_at..body_at + body_bytes)?;
+pub(crate) fn put_lending(store: &Arc<Store>, about: &About<'_>, body: &[u8]) -> Option<Lendable> {
+    let (appended, body_at) = put_whole(store, about, std::iter::once(body))?;
+    let body = appended.share(body_at..body_at + body.len())?;
     Some(Lendable { body, has_replaced: appended.has_replaced })
 }
 
 /// Appends a complete object; says where in the record its body begins.
 fn put_whole<'p>(
     store: &Arc<Store>,
-    (key, url, head, times): (Key, &[u8], &[u8], &Times),
-    body_bytes: u64,
+    about: &About<'_>,
     body: impl Iterator<Item = &'p [u8]>,
 ) -> Option<(Appended, usize)> {
+    let About { key, url, head, times, body_bytes } = *about;
     let options = &store.options;
     if body_bytes > PUT_NOW_BYTES_MAX
         || !(options.min_bytes..=options.max_bytes).contains(&body_bytes)
@@ -202,7 +198,7 @@ fn put_whole<'p>(
         kind: Kind::Object,
         key,
         url,
-        head,
+        head: head.bytes(),
         times,
         body_bytes: Some(body_bytes),
         extents: if body_bytes == 0 { &[] } else { &whole },
@@ -211,7 +207,7 @@ fn put_whole<'p>(
         inline_bytes: body_bytes as usize,
     };
     let appended = store.put(&plan, body).ok()?;
-    count(store, (url.len() + head.len()) as u64 + body_bytes);
+    count(store, (url.len() + head.bytes().len()) as u64 + body_bytes);
     Some((appended, plan.surroundings_bytes()))
 }
 

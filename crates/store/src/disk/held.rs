@@ -143,8 +143,8 @@ mod tests {
 
     use super::*;
     use crate::cache::CacheSettings;
-    use crate::dirs::{DirConfig, Purged};
-    use crate::disk::tests::SETTINGS;
+    use crate::dirs::Purged;
+    use crate::disk::tests::{SETTINGS, configs};
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::{StoreEvent, StoreEvents};
     use crate::mem::Entry;
@@ -188,9 +188,7 @@ mod tests {
             scheme.put(record, &body(number));
         }
         let settings = CacheSettings { cache_mem_bytes, ..SETTINGS };
-        let dir =
-            DirConfig { index: 0, scheme: scheme.clone(), object_bytes_max: u64::MAX, read_only: false };
-        (Cache::new(settings, 1, vec![dir], events), scheme)
+        (Cache::new(settings, 1, configs(std::slice::from_ref(&scheme)), events), scheme)
     }
 
     fn hold(cache: &Cache, number: u64) -> Option<Held> {

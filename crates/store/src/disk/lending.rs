@@ -11,7 +11,6 @@ use crate::dirs::Dir;
 use crate::flow::{FlowHead, FlowWriter};
 use crate::mem::Entry;
 use crate::object::Object;
-use crate::scheme::Whole;
 
 impl Cache {
     /// Stores an answer, whose head has been published and whose whole body is here, in a directory, and ends the flow; returns the
@@ -33,8 +32,7 @@ impl Cache {
         if !self.in_flight().is_current(epoch) || self.is_purged(about.times, url, about.head) {
             return None;
         }
-        let whole = Whole { key: about.key, url, head: about.head.bytes(), times: about.times, body };
-        let lendable = dir.scheme.put_lending(&whole)?;
+        let lendable = dir.scheme.put_lending(&about, body)?;
         drop(commit);
         if about.body_bytes > self.memory_object_bytes_max() {
             self.remove_older(epoch, &about.key);
@@ -58,8 +56,7 @@ mod tests {
 
     use super::*;
     use crate::cache::{CacheSettings, MemoryMode};
-    use crate::dirs::DirConfig;
-    use crate::disk::tests::SETTINGS;
+    use crate::disk::tests::{SETTINGS, configs};
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::NoEvents;
     use crate::flow::{FlowInfo, FlowReader, ReaderKind};
@@ -94,9 +91,8 @@ mod tests {
         scheme.faults.at_once.store(true, SeqCst);
         scheme.faults.at_hand.store(true, SeqCst);
         let settings = CacheSettings { cache_mem_bytes: 1 << 20, memory_mode, ..SETTINGS };
-        let dir =
-            DirConfig { index: 0, scheme: scheme.clone(), object_bytes_max: u64::MAX, read_only: false };
-        Fixture { cache: Cache::new(settings, 1, vec![dir], Arc::new(NoEvents)), scheme }
+        let dirs = configs(std::slice::from_ref(&scheme));
+        Fixture { cache: Cache::new(settings, 1, dirs, Arc::new(NoEvents)), scheme }
     }
 
     fn body(number: u64) -> Vec<u8> {
@@ -110,6 +106,10 @@ mod tests {
             };
             let reader = writer.subscribe(ReaderKind::Client).expect("at the start");
             (writer, reader)
+        }
+
+        fn reconfigure(&self, settings: CacheSettings) {
+            self.cache.reconfigure(settings, configs(std::slice::from_ref(&self.scheme)));
         }
 
         /// Publishes a head as a directory that takes what comes at once or as it arrives would have it.
@@ -242,14 +242,8 @@ mod tests {
         let next = f.fill();
         f.scheme.faults.at_once.store(false, SeqCst);
         for (number, mode) in [(next, MemoryMode::Auto), (next + 1, MemoryMode::Disk)] {
-            let dirs = vec![DirConfig {
-                index: 0,
-                scheme: f.scheme.clone(),
-                object_bytes_max: u64::MAX,
-                read_only: false,
-            }];
             let settings = CacheSettings { cache_mem_bytes: 1 << 20, memory_mode: mode, ..SETTINGS };
-            f.cache.reconfigure(settings, dirs);
+            f.reconfigure(settings);
             let (mut writer, _reader) = f.lead(key(number));
             f.publish(&mut writer, BODY_BYTES, true);
             let dir = f.cache.dirs()[0].clone();
@@ -295,16 +289,8 @@ mod tests {
     #[test]
     fn an_answer_too_large_for_memory_takes_the_older_one_out_of_it() {
         let f = fixture(MemoryMode::Auto);
-        let dirs = || {
-            vec![DirConfig {
-                index: 0,
-                scheme: f.scheme.clone(),
-                object_bytes_max: u64::MAX,
-                read_only: false,
-            }]
-        };
         let settings = CacheSettings { memory_object_bytes_max: 20_000, ..SETTINGS };
-        f.cache.reconfigure(settings, dirs());
+        f.reconfigure(settings);
         for (number, comes) in [(1, Comes::AtOnce), (2, Comes::Slowly)] {
             f.fetch(number, comes);
             assert!(f.in_memory(number));

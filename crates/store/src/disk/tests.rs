@@ -50,7 +50,7 @@ fn fixture() -> Fixture {
     Fixture { cache: Cache::new(SETTINGS, 1, dirs, events.clone()), schemes, events }
 }
 
-fn configs(schemes: &[Arc<TestScheme>]) -> Vec<DirConfig> {
+pub(super) fn configs(schemes: &[Arc<TestScheme>]) -> Vec<DirConfig> {
     let config = |(index, scheme): (usize, &Arc<TestScheme>)| {
         let scheme = scheme.clone() as Arc<dyn Scheme>;
         DirConfig { index, scheme, object_bytes_max: u64::MAX, read_only: false }

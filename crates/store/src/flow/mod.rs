@@ -258,12 +258,7 @@ impl Flow {
         self.purge_number
     }
 
-    /// The response head, when it is there.
-    pub(crate) fn head(&self) -> Option<Arc<StoredHead>> {
-        self.state.lock().head.as_ref().map(|head| Arc::clone(&head.head))
-    }
-
-    /// What was published with the head.
+    /// The response head and what was published with it, when it is there.
     pub fn published(&self) -> Option<Arc<FlowHead>> {
         self.state.lock().head.clone()
     }

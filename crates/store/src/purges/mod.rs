@@ -121,8 +121,9 @@ impl Purges {
         if number == self.newest() {
             return false;
         }
-        let head = flow.head();
-        self.list.read().concerns(&Subject { number, url, head: head.as_deref() })
+        let published = flow.published();
+        let head = published.as_ref().map(|published| &*published.head);
+        self.list.read().concerns(&Subject { number, url, head })
     }
 
     /// Makes purges count for everything that was asked for before now. When the future resolves they are on the disk, and no

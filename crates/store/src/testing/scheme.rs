@@ -10,10 +10,8 @@ use parking_lot::Mutex;
 use humboldt_sys::append_buffer::{AppendBuffer, Published};
 
 use crate::key::Key;
-use crate::object::Object;
-use crate::scheme::{
-    Extent, IoFuture, Lendable, Reader, Record, RecordKind, Scheme, SchemeError, SchemeStats, Whole, Writer,
-};
+use crate::object::{About, Object};
+use crate::scheme::{Extent, IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
 
 /// What goes wrong.
 #[derive(Default)]
@@ -131,14 +129,13 @@ impl Scheme for TestScheme {
         at_once
     }
 
-    fn put_lending(&self, whole: &Whole<'_>) -> Option<Lendable> {
+    fn put_lending(&self, about: &About<'_>, body: &[u8]) -> Option<Lendable> {
         if !self.faults.at_once.load(SeqCst) {
             return None;
         }
-        let has_replaced = self.contains(&whole.key);
-        let (url, head, times) = (whole.url.into(), whole.head.into(), *whole.times);
-        self.put(Record { key: whole.key, kind: RecordKind::Object, url, head, times }, whole.body);
-        Some(Lendable { body: published(whole.body), has_replaced })
+        let has_replaced = self.contains(&about.key);
+        self.put(about.record(), body);
+        Some(Lendable { body: published(body), has_replaced })
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {

@@ -48,6 +48,9 @@ const fn squid(scheme: &'static str, name: &'static str) -> Kind {
 /// Squid's rock with a process of its own for the disk, as Squid has it unless it is started with `-N`.
 pub(in crate::bench) const SQUID_DISKER: &str = "squid rock, disker";
 
+/// The flagship.
+pub(in crate::bench) const RING: Kind = humboldt("ring", "ring");
+
 /// All that are compared, in the order of the tables.
 pub(in crate::bench) const KINDS: [Kind; 13] = [
     humboldt("null", "null"),
@@ -56,7 +59,7 @@ pub(in crate::bench) const KINDS: [Kind; 13] = [
     humboldt("diskd", "diskd"),
     humboldt("coss", "coss"),
     humboldt("rock", "rock"),
-    humboldt("ring", "ring"),
+    RING,
     squid("null", "squid null"),
     squid("ufs", "squid ufs"),
     squid("aufs", "squid aufs"),
