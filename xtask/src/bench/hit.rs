@@ -1,8 +1,8 @@
 //! `bench hit`: memory hits of three sizes, CPU per request of each cache beside that of a bare server.
 
 use super::load::{self, Sample};
-use super::subjects::{self, CACHES, Subject};
-use super::{Plan, table};
+use super::subjects::{self, Subject};
+use super::{Plan, beside_old, table};
 use crate::Outcome;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ const MAX_ORIGIN_US: f64 = 1.0;
 pub(super) fn run(plan: &Plan) -> Outcome {
     let origin = subjects::floor(plan, "origin", plan.load_core)?;
     let mut all = vec![subjects::floor(plan, "floor", plan.server_core)?];
-    for cache in CACHES {
+    for cache in subjects::caches(plan) {
         all.extend(subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)?);
     }
     for (body_bytes, label) in SIZES {
@@ -78,6 +78,7 @@ fn print(all: &[Subject], samples: &[Vec<Sample>]) {
     });
     let heading = ["memory hit", "req/s", "CPU µs/request", "ratio to the floor", "p99 ms", "target"];
     table::print(&heading, &rows.collect::<Vec<_>>());
+    beside_old::print(all, samples);
 }
 
 fn verdict(name: &str, ratio: f64) -> String {

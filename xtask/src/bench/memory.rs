@@ -1,7 +1,7 @@
 //! `bench memory`: is resident memory what was asked for, after objects of all sizes have come and gone?
 
 use super::load::{Client, Deadline, target};
-use super::subjects::{self, CACHES, Subject};
+use super::subjects::{self, Subject};
 use super::{Plan, table};
 use crate::Outcome;
 use std::net::SocketAddr;
@@ -26,7 +26,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let churn = if plan.quick { CHURN / 10 } else { CHURN };
     let bound = (CACHE_MEM_MB * MIB) as f64 * 1.15 + (20 * MIB) as f64;
     let mut rows = Vec::new();
-    for cache in CACHES.into_iter().filter(|(name, ..)| ["humboldt", "squid", "varnish"].contains(name)) {
+    let wanted = ["humboldt", "old", "squid", "varnish"];
+    for cache in subjects::caches(plan).into_iter().filter(|(name, ..)| wanted.contains(name)) {
         let Some(subject) = subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)? else { continue };
         let before = subject.process.resident_bytes()?;
         let (requests, bytes) = pour(&subject, origin.address, churn * CACHE_MEM_MB * MIB)?;

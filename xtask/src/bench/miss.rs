@@ -2,8 +2,8 @@
 //! nothing: what it costs, a miss costs every proxy that reads and writes.
 
 use super::load::{self, Sample};
-use super::subjects::{self, CACHES, Subject};
-use super::{Plan, table};
+use super::subjects::{self, Subject};
+use super::{Plan, beside_old, table};
 use crate::Outcome;
 
 const BODY_BYTES: usize = 13 << 10;
@@ -20,7 +20,7 @@ const NAMES_PER_TURN: u64 = 1_000_000_000;
 pub(super) fn run(plan: &Plan) -> Outcome {
     let origin = subjects::floor(plan, "origin", plan.load_core)?;
     let mut all = vec![subjects::relay(plan, origin.address)?];
-    for cache in CACHES {
+    for cache in subjects::caches(plan) {
         all.extend(subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)?);
     }
     let mut samples: Vec<Vec<Sample>> = all.iter().map(|_| Vec::new()).collect();
@@ -60,6 +60,7 @@ fn print(all: &[Subject], samples: &[Vec<Sample>]) {
     });
     let heading = ["miss", "req/s", "CPU µs/request", "Squid's CPU over it", "target"];
     table::print(&heading, &rows.collect::<Vec<_>>());
+    beside_old::print(all, samples);
 }
 
 fn verdict(name: &str, ratios: Option<&[f64]>) -> String {

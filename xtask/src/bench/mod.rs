@@ -4,6 +4,7 @@
 //! temporary directories, and bounded in time.
 
 mod awake;
+mod beside_old;
 pub(crate) mod drive;
 pub(crate) mod floor;
 mod full;
@@ -46,6 +47,9 @@ pub(crate) struct Arguments {
     /// Subjects, separated by commas; the floor is always there: humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// For `hit`, `miss` and `memory`: an older humboldt, built for release, that has its turns as `old` in the same run
+    #[arg(long, value_name = "PROGRAM")]
+    old: Option<PathBuf>,
     /// For `store`, `page-cache`, `memory-mode` and `full`: how often every subject has its turn
     #[arg(long)]
     rounds: Option<usize>,
@@ -91,6 +95,8 @@ struct Plan {
     xtask: PathBuf,
     /// Humboldt, built for release; `None` if it is not wanted or does not build.
     humboldt: Option<PathBuf>,
+    /// An older humboldt to compare with.
+    old: Option<PathBuf>,
     server_core: usize,
     load_core: usize,
     /// Schemes asked for; all if there are none.
@@ -133,6 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         only: arguments.only.clone(),
         xtask,
         humboldt,
+        old: arguments.old.as_ref().map(std::path::absolute).transpose()?,
         server_core,
         load_core,
         schemes: arguments.schemes.clone(),

@@ -50,14 +50,27 @@ pub(super) struct Setting<'a> {
 /// The command of a subject after it has written its configuration, or `None` if the program is not installed.
 pub(super) type Prepare = fn(&Plan, &Setting<'_>) -> Outcome<Option<Command>>;
 
-/// Every cache that can be compared.
-pub(super) const CACHES: [(&str, Style, Prepare); 5] = [
+/// Every cache that can be compared, but for an older humboldt.
+const CACHES: [(&str, Style, Prepare); 5] = [
     ("humboldt", Style::Forward, humboldt),
     ("nginx", Style::Direct, peers::nginx),
     ("trafficserver", Style::Direct, peers::trafficserver),
     ("varnish", Style::Direct, peers::varnish),
     ("squid", Style::Forward, peers::squid),
 ];
+
+/// An older humboldt, which takes part only where it is asked for (`--old`).
+const OLD: (&str, Style, Prepare) = ("old", Style::Forward, old);
+
+/// The caches of this run: the older humboldt has its turn right behind the newer one.
+pub(super) fn caches(plan: &Plan) -> Vec<(&'static str, Style, Prepare)> {
+    let mut caches: Vec<_> = CACHES.into_iter().filter(|(name, ..)| plan.wants(name)).collect();
+    if plan.old.is_some() {
+        let behind = caches.iter().position(|(name, ..)| *name == "humboldt").map_or(0, |index| index + 1);
+        caches.insert(behind, OLD);
+    }
+    caches
+}
 
 /// The access rules of Squid's shipped configuration, which Humboldt and Squid are both measured with.
 pub(super) const DEFAULT_RULES: &str = "\
@@ -114,9 +127,6 @@ pub(super) fn cache(
     origin: SocketAddr,
     cache_mem_mb: u64,
 ) -> Outcome<Option<Subject>> {
-    if !plan.wants(name) {
-        return Ok(None);
-    }
     let folder = folder()?;
     let listen = free_address()?;
     let setting = Setting { folder: folder.path(), listen, origin, cache_mem_mb };
@@ -159,9 +169,16 @@ pub(super) fn folder() -> Outcome<TempDir> {
     Ok(folder)
 }
 
-/// Memory only, the default access rules, and an access log.
 fn humboldt(plan: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
-    let Some(program) = &plan.humboldt else { return Ok(None) };
+    plan.humboldt.as_deref().map(|program| with_memory(program, setting)).transpose()
+}
+
+fn old(plan: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
+    plan.old.as_deref().map(|program| with_memory(program, setting)).transpose()
+}
+
+/// Memory only, the default access rules, and an access log.
+fn with_memory(program: &Path, setting: &Setting<'_>) -> Outcome<Command> {
     let folder = setting.folder.display();
     let text = format!(
         "http_port {}\npid_filename {folder}/pid\ncache_mem {} MB\nmaximum_object_size_in_memory 1 MB\n\
@@ -172,5 +189,5 @@ fn humboldt(plan: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
     fs::write(&configuration, text)?;
     let mut command = Command::new(program);
     command.arg("-N").arg("-f").arg(configuration);
-    Ok(Some(command))
+    Ok(command)
 }
