@@ -21,6 +21,10 @@ use parking_lot::Mutex;
 
 use crate::mapping;
 
+mod free;
+
+use free::FreePages;
+
 /// Pages of one mapping: 2 MiB.
 const SLAB_PAGES: usize = 512;
 
@@ -29,9 +33,6 @@ const MAGAZINES: usize = 64;
 
 /// Most free pages that one magazine keeps; beyond it half of them go to the common list.
 const MAGAZINE_PAGES_MAX: usize = 64;
-
-/// Free pages moved at once between a magazine and the common list.
-const MAGAZINE_BATCH: usize = MAGAZINE_PAGES_MAX / 2;
 
 /// Pages that were never used and are faulted in together.
 const FRESH_BATCH: usize = 16;
@@ -60,14 +61,9 @@ struct Inner {
     /// Live pages (lower 32 bits) and pool handles (upper 32 bits). At 0 the pool is destroyed.
     census: AtomicU64,
     limit_pages: AtomicU64,
-    magazines: Box<[Magazine]>,
-    common: Mutex<Common>,
+    /// How its locks are ordered, it says itself.
+    free: FreePages<Mutex<Vec<FreePage>>, Mutex<Common>>,
 }
-
-/// Free pages of the threads that use it, on a cache line of its own.
-#[repr(align(128))]
-#[derive(Default)]
-struct Magazine(Mutex<Vec<FreePage>>);
 
 #[derive(Default)]
 struct Common {
@@ -101,8 +97,7 @@ impl PagePool {
         let inner = Box::new(Inner {
             census: AtomicU64::new(ONE_HANDLE),
             limit_pages: AtomicU64::new(limit_pages.min(u64::from(u32::MAX / 2))),
-            magazines: (0..MAGAZINES).map(|_| Magazine::default()).collect(),
-            common: Mutex::default(),
+            free: FreePages::new(MAGAZINES, Common::default()),
         });
         Self { inner: NonNull::from(Box::leak(inner)) }
     }
@@ -152,44 +147,22 @@ impl PagePool {
     /// Gives the memory of all free pages back to the system; returns how many bytes. The pages stay usable and
     /// are faulted in again on demand. For when the limit shrinks, not for every day.
     pub fn release_free(&self) -> u64 {
-        let inner = self.inner();
-        let mut common = inner.common.lock();
-        for magazine in &inner.magazines {
-            common.free.append(&mut magazine.0.lock());
-        }
-        // Highest address first, so that the lowest is handed out next.
-        common.free.sort_unstable_by_key(|page| std::cmp::Reverse(page.data()));
-        for run in common
-            .free
-            .chunk_by(|high, low| low.data().as_ptr().wrapping_add(PAGE_BYTES) == high.data().as_ptr())
-        {
-            if let Some(lowest) = run.last() {
-                mapping::forget(lowest.data(), run.len() * PAGE_BYTES);
+        self.inner().free.gather(|free| {
+            // Highest address first, so that the lowest is handed out next.
+            free.sort_unstable_by_key(|page| std::cmp::Reverse(page.data()));
+            for run in free
+                .chunk_by(|high, low| low.data().as_ptr().wrapping_add(PAGE_BYTES) == high.data().as_ptr())
+            {
+                if let Some(lowest) = run.last() {
+                    mapping::forget(lowest.data(), run.len() * PAGE_BYTES);
+                }
             }
-        }
-        (common.free.len() * PAGE_BYTES) as u64
+            (free.len() * PAGE_BYTES) as u64
+        })
     }
 
     fn take_free(&self) -> Option<FreePage> {
-        let inner = self.inner();
-        let mut magazine = inner.magazines[magazine_of_thread()].0.lock();
-        if let Some(page) = magazine.pop() {
-            return Some(page);
-        }
-        let mut common = inner.common.lock();
-        if common.free.is_empty() && !common.carve(self.inner) {
-            drop(common);
-            drop(magazine);
-            return self.steal();
-        }
-        let keep = common.free.len().saturating_sub(MAGAZINE_BATCH);
-        magazine.extend(common.free.drain(keep..));
-        magazine.pop()
-    }
-
-    /// The system gives no memory, but other threads may have free pages.
-    fn steal(&self) -> Option<FreePage> {
-        self.inner().magazines.iter().find_map(|magazine| magazine.0.lock().pop())
+        self.inner().free.take(magazine_of_thread(), |common| common.carve(self.inner))
     }
 }
 
@@ -243,6 +216,12 @@ impl FreePage {
     fn data(&self) -> NonNull<u8> {
         // SAFETY: headers live as long as the pool, and so does every list of free pages.
         unsafe { self.0.as_ref() }.data
+    }
+}
+
+impl free::Common<FreePage> for Common {
+    fn free(&mut self) -> &mut Vec<FreePage> {
+        &mut self.free
     }
 }
 
@@ -349,11 +328,7 @@ impl Drop for Page {
         {
             // SAFETY: the census counts this page until `leave` below.
             let inner = unsafe { pool.as_ref() };
-            let mut magazine = inner.magazines[magazine_of_thread()].0.lock();
-            magazine.push(FreePage(self.header));
-            if magazine.len() > MAGAZINE_PAGES_MAX {
-                inner.common.lock().free.extend(magazine.drain(..MAGAZINE_BATCH));
-            }
+            inner.free.put(magazine_of_thread(), FreePage(self.header));
         }
         // SAFETY: the page was counted when it was handed out; nothing of the pool is used after this.
         unsafe { leave(pool, 1) }

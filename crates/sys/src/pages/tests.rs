@@ -113,5 +113,26 @@ fn threads_that_only_free_hand_pages_back_to_threads_that_only_take() {
     drop(send);
     assert_eq!(freeing.join().expect("no panic"), total);
     assert_eq!(pool.in_use(), 0);
-    assert!(pool.inner().common.lock().slabs.len() <= 3, "pages are reused, not mapped anew");
+    assert!(pool.inner().free.common().lock().slabs.len() <= 3, "pages are reused, not mapped anew");
+}
+
+#[test]
+fn memory_is_given_back_while_threads_take_and_free_pages() {
+    let rounds = if cfg!(miri) { 3 } else { 2000 };
+    let pool = PagePool::new(2000);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // More than a magazine holds, so that the common list takes part both ways.
+                    let pages: Vec<_> = (0..200).map(|_| pool.alloc().expect("below the limit")).collect();
+                    drop(pages);
+                }
+            });
+        }
+        (0..rounds).for_each(|_| _ = pool.release_free());
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(pool.in_use(), 0);
 }
