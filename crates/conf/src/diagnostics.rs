@@ -141,6 +141,28 @@ impl Diagnostics {
         }
     }
 
+    /// How serious a finding is, now that more is known. One that was not kept stays what it was.
+    pub(crate) fn set_severity(&mut self, index: usize, severity: Severity) {
+        if let Some(diagnostic) = self.list.get_mut(index) {
+            diagnostic.severity = severity;
+        }
+    }
+
+    /// Another text for a finding, now that more is known, without help.
+    pub(crate) fn set_message(&mut self, index: usize, message: String) {
+        if let Some(diagnostic) = self.list.get_mut(index) {
+            diagnostic.message = message;
+            diagnostic.help = None;
+        }
+    }
+
+    /// Takes a finding's help text away.
+    pub(crate) fn clear_help(&mut self, index: usize) {
+        if let Some(diagnostic) = self.list.get_mut(index) {
+            diagnostic.help = None;
+        }
+    }
+
     /// How many findings are kept: the index of the next one.
     pub(crate) fn len(&self) -> usize {
         self.list.len()

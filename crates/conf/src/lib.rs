@@ -6,6 +6,7 @@
 mod builtin;
 mod diagnostics;
 mod docs;
+mod filters;
 mod glob;
 mod kinds;
 mod lexer;

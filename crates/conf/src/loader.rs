@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::diagnostics::{Diagnostics, Severity, Source};
+use crate::filters::Filters;
 use crate::lexer::{Lines, LogicalLine, Macros, expand};
 use crate::line::{Line, Problem, Token};
 use crate::state::{State, whole};
@@ -52,6 +53,7 @@ pub fn parse_str(name: &str, text: &str) -> (Config, Diagnostics) {
 struct Loader {
     config: Config,
     state: State,
+    filters: Filters,
     /// Directives whose default has been replaced.
     seen: HashSet<&'static str>,
     /// Files being read, outermost first.
@@ -74,6 +76,7 @@ impl Loader {
         let mut loader = Self {
             config: Config::default(),
             state: State::default(),
+            filters: Filters::default(),
             seen: HashSet::new(),
             open_files: Vec::new(),
             other_ports: false,
@@ -93,6 +96,7 @@ impl Loader {
     fn finish(mut self) -> (Config, Diagnostics) {
         self.state.explain_undefined();
         self.state.check_used_groups(&self.config.acl);
+        self.filters.settle(&self.config.run_without, &mut self.state.diagnostics);
         if self.config.http_port.is_empty() {
             self.default_port();
         }
@@ -285,7 +289,9 @@ impl Loader {
             }
             Status::Unsupported(why) => {
                 self.other_ports |= matches!(directive.name, "https_port" | "ftp_port");
-                unsupported(directive, why, &mut line);
+                if !self.filters.take(directive, why, &mut line) {
+                    line.warn(&name, format!("`{}` is not supported yet: {why}", name.text), None);
+                }
             }
             Status::Obsolete(advice) => {
                 line.warn(&name, format!("`{}` no longer exists and has no effect", name.text), Some(advice));
@@ -312,28 +318,6 @@ fn unknown(name: &Token) -> Problem {
         Some(found) => problem.with_help(format!("did you mean `{found}`?")),
         None => problem,
     }
-}
-
-/// A directive that is known and not implemented: a warning, unless leaving it out could allow what the line denies.
-fn unsupported(directive: &Directive, why: &str, line: &mut Line<'_>) {
-    let name = line.name.clone();
-    if directive.name == "ssl_bump" {
-        match line.next() {
-            Ok(Some(action))
-                if !matches!(action.text.as_str(), "splice" | "peek" | "stare" | "none" | "deny") =>
-            {
-                let help = "what is inside tunnels would pass unchecked; only `splice` and `peek` rules can be left out";
-                line.report(
-                    action
-                        .error(format!("`ssl_bump {}` is not supported: {why}", action.text))
-                        .with_help(help),
-                );
-                return;
-            }
-            _ => {}
-        }
-    }
-    line.warn(&name, format!("`{}` is not supported yet: {why}", name.text), None);
 }
 
 /// Words after a complete value. Squid ignores them silently; often they are a line whose break was lost.

@@ -106,7 +106,7 @@ fn the_lines_of_the_tuning_article() {
 
 #[test]
 fn directives_that_are_not_obeyed_say_so() {
-    let text = "http_port 1\nhttp_access allow localhost\ncoredump_dir /x\nurl_rewrite_program /x\n\
+    let text = "http_port 1\nhttp_access allow localhost\ncoredump_dir /x\nurl_rewrite_children 5\n\
                 hierarchy_stoplist cgi-bin ?\nhttpd_accel_host x\n";
     let (_, found) = loads(text);
     assert_eq!((found.count(Severity::Note), found.count(Severity::Warning)), (1, 3), "{}", text_of(&found));
@@ -120,6 +120,7 @@ fn interception_that_filters_is_never_left_out_silently() {
     assert!(!parse_str("t", &format!("{base}ssl_bump splice all\nssl_bump peek all\n")).1.has_errors());
     assert!(parse_str("t", &format!("{base}ssl_bump bump all\n")).1.has_errors());
     assert!(parse_str("t", &format!("{base}ssl_bump terminate all\n")).1.has_errors());
+    assert!(parse_str("t", &format!("{base}ssl_bump stare all\n")).1.has_errors());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{Kind, units};
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{AccessRule, AclTerm, DenyInfo, SizeRule, UpgradeRule};
+use crate::types::{AccessRule, AclTerm, DenyInfo, MissingFilter, SizeRule, UpgradeRule};
 
 /// `allow|deny ACL…`
 pub(crate) struct Rules;
@@ -13,6 +13,8 @@ pub(crate) struct SizeRules;
 pub(crate) struct Upgrades;
 /// `PAGE ACL…`
 pub(crate) struct DenyInfos;
+/// Names of filters that are not implemented; lines add up.
+pub(crate) struct MissingFilters;
 
 impl Kind for Rules {
     type Out = Vec<AccessRule>;
@@ -42,6 +44,21 @@ impl Kind for Upgrades {
     fn apply(out: &mut Vec<UpgradeRule>, line: &mut Line<'_>) -> Result<(), Problem> {
         let protocol = line.expect("a protocol")?.text;
         out.push(UpgradeRule { protocol, rule: read_rule(line)? });
+        Ok(())
+    }
+}
+
+impl Kind for MissingFilters {
+    type Out = Vec<MissingFilter>;
+    const NAME: &'static str = "`url_rewrite`, `adaptation` or `ssl_bump`";
+
+    fn apply(out: &mut Vec<MissingFilter>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let mut next = Some(line.expect("a filter")?);
+        while let Some(token) = next {
+            let known = MissingFilter::ALL.into_iter().find(|filter| filter.name() == token.text);
+            out.push(known.ok_or_else(|| token.error(format!("`{}` is not {}", token.text, Self::NAME)))?);
+            next = line.next()?;
+        }
         Ok(())
     }
 }

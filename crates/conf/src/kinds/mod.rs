@@ -16,7 +16,7 @@ mod scalar;
 mod storage;
 mod units;
 
-pub(crate) use access::{DenyInfos, Rules, SizeRules, Upgrades};
+pub(crate) use access::{DenyInfos, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use dir_options::docs_table as dir_options_table;

@@ -56,6 +56,9 @@ macro_rules! working {
     request_header_add: Vec<HeaderAdd> = HeaderAdds(""), "request_header_add FIELD VALUE [[!]ACL ...]";
     /// Fields added to answers to clients.
     reply_header_add: Vec<HeaderAdd> = HeaderAdds(""), "reply_header_add FIELD VALUE [[!]ACL ...]";
+    /// Filters that the file sets up, that are not implemented, and that may be left out all the same: what they would
+    /// stop passes. Without it such a file is refused. Not in Squid.
+    run_without: Vec<MissingFilter> = MissingFilters(""), "run_without url_rewrite|adaptation|ssl_bump ...";
         }] }
     };
 }

@@ -50,7 +50,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
     Unsupported("FTP is not implemented: this port is not opened") {
         "ftp_port", "ftp_port [ADDRESS:]PORT [MODE] [OPTION ...]", "Where to listen for native FTP.";
     }
-    Unsupported("TLS interception is not implemented yet: tunnels pass unread") {
+    Unsupported("TLS interception is not implemented, so tunnels pass unread") {
         "ssl_bump", "ssl_bump ACTION [!]ACL ...", "What happens at each step of a TLS connection that is intercepted.";
         "sslproxy_cert_error", "sslproxy_cert_error allow|deny [!]ACL ...", "Which errors of server certificates are forgiven.";
         "sslproxy_cert_sign", "sslproxy_cert_sign ALGORITHM ACL ...", "How generated certificates are signed.";

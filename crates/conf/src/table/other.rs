@@ -3,7 +3,7 @@
 use super::{Directive, known};
 
 pub(super) const KNOWN: &[Directive] = known! { "Everything else":
-    Unsupported("helpers that rewrite URLs are not implemented yet: requests are neither rewritten nor filtered by it") {
+    Unsupported("helpers that rewrite URLs are not implemented, so requests are neither rewritten nor filtered") {
         "url_rewrite_program" | "redirect_program", "url_rewrite_program COMMAND", "Helper that rewrites or redirects URLs.";
         "url_rewrite_children" | "redirect_children", "url_rewrite_children NUMBER [OPTION ...]", "Number of those helpers.";
         "url_rewrite_host_header" | "redirect_rewrites_host_header", "url_rewrite_host_header on|off", "Whether Host follows the rewritten URL.";
@@ -19,7 +19,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "store_id_access" | "storeurl_rewrite_access", "store_id_access allow|deny [!]ACL ...", "Which requests are sent to the helper.";
         "store_id_bypass" | "storeurl_rewrite_bypass", "store_id_bypass on|off", "Whether requests pass when all helpers are busy.";
     }
-    Unsupported("content adaptation (ICAP, eCAP) is not implemented: messages pass unchanged and unfiltered by it") {
+    Unsupported("content adaptation (ICAP, eCAP) is not implemented, so messages pass unchanged and unfiltered") {
         "icap_enable", "icap_enable on|off", "Whether ICAP is used.";
         "icap_connect_timeout", "icap_connect_timeout TIME", "Longest time to connect to an ICAP server.";
         "icap_io_timeout", "icap_io_timeout TIME", "Longest silence of an ICAP server.";

@@ -245,3 +245,28 @@ pub struct DenyInfo {
     /// Names of ACLs.
     pub acls: Vec<String>,
 }
+
+/// Something that decides what passes, is not implemented, and can be left out by `run_without`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum MissingFilter {
+    /// `url_rewrite`: the helper of `url_rewrite_program`.
+    UrlRewrite,
+    /// `adaptation`: ICAP and eCAP services.
+    Adaptation,
+    /// `ssl_bump`: looking into TLS, and ending it.
+    SslBump,
+}
+
+impl MissingFilter {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::UrlRewrite, Self::Adaptation, Self::SslBump];
+
+    /// Its word in squid.conf.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::UrlRewrite => "url_rewrite",
+            Self::Adaptation => "adaptation",
+            Self::SslBump => "ssl_bump",
+        }
+    }
+}

@@ -6,8 +6,8 @@ mod network;
 mod storage;
 
 pub use access::{
-    AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule, SizeRule,
-    UpgradeRule,
+    AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
+    MissingFilter, SizeRule, UpgradeRule,
 };
 pub use logs::{AccessLog, LogFormat, LogModule};
 pub use network::{

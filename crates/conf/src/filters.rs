@@ -1,0 +1,201 @@
+//! Directives that hand requests or answers to something that decides what passes, and that is not implemented: URL
+//! rewriting, adaptation, TLS interception.
+//!
+//! Leaving them out would let through what they are there to stop, so the file is refused, unless it says by
+//! `run_without` that it is meant. What a line means may depend on later lines (`icap_enable`, `adaptation_access`,
+//! `run_without`): each is reported as an error at first, and what turns out to be less is said less loudly at the end.
+
+use crate::diagnostics::{Diagnostics, Severity};
+use crate::line::{Line, Token};
+use crate::table::Directive;
+use crate::types::MissingFilter;
+
+/// What the lines read so far say about filters.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    /// `icap_enable on` or `ecap_enable on`; the last line of each counts.
+    icap: bool,
+    ecap: bool,
+    /// Some rule hands messages to a service.
+    is_used: bool,
+    reported: Vec<Reported>,
+}
+
+/// A line that was reported as an error, until it is known better.
+#[derive(Debug)]
+struct Reported {
+    /// Index of its diagnostic.
+    diagnostic: usize,
+    filter: MissingFilter,
+    /// What passes without it must not pass; otherwise it only sets something of the filter's.
+    decides: bool,
+}
+
+impl Filters {
+    /// Takes a line of a directive that is not supported; false when it is about something else.
+    pub(crate) fn take(&mut self, directive: &Directive, why: &str, line: &mut Line<'_>) -> bool {
+        let name = line.name.clone();
+        match directive.name {
+            "url_rewrite_program" => match line.next() {
+                Ok(Some(program)) if program.text == "none" => {
+                    line.note(&name, format!("`{}` starts no helper", name.text), None);
+                }
+                _ => self.report(line, &name, MissingFilter::UrlRewrite, true, why),
+            },
+            "ssl_bump" => match line.next() {
+                // A tunnel passes unread either way.
+                Ok(Some(action)) if matches!(action.text.as_str(), "splice" | "peek" | "none" | "deny") => {
+                    return false;
+                }
+                Ok(Some(action)) => self.report(line, &action, MissingFilter::SslBump, true, why),
+                _ => self.report(line, &name, MissingFilter::SslBump, true, why),
+            },
+            "icap_enable" | "ecap_enable" => {
+                let on = !matches!(line.next(), Ok(Some(value)) if value.text == "off");
+                if directive.name == "icap_enable" {
+                    self.icap = on
+                } else {
+                    self.ecap = on
+                }
+                self.report(line, &name, MissingFilter::Adaptation, false, why);
+            }
+            "adaptation_access" | "icap_access" => {
+                let words: Vec<_> = std::iter::from_fn(|| line.next().ok().flatten()).collect();
+                self.is_used |= words.get(1).is_none_or(|action| !action.text.eq_ignore_ascii_case("deny"));
+                self.report(line, &name, MissingFilter::Adaptation, false, why);
+            }
+            "icap_service" | "ecap_service" => {
+                let decides = !may_be_bypassed(line);
+                self.report(line, &name, MissingFilter::Adaptation, decides, why);
+            }
+            other if ["icap_", "adaptation_"].iter().any(|start| other.starts_with(start)) => {
+                self.report(line, &name, MissingFilter::Adaptation, false, why);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn report(&mut self, line: &mut Line<'_>, at: &Token, filter: MissingFilter, decides: bool, why: &str) {
+        let what = if at.text == line.name.text {
+            at.text.clone()
+        } else {
+            format!("{} {}", line.name.text, at.text)
+        };
+        let message = format!("`{what}` is not supported yet: {why}");
+        let help = format!(
+            "what it is there to stop would pass; write `run_without {}` to serve without it all the same",
+            filter.name()
+        );
+        let diagnostic = line.report_index(at.error(message).with_help(help));
+        self.reported.push(Reported { diagnostic, filter, decides });
+    }
+
+    /// Says of each line what the whole file makes of it.
+    pub(crate) fn settle(&self, run_without: &[MissingFilter], diagnostics: &mut Diagnostics) {
+        let adapts = self.icap || self.ecap;
+        for line in &self.reported {
+            let is_adaptation = line.filter == MissingFilter::Adaptation;
+            let severity = if is_adaptation && !adapts {
+                Severity::Note
+            } else if run_without.contains(&line.filter) || !line.decides || (is_adaptation && !self.is_used)
+            {
+                Severity::Warning
+            } else {
+                continue;
+            };
+            diagnostics.set_severity(line.diagnostic, severity);
+            match severity {
+                Severity::Note => diagnostics.set_message(
+                    line.diagnostic,
+                    "this has no effect: neither `icap_enable` nor `ecap_enable` is on".to_owned(),
+                ),
+                _ => diagnostics.clear_help(line.diagnostic),
+            }
+        }
+    }
+}
+
+/// Whether messages may pass while a service is down: `bypass=on`, or `1` in the old form. By default they may not.
+fn may_be_bypassed(line: &mut Line<'_>) -> bool {
+    let words: Vec<_> = std::iter::from_fn(|| line.next().ok().flatten()).collect();
+    let bypass = |word: &Token| match word.text.as_str() {
+        "bypass=on" | "bypass=1" => Some(true),
+        "bypass=off" | "bypass=0" => Some(false),
+        _ => None,
+    };
+    match words.iter().rev().find_map(bypass) {
+        Some(bypass) => bypass,
+        None => words.get(2).is_some_and(|word| word.text == "1"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Severity, parse_str};
+
+    /// Errors and warnings of a file.
+    fn counts(text: &str) -> (usize, usize) {
+        let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow localhost\n{text}\n"));
+        (found.count(Severity::Error), found.count(Severity::Warning))
+    }
+
+    #[test]
+    fn a_filter_that_is_not_implemented_is_an_error_unless_the_file_wants_to_run_without_it() {
+        for (line, filter) in [
+            ("url_rewrite_program /bin/squidGuard", "url_rewrite"),
+            ("redirect_program /bin/squidGuard -c /x", "url_rewrite"),
+            ("ssl_bump stare all", "ssl_bump"),
+            ("ssl_bump bump all", "ssl_bump"),
+            ("ssl_bump server-first all", "ssl_bump"),
+            ("ssl_bump terminate all", "ssl_bump"),
+            ("ssl_bump", "ssl_bump"),
+        ] {
+            assert_eq!(counts(line), (1, 0), "{line}");
+            assert_eq!(counts(&format!("{line}\nrun_without {filter}")), (0, 1), "{line}");
+            assert_eq!(counts(&format!("run_without {filter}\n{line}")), (0, 1), "{line}");
+            let (_, found) = parse_str("t", &format!("http_port 1\n{line}\n"));
+            assert!(found.render(false).contains(&format!("run_without {filter}")), "{line}");
+        }
+        assert_eq!(counts("url_rewrite_program /x\nrun_without adaptation"), (1, 0));
+        assert_eq!(counts("url_rewrite_program none"), (0, 0));
+        assert_eq!(counts("ssl_bump splice all\nssl_bump peek all\nssl_bump none all"), (0, 3));
+        assert_eq!(counts("run_without everything").0, 1);
+    }
+
+    #[test]
+    fn a_service_that_may_not_be_bypassed_is_an_error_where_it_is_used() {
+        let service = "icap_service s reqmod_precache icap://127.0.0.1:1344/x";
+        let on = "icap_enable on\nadaptation_access s allow all";
+        assert_eq!(counts(&format!("{on}\n{service}")), (1, 2));
+        assert_eq!(counts(&format!("{service}\n{on}")), (1, 2));
+        assert_eq!(counts(&format!("{service} bypass=off\n{on}")), (1, 2));
+        assert_eq!(
+            counts(&format!("icap_service s reqmod_precache 0 icap://127.0.0.1:1344/x\n{on}")),
+            (1, 2)
+        );
+        assert_eq!(counts(&format!("{on}\n{service}\nrun_without adaptation")), (0, 3));
+        assert_eq!(counts(&format!("{on}\n{service} bypass=on")), (0, 3));
+        assert_eq!(
+            counts(&format!("icap_service s reqmod_precache 1 icap://127.0.0.1:1344/x\n{on}")),
+            (0, 3)
+        );
+        assert_eq!(
+            counts(&format!(
+                "ecap_enable on\necap_service s reqmod_precache ecap://x\nadaptation_access s allow all"
+            )),
+            (1, 2)
+        );
+    }
+
+    #[test]
+    fn adaptation_that_is_off_or_unused_is_no_error() {
+        let service = "icap_service s reqmod_precache icap://127.0.0.1:1344/x";
+        assert_eq!(counts(&format!("icap_enable off\n{service}\nadaptation_access s allow all")), (0, 0));
+        assert_eq!(
+            counts(&format!("{service}\nadaptation_access s allow all\nicap_preview_enable on")),
+            (0, 0)
+        );
+        assert_eq!(counts(&format!("icap_enable on\n{service}\nadaptation_access s deny all")), (0, 3));
+    }
+}
