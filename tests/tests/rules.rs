@@ -3,6 +3,7 @@
 use humboldt_tests::origin::http_date;
 use humboldt_tests::wait::until;
 use humboldt_tests::{Origin, Proxy, Reply, Response, World};
+use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 static LARGE: [u8; 100_000] = [b'a'; 100_000];
@@ -199,6 +200,23 @@ fn removed_fields_are_replaced_where_there_is_a_replacement() {
         (request.field("X-Gone"), request.field("X-Kept"), request.field("Via")),
         (None, Some("1"), None)
     );
+}
+
+#[test]
+fn rules_about_fields_that_a_reload_brings_hold_for_what_is_stored() {
+    let world = World::forward("reply_header_access X-Own deny all\n");
+    world.origin.on("/a", Reply::ok("x").with("X-Own", "1").cachable(600));
+    assert_eq!(world.get("/a").expect(200).field("X-Own"), None);
+    for (rules, field) in [("", Some("1")), ("reply_header_access X-Own deny all\n", None)] {
+        let loaded = world.proxy.text("cache.log").matches("Reconfigured").count();
+        world.proxy.write_configuration("", rules);
+        world.proxy.signal(Signal::HUP);
+        until("the new rules", || {
+            (world.proxy.text("cache.log").matches("Reconfigured").count() > loaded).then_some(())
+        });
+        let answer = world.get("/a").expect(200);
+        assert_eq!((answer.cache(), answer.field("X-Own")), ("HIT", field));
+    }
 }
 
 #[test]

@@ -149,8 +149,12 @@ pub(crate) async fn send(
         && !request.has_body()
         && request.head.method != Method::Connect
         && !core.is_draining();
-    let mut bytes =
-        serialise(&local, request.head.version, keep_alive, core.snapshot().names.cache_status.local());
+    let mut bytes = serialise(&local, core.snapshot().names.cache_status.local());
+    if let Some(snapshot) = &request.snapshot {
+        snapshot.header_rules.apply_to_reply(&mut bytes, 0, request);
+    }
+    write_connection(&mut bytes, request.head.version, keep_alive);
+    bytes.extend_from_slice(b"\r\n");
     if request.head.method != Method::Head && !is_bodiless_status(local.status) {
         bytes.extend_from_slice(&local.body);
     }
@@ -165,7 +169,8 @@ pub(crate) async fn send(
     }
 }
 
-fn serialise(local: &Local, version: Version, keep_alive: bool, fields: &[u8]) -> Vec<u8> {
+/// The head of an answer of our own, but for Connection and the empty line.
+fn serialise(local: &Local, fields: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(local.fields.len() + local.body.len() + 256);
     humboldt_http::h1::write_status_line(
         &mut bytes,
@@ -180,8 +185,6 @@ fn serialise(local: &Local, version: Version, keep_alive: bool, fields: &[u8]) -
         bytes.extend_from_slice(b"\r\n");
     }
     bytes.extend_from_slice(fields);
-    write_connection(&mut bytes, version, keep_alive);
-    bytes.extend_from_slice(b"\r\n");
     bytes
 }
 

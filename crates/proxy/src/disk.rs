@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use humboldt_base::counters::Counter;
 use humboldt_freshness::{self as freshness, Disposition};
-use humboldt_http::conditional;
-use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
-use humboldt_http::{FieldName, Method};
+use humboldt_http::Method;
+use humboldt_http::range::ByteRange;
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
 use humboldt_store::{AbortReason, Begin, Entry, FlowHead, Held, PARTIAL, Progress, ReaderKind};
@@ -16,7 +15,7 @@ use crate::answer;
 use crate::cache_status::Forward;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
-use crate::hit::{self, HitObject, write_connection};
+use crate::hit::{self, HitObject, Selection};
 use crate::job::{Report, Stale, StaleBody};
 use crate::log::{self, Outcome};
 use crate::memory::{self, Found};
@@ -142,18 +141,14 @@ pub(crate) async fn serve(
     request: &Rc<Request>,
     hit: DiskHit,
 ) -> Option<After> {
-    let validators = hit.head.validators();
-    let fields = &request.head.fields;
-    let conditional = conditional::evaluate(request.head.method, fields, validators);
-    let wants_part =
-        fields.has(FieldName::Range) && conditional::range_applies(fields, validators, hit.times.date);
     let body_bytes = hit.body_bytes().unwrap_or(0);
     if let Some(ranges) = assemble::several_ranges(request, &hit.head, &hit.times, body_bytes) {
         let assembly = assemble::of_disk(hit, &ranges);
         return pipeline::serve_assembled(core, conn, request, assembly, &Report::new(), Tag::Hit).await;
     }
-    if request.head.method == Method::Head || conditional == conditional::Outcome::NotModified || wants_part {
-        return serve_alone(core, conn, request, hit, conditional == conditional::Outcome::NotModified).await;
+    let selection = hit::select(request, &stored(&hit));
+    if request.head.method == Method::Head || selection.status != hit.head.status {
+        return serve_alone(core, conn, request, hit, selection).await;
     }
     let cache = &core.shared.cache;
     let begun = cache.begin_or_join(request.key, hit.key, &hit.url);
@@ -176,45 +171,44 @@ pub(crate) async fn serve(
     after
 }
 
-/// Serves a head, a 304, or a part, without reading the rest. `None`: it could not be read, nothing was sent.
+/// The answer, as far as choosing from it and telling its head go.
+fn stored(hit: &DiskHit) -> hit::Stored<'_> {
+    hit::Stored {
+        head: &hit.head,
+        times: &hit.times,
+        body_bytes: hit.body_bytes().unwrap_or(0),
+        tag: Tag::Hit,
+        without_origin: true,
+    }
+}
+
+/// Serves a head, a 304, a 416, or a part, without reading the rest. `None`: it could not be read, nothing was sent.
 async fn serve_alone(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     request: &Rc<Request>,
     mut hit: DiskHit,
-    not_modified: bool,
+    selection: Selection,
 ) -> Option<After> {
-    let len = hit.body_bytes().unwrap_or(0);
-    if let Err(refusal) = reply::check(request, &hit.head, Some(len)) {
+    if let Err(refusal) = reply::check(request, &hit.head, hit.body_bytes()) {
         return Some(answer::refused(core, conn, request, refusal, None).await);
     }
-    let wanted = request.head.fields.get(FieldName::Range).and_then(range::parse_range);
-    let resolved = wanted.map(|set| range::resolve(&set, len));
-    let is_head = request.head.method == Method::Head;
-    let (status, part) = match resolved {
-        _ if not_modified => (304, None),
-        _ if is_head => (200, None),
-        Some(Resolved::Satisfiable(ranges)) if ranges.len() == 1 => (206, ranges.first().copied()),
-        Some(Resolved::Unsatisfiable) => (416, None),
-        _ => (200, len.checked_sub(1).map(|last| ByteRange { first: 0, last })),
-    };
     let keep_alive = request.snapshot().keeps_alive(request) && !core.is_draining();
     let mut buffer = Vec::new();
-    let part = part.filter(|_| !is_head);
-    if let Some(part) = part
+    if let Some(part) = selection.range
         && read_some(core, &mut hit, part, &mut buffer).await.is_none()
     {
         return None;
     }
-    let head = part_head(request, &hit, status, part, len, keep_alive);
-    let tag = if status == 304 { Tag::ImsHit } else { Tag::Hit };
-    let mut outcome = Outcome::hit(tag, status);
+    let mut head = Vec::with_capacity(hit.head.bytes().len() + 256);
+    hit::write_head(&mut head, request, &stored(&hit), &selection, keep_alive);
+    let mut outcome = Outcome::hit(selection.tag, selection.status);
     let mut ended = match answer::write_all(conn, core, &head).await {
         Ok(()) => Ended::Complete,
         Err(_) => Ended::ClientGone,
     };
     outcome.bytes_out = head.len() as u64;
-    if let (Some(part), Ended::Complete) = (part, ended) {
+    if let (Some(part), Ended::Complete) = (selection.range, ended) {
         ended = send_part(core, conn, request, &mut hit, (part, buffer), &mut outcome).await;
     }
     outcome.aborted = ended != Ended::Complete;
@@ -224,39 +218,6 @@ async fn serve_alone(
         Ended::Complete => After::Close,
         _ => After::Abort,
     })
-}
-
-fn part_head(
-    request: &Request,
-    hit: &DiskHit,
-    status: u16,
-    part: Option<ByteRange>,
-    len: u64,
-    keep_alive: bool,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(hit.head.bytes().len() + 256);
-    hit::write_stored_head(&mut out, status, hit.head.bytes());
-    if status == 206 || status == 416 {
-        out.extend_from_slice(b"Content-Range: ");
-        ContentRange { range: part.filter(|_| status == 206), complete_bytes: Some(len) }.write(&mut out);
-        out.extend_from_slice(b"\r\n");
-    }
-    let length = match status {
-        416 => 0,
-        206 => part.map_or(0, |part| part.byte_count()),
-        _ => len,
-    };
-    if status != 304 {
-        humboldt_http::h1::write_field(
-            &mut out,
-            b"Content-Length",
-            itoa::Buffer::new().format(length).as_bytes(),
-        );
-    }
-    hit::write_hit_fields(&mut out, request, &hit.times);
-    write_connection(&mut out, request.head.version, keep_alive);
-    out.extend_from_slice(b"\r\n");
-    out
 }
 
 /// Reads the beginning of `part` into `buffer`: at least one verified byte.

@@ -4,10 +4,11 @@
 use std::net::SocketAddr;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{Config, HeaderAdd, HeaderReplace, HeaderRule};
+use humboldt_conf::{AclKind, Config, HeaderAdd, HeaderReplace, HeaderRule};
 use humboldt_http::h1::write_field;
-use humboldt_http::{FieldName, Fields};
+use humboldt_http::{FieldName, Fields, ResponseHead, Version};
 use humboldt_logs::access::{AccessFormat, AccessRecord, LogFormat};
+use humboldt_store::StoredHead;
 
 use crate::access;
 use crate::request::Request;
@@ -20,6 +21,8 @@ pub struct HeaderRules {
     reply: Vec<(HeaderRule, RuleList)>,
     reply_replace: Vec<HeaderReplace>,
     reply_add: Vec<Addition>,
+    /// Some ACL looks at the answer, so it is taken apart for the rules.
+    asks_answer: bool,
 }
 
 /// A field that is added.
@@ -65,51 +68,124 @@ impl HeaderRules {
             reply: access(&config.reply_header_access)?,
             reply_replace: config.reply_header_replace.clone(),
             reply_add: add(&config.reply_header_add)?,
+            asks_answer: config.acl.iter().any(|acl| {
+                matches!(acl.kind, AclKind::RepHeader | AclKind::RepMimeType | AclKind::HttpStatus)
+            }),
         })
     }
 
     /// What becomes of a field of the request on its way to the server.
     pub(crate) fn request_field(&self, request: &Request, name: &[u8]) -> Fate<'_> {
-        fate(&self.request, &self.request_replace, request, name)
-    }
-
-    /// Whether a field of the answer is left out on its way to the client. One with a replacement is not: see
-    /// [`HeaderRules::replace_in_reply`].
-    pub(crate) fn drops_reply_field(&self, request: &Request, name: &[u8]) -> bool {
-        fate(&self.reply, &self.reply_replace, request, name) == Fate::Removed
-    }
-
-    /// Gives fields of the answer the values that replace them.
-    pub(crate) fn replace_in_reply(&self, request: &Request, fields: &mut Fields) {
-        for rule in &self.reply_replace {
-            let name = rule.header.as_bytes();
-            if fields.get_by_name(name).is_some()
-                && let Fate::Replaced(value) = fate(&self.reply, &self.reply_replace, request, name)
-            {
-                fields.remove_by_name(name);
-                fields.push_named(name, value);
-            }
-        }
+        fate(&self.request, &self.request_replace, Asked { request, answer: None }, name)
     }
 
     /// Appends the fields that rules add to the request.
     pub(crate) fn add_to_request(&self, out: &mut Vec<u8>, request: &Request) {
-        add(&self.request_add, out, request);
+        add(&self.request_add, out, Asked { request, answer: None });
     }
 
-    /// Appends the fields that rules add to the answer.
-    pub(crate) fn add_to_reply(&self, out: &mut Vec<u8>, request: &Request) {
-        add(&self.reply_add, out, request);
+    /// Applies the rules about answers to a head for the client that sent `request`: status line and field lines from
+    /// `start` to the end of `out`, without the empty line. Every head that goes to a client comes by here, after what
+    /// the proxy says of itself, so that what is stored can be what the server said. Without rules nothing is done.
+    #[inline]
+    pub(crate) fn apply_to_reply(&self, out: &mut Vec<u8>, start: usize, request: &Request) {
+        if !self.reply.is_empty() || !self.reply_add.is_empty() {
+            self.rewrite(out, start, request);
+        }
     }
+
+    fn rewrite(&self, out: &mut Vec<u8>, start: usize, request: &Request) {
+        let head = out.split_off(start);
+        let answer = self.asks_answer.then(|| taken_apart(&head));
+        let asked = Asked { request, answer: answer.as_ref() };
+        let mut replaced: Vec<&[u8]> = Vec::new();
+        for (at, line) in head.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            let (name, _) = name_and_value(line);
+            if at == 0 || is_framing(name) {
+                out.extend_from_slice(line);
+                continue;
+            }
+            match fate(&self.reply, &self.reply_replace, asked, name) {
+                Fate::Kept => out.extend_from_slice(line),
+                Fate::Removed => {}
+                Fate::Replaced(_) if replaced.iter().any(|earlier| earlier.eq_ignore_ascii_case(name)) => {}
+                Fate::Replaced(value) => {
+                    write_field(out, name, value);
+                    replaced.push(name);
+                }
+            }
+        }
+        add(&self.reply_add, out, asked);
+    }
+
+    /// Leaves out the trailer fields that the client may not get as fields; `head` is the answer's. None is replaced.
+    pub(crate) fn apply_to_trailers(&self, trailers: &mut Fields, head: &StoredHead, request: &Request) {
+        if self.reply.is_empty() {
+            return;
+        }
+        let answer = self.asks_answer.then(|| taken_apart(head.bytes()));
+        let asked = Asked { request, answer: answer.as_ref() };
+        let names: Vec<Vec<u8>> = trailers.iter().map(|(_, name, _)| name.to_vec()).collect();
+        for name in names {
+            if fate(&self.reply, &self.reply_replace, asked, &name) != Fate::Kept {
+                trailers.remove_by_name(&name);
+            }
+        }
+    }
+}
+
+/// What the conditions of rules are about.
+#[derive(Copy, Clone)]
+struct Asked<'a> {
+    request: &'a Request,
+    /// The answer, where some ACL looks at it.
+    answer: Option<&'a ResponseHead>,
+}
+
+impl Asked<'_> {
+    fn matches(self, list: &RuleList) -> bool {
+        match self.answer {
+            Some(answer) => access::verdict_on_answer(list, self.request, answer).is_allowed(),
+            None => access::matches(list, self.request),
+        }
+    }
+}
+
+/// Fields without which a client would take bytes for what they are not: no rule touches them.
+fn is_framing(name: &[u8]) -> bool {
+    use FieldName as F;
+    matches!(
+        F::from_bytes(name),
+        F::ContentLength | F::TransferEncoding | F::ContentRange | F::Connection | F::Upgrade
+    )
+}
+
+fn name_and_value(line: &[u8]) -> (&[u8], &[u8]) {
+    let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+    let (name, value) = line.split_at_checked(colon).unwrap_or_default();
+    (name, value.get(1..).unwrap_or_default().trim_ascii())
+}
+
+/// The answer whose head these lines are, for ACLs.
+fn taken_apart(head: &[u8]) -> ResponseHead {
+    let mut answer = ResponseHead::default();
+    let mut lines = head.split_inclusive(|&byte| byte == b'\n');
+    let status = lines.next().and_then(|line| std::str::from_utf8(line.get(9..12)?).ok()?.parse().ok());
+    answer.set_line(Version::Http11, status.unwrap_or_default(), b"");
+    for line in lines {
+        let (name, value) = name_and_value(line);
+        answer.fields.push_named(name, value);
+    }
+    answer
 }
 
 fn fate<'a>(
     rules: &[(HeaderRule, RuleList)],
     replacements: &'a [HeaderReplace],
-    request: &Request,
+    asked: Asked<'_>,
     name: &[u8],
 ) -> Fate<'a> {
-    if rules.is_empty() || keeps(rules, request, name) {
+    if rules.is_empty() || keeps(rules, asked, name) {
         return Fate::Kept;
     }
     // As in Squid the last line about a field counts.
@@ -120,13 +196,13 @@ fn fate<'a>(
 
 /// First match wins among the rules for the field's own name; then among those for `Other` (fields without a name of their
 /// own in the program) and `All`.
-fn keeps(rules: &[(HeaderRule, RuleList)], request: &Request, name: &[u8]) -> bool {
+fn keeps(rules: &[(HeaderRule, RuleList)], asked: Asked<'_>, name: &[u8]) -> bool {
     let is_other = FieldName::from_bytes(name) == FieldName::Other;
     let matching = |wanted: &str| {
         rules
             .iter()
             .filter(|(rule, _)| rule.header.eq_ignore_ascii_case(wanted))
-            .find(|(_, list)| access::matches(list, request))
+            .find(|(_, list)| asked.matches(list))
             .map(|(rule, _)| rule.rule.allow)
     };
     let own = std::str::from_utf8(name).ok().and_then(matching);
@@ -151,11 +227,11 @@ impl Addition {
     }
 }
 
-fn add(rules: &[Addition], out: &mut Vec<u8>, request: &Request) {
-    for rule in rules.iter().filter(|rule| access::matches(&rule.condition, request)) {
+fn add(rules: &[Addition], out: &mut Vec<u8>, asked: Asked<'_>) {
+    for rule in rules.iter().filter(|rule| asked.matches(&rule.condition)) {
         match &rule.value {
             Value::Text(text) => write_field(out, &rule.name, text),
-            Value::Format(format) => write_field(out, &rule.name, &formatted(format, request)),
+            Value::Format(format) => write_field(out, &rule.name, &formatted(format, asked.request)),
         }
     }
 }

@@ -13,7 +13,7 @@ use humboldt_http::conditional;
 use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method, Version};
 use humboldt_logs::access::Tag;
-use humboldt_store::{Held, Object};
+use humboldt_store::{Held, Object, StoredHead};
 
 use crate::client::{After, ClientConn};
 use crate::core::Core;
@@ -42,6 +42,17 @@ impl HitObject {
     pub(crate) fn in_memory(object: Arc<Object>, tag: Tag) -> Self {
         Self { object: Held::Memory(object), tag, without_origin: true }
     }
+
+    fn stored(&self) -> Stored<'_> {
+        let object = &self.object;
+        Stored {
+            head: object.head(),
+            times: object.times(),
+            body_bytes: object.body_bytes(),
+            tag: self.tag,
+            without_origin: self.without_origin,
+        }
+    }
 }
 
 /// What became of a hit at the first write.
@@ -67,21 +78,43 @@ pub(crate) struct Sending {
     keep_alive: bool,
 }
 
-/// What part of the object answers the request, and with which status.
-struct Selection {
-    status: u16,
-    range: Option<ByteRange>,
-    from: u64,
-    to: u64,
-    tag: Tag,
+/// A complete stored answer, as far as choosing from it and telling its head go.
+#[derive(Copy, Clone)]
+pub(crate) struct Stored<'a> {
+    /// Its head.
+    pub head: &'a StoredHead,
+    /// Its freshness.
+    pub times: &'a Times,
+    /// Length of its body.
+    pub body_bytes: u64,
+    /// Result code, if the whole is sent.
+    pub tag: Tag,
+    /// Whether it is served without asking its server.
+    pub without_origin: bool,
+}
+
+/// What part of a stored answer answers the request, and with which status.
+#[derive(Copy, Clone)]
+pub(crate) struct Selection {
+    /// The status.
+    pub status: u16,
+    /// What a 206 has.
+    pub range: Option<ByteRange>,
+    /// First byte of the body that is sent.
+    pub from: u64,
+    /// The byte behind the last one.
+    pub to: u64,
+    /// Result code.
+    pub tag: Tag,
 }
 
 /// Builds the answer and writes as much of it as the socket takes.
 pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, hit: HitObject) -> Started {
-    let selection = select(&request, &hit);
+    let stored = hit.stored();
+    let selection = select(&request, &stored);
     let keep_alive = request.snapshot().keeps_alive(&request) && !core.is_draining();
     let mut head = core.take_head_buffer();
-    write_head(&mut head, &request, &hit, &selection, keep_alive);
+    write_head(&mut head, &request, &stored, &selection, keep_alive);
     let mut at = selection.from;
     if selection.to - at <= COPY_BYTES_MAX {
         at += copy_body(&hit.object, at, selection.to, &mut head);
@@ -187,20 +220,19 @@ impl Sending {
 }
 
 /// Applies conditions and ranges (RFC 9110 13 and 14) to a complete answer.
-fn select(request: &Request, hit: &HitObject) -> Selection {
-    let object = &hit.object;
-    let len = object.body_bytes();
-    let whole = Selection { status: object.head().status, range: None, from: 0, to: len, tag: hit.tag };
+pub(crate) fn select(request: &Request, stored: &Stored<'_>) -> Selection {
+    let Stored { head, body_bytes: len, tag, .. } = *stored;
+    let whole = Selection { status: head.status, range: None, from: 0, to: len, tag };
     let fields = &request.head.fields;
     let is_head = request.head.method == Method::Head;
     let bodiless = if is_head { Selection { to: 0, ..whole } } else { whole };
-    if object.head().status != 200 {
+    if head.status != 200 {
         return bodiless;
     }
-    let validators = object.head().validators();
+    let validators = head.validators();
     if conditional::evaluate(request.head.method, fields, validators) == conditional::Outcome::NotModified {
         let by_tag = fields.has(FieldName::IfNoneMatch);
-        let tag = match hit.tag {
+        let tag = match tag {
             Tag::MemHit | Tag::Hit if by_tag => Tag::InmHit,
             Tag::MemHit | Tag::Hit => Tag::ImsHit,
             other => other,
@@ -209,7 +241,7 @@ fn select(request: &Request, hit: &HitObject) -> Selection {
     }
     if is_head
         || !fields.has(FieldName::Range)
-        || !conditional::range_applies(fields, validators, object.times().date)
+        || !conditional::range_applies(fields, validators, stored.times.date)
     {
         return bodiless;
     }
@@ -226,48 +258,49 @@ fn select(request: &Request, hit: &HitObject) -> Selection {
     }
 }
 
-fn write_head(
+/// The head of a hit, with everything that is told of one: the only place where that is written.
+pub(crate) fn write_head(
     out: &mut Vec<u8>,
     request: &Request,
-    hit: &HitObject,
+    stored: &Stored<'_>,
     selection: &Selection,
     keep_alive: bool,
 ) {
-    let object = &hit.object;
+    let start = out.len();
     let mut digits = itoa::Buffer::new();
-    write_stored_head(out, selection.status, object.head().bytes());
+    write_stored_head(out, selection.status, stored.head.bytes());
     if selection.status == 206 || selection.status == 416 {
         out.extend_from_slice(b"Content-Range: ");
-        ContentRange { range: selection.range, complete_bytes: Some(object.body_bytes()) }.write(out);
+        ContentRange { range: selection.range, complete_bytes: Some(stored.body_bytes) }.write(out);
         out.extend_from_slice(b"\r\n");
     }
     if selection.status != 304 && !is_bodiless_status(selection.status) {
         // HEAD gets the length that GET would have.
         let length = match selection.status {
             206 | 416 => selection.to - selection.from,
-            _ => object.body_bytes(),
+            _ => stored.body_bytes,
         };
         out.extend_from_slice(b"Content-Length: ");
         out.extend_from_slice(digits.format(length).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    if hit.without_origin {
-        write_hit_fields(out, request, object.times());
+    if stored.without_origin {
+        write_hit_fields(out, request, stored.times);
     } else {
-        write_age(out, request, object.times());
+        write_age(out, request, stored.times);
         let status = &request.snapshot().names.cache_status;
-        match hit.tag {
-            Tag::RefreshFailOld => status.write_failed(out, ttl(request, object.times())),
+        match stored.tag {
+            Tag::RefreshFailOld => status.write_failed(out, ttl(request, stored.times)),
             _ => status.write_validated(out),
         }
     }
-    request.snapshot().header_rules.add_to_reply(out, request);
+    request.snapshot().header_rules.apply_to_reply(out, start, request);
     write_connection(out, request.head.version, keep_alive);
     out.extend_from_slice(b"\r\n");
 }
 
 /// The stored head for an answer with this status, whose own may be another.
-pub(crate) fn write_stored_head(out: &mut Vec<u8>, status: u16, stored: &[u8]) {
+fn write_stored_head(out: &mut Vec<u8>, status: u16, stored: &[u8]) {
     match status {
         206 => write_changed_status(out, b"206 Partial Content", stored, |_| true),
         304 => write_changed_status(out, b"304 Not Modified", stored, stays_in_304),

@@ -463,7 +463,6 @@ pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) 
         let names = &request.snapshot().names;
         names.cache_status.write_forwarded(&mut fields, forward, stored, collapsed, status);
     }
-    request.snapshot().header_rules.add_to_reply(&mut fields, request);
     fields
 }
 

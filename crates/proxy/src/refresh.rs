@@ -27,7 +27,7 @@ use crate::memory::{self, has_own_copy, has_own_terms};
 use crate::partial::{self, NewPart, Portion};
 use crate::reply;
 use crate::request::Request;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, skips_reply_field};
 
 /// How long a URL whose answer could not be stored is fetched without waiting for others, in seconds.
 const HIT_FOR_MISS_S: i64 = 30;
@@ -192,9 +192,7 @@ async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answe
 
 /// The stored answer with a head that the server has brought up to date, wherever it is stored.
 fn freshen(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) -> StaleBody {
-    let snapshot = request.snapshot();
-    let mut updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
-    snapshot.header_rules.replace_in_reply(request, &mut updated.fields);
+    let updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
     // The body is as old as it was: a purge that came before is not undone.
     let purge_number = stale.times().purge_number;
     let (head, times) = to_store(core, request, answer.request_time, &updated, purge_number);
@@ -234,7 +232,7 @@ pub(crate) fn to_store(
     let stored = StoredHead::from_response(head, |id, name| {
         id == FieldName::Age
             || cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own))
-            || snapshot.skips_reply_field(&hops, request, id, name)
+            || skips_reply_field(&hops, id, name)
     });
     (stored, Times { purge_number, ..times })
 }
@@ -327,8 +325,7 @@ async fn publish(
     if let Some(via) = via.strip_prefix(b"Via: ").and_then(|via| via.strip_suffix(b"\r\n")) {
         received.fields.push(FieldName::Via, via);
     }
-    snapshot.header_rules.replace_in_reply(request, &mut received.fields);
-    let is_skipped = |id, name: &[u8]| snapshot.skips_reply_field(&hops, request, id, name);
+    let is_skipped = |id, name: &[u8]| skips_reply_field(&hops, id, name);
     let is_own =
         |name: &[u8]| times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own));
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {

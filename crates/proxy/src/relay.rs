@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_base::counters::Counter;
@@ -49,6 +50,8 @@ impl Ended {
 pub(crate) struct Relay<'a> {
     core: &'a Rc<Core>,
     request: &'a Request,
+    /// The head that is sent.
+    head: Arc<StoredHead>,
     encoder: BodyEncoder,
     sends_body: bool,
     framing: Framing,
@@ -89,12 +92,14 @@ impl<'a> Relay<'a> {
             _ => {}
         }
         pending.extend_from_slice(fields);
+        request.snapshot().header_rules.apply_to_reply(&mut pending, 0, request);
         write_connection(&mut pending, request.head.version, keep_alive);
         pending.extend_from_slice(b"\r\n");
         let encoder = BodyEncoder::new(framing);
         Self {
             core,
             request,
+            head: Arc::clone(&head.head),
             encoder,
             sends_body,
             framing,
@@ -283,7 +288,10 @@ impl<'a> Relay<'a> {
     }
 
     async fn finish(&mut self, conn: &mut ClientConn, reader: &FlowReader, outcome: &mut Outcome) -> Ended {
-        let trailers = reader.trailers();
+        let mut trailers = reader.trailers();
+        if let Some(trailers) = &mut trailers {
+            self.request.snapshot().header_rules.apply_to_trailers(trailers, &self.head, self.request);
+        }
         if self.encoder.finish(trailers.as_ref(), &mut self.pending).is_err() {
             return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::Truncated)).await;
         }
@@ -329,6 +337,7 @@ pub(crate) async fn interim(
         return Ok(());
     }
     let mut bytes = head.bytes().to_vec();
+    request.snapshot().header_rules.apply_to_reply(&mut bytes, 0, request);
     bytes.extend_from_slice(b"\r\n");
     answer::write_all(conn, core, &bytes).await
 }

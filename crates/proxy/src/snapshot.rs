@@ -232,22 +232,17 @@ impl Snapshot {
         let applies = |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
         self.upgrades.iter().any(|(name, rule)| applies(name) && access::matches(rule, request))
     }
+}
 
-    /// Whether a field of an answer is left out of what is stored and sent on: hop-by-hop fields, and those that are made
-    /// anew for each client.
-    pub(crate) fn skips_reply_field(
-        &self,
-        hops: &HopByHop<'_>,
-        request: &Request,
-        id: FieldName,
-        name: &[u8],
-    ) -> bool {
-        let made_anew = matches!(
-            id,
-            FieldName::ContentLength | FieldName::TransferEncoding | FieldName::XCache | FieldName::Upgrade
-        );
-        made_anew || hops.is_hop(id, name) || self.header_rules.drops_reply_field(request, name)
-    }
+/// Whether a field of an answer is left out of what is stored and sent on: hop-by-hop fields, and those that are made
+/// anew for each client. What rules say of fields depends on the client that is answered: see
+/// [`HeaderRules::apply_to_reply`].
+pub(crate) fn skips_reply_field(hops: &HopByHop<'_>, id: FieldName, name: &[u8]) -> bool {
+    let made_anew = matches!(
+        id,
+        FieldName::ContentLength | FieldName::TransferEncoding | FieldName::XCache | FieldName::Upgrade
+    );
+    made_anew || hops.is_hop(id, name)
 }
 
 fn names_purge(acl: &AclDef) -> bool {

@@ -45,7 +45,11 @@ macro_rules! working {
     /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` stands for every field, `Other`
     /// for unknown ones.
     request_header_access: Vec<HeaderRule> = HeaderRules(""), "request_header_access FIELD allow|deny [!]ACL ...";
-    /// Header fields removed from or kept in answers to clients.
+    /// Header fields removed from or kept in answers to clients, errors and 1xx included. The rules are asked for every
+    /// client anew, on hits as on misses: what is stored is what the server said, so that a field is told to those who
+    /// may have it, and a reconfiguration holds for what is stored already. Fields that the proxy adds (Age, Via, X-Cache)
+    /// count too; the fields without which a body has no length or place never go (Content-Length, Transfer-Encoding,
+    /// Content-Range, Connection, Upgrade). Trailer fields are left out where a field of that name would be.
     reply_header_access: Vec<HeaderRule> = HeaderRules(""), "reply_header_access FIELD allow|deny [!]ACL ...";
     /// Text in place of a field that `request_header_access` removed.
     request_header_replace | header_replace: Vec<HeaderReplace> = HeaderReplaces(""),
