@@ -96,11 +96,6 @@ pub(crate) enum Matcher {
     Connections(u32),
     /// Random bits below this.
     Random(u64),
-    Note {
-        name: Box<[u8]>,
-        values: Box<[String]>,
-        separators: Option<Box<[u8]>>,
-    },
     AnyOf(Box<[Term]>),
     /// Alternative lines, all terms of one of which must match.
     AllOf(Box<[Box<[Term]>]>),
@@ -141,7 +136,6 @@ impl Matcher {
             }
             Self::Connections(limit) => subject.connections_from_client > *limit,
             Self::Random(threshold) => subject.random < *threshold,
-            Self::Note { name, values, separators } => has_note(subject, name, values, separators.as_deref()),
             Self::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
             Self::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
         };
@@ -186,17 +180,4 @@ fn login(url: &[u8]) -> Option<&[u8]> {
     let start = memchr::memmem::find(url, b"://")? + 3;
     let authority = url.get(start..)?.split(|byte| matches!(byte, b'/' | b'?' | b'#')).next()?;
     memchr::memrchr(b'@', authority).and_then(|at| authority.get(..at))
-}
-
-/// An annotation with this name exists and, where values are asked for, has one of them.
-fn has_note(subject: &Subject<'_>, name: &[u8], values: &[String], separators: Option<&[u8]>) -> bool {
-    subject.notes.iter().filter(|(key, _)| *key == name).any(|(_, value)| {
-        values.is_empty()
-            || values.iter().any(|wanted| match separators {
-                Some(separators) => {
-                    value.split(|byte| separators.contains(byte)).any(|part| part == wanted.as_bytes())
-                }
-                None => *value == wanted.as_bytes(),
-            })
-    })
 }

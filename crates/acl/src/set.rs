@@ -162,7 +162,6 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
         AclKind::HttpStatus => Matcher::Status(statuses(values)?),
         AclKind::MaxConn => Matcher::Connections(connections(values)?),
         AclKind::Random => Matcher::Random(probability(values)?),
-        AclKind::Note => note(definition)?,
         kind => {
             let reason = kind.unsupported().unwrap_or("not implemented");
             return Err(AclProblem::Unsupported { kind: kind.name(), reason });
@@ -172,10 +171,7 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
 
 /// An ACL without values never matches, which an empty file of values may well mean; only these make no sense so.
 fn needs_values(kind: AclKind) -> bool {
-    matches!(
-        kind,
-        AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random | AclKind::Note
-    )
+    matches!(kind, AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random)
 }
 
 fn value_error(value: &str, expected: &'static str) -> AclProblem {
@@ -242,13 +238,4 @@ fn probability(values: &[String]) -> Result<u64, AclProblem> {
     }
     // `as` saturates: 1.0 becomes the largest threshold.
     Ok((share * u64::MAX as f64) as u64)
-}
-
-fn note(definition: &AclDef) -> Result<Matcher, AclProblem> {
-    let (name, values) = definition.values.split_first().ok_or(AclProblem::Missing)?;
-    Ok(Matcher::Note {
-        name: name.as_bytes().into(),
-        values: values.into(),
-        separators: definition.flags.list_separators.as_ref().map(|text| text.as_bytes().into()),
-    })
 }

@@ -43,6 +43,4 @@ pub struct Subject<'a> {
     pub connections_from_client: u32,
     /// Uniformly random bits, new for every transaction.
     pub random: u64,
-    /// Annotations of the transaction: name and value.
-    pub notes: &'a [(&'a [u8], &'a [u8])],
 }

@@ -96,7 +96,6 @@ fn subject() -> Subject<'static> {
         local_offset_s: 0,
         connections_from_client: 1,
         random: 1 << 62,
-        notes: &[(b"team", b"red,blue")],
     }
 }
 
@@ -203,10 +202,6 @@ fn every_kind() {
         ("random 0.2", false),
         ("random 1:2", true),
         ("random 1:3", false),
-        ("note team red,blue", true),
-        ("note team red", false),
-        ("note team", true),
-        ("note crew", false),
         ("browser .", false),
         ("http_status 200", false),
     ];
@@ -218,12 +213,6 @@ fn every_kind() {
     assert!(!matches("urlpath_regex .*", &Subject { path: b"", ..get }));
     assert!(matches("method PROPfind", &Subject { method: b"PROPfind", ..get }));
     assert!(!matches("method PROPfind", &Subject { method: b"PROPFIND", ..get }));
-    let mut definition = definitions("acl x note team red");
-    definition[0].flags.list_separators = Some(",".into());
-    let acls = AclSet::compile(&definition).expect("sound");
-    assert!(
-        RuleList::compile(&acls, &access_rules("allow x"), false).expect("sound").check(&get).is_allowed()
-    );
 }
 
 #[test]

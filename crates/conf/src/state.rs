@@ -33,8 +33,48 @@ pub(crate) struct KnownAcl {
     pub(crate) index: usize,
     /// Why no rule that uses it can be evaluated.
     pub(crate) unusable: Option<String>,
+    /// What in it asks about an answer, in words and by kind: no rule that is asked before can be evaluated with it.
+    pub(crate) answers: Option<(String, AclKind)>,
     /// Line of the definition, or 0 for the predefined ones.
     pub(crate) location: Location,
+}
+
+/// What is known of a transaction when the rules of a directive are asked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Moment {
+    /// The request.
+    Request,
+    /// The answer too.
+    Answer,
+    /// Of the answer its status and its media type.
+    End,
+}
+
+impl Moment {
+    /// When the rules of this directive are asked.
+    pub(crate) fn of(directive: &str) -> Self {
+        match directive {
+            "http_reply_access" | "reply_body_max_size" | "reply_header_access" | "reply_header_add" => {
+                Self::Answer
+            }
+            "access_log" => Self::End,
+            _ => Self::Request,
+        }
+    }
+}
+
+impl KnownAcl {
+    /// Why a rule that uses it cannot be evaluated at this moment.
+    pub(crate) fn unusable_at(&self, at: Moment) -> Option<String> {
+        let answers = self.answers.as_ref().and_then(|(what, kind)| match at {
+            Moment::Request => Some(format!("{what}, and this is asked before there is an answer")),
+            Moment::End if *kind == AclKind::RepHeader => {
+                Some(format!("{what}, and of an answer that was sent only status and media type are known"))
+            }
+            Moment::Answer | Moment::End => None,
+        });
+        self.unusable.clone().or(answers)
+    }
 }
 
 /// An ACL that was used before it was defined: the diagnostic gets its help text at the end.
@@ -59,8 +99,8 @@ pub(crate) struct State {
     pub(crate) log_formats: HashSet<String>,
     pub(crate) peers: Vec<String>,
     undefined: Vec<Undefined>,
-    /// ACLs that rules use, by lower-case name; true when the use was refused.
-    pub(crate) used: HashMap<String, bool>,
+    /// ACLs that rules use, by lower-case name and what is known then; true when the use was refused.
+    pub(crate) used: HashMap<(String, Moment), bool>,
     files_read: usize,
     bytes_read: u64,
 }
@@ -120,10 +160,13 @@ impl State {
 
     /// Refuses rules whose groups of ACLs got a member that cannot be evaluated after the rule was read.
     pub(crate) fn check_used_groups(&mut self, acls: &[AclDef]) {
-        let accepted = self.used.iter().filter(|(_, refused)| !**refused).map(|(name, _)| name);
-        let mut visited = HashSet::new();
-        let reasons: BTreeSet<String> =
-            accepted.filter_map(|name| self.unusable_member(name, acls, 0, &mut visited)).collect();
+        let accepted = self.used.iter().filter(|(_, refused)| !**refused).map(|(used, _)| used);
+        let mut visited: HashMap<Moment, HashSet<usize>> = HashMap::new();
+        let reasons: BTreeSet<String> = accepted
+            .filter_map(|(name, at)| {
+                self.unusable_member(name, *at, acls, 0, visited.entry(*at).or_default())
+            })
+            .collect();
         for reason in reasons {
             let message = format!("a rule that uses a group of ACLs cannot be evaluated: {reason}");
             self.report_general(Severity::Error, &message, "remove the ACL from the group");
@@ -134,18 +177,21 @@ impl State {
     fn unusable_member(
         &self,
         name: &str,
+        at: Moment,
         acls: &[AclDef],
         depth: usize,
         visited: &mut HashSet<usize>,
     ) -> Option<String> {
         let known = self.acl(name)?;
-        if known.unusable.is_some() || depth > GROUP_DEPTH_MAX || !visited.insert(known.index) {
-            return known.unusable.clone();
+        let reason = known.unusable_at(at);
+        if reason.is_some() || depth > GROUP_DEPTH_MAX || !visited.insert(known.index) {
+            return reason;
         }
         let def = acls.get(known.index).filter(|def| matches!(def.kind, AclKind::AnyOf | AclKind::AllOf))?;
         let mut members = def.values.iter().flat_map(|value| value.split(' '));
-        members
-            .find_map(|member| self.unusable_member(member.trim_start_matches('!'), acls, depth + 1, visited))
+        members.find_map(|member| {
+            self.unusable_member(member.trim_start_matches('!'), at, acls, depth + 1, visited)
+        })
     }
 
     /// Reads a file of values or configuration as text; bytes that are not UTF-8 are replaced.

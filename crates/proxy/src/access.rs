@@ -137,7 +137,6 @@ fn subject<'a>(request: &'a Request, addresses: Option<&'a [IpAddr]>) -> Subject
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
         random: if snapshot.uses_random { random() } else { 0 },
-        notes: &[],
     }
 }
 

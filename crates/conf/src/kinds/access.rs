@@ -2,6 +2,7 @@
 
 use super::{Kind, units};
 use crate::line::{Line, Problem, Token};
+use crate::state::Moment;
 use crate::suggest::suggest;
 use crate::types::{AccessRule, AclTerm, DenyInfo, MissingFilter, SizeRule, UpgradeRule};
 
@@ -129,8 +130,10 @@ fn resolve(token: &Token, line: &mut Line<'_>) -> Result<AclTerm, Problem> {
     let negated = negations % 2 == 1;
     if let Some(acl) = line.state.acl(bare) {
         let term = AclTerm { name: acl.name.clone(), negated };
-        let reason = acl.unusable.clone();
-        *line.state.used.entry(bare.to_ascii_lowercase()).or_default() |= reason.is_some();
+        let directive = crate::table::find(&line.name.text).map_or("", |directive| directive.name);
+        let at = Moment::of(directive);
+        let reason = acl.unusable_at(at);
+        *line.state.used.entry((bare.to_ascii_lowercase(), at)).or_default() |= reason.is_some();
         if let Some(reason) = reason {
             let why = format!("this rule cannot be evaluated: {reason}");
             let help = "remove the rule, or express it with other ACLs; it is never skipped, because that could \
@@ -198,6 +201,35 @@ mod tests {
         let nested =
             "acl users proxy_auth REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
         assert!(errors(nested)[0].contains("`users`"));
+    }
+
+    #[test]
+    fn notes_never_match_so_no_rule_may_use_them() {
+        let found = errors("acl bad note team red\nhttp_access deny bad\nhttp_access allow all\n");
+        assert!(found.len() == 1 && found[0].contains("`note`"), "{found:?}");
+    }
+
+    #[test]
+    fn what_only_an_answer_can_tell_is_refused_where_there_is_none_yet() {
+        let acls = "acl video rep_mime_type ^video/\nacl bad http_status 500-599\nacl s rep_header Server x\n\
+                    acl any any-of localhost video\n";
+        for (rule, wrong) in [
+            ("http_access deny video", 1),
+            ("http_access deny any", 1),
+            ("no_cache deny bad", 1),
+            ("cache_peer p parent 1 0\ncache_peer_access p deny bad", 1),
+            ("request_header_access Server deny bad", 1),
+            ("reply_header_access Server deny bad s", 0),
+            ("http_reply_access deny video bad s any", 0),
+            ("reply_body_max_size 1 MB any", 0),
+            ("access_log /x squid video bad", 0),
+            ("access_log /x squid s", 1),
+        ] {
+            let found = errors(&format!("{acls}{rule}\n"));
+            assert_eq!(found.len(), wrong, "{rule}: {found:?}");
+        }
+        let late = errors(&format!("{acls}acl g any-of localhost\nhttp_access deny g\nacl g any-of bad\n"));
+        assert!(late.len() == 1 && late[0].contains("before there is an answer"), "{late:?}");
     }
 
     #[test]

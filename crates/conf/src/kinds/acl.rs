@@ -81,7 +81,14 @@ fn find_or_define(
     }
     let location = line.location(name);
     let index = out.len();
-    let known = KnownAcl { name: name.text.clone(), kind, index, unusable: None, location: location.clone() };
+    let known = KnownAcl {
+        name: name.text.clone(),
+        kind,
+        index,
+        unusable: None,
+        answers: None,
+        location: location.clone(),
+    };
     line.state.acls.insert(name.text.to_ascii_lowercase(), known);
     let flags = AclFlags::default();
     out.push(AclDef { name: name.text.clone(), kind, flags, values: Vec::new(), location });
@@ -115,10 +122,8 @@ fn read_flags(kind: AclKind, values: &mut Vec<String>, line: &mut Line<'_>) -> R
         match token.text.as_str() {
             "-i" | "+i" if kind.is_regex() => values.push(token.text),
             "-n" => flags.no_lookup = true,
-            text if text.starts_with("-m") => {
-                flags.list_separators = Some(text.strip_prefix("-m=").unwrap_or(",").to_owned());
-            }
-            _ => flags.other.push(token.text),
+            // Of kinds that no rule may use yet.
+            _ => {}
         }
     }
     Ok(flags)
@@ -237,8 +242,6 @@ fn strip_comment(row: &str) -> &str {
 
 fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
-    into.list_separators = flags.list_separators.or(into.list_separators.take());
-    into.other.extend(flags.other);
 }
 
 /// Adds one line's values. Case sensitivity starts anew on each line; the leading name must stay the same.
@@ -262,20 +265,20 @@ fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(),
     Ok(())
 }
 
-/// Notes why rules that use this ACL cannot be evaluated, if so.
+/// Notes why rules that use this ACL cannot be evaluated, if so: at all, or before there is an answer.
 fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Line<'_>) {
     let Some(def) = out.get(index) else { return };
-    let reason = match kind.unsupported() {
-        Some(why) => Some(format!("`{}` is of type `{}`, and {why}", def.name, kind.name())),
-        None if matches!(kind, AclKind::AnyOf | AclKind::AllOf) => {
-            let names = def.values.iter().flat_map(|value| value.split(' '));
-            let mut members = names.filter_map(|name| line.state.acl(name.trim_start_matches('!')));
-            members.find_map(|member| member.unusable.clone())
-        }
-        None => None,
-    };
+    let is_group = matches!(kind, AclKind::AnyOf | AclKind::AllOf);
+    let names = def.values.iter().filter(|_| is_group).flat_map(|value| value.split(' '));
+    let members: Vec<_> = names.filter_map(|name| line.state.acl(name.trim_start_matches('!'))).collect();
+    let own = format!("`{}` is of type `{}`", def.name, kind.name());
+    let unusable = kind.unsupported().map(|why| format!("{own}, and {why}"));
+    let unusable = unusable.or_else(|| members.iter().find_map(|member| member.unusable.clone()));
+    let answers = kind.is_about_answers().then_some((own, kind));
+    let answers = answers.or_else(|| members.iter().find_map(|member| member.answers.clone()));
     if let Some(known) = line.state.acls.get_mut(&def.name.to_ascii_lowercase()) {
-        known.unusable = reason;
+        known.unusable = unusable;
+        known.answers = answers;
     }
 }
 

@@ -23,16 +23,12 @@ pub struct AclDef {
     pub location: Location,
 }
 
-/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see [`AclDef::values`]).
+/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see [`AclDef::values`]), and those of kinds
+/// that are not evaluated yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclFlags {
     /// `-n`: no name or address look-ups for this ACL.
     pub no_lookup: bool,
-    /// `-m` of `note`: values are lists; the string holds the separators (`,` when none were given).
-    pub list_separators: Option<String>,
-    /// Any other flag of Squid's, as written (`-s`, `--consensus`, …); only kinds that are not evaluated yet use
-    /// them.
-    pub other: Vec<String>,
 }
 
 macro_rules! acl_kinds {
@@ -108,7 +104,7 @@ acl_kinds! {
     IdentRegex = "ident_regex", Some("the ident protocol is not implemented");
     Tag = "tag", Some("external ACL helpers are not implemented yet");
     HierCode = "hier_code", Some("no rule that could use it is evaluated after a peer is chosen");
-    Note = "note", None;
+    Note = "note", Some("annotations are not implemented yet, so that it would never match");
     AnnotateTransaction = "annotate_transaction", Some("annotations by rules are not implemented yet");
     AnnotateClient = "annotate_client", Some("annotations by rules are not implemented yet");
     AdaptationService = "adaptation_service", NO_ADAPTATION;
@@ -138,6 +134,11 @@ impl AclKind {
             _ => {}
         }
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// True for what only an answer can tell.
+    pub(crate) fn is_about_answers(self) -> bool {
+        matches!(self, Self::HttpStatus | Self::RepMimeType | Self::RepHeader)
     }
 
     /// True when each value is one line of the file with all its words.
