@@ -101,6 +101,12 @@ impl Proxy {
         Self::start("accel defaultsite=site.test", &peer)
     }
 
+    /// The URL of one of its own pages, also where it is an accelerator.
+    #[must_use]
+    pub fn page(&self, name: &str) -> String {
+        format!("http://proxy.test:{}/{name}", self.address.port())
+    }
+
     /// Writes the configuration, creates stores if there are any, starts, and waits until it accepts connections.
     ///
     /// # Panics

@@ -70,7 +70,7 @@ impl World {
     #[must_use]
     #[track_caller]
     pub fn metric(&self, name: &str) -> u64 {
-        let target = format!("http://{}/metrics", self.proxy.address());
+        let target = self.proxy.page("metrics");
         let page = self.client().request("GET", &target, &[], b"").response().expect(200).text();
         let value = page.lines().find(|line| line.starts_with(name)).and_then(|line| line.rsplit(' ').next());
         value.map_or(0, |value| value.parse::<f64>().expect("a number") as u64)

@@ -36,7 +36,7 @@ fn is_hit(world: &World, index: usize, bytes: usize) -> bool {
 
 /// A figure of the directory at `dir/name`; `None` when it is not in service.
 fn figure(world: &World, metric: &str, name: &str) -> Option<f64> {
-    let target = format!("http://{}/metrics", world.proxy.address());
+    let target = world.proxy.page("metrics");
     let page = world.client().request("GET", &target, &[], b"").response().expect(200).text();
     let path = format!("path=\"{}\"", world.proxy.path(name).display());
     let line = page.lines().find(|line| line.starts_with(metric) && line.contains(&path))?;

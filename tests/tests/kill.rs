@@ -166,7 +166,7 @@ fn wait_for_answers(answers: &Receiver<()>, wanted: usize) {
 /// Waits until the directory is open and knows what it has.
 fn wait_until_ready(world: &World) {
     until("the directory", || {
-        let target = format!("http://{}/metrics", world.proxy.address());
+        let target = world.proxy.page("metrics");
         let page = world.client().request("GET", &target, &[], b"").response().expect(200).text();
         let has = |name: &str, value: &str| {
             page.lines().any(|line| line.starts_with(name) && line.rsplit(' ').next() == Some(value))

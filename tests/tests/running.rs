@@ -207,6 +207,62 @@ fn metrics_are_in_the_prometheus_format() {
     }
 }
 
+/// Status and beginning of the answer to `GET target` with this Host.
+fn internal(proxy: &Proxy, target: &str, host: &str) -> (u16, String) {
+    let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let answer = proxy.client().send(head).response();
+    (answer.status(), answer.text())
+}
+
+#[test]
+fn the_acl_manager_covers_the_metrics_of_the_proxy_and_those_of_nobody_else() {
+    let world = World::forward("http_access deny manager\n");
+    world.origin.on("/metrics", Reply::ok("the site's"));
+    let own = world.proxy.address().to_string();
+    for path in ["/squid-internal-mgr/info", "/metrics", "/metrics?x=1"] {
+        assert_eq!(internal(&world.proxy, path, &own).0, 403, "{path}");
+        let whole = format!("http://{own}{path}");
+        assert_eq!(internal(&world.proxy, &whole, &own).0, 403, "{whole}");
+    }
+    assert_eq!(world.get("/metrics").expect(200).text(), "the site's");
+}
+
+#[test]
+fn an_accelerator_shows_its_own_pages_under_its_own_name_only() {
+    let world = World::reverse("hostname_aliases stats.test site.test\n");
+    for path in ["/squid-internal-mgr/info", "/metrics"] {
+        world.origin.on(path, Reply::ok("the site's"));
+        let port = world.proxy.address().port();
+        for host in ["localhost", "127.0.0.1", "site.test", "other.test"] {
+            let host = format!("{host}:{port}");
+            let (status, text) = internal(&world.proxy, path, &host);
+            assert_eq!((status, &*text), (200, "the site's"), "{path} of {host}");
+        }
+        for host in ["stats.test", "proxy.test"] {
+            let (status, text) = internal(&world.proxy, path, &format!("{host}:{port}"));
+            assert!(status == 200 && text != "the site's", "{path} of {host}: {status} {text}");
+            // Another port is another server.
+            assert_eq!(internal(&world.proxy, path, host).1, "the site's", "{path} of {host}");
+        }
+    }
+}
+
+#[test]
+fn a_page_that_rebinds_its_name_does_not_read_the_pages_of_a_proxy() {
+    let proxy = Proxy::forward("hostname_aliases stats.test\n");
+    let port = proxy.address().port();
+    for path in ["/squid-internal-mgr/info", "/metrics"] {
+        for host in ["evil.example".to_owned(), format!("evil.example:{port}"), "1.evil.example".to_owned()] {
+            assert_eq!(internal(&proxy, path, &host).0, 400, "{path} of {host}");
+        }
+        // An address cannot be rebound, whatever port it was reached by.
+        for host in ["localhost", "127.0.0.1", "192.0.2.1", "[::1]", "proxy.test", "stats.test"] {
+            assert_eq!(internal(&proxy, path, host).0, 200, "{path} of {host}");
+            assert_eq!(internal(&proxy, path, &format!("{host}:{port}")).0, 200, "{path} of {host}");
+        }
+    }
+}
+
 #[test]
 fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
     let origin = Origin::new();

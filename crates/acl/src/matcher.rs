@@ -73,6 +73,8 @@ pub(crate) enum Matcher {
     Host(DomainSet),
     HostRegex(RegexList),
     Url(RegexList),
+    /// The predefined `manager`: pages of the proxy's own, and URLs that these match.
+    Manager(RegexList),
     UrlPath(RegexList),
     UrlLogin(RegexList),
     Port(RangeSet<u16>),
@@ -111,6 +113,9 @@ impl Matcher {
             Self::Host(domains) => domains.contains(subject.host),
             Self::HostRegex(regexes) => regexes.is_match(subject.host),
             Self::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
+            Self::Manager(regexes) => {
+                subject.is_internal || with_decoded(subject.url, |url| regexes.is_match(url))
+            }
             Self::UrlPath(regexes) => {
                 !subject.path.is_empty() && with_decoded(subject.path, |path| regexes.is_match(path))
             }

@@ -134,6 +134,8 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
         AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
+        // Its regular expressions are Squid's; what they cannot say is which `/metrics` is ours.
+        AclKind::UrlRegex if definition.name.eq_ignore_ascii_case("manager") => Matcher::Manager(regexes()?),
         AclKind::UrlRegex => Matcher::Url(regexes()?),
         AclKind::UrlPathRegex => Matcher::UrlPath(regexes()?),
         AclKind::UrlLogin => Matcher::UrlLogin(regexes()?),

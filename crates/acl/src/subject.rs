@@ -43,4 +43,6 @@ pub struct Subject<'a> {
     pub connections_from_client: u32,
     /// Uniformly random bits, new for every transaction.
     pub random: u64,
+    /// It asks for a page of the proxy's own: the ACL `manager` is about these.
+    pub is_internal: bool,
 }

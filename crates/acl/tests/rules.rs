@@ -96,6 +96,7 @@ fn subject() -> Subject<'static> {
         local_offset_s: 0,
         connections_from_client: 1,
         random: 1 << 62,
+        is_internal: false,
     }
 }
 
@@ -123,6 +124,7 @@ fn the_sample_rules() {
         (manager, denied(3, "manager")),
         (Subject { client_ip: ip("127.0.0.1"), ..manager }, Verdict::Allowed { rule: Some(2) }),
         (Subject { url: b"http://proxy/squid%2dinternal-mgr/info", ..manager }, denied(3, "manager")),
+        (Subject { url: b"http://proxy/metrics", is_internal: true, ..manager }, denied(3, "manager")),
         (Subject { url: b"CACHE_object://proxy/", ..manager }, denied(3, "manager")),
         (
             Subject { url: b"http://proxy/x/squid-internal-mgr/", ..manager },

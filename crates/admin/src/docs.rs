@@ -15,8 +15,15 @@ const INTRODUCTION: &str = "\
 <!-- Made from the tables of crates/admin by `HUMBOLDT_BLESS=1 cargo test -p humboldt-admin docs`; do not edit. -->
 
 Humboldt answers `http://PROXY:PORT/squid-internal-mgr/PAGE` and, for Prometheus, `http://PROXY:PORT/metrics`. \
-`http_access` decides who may ask. The ACL `manager` stands for the first kind, as in Squid; the built-in configuration \
-allows both to the machine itself only.
+`http_access` decides who may ask. The ACL `manager` stands for both, and for nobody else's `/metrics`; the built-in \
+configuration allows them to the machine itself only.
+
+`PROXY` is a name of the proxy (`visible_hostname`, `unique_hostname`, `hostname_aliases`), `localhost`, or an address. Other \
+names get no page, also where they lead to the proxy: a page on the net could make its name do so, and read the answer.
+
+A port with `accel`, `intercept` or `tproxy` plays somebody else's site: there the pages exist under a name that \
+the configuration gives the proxy (one of those three directives, and not the `defaultsite` of the port), with the port's number; \
+`localhost` and addresses are the site's. Better is a port of its own, `http_port 127.0.0.1:3128`.
 
 ```
 curl http://127.0.0.1:3128/squid-internal-mgr/info

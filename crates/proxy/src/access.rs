@@ -11,6 +11,7 @@ use humboldt_http::ResponseHead;
 
 use crate::core::Core;
 use crate::denial::Refusal;
+use crate::internal;
 use crate::request::Request;
 
 /// What the rules say.
@@ -137,6 +138,7 @@ fn subject<'a>(request: &'a Request, addresses: Option<&'a [IpAddr]>) -> Subject
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
         random: if snapshot.uses_random { random() } else { 0 },
+        is_internal: internal::is_internal(request),
     }
 }
 
@@ -156,7 +158,7 @@ pub(crate) fn unmapped(ip: IpAddr) -> IpAddr {
 }
 
 /// The host when it is an address; names never start with a digit-only last label or contain a colon.
-fn host_ip(host: &[u8]) -> Option<IpAddr> {
+pub(crate) fn host_ip(host: &[u8]) -> Option<IpAddr> {
     let last = host.last()?;
     if !last.is_ascii_digit() && !host.contains(&b':') {
         return None;

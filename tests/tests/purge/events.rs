@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 /// A figure, of each directory where there are several.
 fn figures(world: &World, metric: &str) -> Vec<f64> {
-    let target = format!("http://{}/metrics", world.proxy.address());
+    let target = world.proxy.page("metrics");
     let page = world.client().request("GET", &target, &[], b"").response().expect(200).text();
     let lines = page.lines().filter(|line| line.starts_with(metric));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).collect()

@@ -77,7 +77,7 @@ fn wait_for_stores(proxy: &Proxy, count: usize) {
         return;
     }
     until("the directories to be in service", || {
-        let target = format!("http://{}/metrics", proxy.address());
+        let target = proxy.page("metrics");
         let page = proxy.client().request("GET", &target, &[], b"").response().text();
         let all_say = |metric: &str, value: &str| {
             page.lines().filter(|line| line.starts_with(metric) && line.ends_with(value)).count() == count
