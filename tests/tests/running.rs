@@ -47,6 +47,55 @@ fn result_codes_tell_what_happened() {
 }
 
 #[test]
+fn a_logformat_with_a_code_that_has_no_value_is_written_with_a_dash() {
+    let world = World::forward(
+        "logformat mine %>Hs %<Hs %sn %ssl::>sni %un %rm %rd\ncoredump_dir {dir}\naccess_log mine.log mine\n",
+    );
+    world.origin.on("/a", Reply::ok("x").cachable(60).with("Age", "100").with("ETag", "\"v1\""));
+    let _ = world.get("/a").expect(200);
+    let first = until("a line", || Some(world.proxy.text("mine.log")).filter(|text| text.ends_with('\n')));
+    assert_eq!(first, "200 200 - - - GET 127.0.0.1\n");
+    world.origin.on("/a", Reply::status("304 Not Modified", "").with("ETag", "\"v1\""));
+    let _ = world.get("/a").expect(200);
+    let both =
+        until("another line", || Some(world.proxy.text("mine.log")).filter(|t| t.lines().count() == 2));
+    assert!(both.ends_with("200 304 - - - GET 127.0.0.1\n"), "{both}");
+}
+
+#[test]
+fn access_logs_may_ask_for_the_status_and_none_keeps_a_request_out_of_those_that_follow() {
+    let lines = "acl bad http_status 400-599\nacl html rep_mime_type ^text/html\nacl quiet urlpath_regex ^/quiet\n\
+                 access_log stdio:{dir}/bad.log squid bad\naccess_log stdio:{dir}/html.log squid html\n\
+                 access_log none quiet\naccess_log stdio:{dir}/rest.log squid\n";
+    let mut world = World::forward(lines);
+    world.origin.on("/quiet", Reply::ok("x").with("Content-Type", "text/html"));
+    world.origin.on("/lost", Reply::status("404 Not Found", "x").with("Content-Type", "text/plain"));
+    world.origin.on("/last", Reply::ok("x"));
+    for (path, status) in [("/quiet", 200), ("/lost", 404), ("/last", 200)] {
+        let _ = world.get(path).expect(status);
+    }
+    // All lines are written when it has ended.
+    let _ = world.proxy.stop();
+    let paths = |name: &str| {
+        let text = world.proxy.text(name);
+        let path = |line: &str| line.split(' ').filter(|word| !word.is_empty()).nth(6).map(str::to_owned);
+        let urls = text.lines().filter_map(path).map(|url| url.rsplit('/').next().unwrap_or("").to_owned());
+        let mut urls: Vec<_> = urls.collect();
+        urls.sort();
+        urls
+    };
+    assert_eq!(paths("rest.log"), ["last", "lost"]);
+    assert_eq!((paths("bad.log"), paths("html.log")), (vec!["lost".to_owned()], vec!["quiet".to_owned()]));
+}
+
+#[test]
+fn answers_of_our_own_are_logged_with_their_media_type() {
+    let world = World::forward("acl bad urlpath_regex ^/bad\nhttp_access deny bad\n");
+    let _ = world.ask("GET", "/bad", &[("Accept", "text/html")]).expect(403);
+    assert!(world.proxy.logged("/bad").ends_with(" text/html"), "{}", world.proxy.text("access.log"));
+}
+
+#[test]
 fn an_access_log_on_standard_output_is_written_there() {
     let origin = Origin::new();
     origin.on("/a", Reply::ok("x"));

@@ -84,7 +84,12 @@ fn counted_elsewhere(shared: &Shared, counter: Counter) -> u64 {
     match counter {
         Counter::MemoryEvictions => shared.cache.mem().stats().evictions,
         Counter::SwapEvictions => shared.cache.dirs().iter().map(|dir| dir.scheme.stats().evictions).sum(),
-        Counter::AccessLogDropped => shared.access_logs().iter().map(|log| log.sink.dropped_lines()).sum(),
+        Counter::AccessLogDropped => shared
+            .access_logs()
+            .iter()
+            .filter_map(|log| log.sink.as_ref())
+            .map(|sink| sink.dropped_lines())
+            .sum(),
         _ => 0,
     }
 }

@@ -88,9 +88,12 @@ fn push_working(directive: &Directive, out: &mut String) {
         out.push_str(&format!(" Also: {}.", names.join(", ")));
     }
     out.push('\n');
-    if directive.name == "cache_dir" {
-        out.push_str(&format!("\n{}", crate::kinds::dir_options_table()));
-    }
+    let table = match directive.name {
+        "cache_dir" => crate::kinds::dir_options_table(),
+        "logformat" => crate::log_codes::docs_table(),
+        _ => return,
+    };
+    out.push_str(&format!("\n{table}"));
 }
 
 fn push_known(directives: &[&Directive], out: &mut String) {

@@ -101,6 +101,7 @@ impl Loader {
             self.default_port();
         }
         let Self { config, mut state, .. } = self;
+        check_log_paths(&config, &mut state);
         if config.http_access.is_empty() && !state.diagnostics.has_errors() {
             let message = "there is no `http_access` rule: every request is denied";
             let help = "write `http_access allow localhost` and rules for your networks";
@@ -296,6 +297,21 @@ impl Loader {
             Status::Obsolete(advice) => {
                 line.warn(&name, format!("`{}` no longer exists and has no effect", name.text), Some(advice));
             }
+        }
+    }
+}
+
+/// Where a relative path is depends on where the program was started, which a daemon forgets.
+fn check_log_paths(config: &Config, state: &mut State) {
+    if config.coredump_dir.is_some() {
+        return;
+    }
+    let places = config.access_log.iter().map(|log| log.place.as_deref());
+    for path in places.chain([config.cache_log.as_deref(), config.cache_store_log.as_deref()]).flatten() {
+        if !path.starts_with('/') {
+            let message = format!("the path of the log `{path}` is relative: it is not written");
+            let help = "write an absolute path, or `coredump_dir`, below which it is then";
+            state.report_general(Severity::Warning, &message, help);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Opening the logs that a configuration asks for. A log that cannot be opened is reported, and the service goes on.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use humboldt_acl::RuleList;
 use humboldt_base::clock::UnixMillis;
-use humboldt_conf::{AccessRule, Config, LogModule};
+use humboldt_conf::{AccessRule, Config};
 use humboldt_logs::access::{AccessFormat, LogFormat};
 use humboldt_logs::store_log::{StoreAction, StoreRecord, StoredAnswer};
 use humboldt_logs::{Destination, LineSink, LogService, SinkOptions};
@@ -17,19 +18,16 @@ use parking_lot::RwLock;
 pub(crate) fn open_access_logs(service: &LogService, snapshot: &Snapshot, cores: usize) -> Vec<AccessLog> {
     let config = &snapshot.config;
     let mut logs = Vec::new();
-    for line in config.access_log.iter().filter(|line| line.module != LogModule::None) {
-        let place = match line.module {
-            LogModule::File => line.place.clone(),
-            other => {
-                tracing::warn!(
-                    "access_log {other:?}:{} is not supported; use a file or /dev/stdout",
-                    line.place
-                );
-                continue;
-            }
-        };
+    for line in &config.access_log {
+        let place = line.place.as_deref().unwrap_or("none");
         let Some(format) = access_format(config, &line.format) else { continue };
-        let Some(sink) = open(service, &place, cores) else { continue };
+        let sink = match &line.place {
+            None => None,
+            Some(place) => match open(service, place, config, cores) {
+                None => continue,
+                sink => sink,
+            },
+        };
         let rule = AccessRule { allow: true, terms: line.terms.clone() };
         let condition = match line.terms.is_empty() {
             true => None,
@@ -63,9 +61,22 @@ fn access_format(config: &Config, name: &str) -> Option<AccessFormat> {
     format
 }
 
+/// A relative path is below `coredump_dir`, where Squid runs.
+fn absolute<'a>(place: &'a str, config: &Config) -> Cow<'a, str> {
+    match &config.coredump_dir {
+        Some(dir) if place != "none" && !place.starts_with('/') => format!("{dir}/{place}").into(),
+        _ => place.into(),
+    }
+}
+
 /// Opens one log; says so when it cannot be.
-pub(crate) fn open(service: &LogService, place: &str, cores: usize) -> Option<Arc<LineSink>> {
-    let destination = match Destination::parse(place) {
+pub(crate) fn open(
+    service: &LogService,
+    place: &str,
+    config: &Config,
+    cores: usize,
+) -> Option<Arc<LineSink>> {
+    let destination = match Destination::parse(&absolute(place, config)) {
         Ok(Destination::None) => return None,
         Ok(destination) => destination,
         Err(error) => {
@@ -92,7 +103,7 @@ impl StoreLog {
     /// Opens the log of a configuration in place of the one before.
     pub(crate) fn reopen(&self, service: &LogService, config: &Config, cores: usize) {
         let place = config.cache_store_log.as_deref().unwrap_or("none");
-        *self.sink.write() = open(service, place, cores);
+        *self.sink.write() = open(service, place, config, cores);
     }
 }
 

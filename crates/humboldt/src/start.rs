@@ -237,10 +237,10 @@ fn drop_privileges(config: &Config, source: &Source) -> Result<(), StartError> {
 /// Sends cache.log to its file, and to standard error in the foreground or with `-d`.
 fn attach_cache_log(cache_log: &CacheLog, logs: &LogService, config: &Config, cli: &Cli, foreground: bool) {
     let place = config.cache_log.as_deref().unwrap_or("none");
-    let file = log_files::open(logs, place, 0);
+    let file = log_files::open(logs, place, config, 0);
     let on_stderr =
         (foreground || cli.debug_stderr.is_some()) && !matches!(place, "/dev/stderr" | "stdio:/dev/stderr");
-    let stderr = if on_stderr { log_files::open(logs, "/dev/stderr", 0) } else { None };
+    let stderr = if on_stderr { log_files::open(logs, "/dev/stderr", config, 0) } else { None };
     cache_log.attach(file, stderr);
 }
 

@@ -29,6 +29,17 @@ pub(crate) struct Local {
     pub body: Vec<u8>,
 }
 
+impl Local {
+    /// Its Content-Type, for the log; none where there is no body to have one.
+    fn content_type(&self) -> Option<&[u8]> {
+        let values = self.fields.split(|&byte| byte == b'\n').filter_map(|line| {
+            let (name, value) = line.split_at_checked(line.iter().position(|&byte| byte == b':')?)?;
+            name.eq_ignore_ascii_case(b"Content-Type").then(|| value.trim_ascii_start())
+        });
+        values.map(|value| value.strip_prefix(b":").unwrap_or(value).trim_ascii()).next()
+    }
+}
+
 /// The reason phrase of a status (RFC 9110 15); empty for one without.
 pub(crate) fn reason(status: u16) -> &'static str {
     match status {
@@ -161,7 +172,7 @@ pub(crate) async fn send(
     let result = write_all(conn, core, &bytes).await;
     outcome.bytes_out = bytes.len() as u64;
     outcome.aborted = result.is_err();
-    log::transaction(core, request, &outcome, Some(b"text/plain"));
+    log::transaction(core, request, &outcome, local.content_type());
     match result {
         Ok(()) if keep_alive => After::Keep,
         Ok(()) => After::Close,

@@ -95,7 +95,12 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
         Disposition::GatewayTimeout => found.refuse = true,
         Disposition::Fresh if small => match hold(core, request, hit).await {
             Some(object) => {
-                return Stored::Object(HitObject { object, tag: Tag::Hit, without_origin: true });
+                return Stored::Object(HitObject {
+                    object,
+                    tag: Tag::Hit,
+                    without_origin: true,
+                    route: None,
+                });
             }
             None => {
                 core.count(Counter::SwapInErrors, 1);

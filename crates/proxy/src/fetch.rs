@@ -184,6 +184,7 @@ async fn ask(
     loop {
         server.head(core, limits, &mut head).await?;
         if !is_interim(&head)? {
+            job.report.set_status(head.status);
             return Answer::new(server, reached, head, &job.request, request_time);
         }
         writer.interim(Arc::new(interim_head(&head)));
@@ -400,6 +401,7 @@ async fn send_with_body(
                 let request_time = core.now().secs();
                 core.count(Counter::ServerRequests, 1);
                 let head = pump.until_head(core, conn, request, &mut server).await?;
+                job.report.set_status(head.status);
                 let answer = Answer::new(server, reached, head, request, request_time)
                     .map_err(|error| Failure::from(&error))?;
                 return Ok((answer, pump));

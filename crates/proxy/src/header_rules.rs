@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AclKind, Config, HeaderAdd, HeaderReplace, HeaderRule};
+use humboldt_conf::{Config, HeaderAdd, HeaderReplace, HeaderRule};
 use humboldt_http::h1::write_field;
 use humboldt_http::{FieldName, Fields, ResponseHead, Version};
 use humboldt_logs::access::{AccessFormat, AccessRecord, LogFormat};
@@ -68,9 +68,7 @@ impl HeaderRules {
             reply: access(&config.reply_header_access)?,
             reply_replace: config.reply_header_replace.clone(),
             reply_add: add(&config.reply_header_add)?,
-            asks_answer: config.acl.iter().any(|acl| {
-                matches!(acl.kind, AclKind::RepHeader | AclKind::RepMimeType | AclKind::HttpStatus)
-            }),
+            asks_answer: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
         })
     }
 

@@ -17,7 +17,7 @@ use humboldt_store::{Held, Object, StoredHead};
 
 use crate::client::{After, ClientConn};
 use crate::core::Core;
-use crate::log::{self, Outcome};
+use crate::log::{self, Outcome, Route};
 use crate::request::Request;
 
 /// Parts of a body that one write takes: 64 pages, 256 KiB.
@@ -35,12 +35,14 @@ pub(crate) struct HitObject {
     pub tag: Tag,
     /// Whether the object was served without asking its server; `false` after a validation.
     pub without_origin: bool,
+    /// Who validated it, if this request asked for that.
+    pub route: Option<Box<Route>>,
 }
 
 impl HitObject {
     /// A hit in memory.
     pub(crate) fn in_memory(object: Arc<Object>, tag: Tag) -> Self {
-        Self { object: Held::Memory(object), tag, without_origin: true }
+        Self { object: Held::Memory(object), tag, without_origin: true, route: None }
     }
 
     fn stored(&self) -> Stored<'_> {
@@ -119,7 +121,8 @@ pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>
     if selection.to - at <= COPY_BYTES_MAX {
         at += copy_body(&hit.object, at, selection.to, &mut head);
     }
-    let outcome = Outcome::hit(selection.tag, selection.status);
+    let route = hit.route.map(|route| *route);
+    let outcome = Outcome { route, ..Outcome::hit(selection.tag, selection.status) };
     let mut sending = Sending {
         request,
         object: hit.object,

@@ -106,6 +106,7 @@ impl std::fmt::Debug for StaleBody {
 pub(crate) struct Report {
     failure: RefCell<Option<(ErrorPage, String)>>,
     route: RefCell<Option<Route>>,
+    status: Cell<Option<u16>>,
     object_tag: RefCell<Option<Tag>>,
     forward: Cell<Forward>,
     own_fields: RefCell<Vec<u8>>,
@@ -152,8 +153,8 @@ impl Report {
 
     /// The way taken, for the log.
     pub(crate) fn route(&self) -> Route {
-        let none = Route { hierarchy: Hierarchy::None, peer: None, name: Box::default() };
-        self.route.borrow().clone().unwrap_or(none)
+        let none = Route { hierarchy: Hierarchy::None, peer: None, name: Box::default(), status: None };
+        Route { status: self.status.get(), ..self.route.borrow().clone().unwrap_or(none) }
     }
 
     /// Result code when the flow gave a stored object.
@@ -162,7 +163,12 @@ impl Report {
     }
 
     pub(crate) fn set_route(&self, hierarchy: Hierarchy, peer: Option<std::net::SocketAddr>, name: &str) {
-        self.route.replace(Some(Route { hierarchy, peer, name: name.into() }));
+        self.route.replace(Some(Route { hierarchy, peer, name: name.into(), status: None }));
+    }
+
+    /// Notes the status of the server's final answer.
+    pub(crate) fn set_status(&self, status: u16) {
+        self.status.set(Some(status));
     }
 
     pub(crate) fn set_object_tag(&self, tag: Tag) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use humboldt_acl::RuleList;
 use humboldt_base::counters::Counter;
+use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_logs::LineSink;
 use humboldt_logs::access::{AccessFormat, AccessRecord, Ending, Hierarchy, Peer, ResultTag, Tag};
 
@@ -14,8 +15,8 @@ use crate::request::Request;
 
 /// One `access_log` line of the configuration, opened.
 pub struct AccessLog {
-    /// Where lines go.
-    pub sink: Arc<LineSink>,
+    /// Where lines go; `None` for `access_log none`: what matches is written to none of the logs that follow.
+    pub sink: Option<Arc<LineSink>>,
     /// How they look.
     pub format: AccessFormat,
     /// Which transactions are logged here; all when absent.
@@ -33,6 +34,8 @@ pub(crate) struct Route {
     pub peer: Option<std::net::SocketAddr>,
     /// Its name, if it was never reached.
     pub name: Box<str>,
+    /// Status of its answer, if there was one.
+    pub status: Option<u16>,
 }
 
 /// What became of a request.
@@ -115,6 +118,7 @@ pub(crate) fn transaction(
         local: Some(facts.local),
         tag: ResultTag { tag: outcome.tag, collapsed: outcome.collapsed, ending: outcome.ending() },
         status: outcome.status,
+        server_status: outcome.route.as_ref().and_then(|route| route.status),
         bytes_out: outcome.bytes_out,
         method: request.head.method_bytes(),
         url: request.shown_url(),
@@ -128,14 +132,31 @@ pub(crate) fn transaction(
         ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
     };
     for log in core.access_logs().iter() {
-        let wanted = log
-            .condition
-            .as_ref()
-            .is_none_or(|list| request.snapshot.is_some() && access::matches(list, request));
-        if wanted && !log.sink.is_none() {
-            log.sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
+        let wanted = log.condition.as_ref().is_none_or(|list| {
+            request.snapshot.is_some() && is_wanted(list, request, outcome.status, content_type)
+        });
+        match &log.sink {
+            _ if !wanted => {}
+            None => break,
+            Some(sink) if sink.is_none() => {}
+            Some(sink) => {
+                sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
+            }
         }
     }
+}
+
+/// Whether the conditions of a log hold. Of the answer they may ask for its status and its media type.
+fn is_wanted(list: &RuleList, request: &Request, status: u16, content_type: Option<&[u8]>) -> bool {
+    if !request.snapshot().rules_ask_answers {
+        return access::matches(list, request);
+    }
+    let mut answer = ResponseHead::default();
+    answer.set_line(Version::Http11, status, b"");
+    if let Some(content_type) = content_type {
+        answer.fields.push(FieldName::ContentType, content_type);
+    }
+    access::verdict_on_answer(list, request, &answer).is_allowed()
 }
 
 fn logs_indirect_client(request: &Request) -> bool {

@@ -295,7 +295,9 @@ pub(crate) async fn follow(
     }
     if let Some(object) = &head.object {
         let tag = report.map_or(Tag::RefreshUnmodified, |report| report.object_tag());
-        let object = HitObject { without_origin: false, ..HitObject::in_memory(Arc::clone(object), tag) };
+        let route = report.map(|report| Box::new(report.route()));
+        let object = HitObject::in_memory(Arc::clone(object), tag);
+        let object = HitObject { without_origin: false, route, ..object };
         return Some(serve_object(core, conn, Rc::clone(request), object).await);
     }
     stream(core, conn, request, reader, &head, report, tag).await

@@ -55,6 +55,8 @@ pub struct Snapshot {
     pub purge_is_enabled: bool,
     /// Some ACL is random.
     pub uses_random: bool,
+    /// Some ACL asks about answers.
+    pub rules_ask_answers: bool,
     /// `cache`, when there is any.
     pub cache: Option<RuleList>,
     /// `miss_access`, when there is any.
@@ -159,6 +161,7 @@ impl Snapshot {
             counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
             purge_is_enabled: config.acl.iter().any(names_purge),
             uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
+            rules_ask_answers: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
             cache: optional(&config.cache)?,
             miss_access: optional(&config.miss_access)?,
             always_direct: optional(&config.always_direct)?,

@@ -130,7 +130,11 @@ fn wanted_protocol(request: &Request) -> Option<&str> {
 pub(crate) async fn upgrade(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
     let report = Report::new();
     let mut job = Job::new(&request, None, false, &report);
-    match ask_to_switch(core, &job).await {
+    let asked = ask_to_switch(core, &job).await;
+    if let Ok((_, _, head, _)) = &asked {
+        report.set_status(head.status);
+    }
+    match asked {
         Err(failure) => answer::error(core, conn, &request, failure.page, &failure.detail).await,
         Ok((server, reached, head, sent_at)) if head.status != 101 => {
             match fetch::Answer::new(server, reached, head, &request, sent_at) {

@@ -2,6 +2,7 @@
 
 use super::Kind;
 use super::access::{read_rule, read_terms};
+use super::logs::check_log_format;
 use crate::line::{Line, Problem, Token};
 use crate::types::{HeaderAdd, HeaderReplace, HeaderRule};
 
@@ -44,6 +45,9 @@ impl Kind for HeaderAdds {
         let header = read_field_name(line)?;
         let value = line.next_quoted()?.ok_or_else(|| line.missing("a value"))?;
         check_field_value(&value)?;
+        if value.quoted {
+            check_log_format(&value, line);
+        }
         out.push(HeaderAdd { header, formatted: value.quoted, value: value.text, terms: read_terms(line)? });
         Ok(())
     }

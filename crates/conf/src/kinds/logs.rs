@@ -2,8 +2,10 @@
 
 use super::access::read_terms;
 use super::{Kind, units};
+use crate::diagnostics::Severity;
 use crate::line::{Line, Problem, Token};
-use crate::types::{AccessLog, LogFormat, LogModule};
+use crate::log_format::log_parts;
+use crate::types::{AccessLog, LogFormat};
 
 /// Formats that exist without a definition.
 const BUILT_IN_FORMATS: [&str; 5] = ["squid", "common", "combined", "referrer", "useragent"];
@@ -22,46 +24,55 @@ impl Kind for AccessLogs {
     const NAME: &'static str = "access log";
 
     fn apply(out: &mut Vec<AccessLog>, line: &mut Line<'_>) -> Result<(), Problem> {
-        let place = line.expect("a place to write to")?;
-        let (module, place) = split_place(&place)?;
-        let mut log = AccessLog {
-            module,
-            place,
-            format: "squid".to_owned(),
-            rotate: None,
-            buffer_bytes: None,
-            drop_on_error: false,
-            terms: Vec::new(),
-        };
-        if module != LogModule::None {
+        let token = line.expect("a place to write to")?;
+        let place = split_place(&token)?;
+        let mut log = AccessLog { place: None, format: "squid".to_owned(), terms: Vec::new() };
+        if place != Place::Nowhere {
             read_format_and_options(&mut log, line)?;
         }
         log.terms = read_terms(line)?;
+        match place {
+            Place::Nowhere => {}
+            Place::File(path) => log.place = Some(path),
+            Place::Elsewhere => {
+                let why = format!(
+                    "`{}`: logs are only written to files so far; this one is not written",
+                    token.text
+                );
+                line.warn(&token, why, Some("write a path, or `stdio:/dev/stdout`"));
+                return Ok(());
+            }
+        }
         out.push(log);
         Ok(())
     }
 }
 
+/// Where a log goes.
+#[derive(PartialEq, Eq)]
+enum Place {
+    /// `none`
+    Nowhere,
+    /// A path; also `stdio:` and `daemon:`, as logs are written by a thread of the program.
+    File(String),
+    /// `syslog:`, `udp:` or `tcp:`.
+    Elsewhere,
+}
+
 /// Splits `module:place`.
-fn split_place(token: &Token) -> Result<(LogModule, String), Problem> {
+fn split_place(token: &Token) -> Result<Place, Problem> {
     let text = token.text.as_str();
-    let (module, place) = if text == "none" {
-        (LogModule::None, "")
-    } else if let Some(path) = text.strip_prefix("stdio:").or_else(|| text.strip_prefix("daemon:")) {
-        (LogModule::File, path)
-    } else if text == "syslog" || text.starts_with("syslog:") {
-        (LogModule::Syslog, text.strip_prefix("syslog:").unwrap_or(""))
-    } else if let Some(place) = text.strip_prefix("udp:") {
-        (LogModule::Udp, place.trim_start_matches('/'))
-    } else if let Some(place) = text.strip_prefix("tcp:") {
-        (LogModule::Tcp, place.trim_start_matches('/'))
-    } else {
-        (LogModule::File, text)
-    };
-    if place.is_empty() && matches!(module, LogModule::File | LogModule::Udp | LogModule::Tcp) {
+    if text == "none" {
+        return Ok(Place::Nowhere);
+    }
+    if text == "syslog" || ["syslog:", "udp:", "tcp:"].iter().any(|module| text.starts_with(module)) {
+        return Ok(Place::Elsewhere);
+    }
+    let path = text.strip_prefix("stdio:").or_else(|| text.strip_prefix("daemon:")).unwrap_or(text);
+    if path.is_empty() {
         return Err(token.error("the place to write to is missing after the module"));
     }
-    Ok((module, place.to_owned()))
+    Ok(Place::File(path.to_owned()))
 }
 
 /// Either options (`name=value`) or the name of a format may stand between the place and the ACLs.
@@ -76,28 +87,38 @@ fn read_format_and_options(log: &mut AccessLog, line: &mut Line<'_>) -> Result<(
     while let Some(token) = line.peek() {
         let Some((name, value)) = token.text.split_once('=') else { return Ok(()) };
         line.next()?;
-        match name {
-            "logformat" if is_format(value, line) => log.format = value.to_owned(),
-            "logformat" => return Err(token.error(format!("no log format is named `{value}`"))),
-            "rotate" => log.rotate = Some(parse_number(&token, value)?),
-            "buffer-size" => log.buffer_bytes = Some(parse_buffer_size(&token, value)?),
-            "on-error" if value == "die" || value == "drop" => log.drop_on_error = value == "drop",
+        let known = ACCESS_LOG_OPTIONS.iter().find(|(option, ..)| *option == name);
+        match (name, known) {
+            ("logformat", _) if is_format(value, line) => log.format = value.to_owned(),
+            ("logformat", _) => return Err(token.error(format!("no log format is named `{value}`"))),
+            (_, Some((_, takes, why))) if takes(value) => {
+                line.warn(&token, format!("`{name}` has no effect: {why}"), None);
+            }
+            // As it is.
+            ("on-error", _) if value == "drop" => {}
             _ => return Err(token.error(format!("`{}` is not an option of `access_log`", token.text))),
         }
     }
     Ok(())
 }
 
+/// Options that change nothing, which values they take, and why.
+const ACCESS_LOG_OPTIONS: [(&str, fn(&str) -> bool, &str); 3] = [
+    (
+        "rotate",
+        |value| value.parse::<u32>().is_ok(),
+        "all logs keep as many old files as `logfile_rotate` says",
+    ),
+    (
+        "buffer-size",
+        |value| units::parse_size(value).is_some(),
+        "each core has a buffer of 4 MB at most, which is written within a second",
+    ),
+    ("on-error", |value| value == "die", "lines that cannot be written are dropped and counted"),
+];
+
 fn is_format(name: &str, line: &Line<'_>) -> bool {
     BUILT_IN_FORMATS.contains(&name) || line.state.log_formats.contains(name)
-}
-
-fn parse_number(token: &Token, value: &str) -> Result<u32, Problem> {
-    value.parse().map_err(|_| token.error(format!("`{value}` is not a whole number")))
-}
-
-fn parse_buffer_size(token: &Token, value: &str) -> Result<u64, Problem> {
-    units::parse_size(value).ok_or_else(|| token.error(format!("`{value}` is not a size like 64KB")))
 }
 
 impl Kind for LogFormats {
@@ -111,9 +132,24 @@ impl Kind for LogFormats {
             line.warn(&name, format!("`{}` is already defined; this line is ignored", name.text), None);
             return Ok(());
         }
+        check_log_format(&format, line);
         line.state.log_formats.insert(name.text.clone());
         out.push(LogFormat { name: name.text, format: format.text });
         Ok(())
+    }
+}
+
+/// Says what a format has that cannot be written, each at its place.
+pub(super) fn check_log_format(format: &Token, line: &mut Line<'_>) {
+    for problem in log_parts(&format.text).1 {
+        let (start, len) = (format.at.start, format.at.len());
+        // In quotes the text is not where it was.
+        let at = match format.quoted || len != format.text.len() {
+            true => format.at.clone(),
+            false => start + problem.at.start..start + problem.at.end,
+        };
+        let severity = if problem.is_error { Severity::Error } else { Severity::Warning };
+        line.report(Problem { severity, at, message: problem.message, help: None });
     }
 }
 
@@ -123,11 +159,10 @@ impl Kind for LogPath {
 
     fn apply(out: &mut Option<String>, line: &mut Line<'_>) -> Result<(), Problem> {
         let token = line.expect("a path")?;
-        let (module, place) = split_place(&token)?;
-        *out = match module {
-            LogModule::None => None,
-            LogModule::File => Some(place),
-            _ => return Err(token.error("this log can only be written to a file")),
+        *out = match split_place(&token)? {
+            Place::Nowhere => None,
+            Place::File(path) => Some(path),
+            Place::Elsewhere => return Err(token.error("this log can only be written to a file")),
         };
         Ok(())
     }
@@ -167,7 +202,6 @@ fn is_debug_option(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::types::LogModule;
     use crate::{Config, Severity, parse_str};
 
     fn parse(text: &str) -> Result<Config, String> {
@@ -187,16 +221,43 @@ mod tests {
         let config = parse(text).expect("parses");
         assert_eq!(config.logformat[0].format, "%>a \"%rm\" # not a comment");
         let logs = &config.access_log;
+        let place = |index: usize| logs[index].place.as_deref();
         assert_eq!((logs[0].format.as_str(), logs[0].terms.len()), ("mine", 1));
-        assert_eq!((logs[1].place.as_str(), logs[1].format.as_str()), ("/dev/stdout", "combined"));
-        assert_eq!(
-            (logs[1].rotate, logs[1].buffer_bytes, logs[1].drop_on_error),
-            (Some(3), Some(65_536), true)
-        );
-        assert_eq!((logs[2].module, logs[2].place.as_str()), (LogModule::File, "/var/log/b.log"));
-        assert_eq!((logs[3].module, logs[3].place.as_str()), (LogModule::Udp, "127.0.0.1:514"));
-        assert!(logs[4].terms[0].negated && logs[4].format == "squid");
-        assert_eq!((logs[5].module, logs[5].terms.len()), (LogModule::None, 1));
+        assert_eq!((place(1), logs[1].format.as_str()), (Some("/dev/stdout"), "combined"));
+        assert_eq!(place(2), Some("/var/log/b.log"));
+        assert_eq!(place(3), Some("/var/log/c.log"), "a log over the network is left out");
+        assert!(logs[3].terms[0].negated && logs[3].format == "squid");
+        assert_eq!((place(4), logs[4].terms.len()), (None, 1));
+    }
+
+    #[test]
+    fn what_an_access_log_cannot_do_is_said() {
+        let warnings = |text: &str| {
+            let text = format!("http_port 1\nhttp_access allow all\naccess_log {text}\n");
+            parse_str("t", &text).1.count(Severity::Warning)
+        };
+        assert_eq!(warnings("/a logformat=common on-error=drop"), 0);
+        assert_eq!(warnings("/a rotate=3 buffer-size=64KB on-error=die all"), 3);
+        assert_eq!(warnings("syslog:daemon.info squid"), 1);
+        assert_eq!(warnings("tcp://127.0.0.1:514"), 1);
+        assert_eq!(warnings("access.log"), 1, "relative, and below nothing");
+        assert_eq!(warnings("access.log\ncoredump_dir /x"), 0);
+    }
+
+    #[test]
+    fn a_code_without_a_value_is_a_warning_and_one_that_is_none_an_error() {
+        let found = |format: &str| {
+            let text = format!("http_port 1\nhttp_access allow all\nlogformat x %ts {format} %ru\n");
+            let (_, found) = parse_str("t", &text);
+            (found.count(Severity::Error), found.count(Severity::Warning), found.render(false))
+        };
+        let (errors, warnings, text) = found("%sn");
+        assert!((errors, warnings) == (0, 1) && text.contains("t:3:17"), "{text}");
+        assert_eq!(found("%master_xaction %ssl::>sni %{note}note %<h").1, 4);
+        assert_eq!(found("%zz").0, 1);
+        let add = "request_header_add X \"%>a %sn %zz\" all";
+        let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{add}\n"));
+        assert_eq!((found.count(Severity::Error), found.count(Severity::Warning)), (1, 1));
     }
 
     #[test]
@@ -213,7 +274,7 @@ mod tests {
         assert_eq!(parse("").expect("parses").access_log.len(), 1);
         let config =
             parse("cache_access_log /dev/null\ncache_store_log none\ncache_log stdio:/x").expect("parses");
-        assert_eq!((config.access_log.len(), config.access_log[0].place.as_str()), (1, "/dev/null"));
+        assert_eq!((config.access_log.len(), config.access_log[0].place.as_deref()), (1, Some("/dev/null")));
         assert_eq!((config.cache_store_log, config.cache_log), (None, Some("/x".to_owned())));
     }
 

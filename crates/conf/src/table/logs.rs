@@ -7,10 +7,12 @@ macro_rules! working {
         $next! { $($rest)* => $($done)* ["Logs" {
     /// A named format of access log lines. `squid`, `common`, `combined`, `referrer` and `useragent` are built in.
     logformat: Vec<LogFormat> = LogFormats(""), "logformat NAME FORMAT";
-    /// Where requests are logged: a file (`stdio:` and `daemon:` mean the same here), `/dev/stdout`, `syslog:`,
-    /// `udp://`, `tcp://` or `none`. Lines whose ACLs all match are written.
+    /// Where requests are logged: a file (`stdio:` and `daemon:` mean the same here), `/dev/stdout`, or `none`, which
+    /// keeps what matches out of the logs that follow. Lines whose ACLs all match are written; of the answer they may
+    /// ask for status and media type. What `syslog:`, `udp:` and `tcp:` name is not written, and `rotate=`,
+    /// `buffer-size=` and `on-error=die` have no effect; a warning says so.
     access_log | cache_access_log: Vec<AccessLog> = AccessLogs("daemon:/var/log/squid/access.log squid"),
-        "access_log MODULE:PLACE [FORMAT | logformat=FORMAT rotate=N buffer-size=SIZE on-error=drop] [[!]ACL ...]";
+        "access_log MODULE:PLACE [FORMAT | logformat=FORMAT on-error=drop] [[!]ACL ...]";
     /// Log of every object stored, read and released; `none` for none.
     cache_store_log: Option<String> = LogPath("none"), "cache_store_log PATH|none";
     /// Log of the program's own messages.

@@ -103,9 +103,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "mail_from", "mail_from ADDRESS", "Sender of mail about a crash.";
         "mail_program", "mail_program COMMAND", "Program that sends it.";
     }
-    Ignored("core dumps follow the system's settings") {
-        "coredump_dir", "coredump_dir PATH", "Directory for core dumps.";
-    }
     Ignored("files are created with the permissions they need") {
         "umask", "umask OCTAL", "Permissions that new files do not get.";
     }

@@ -137,7 +137,7 @@ impl AclKind {
     }
 
     /// True for what only an answer can tell.
-    pub(crate) fn is_about_answers(self) -> bool {
+    pub fn is_about_answers(self) -> bool {
         matches!(self, Self::HttpStatus | Self::RepMimeType | Self::RepHeader)
     }
 

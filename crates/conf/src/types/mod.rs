@@ -9,7 +9,7 @@ pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
     MissingFilter, SizeRule, UpgradeRule,
 };
-pub use logs::{AccessLog, LogFormat, LogModule};
+pub use logs::{AccessLog, LogFormat};
 pub use network::{
     CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind, PeerSelection,
     PortMode, TcpKeepalive,

@@ -1,7 +1,6 @@
 //! access.log: what happened to one request, in Squid's native format, in those of other programs, or in
 //! any that `logformat` describes.
 
-mod code;
 mod compile;
 mod native;
 mod record;

@@ -38,36 +38,24 @@ pub struct AccessRecord<'a> {
     pub server_status: Option<u16>,
     /// Bytes sent to the client, head included.
     pub bytes_out: u64,
-    /// Bytes of the head among them.
-    pub head_bytes_out: u64,
-    /// Bytes received from the client, head included.
-    pub bytes_in: u64,
     /// Method as sent; empty when the request was not understood.
     pub method: &'a [u8],
     /// Effective URL, or `host:port` of a CONNECT; empty when the request was not understood.
     pub url: &'a [u8],
     /// Version of the request.
     pub version: Option<Version>,
-    /// User name, when authenticated.
-    pub user: Option<&'a [u8]>,
     /// How the server was chosen.
     pub hierarchy: Hierarchy,
     /// Which server.
     pub peer: Peer<'a>,
     /// Its port, if a server was asked.
     pub peer_port: Option<u16>,
-    /// Time the server took, from connecting to the last byte.
-    pub peer_elapsed_ms: Option<u64>,
-    /// Time that looking up names took.
-    pub dns_elapsed_ms: Option<u64>,
     /// Content-Type of the answer.
     pub content_type: Option<&'a [u8]>,
     /// Name of the error page sent (`ERR_DNS_FAIL`), if one was.
     pub error: Option<&'a str>,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,
-    /// Fields of the answer as sent.
-    pub response: Option<&'a Fields>,
 }
 
 impl<'a> AccessRecord<'a> {
@@ -82,21 +70,15 @@ impl<'a> AccessRecord<'a> {
             status: 0,
             server_status: None,
             bytes_out: 0,
-            head_bytes_out: 0,
-            bytes_in: 0,
             method: b"",
             url: b"",
             version: None,
-            user: None,
             hierarchy: Hierarchy::None,
             peer: Peer::None,
             peer_port: None,
-            peer_elapsed_ms: None,
-            dns_elapsed_ms: None,
             content_type: None,
             error: None,
             request: None,
-            response: None,
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use humboldt_conf::LogCode as Code;
 use humboldt_http::{Fields, Version};
 use humboldt_sys::local_time;
 
-use super::code::Code;
 use super::compile::{LogFormat, Step, Value};
 use super::{AccessRecord, Peer, native};
 use crate::text::{Escape, push_escaped, push_ip, push_number, push_padded};
@@ -44,7 +44,8 @@ fn fit(out: &mut Vec<u8>, start: usize, value: &Value) {
 fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip_query: bool) {
     let url = record.url(strip_query);
     let as_url = value.escape.unwrap_or(Escape::Url);
-    match value.code {
+    let Some(code) = value.code else { return };
+    match code {
         Code::Percent => out.push(b'%'),
         Code::ClientIp | Code::ClientName => push_ip(out, record.client.ip()),
         Code::ClientPort => push_number(out, record.client.port()),
@@ -52,15 +53,8 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::LocalPort | Code::ListenPort => push_opt(out, record.local.as_ref().map(SocketAddr::port)),
         Code::PeerIp | Code::PeerName => push_peer(out, record.peer, as_url),
         Code::PeerPort => push_opt(out, record.peer_port),
-        Code::DnsMs => push_opt(out, record.dns_elapsed_ms),
-        Code::PeerMs | Code::ServerMs => push_opt(out, record.peer_elapsed_ms),
         Code::RequestField => push_field(out, value, record.request),
-        Code::ResponseField => push_field(out, value, record.response),
-        Code::User | Code::LoginUser => {
-            let escape = value.escape.unwrap_or(Escape::PercentAll);
-            push_escaped(out, record.user.unwrap_or_default(), escape);
-        }
-        Code::IdentUser | Code::ErrorDetail => {}
+        Code::ErrorDetail => {}
         Code::Status | Code::OldStatus => push_number(out, record.status),
         Code::ServerStatus => push_opt(out, record.server_status),
         Code::ResultName => record.tag.write(out),
@@ -69,22 +63,19 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::Method | Code::ClientMethod => push_escaped(out, record.method, as_url),
         Code::Url | Code::ClientUrl => push_escaped(out, url, as_url),
         Code::Path | Code::ClientPath => push_escaped(out, UrlPieces::of(url).path, as_url),
-        Code::Scheme => push_escaped(out, UrlPieces::of(url).scheme, as_url),
-        Code::Domain => push_escaped(out, UrlPieces::of(url).host, as_url),
-        Code::UrlPort => push_escaped(out, UrlPieces::of(url).port, as_url),
+        Code::Scheme | Code::UrlScheme => push_escaped(out, UrlPieces::of(url).scheme, as_url),
+        Code::Domain | Code::UrlDomain => push_escaped(out, UrlPieces::of(url).host, as_url),
+        Code::Port | Code::UrlPort => push_escaped(out, UrlPieces::of(url).port, as_url),
         Code::RequestVersion | Code::ClientVersion => push_version(out, record.version),
         Code::BytesOut => push_number(out, record.bytes_out),
-        Code::BytesIn => push_number(out, record.bytes_in),
-        Code::BytesBoth => push_number(out, record.bytes_in.saturating_add(record.bytes_out)),
-        Code::HeadBytesOut => push_number(out, record.head_bytes_out),
         Code::ErrorName => out.extend_from_slice(record.error.unwrap_or_default().as_bytes()),
-        _ => push_time(out, value, record),
+        _ => push_time(out, code, value, record),
     }
 }
 
-fn push_time(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>) {
+fn push_time(out: &mut Vec<u8>, code: Code, value: &Value, record: &AccessRecord<'_>) {
     let ended_s = record.ended.secs();
-    match value.code {
+    match code {
         Code::EndedSecs => push_number(out, ended_s),
         Code::EndedMillis => push_number(out, record.ended.millis_of_sec()),
         Code::ElapsedMs => push_number(out, record.elapsed_ms),

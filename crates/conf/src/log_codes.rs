@@ -1,0 +1,130 @@
+//! The `%` codes of `logformat`: one table for the parser, the log and the documentation.
+
+macro_rules! codes {
+    ($($name:literal => $variant:ident, $doc:literal;)+) => {
+        /// What a `%` code stands for.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+        pub enum LogCode { $(#[doc = $doc] $variant,)+ }
+
+        /// Names, codes and meanings. A name may begin with another one: the longest that fits counts.
+        const CODES: &[(&str, LogCode, &str)] = &[$(($name, LogCode::$variant, $doc),)+];
+    };
+}
+
+codes! {
+    "%" => Percent, "A percent sign.";
+    ">a" => ClientIp, "Address of the client.";
+    ">A" => ClientName, "Name of the client; its address, since names are not looked up for the log.";
+    ">p" => ClientPort, "Port of the client.";
+    ">la" => LocalIp, "Address of ours that the client connected to.";
+    ">lp" => LocalPort, "Port of ours that the client connected to.";
+    "la" => ListenIp, "Same as >la.";
+    "lp" => ListenPort, "Same as >lp.";
+    "<a" => PeerIp, "Address of the server, or its name or that of the peer if it was not reached.";
+    "<A" => PeerName, "Same as <a, since names are not looked up for the log.";
+    "<p" => PeerPort, "Port of the server.";
+    "ts" => EndedSecs, "Seconds since the epoch.";
+    "tu" => EndedMillis, "Milliseconds of that second.";
+    "tS" => StartedSecs, "When it began: seconds since the epoch and milliseconds.";
+    "tl" => LocalTime, "Local time, in a strftime format.";
+    "tg" => GmtTime, "UTC, in a strftime format.";
+    "tr" => ElapsedMs, "How long it took, in ms.";
+    ">h" => RequestField, "A field of the request, or all of them.";
+    ">Hs" => Status, "Status sent to the client.";
+    "<Hs" => ServerStatus, "Status that the server sent; none for a hit, and for a request that shared another's fetch.";
+    "Hs" => OldStatus, "Old name of >Hs.";
+    "Ss" => ResultName, "Result code.";
+    "Sh" => HierarchyName, "Hierarchy code.";
+    "mt" => MediaType, "Media type of the answer.";
+    "rm" => Method, "Method.";
+    ">rm" => ClientMethod, "Same as rm.";
+    "ru" => Url, "URL.";
+    ">ru" => ClientUrl, "Same as ru.";
+    "rp" => Path, "Path and query of the URL.";
+    ">rp" => ClientPath, "Same as rp.";
+    "rs" => UrlScheme, "Scheme of the URL.";
+    ">rs" => Scheme, "Same as rs.";
+    "rd" => UrlDomain, "Host of the URL.";
+    ">rd" => Domain, "Same as rd.";
+    "rP" => Port, "Port of the URL.";
+    ">rP" => UrlPort, "Same as rP.";
+    "rv" => RequestVersion, "HTTP version of the request.";
+    ">rv" => ClientVersion, "Same as rv.";
+    "<st" => BytesOut, "Bytes sent to the client.";
+    "err_code" => ErrorName, "Name of the error page.";
+    "err_detail" => ErrorDetail, "More about the error: nothing, so far.";
+}
+
+/// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that begin so.
+const WITHOUT_VALUE: &[(&[&str], &str)] = &[
+    (&["un", "ul", "us", "ue", "credentials"], "nobody is authenticated"),
+    (&["ui"], "the ident protocol is not implemented"),
+    (&["et", "ea"], "external ACL helpers are not implemented"),
+    (&["note"], "annotations are not implemented"),
+    (&["dt", "<pt", "<tt", "busy_time"], "the time that parts of a request take is not measured"),
+    (&[">st", "st", ">sh", "<sh", "<bs"], "these bytes are not counted for each request"),
+    (&["<h", ">ha"], "these fields are gone when the line is written"),
+    (&["<rm", "<ru", "<rs", "<rd", "<rP", "<rp", "<rv"], "what was sent to the server is not kept"),
+    (&["<la", "<lp"], "our own end of connections to servers is not kept"),
+    (&["sn", "master_xaction", "request_attempts"], "requests and attempts are not numbered"),
+    (&[">eui"], "hardware addresses are not looked up"),
+    (&[">qos", "<qos", ">nfmark", "<nfmark"], "marks of packets are not read"),
+    (&["ssl::", "tls::"], "TLS is not looked into"),
+    (&["icap::", "adapt::"], "content adaptation is not implemented"),
+    (
+        &["proxy_protocol::", "transport::"],
+        "the PROXY protocol is not implemented, and connections are not numbered",
+    ),
+    (&[">handshake"], "first bytes of a connection are not kept"),
+];
+
+/// A code, or why it has no value.
+pub(crate) type Found = Result<LogCode, &'static str>;
+
+/// The code that `text` begins with, and its length in bytes. `http::` in front of it changes nothing.
+pub(crate) fn longest(text: &str) -> Option<(Found, usize)> {
+    let bare = text.strip_prefix("http::").unwrap_or(text);
+    let works = CODES.iter().map(|(name, code, _)| (*name, Ok(*code)));
+    let empty = WITHOUT_VALUE.iter().flat_map(|(names, why)| names.iter().map(|name| (*name, Err(*why))));
+    let (name, found) =
+        works.chain(empty).filter(|(name, _)| bare.starts_with(name)).max_by_key(|(name, _)| name.len())?;
+    let rest = bare.get(name.len()..).unwrap_or("");
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '<' | '>' | ':');
+    let more = if name.ends_with("::") { rest.find(|c| !is_name(c)).unwrap_or(rest.len()) } else { 0 };
+    Some((found, text.len() - bare.len() + name.len() + more))
+}
+
+/// The codes as tables for the reference.
+pub(crate) fn docs_table() -> String {
+    let mut out = "code | value\n--- | ---\n".to_owned();
+    for (name, _, doc) in CODES {
+        out.push_str(&format!("`%{name}` | {doc}\n"));
+    }
+    out.push_str("\nThese are written as `-`, with a warning:\n\ncodes | why\n--- | ---\n");
+    for (names, why) in WITHOUT_VALUE {
+        let names: Vec<_> = names.iter().map(|name| format!("`%{name}`")).collect();
+        out.push_str(&format!("{} | {why}\n", names.join(", ")));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_counts() {
+        assert_eq!(longest("<st x"), Some((Ok(LogCode::BytesOut), 3)));
+        assert!(longest("st").is_some_and(|(found, len)| found.is_err() && len == 2));
+        assert_eq!(longest(">la"), Some((Ok(LogCode::LocalIp), 3)));
+        assert_eq!(longest("http::>h x"), Some((Ok(LogCode::RequestField), 8)));
+        assert!(longest("ssl::>sni|x").is_some_and(|(found, len)| found.is_err() && len == 9));
+        assert_eq!(longest("zz"), None);
+    }
+
+    #[test]
+    fn no_code_has_a_value_and_none() {
+        let empty: Vec<&str> = WITHOUT_VALUE.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+        assert!(CODES.iter().all(|(name, ..)| !empty.contains(name)));
+    }
+}
