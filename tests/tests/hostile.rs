@@ -461,7 +461,7 @@ fn a_refused_upgrade_opens_no_tunnel() {
         );
         server.once(&path, Act::new(text, End::Keep));
         let mut client = proxy.client();
-        let fields = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "777")];
+        let fields = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "777")];
         client.request("GET", &server.url(&path), &fields, b"");
         assert_eq!(client.response().text(), "no", "{status}");
         let answer = get(&mut client, &proxy, &server.url("/secret"));

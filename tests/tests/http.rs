@@ -217,7 +217,8 @@ fn a_websocket_upgrade_turns_into_a_tunnel() {
         world.origin.handle("/socket", |head, wire| {
             assert_eq!(head.field("Upgrade"), Some("websocket"));
             wire.send(
-                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nready",
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                 Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nready",
             );
             while let Ok(bytes) = wire.reader.exactly(5) {
                 if bytes.is_empty() {
@@ -227,7 +228,12 @@ fn a_websocket_upgrade_turns_into_a_tunnel() {
             }
         });
         let mut client = world.client();
-        let fields = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")];
+        let fields = [
+            ("Connection", "Upgrade"),
+            ("Upgrade", "websocket"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
         client.request("GET", &world.target("/socket"), &fields, b"");
         let answer = client.response().expect(101);
         assert_eq!(answer.field("Upgrade"), Some("websocket"));

@@ -49,6 +49,23 @@ pub(crate) async fn check_with_addresses(core: &Core, request: &Request) -> Acce
     check(request, Some(addresses))
 }
 
+/// Whether the client may open a tunnel to the server of its request with CONNECT. Not if that cannot be decided
+/// without looking the server up.
+pub(crate) fn may_connect(request: &Request) -> bool {
+    let snapshot = request.snapshot();
+    let own = subject(request, None);
+    let host = String::from_utf8_lossy(own.host);
+    let authority = match host.contains(':') {
+        true => format!("[{host}]:{}", own.port),
+        false => format!("{host}:{}", own.port),
+    };
+    let as_tunnel = Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
+    [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()]
+        .into_iter()
+        .flatten()
+        .all(|list| list.check(&as_tunnel).is_allowed())
+}
+
 /// Checks `miss_access`: whether the request may go to a server.
 pub(crate) fn may_miss(request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();

@@ -38,6 +38,7 @@ mod reply;
 mod request;
 mod resume;
 mod server;
+mod switch;
 mod tunnel;
 mod url_pattern;
 

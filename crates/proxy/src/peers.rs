@@ -155,21 +155,7 @@ fn in_domain(host: &[u8], domain: &str) -> bool {
 /// `Basic …` for `login=user:password`; other forms of `login=` pass the client's own credentials or nothing.
 fn basic_credentials(login: &str) -> Option<String> {
     let fixed = login.contains(':') && !login.starts_with('*');
-    fixed.then(|| format!("Basic {}", base64(login.as_bytes())))
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let word =
-            group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
-        for position in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * position)) as usize & 63];
-            text.push(if position <= group.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
+    fixed.then(|| format!("Basic {}", humboldt_http::base64(login.as_bytes())))
 }
 
 /// The ways to an answer, best first; empty when the configuration allows none.

@@ -28,7 +28,7 @@ use crate::log::{self, Outcome};
 use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
 use crate::relay::{self, Ended, Relay};
 use crate::request::Request;
-use crate::{assemble, disk, internal, partial, purge, reply, resume, tunnel};
+use crate::{assemble, disk, internal, partial, purge, reply, resume, switch, tunnel};
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
 const JOINS_MAX: usize = 4;
@@ -122,8 +122,10 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     if request.head.method == Method::Connect {
         return tunnel::connect(core, conn, request).await;
     }
-    if request.wants_upgrade() && tunnel::may_upgrade(&request) {
-        return tunnel::upgrade(core, conn, request).await;
+    if request.wants_upgrade()
+        && let Some(offered) = switch::offer(&request)
+    {
+        return tunnel::upgrade(core, conn, request, &offered).await;
     }
     if request.has_body() {
         return fetch::with_body(core, conn, request).await;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AclDef, AclKind, Config, OutgoingAddress, SizeRule, UpgradeRule};
+use humboldt_conf::{AclDef, AclKind, Config, OutgoingAddress, PortMode, SizeRule, UpgradeRule};
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::h1::{HeadLimits, HopByHop, keep_alive};
 use humboldt_http::{FieldName, Version};
@@ -221,15 +221,17 @@ impl Snapshot {
         self.outgoing.iter().filter(|(_, condition)| access::matches(condition, request)).map(|(ip, _)| *ip)
     }
 
-    /// Whether the request may switch to `protocol`: what `http_upgrade_request_protocols` says, WebSocket where it says
-    /// nothing.
+    /// Whether the request may switch to `protocol`: what `http_upgrade_request_protocols` says. Where it says nothing,
+    /// WebSocket, to clients that may open a tunnel there with CONNECT, too, and everybody where the proxy plays the origin.
     pub(crate) fn allows_upgrade(&self, request: &Request, protocol: &str) -> bool {
         let named = |name: &str| {
             let (base, whole) = (protocol.split('/').next().unwrap_or(protocol), name.contains('/'));
             if whole { name.eq_ignore_ascii_case(protocol) } else { name.eq_ignore_ascii_case(base) }
         };
         if self.upgrades.is_empty() {
-            return protocol.eq_ignore_ascii_case("websocket");
+            let is_forward = request.facts().port.mode == PortMode::Forward;
+            return protocol.eq_ignore_ascii_case("websocket")
+                && (!is_forward || access::may_connect(request));
         }
         let is_named = self.upgrades.iter().any(|(name, _)| named(name));
         let applies = |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };

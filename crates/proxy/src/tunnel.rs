@@ -25,6 +25,7 @@ use crate::peers::{self, Way};
 use crate::reach::{self, Reached};
 use crate::request::Request;
 use crate::server::{ServerConn, ServerError};
+use crate::switch;
 
 /// Bytes a tunnel holds for each direction while the other side does not take them.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -107,30 +108,16 @@ async fn ask_parent(
     }
 }
 
-/// Whether the request may switch protocols: WebSocket unless rules say otherwise, nothing else unless they say so.
-/// Never HTTP/2: a tunnel to it would hide requests from the access rules.
-pub(crate) fn may_upgrade(request: &Request) -> bool {
-    let Some(protocol) = wanted_protocol(request) else { return false };
-    if request.has_body() {
-        return false;
-    }
-    request.snapshot().allows_upgrade(request, protocol)
-}
-
-/// The one protocol the client names.
-fn wanted_protocol(request: &Request) -> Option<&str> {
-    let mut names = request.head.fields.list(FieldName::Upgrade);
-    let name = std::str::from_utf8(names.next()?).ok()?;
-    let base = name.split('/').next()?;
-    (names.next().is_none() && !base.eq_ignore_ascii_case("h2c") && !base.eq_ignore_ascii_case("http"))
-        .then_some(name)
-}
-
-/// Forwards a request to switch protocols; becomes a tunnel if the server agrees.
-pub(crate) async fn upgrade(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
+/// Forwards a request to switch to one of the protocols `offered`; becomes a tunnel if the server agrees.
+pub(crate) async fn upgrade(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    offered: &[u8],
+) -> After {
     let report = Report::new();
     let mut job = Job::new(&request, None, false, &report);
-    let asked = ask_to_switch(core, &job).await;
+    let asked = ask_to_switch(core, &job, offered).await;
     if let Ok((_, _, head, _)) = &asked {
         report.set_status(head.status);
     }
@@ -163,6 +150,7 @@ pub(crate) async fn upgrade(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<
 async fn ask_to_switch(
     core: &Rc<Core>,
     job: &Job,
+    offered: &[u8],
 ) -> Result<(ServerConn, Reached, ResponseHead, i64), Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
@@ -182,7 +170,7 @@ async fn ask_to_switch(
             login: reached.login.as_deref(),
             validate: None,
             whole: false,
-            upgrade: request.head.fields.get(FieldName::Upgrade),
+            upgrade: Some(offered),
         };
         forward::write_head(&mut bytes, request, &manner);
         let sent_at = core.now().secs();
@@ -198,6 +186,11 @@ async fn ask_to_switch(
             }
         };
         result.await.map_err(|error| Failure::from(&error))?;
+        if head.status == 101
+            && let Some(why) = switch::objection(request, offered, &head)
+        {
+            return Err(Failure::new(ErrorPage::InvalidResponse, why));
+        }
         return Ok((server, reached, head, sent_at));
     }
     Err(last)
@@ -218,6 +211,7 @@ fn switching_head(head: &ResponseHead, request: &Request) -> Vec<u8> {
         h1::write_field(&mut bytes, b"Upgrade", value);
     }
     bytes.extend_from_slice(request.snapshot().names.via(head.version));
+    request.snapshot().header_rules.apply_to_reply(&mut bytes, 0, request);
     bytes.extend_from_slice(b"\r\n");
     bytes
 }

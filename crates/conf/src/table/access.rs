@@ -34,8 +34,10 @@ macro_rules! working {
     /// Largest body of an answer. The first line whose ACLs all match decides; `none` and 0 are no limit. An answer that
     /// announces more is refused with 403; one that turns out to be longer is cut off.
     reply_body_max_size: Vec<SizeRule> = SizeRules(""), "reply_body_max_size SIZE|none [[!]ACL ...]";
-    /// Protocols that a client may switch to with Upgrade. Without rules only `websocket` may pass (Squid drops the
-    /// header then).
+    /// Protocols that a client may switch to with Upgrade: those of its list that may pass are sent on, and a 101 must name
+    /// one of them, for WebSocket with the right `Sec-WebSocket-Accept`; otherwise it is a 502. Without rules only
+    /// `websocket` may pass (nothing in Squid), on ports for a proxy's clients only where `http_access` lets them open a
+    /// tunnel to the same host and port with CONNECT, so that `deny CONNECT !SSL_ports` holds for both.
     http_upgrade_request_protocols: Vec<UpgradeRule> = Upgrades(""),
         "http_upgrade_request_protocols PROTOCOL|OTHER allow|deny [!]ACL ...";
     /// Page or URL for clients that a rule denies, chosen by the last ACL of that rule. The names of pages are those in
