@@ -3,11 +3,11 @@
 use std::fs::OpenOptions;
 use std::io;
 
-use rustix::process::{chdir, setsid};
+use rustix::process::{chdir, setpgid, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 /// Detaches from the terminal: forks, the parent ends with status 0, the child gets a session of its own,
-/// forks again so that it can never acquire a terminal, changes to `/`, and reads and writes `/dev/null`.
+/// forks again so that it can never acquire a terminal, leads a process group of its own, changes to `/`, and reads and writes `/dev/null`.
 ///
 /// Must be called before any thread is started (a fork copies only the calling thread); it refuses when
 /// there are several. Report errors of the configuration before: afterwards nobody sees standard error.
@@ -22,6 +22,8 @@ fn detach() -> io::Result<()> {
     fork_and_leave()?;
     setsid()?;
     fork_and_leave()?;
+    // Scripts end a daemon and what it started with `kill -- -PID`: its number is that of its group.
+    setpgid(None, None)?;
     chdir("/")?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
@@ -70,7 +72,9 @@ mod tests {
         let session = rustix::process::getsid(None).expect("a session");
         let directory = std::env::current_dir().expect("a directory");
         let output = fs::read_link("/proc/self/fd/1").expect("standard output");
-        let text = format!("leader={} dir={directory:?} out={output:?}", process == session);
+        let group = rustix::process::getpgrp();
+        let leads = (process == session, process == group);
+        let text = format!("leads session and group: {leads:?} dir={directory:?} out={output:?}");
         let unfinished = std::path::PathBuf::from(&report).with_extension("part");
         fs::write(&unfinished, text).expect("written");
         fs::rename(unfinished, report).expect("renamed");
@@ -94,6 +98,6 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         let text = fs::read_to_string(report).expect("read");
-        assert_eq!(text, "leader=false dir=\"/\" out=\"/dev/null\"");
+        assert_eq!(text, "leads session and group: (false, true) dir=\"/\" out=\"/dev/null\"");
     }
 }
