@@ -8,8 +8,8 @@ mod fields;
 #[path = "hostile/server.rs"]
 mod server;
 
-use answers::{CHUNKS, Case, HEADS, LENGTHS, Want};
-use humboldt_tests::wait::{Gate, LIMIT};
+use answers::{CHUNKS, Case, HEADS, LENGTHS, REPAIRED, Want};
+use humboldt_tests::wait::{Gate, LIMIT, until};
 use humboldt_tests::{Client, Proxy, Reply, Response, World};
 use server::{Act, End, Hostile, right};
 use std::sync::Arc;
@@ -52,14 +52,16 @@ struct Stage {
 }
 
 impl Stage {
-    fn forward() -> Self {
-        Self { server: Hostile::new(), proxy: Proxy::forward(ONE_CORE), is_reverse: false }
+    fn forward(lines: &str) -> Self {
+        let proxy = Proxy::forward(&format!("{ONE_CORE}{lines}"));
+        Self { server: Hostile::new(), proxy, is_reverse: false }
     }
 
-    fn reverse() -> Self {
+    fn reverse(lines: &str) -> Self {
         let server = Hostile::new();
-        let lines =
-            format!("{ONE_CORE}cache_dir ufs {{dir}}/cache 64 2 2\nmaximum_object_size_in_memory 0 KB\n");
+        let lines = format!(
+            "{ONE_CORE}cache_dir ufs {{dir}}/cache 64 2 2\nmaximum_object_size_in_memory 0 KB\n{lines}"
+        );
         Self { proxy: Proxy::reverse(server.address(), &lines), server, is_reverse: true }
     }
 
@@ -104,7 +106,12 @@ impl Stage {
 
 /// Plays each case on both stages and reports every deviation at once.
 fn run_table(cases: &[Case], first_lines: &str) {
-    for stage in [Stage::forward(), Stage::reverse()] {
+    run_table_with("", cases, first_lines);
+}
+
+/// As [`run_table`], with these configuration lines.
+fn run_table_with(lines: &str, cases: &[Case], first_lines: &str) {
+    for stage in [Stage::forward(lines), Stage::reverse(lines)] {
         let mut client = stage.proxy.client();
         let play = |(index, case)| stage.play(&mut client, index, case, first_lines);
         let wrong: Vec<String> = cases.iter().enumerate().flat_map(play).collect();
@@ -115,6 +122,29 @@ fn run_table(cases: &[Case], first_lines: &str) {
 #[test]
 fn malformed_heads_are_refused() {
     run_table(HEADS, "");
+}
+
+#[test]
+fn what_can_be_repaired_is_unless_relaxed_header_parser_is_off() {
+    run_table(REPAIRED, "");
+    let refused: Vec<Case> =
+        REPAIRED.iter().map(|&(name, end, _, text)| (name, end, Want::Refused, text)).collect();
+    run_table_with("relaxed_header_parser off\n", &refused, "");
+}
+
+#[test]
+fn what_is_repaired_is_told_where_that_is_asked_for() {
+    let server = Hostile::new();
+    let proxy = Proxy::forward(&format!("{ONE_CORE}relaxed_header_parser warn\n"));
+    for (path, text) in [
+        ("/good", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
+        ("/lf", "HTTP/1.1 200 OK\nContent-Length: 5\n\nhello"),
+    ] {
+        server.once(path, Act::new(text, End::Keep));
+        assert_eq!(get(&mut proxy.client(), &proxy, &server.url(path)).text(), "hello");
+    }
+    until("a line in cache.log", || proxy.text("cache.log").contains("/lf: the answer's head").then_some(()));
+    assert!(!proxy.text("cache.log").contains("/good: "));
 }
 
 #[test]

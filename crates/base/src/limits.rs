@@ -7,8 +7,8 @@ pub const PAGE_BYTES: usize = 4096;
 /// `reply_header_max_size`): beyond it the answer is 431 (request) or 502 (response).
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Most field lines in one head; beyond it 431 or 502.
-pub const HEAD_FIELDS_MAX: usize = 128;
+/// Most field lines in one head by default (`request_header_max_fields`, `reply_header_max_fields`); beyond it 431 or 502.
+pub const HEAD_FIELDS_MAX: usize = 1000;
 
 /// Longest request target in bytes; beyond it 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;

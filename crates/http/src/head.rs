@@ -76,15 +76,15 @@ pub struct ResponseHead {
     pub reason_span: Span,
     /// The field lines.
     pub fields: Fields,
+    /// It had bare LF or folded lines, which were replaced when it was parsed.
+    pub repaired: bool,
 }
 
 impl ResponseHead {
     /// A copy with room for a few more lines.
     #[must_use]
     pub fn roomy_clone(&self) -> ResponseHead {
-        let ResponseHead { version, status, reason_span, fields } = self;
-        let fields = fields.roomy_clone();
-        ResponseHead { version: *version, status: *status, reason_span: *reason_span, fields }
+        ResponseHead { fields: self.fields.roomy_clone(), ..*self }
     }
 
     /// The reason phrase as received, possibly empty.

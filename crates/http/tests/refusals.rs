@@ -436,7 +436,8 @@ fn connection_cannot_remove_framing() {
 
 #[test]
 fn bounds() {
-    let limits = HeadLimits { max_head_bytes: 400, max_fields: 4, max_target_bytes: 100 };
+    let limits =
+        HeadLimits { max_head_bytes: 400, max_fields: 4, max_target_bytes: 100, ..HeadLimits::default() };
     let status = |input: &str| {
         let mut head = RequestHead::default();
         parse_request(input.as_bytes(), &limits, &mut head).map_err(|error| error.status())

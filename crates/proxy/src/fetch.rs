@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_base::counters::Counter;
-use humboldt_http::h1::{BodyDecoder, HopByHop};
+use humboldt_conf::RelaxedParser;
+use humboldt_http::h1::{BodyDecoder, Framing, HopByHop};
 use humboldt_http::{FieldName, Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
 use humboldt_store::{AbortReason, FlowWriter, ReaderKind, StoredHead};
@@ -214,11 +215,21 @@ impl Answer {
         request: &Request,
         request_time: i64,
     ) -> Result<Box<Self>, ServerError> {
-        let framing = server::framing(&head, request.head.method)?;
+        let relaxed = request.snapshot().config.relaxed_header_parser;
+        let framing = server::framing(&head, request.head.method, relaxed != RelaxedParser::Off)?;
+        let has_two_lengths =
+            head.fields.has(FieldName::TransferEncoding) && head.fields.has(FieldName::ContentLength);
+        let was_repaired = head.repaired || has_two_lengths && framing == Framing::Chunked;
+        if was_repaired && relaxed == RelaxedParser::Warn {
+            tracing::warn!(
+                "{}: the answer's head is not as RFC 9112 wants it: repaired",
+                String::from_utf8_lossy(request.shown_url())
+            );
+        }
         let persists = humboldt_http::h1::keep_alive(head.version, &head.fields);
         let body_bytes = match framing {
-            humboldt_http::h1::Framing::None => bodiless_length(&head, request),
-            humboldt_http::h1::Framing::Length(length) => Some(length),
+            Framing::None => bodiless_length(&head, request),
+            Framing::Length(length) => Some(length),
             _ => None,
         };
         // A server that announces a body with a status that has none may send one (RFC 9110 15.3.5).
@@ -226,8 +237,9 @@ impl Answer {
             && (head.fields.has(FieldName::TransferEncoding)
                 || head.fields.get(FieldName::ContentLength).is_some_and(|length| length != b"0"));
         let reusable = persists
+            && !was_repaired
             && !announces_void_body
-            && framing != humboldt_http::h1::Framing::UntilClose
+            && framing != Framing::UntilClose
             && request.snapshot().config.server_persistent_connections;
         let decoder = BodyDecoder::new(framing);
         let limit_bytes = reply::UNLIMITED;
@@ -237,7 +249,9 @@ impl Answer {
 
 /// The length to announce for an answer without a body: what GET would give, for HEAD; nothing unless it was said.
 fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
-    let announced = head.fields.get(FieldName::ContentLength);
+    // Beside a transfer coding the length means nothing (RFC 9112 6.3).
+    let has_coding = head.fields.has(FieldName::TransferEncoding);
+    let announced = head.fields.get(FieldName::ContentLength).filter(|_| !has_coding);
     match request.head.method {
         Method::Head => announced.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()),
         _ => Some(0),

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_http::h1::{self, BodyDecoder, BodyError, DecodeState, Framing, HeadLimits};
+use humboldt_http::h1::{self, BodyDecoder, BodyError, DecodeState, Framing, HeadError, HeadLimits};
 use humboldt_http::{Method, ResponseHead};
 use humboldt_net::connect::Connected;
 use humboldt_net::deadline::DeadlineSlot;
@@ -38,7 +38,7 @@ pub(crate) enum ServerError {
     TimedOut,
     /// The head is malformed, ambiguous or too large.
     #[error("invalid answer: {0}")]
-    Head(#[from] h1::HeadError),
+    Head(#[from] HeadError),
     /// The body is malformed or shorter than announced.
     #[error("invalid body: {0}")]
     Body(#[from] BodyError),
@@ -191,7 +191,7 @@ impl ServerConn {
                 }
                 self.parsed_bytes = self.input.bytes().len();
                 if self.parsed_bytes > limits.max_head_bytes + HEAD_SLACK_BYTES {
-                    return Poll::Ready(Err(h1::HeadError::TooLarge.into()));
+                    return Poll::Ready(Err(HeadError::TooLarge.into()));
                 }
             }
             self.input.part_from(&core.read_buffers);
@@ -323,8 +323,13 @@ impl ServerConn {
 }
 
 /// A response head with its framing, or why it cannot be trusted.
-pub(crate) fn framing(head: &ResponseHead, method: Method) -> Result<Framing, ServerError> {
-    Ok(h1::response_framing(head, &method)?)
+pub(crate) fn framing(head: &ResponseHead, method: Method, relaxed: bool) -> Result<Framing, ServerError> {
+    match h1::response_framing(head, &method) {
+        Err(HeadError::AmbiguousLength) if relaxed && h1::chunked_overrides_length(head) => {
+            Ok(Framing::Chunked)
+        }
+        framing => Ok(framing?),
+    }
 }
 
 /// Reads once. With the socket to ourselves a short read tells tokio that there is no more, which saves a system call.

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList};
-use humboldt_conf::{AclDef, AclKind, Config, OutgoingAddress, PortMode, SizeRule, UpgradeRule};
+use humboldt_conf::{
+    AclDef, AclKind, Config, OutgoingAddress, PortMode, RelaxedParser, SizeRule, UpgradeRule,
+};
 use humboldt_freshness::{RefreshRule, Settings};
 use humboldt_http::h1::{HeadLimits, HopByHop, keep_alive};
 use humboldt_http::{FieldName, Version};
@@ -150,8 +152,11 @@ impl Snapshot {
             rules => RuleList::compile(&acls, rules, true).map(Some),
         };
         Ok(Arc::new(Self {
-            head_limits: limits(config.request_header_max_size),
-            reply_limits: limits(config.reply_header_max_size),
+            head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
+            reply_limits: HeadLimits {
+                relaxed: config.relaxed_header_parser != RelaxedParser::Off,
+                ..limits(config.reply_header_max_size, config.reply_header_max_fields)
+            },
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
             follow_forwarded_for: follow_forwarded_for(&acls, &config)?,
@@ -287,10 +292,11 @@ fn name_server(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, DNS_PORT)))
 }
 
-fn limits(max_bytes: u64) -> HeadLimits {
+fn limits(max_bytes: u64, max_fields: usize) -> HeadLimits {
     let defaults = HeadLimits::default();
     let max_head_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).clamp(1024, 1024 * 1024);
-    HeadLimits { max_head_bytes, max_target_bytes: defaults.max_target_bytes.min(max_head_bytes), ..defaults }
+    let max_target_bytes = defaults.max_target_bytes.min(max_head_bytes);
+    HeadLimits { max_head_bytes, max_fields, max_target_bytes, ..defaults }
 }
 
 fn seconds(duration: std::time::Duration) -> u32 {

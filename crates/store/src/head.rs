@@ -1,14 +1,11 @@
 //! The response head as it is stored: bytes that a hit sends as they are, and what a hit must know of them.
 
 use humboldt_http::conditional::Validators;
-use humboldt_http::h1::{HeadLimits, parse_response};
+use humboldt_http::h1::{HEAD_FIELDS_LIMIT, HeadLimits, parse_response};
 use humboldt_http::{FieldName, ResponseHead, Span, date};
 
 /// Longest stored head in bytes. Received heads are bounded below that; longer ones on disk are refused.
 pub const STORED_HEAD_BYTES_MAX: usize = 1024 * 1024;
-
-/// Most field lines in a stored head.
-const STORED_FIELDS_MAX: usize = 256;
 
 /// Stored bytes are not a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -131,7 +128,7 @@ fn parse(bytes: &[u8]) -> Result<ResponseHead, MalformedHead> {
     text.extend_from_slice(b"\r\n");
     let limits = HeadLimits {
         max_head_bytes: STORED_HEAD_BYTES_MAX + 2,
-        max_fields: STORED_FIELDS_MAX,
+        max_fields: HEAD_FIELDS_LIMIT,
         ..HeadLimits::default()
     };
     let mut head = ResponseHead::default();

@@ -22,9 +22,9 @@ pub(crate) use cache_dir::CacheDirs;
 pub(crate) use dir_options::docs_table as dir_options_table;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
-pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports};
+pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
-pub(crate) use scalar::{Count, OnOff, OptText, Percent, Text, Words};
+pub(crate) use scalar::{Count, FieldLines, OnOff, OptText, Percent, Text, Words};
 pub(crate) use storage::{DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns};
 pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
 

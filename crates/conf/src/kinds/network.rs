@@ -6,7 +6,7 @@ use super::Kind;
 use super::access::read_terms;
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
-use crate::types::{ForwardedFor, HttpPort, OutgoingAddress, PortMode, TcpKeepalive};
+use crate::types::{ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, TcpKeepalive};
 
 /// `http_port` lines.
 pub(crate) struct Ports;
@@ -14,6 +14,8 @@ pub(crate) struct Ports;
 pub(crate) struct OutgoingAddresses;
 /// `forwarded_for`
 pub(crate) struct ForwardedForKind;
+/// A [`RelaxedParser`].
+pub(crate) struct RelaxedParserKind;
 
 /// Options of ports that need TLS.
 const TLS_OPTIONS: [&str; 16] = [
@@ -276,6 +278,22 @@ impl Kind for OutgoingAddresses {
         let bare = token.text.trim_start_matches('[').trim_end_matches(']');
         let addr = bare.parse().map_err(|_| token.error(format!("`{}` is not an address", token.text)))?;
         out.push(OutgoingAddress { addr, terms: read_terms(line)? });
+        Ok(())
+    }
+}
+
+impl Kind for RelaxedParserKind {
+    type Out = RelaxedParser;
+    const NAME: &'static str = "`on`, `warn` or `off`";
+
+    fn apply(out: &mut RelaxedParser, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a value")?;
+        *out = match token.text.as_str() {
+            "on" => RelaxedParser::On,
+            "warn" => RelaxedParser::Warn,
+            "off" => RelaxedParser::Off,
+            other => return Err(token.error(format!("`{other}` is not one of {}", Self::NAME))),
+        };
         Ok(())
     }
 }

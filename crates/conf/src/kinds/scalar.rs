@@ -7,6 +7,8 @@ use crate::line::{Line, Problem};
 pub(crate) struct OnOff;
 /// A whole number from 0.
 pub(crate) struct Count;
+/// A number of field lines in a head.
+pub(crate) struct FieldLines;
 /// 0 to 100, with or without `%`.
 pub(crate) struct Percent;
 /// One word; must be there.
@@ -49,6 +51,26 @@ impl Kind for Count {
             Ok(number) => number,
             Err(_) => {
                 let why = format!("`{}` is not a whole number from 0 to {}", token.text, u32::MAX);
+                return Err(token.error(why));
+            }
+        };
+        Ok(())
+    }
+}
+
+/// Most field lines of a head that can be asked for: what the codec has room for.
+const FIELD_LINES_MAX: usize = 10_000;
+
+impl Kind for FieldLines {
+    type Out = usize;
+    const NAME: &'static str = "number from 1 to 10000";
+
+    fn apply(out: &mut usize, line: &mut Line<'_>) -> Result<(), Problem> {
+        let token = line.expect("a number")?;
+        *out = match token.text.parse() {
+            Ok(number @ 1..=FIELD_LINES_MAX) => number,
+            _ => {
+                let why = format!("`{}` is not a whole number from 1 to {FIELD_LINES_MAX}", token.text);
                 return Err(token.error(why));
             }
         };

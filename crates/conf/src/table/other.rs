@@ -96,7 +96,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "cachemgr_passwd", "cachemgr_passwd PASSWORD ACTION ...", "Passwords of manager pages.";
     }
     Ignored("messages are always parsed strictly (RFC 9112)") {
-        "relaxed_header_parser", "relaxed_header_parser on|off|warn", "Whether malformed messages are repaired.";
         "uri_whitespace", "uri_whitespace strip|deny|allow|encode|chop", "What happens to request targets with white space in them.";
     }
     Ignored("mail is not sent") {

@@ -166,6 +166,18 @@ pub struct OutgoingAddress {
     pub terms: Vec<AclTerm>,
 }
 
+/// What becomes of answers whose heads are not quite as they should be (`relaxed_header_parser`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum RelaxedParser {
+    /// They are repaired.
+    #[default]
+    On,
+    /// They are repaired, and each is a line in cache.log.
+    Warn,
+    /// They are refused.
+    Off,
+}
+
 /// What happens to X-Forwarded-For (`forwarded_for`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFor {

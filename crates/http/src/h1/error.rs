@@ -44,9 +44,12 @@ pub enum HeadError {
     /// The request target is longer than the limit.
     #[error("request target too long")]
     TargetTooLong,
-    /// The head or its number of fields exceeds the limit.
+    /// The head exceeds the limit, or names too many options in `Connection`.
     #[error("head too large")]
     TooLarge,
+    /// The number of field lines exceeds the limit.
+    #[error("too many field lines")]
+    TooManyFields,
     /// An HTTP version other than 1.0 and 1.1.
     #[error("unsupported HTTP version")]
     Version,
@@ -60,7 +63,7 @@ impl HeadError {
         match self {
             HeadError::TargetTooLong => 414,
             HeadError::Expectation => 417,
-            HeadError::TooLarge => 431,
+            HeadError::TooLarge | HeadError::TooManyFields => 431,
             HeadError::UnknownCoding | HeadError::MethodTooLong => 501,
             HeadError::Version => 505,
             _ => 400,

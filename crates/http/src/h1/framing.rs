@@ -72,6 +72,20 @@ pub fn response_framing(head: &ResponseHead, request_method: &Method) -> Result<
     }
 }
 
+/// Whether an answer that [`response_framing`] refuses for its two lengths is framed by its only coding, `chunked`, which
+/// overrides Content-Length (RFC 9112 6.3). Who takes it so must not use the connection again, and must not pass the
+/// length on.
+#[must_use]
+pub fn chunked_overrides_length(head: &ResponseHead) -> bool {
+    let fields = &head.fields;
+    let is_chunked = |value: &[u8]| value.eq_ignore_ascii_case(b"chunked");
+    head.version == Version::Http11
+        && !fields.is_repeated(FieldName::TransferEncoding)
+        && fields.get(FieldName::TransferEncoding).is_some_and(is_chunked)
+        && fields.has(FieldName::ContentLength)
+        && fields.get_all(FieldName::ContentLength).all(|value| content_length(value).is_ok())
+}
+
 /// The one value of a list like `5, 5`.
 fn identical_elements(value: &[u8]) -> Result<u64, HeadError> {
     let mut elements = value.split(|&byte| byte == b',').map(crate::syntax::trim_ows);
@@ -158,6 +172,16 @@ mod tests {
         let ambiguous = Err(HeadError::AmbiguousLength);
         let both = [("Transfer-Encoding", "chunked"), ("Content-Length", "5")];
         assert_eq!(framing(200, Method::Get, &both), ambiguous);
+        assert!(chunked_overrides_length(&response(Version::Http11, 200, &both)));
+        for lines in [
+            [("Transfer-Encoding", "gzip, chunked"), ("Content-Length", "5")],
+            [("Transfer-Encoding", "chunked"), ("Content-Length", "x")],
+            [("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")],
+            [("Transfer-Encoding", "chunked"), ("X-Other", "5")],
+        ] {
+            assert!(!chunked_overrides_length(&response(Version::Http11, 200, &lines)), "{lines:?}");
+        }
+        assert!(!chunked_overrides_length(&response(Version::Http10, 200, &both)));
         let old = response(Version::Http10, 200, &[("Transfer-Encoding", "chunked")]);
         assert_eq!(response_framing(&old, &Method::Get), ambiguous);
         for value in ["5, 6", "5,", "-1", "9223372036854775808", ""] {

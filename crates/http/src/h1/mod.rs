@@ -15,13 +15,14 @@ mod encode;
 mod error;
 mod framing;
 mod parse;
+mod relaxed;
 mod write;
 
 pub use connection::{HopByHop, keep_alive, remove_named};
 pub use decode::{BodyDecoder, DecodeState, Decoded, TRAILER_BYTES_MAX, TRAILER_FIELDS_MAX};
 pub use encode::{BodyEncoder, ChunkPrefix};
 pub use error::{BodyError, EncodeError, HeadError};
-pub use framing::{Framing, request_framing, response_framing};
+pub use framing::{Framing, chunked_overrides_length, request_framing, response_framing};
 pub use parse::{
     HEAD_FIELDS_LIMIT, HeadLimits, LEADING_CRLF_MAX, may_complete_head, parse_request, parse_response,
 };

@@ -7,6 +7,7 @@ use memchr::{memchr, memchr_iter};
 
 use super::error::HeadError;
 use super::framing::{Framing, request_framing};
+use super::relaxed;
 use crate::fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
 use crate::head::{RequestHead, ResponseHead, Target};
 use crate::method::{METHOD_BYTES_MAX, Method, Version};
@@ -14,7 +15,10 @@ use crate::name::FieldName;
 use crate::uri;
 
 /// Most field lines any [`HeadLimits`] can allow.
-pub const HEAD_FIELDS_LIMIT: usize = 256;
+pub const HEAD_FIELDS_LIMIT: usize = 10_000;
+
+/// Field lines for which there is room on the stack. A head of more is read again, with room from the allocator.
+const STACK_FIELDS: usize = 128;
 
 /// Most empty lines skipped before a request line (RFC 9112 2.2 asks for at least one).
 pub const LEADING_CRLF_MAX: usize = 4;
@@ -31,10 +35,13 @@ const REQUEST_LINE_REST_BYTES: usize = METHOD_BYTES_MAX + 12;
 pub struct HeadLimits {
     /// Longest head in bytes, start line and final empty line included; beyond it 431.
     pub max_head_bytes: usize,
-    /// Most field lines, at most [`HEAD_FIELDS_LIMIT`]; beyond it 431.
+    /// Most field lines, at most [`HEAD_FIELDS_LIMIT`]; beyond it 431 to a client, 502 for a server.
     pub max_fields: usize,
     /// Longest request target in bytes; beyond it 414.
     pub max_target_bytes: usize,
+    /// Whether bare LF and folded lines of answers are taken where they leave no doubt about the framing. Requests are
+    /// always read strictly.
+    pub relaxed: bool,
 }
 
 impl Default for HeadLimits {
@@ -43,6 +50,7 @@ impl Default for HeadLimits {
             max_head_bytes: HEAD_BYTES_MAX,
             max_fields: HEAD_FIELDS_MAX,
             max_target_bytes: TARGET_BYTES_MAX,
+            relaxed: false,
         }
     }
 }
@@ -61,8 +69,35 @@ pub fn parse_request(
 ) -> Result<Option<usize>, HeadError> {
     let Some(skipped) = skip_empty_lines(input)? else { return Ok(None) };
     let input = input.get(skipped..).unwrap_or_default();
-    let mut slots = [const { MaybeUninit::uninit() }; HEAD_FIELDS_LIMIT];
-    let slots = slots.get_mut(..limits.max_fields.min(HEAD_FIELDS_LIMIT)).unwrap_or_default();
+    let head_len = with_slots(limits, |slots| read_request(input, limits, slots, out))?;
+    Ok(head_len.map(|head_len| skipped + head_len))
+}
+
+type Slot<'b> = MaybeUninit<httparse::Header<'b>>;
+
+/// Reads with room for the usual number of fields, then, if that is not enough, for as many as may be.
+#[inline]
+fn with_slots<'b, T>(
+    limits: &HeadLimits,
+    mut read: impl FnMut(&mut [Slot<'b>]) -> Result<T, HeadError>,
+) -> Result<T, HeadError> {
+    let fields_max = limits.max_fields.min(HEAD_FIELDS_LIMIT);
+    let mut slots = [const { MaybeUninit::uninit() }; STACK_FIELDS];
+    match read(slots.get_mut(..fields_max.min(STACK_FIELDS)).unwrap_or_default()) {
+        Err(HeadError::TooManyFields) if fields_max > STACK_FIELDS => {
+            read(&mut vec![MaybeUninit::uninit(); fields_max])
+        }
+        result => result,
+    }
+}
+
+#[inline]
+fn read_request<'b>(
+    input: &'b [u8],
+    limits: &HeadLimits,
+    slots: &mut [Slot<'b>],
+    out: &mut RequestHead,
+) -> Result<Option<usize>, HeadError> {
     let mut tokens = httparse::Request::new(&mut []);
     let parsed = tokens.parse_with_uninit_headers(input, slots);
     let head_len = match parsed {
@@ -84,14 +119,15 @@ pub fn parse_request(
     record_fields(head, tokens.headers, &mut out.fields)?;
     check_host(out)?;
     check_content(out)?;
-    Ok(Some(skipped + head_len))
+    Ok(Some(head_len))
 }
 
 /// Reads a response head from the start of `input` into `out`, whose buffers are reused. The result is as for
 /// [`parse_request`]; the framing is left to [`response_framing`](super::response_framing), which needs the
 /// request's method.
 ///
-/// White space between a field name and its colon is dropped, as RFC 9112 5.1 demands of a proxy.
+/// White space between a field name and its colon is dropped, as RFC 9112 5.1 demands of a proxy. With
+/// [`HeadLimits::relaxed`], a head with bare LF or folded lines is repaired, which `out` remembers.
 ///
 /// # Errors
 /// Malformed lines, bounds exceeded, a version other than 1.0 and 1.1, a status below 100.
@@ -103,8 +139,41 @@ pub fn parse_response(
     if matches!(input.first(), Some(b'\r' | b'\n')) {
         return Err(HeadError::StatusLine);
     }
-    let mut slots = [const { MaybeUninit::uninit() }; HEAD_FIELDS_LIMIT];
-    let slots = slots.get_mut(..limits.max_fields.min(HEAD_FIELDS_LIMIT)).unwrap_or_default();
+    out.repaired = false;
+    match with_slots(limits, |slots| read_response(input, limits, slots, out)) {
+        Err(HeadError::FieldLine) if limits.relaxed => repaired_response(input, limits, out),
+        strict => strict,
+    }
+}
+
+/// Reads a head that is not regular.
+fn repaired_response(
+    input: &[u8],
+    limits: &HeadLimits,
+    out: &mut ResponseHead,
+) -> Result<Option<usize>, HeadError> {
+    let Some((head, used)) = relaxed::regular(input)? else {
+        return if input.len() > max_bytes(limits) { Err(HeadError::TooLarge) } else { Ok(None) };
+    };
+    if used > max_bytes(limits) {
+        return Err(HeadError::TooLarge);
+    }
+    let whole = HeadLimits { max_head_bytes: head.len(), ..*limits };
+    match with_slots(limits, |slots| read_response(&head, &whole, slots, out))? {
+        Some(head_len) if head_len == head.len() => {
+            out.repaired = true;
+            Ok(Some(used))
+        }
+        _ => Err(HeadError::FieldLine),
+    }
+}
+
+fn read_response<'b>(
+    input: &'b [u8],
+    limits: &HeadLimits,
+    slots: &mut [Slot<'b>],
+    out: &mut ResponseHead,
+) -> Result<Option<usize>, HeadError> {
     let mut config = httparse::ParserConfig::default();
     config.allow_spaces_after_header_name_in_responses(true);
     let mut tokens = httparse::Response::new(&mut []);
@@ -113,7 +182,7 @@ pub fn parse_response(
         Ok(httparse::Status::Complete(_)) => return Err(HeadError::TooLarge),
         Ok(httparse::Status::Partial) if input.len() > max_bytes(limits) => return Err(HeadError::TooLarge),
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
+        Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooManyFields),
         Err(httparse::Error::Version) => return refused_version(input, HeadError::StatusLine),
         Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => return Err(HeadError::FieldLine),
         Err(_) => return Err(HeadError::StatusLine),
@@ -180,7 +249,7 @@ fn partial_request(input: &[u8], limits: &HeadLimits) -> Result<Option<usize>, H
 fn refused_request(error: httparse::Error, input: &[u8]) -> Result<Option<usize>, HeadError> {
     match error {
         httparse::Error::HeaderName | httparse::Error::HeaderValue => Err(HeadError::FieldLine),
-        httparse::Error::TooManyHeaders => Err(HeadError::TooLarge),
+        httparse::Error::TooManyHeaders => Err(HeadError::TooManyFields),
         httparse::Error::Version => {
             let text = input.splitn(3, |&byte| byte == b' ').nth(2).unwrap_or_default();
             refused_version(text, HeadError::RequestLine)

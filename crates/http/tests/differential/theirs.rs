@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// Most field lines, as ours.
-const FIELDS_MAX: usize = 128;
+const FIELDS_MAX: usize = humboldt_base::limits::HEAD_FIELDS_MAX;
 
 /// A connection whose other side sends a piece whenever it is told to, and takes everything.
 #[derive(Clone)]
