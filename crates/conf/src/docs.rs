@@ -88,12 +88,9 @@ fn push_working(directive: &Directive, out: &mut String) {
         out.push_str(&format!(" Also: {}.", names.join(", ")));
     }
     out.push('\n');
-    let table = match directive.name {
-        "cache_dir" => crate::kinds::dir_options_table(),
-        "logformat" => crate::log_codes::docs_table(),
-        _ => return,
-    };
-    out.push_str(&format!("\n{table}"));
+    if let Some(table) = crate::kinds::options_table(directive.name) {
+        out.push_str(&format!("\n{table}"));
+    }
 }
 
 fn push_known(directives: &[&Directive], out: &mut String) {

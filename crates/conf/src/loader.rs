@@ -126,7 +126,6 @@ impl Loader {
             port: DEFAULT_PORT,
             name: DEFAULT_PORT.to_string(),
             protocol: "http",
-            connection_auth: true,
             ..HttpPort::default()
         };
         self.config.http_port.push(port);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
-use humboldt_conf::{Config, HttpPort, PortMode};
+use humboldt_conf::{Config, HttpPort};
 use humboldt_net::listener::{self, ListenError};
 use parking_lot::Mutex;
 
@@ -101,20 +101,18 @@ impl Ports {
 fn places(config: &Config) -> Vec<(Place, Arc<HttpPort>)> {
     let mut places = Vec::new();
     for port in &config.http_port {
-        if matches!(port.mode, PortMode::Tproxy) {
-            tracing::warn!("http_port {}: tproxy is not supported; the port is left out", port.name);
-            continue;
-        }
-        let resolved = port.host.as_deref().and_then(|host| {
-            let found = (host, port.port).to_socket_addrs().ok().and_then(|mut found| found.next());
-            if found.is_none() {
-                tracing::warn!(
-                    "http_port {}: the name does not resolve; listening on all addresses",
-                    port.name
-                );
+        let found = port
+            .host
+            .as_deref()
+            .map(|host| (host, port.port).to_socket_addrs().ok().and_then(|mut found| found.next()));
+        let resolved = match found {
+            // Every address would be more than the file says.
+            Some(None) => {
+                tracing::error!("http_port {}: the name does not resolve; the port is not opened", port.name);
+                continue;
             }
-            found.map(|address| address.ip())
-        });
+            found => found.flatten().map(|address| address.ip()),
+        };
         let ipv4_any = port.ipv4_only.then_some(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED));
         let ip = port.addr.or(resolved).or(ipv4_any);
         places.push(((ip, port.port), Arc::new(port.clone())));

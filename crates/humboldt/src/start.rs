@@ -41,6 +41,9 @@ pub(crate) enum StartError {
     /// See [`ListenError`].
     #[error("{0}")]
     Listen(#[from] ListenError),
+    /// All ports were left out, each with a message of its own.
+    #[error("there is no port that can be opened")]
+    NoPort,
     /// See [`PrivilegeError`].
     #[error("cannot become cache_effective_user: {0}")]
     Privilege(#[from] PrivilegeError),
@@ -118,6 +121,9 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     raise_descriptor_limit(config);
     let cores = if config.workers == 0 { cpu::usable() } else { config.workers as usize };
     let ports = Ports::open(config, cores)?;
+    if ports.describe().is_empty() {
+        return Err(StartError::NoPort);
+    }
     let foreground = cli.foreground || source.is_built_in();
     if !foreground {
         daemon::daemonize().map_err(StartError::system("go into the background"))?;

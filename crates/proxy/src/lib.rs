@@ -19,6 +19,7 @@ mod denial;
 mod disk;
 mod fetch;
 mod forward;
+mod hashing;
 mod header_rules;
 mod hit;
 mod indirect;

@@ -7,11 +7,15 @@ use humboldt_conf::{CachePeer, Config, PeerDomain, PeerKind, PeerSelection, Port
 use humboldt_logs::access::Hierarchy;
 
 use crate::access;
+use crate::hashing::Hashing;
 use crate::request::Request;
 
 /// All `cache_peer`s.
 pub struct Peers {
     peers: Vec<Peer>,
+    /// `sourcehash` and `carp`.
+    by_client: Hashing,
+    by_url: Hashing,
     turn: AtomicUsize,
 }
 
@@ -55,7 +59,7 @@ impl Peers {
             };
             let domains = config.cache_peer_domain.iter().filter(|d| d.peer == conf.name).cloned().collect();
             peers.push(Peer {
-                login: conf.login.as_deref().and_then(basic_credentials),
+                login: conf.login.as_deref().map(basic_credentials),
                 conf: conf.clone(),
                 access,
                 domains,
@@ -64,7 +68,12 @@ impl Peers {
                 dead_until_s: AtomicU64::new(0),
             });
         }
-        Ok(Self { peers, turn: AtomicUsize::new(0) })
+        let group = |selection: PeerSelection| {
+            let members = peers.iter().enumerate().filter(move |(_, peer)| peer.conf.selection == selection);
+            Hashing::new(members.map(|(index, peer)| (index, peer.conf.name.as_str(), peer.conf.weight)))
+        };
+        let (by_client, by_url) = (group(PeerSelection::SourceHash), group(PeerSelection::Carp));
+        Ok(Self { peers, by_client, by_url, turn: AtomicUsize::new(0) })
     }
 
     /// The peer with an index that a [`Way`] names.
@@ -77,24 +86,48 @@ impl Peers {
         self.peers.iter()
     }
 
-    /// The parents that may take the request, best first.
+    /// The parents that may take the request, best first: by the client's address, by the URL, those that take turns, and
+    /// the others in the order of the file.
     fn parents(&self, request: &Request) -> Vec<Way> {
         let now_s = request.received.secs().max(0) as u64;
-        let mut usable: Vec<usize> = (0..self.peers.len())
-            .filter(|&i| self.peers[i].takes(request) && !self.peers[i].is_dead(now_s))
-            .collect();
-        let rotating = |i: &usize| self.peers[*i].conf.selection != PeerSelection::InOrder;
-        let in_turn = usable.iter().filter(|i| rotating(i)).count();
-        if in_turn > 1 {
-            let turn = self.turn.fetch_add(1, Relaxed);
-            let mut ring: Vec<usize> = usable.iter().copied().filter(|i| rotating(i)).collect();
-            ring.rotate_left(turn % in_turn);
-            usable.retain(|i| !rotating(i));
-            usable.splice(0..0, ring);
+        let mut order: Vec<usize> = Vec::with_capacity(self.peers.len());
+        if self.has(PeerSelection::SourceHash) {
+            let client = access::unmapped(request.client_ip()).to_string();
+            order.extend(self.by_client.order(client.as_bytes()));
         }
+        if self.has(PeerSelection::Carp) {
+            order.extend(self.by_url.order(request.url.as_bytes()));
+        }
+        let usable = |&i: &usize| self.peers[i].takes(request) && !self.peers[i].is_dead(now_s);
+        order.retain(|i| usable(i));
+        let of = |wanted: PeerSelection| {
+            (0..self.peers.len()).filter(move |&i| self.peers[i].conf.selection == wanted).filter(usable)
+        };
+        order.extend(self.rotated(of(PeerSelection::RoundRobin).collect()));
+        order.extend(of(PeerSelection::InOrder));
         // `default` parents come last, for want of a better one.
-        usable.sort_by_key(|&i| self.peers[i].conf.default);
-        usable.into_iter().map(|i| Way::Peer(i, self.peers[i].hierarchy())).collect()
+        order.sort_by_key(|&i| self.peers[i].conf.default);
+        order.into_iter().map(|i| Way::Peer(i, self.peers[i].hierarchy())).collect()
+    }
+
+    fn has(&self, selection: PeerSelection) -> bool {
+        self.peers.iter().any(|peer| peer.conf.selection == selection)
+    }
+
+    /// Begins with the one whose turn it is: each has as many turns of a round as its weight says.
+    fn rotated(&self, mut ring: Vec<usize>) -> Vec<usize> {
+        let weight = |i: &usize| self.peers[*i].conf.weight as usize;
+        let round: usize = ring.iter().map(weight).sum();
+        if ring.len() > 1 {
+            let mut turn = self.turn.fetch_add(1, Relaxed) % round.max(1);
+            let first = ring.iter().position(|i| {
+                let is_first = turn < weight(i);
+                turn = turn.saturating_sub(weight(i));
+                is_first
+            });
+            ring.rotate_left(first.unwrap_or(0));
+        }
+        ring
     }
 }
 
@@ -113,8 +146,7 @@ impl Peer {
             PeerSelection::InOrder => Hierarchy::FirstupParent,
             PeerSelection::Carp => Hierarchy::Carp,
             PeerSelection::SourceHash => Hierarchy::SourcehashParent,
-            PeerSelection::UserHash => Hierarchy::UserhashParent,
-            PeerSelection::RoundRobin | PeerSelection::WeightedRoundRobin => Hierarchy::RoundrobinParent,
+            PeerSelection::RoundRobin => Hierarchy::RoundrobinParent,
         }
     }
 
@@ -152,10 +184,9 @@ fn in_domain(host: &[u8], domain: &str) -> bool {
     }
 }
 
-/// `Basic …` for `login=user:password`; other forms of `login=` pass the client's own credentials or nothing.
-fn basic_credentials(login: &str) -> Option<String> {
-    let fixed = login.contains(':') && !login.starts_with('*');
-    fixed.then(|| format!("Basic {}", humboldt_http::base64(login.as_bytes())))
+/// `Basic …` for `login=user:password`.
+fn basic_credentials(login: &str) -> String {
+    format!("Basic {}", humboldt_http::base64(login.as_bytes()))
 }
 
 /// The ways to an answer, best first; empty when the configuration allows none.
@@ -186,10 +217,8 @@ mod tests {
 
     #[test]
     fn credentials_are_encoded() {
-        assert_eq!(basic_credentials("user:pass").as_deref(), Some("Basic dXNlcjpwYXNz"));
-        assert_eq!(basic_credentials("a:b").as_deref(), Some("Basic YTpi"));
-        assert_eq!(basic_credentials("PASS"), None);
-        assert_eq!(basic_credentials("*:x"), None);
+        assert_eq!(basic_credentials("user:pass"), "Basic dXNlcjpwYXNz");
+        assert_eq!(basic_credentials("a:b"), "Basic YTpi");
     }
 
     #[test]

@@ -131,9 +131,26 @@ impl Request {
         let scheme = port.protocol.as_bytes();
         let site = default_host.filter(|_| !port.vhost);
         match (site, path_at_site(&self.head)) {
-            (Some(site), Some(path)) => self.url.set_parts(scheme, site, path).map_err(invalid),
-            _ => self.url.set_from_request(&self.head, scheme, default_host).map_err(invalid),
+            (Some(site), Some(path)) => self.url.set_parts(scheme, site, path).map_err(invalid)?,
+            _ => self.url.set_from_request(&self.head, scheme, default_host).map_err(invalid)?,
         }
+        match port.vport {
+            None => Ok(()),
+            Some(0) => self.set_url_port(facts.local.port()),
+            Some(number) => self.set_url_port(number),
+        }
+    }
+
+    /// `vport`: the URL has this port, whatever the client called.
+    fn set_url_port(&mut self, port: u16) -> Result<(), ErrorPage> {
+        let (scheme, path) = (self.url.scheme().to_vec(), self.url.path_and_query().to_vec());
+        if scheme.is_empty() {
+            return Ok(());
+        }
+        let host = String::from_utf8_lossy(self.url.host()).into_owned();
+        let authority =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        self.url.set_parts(&scheme, authority.as_bytes(), &path).map_err(|_| ErrorPage::InvalidUrl)
     }
 
     /// The same request for the bytes from `first` on, up to `last` if there is one, if the validator still holds.

@@ -322,7 +322,7 @@ fn schemes(option: &DirOption) -> String {
 }
 
 /// The options as a table for the reference.
-pub(crate) fn docs_table() -> String {
+pub(super) fn docs_table() -> String {
     let mut out = "option | schemes | values | default | meaning\n--- | --- | --- | --- | ---\n".to_owned();
     for option in OPTIONS {
         let (syntax, range) = option.value.syntax();

@@ -11,6 +11,7 @@ mod dir_options;
 mod headers;
 mod logs;
 mod network;
+mod options;
 mod peers;
 mod scalar;
 mod storage;
@@ -19,7 +20,6 @@ mod units;
 pub(crate) use access::{DenyInfos, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
 pub(crate) use cache_dir::CacheDirs;
-pub(crate) use dir_options::docs_table as dir_options_table;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};
 pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
@@ -29,6 +29,18 @@ pub(crate) use storage::{DirSelectKind, InTransitKind, MemoryModeKind, PolicyNam
 pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
 
 use crate::line::{Line, Problem};
+
+/// Tables of options for the reference, below the directive that has them.
+pub(crate) fn options_table(directive: &str) -> Option<String> {
+    match directive {
+        "cache_dir" => Some(dir_options::docs_table()),
+        "cache_peer" => Some(options::docs_table(peers::OPTIONS)),
+        "http_port" => Some(options::docs_table(network::OPTIONS)),
+        "refresh_pattern" => Some(options::docs_table(storage::REFRESH_OPTIONS)),
+        "logformat" => Some(crate::log_codes::docs_table()),
+        _ => None,
+    }
+}
 
 /// A type of value.
 pub(crate) trait Kind {

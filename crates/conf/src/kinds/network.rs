@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use super::Kind;
 use super::access::read_terms;
+use super::options::{self, OptionRow, rows};
 use crate::line::{Line, Problem, Token};
-use crate::suggest::suggest;
+use crate::table::Status;
 use crate::types::{ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, TcpKeepalive};
 
 /// `http_port` lines.
@@ -17,51 +18,67 @@ pub(crate) struct ForwardedForKind;
 /// A [`RelaxedParser`].
 pub(crate) struct RelaxedParserKind;
 
-/// Options of ports that need TLS.
-const TLS_OPTIONS: [&str; 16] = [
-    "ssl-bump",
-    "sslBump",
-    "cert",
-    "key",
-    "version",
-    "options",
-    "cipher",
-    "clientca",
-    "cafile",
-    "capath",
-    "crlfile",
-    "dhparams",
-    "sslflags",
-    "sslcontext",
-    "generate-host-certificates",
-    "dynamic_cert_mem_cache_size",
-];
+const NO_TLS: Status = Status::Ignored(
+    "TLS on listening ports is not implemented; the port serves plain HTTP and CONNECT tunnels",
+);
 
-/// The other options, for suggestions.
-const OPTIONS: [&str; 22] = [
-    "accel",
-    "intercept",
-    "transparent",
-    "tproxy",
-    "defaultsite",
-    "vhost",
-    "no-vhost",
-    "vport",
-    "protocol",
-    "allow-direct",
-    "act-as-origin",
-    "ignore-cc",
-    "name",
-    "connection-auth",
-    "no-connection-auth",
-    "disable-pmtu-discovery",
-    "ipv4",
-    "tcpkeepalive",
-    "require-proxy-header",
-    "worker-queues",
-    "ftp-track-dirs",
-    "ssl-bump",
-];
+/// The options, in the order of the reference.
+pub(super) const OPTIONS: &[OptionRow] = rows! {
+    Status::Works => {
+        "accel" "", "The port of an accelerator in front of servers.";
+        "intercept" "", "Connections that the packet filter redirects.";
+        "transparent" "", "Old name of `intercept`.";
+        "name" "=NAME", "Name for `myportname`; what stands before the options when not given.";
+        "defaultsite" "=HOST", "Accelerator: host for requests that name none.";
+        "vhost" "", "Accelerator: the Host field counts, as it does anyway. Implies `accel`.";
+        "no-vhost" "", "Accelerator: all requests are for `defaultsite`.";
+        "vport" "[=PORT]", "Accelerator: URLs have this port, or that of the line, instead of the one in the Host field.";
+        "protocol" "=http|https", "Accelerator: the scheme of the URLs.";
+        "allow-direct" "", "Accelerator: requests may go to the host that they name.";
+        "ignore-cc" "", "Cache-Control of requests is ignored.";
+        "ipv4" "", "The wildcard address means IPv4 only.";
+        "tcpkeepalive" "[=IDLE,INTERVAL,TIMEOUT]", "TCP keepalive probes, in seconds.";
+        "worker-queues" "", "Each thread has a queue of its own, as it has anyway.";
+    }
+    Status::Ignored("Age is sent, and Date and Expires stay those of the server") => {
+        "act-as-origin" "", "Accelerator: hits have new Date and Expires fields and no Age.";
+    }
+    Status::Ignored("connections are not tied to clients, and what such authentication says is passed on as it is") => {
+        "connection-auth" "[=on|off]", "Whether NTLM and Negotiate may pass.";
+        "no-connection-auth" "", "Old form of `connection-auth=off`.";
+    }
+    Status::Ignored("path MTU discovery is left to the system") => {
+        "disable-pmtu-discovery" "=off|transparent|always", "Whether packets may be fragmented.";
+    }
+    Status::Ignored("it is an option of `ftp_port`") => {
+        "ftp-track-dirs" "", "FTP directories are tracked.";
+    }
+    Status::Unsupported("transparent proxying with the client's address is not implemented") => {
+        "tproxy" "", "Redirected connections that keep their addresses.";
+    }
+    Status::Unsupported("the PROXY protocol is not implemented, and clients' addresses would be wrong without it") => {
+        "require-proxy-header" "", "Connections begin with a header of the PROXY protocol.";
+    }
+    NO_TLS => {
+        "ssl-bump" "", "TLS in tunnels is intercepted, as `ssl_bump` says.";
+        "sslBump" "", "Old name of `ssl-bump`.";
+        "generate-host-certificates" "[=on|off]", "Certificates are made for intercepted hosts.";
+        "dynamic_cert_mem_cache_size" "=SIZE", "Memory for them.";
+        "cert" "=FILE", "Certificate.";
+        "key" "=FILE", "Its key.";
+        "version" "=N", "Versions of TLS.";
+        "options" "=LIST", "Settings of the TLS library.";
+        "cipher" "=LIST", "Ciphers.";
+        "clientca" "=FILE", "Authorities for certificates of clients.";
+        "cafile" "=FILE", "Authorities.";
+        "capath" "=DIR", "Authorities.";
+        "crlfile" "=FILE", "Certificates that are revoked.";
+        "dhparams" "=FILE", "Parameters of the key exchange.";
+        "sslflags" "=LIST", "Settings.";
+        "sslcontext" "=ID", "Identity of sessions.";
+        "tls-*" "[=VALUE]", "Newer names of these.";
+    }
+};
 
 impl Kind for Ports {
     type Out = Vec<HttpPort>;
@@ -70,29 +87,13 @@ impl Kind for Ports {
     fn apply(out: &mut Vec<HttpPort>, line: &mut Line<'_>) -> Result<(), Problem> {
         let spec = line.expect("a port")?;
         let mut port = read_spec(&spec)?;
-        let mut tls_option = None;
         while let Some(token) = line.next()? {
-            let (name, value) = match token.text.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None => (token.text.clone(), None),
-            };
-            if TLS_OPTIONS.contains(&name.as_str()) || name.starts_with("tls-") {
-                tls_option.get_or_insert(token);
-                continue;
+            if options::is_wanted(OPTIONS, &token, line)? {
+                let (name, value) = options::split(&token);
+                if !mode_option(&mut port, &token, name)? && !accel_option(&mut port, &token, name, value)? {
+                    other_option(&mut port, &token, name, value)?;
+                }
             }
-            if !mode_option(&mut port, &token, &name)?
-                && !accel_option(&mut port, &token, &name, value.as_deref())?
-            {
-                other_option(&mut port, &token, &name, value.as_deref(), line)?;
-            }
-        }
-        if let Some(token) = tls_option {
-            let help = "the port serves plain HTTP and CONNECT tunnels";
-            line.warn(
-                &token,
-                "TLS on listening ports is not implemented yet: its options are ignored",
-                Some(help),
-            );
         }
         if let Some(other) = out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
             && other.host == port.host
@@ -107,8 +108,7 @@ impl Kind for Ports {
 /// Reads `port`, `address:port`, `[v6]:port` or `host:port`.
 fn read_spec(spec: &Token) -> Result<HttpPort, Problem> {
     let text = spec.text.as_str();
-    let mut port =
-        HttpPort { name: text.to_owned(), protocol: "http", connection_auth: true, ..HttpPort::default() };
+    let mut port = HttpPort { name: text.to_owned(), protocol: "http", ..HttpPort::default() };
     let number = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, number) = rest.split_once("]:").ok_or_else(|| {
@@ -165,15 +165,10 @@ fn mode_option(port: &mut HttpPort, token: &Token, name: &str) -> Result<bool, P
     let mode = match name {
         "accel" | "vhost" => PortMode::Accel,
         "intercept" | "transparent" => PortMode::Intercept,
-        "tproxy" => PortMode::Tproxy,
         _ => return Ok(false),
     };
     if port.mode != PortMode::Forward && port.mode != mode {
         return Err(token.error(format!("`{name}` cannot be combined with another mode on the same port")));
-    }
-    if mode == PortMode::Tproxy {
-        let problem = token.error("transparent proxying with `tproxy` is not implemented");
-        return Err(problem.with_help("use `intercept`, or remove the line"));
     }
     port.mode = mode;
     port.vhost = mode == PortMode::Accel;
@@ -187,7 +182,7 @@ fn accel_option(
     name: &str,
     value: Option<&str>,
 ) -> Result<bool, Problem> {
-    if !matches!(name, "defaultsite" | "no-vhost" | "vport" | "protocol" | "allow-direct" | "act-as-origin") {
+    if !matches!(name, "defaultsite" | "no-vhost" | "vport" | "protocol" | "allow-direct") {
         return Ok(false);
     }
     if port.mode != PortMode::Accel {
@@ -202,7 +197,6 @@ fn accel_option(
         }
         ("protocol", Some(protocol)) => port.protocol = read_protocol(token, protocol)?,
         ("allow-direct", None) => port.allow_direct = true,
-        ("act-as-origin", None) => port.act_as_origin = true,
         _ => return Err(token.error(format!("`{}` has no such value", token.text))),
     }
     Ok(true)
@@ -218,41 +212,18 @@ fn read_protocol(token: &Token, protocol: &str) -> Result<&'static str, Problem>
     }
 }
 
-fn other_option(
-    port: &mut HttpPort,
-    token: &Token,
-    name: &str,
-    value: Option<&str>,
-    line: &mut Line<'_>,
-) -> Result<(), Problem> {
+fn other_option(port: &mut HttpPort, token: &Token, name: &str, value: Option<&str>) -> Result<(), Problem> {
     match (name, value) {
-        ("ignore-cc", None) => port.ignore_cc = true,
-        ("name", Some(name)) if !name.is_empty() => name.clone_into(&mut port.name),
-        ("connection-auth", None | Some("on")) => port.connection_auth = true,
-        ("connection-auth", Some("off")) | ("no-connection-auth", None) => port.connection_auth = false,
-        ("disable-pmtu-discovery", Some("off" | "transparent" | "always")) => {
-            line.note(token, "path MTU discovery is left to the system", None);
-        }
-        ("ipv4", None) if matches!(port.addr, Some(IpAddr::V6(_))) => {
+        ("ignore-cc", _) => port.ignore_cc = true,
+        ("name", Some("")) => return Err(token.error("the name is missing")),
+        ("name", Some(name)) => name.clone_into(&mut port.name),
+        ("ipv4", _) if matches!(port.addr, Some(IpAddr::V6(_))) => {
             return Err(token.error("an IPv6 address cannot be used for IPv4 only"));
         }
-        ("ipv4", None) => port.ipv4_only = true,
+        ("ipv4", _) => port.ipv4_only = true,
         ("tcpkeepalive", value) => port.tcpkeepalive = Some(read_keepalive(token, value)?),
-        ("require-proxy-header", None) => {
-            let problem = token.error("the PROXY protocol is not implemented yet");
-            return Err(problem.with_help("clients' addresses would be wrong without it"));
-        }
-        ("worker-queues", None) => line.note(token, "each core has a queue of its own anyway", None),
-        ("ftp-track-dirs", None) => {
-            line.note(token, "this is an option of `ftp_port`; it has no effect", None)
-        }
-        _ => {
-            let problem = token.error(format!("`{}` is not an option of `http_port`", token.text));
-            return Err(match suggest(name, OPTIONS) {
-                Some(option) if option != name => problem.with_help(format!("did you mean `{option}`?")),
-                _ => problem,
-            });
-        }
+        // What is so anyway.
+        _ => {}
     }
     Ok(())
 }
@@ -349,11 +320,11 @@ mod tests {
     #[test]
     fn accelerator_options() {
         let text = "80 accel defaultsite=www.example.com no-vhost vport=8080 protocol=HTTPS allow-direct \
-                    act-as-origin ignore-cc name=front";
+                    ignore-cc name=front";
         let p = port(text).expect("parses");
         assert_eq!((p.mode, p.vhost, p.vport, p.protocol), (PortMode::Accel, false, Some(8080), "https"));
         assert_eq!((p.defaultsite.as_deref(), p.name.as_str()), (Some("www.example.com"), "front"));
-        assert!(p.allow_direct && p.act_as_origin && p.ignore_cc);
+        assert!(p.allow_direct && p.ignore_cc);
         assert!(port("80 accel").expect("accel").vhost);
         assert!(port("80 defaultsite=x").is_err());
         assert!(port("80 accel intercept").is_err());
@@ -361,16 +332,29 @@ mod tests {
 
     #[test]
     fn other_options() {
-        let p = port("80 tcpkeepalive=60,30,3 connection-auth=off").expect("parses");
+        let p = port("80 tcpkeepalive=60,30,3").expect("parses");
         assert_eq!(p.tcpkeepalive, Some(TcpKeepalive { idle_s: 60, interval_s: 30, timeout_s: 3 }));
-        assert!(!p.connection_auth);
         assert!(port("80 tcpkeepalive=1,2,3,4").is_err());
         assert!(port("80 acel").expect_err("typo").contains("did you mean `accel`?"));
         assert!(port("80 require-proxy-header").is_err());
         assert!(port("80 tproxy").is_err());
         let (config, found) =
             parse_str("t", "http_port 80 ssl-bump cert=/x tls-dh=/y\nhttp_access allow all\n");
-        assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 1));
+        assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 3));
+    }
+
+    #[test]
+    fn every_option_is_read_ignored_with_a_warning_or_refused_as_the_table_says() {
+        let example = |name: &str| match name {
+            "protocol" => "=http",
+            "disable-pmtu-discovery" => "=off",
+            _ => "=2",
+        };
+        let line = |option: &str| match option.split('=').next() {
+            Some("intercept" | "transparent" | "tproxy") => format!("http_port 80 {option}"),
+            _ => format!("http_port 80 accel {option}"),
+        };
+        super::super::options::tests::check_rows(super::OPTIONS, line, example);
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::Kind;
 use super::access::read_rule;
+use super::options::{self, OptionRow, rows};
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
+use crate::table::Status;
 use crate::types::{CachePeer, PeerAccess, PeerDomain, PeerKind, PeerSelection};
 
 /// `cache_peer` lines.
@@ -15,54 +17,76 @@ pub(crate) struct PeerRules;
 /// `PEER [!]DOMAIN…`
 pub(crate) struct PeerDomains;
 
-/// Options that are known and have no effect yet. Those that end in `=` take a value.
-const OPTIONS_WITHOUT_EFFECT: [&str; 24] = [
-    "background-ping",
-    "no-digest",
-    "no-tproxy",
-    "multicast-responder",
-    "multicast-siblings",
-    "basetime=",
-    "closest-only",
-    "ttl=",
-    "htcp",
-    "htcp=",
-    "htcp-no-clr",
-    "htcp-no-purge-clr",
-    "htcp-only-clr",
-    "htcp-forward-clr",
-    "htcp-oldsquid",
-    "no-netdb-exchange",
-    "no-delay",
-    "auth-no-keytab",
-    "digest-url=",
-    "front-end-https",
-    "front-end-https=",
-    "connection-auth",
-    "connection-auth=",
-    "carp-key=",
-];
+const NO_QUERIES: Status = Status::Ignored("queries between caches (ICP, HTCP, digests) are not implemented");
 
-const OPTIONS: [&str; 18] = [
-    "proxy-only",
-    "no-query",
-    "default",
-    "round-robin",
-    "weighted-round-robin",
-    "weight",
-    "carp",
-    "userhash",
-    "sourcehash",
-    "login",
-    "connect-timeout",
-    "connect-fail-limit",
-    "allow-miss",
-    "max-conn",
-    "standby",
-    "originserver",
-    "name",
-    "forceddomain",
-];
+/// The options, in the order of the reference.
+pub(super) const OPTIONS: &[OptionRow] = rows! {
+    Status::Works => {
+        "originserver" "", "It is a server, not a proxy: requests have the form that servers want.";
+        "name" "=NAME", "Name for other directives and the log; the host when not given.";
+        "default" "", "Parent of last resort: tried after all others.";
+        "round-robin" "", "Such parents take turns, each as often as its `weight` says.";
+        "weighted-round-robin" "", "The same here: response times are not measured.";
+        "carp" "", "The URL decides, by Squid's CARP: each parent has its share of the URLs, as large as its `weight`.";
+        "sourcehash" "", "The address of the client decides, in the same way.";
+        "weight" "=N", "Share of such parents, at least 1, which is the default.";
+        "login" "=USER:PASSWORD|PASS|PASSTHRU", "Credentials, percent-encoded. With `PASS` and `PASSTHRU` those of the client go on as they are.";
+        "forceddomain" "=HOST", "Host field of requests to it.";
+        "proxy-only" "", "What comes from it is not stored.";
+        "connect-timeout" "=SECONDS", "Longest time to connect to it; `peer_connect_timeout` when not given.";
+        "connect-fail-limit" "=N", "Failures in a row after which it is left alone for `dead_peer_timeout`; 10.";
+        "no-query" "", "It is asked nothing before a request: so far none is.";
+        "no-digest" "", "Its digest is not fetched: so far none is.";
+        "no-netdb-exchange" "", "No distances are fetched from it: so far none are.";
+        "no-delay" "", "Delay pools do not slow it down: so far there are none.";
+        "no-tproxy" "", "Clients' addresses are not used towards it: they never are.";
+    }
+    Status::Ignored("users are not authenticated, so parents are tried in the order of the file") => {
+        "userhash" "", "The name of the user decides.";
+    }
+    Status::Ignored("the whole URL decides") => {
+        "carp-key" "=scheme,host,port,path,params", "What of the URL decides.";
+    }
+    Status::Ignored("connections to a peer are not counted") => {
+        "max-conn" "=N", "Most connections to it at a time.";
+    }
+    Status::Ignored("connections are opened when a request needs one, and kept idle then") => {
+        "standby" "=N", "Idle connections that are kept open.";
+    }
+    Status::Ignored("siblings are not asked for anything") => {
+        "allow-miss" "", "Requests to a sibling may miss there.";
+    }
+    Status::Ignored("connections are not tied to clients, and what such authentication says is passed on as it is") => {
+        "connection-auth" "[=on|off|auto]", "Whether NTLM and Negotiate may pass.";
+    }
+    Status::Ignored("the field Front-End-Https is not sent") => {
+        "front-end-https" "[=on|off|auto]", "Tells Outlook Web Access that TLS ends here.";
+    }
+    Status::Ignored("Kerberos towards peers is not implemented") => {
+        "auth-no-keytab" "", "Kerberos credentials do not come from a keytab.";
+    }
+    NO_QUERIES => {
+        "background-ping" "", "Queries only now and then.";
+        "basetime" "=MS", "Time that is taken off its response times.";
+        "closest-only" "", "Only queries that say that it is the closest count.";
+        "ttl" "=N", "Multicast hops.";
+        "multicast-responder" "", "It answers to multicast queries.";
+        "multicast-siblings" "", "So do siblings.";
+        "htcp" "[=OPTION,...]", "Queries with HTCP instead of ICP.";
+        "htcp-no-clr" "", "No CLR requests by HTCP.";
+        "htcp-no-purge-clr" "", "No CLR requests for purges.";
+        "htcp-only-clr" "", "Only CLR requests.";
+        "htcp-forward-clr" "", "CLR requests are passed on.";
+        "htcp-oldsquid" "", "The HTCP of Squid 2.5.";
+        "digest-url" "=URL", "Where its digest is.";
+    }
+    Status::Unsupported("TLS to peers is not implemented; plain text would be sent instead") => {
+        "tls" "", "TLS to the peer.";
+        "ssl" "", "Old name of `tls`.";
+        "tls-*" "[=VALUE]", "Settings of that.";
+        "ssl*" "[=VALUE]", "Old names of them.";
+    }
+};
 
 impl Kind for Peers {
     type Out = Vec<CachePeer>;
@@ -77,10 +101,8 @@ impl Kind for Peers {
             host: host.text.clone(),
             kind,
             http_port,
-            icp_port,
             name: host.text.clone(),
             originserver: false,
-            no_query: icp_port == 0,
             default: false,
             selection: PeerSelection::InOrder,
             weight: 1,
@@ -88,14 +110,21 @@ impl Kind for Peers {
             forceddomain: None,
             connect_timeout: None,
             connect_fail_limit: 10,
-            max_conn: None,
-            standby: 0,
             proxy_only: false,
-            allow_miss: false,
-            other: Vec::new(),
         };
+        let mut may_query = icp_port != 0;
         while let Some(token) = line.next()? {
-            read_option(&mut peer, &token, line)?;
+            may_query &= token.text != "no-query";
+            if options::is_wanted(OPTIONS, &token, line)? {
+                read_option(&mut peer, &token)?;
+            }
+        }
+        if kind != PeerKind::Parent {
+            let why = "only parents are asked so far: queries between caches are not implemented";
+            line.warn(&host, format!("this peer is never used: {why}"), None);
+        } else if may_query {
+            let message = "it is asked nothing by ICP before a request, as with `no-query`";
+            line.note(&host, message, None);
         }
         if line.state.peers.contains(&peer.name) {
             let problem = host.error(format!("a peer named `{}` exists already", peer.name));
@@ -125,73 +154,47 @@ fn read_port(line: &mut Line<'_>, least: u16) -> Result<u16, Problem> {
     }
 }
 
-fn read_option(peer: &mut CachePeer, token: &Token, line: &mut Line<'_>) -> Result<(), Problem> {
-    let (name, value) = match token.text.split_once('=') {
-        Some((name, value)) => (name, Some(value)),
-        None => (token.text.as_str(), None),
-    };
-    match (name, value) {
-        ("proxy-only", None) => peer.proxy_only = true,
-        ("no-query", None) => peer.no_query = true,
-        ("default", None) => peer.default = true,
-        ("allow-miss", None) => peer.allow_miss = true,
-        ("originserver", None) => peer.originserver = true,
-        ("round-robin", None) => peer.selection = PeerSelection::RoundRobin,
-        ("weighted-round-robin", None) => peer.selection = PeerSelection::WeightedRoundRobin,
-        ("carp" | "userhash" | "sourcehash", None) => read_hashing(peer, token, line)?,
-        ("weight", Some(value)) => peer.weight = number(token, value)?.max(1),
-        ("login", Some(value)) if !value.is_empty() => peer.login = Some(percent_decode(value)),
-        ("forceddomain", Some(value)) if !value.is_empty() => peer.forceddomain = Some(value.to_owned()),
-        ("name", Some(value)) if !value.is_empty() => value.clone_into(&mut peer.name),
-        ("connect-timeout", Some(value)) => {
+fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
+    let (name, value) = options::split(token);
+    let value = value.unwrap_or("");
+    if value.is_empty() && token.text.ends_with('=') {
+        return Err(token.error(format!("the value of `{name}` is missing")));
+    }
+    match name {
+        "proxy-only" => peer.proxy_only = true,
+        "default" => peer.default = true,
+        "originserver" => peer.originserver = true,
+        "round-robin" | "weighted-round-robin" => peer.selection = PeerSelection::RoundRobin,
+        "carp" | "sourcehash" if peer.kind != PeerKind::Parent => {
+            return Err(token.error(format!("`{name}` needs a parent")));
+        }
+        "carp" => peer.selection = PeerSelection::Carp,
+        "sourcehash" => peer.selection = PeerSelection::SourceHash,
+        "weight" => peer.weight = number(token, value)?.max(1),
+        "login" => peer.login = read_login(token, value)?,
+        "forceddomain" => peer.forceddomain = Some(value.to_owned()),
+        "name" => value.clone_into(&mut peer.name),
+        "connect-timeout" => {
             peer.connect_timeout = Some(Duration::from_secs(number(token, value)?.into()));
         }
-        ("connect-fail-limit", Some(value)) => peer.connect_fail_limit = number(token, value)?.max(1),
-        ("max-conn", Some(value)) => peer.max_conn = Some(number(token, value)?).filter(|n| *n > 0),
-        ("standby", Some(value)) => peer.standby = number(token, value)?,
-        _ => return other_option(peer, token, name, value.is_some(), line),
+        "connect-fail-limit" => peer.connect_fail_limit = number(token, value)?.max(1),
+        // What is so anyway.
+        _ => {}
     }
     Ok(())
 }
 
-/// Hashing needs a parent. `carp` and its siblings are known, and taken as plain order until they exist.
-fn read_hashing(peer: &mut CachePeer, token: &Token, line: &mut Line<'_>) -> Result<(), Problem> {
-    if peer.kind != PeerKind::Parent {
-        return Err(token.error(format!("`{}` needs a parent", token.text)));
+/// `user:password`, or nothing where those of the client go on.
+fn read_login(token: &Token, value: &str) -> Result<Option<String>, Problem> {
+    if matches!(value, "PASS" | "PASSTHRU") {
+        return Ok(None);
     }
-    peer.selection = match token.text.as_str() {
-        "carp" => PeerSelection::Carp,
-        "userhash" => PeerSelection::UserHash,
-        _ => PeerSelection::SourceHash,
-    };
-    let message =
-        format!("`{}` is not implemented yet: parents are tried in the order of the file", token.text);
-    line.warn(token, message, None);
-    Ok(())
-}
-
-fn other_option(
-    peer: &mut CachePeer,
-    token: &Token,
-    name: &str,
-    has_value: bool,
-    line: &mut Line<'_>,
-) -> Result<(), Problem> {
-    if name == "ssl" || name == "tls" || name.starts_with("tls-") || name.starts_with("ssl") {
-        let problem = token.error("TLS to peers is not implemented yet");
-        return Err(problem.with_help("the peer would be sent plain text instead"));
+    let login = percent_decode(value);
+    if login.contains(':') && !login.starts_with('*') {
+        return Ok(Some(login));
     }
-    let full = if has_value { format!("{name}=") } else { name.to_owned() };
-    if OPTIONS_WITHOUT_EFFECT.contains(&full.as_str()) {
-        line.note(token, format!("`{name}` has no effect yet"), None);
-        peer.other.push(token.text.clone());
-        return Ok(());
-    }
-    let problem = token.error(format!("`{}` is not an option of `cache_peer`", token.text));
-    Err(match suggest(name, OPTIONS) {
-        Some(option) if option != name => problem.with_help(format!("did you mean `{option}`?")),
-        _ => problem,
-    })
+    let problem = token.error(format!("`login={value}` is not supported: users are not authenticated"));
+    Err(problem.with_help("write `login=USER:PASSWORD`, `login=PASS` or `login=PASSTHRU`"))
 }
 
 fn number(token: &Token, value: &str) -> Result<u32, Problem> {
@@ -273,15 +276,15 @@ mod tests {
     #[test]
     fn a_peer_with_options_and_rules() {
         let text = "cache_peer 10.0.0.2 parent 8080 0 no-query originserver round-robin weight=3 name=back \
-                    login=a:b%40c forceddomain=x.example max-conn=10 connect-timeout=5 default # note\n\
+                    login=a:b%40c forceddomain=x.example connect-timeout=5 default # note\n\
                     cache_peer_access back deny CONNECT\ncache_peer_domain back .example.com !.example.net\n\
                     cache_peer 10.0.0.3 sibling 3128 3130 proxy-only";
         let config = parse(text).expect("parses");
         let peer = &config.cache_peer[0];
-        assert_eq!((peer.kind, peer.http_port, peer.icp_port), (PeerKind::Parent, 8080, 0));
+        assert_eq!((peer.kind, peer.http_port), (PeerKind::Parent, 8080));
         assert_eq!((peer.name.as_str(), peer.login.as_deref()), ("back", Some("a:b@c")));
-        assert!(peer.originserver && peer.default && peer.no_query);
-        assert_eq!((peer.selection, peer.weight, peer.max_conn), (PeerSelection::RoundRobin, 3, Some(10)));
+        assert!(peer.originserver && peer.default);
+        assert_eq!((peer.selection, peer.weight), (PeerSelection::RoundRobin, 3));
         assert_eq!(peer.connect_timeout, Some(Duration::from_secs(5)));
         assert!(!config.cache_peer_access[0].rule.allow);
         assert_eq!(config.cache_peer_domain.len(), 2);
@@ -298,10 +301,37 @@ mod tests {
             "cache_peer a parent 80 0\ncache_peer a parent 81 0",
             "cache_peer a sibling 80 0 carp",
             "cache_peer a parent 443 0 tls",
+            "cache_peer a parent 443 0 sslcafile=/x",
+            "cache_peer a parent 80 0 login=*:x",
+            "cache_peer a parent 80 0 login=NEGOTIATE",
+            "cache_peer a parent 80 0 weight",
+            "cache_peer a parent 80 0 name=",
+            "cache_peer a parent 80 0 default=1",
             "cache_peer_access nobody allow all",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn every_option_is_read_ignored_with_a_warning_or_refused_as_the_table_says() {
+        let example = |name: &str| match name {
+            "name" | "forceddomain" => "=x",
+            "login" => "=a:b",
+            _ => "=2",
+        };
+        let line = |option: &str| format!("http_port 1\ncache_peer a parent 80 0 {option}");
+        options::tests::check_rows(OPTIONS, line, example);
+    }
+
+    #[test]
+    fn a_peer_that_is_never_used_is_a_warning() {
+        let warnings = |line: &str| {
+            let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{line}\n"));
+            found.count(Severity::Warning)
+        };
+        assert_eq!(warnings("cache_peer a sibling 80 3130 proxy-only"), 1);
+        assert_eq!(warnings("cache_peer a parent 80 3130"), 0);
     }
 
     #[test]

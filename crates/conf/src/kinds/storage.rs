@@ -5,8 +5,10 @@ use std::time::Duration;
 use humboldt_policy::Policy;
 
 use super::Kind;
+use super::options::{self, OptionRow, rows};
+use crate::diagnostics::Severity;
 use crate::line::{Line, Problem, Token};
-use crate::suggest::suggest;
+use crate::table::Status;
 use crate::types::{DirSelect, InTransit, MemoryMode, RefreshOptions, RefreshPattern};
 
 /// `store_dir_select_algorithm`
@@ -150,12 +152,43 @@ fn read_percent(line: &mut Line<'_>) -> Result<f64, Problem> {
     }
 }
 
+/// The options, in the order of the reference.
+pub(super) const REFRESH_OPTIONS: &[OptionRow] = rows! {
+    Status::Works => {
+        "override-expire" "", "The minimum age wins over lifetimes that the server sent.";
+        "override-lastmod" "", "The minimum age wins over the guess from Last-Modified.";
+        "reload-into-ims" "", "A reload of a client becomes a validation.";
+        "ignore-reload" "", "A reload of a client is ignored.";
+        "ignore-no-store" "", "Cache-Control: no-store of answers is ignored.";
+        "ignore-private" "", "Cache-Control: private of answers is ignored.";
+        "refresh-ims" "", "If-Modified-Since of a client makes the proxy validate.";
+        "store-stale" "", "Answers that are stale on arrival are stored.";
+        "max-stale" "=SECONDS", "Longest staleness that may be served when the server fails; `max_stale` when not given.";
+    }
+    Status::Ignored("it no longer exists") => {
+        "ignore-no-cache" "", "Cache-Control: no-cache of answers is ignored.";
+        "ignore-must-revalidate" "", "Cache-Control: must-revalidate is ignored.";
+        "ignore-auth" "", "Answers to requests with credentials are stored.";
+    }
+};
+
+/// As Squid, what is no option is only warned of: less is cached without it.
 fn read_refresh_option(
     options: &mut RefreshOptions,
     token: &Token,
     line: &mut Line<'_>,
 ) -> Result<(), Problem> {
-    match token.text.as_str() {
+    let (name, value) = options::split(token);
+    if !REFRESH_OPTIONS.iter().any(|row| row.name == name) {
+        let mut problem = options::unknown(REFRESH_OPTIONS, token, line);
+        problem.severity = Severity::Warning;
+        line.report(problem);
+        return Ok(());
+    }
+    if !options::is_wanted(REFRESH_OPTIONS, token, line)? {
+        return Ok(());
+    }
+    match name {
         "override-expire" => options.override_expire = true,
         "override-lastmod" => options.override_lastmod = true,
         "reload-into-ims" => options.reload_into_ims = true,
@@ -164,39 +197,11 @@ fn read_refresh_option(
         "ignore-private" => options.ignore_private = true,
         "refresh-ims" => options.refresh_ims = true,
         "store-stale" => options.store_stale = true,
-        "ignore-no-cache" | "ignore-must-revalidate" | "ignore-auth" => {
-            line.note(
-                token,
-                format!("`{}` no longer exists and has no effect", token.text),
-                Some("remove it"),
-            );
-        }
-        text => match text.strip_prefix("max-stale=") {
-            // Seconds, unlike the ages on the same line.
-            Some(value) => options.max_stale = Some(read_max_stale(token, value)?),
-            None => {
-                let problem = token.error(format!("`{text}` is not an option of `refresh_pattern`"));
-                return Err(match suggest(text, REFRESH_OPTIONS) {
-                    Some(option) => problem.with_help(format!("did you mean `{option}`?")),
-                    None => problem,
-                });
-            }
-        },
+        // Seconds, unlike the ages on the same line.
+        _ => options.max_stale = Some(read_max_stale(token, value.unwrap_or(""))?),
     }
     Ok(())
 }
-
-const REFRESH_OPTIONS: [&str; 9] = [
-    "override-expire",
-    "override-lastmod",
-    "reload-into-ims",
-    "ignore-reload",
-    "ignore-no-store",
-    "ignore-private",
-    "refresh-ims",
-    "store-stale",
-    "max-stale=",
-];
 
 fn read_max_stale(token: &Token, value: &str) -> Result<Duration, Problem> {
     let seconds: u32 = value.parse().map_err(|_| token.error(format!("`{value}` is not a number")))?;
@@ -262,9 +267,18 @@ mod tests {
         assert_eq!(rules[1].options.max_stale, Some(Duration::from_secs(60)));
         assert!(rules[2].regex.is_match(b"a b"));
         for bad in
-            ["[ 0 0% 0", ". 0 0%", ". x 0% 0", ". 0 0% 0 overide-expire", ". 0 -5% 0", ". 0 0% 0 max-stale=x"]
+            ["[ 0 0% 0", ". 0 0%", ". x 0% 0", ". 0 -5% 0", ". 0 0% 0 max-stale=x", ". 0 0% 0 max-stale"]
         {
             assert!(parse(&format!("refresh_pattern {bad}")).is_err(), "{bad}");
         }
+        for odd in ["negative-ttl=60", "ignore-no-private", "overide-expire", "ignore-auth"] {
+            let (_, found) = parse_str(
+                "t",
+                &format!("http_port 1\nhttp_access allow all\nrefresh_pattern . 0 0% 0 {odd}"),
+            );
+            assert_eq!((found.has_errors(), found.count(Severity::Warning)), (false, 1), "{odd}");
+        }
+        let line = |option: &str| format!("http_port 1\nrefresh_pattern . 0 0% 0 {option}");
+        options::tests::check_rows(REFRESH_OPTIONS, line, |_| "=2");
     }
 }

@@ -8,7 +8,7 @@ macro_rules! working {
     /// Where to listen. `accel` makes an accelerator in front of servers, `intercept` takes redirected connections.
     /// Without any it is port 3128 of every address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
-        "http_port [ADDRESS:]PORT [accel|intercept] [defaultsite=HOST] [no-vhost] [vport[=N]] [protocol=P] [allow-direct] [ignore-cc] [name=NAME] [tcpkeepalive[=I,N,T]] ...";
+        "http_port [ADDRESS:]PORT [accel|intercept] [OPTION ...]";
     /// Local address of connections to servers; the first line whose ACLs all match.
     tcp_outgoing_address: Vec<OutgoingAddress> = OutgoingAddresses(""), "tcp_outgoing_address ADDRESS [[!]ACL ...]";
     /// Whether connections to clients are kept for further requests.

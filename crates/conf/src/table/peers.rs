@@ -5,9 +5,10 @@ use super::{Directive, known};
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Peers" {
-    /// Another cache or, with `originserver`, a server behind this accelerator.
+    /// Another cache or, with `originserver`, a server behind this accelerator. Only parents are asked; siblings and
+    /// multicast groups need queries between caches, which are not implemented.
     cache_peer | cache_host: Vec<CachePeer> = Peers(""),
-        "cache_peer HOST parent|sibling|multicast HTTP-PORT ICP-PORT [no-query] [originserver] [default] [round-robin] [weight=N] [name=NAME] [login=USER:PASSWORD] [forceddomain=HOST] [connect-timeout=S] [max-conn=N] [proxy-only] ...";
+        "cache_peer HOST parent|sibling|multicast HTTP-PORT ICP-PORT [OPTION ...]";
     /// Which requests a peer may get. All when there is no rule for it.
     cache_peer_access: Vec<PeerAccess> = PeerRules(""), "cache_peer_access NAME allow|deny [!]ACL ...";
     /// Domains for which a peer is used (or, with `!`, not used). The old form of `cache_peer_access`.

@@ -15,8 +15,6 @@ pub enum PortMode {
     Accel,
     /// `intercept`: connections redirected by the packet filter (NAT).
     Intercept,
-    /// `tproxy`: connections redirected with their addresses kept.
-    Tproxy,
 }
 
 /// `tcpkeepalive=idle,interval,timeout`, in seconds; 0 leaves the system's value.
@@ -53,16 +51,12 @@ pub struct HttpPort {
     pub protocol: &'static str,
     /// Accelerator: requests may go directly to the host they name.
     pub allow_direct: bool,
-    /// Accelerator: answer as the origin would (Date, Expires).
-    pub act_as_origin: bool,
     /// Cache-Control of requests is ignored.
     pub ignore_cc: bool,
     /// `ipv4`: the wildcard address means IPv4 only.
     pub ipv4_only: bool,
     /// TCP keepalive probes.
     pub tcpkeepalive: Option<TcpKeepalive>,
-    /// False for `connection-auth=off`.
-    pub connection_auth: bool,
 }
 
 /// Kind of a `cache_peer`.
@@ -82,16 +76,12 @@ pub enum PeerSelection {
     /// In the order of the file.
     #[default]
     InOrder,
-    /// `round-robin`
+    /// `round-robin`, `weighted-round-robin`
     RoundRobin,
-    /// `weighted-round-robin`
-    WeightedRoundRobin,
     /// `carp`
     Carp,
     /// `sourcehash`
     SourceHash,
-    /// `userhash`
-    UserHash,
 }
 
 /// One `cache_peer`.
@@ -103,21 +93,17 @@ pub struct CachePeer {
     pub kind: PeerKind,
     /// Port for HTTP, never 0.
     pub http_port: u16,
-    /// Port for ICP or HTCP queries; 0 for none.
-    pub icp_port: u16,
     /// `name=`; the host when not given. Unique.
     pub name: String,
     /// `originserver`: talk to it as to an origin (origin-form requests).
     pub originserver: bool,
-    /// `no-query`: never send it queries.
-    pub no_query: bool,
     /// `default`: parent of last resort.
     pub default: bool,
     /// Round robin, hashing or plain order.
     pub selection: PeerSelection,
     /// `weight=`, at least 1.
     pub weight: u32,
-    /// `login=` as written, percent-decoded (`user:password`, `PASS`, `PASSTHRU`, `*:password`, …).
+    /// `login=user:password`, percent-decoded.
     pub login: Option<String>,
     /// `forceddomain=`: the Host field sent to it.
     pub forceddomain: Option<String>,
@@ -125,16 +111,8 @@ pub struct CachePeer {
     pub connect_timeout: Option<Duration>,
     /// `connect-fail-limit=`: failures after which it counts as dead, at least 1.
     pub connect_fail_limit: u32,
-    /// `max-conn=`: most connections to it at a time.
-    pub max_conn: Option<u32>,
-    /// `standby=`: idle connections kept open.
-    pub standby: u32,
     /// `proxy-only`: do not store what comes from it.
     pub proxy_only: bool,
-    /// `allow-miss`: requests to a sibling may miss there.
-    pub allow_miss: bool,
-    /// Any other known option, as written; none of them has an effect yet.
-    pub other: Vec<String>,
 }
 
 /// One `cache_peer_access` line.
