@@ -219,8 +219,8 @@ fn ambiguous_requests_are_refused_by_the_accelerator() {
 const BAD_ANSWERS: &[(&str, &str)] = &[
     ("no HTTP at all", "SSH-2.0-server\r\n\r\n"),
     (
-        "an answer with both lengths",
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "an answer of 1.0 with both lengths",
+        "HTTP/1.0 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ),
     ("an answer with two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc"),
     ("an answer with a bad length", "HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\nabc"),

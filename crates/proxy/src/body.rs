@@ -40,6 +40,8 @@ pub(crate) struct BodyPump {
     /// Bytes to be sent: the head at first, then framed data.
     out: Vec<u8>,
     sent: usize,
+    /// What came with the request's head has been looked at.
+    begun: bool,
     /// Data bytes received.
     received_bytes: u64,
     /// `request_body_max_size`, compared with what is announced: a chunk too many is refused before its data.
@@ -59,6 +61,7 @@ impl BodyPump {
             server: server.writer(),
             out: head,
             sent: 0,
+            begun: false,
             received_bytes: 0,
             limit_bytes: request.snapshot().body_limit_bytes(),
             done: false,
@@ -78,6 +81,13 @@ impl BodyPump {
         core: &Core,
         conn: &mut ClientConn,
     ) -> Poll<Result<(), PumpError>> {
+        // What came with the head goes out with it; if it is malformed, the server sees nothing of the request.
+        if !std::mem::replace(&mut self.begun, true)
+            && !conn.carry.is_empty()
+            && let Poll::Ready(Err(error)) = self.poll_receive(cx, core, conn)
+        {
+            return Poll::Ready(Err(error));
+        }
         loop {
             if self.done || self.stopped {
                 return Poll::Ready(Ok(()));

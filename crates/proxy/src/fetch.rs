@@ -46,6 +46,8 @@ pub(crate) struct Answer {
     pub limit_bytes: u64,
     /// Whether the connection can serve another request afterwards.
     reusable: bool,
+    /// Whether its head had to be repaired (`relaxed_header_parser`).
+    was_repaired: bool,
 }
 
 /// Refreshes a stale object while it is being served.
@@ -243,7 +245,17 @@ impl Answer {
             && request.snapshot().config.server_persistent_connections;
         let decoder = BodyDecoder::new(framing);
         let limit_bytes = reply::UNLIMITED;
-        Ok(Box::new(Self { server, key, decoder, head, body_bytes, request_time, limit_bytes, reusable }))
+        Ok(Box::new(Self {
+            server,
+            key,
+            decoder,
+            head,
+            body_bytes,
+            request_time,
+            limit_bytes,
+            reusable,
+            was_repaired,
+        }))
     }
 }
 
@@ -365,9 +377,10 @@ impl Answer {
         }
     }
 
-    /// Whether it came from a peer whose answers are not to be stored (`proxy-only`).
+    /// Whether it came from a peer whose answers are not to be stored (`proxy-only`), or had to be repaired: what one
+    /// client can live with is not for all.
     pub(crate) fn is_not_to_be_stored(&self) -> bool {
-        self.key.proxy_only
+        self.key.proxy_only || self.was_repaired
     }
 }
 

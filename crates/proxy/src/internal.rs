@@ -145,6 +145,14 @@ pub(crate) fn objection_to_form(request: &Request) -> Option<Admission> {
     if request.head.method == Method::Purge && !request.snapshot().purge_is_enabled {
         return Some(Admission::Deny(Refusal::of_request(None)));
     }
+    // The method of the preface of HTTP/2, which is no request (RFC 9113 11.5): a server that knows it would change
+    // protocols.
+    if request.head.method == Method::Other && request.head.method_bytes() == b"PRI" {
+        return Some(Admission::Refuse(
+            ErrorPage::MethodNotAllowed,
+            "PRI begins a connection of HTTP/2".into(),
+        ));
+    }
     let is_forward = request.facts().port.mode == PortMode::Forward;
     let names_no_server = request.head.target == Target::Origin && is_forward && !is_internal(request);
     let detail = "a proxy is asked for whole URLs";

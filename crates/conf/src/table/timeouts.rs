@@ -41,7 +41,7 @@ macro_rules! working {
     reply_header_max_fields: usize = FieldLines("1000"), "reply_header_max_fields NUMBER";
     /// Whether answers of servers are taken, and repaired, that are not quite as they should be: lines that end with a bare
     /// LF, folded lines (their parts are joined with a space), Content-Length beside `Transfer-Encoding: chunked` (the
-    /// chunks count, the length is dropped). The connection to the server is not used again then. With `warn` each of
+    /// chunks count, the length is dropped). The connection to the server is not used again then, and such an answer is not stored. With `warn` each of
     /// them is a line in cache.log; with `off` the client gets 502. What would leave open where the head or the body
     /// ends is refused in any case, and requests of clients are always read strictly: a bare LF, a folded line or two
     /// lengths are a 400 (RFC 9112).
