@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use humboldt_base::counters::Counter;
+use humboldt_conf::CachePeer;
 use humboldt_net::connect::{self, ConnectOptions};
 use humboldt_net::pool::ServerRef;
 
@@ -46,14 +47,15 @@ impl Reached {
     }
 
     fn peer(peer: &Peer) -> Self {
+        let conf: &CachePeer = &peer.conf;
         Self {
             // A peer is a server of its own even where an origin has the same address.
-            host: format!("peer:{}", peer.conf.name).into(),
-            port: peer.conf.http_port,
-            is_proxy: !peer.conf.originserver,
-            forced_host: peer.conf.forceddomain.as_deref().map(Into::into),
+            host: format!("peer:{}", conf.name).into(),
+            port: conf.http_port,
+            is_proxy: !conf.originserver,
+            forced_host: conf.forceddomain.as_deref().map(Into::into),
             login: peer.login.as_deref().map(Into::into),
-            proxy_only: peer.conf.proxy_only,
+            proxy_only: conf.proxy_only,
         }
     }
 }

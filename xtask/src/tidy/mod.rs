@@ -5,6 +5,7 @@ mod layers;
 mod lengths;
 mod licences;
 mod links;
+mod parsed;
 mod public;
 mod words;
 
@@ -31,10 +32,11 @@ pub(crate) fn run() -> Outcome {
     let texts = workspace::files(&root, &[".rs", ".md", ".toml", ".sh", ".conf", ".html", ".run"])?;
     let packages = workspace::packages(&root)?;
 
-    let rules: [(&str, Vec<Finding>); 8] = [
+    let rules: [(&str, Vec<Finding>); 9] = [
         ("layers", layers::check(&packages)),
         ("lengths", lengths::check(&rust)),
         ("public items", public::check(&rust)),
+        ("values of squid.conf", parsed::check(&rust)),
         ("unsafe code", words::check_unsafe(&rust)),
         ("left-over marks", words::check_marks(&texts)),
         ("links in documents", links::check(&root, &texts)),
