@@ -215,7 +215,6 @@ async fn core_main(id: CoreId, shared: Arc<Shared>, ports: Arc<Ports>, mut subsc
                 core.reconfigure();
                 listen(&core, ports.of_core(id.0), &mut listening);
             }
-            Notice::Rotate => {}
             Notice::Shutdown(grace) => break grace,
         }
     };

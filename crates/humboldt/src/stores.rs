@@ -259,6 +259,21 @@ mod tests {
     }
 
     #[test]
+    fn what_the_parser_takes_for_q1_and_q2_the_scheme_takes_too() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let parse = |most: u32| {
+            let path = dir.path().display();
+            let text = format!("http_port 1\ncache_dir diskd {path}/d 10 1 1 Q1={most} Q2={most}\n");
+            humboldt_conf::parse_str("t", &text)
+        };
+        let (config, found) = parse(3000);
+        assert!(!found.has_errors(), "{}", found.render(false));
+        create(&config).expect("the scheme takes them");
+        assert!(parse(3001).1.has_errors());
+        assert!(parse(0).1.has_errors());
+    }
+
+    #[test]
     fn what_is_written_reaches_the_scheme() {
         let text = "http_port 1\nstore_avg_object_size 1 KB\nminimum_object_size 20\n\
                     cache_dir rock /r 100 slot-size=32768 max-swap-rate=0 swap-timeout=300 io=threads threads=9 \

@@ -1,4 +1,4 @@
-//! One word from the control thread to every core: reconfigure, rotate, shut down.
+//! One word from the control thread to every core: reconfigure, shut down.
 //!
 //! Like a watch channel, it keeps only what is newest: two reconfigurations that no core has seen yet are
 //! one. The sender can wait until every core has dealt with what was sent.
@@ -15,8 +15,6 @@ use tokio::sync::{Notify, watch};
 pub enum Notice {
     /// A new configuration is in place: use it for new requests.
     Reconfigure,
-    /// The logs are being rotated: write out what is held back.
-    Rotate,
     /// Accept nothing new; end when the requests in progress have ended or this long has passed.
     Shutdown(Duration),
 }
@@ -26,7 +24,6 @@ pub enum Notice {
 struct Asked {
     sequence: u64,
     reconfigure: u64,
-    rotate: u64,
     shutdown: Option<Duration>,
 }
 
@@ -66,7 +63,6 @@ impl Broadcast {
             asked.sequence += 1;
             match notice {
                 Notice::Reconfigure => asked.reconfigure = asked.sequence,
-                Notice::Rotate => asked.rotate = asked.sequence,
                 Notice::Shutdown(grace) => asked.shutdown = Some(grace),
             }
         });
@@ -139,10 +135,6 @@ impl Subscription {
             self.seen.reconfigure = asked.reconfigure;
             return Some(Notice::Reconfigure);
         }
-        if asked.rotate != self.seen.rotate {
-            self.seen.rotate = asked.rotate;
-            return Some(Notice::Rotate);
-        }
         None
     }
 
@@ -174,20 +166,18 @@ mod tests {
     async fn shutdown_goes_first_and_equal_notices_merge() {
         let broadcast = Broadcast::new();
         let mut core = broadcast.subscribe();
-        broadcast.send(Notice::Rotate);
         broadcast.send(Notice::Reconfigure);
         broadcast.send(Notice::Reconfigure);
         broadcast.send(Notice::Shutdown(Duration::from_secs(3)));
         assert_eq!(core.next().await, Notice::Shutdown(Duration::from_secs(3)));
         assert_eq!(core.next().await, Notice::Reconfigure);
-        assert_eq!(core.next().await, Notice::Rotate);
         assert!(is_pending(core.next()), "nothing is told twice");
     }
 
     #[tokio::test]
     async fn a_late_subscriber_hears_of_a_shutdown_but_not_of_old_notices() {
         let broadcast = Broadcast::new();
-        broadcast.send(Notice::Rotate);
+        broadcast.send(Notice::Reconfigure);
         broadcast.send(Notice::Shutdown(Duration::ZERO));
         let mut core = broadcast.subscribe();
         assert_eq!(core.next().await, Notice::Shutdown(Duration::ZERO));

@@ -6,7 +6,7 @@ use crate::workspace::File;
 
 const MAX_FILE_LINES: usize = 600;
 
-/// Lines of code between the braces; the same bound as in clippy.toml.
+/// Lines of code between the braces.
 const MAX_FUNCTION_LINES: usize = 70;
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {

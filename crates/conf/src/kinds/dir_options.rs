@@ -126,7 +126,7 @@ const OPTIONS: &[DirOption] = &[
     DirOption {
         name: "Q1",
         schemes: DISKD,
-        value: number("messages", 1, 65_536),
+        value: number("messages", 1, 3000),
         default: "64",
         doc: "With more messages under way to the helper, nothing is opened or created.",
         set: |dir, count| dir.tuning.q1 = small(count),
@@ -134,7 +134,7 @@ const OPTIONS: &[DirOption] = &[
     DirOption {
         name: "Q2",
         schemes: DISKD,
-        value: number("messages", 1, 65_536),
+        value: number("messages", 1, 3000),
         default: "72",
         doc: "With more messages under way to the helper, requests wait.",
         set: |dir, count| dir.tuning.q2 = small(count),

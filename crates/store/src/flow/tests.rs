@@ -192,7 +192,7 @@ fn memory_shortage_ends_keeping_and_detaches_the_slow_but_never_blocks_for_good(
     assert_eq!(wakes.poll(|cx| slow.poll_data(cx)), Poll::Ready(Progress::Lagged { position: 0 }));
     assert!(tier.used_bytes() <= 16 * PAGE_BYTES as u64);
     writer.finish(None);
-    assert!(writer.into_object(b"http://a/").is_none(), "it was not kept whole");
+    assert!(writer.object(b"http://a/").is_none(), "it was not kept whole");
 }
 
 #[test]
@@ -244,7 +244,8 @@ fn a_kept_flow_becomes_an_object_and_late_readers_start_at_the_beginning() {
         block_on(writer.append(&content)).expect("memory is there");
         let mut late = join(&table, 1);
         writer.finish(None);
-        let object = writer.into_object(b"http://a/").expect("it was kept whole");
+        let object = writer.object(b"http://a/").expect("it was kept whole");
+        drop(writer);
         assert_eq!((object.body_bytes(), object.key, &*object.url), (len as u64, key(1), &b"http://a/"[..]));
         assert_eq!(take(&mut late, u64::MAX), content);
         assert_eq!(block_on(late.data()), Progress::End);
@@ -265,12 +266,12 @@ fn what_must_not_be_stored_is_no_object() {
         writer.publish_head(Arc::new(some_head()), info);
         block_on(writer.append(b"x")).expect("memory is there");
         writer.finish(None);
-        assert!(writer.into_object(b"http://a/").is_none());
+        assert!(writer.object(b"http://a/").is_none());
     }
     let mut writer = lead(&table, 1);
     writer.publish_head(Arc::new(some_head()), info(key(1), MIB));
     block_on(writer.append(b"x")).expect("memory is there");
-    assert!(writer.into_object(b"http://a/").is_none(), "not finished");
+    assert!(writer.object(b"http://a/").is_none(), "not finished");
 }
 
 #[test]

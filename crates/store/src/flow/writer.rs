@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use humboldt_http::Fields;
@@ -286,11 +285,6 @@ impl FlowWriter {
         self.written
     }
 
-    /// Raises or lowers how far the writer may run ahead of the fastest reader (`read_ahead_gap`).
-    pub fn set_window(&self, bytes: u64) {
-        self.flow.window_bytes.store(bytes.max(super::WINDOW_BYTES_MIN), Relaxed);
-    }
-
     /// The complete object, sharing the pages; `None` when the flow is not complete, was not kept whole, or is not
     /// to be stored (no times).
     pub(crate) fn object(&self, url: &[u8]) -> Option<Arc<Object>> {
@@ -303,12 +297,6 @@ impl FlowWriter {
         let body = state.body()?;
         drop(state);
         Some(Arc::new(Object::new(head.info.key, url.into(), head.head.clone(), times, body)))
-    }
-
-    /// After [`FlowWriter::finish`]: the complete object, sharing the pages. `None` when the body was not kept
-    /// whole, or is not to be stored (no times).
-    pub fn into_object(self, url: &[u8]) -> Option<Arc<Object>> {
-        self.object(url)
     }
 }
 

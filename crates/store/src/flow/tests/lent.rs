@@ -27,7 +27,7 @@ fn a_lent_body_is_read_where_it_is_and_becomes_no_object() {
     reader.advance(13_312 - 5000);
     assert!(got == content);
     assert_eq!((block_on(reader.data()), reader.slices(&mut slices, 9)), (Progress::End, 0));
-    assert!(writer.into_object(b"http://a/").is_none());
+    assert!(writer.object(b"http://a/").is_none());
     assert_eq!(tier.used_bytes(), 0);
 }
 
