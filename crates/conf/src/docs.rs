@@ -71,6 +71,12 @@ fn push_acl_kinds(out: &mut String) {
     let kinds = crate::AclKind::ALL.iter();
     let works: Vec<_> = kinds.clone().filter(|k| k.unsupported().is_none()).map(|k| code(k.name())).collect();
     out.push_str(&format!("These are evaluated: {}.\n\n", works.join(", ")));
+    out.push_str(
+        "What only an answer can tell (`http_status`, `rep_mime_type`, `rep_header`) is evaluated in \
+         `http_reply_access`, `reply_body_max_size`, `reply_header_access` and `reply_header_add`, and but for \
+         `rep_header` in `access_log`; in other lists it is an error. Names of addresses are not looked up: \
+         `dstdomain` and `dstdom_regex` compare an address in a URL as it is, as with `-n`.\n\n",
+    );
     out.push_str("type | not evaluated, because\n--- | ---\n");
     for kind in kinds {
         if let Some(why) = kind.unsupported() {

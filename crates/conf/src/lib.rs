@@ -4,6 +4,7 @@
 //! in here panics on any input, and every size is bounded.
 
 mod builtin;
+mod covered;
 mod diagnostics;
 mod docs;
 mod filters;

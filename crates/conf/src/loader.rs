@@ -102,6 +102,7 @@ impl Loader {
         }
         let Self { config, mut state, .. } = self;
         check_log_paths(&config, &mut state);
+        check_covered_values(&config, &mut state);
         if config.http_access.is_empty() && !state.diagnostics.has_errors() {
             let message = "there is no `http_access` rule: every request is denied";
             let help = "write `http_access allow localhost` and rules for your networks";
@@ -312,6 +313,26 @@ fn check_log_paths(config: &Config, state: &mut State) {
             let help = "write an absolute path, or `coredump_dir`, below which it is then";
             state.report_general(Severity::Warning, &message, help);
         }
+    }
+}
+
+/// Values of ACLs that change nothing. The predefined ones are there for those who define them once more.
+fn check_covered_values(config: &Config, state: &mut State) {
+    for acl in &config.acl {
+        let covered = crate::covered::find(acl);
+        let Some(first) = covered.first() else { continue };
+        let mut message = match first.value.eq_ignore_ascii_case(first.by) {
+            true => format!("`acl {}`: `{}` is there twice", acl.name, first.value),
+            false => format!("`acl {}`: `{}` is covered by `{}`", acl.name, first.value, first.by),
+        };
+        if covered.len() > 1 {
+            message.push_str(&format!(", and {} more", covered.len() - 1));
+        }
+        let (severity, place) = match acl.location.line {
+            0 => (Severity::Note, "it is predefined".to_owned()),
+            _ => (Severity::Warning, format!("it begins at {}", acl.location)),
+        };
+        state.report_general(severity, &message, &format!("remove what changes nothing; {place}"));
     }
 }
 

@@ -215,7 +215,7 @@ mod tests {
             ("coss /r 100 overwrite-percent=101", "percent from 0 to 100"),
             ("coss /r 100 membufs", "stripes from 2 to 1024"),
             ("aufs /r 100 threads=0", "threads from 1 to 256"),
-            ("diskd /r 10 Q1=-1", "messages from 1 to 65536"),
+            ("diskd /r 10 Q1=-1", "messages from 1 to 3000"),
             ("ring /r 100 max-size=-2", "bytes from 0, or -1"),
             ("ring /r 100 no-store=1", "write `no-store`"),
         ] {

@@ -26,7 +26,7 @@ pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedPars
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use scalar::{Count, FieldLines, OnOff, OptText, Percent, Text, Words};
 pub(crate) use storage::{DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns};
-pub(crate) use units::{Bytes, KBytes, Millis, Seconds};
+pub(crate) use units::{Bytes, HeadBytes, KBytes, Millis, Seconds};
 
 use crate::line::{Line, Problem};
 

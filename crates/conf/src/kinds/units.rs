@@ -14,8 +14,14 @@ pub(crate) struct Seconds;
 /// A time of at least a millisecond, or 0.
 pub(crate) struct Millis;
 
-/// Longest time that can be configured: 290 years, as far as Squid's nanoseconds reach.
-const TIME_MAX: Duration = Duration::from_secs(290 * 365 * 86_400);
+/// A size from 1 KB to 1 MB of a head; others become the nearest, with a warning.
+pub(crate) struct HeadBytes;
+
+/// Longest time that can be configured: 292 years, as far as Squid's nanoseconds reach.
+const TIME_MAX: Duration = Duration::from_nanos(i64::MAX as u64);
+
+/// What the limit of a head can be.
+const HEAD_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
 
 impl Kind for Bytes {
     type Out = u64;
@@ -23,6 +29,22 @@ impl Kind for Bytes {
 
     fn apply(out: &mut u64, line: &mut Line<'_>) -> Result<(), Problem> {
         *out = read_size(line, 1)?.unwrap_or(u64::MAX);
+        Ok(())
+    }
+}
+
+impl Kind for HeadBytes {
+    type Out = u64;
+    const NAME: &'static str = "size from 1 KB to 1 MB";
+
+    fn apply(out: &mut u64, line: &mut Line<'_>) -> Result<(), Problem> {
+        let written = read_size(line, 1)?.unwrap_or(u64::MAX);
+        *out = written.clamp(*HEAD_BYTES.start(), *HEAD_BYTES.end());
+        if *out != written {
+            let name = line.name.clone();
+            let message = format!("`{}` can be 1 KB to 1 MB: {} KB are used", name.text, *out >> 10);
+            line.warn(&name, message, None);
+        }
         Ok(())
     }
 }
@@ -173,7 +195,7 @@ fn read_time(line: &mut Line<'_>, smallest: Duration) -> Result<Duration, Proble
         return Err(token.error("a time cannot be negative"));
     }
     if !seconds.is_finite() || seconds > TIME_MAX.as_secs_f64() {
-        return Err(token.error("a time cannot exceed 290 years"));
+        return Err(token.error("a time cannot exceed 292 years"));
     }
     let exact = Duration::from_secs_f64(seconds);
     let whole_units = if smallest.as_secs() > 0 {
@@ -258,6 +280,19 @@ mod tests {
     }
 
     #[test]
+    fn heads_of_more_than_a_megabyte_are_not_promised() {
+        let heads = |text: &str| {
+            let text = format!("http_port 1\nhttp_access allow all\nreply_header_max_size {text}\n");
+            let (config, found) = parse_str("t", &text);
+            (config.reply_header_max_size, found.count(crate::Severity::Warning))
+        };
+        assert_eq!(heads("1 MB"), (1 << 20, 0));
+        assert_eq!(heads("2 MB"), (1 << 20, 1));
+        assert_eq!(heads("none"), (1 << 20, 1));
+        assert_eq!(heads("100 bytes"), (1 << 10, 1));
+    }
+
+    #[test]
     fn times() {
         for (text, seconds) in [
             ("15 minutes", 900),
@@ -269,12 +304,12 @@ mod tests {
             ("0", 0),
             ("60", 60),
             ("1 decade", 315_577_900),
+            ("292 years", 292 * 31_557_790),
         ] {
             let got = config(&format!("connect_timeout {text}")).map(|c| c.connect_timeout.as_secs());
             assert_eq!(got, Ok(seconds), "{text}");
         }
-        for text in ["", "soon", "5 parsecs", "-5 seconds", "500 milliseconds", "0.1 seconds", "1000 decades"]
-        {
+        for text in ["", "soon", "5 parsecs", "-5 seconds", "500 milliseconds", "0.1 seconds", "293 years"] {
             assert!(config(&format!("connect_timeout {text}")).is_err(), "{text}");
         }
         let got = config("dns_timeout 500 milliseconds").map(|c| c.dns_timeout.as_millis());

@@ -31,9 +31,9 @@ macro_rules! working {
     /// How long requests may go on after a shutdown was asked for.
     shutdown_lifetime: Duration = Seconds("30 seconds"), "shutdown_lifetime TIME";
     /// Longest head of a request; beyond it the answer is 431.
-    request_header_max_size: u64 = Bytes("64 KB"), "request_header_max_size SIZE";
+    request_header_max_size: u64 = HeadBytes("64 KB"), "request_header_max_size SIZE";
     /// Longest head of an answer; beyond it the client gets 502.
-    reply_header_max_size: u64 = Bytes("64 KB"), "reply_header_max_size SIZE";
+    reply_header_max_size: u64 = HeadBytes("64 KB"), "reply_header_max_size SIZE";
     /// Most field lines in the head of a request; beyond it the answer is 431. Squid has no such limit; nginx calls it
     /// `max_headers`.
     request_header_max_fields: usize = FieldLines("1000"), "request_header_max_fields NUMBER";
