@@ -199,6 +199,18 @@ impl Client {
         bytes
     }
 
+    /// Whether something has come that was not read yet, or the peer has closed. Waits for nothing.
+    ///
+    /// # Panics
+    /// If the socket cannot be asked.
+    #[must_use]
+    pub fn has_input(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("a socket");
+        let result = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("a socket");
+        !matches!(result, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     /// Waits for the peer to close, and says whether it did so without sending anything more.
     ///
     /// # Panics

@@ -85,7 +85,9 @@ fn purge(world: &World, version: &AtomicU64, course: &Course) {
         course.oldest.store(next, SeqCst);
         // Now at once, now when much is in the cache again.
         let enough = course.answers.load(SeqCst) + (turn % 5 * 10) as usize;
-        until("more answers", || (course.answers.load(SeqCst) >= enough).then_some(()));
+        let hits = course.hits.load(SeqCst) + usize::from(turn % 5 != 0);
+        let has_come = || course.answers.load(SeqCst) >= enough && course.hits.load(SeqCst) >= hits;
+        until("more answers, and hits among them", || has_come().then_some(()));
     }
 }
 
@@ -110,5 +112,5 @@ pub(super) fn play(world: &World, what: &str) {
         purge(world, &version, &course);
     });
     let (hits, answers) = (course.hits.into_inner(), course.answers.into_inner());
-    assert!(hits > 200 && answers > hits, "{what}: {hits} hits of {answers}");
+    assert!(answers > hits, "{what}: nothing was fetched again: {hits} hits of {answers}");
 }

@@ -151,7 +151,9 @@ fn each_failure_has_its_reason_and_is_remembered() {
         let soon = Instant::now() + TEMPORARY_FAILURE_TTL;
         assert!(names.get("broken.test", soon).is_none(), "a temporary failure is forgotten soon");
         assert!(names.get("empty.test", soon).is_some());
-        assert_eq!(resolver.lookup("a b").await, resolver.lookup("a b").await);
+        let asked = server.questions();
+        assert_eq!(resolver.lookup("a b").await, Err(DnsError::InvalidName));
+        assert_eq!(server.questions(), asked, "what is no name is not asked for");
     });
 }
 

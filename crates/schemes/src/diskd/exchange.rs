@@ -371,11 +371,16 @@ impl Exchange {
 
     /// Ends a helper that has done nothing for too long. Called about once a second.
     pub(super) fn end_stalled(&self) {
+        self.end_stalled_at(Instant::now());
+    }
+
+    /// As [`Exchange::end_stalled`], at this time.
+    pub(super) fn end_stalled_at(&self, now: Instant) {
         let mut state = self.state.lock();
         if state.away == 0 && state.phase != Phase::Starting {
-            state.last_progress = Instant::now();
+            state.last_progress = now;
         }
-        let is_stalled = state.last_progress.elapsed() > self.limits.stall;
+        let is_stalled = now.saturating_duration_since(state.last_progress) > self.limits.stall;
         let link = state.link.clone().filter(|_| is_stalled);
         drop(state);
         if let Some(link) = link {

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
+use super::STALL_LIMIT;
 use super::call::{Call, Outcome};
 use super::exchange::{Exchange, Figures, Limits, Phase};
 use super::keeper::{Keeper, Pace};
@@ -72,7 +73,7 @@ fn service(path: &Path, q1: u32, q2: u32) -> Service {
 fn service_of(path: &Path, q1: u32, q2: u32, program: Option<&str>) -> Service {
     let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     Service::new(Keeper {
-        exchange: Arc::new(Exchange::new(path, Limits { q1, q2, stall: Duration::from_millis(50) })),
+        exchange: Arc::new(Exchange::new(path, Limits { q1, q2, stall: STALL_LIMIT })),
         path: path.to_owned(),
         root: root.expect("the directory"),
         l1: 1,
@@ -394,14 +395,14 @@ fn a_helper_that_answers_nothing_for_too_long_is_ended() {
     let desk = Desk::new(64, 72);
     let process = desk.freeze();
     let wait = desk.begin_read(Op::ReadFile);
-    desk.service.exchange.end_stalled();
+    let exchange = &desk.service.exchange;
+    let begun = Instant::now();
+    exchange.end_stalled_at(begun + STALL_LIMIT / 2);
     assert!(rustix::process::test_kill_process(process).is_ok(), "not yet");
-    std::thread::sleep(Duration::from_millis(60)); // the limit of this test, or more
-    desk.service.exchange.end_stalled();
+    exchange.end_stalled_at(begun + STALL_LIMIT + Duration::from_millis(1));
     assert_eq!(run(wait), Err(EngineError::Gone));
     drop(desk.link());
-    std::thread::sleep(Duration::from_millis(60));
-    desk.service.exchange.end_stalled();
+    exchange.end_stalled_at(Instant::now() + 2 * STALL_LIMIT);
     assert_eq!(desk.read_file(1, 1), Err(EngineError::System(Errno::NOENT)), "idle is not stalled");
 }
 
