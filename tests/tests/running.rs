@@ -96,6 +96,32 @@ fn answers_of_our_own_are_logged_with_their_media_type() {
 }
 
 #[test]
+fn pages_with_a_password_are_shown_to_nobody_as_none_is_asked_for() {
+    let lines =
+        "cachemgr_passwd none info\ncachemgr_passwd disable metrics\ncachemgr_passwd secret counters mem\n";
+    let world = World::forward(lines);
+    let status = |path: &str| {
+        let mut client = world.proxy.client();
+        let host = world.proxy.address().to_string();
+        client.request("GET", path, &[("Host", &host)], b"").response().status()
+    };
+    for (page, wanted) in [("info", 200), ("menu", 200), ("counters", 403), ("mem", 403), ("events", 200)] {
+        assert_eq!(status(&format!("/squid-internal-mgr/{page}")), wanted, "{page}");
+    }
+    assert_eq!(status("/metrics"), 403);
+    let all = World::forward("cachemgr_passwd none menu\ncachemgr_passwd secret all\n");
+    let mut client = all.proxy.client();
+    let host = all.proxy.address().to_string();
+    let menu =
+        client.request("GET", "/squid-internal-mgr/menu", &[("Host", &host)], b"").response().expect(200);
+    assert!(
+        menu.text().contains("disabled") && menu.text().matches("public").count() == 1,
+        "{}",
+        menu.text()
+    );
+}
+
+#[test]
 fn an_access_log_on_standard_output_is_written_there() {
     let origin = Origin::new();
     origin.on("/a", Reply::ok("x"));

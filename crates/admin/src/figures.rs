@@ -1,6 +1,7 @@
 //! Everything that pages show, gathered once per page.
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_proxy::closes_page;
 use humboldt_proxy::shared::Shared;
 use humboldt_store::mem::MemStats;
 use humboldt_store::scheme::SchemeStats;
@@ -9,6 +10,7 @@ use humboldt_sys::process_stats::ProcessStats;
 
 use crate::history::History;
 use crate::interval::Interval;
+use crate::pages::PAGES;
 use crate::totals::Totals;
 
 /// The state of the program at one moment.
@@ -37,6 +39,8 @@ pub(crate) struct Figures {
     pub dns_names: u64,
     /// Threads that serve requests.
     pub cores: u64,
+    /// Pages that nobody gets.
+    pub closed_pages: Vec<&'static str>,
 }
 
 /// One cache directory.
@@ -60,6 +64,8 @@ impl Figures {
         // The kernel keeps the maximum up to date now and then only.
         process.resident_max_bytes = process.resident_max_bytes.max(process.resident_bytes);
         let dirs = shared.cache.dirs();
+        let snapshot = shared.snapshot();
+        let config = &snapshot.config;
         Self {
             started: shared.started,
             totals: Totals::gather(shared, &process, now),
@@ -73,6 +79,11 @@ impl Figures {
             connections: shared.connections() as u64,
             dns_names: shared.names.len() as u64,
             cores: shared.cores() as u64,
+            closed_pages: PAGES
+                .iter()
+                .map(|page| page.name)
+                .filter(|name| closes_page(config, name))
+                .collect(),
         }
     }
 
@@ -139,6 +150,7 @@ impl Figures {
             connections: 0,
             dns_names: 0,
             cores: 2,
+            closed_pages: Vec::new(),
         }
     }
 

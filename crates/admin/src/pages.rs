@@ -43,6 +43,9 @@ pub(crate) const PAGES: &[AdminPage] = &[
     page("5min", "5 Minute Average of Counters", averages::render_five),
     page("60min", "60 Minute Average of Counters", averages::render_sixty),
     page("storedir", "Store Directory Stats", storedir::render),
+    page("events", "Event Queue", events),
+    page("openfd_objects", "Objects with Swapout files open", open_objects),
+    page("active_requests", "Client-side Active Requests", active_requests),
     AdminPage {
         name: "metrics",
         description: "Metrics for Prometheus",
@@ -51,12 +54,28 @@ pub(crate) const PAGES: &[AdminPage] = &[
     },
 ];
 
-fn menu(_: &Figures) -> String {
+fn menu(figures: &Figures) -> String {
     let mut out = String::new();
     for page in PAGES {
-        _ = writeln!(out, " {:<22}\t{:<32}\tpublic", page.name, page.description);
+        let access = if figures.closed_pages.contains(&page.name) { "disabled" } else { "public" };
+        _ = writeln!(out, " {:<22}\t{:<32}\t{access}", page.name, page.description);
     }
     out
+}
+
+fn events(_: &Figures) -> String {
+    "There is no queue of events: each core has its own timers, and they are not listed.\n".to_owned()
+}
+
+fn open_objects(_: &Figures) -> String {
+    "Objects are not listed by their open files; `filedescriptors` says how many files are open.\n".to_owned()
+}
+
+fn active_requests(figures: &Figures) -> String {
+    let (connections, fetches) = (figures.connections, figures.fetches);
+    format!(
+        "Requests are not listed. {connections} client connections are open, and {fetches} fetches can be joined.\n"
+    )
 }
 
 /// The proxy's own pages. Cloning gives another handle: one for [`Shared::set_internal_pages`], one to call

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use humboldt_conf::PortMode;
+use humboldt_conf::{Config, PortMode};
 use humboldt_http::{FieldName, Method, Target};
 use humboldt_logs::access::Tag;
 
@@ -101,9 +101,21 @@ pub(crate) async fn answer(core: &Rc<Core>, request: &Request) -> Option<(Local,
     None
 }
 
+/// Whether nobody gets a page (`cachemgr_passwd`).
+pub fn closes_page(config: &Config, name: &str) -> bool {
+    // The directory of the pages itself is their index.
+    let name = if name.is_empty() { "index" } else { name };
+    let mut lines = config.cachemgr_passwd.iter();
+    let line = lines.find(|line| line.pages.iter().any(|page| page == name || page == "all"));
+    line.is_some_and(|line| !line.is_open)
+}
+
 fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
     if !matches!(request.head.method, Method::Get | Method::Head) {
         return crate::answer::error_answer(core, request, ErrorPage::MethodNotAllowed, "");
+    }
+    if closes_page(&request.snapshot().config, name) {
+        return crate::answer::error_answer(core, request, ErrorPage::AccessDenied, "");
     }
     match core.shared.internal_pages().and_then(|pages| pages.page(name)) {
         Some(page) => Local {

@@ -44,5 +44,5 @@ mod tunnel;
 mod url_pattern;
 
 pub use client::serve_connection;
-pub use internal::{InternalPages, Page};
+pub use internal::{InternalPages, Page, closes_page};
 pub use log::AccessLog;

@@ -4,7 +4,7 @@ use super::{Kind, units};
 use crate::line::{Line, Problem, Token};
 use crate::state::Moment;
 use crate::suggest::suggest;
-use crate::types::{AccessRule, AclTerm, DenyInfo, MissingFilter, SizeRule, UpgradeRule};
+use crate::types::{AccessRule, AclTerm, DenyInfo, ManagerPassword, MissingFilter, SizeRule, UpgradeRule};
 
 /// `allow|deny ACL…`
 pub(crate) struct Rules;
@@ -14,6 +14,8 @@ pub(crate) struct SizeRules;
 pub(crate) struct Upgrades;
 /// `PAGE ACL…`
 pub(crate) struct DenyInfos;
+/// `PASSWORD PAGE…`
+pub(crate) struct ManagerPasswords;
 /// Names of filters that are not implemented; lines add up.
 pub(crate) struct MissingFilters;
 
@@ -45,6 +47,26 @@ impl Kind for Upgrades {
     fn apply(out: &mut Vec<UpgradeRule>, line: &mut Line<'_>) -> Result<(), Problem> {
         let protocol = line.expect("a protocol")?.text;
         out.push(UpgradeRule { protocol, rule: read_rule(line)? });
+        Ok(())
+    }
+}
+
+impl Kind for ManagerPasswords {
+    type Out = Vec<ManagerPassword>;
+    const NAME: &'static str = "password and pages";
+
+    fn apply(out: &mut Vec<ManagerPassword>, line: &mut Line<'_>) -> Result<(), Problem> {
+        let password = line.expect("a password, `none` or `disable`")?;
+        let mut pages = vec![line.expect("the name of a page, or `all`")?.text];
+        while let Some(page) = line.next()? {
+            pages.push(page.text);
+        }
+        if !matches!(password.text.as_str(), "none" | "disable") {
+            let name = line.name.clone();
+            let message = "passwords are not asked for yet: nobody gets these pages";
+            line.warn(&name, message, Some("write `none` to open them to those whom `http_access` lets"));
+        }
+        out.push(ManagerPassword { is_open: password.text == "none", pages });
         Ok(())
     }
 }

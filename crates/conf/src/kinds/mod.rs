@@ -17,7 +17,7 @@ mod scalar;
 mod storage;
 mod units;
 
-pub(crate) use access::{DenyInfos, MissingFilters, Rules, SizeRules, Upgrades};
+pub(crate) use access::{DenyInfos, ManagerPasswords, MissingFilters, Rules, SizeRules, Upgrades};
 pub(crate) use acl::Acls;
 pub(crate) use cache_dir::CacheDirs;
 pub(crate) use headers::{HeaderAdds, HeaderReplaces, HeaderRules};

@@ -98,7 +98,10 @@ impl Kind for Ports {
         if let Some(other) = out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
             && other.host == port.host
         {
-            return Err(spec.error(format!("port {} is already listened on", spec.text)));
+            // As in Squid, where only the first can be opened.
+            let message = format!("port {} is already listened on: this line is ignored", spec.text);
+            line.warn(&spec, message, None);
+            return Ok(());
         }
         out.push(port);
         Ok(())
@@ -358,8 +361,11 @@ mod tests {
     }
 
     #[test]
-    fn the_same_port_twice_is_refused() {
-        assert!(parse_str("t", "http_port 80\nhttp_port 80\n").1.has_errors());
+    fn the_same_port_twice_is_opened_once() {
+        let (config, found) =
+            parse_str("t", "http_port 80 name=a\nhttp_port 80 name=b\nhttp_access allow all\n");
+        assert_eq!((found.has_errors(), found.count(Severity::Warning)), (false, 1));
+        assert_eq!((config.http_port.len(), config.http_port[0].name.as_str()), (1, "a"));
         assert!(!parse_str("t", "http_port 127.0.0.1:80\nhttp_port [::1]:80\n").1.has_errors());
     }
 }

@@ -62,6 +62,10 @@ macro_rules! working {
     request_header_add: Vec<HeaderAdd> = HeaderAdds(""), "request_header_add FIELD VALUE [[!]ACL ...]";
     /// Fields added to answers to clients.
     reply_header_add: Vec<HeaderAdd> = HeaderAdds(""), "reply_header_add FIELD VALUE [[!]ACL ...]";
+    /// Pages of the manager, by name or `all`, that need no password (`none`) or that nobody gets (`disable`). Passwords are
+    /// not asked for yet: a page that has one is shown to nobody. The first line that names a page counts; without one it
+    /// is shown to those whom `http_access` lets.
+    cachemgr_passwd: Vec<ManagerPassword> = ManagerPasswords(""), "cachemgr_passwd PASSWORD|none|disable PAGE ...";
     /// Filters that the file sets up, that are not implemented, and that may be left out all the same: what they would
     /// stop passes. Without it such a file is refused. Not in Squid.
     run_without: Vec<MissingFilter> = MissingFilters(""), "run_without url_rewrite|adaptation|ssl_bump ...";

@@ -92,9 +92,6 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "ftp_telnet_protocol", "ftp_telnet_protocol on|off", "Whether bytes 255 are doubled.";
         "ftp_client_idle_timeout", "ftp_client_idle_timeout TIME", "Longest idle time of an FTP client.";
     }
-    Unsupported("manager pages are read-only and local; passwords for them are not checked") {
-        "cachemgr_passwd", "cachemgr_passwd PASSWORD ACTION ...", "Passwords of manager pages.";
-    }
     Ignored("messages are always parsed strictly (RFC 9112)") {
         "uri_whitespace", "uri_whitespace strip|deny|allow|encode|chop", "What happens to request targets with white space in them.";
     }

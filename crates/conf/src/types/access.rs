@@ -271,3 +271,12 @@ impl MissingFilter {
         }
     }
 }
+
+/// One line of `cachemgr_passwd`. The password itself is not kept: nothing asks for one yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagerPassword {
+    /// `none`: these pages need no password. Otherwise nobody gets them.
+    pub is_open: bool,
+    /// Names of pages; `all` is every page that no line above names.
+    pub pages: Vec<String>,
+}

@@ -7,7 +7,7 @@ mod storage;
 
 pub use access::{
     AccessRule, AclDef, AclFlags, AclKind, AclTerm, DenyInfo, HeaderAdd, HeaderReplace, HeaderRule,
-    MissingFilter, SizeRule, UpgradeRule,
+    ManagerPassword, MissingFilter, SizeRule, UpgradeRule,
 };
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
