@@ -125,6 +125,29 @@ fn request(input: &[u8], head: &mut RequestHead) -> Result<Option<usize>, HeadEr
     parse_request(input, &HeadLimits::default(), head)
 }
 
+/// Something that stands in the head of a careless server's answer.
+fn response_piece() -> impl Strategy<Value = &'static str> {
+    const PIECES: [&str; 16] = [
+        "\r\n",
+        "\n",
+        "\r",
+        " ",
+        "\t",
+        "A: b",
+        "Content-Length: 5",
+        "Transfer-Encoding: chunked",
+        ":",
+        "x",
+        "\0",
+        "B :c",
+        "\r\n\r\n",
+        "\n\n",
+        "\r\nA: b\r\n",
+        "\nA: b\n",
+    ];
+    (0..PIECES.len()).prop_map(|at| PIECES[at])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
@@ -199,6 +222,39 @@ proptest! {
         prop_assert_eq!(request(&input, &mut used), whole);
         if whole.is_ok_and(|head_len| head_len.is_some()) {
             prop_assert_eq!((lines(&used.fields), used.target), (lines(&head.fields), head.target));
+        }
+    }
+
+    /// What a relaxed reader takes, it takes whole, reads as a strict one reads the repaired head, and takes in the same
+    /// way wherever the input is cut.
+    #[test]
+    fn a_relaxed_reader_differs_in_what_it_repairs_only(pieces in vec(response_piece(), 0..12)) {
+        let input = ["HTTP/1.1 200 OK", &pieces.concat()].concat().into_bytes();
+        let strict = HeadLimits::default();
+        let relaxed = HeadLimits { relaxed: true, ..strict };
+        let (mut head, mut strictly) = (ResponseHead::default(), ResponseHead::default());
+        let whole = parse_response(&input, &relaxed, &mut head);
+        let by_the_book = parse_response(&input, &strict, &mut strictly);
+        for cut in 0..input.len() {
+            match parse_response(&input[..cut], &relaxed, &mut ResponseHead::default()) {
+                Ok(None) => {}
+                other => prop_assert_eq!(other, whole, "cut at {}", cut),
+            }
+        }
+        if let Ok(Some(_)) = by_the_book {
+            prop_assert_eq!((whole, head.repaired), (by_the_book, false));
+            prop_assert_eq!(lines(&head.fields), lines(&strictly.fields));
+        }
+        if let Ok(Some(_)) = whole {
+            let mut text = Vec::new();
+            write_status_line(&mut text, head.version, head.status, head.reason());
+            for (_, name, value) in head.fields.iter() {
+                write_field(&mut text, name, value);
+            }
+            write_end(&mut text);
+            let mut again = ResponseHead::default();
+            prop_assert_eq!(parse_response(&text, &strict, &mut again), Ok(Some(text.len())));
+            prop_assert_eq!(lines(&head.fields), lines(&again.fields));
         }
     }
 
