@@ -11,7 +11,7 @@ use crate::line::{Line, Problem, Token};
 use crate::state::{State, whole};
 use crate::suggest::suggest;
 use crate::table::{self, Config, Directive, Status};
-use crate::types::HttpPort;
+use crate::types::{AclKind, HttpPort};
 
 /// Deepest nesting of `include`, as in Squid.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -103,6 +103,7 @@ impl Loader {
         let Self { config, mut state, .. } = self;
         check_log_paths(&config, &mut state);
         check_covered_values(&config, &mut state);
+        check_upgrades(&config, &mut state);
         if config.http_access.is_empty() && !state.diagnostics.has_errors() {
             let message = "there is no `http_access` rule: every request is denied";
             let help = "write `http_access allow localhost` and rules for your networks";
@@ -333,6 +334,33 @@ fn check_covered_values(config: &Config, state: &mut State) {
             _ => (Severity::Warning, format!("it begins at {}", acl.location)),
         };
         state.report_general(severity, &message, &format!("remove what changes nothing; {place}"));
+    }
+}
+
+/// A tunnel by Upgrade for everybody where a rule denies tunnels by CONNECT to somebody, or to some places.
+fn check_upgrades(config: &Config, state: &mut State) {
+    let is_connect = |name: &str| {
+        config.acl.iter().any(|acl| {
+            acl.name.eq_ignore_ascii_case(name)
+                && acl.kind == AclKind::Method
+                && acl.values.iter().any(|method| method.eq_ignore_ascii_case("CONNECT"))
+        })
+    };
+    let denies_connect = config
+        .http_access
+        .iter()
+        .any(|rule| !rule.allow && rule.terms.iter().any(|term| !term.negated && is_connect(&term.name)));
+    let for_all = config.http_upgrade_request_protocols.iter().find(|upgrade| {
+        let terms = &upgrade.rule.terms;
+        upgrade.rule.allow && terms.iter().all(|term| !term.negated && term.name.eq_ignore_ascii_case("all"))
+    });
+    if denies_connect && let Some(upgrade) = for_all {
+        let message = format!(
+            "`http_access` denies some tunnels by CONNECT, and `http_upgrade_request_protocols {}` allows any by Upgrade",
+            upgrade.protocol
+        );
+        let help = "add the ACLs of the rule about CONNECT to that line";
+        state.report_general(Severity::Warning, &message, help);
     }
 }
 

@@ -192,6 +192,24 @@ mod tests {
     }
 
     #[test]
+    fn tunnels_by_upgrade_for_all_where_those_by_connect_are_not_for_all_are_a_warning() {
+        let warns = |text: &str| {
+            let (_, diagnostics) = parse_str("t", &format!("http_port 1\n{text}http_access allow all\n"));
+            assert!(!diagnostics.has_errors(), "{text}");
+            diagnostics.iter().any(|d| d.severity == Severity::Warning && d.message.contains("by Upgrade"))
+        };
+        let (deny, acl) = ("http_access deny CONNECT !safe\n", "acl safe port 443\n");
+        let upgrade = |rule: &str| format!("{acl}{deny}http_upgrade_request_protocols {rule}\n");
+        assert!(warns(&upgrade("websocket allow all")) && warns(&upgrade("OTHER allow all")));
+        assert!(!warns(&upgrade("websocket allow safe")) && !warns(&upgrade("OTHER deny all")));
+        assert!(!warns(&format!("{acl}{deny}")), "by default both have the same rules");
+        assert!(!warns("http_upgrade_request_protocols websocket allow all\n"));
+        assert!(!warns(&format!(
+            "{acl}http_access deny !CONNECT\nhttp_upgrade_request_protocols own allow all\n"
+        )));
+    }
+
+    #[test]
     fn rules_keep_order_negation_and_the_spelling_of_the_definition() {
         let text =
             "http_port 1\nacl LAN src 10.0.0.0/8\nhttp_access deny !lan CONNECT\nhttp_access allow all\n";
