@@ -279,15 +279,20 @@ impl CacheControl {
         self.mark(directive);
     }
 
-    /// Adds `no-cache` or `private`, whose argument is a (quoted) list of field names, or absent: everything.
+    /// Adds `no-cache` or `private`, whose argument is a (quoted) list of field names, or absent: everything. So is what
+    /// is no such list: who wrote `private="a, b" c` may have meant more than `a`.
     pub(crate) fn add_listing(&mut self, directive: Directive, argument: &[u8]) {
-        let names = unquoted(argument).to_ascii_lowercase();
+        let is_open = argument.starts_with(b"\"") && (argument.len() < 2 || !argument.ends_with(b"\""));
+        let names = if is_open { Vec::new() } else { unquoted(argument).to_ascii_lowercase() };
         let before = self.withheld.len();
         let mut usable = false;
         for name in names.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty())
         {
             usable = true;
-            if ESSENTIAL.contains(&name) || self.withheld.len() + name.len() >= MAX_WITHHELD_BYTES {
+            if !is_token(name)
+                || ESSENTIAL.contains(&name)
+                || self.withheld.len() + name.len() >= MAX_WITHHELD_BYTES
+            {
                 usable = false;
                 break;
             }
@@ -303,6 +308,11 @@ impl CacheControl {
     pub(crate) fn mark(&mut self, directive: Directive) {
         self.present |= 1 << directive as u32;
     }
+}
+
+/// Whether a field may be called this (RFC 9110 5.6.2).
+fn is_token(name: &[u8]) -> bool {
+    name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
 /// The inside of a quoted string, or the argument itself. Escapes are left alone: no number or field name has any.
@@ -394,7 +404,16 @@ mod tests {
         let names: Vec<&[u8]> = listed.withheld_fields().collect();
         assert_eq!(names, [&b"set-cookie"[..], b"x-user", b"foo"]);
         assert!(cc("private=Set-Cookie").withheld_fields().eq([b"set-cookie"]));
-        for unqualified in ["private=\"\"", "private=\", ,\"", "private=", "private=\"x, Vary\"", "private"] {
+        let malformed = [
+            "private=\"x",
+            "private=x\"",
+            "private=\"x, y\" z",
+            "private=\"x y\"",
+            "private=\"x\"y\"",
+            "private=\"x\\\"\"",
+        ];
+        let nothing = ["private=\"\"", "private=\", ,\"", "private=", "private=\"x, Vary\"", "private"];
+        for unqualified in nothing.into_iter().chain(malformed) {
             let parsed = cc(unqualified);
             assert!(parsed.private() && parsed.withheld_fields().next().is_none(), "{unqualified}");
         }
