@@ -338,6 +338,26 @@ fn a_page_that_rebinds_its_name_does_not_read_the_pages_of_a_proxy() {
     }
 }
 
+/// What a client may not ask for itself, the proxy does not ask itself for in its name: it would come from this machine.
+#[test]
+fn pages_of_the_proxy_are_not_fetched_through_it() {
+    let other = free_address().port();
+    let proxy = Proxy::forward(&format!(
+        "http_port 127.0.0.2:{other}\nacl away localport {other}\nhttp_access deny manager !away\n"
+    ));
+    let own = proxy.address().port();
+    let mut direct = Client::to(([127, 0, 0, 2], other).into());
+    assert_eq!(direct.request("GET", "/metrics", &[("Host", "127.0.0.2")], b"").response().status(), 200);
+    for target in [
+        format!("http://127.0.0.2:{own}/metrics"),
+        format!("http://127.0.0.2:{other}/metrics"),
+        format!("http://[::1]:{own}/metrics"),
+    ] {
+        let (status, text) = internal(&proxy, &target, "a");
+        assert!(status >= 400 && !text.contains("humboldt_"), "{target}: {status} {text}");
+    }
+}
+
 #[test]
 fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
     let origin = Origin::new();

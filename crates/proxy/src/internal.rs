@@ -1,6 +1,7 @@
 //! Requests that the proxy answers itself, and requests that it will not forward: manager pages, PURGE, TRACE and OPTIONS
 //! at the end of their way, loops.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use humboldt_conf::{Config, PortMode};
@@ -82,7 +83,8 @@ fn is_own(request: &Request) -> bool {
     let is_name = || [&*names.hostname, &*names.unique, "localhost"].into_iter().any(is_host) || is_alias();
     let is_own_address = || {
         let address = crate::access::host_ip(host);
-        address.is_some_and(|address| is_direct || address == crate::access::unmapped(facts.local.ip()))
+        let is_here = |ip: IpAddr| ip.is_loopback() || ip == crate::access::unmapped(facts.local.ip());
+        address.is_some_and(|address| is_direct || is_here(address))
     };
     (is_direct || has_own_port) && (is_name() || is_own_address())
 }
@@ -90,7 +92,12 @@ fn is_own(request: &Request) -> bool {
 /// An answer of our own, with its result code; `None` for requests that are not for the proxy itself.
 pub(crate) async fn answer(core: &Rc<Core>, request: &Request) -> Option<(Local, Tag)> {
     if let Some(name) = page_name(request) {
-        return Some((manager_page(core, request, name), Tag::None));
+        // Nobody gets a page by asking this proxy to fetch it: the rules would see the proxy as the client.
+        let page = match has_been_here(request) {
+            true => crate::answer::error_answer(core, request, ErrorPage::ForwardLoop, ""),
+            false => manager_page(core, request, name),
+        };
+        return Some((page, Tag::None));
     }
     if request.head.method == Method::Purge {
         return Some((purge::answer(core, request).await, Tag::None));
