@@ -460,8 +460,9 @@ pub(crate) async fn relay_with_body(
                 return answer::refused(core, conn, &request, refusal, outcome.route).await;
             }
         };
-        let fields =
+        let mut fields =
             pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched(report.forward(), None));
+        fields.extend_from_slice(&report.own_fields());
         let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
         relay.limit_body(limit_bytes);
         let ended = relay.run(conn, &mut reader, &mut outcome).await;
