@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use humboldt_base::counters::Counter;
 use humboldt_conf::ForwardedFor;
@@ -282,10 +283,26 @@ pub(crate) async fn invalidate(core: &Core, job: &Job, head: &ResponseHead) -> O
     for name in [FieldName::Location, FieldName::ContentLocation] {
         let Some(reference) = head.fields.get(name) else { continue };
         if let Some(url) = same_host(&request.url, reference) {
-            core.shared.cache.purge(Key::primary(url.as_bytes())).await;
+            let key = Key::primary(url.as_bytes());
+            core.shared.cache.void(key);
+            remove_behind(core, key).await;
         }
     }
-    Some(core.shared.cache.purge_for(request.key, job.purge_number).await)
+    let writer = core.shared.cache.void_for(request.key, job.purge_number);
+    remove_behind(core, request.key).await;
+    Some(writer)
+}
+
+/// Takes what is void out of all indexes now, and off the disks behind the answer: no answer waits for a disk.
+async fn remove_behind(core: &Core, key: Key) {
+    let cache = Arc::clone(&core.shared.cache);
+    // Without a budget of turns, as the first poll must do its part.
+    let removal = tokio::task::unconstrained(async move { cache.remove_void(key).await });
+    let mut removal = Box::pin(removal);
+    let is_pending = std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_pending())).await;
+    if is_pending {
+        tokio::task::spawn_local(removal);
+    }
 }
 
 /// Whether an answer to POST says that GET would give the same (RFC 9110 9.3.3).

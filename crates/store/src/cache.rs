@@ -90,6 +90,8 @@ pub struct Cache {
     in_flight: Arc<InFlight>,
     purges: Arc<Purges>,
     pub(crate) commits: Gate,
+    /// Removals from disk that nobody waits for.
+    pub(crate) voids: AtomicUsize,
     /// Held while a list of parts is changed in memory.
     pub(crate) lists: Mutex<()>,
     table: ArcSwap<Table>,
@@ -114,6 +116,7 @@ impl Cache {
             purges,
             mem,
             commits: Gate::new(),
+            voids: AtomicUsize::new(0),
             lists: Mutex::new(()),
             table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
             turn: AtomicUsize::new(0),
@@ -445,21 +448,22 @@ impl Cache {
         self.remove_all(primary).await.max(in_flight)
     }
 
-    /// The same for an answer that makes all earlier ones void and may be stored itself, as one to POST: the flow is for it.
-    /// `purge_number` is that of the newest purge by tag or prefix when it was asked for.
-    pub async fn purge_for(&self, primary: Key, purge_number: u64) -> FlowWriter {
-        let writer = self.in_flight.purge_for(primary, purge_number);
-        self.remove_all(primary).await;
-        writer
+    pub(crate) fn table(&self) -> Arc<Table> {
+        self.table.load_full()
     }
 
-    async fn remove_all(&self, primary: Key) -> Purged {
-        let in_memory = self.mem.remove(&primary);
+    /// Whether there was something.
+    pub(crate) fn remove_from_memory(&self, primary: &Key) -> bool {
+        let in_memory = self.mem.remove(primary);
         if let Some(Entry::Object(object)) = &in_memory {
             self.mem.tell_release(object);
         }
-        let mut purged = if in_memory.is_some() { Purged::Found } else { Purged::Absent };
-        let table = self.table.load_full();
+        in_memory.is_some()
+    }
+
+    async fn remove_all(&self, primary: Key) -> Purged {
+        let mut purged = if self.remove_from_memory(&primary) { Purged::Found } else { Purged::Absent };
+        let table = self.table();
         table.purge_absent(primary);
         // What was on its way is there, to be removed, or will not get there.
         self.commits.let_pass(&primary).await;

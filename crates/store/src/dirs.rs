@@ -165,6 +165,11 @@ impl Dir {
         }
     }
 
+    /// Is not used again before it has removed a key.
+    pub(crate) fn owe(&self, key: Key) {
+        self.debts.add(key);
+    }
+
     /// Housekeeping; then removes what is still to be removed.
     pub(crate) async fn maintain(&self) {
         if let Err(error) = self.scheme.maintain().await {

@@ -35,6 +35,11 @@ impl Gate {
         self.shard(primary).try_read().ok()
     }
 
+    /// Whether nobody is behind the gate now.
+    pub(crate) fn try_let_pass(&self, primary: &Key) -> bool {
+        self.shard(primary).try_write().is_ok()
+    }
+
     /// Waits until all who are behind the gate now have come out.
     pub(crate) async fn let_pass(&self, primary: &Key) {
         drop(self.shard(primary).write().await);

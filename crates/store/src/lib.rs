@@ -17,6 +17,7 @@ mod parts;
 pub mod purges;
 pub mod scheme;
 pub mod vary;
+mod voids;
 
 pub use cache::{Cache, CacheSettings, InTransit, MemoryMode, Stored};
 pub use dirs::{Dir, DirConfig, DirSelect, Purged};

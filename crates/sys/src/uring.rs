@@ -326,6 +326,8 @@ fn register(ring: &IoUring, arena: &Arena) -> io::Result<()> {
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let deadline = Instant::now() + DROP_WAIT;
+        // Nobody will hear of these; and with any of them left no wait would wait.
+        self.ready.clear();
         let mut left = self.slots.iter().flatten().count();
         while left > 0 && Instant::now() < deadline && self.wait(Duration::from_millis(100)).is_ok() {
             // What is left of a short transfer is not done any more.

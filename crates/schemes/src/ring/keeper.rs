@@ -219,6 +219,8 @@ impl Store {
             self.failed("begin a log of removals of", &error);
             return false;
         }
+        // What leaves the index from now on may be in the checkpoint.
+        let doubts = self.doubts.load(Ordering::Acquire);
         let head = {
             let _settled = self.log.settling.write();
             let (segments, next_generation) = self.segments.begin_checkpoint();
@@ -239,6 +241,7 @@ impl Store {
                 self.counts.write(bytes);
                 self.checkpoint.store(number, Ordering::Release);
                 self.segments.end_checkpoint(next_generation);
+                self.settled_doubts.store(doubts, Ordering::Release);
                 true
             }
             Err(error) => {

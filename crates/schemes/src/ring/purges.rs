@@ -230,6 +230,19 @@ impl Purges {
     /// Logs removals; when the future resolves, all are on disk. With an error, some may be.
     pub(crate) async fn log(self: &Arc<Self>, removals: &[Removal]) -> Result<(), Unlogged> {
         let blocks = self.enqueue(removals)?;
+        self.ended(blocks).await
+    }
+
+    /// Waits until the removals that wait to be written now are on disk, or one of them is not.
+    pub(crate) async fn logged(&self) -> Result<(), Unlogged> {
+        let blocks = {
+            let state = self.state.lock();
+            state.ended + 1..=state.begun + state.waiting.len().div_ceil(REMOVALS_PER_BLOCK) as u64
+        };
+        if blocks.is_empty() { Ok(()) } else { self.ended(blocks).await }
+    }
+
+    async fn ended(&self, blocks: RangeInclusive<u64>) -> Result<(), Unlogged> {
         loop {
             let written = self.written.notified();
             let mut written = std::pin::pin!(written);
@@ -244,6 +257,12 @@ impl Purges {
             }
             written.await;
         }
+    }
+
+    /// Blocks that were begun.
+    #[cfg(test)]
+    pub(crate) fn blocks(&self) -> u64 {
+        self.state.lock().begun
     }
 
     /// The numbers of the blocks that will hold the removals.
@@ -283,8 +302,21 @@ impl Purges {
         Some(Block { file: Arc::clone(&self.files[state.active]), offset, data, number: state.begun })
     }
 
-    fn write(self: &Arc<Self>, block: Block) {
-        let purges = Arc::clone(self);
+    /// Writes this block, and then those that follow. What ends while it is being handed over, as where the queue refuses it, is
+    /// followed here and not from within: hundreds of them would need a deep stack.
+    fn write(self: &Arc<Self>, mut block: Block) {
+        loop {
+            let handing = Arc::new(Mutex::new(Handing::Over));
+            self.write_one(block, &handing);
+            match std::mem::replace(&mut *handing.lock(), Handing::Done) {
+                Handing::Ended(Some(next)) => block = next,
+                _ => return,
+            }
+        }
+    }
+
+    fn write_one(self: &Arc<Self>, block: Block, handing: &Arc<Mutex<Handing>>) {
+        let (purges, handing) = (Arc::clone(self), Arc::clone(handing));
         let done = Box::new(move |outcome: std::io::Result<()>| {
             let next = {
                 let mut state = purges.state.lock();
@@ -296,12 +328,28 @@ impl Purges {
                 purges.begin(&mut state)
             };
             purges.written.notify_waiters();
+            let mut handing = handing.lock();
+            if matches!(*handing, Handing::Over) {
+                *handing = Handing::Ended(next);
+                return;
+            }
+            drop(handing);
             if let Some(next) = next {
                 purges.write(next);
             }
         });
         block.file.write(block.offset, block.data, 0..BLOCK_BYTES, done);
     }
+}
+
+/// How far a block is on its way to the device.
+enum Handing {
+    /// It is being handed over.
+    Over,
+    /// It ended meanwhile, and this one follows.
+    Ended(Option<Block>),
+    /// It was handed over; its end will say what follows.
+    Done,
 }
 
 struct Block {
@@ -383,11 +431,15 @@ mod tests {
 
     /// A file whose writes end when the test says so.
     #[derive(Default)]
-    struct Held(Mutex<Vec<WriteDone>>);
+    struct Held {
+        held: Mutex<Vec<WriteDone>>,
+        /// They end at once, with an error.
+        refuses: bool,
+    }
 
     impl Held {
         fn end(&self, outcome: io::Result<()>) {
-            let done = self.0.lock().pop().expect("a write under way");
+            let done = self.held.lock().pop().expect("a write under way");
             done(outcome);
         }
     }
@@ -400,7 +452,10 @@ mod tests {
             None
         }
         fn write(&self, _: u64, _: Arc<AppendBuffer>, _: Range<usize>, done: WriteDone) {
-            self.0.lock().push(done);
+            if self.refuses {
+                return done(Err(ErrorKind::WouldBlock.into()));
+            }
+            self.held.lock().push(done);
         }
         fn write_owned(&self, _: u64, data: Buffer) -> WriteFuture {
             Box::pin(std::future::ready((data, Ok(()))))
@@ -427,7 +482,7 @@ mod tests {
             1
         }
         fn in_flight(&self) -> usize {
-            self.0.lock().len()
+            self.held.lock().len()
         }
         fn wait_idle(&self, _: Duration) -> bool {
             true
@@ -549,6 +604,22 @@ mod tests {
         assert_eq!(done.read(5).expect("read").removals.len() as u64, many + 10, "those of the turn before");
         assert_eq!(done.log(&keys(0..3)).await, Ok(()));
         assert_eq!(start(6).read(6).expect("read").removals, keys(0..3));
+    }
+
+    /// A file that refuses each write at once.
+    #[test]
+    fn a_queue_that_refuses_all_blocks_needs_no_deep_stack() {
+        let file = Arc::new(Held { refuses: true, ..Held::default() });
+        let purges =
+            Arc::new(Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0).expect("a log"));
+        let small = std::thread::Builder::new().stack_size(64 * 1024);
+        let all = keys(0..WAITING_MAX as u64);
+        let refused = small.spawn(move || {
+            let log = pin!(purges.log(&all));
+            log.poll(&mut Context::from_waker(Waker::noop()))
+        });
+        let refused = refused.expect("a thread").join().expect("no overflow");
+        assert_eq!(refused, Poll::Ready(Err(Unlogged::Failed(ErrorKind::WouldBlock))));
     }
 
     #[tokio::test]

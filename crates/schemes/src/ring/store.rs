@@ -125,6 +125,11 @@ pub(crate) struct Store {
     pub(crate) index: OnceLock<RingIndex>,
     /// Removals while it was not there.
     pub(crate) early: Mutex<Vec<u64>>,
+    /// Counts what left the index without a line in the log of removals, and removals that could not be logged: recovery may find
+    /// what the index does not have.
+    pub(crate) doubts: AtomicU64,
+    /// So many of them the newest checkpoint has settled.
+    pub(crate) settled_doubts: AtomicU64,
     /// Number of the newest checkpoint.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) counts: Counts,
@@ -161,6 +166,8 @@ impl Store {
             log: Log::new(sequence),
             index: OnceLock::new(),
             early: Mutex::default(),
+            doubts: AtomicU64::new(0),
+            settled_doubts: AtomicU64::new(0),
             checkpoint: AtomicU64::new(number),
             counts: Counts::default(),
             health: Health::default(),
@@ -286,6 +293,7 @@ impl Store {
     fn insert(&self, index: &RingIndex, hash: Hash64, entry: Entry) -> bool {
         let inserted = index.insert(hash, entry);
         if inserted.dropped.is_some() {
+            self.doubt();
             self.counts.evictions.fetch_add(1, Ordering::Relaxed);
         }
         inserted.replaced.is_some()
@@ -295,8 +303,20 @@ impl Store {
     pub(crate) fn drop_bad(&self, hash: Hash64, location: u64, why: format::Corrupt) {
         self.health.corrupt(self.options.path.display(), why.0);
         if let Some(index) = self.index.get() {
+            self.doubt();
             index.remove_if(hash, location);
         }
+    }
+
+    /// Something leaves the index and no log says so: until the next checkpoint recovery may find what the index does not have.
+    pub(crate) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether recovery cannot find what the index does not have.
+    fn is_index_certain(&self) -> bool {
+        let settled = self.settled_doubts.load(Ordering::Acquire);
+        self.may_store.load(Ordering::Acquire) && self.doubts.load(Ordering::Acquire) == settled
     }
 
     /// Removes a key: neither a reader nor a crash brings it back.
@@ -304,8 +324,16 @@ impl Store {
         self.in_service()?;
         let hash = self.hash(key);
         let was_there = self.forget(hash)?;
-        let removal = Removal::Key { hash: hash.0, sequence: self.log.next_sequence() };
-        let logged = self.purges.log(&[removal]).await;
+        let logged = if !was_there && self.is_index_certain() {
+            // Nothing to log; but it may have been removed a moment ago.
+            self.purges.logged().await
+        } else {
+            let removal = Removal::Key { hash: hash.0, sequence: self.log.next_sequence() };
+            self.purges.log(&[removal]).await
+        };
+        if logged.is_err() {
+            self.doubt();
+        }
         if self.purges.wants_checkpoint() || logged.is_err() {
             self.wake_keeper();
         }

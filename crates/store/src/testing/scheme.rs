@@ -19,6 +19,8 @@ pub(crate) struct Faults {
     pub(crate) create: AtomicBool,
     pub(crate) write: AtomicBool,
     pub(crate) update: AtomicBool,
+    /// What is removed leaves the index, and then waits for the disk while this is so.
+    pub(crate) removal_hangs: AtomicBool,
     /// Out of service.
     pub(crate) down: AtomicBool,
     /// Bodies that turn out larger are refused.
@@ -152,7 +154,19 @@ impl Scheme for TestScheme {
         if self.faults.down.load(SeqCst) {
             return done(Err(SchemeError::Down));
         }
-        done(Ok(self.stored.lock().remove(key).is_some()))
+        let (stored, faults) = (self.stored.clone(), self.faults.clone());
+        Box::pin(async move {
+            let was_there = stored.lock().remove(key).is_some();
+            std::future::poll_fn(|cx| match faults.removal_hangs.load(SeqCst) {
+                true => {
+                    cx.waker().wake_by_ref();
+                    std::task::Poll::Pending
+                }
+                false => std::task::Poll::Ready(()),
+            })
+            .await;
+            Ok(was_there)
+        })
     }
 
     fn maintain(&self) -> IoFuture<'_, ()> {

@@ -168,6 +168,33 @@ fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
     }
 }
 
+/// What was never stored costs neither a block of the log nor a checkpoint; what was stored is logged once.
+#[test]
+fn the_removal_of_what_recovery_cannot_find_is_not_logged() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let number = store_of(&mut world, 0, 5000);
+    let remove = |key: &_| world.run(world.store.remove(key)).expect("no need to wait").expect("service");
+    let checkpoint = world.store.checkpoint.load(Ordering::Acquire);
+    for never in 0..3000 {
+        assert!(!remove(&key(&format!("http://never.example/{never}"))));
+        world.store.keep_house();
+    }
+    assert_eq!(world.store.purges.blocks(), 0);
+    assert_eq!(world.store.checkpoint.load(Ordering::Acquire), checkpoint);
+    assert!(remove(&key(&url(number))));
+    assert!(!remove(&key(&url(number))));
+    assert_eq!(world.store.purges.blocks(), 1);
+    // What left the index without a line in the log may be found again.
+    world.store.doubt();
+    assert!(!remove(&key(&url(number))));
+    assert_eq!(world.store.purges.blocks(), 2);
+    assert!(world.store.checkpoint(), "it settles that");
+    assert!(!remove(&key(&url(number))));
+    assert_eq!(world.store.purges.blocks(), 2);
+}
+
 #[test]
 fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
     let runtime = runtime();
@@ -188,6 +215,7 @@ fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
     (0..2).for_each(|log| find_room(&world, log, false));
     let checkpoint = world.store.checkpoint.load(Ordering::Acquire);
     for _ in 0..50 {
+        world.store.doubt(); // the key is not there any more, and nothing would be logged
         remove(&world).expect_err("no room");
         world.store.keep_house();
     }

@@ -1,0 +1,180 @@
+//! What an unsafe method makes void: out of memory, of what is in flight and of every index at once; off the disks behind the
+//! answer (RFC 9111 4.4 asks for no more). Only a PURGE is answered when a crash brings nothing back.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
+
+use crate::cache::Cache;
+use crate::dirs::Table;
+use crate::flow::FlowWriter;
+use crate::key::Key;
+
+/// Most URLs that wait to be removed from the disks while nobody waits for that. Of more, every directory owes the removal, and
+/// is out of service until it has removed them.
+const VOIDS_MAX: usize = 4096;
+
+/// A place among those that wait.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(taken: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(taken);
+        // Dropped, it gives the place back also where there was none.
+        (taken.fetch_add(1, Relaxed) < VOIDS_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Cache {
+    /// An answer has made all earlier ones of this URL void, and may be stored itself, as one to POST: the flow is for it. Nobody
+    /// gets an earlier one from memory, or joins its fetch; [`Cache::remove_void`] is for the directories. `purge_number` is
+    /// that of the newest purge by tag or prefix when it was asked for.
+    pub fn void_for(&self, primary: Key, purge_number: u64) -> FlowWriter {
+        let writer = self.in_flight().purge_for(primary, purge_number);
+        self.remove_from_memory(&primary);
+        writer
+    }
+
+    /// The same for another URL that the answer names.
+    pub fn void(&self, primary: Key) {
+        self.in_flight().purge(primary);
+        self.remove_from_memory(&primary);
+    }
+
+    /// Takes what is void out of all directories. When the future was polled once, no index has it any more; the rest waits for
+    /// disks, and nobody needs to wait for that. It must be polled to its end, [`VOIDS_MAX`] of them at most.
+    pub async fn remove_void(&self, primary: Key) {
+        let table = self.table();
+        table.purge_absent(primary);
+        let Some(_place) = Place::take(&self.voids) else {
+            table.dirs.iter().for_each(|dir| dir.owe(primary));
+            return;
+        };
+        // What is on its way to a directory may take a while to get there.
+        let is_nothing_on_its_way = self.commits.try_let_pass(&primary);
+        remove_from_all(&table, &primary).await;
+        if !is_nothing_on_its_way {
+            self.commits.let_pass(&primary).await;
+            remove_from_all(&table, &primary).await;
+        }
+    }
+}
+
+/// All directories at the same time: one whose disk hangs keeps no other from beginning.
+async fn remove_from_all(table: &Table, key: &Key) {
+    let begin = |dir| {
+        let removal: Pin<Box<dyn Future<Output = ()> + '_>> =
+            Box::pin(async move { drop_key(dir, key).await });
+        removal
+    };
+    let mut removals: Vec<_> = table.dirs.iter().map(|dir| begin(&**dir)).collect();
+    poll_fn(|cx| {
+        removals.retain_mut(|removal| removal.as_mut().poll(cx).is_pending());
+        if removals.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+async fn drop_key(dir: &crate::dirs::Dir, key: &Key) {
+    dir.remove(key).await; // what it cannot remove it owes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::task::Context;
+
+    use super::*;
+    use crate::cache::{CacheSettings, InTransit, MemoryMode};
+    use crate::dirs::{DirConfig, DirSelect};
+    use crate::events::NoEvents;
+    use crate::scheme::{Record, RecordKind, Scheme};
+    use crate::testing::{TestScheme, block_on, key, some_head, some_times};
+
+    const SETTINGS: CacheSettings = CacheSettings {
+        cache_mem_bytes: 1 << 20,
+        memory_policy: humboldt_policy::Policy::Lru,
+        memory_object_bytes_max: 1 << 16,
+        disk_object_bytes_max: 1 << 20,
+        read_ahead_bytes: 16 * 1024,
+        dir_select: DirSelect::LeastLoad,
+        memory_mode: MemoryMode::Auto,
+        in_transit: InTransit::Auto,
+    };
+
+    fn cache_over(schemes: &[Arc<TestScheme>]) -> Arc<Cache> {
+        let dirs = schemes.iter().enumerate().map(|(index, scheme)| DirConfig {
+            index,
+            scheme: scheme.clone(),
+            object_bytes_max: u64::MAX,
+            read_only: false,
+        });
+        Cache::new(SETTINGS, 1, dirs.collect(), Arc::new(NoEvents))
+    }
+
+    fn put(scheme: &TestScheme, n: u64) {
+        let (url, head) = (b"http://a.example/".as_slice().into(), some_head().bytes().into());
+        scheme.put(Record { key: key(n), kind: RecordKind::Object, url, head, times: some_times() }, b"old");
+    }
+
+    fn poll_once(future: Pin<&mut impl Future<Output = ()>>) -> Poll<()> {
+        future.poll(&mut Context::from_waker(std::task::Waker::noop()))
+    }
+
+    #[test]
+    fn what_is_void_is_found_nowhere_while_a_disk_hangs() {
+        let schemes = [TestScheme::new("/hangs"), TestScheme::new("/works")];
+        let cache = cache_over(&schemes);
+        schemes.iter().for_each(|scheme| put(scheme, 1));
+        assert!(cache.on_disk(&key(1)));
+        schemes[0].faults.removal_hangs.store(true, SeqCst);
+        drop(cache.void_for(key(1), 0));
+        let mut rest = std::pin::pin!(cache.remove_void(key(1)));
+        assert!(poll_once(rest.as_mut()).is_pending(), "the disk hangs");
+        assert!(!cache.on_disk(&key(1)), "and no index has it");
+        schemes[0].faults.removal_hangs.store(false, SeqCst);
+        assert!(poll_once(rest).is_ready());
+        assert!(!schemes[0].contains(&key(1)));
+    }
+
+    #[test]
+    fn a_commit_that_hangs_hides_nothing_that_is_void() {
+        let schemes = [TestScheme::new("/a")];
+        let cache = cache_over(&schemes);
+        put(&schemes[0], 1);
+        let commit = block_on(cache.commits.enter(&key(1)));
+        cache.void(key(1));
+        let mut rest = std::pin::pin!(cache.remove_void(key(1)));
+        assert!(poll_once(rest.as_mut()).is_pending());
+        assert!(!cache.on_disk(&key(1)), "removed at once");
+        put(&schemes[0], 1); // the commit ends after all
+        drop(commit);
+        block_on(rest);
+        assert!(!cache.on_disk(&key(1)), "and what the commit brought too");
+    }
+
+    #[test]
+    fn a_directory_owes_what_is_too_much_to_wait() {
+        let schemes = [TestScheme::new("/hangs")];
+        let cache = cache_over(&schemes);
+        schemes[0].faults.removal_hangs.store(true, SeqCst);
+        let mut waiting: Vec<_> =
+            (0..VOIDS_MAX as u64).map(|n| Box::pin(cache.remove_void(key(n)))).collect();
+        assert!(waiting.iter_mut().all(|rest| poll_once(rest.as_mut()).is_pending()));
+        assert!(cache.dirs()[0].is_in_service());
+        block_on(cache.remove_void(key(u64::MAX)));
+        assert!(!cache.dirs()[0].is_in_service(), "it owes one");
+        schemes[0].faults.removal_hangs.store(false, SeqCst);
+        waiting.into_iter().for_each(block_on);
+        block_on(cache.maintain());
+        assert!(cache.dirs()[0].is_in_service(), "it has paid");
+    }
+}
