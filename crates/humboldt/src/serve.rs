@@ -18,7 +18,10 @@ use humboldt_net::runtime::{self, CoreId, Cores};
 use humboldt_proxy::core::Core;
 use humboldt_proxy::serve_connection;
 use humboldt_proxy::shared::Shared;
+use humboldt_proxy::snapshot::Snapshot;
+use humboldt_store::dirs::Dir;
 use humboldt_sys::signal_mask;
+use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
@@ -38,6 +41,15 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 /// How often the control thread looks whether a core has ended unexpectedly, and feeds the averages.
 const WATCH: Duration = Duration::from_secs(1);
 
+/// How long the first request waits for the indexes of the cache directories.
+const INDEXES_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is asked whether they have been read.
+const INDEXES_STEP: Duration = Duration::from_millis(5);
+
+/// How long cache directories may take to be closed at least, however short `shutdown_lifetime` is.
+const CLOSE_MIN: Duration = Duration::from_secs(30);
+
 /// How long logs may take to be written at the end.
 const LOG_FLUSH_MAX: Duration = Duration::from_secs(5);
 
@@ -52,7 +64,7 @@ pub(crate) struct Service {
     /// Open ports.
     pub ports: Arc<Ports>,
     /// Open cache directories.
-    pub stores: Stores,
+    pub stores: Arc<Mutex<Stores>>,
     /// store.log.
     pub store_log: Arc<StoreLog>,
     /// The log thread.
@@ -66,18 +78,59 @@ pub(crate) struct Service {
 /// Runs until a signal ends it.
 pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
     let broadcast = Broadcast::new();
-    let cores = start_cores(&service, &broadcast)?;
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(StartError::system("start the control thread"))?;
+    control.block_on(indexes_read(&service.shared));
+    let cores = start_cores(&service, &broadcast)?;
     let ended = control.block_on(service.control(&broadcast, &cores));
     let joined = cores.join();
-    service.shared.cache.close();
+    close_stores(&service.shared);
     tracing::info!("Humboldt ends: {}", ended?);
     service.logs.flush(LOG_FLUSH_MAX);
     service.cache_log.attach(None, None);
     joined.map_err(StartError::from)
+}
+
+/// Waits until the directories have read their indexes, which takes milliseconds after a clean stop, so that the first request can
+/// be a hit. What takes longer than [`INDEXES_WAIT_MAX`] is read while requests are served.
+async fn indexes_read(shared: &Shared) {
+    let read = async {
+        let mut step = tokio::time::interval(INDEXES_STEP);
+        loop {
+            shared.cache.maintain().await; // it begins the reading, and does a part of it with some schemes
+            let is_read = |dir: &Arc<Dir>| dir.scheme.stats().rebuild_percent == 100;
+            if shared.cache.dirs().iter().all(is_read) {
+                return shared.cache.maintain().await; // what is kept beside the scheme
+            }
+            step.tick().await;
+        }
+    };
+    if tokio::time::timeout(INDEXES_WAIT_MAX, read).await.is_err() {
+        tracing::info!("Serving while cache directories are still being read");
+    }
+}
+
+/// Closes the cache directories, on a thread of its own: one whose disk hangs does not keep the process.
+fn close_stores(shared: &Arc<Shared>) {
+    let limit = shared.snapshot().config.shutdown_lifetime.max(CLOSE_MIN);
+    let (done, is_done) = std::sync::mpsc::sync_channel(1);
+    let to_close = Arc::clone(shared);
+    let closing = std::thread::Builder::new().name("close".into()).spawn(move || {
+        to_close.cache.close();
+        let _ = done.send(()); // nobody may wait any more
+    });
+    match closing {
+        Ok(_) if is_done.recv_timeout(limit).is_err() => {
+            tracing::error!(
+                "cache directories are not closed within {} s: they are left as they are",
+                limit.as_secs()
+            );
+        }
+        Ok(_) => {}
+        Err(_) => shared.cache.close(),
+    }
 }
 
 fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartError> {
@@ -89,6 +142,13 @@ fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartE
         core_main(id, shared, ports, subscription)
     };
     runtime::spawn_cores(count, main).map_err(StartError::from)
+}
+
+/// How the service ends.
+enum End {
+    /// Open requests have `shutdown_lifetime`.
+    Ordered,
+    AtOnce,
 }
 
 /// The signals that the program understands, as Squid does.
@@ -120,24 +180,15 @@ impl Service {
         let mut watch = tokio::time::interval(WATCH);
         loop {
             tokio::select! {
-                _ = signals.hup.recv() => self.reconfigure(broadcast).await,
+                _ = signals.hup.recv() => {
+                    if let Some(end) = self.reconfigure(broadcast, &mut signals).await {
+                        return Ok(self.end(end, broadcast, &mut signals).await);
+                    }
+                }
                 _ = signals.usr1.recv() => self.rotate(),
                 _ = signals.usr2.recv() => self.toggle_debug(),
-                _ = signals.term.recv() => {
-                    let grace = self.shared.snapshot().config.shutdown_lifetime;
-                    tracing::info!("Shutting down: waiting up to {} s for open requests", grace.as_secs());
-                    broadcast.send(Notice::Shutdown(grace));
-                    tokio::select! {
-                        () = broadcast.settled() => {}
-                        _ = signals.int.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
-                        _ = signals.term.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
-                    }
-                    return Ok("shut down");
-                }
-                _ = signals.int.recv() => {
-                    broadcast.send(Notice::Shutdown(Duration::ZERO));
-                    return Ok("interrupted");
-                }
+                _ = signals.term.recv() => return Ok(self.end(End::Ordered, broadcast, &mut signals).await),
+                _ = signals.int.recv() => return Ok(self.end(End::AtOnce, broadcast, &mut signals).await),
                 _ = watch.tick() => {
                     self.admin.tick(UnixMillis::now());
                     if cores.any_finished() {
@@ -150,13 +201,32 @@ impl Service {
         }
     }
 
-    /// Reads the configuration again. With errors in it, the old one stays in force.
-    async fn reconfigure(&mut self, broadcast: &Broadcast) {
+    /// Has the cores end; says why.
+    async fn end(&self, end: End, broadcast: &Broadcast, signals: &mut Signals) -> &'static str {
+        let End::Ordered = end else {
+            broadcast.send(Notice::Shutdown(Duration::ZERO));
+            return "interrupted";
+        };
+        let grace = self.shared.snapshot().config.shutdown_lifetime;
+        tracing::info!("Shutting down: waiting up to {} s for open requests", grace.as_secs());
+        broadcast.send(Notice::Shutdown(grace));
+        tokio::select! {
+            () = broadcast.settled() => {}
+            _ = signals.int.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
+            _ = signals.term.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
+        }
+        "shut down"
+    }
+
+    /// Reads the configuration again. With errors in it, the old one stays in force. A signal that ends the service is obeyed
+    /// meanwhile, also while a disk hangs.
+    async fn reconfigure(&mut self, broadcast: &Broadcast, signals: &mut Signals) -> Option<End> {
         let loaded = match self.source.load(&self.cli, Severity::Warning) {
             Ok(loaded) => loaded,
             Err(error) => {
                 tracing::error!("not reconfigured, the old configuration stays");
-                return each_line(&error.to_string(), |line| tracing::error!("{line}"));
+                each_line(&error.to_string(), |line| tracing::error!("{line}"));
+                return None;
             }
         };
         each_line(&loaded.report, |line| tracing::warn!("{line}"));
@@ -166,13 +236,38 @@ impl Service {
         let cores = self.shared.cores();
         self.store_log.reopen(&self.logs, config, cores);
         let access_logs = log_files::open_access_logs(&self.logs, &snapshot, cores);
-        self.stores.reconfigure(config, &self.shared.cache);
-        load_hosts(&self.shared.names, config);
+        tokio::select! {
+            () = self.reconfigure_stores(&snapshot) => {}
+            _ = signals.term.recv() => return Some(End::Ordered),
+            _ = signals.int.recv() => return Some(End::AtOnce),
+        }
         self.ports.reconfigure(config);
         self.shared.replace(snapshot, access_logs);
         broadcast.send(Notice::Reconfigure);
         broadcast.settled().await;
         tracing::info!("Reconfigured; listening on {}", self.ports.describe().join(" "));
+        None
+    }
+
+    /// What may wait for a disk, on a thread of its own. One that never ends is left behind at the end of the process.
+    async fn reconfigure_stores(&mut self, snapshot: &Arc<Snapshot>) {
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        let (stores, snapshot, shared) =
+            (Arc::clone(&self.stores), Arc::clone(snapshot), Arc::clone(&self.shared));
+        let work = move || {
+            stores.lock().reconfigure(&snapshot.config, &shared.cache);
+            load_hosts(&shared.names, &snapshot.config);
+            let _ = done.send(()); // the service may be ending
+        };
+        match std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
+            Ok(_) if is_done.await.is_ok() => {}
+            Ok(_) => {
+                tracing::error!("cache directories are not reconfigured: the thread for that has failed")
+            }
+            Err(error) => {
+                tracing::error!("cache directories are not reconfigured: no thread for that: {error}")
+            }
+        }
     }
 
     fn rotate(&self) {

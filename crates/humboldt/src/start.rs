@@ -158,7 +158,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
         source,
         shared,
         ports: Arc::new(ports),
-        stores,
+        stores: Arc::new(parking_lot::Mutex::new(stores)),
         store_log,
         logs,
         cache_log,

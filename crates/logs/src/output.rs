@@ -1,12 +1,13 @@
 //! The writing side of a log: the open file, its rotation, and what happens when writing fails.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use humboldt_sys::log_file;
 
 use crate::{Destination, LineSink};
 
@@ -44,7 +45,7 @@ pub(crate) fn open(destination: &Destination) -> io::Result<Option<File>> {
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path)
+    log_file::open_to_append(path, FILE_MODE)
 }
 
 impl Output {

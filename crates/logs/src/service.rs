@@ -13,6 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use humboldt_sys::log_file::is_without_reader;
 use parking_lot::{Condvar, Mutex};
 
 use crate::output::{self, Output};
@@ -98,14 +99,20 @@ impl LogService {
         Ok(Self { inbox, thread: Some(thread) })
     }
 
-    /// Opens a log; fails when its file cannot be opened now. It is closed when the last `Arc` is dropped
+    /// Opens a log; fails when its file cannot be opened now. A named pipe that nobody reads is opened when somebody does: lines
+    /// until then are lost, and counted. It is closed when the last `Arc` is dropped
     /// and its lines are written.
     pub fn open(&self, destination: Destination, options: SinkOptions) -> io::Result<Arc<LineSink>> {
-        let file = output::open(&destination)?;
+        let (file, later) = match output::open(&destination) {
+            Err(error) if is_without_reader(&error) => (None, Some(error)),
+            opened => (opened?, None),
+        };
         let discard = destination == Destination::None;
         let sink = Arc::new(LineSink::new(options, discard, Arc::clone(&self.inbox)));
         if !discard {
-            self.inbox.send(Command::Add(Output::new(Arc::clone(&sink), destination, file)));
+            let mut output = Output::new(Arc::clone(&sink), destination, file);
+            later.inspect(|error| output.report("open", error));
+            self.inbox.send(Command::Add(output));
         }
         Ok(sink)
     }

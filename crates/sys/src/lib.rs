@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod descriptors;
 pub mod host;
 pub mod local_time;
+pub mod log_file;
 mod mapping;
 pub mod pages;
 pub mod pid_file;

@@ -1,0 +1,68 @@
+//! The control thread waits for no disk, pipe or store: signals are obeyed whatever hangs.
+
+use std::fs;
+
+use humboldt_tests::{Proxy, Reply, World, proxy, wait};
+use rustix::process::Signal;
+
+fn make_pipe(proxy: &Proxy, name: &str) {
+    make_pipe_at(&proxy.path(name));
+}
+
+fn make_pipe_at(path: &std::path::Path) {
+    let made = std::process::Command::new("mkfifo").args(["-m", "666"]).arg(path).status().expect("mkfifo");
+    assert!(made.success());
+}
+
+#[test]
+fn a_log_on_a_pipe_that_nobody_reads_hinders_neither_start_nor_reload_nor_rotation_nor_end() {
+    let folder = proxy::open_folder();
+    let pipe = folder.path().join("pipe");
+    make_pipe_at(&pipe);
+    let lines = format!("access_log stdio:{} squid\n", pipe.display());
+    let mut world = World::forward(&lines);
+    world.origin.on("/a", Reply::ok("hello").cachable(60));
+    let _ = world.get("/a").expect(200);
+    world.proxy.signal(Signal::USR1);
+    wait::until("a rotation", || world.proxy.output().contains("Logs rotated").then_some(()));
+    world.proxy.signal(Signal::HUP);
+    wait::until("a reload", || world.proxy.output().contains("Reconfigured").then_some(()));
+    let _ = world.get("/a").expect(200);
+    // Whoever reads now gets the lines from now on.
+    let reader = fs::File::options().read(true).write(true).open(&pipe).expect("a reader");
+    let lines = wait::until("a line", || {
+        let _ = world.get("/a").expect(200);
+        let ready = rustix::io::ioctl_fionread(&reader).expect("a pipe");
+        (ready > 0).then_some(ready)
+    });
+    assert!(lines > 0);
+    assert!(world.proxy.stop().success());
+}
+
+#[test]
+fn a_reload_that_hangs_in_a_store_does_not_keep_the_end() {
+    let mut world = World::forward("");
+    world.origin.on("/a", Reply::ok("hello").cachable(60));
+    make_pipe(&world.proxy, "purges");
+    // To open it hangs, as a disk may.
+    world.proxy.write_configuration("", "cache_dir ring {dir}/ring 64\npurge_log {dir}/purges\n");
+    world.proxy.signal(Signal::HUP);
+    wait::until("a store that is opened", || world.proxy.path("ring").exists().then_some(()));
+    let _ = world.get("/a").expect(200);
+    world.proxy.signal(Signal::TERM);
+    wait::until("an order that is heard", || world.proxy.output().contains("Shutting down").then_some(()));
+    assert!(world.proxy.wait_end().success());
+}
+
+#[test]
+fn the_first_request_after_a_clean_restart_is_a_hit() {
+    for scheme in ["ring", "rock", "coss", "aufs", "ufs", "diskd"] {
+        let mut world = World::forward(&format!("cache_mem 0\ncache_dir {scheme} {{dir}}/store 64\n"));
+        world.origin.on("/a", Reply::ok("hello").cachable(60));
+        wait::until("a hit", || (world.get("/a").expect(200).cache() == "HIT").then_some(()));
+        for _ in 0..3 {
+            world.proxy.restart();
+            assert_eq!(world.get("/a").expect(200).cache(), "HIT", "{scheme}");
+        }
+    }
+}
