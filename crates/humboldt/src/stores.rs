@@ -19,9 +19,6 @@ use humboldt_store::scheme::Scheme;
 
 use crate::start::StartError;
 
-/// Name of the log of purges, unless `purge_log` gives another.
-const PURGE_LOG: &str = "humboldt.purges";
-
 /// Directories that are open, by path, so that a reconfiguration keeps them.
 #[derive(Default)]
 pub(crate) struct Stores {
@@ -125,7 +122,7 @@ impl Stores {
 /// In the directory of a store, or where the one file or device lies that it consists of.
 fn purge_log_beside(dir: &CacheDir) -> PathBuf {
     let folder = folder(dir).filter(|folder| folder.is_dir() || !folder.exists());
-    folder.or(dir.path.parent()).unwrap_or(Path::new("")).join(PURGE_LOG)
+    folder.or(dir.path.parent()).unwrap_or(Path::new("")).join(schemes::PURGE_LOG)
 }
 
 /// The directories of a configuration with their positions.

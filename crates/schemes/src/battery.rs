@@ -38,7 +38,7 @@ macro_rules! battery {
             lifecycle::clean_restart, lifecycle::restart_after_a_crash, lifecycle::a_purge_survives_a_crash,
             lifecycle::creation_is_idempotent, lifecycle::one_process_at_a_time, lifecycle::closed_is_down,
             lifecycle::eviction_keeps_the_water_marks, lifecycle::many_threads,
-            lifecycle::opened_again_with_another_size,
+            lifecycle::opened_again_with_another_size, lifecycle::a_purge_log_alone,
             damage::flipped_bits, damage::truncated_files, damage::zeroed_tails, damage::exchanged_files,
             damage::deleted_files,
         );

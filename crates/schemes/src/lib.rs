@@ -262,6 +262,15 @@ pub fn open(name: &str, options: &DirOptions) -> Result<Arc<dyn Scheme>, OpenErr
     (kind(name)?.open)(options)
 }
 
+/// Name of the log of purges, where it is kept in the directory of a store.
+pub const PURGE_LOG: &str = "humboldt.purges";
+
+/// Whether a file of this name makes a directory no foreign one: it comes with the file system, or with the log of purges, which may be
+/// all that is left, or written again, where a store was deleted while it was in use.
+pub(crate) fn may_be_beside(name: &str) -> bool {
+    name == "lost+found" || name.strip_prefix(PURGE_LOG).is_some_and(|rest| ["", ".new"].contains(&rest))
+}
+
 /// Creates a directory and its subdirectories. Nothing happens to those that exist already.
 pub fn create(name: &str, options: &DirOptions) -> Result<(), OpenError> {
     (kind(name)?.create)(options)

@@ -221,3 +221,13 @@ pub(super) fn many_threads(kind: &'static str) {
     let after = bench.scheme.stats();
     assert_eq!((after.objects, after.used_bytes), (before.objects, before.used_bytes));
 }
+
+/// A store that was deleted while it was in use can be used again, though a purge has written its log there meanwhile.
+pub(super) fn a_purge_log_alone(kind: &'static str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join(crate::PURGE_LOG), "humboldt-purges 1 0 0 0\n").expect("a log");
+    let path = format!("{}/", dir.path().display());
+    let opened = crate::open(kind, &crate::DirOptions::new(path, 64 << 20)).map(drop);
+    assert!(opened.is_ok(), "{kind}: {:?}", opened.err());
+    assert!(dir.path().join(crate::PURGE_LOG).exists(), "and keeps it");
+}
