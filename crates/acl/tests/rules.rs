@@ -35,7 +35,7 @@ fn definitions(text: &str) -> Vec<AclDef> {
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let words: Vec<&str> = line.split(' ').collect();
         let (name, kind) = (words[1], AclKind::from_name(words[2]).expect("a kind"));
-        let flags = AclFlags { no_lookup: words.get(3) == Some(&"-n"), ..AclFlags::default() };
+        let flags = AclFlags { no_lookup: words.get(3) == Some(&"-n") };
         let rest = words[3..].iter().filter(|word| **word != "-n").map(ToString::to_string);
         let values: Vec<String> =
             if kind == AclKind::AllOf { vec![rest.collect::<Vec<_>>().join(" ")] } else { rest.collect() };

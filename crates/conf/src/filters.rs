@@ -181,9 +181,7 @@ mod tests {
             (0, 3)
         );
         assert_eq!(
-            counts(&format!(
-                "ecap_enable on\necap_service s reqmod_precache ecap://x\nadaptation_access s allow all"
-            )),
+            counts("ecap_enable on\necap_service s reqmod_precache ecap://x\nadaptation_access s allow all"),
             (1, 2)
         );
     }

@@ -87,12 +87,12 @@ fn read_format_and_options(log: &mut AccessLog, line: &mut Line<'_>) -> Result<(
     while let Some(token) = line.peek() {
         let Some((name, value)) = token.text.split_once('=') else { return Ok(()) };
         line.next()?;
-        let known = ACCESS_LOG_OPTIONS.iter().find(|(option, ..)| *option == name);
-        match (name, known) {
+        let idle = IDLE_OPTIONS.iter().find(|option| option.name == name);
+        match (name, idle) {
             ("logformat", _) if is_format(value, line) => log.format = value.to_owned(),
             ("logformat", _) => return Err(token.error(format!("no log format is named `{value}`"))),
-            (_, Some((_, takes, why))) if takes(value) => {
-                line.warn(&token, format!("`{name}` has no effect: {why}"), None);
+            (_, Some(option)) if (option.takes)(value) => {
+                line.warn(&token, format!("`{name}` has no effect: {}", option.why), None);
             }
             // As it is.
             ("on-error", _) if value == "drop" => {}
@@ -102,19 +102,31 @@ fn read_format_and_options(log: &mut AccessLog, line: &mut Line<'_>) -> Result<(
     Ok(())
 }
 
-/// Options that change nothing, which values they take, and why.
-const ACCESS_LOG_OPTIONS: [(&str, fn(&str) -> bool, &str); 3] = [
-    (
-        "rotate",
-        |value| value.parse::<u32>().is_ok(),
-        "all logs keep as many old files as `logfile_rotate` says",
-    ),
-    (
-        "buffer-size",
-        |value| units::parse_size(value).is_some(),
-        "each core has a buffer of 4 MB at most, which is written within a second",
-    ),
-    ("on-error", |value| value == "die", "lines that cannot be written are dropped and counted"),
+/// An option of `access_log` that changes nothing.
+struct IdleOption {
+    name: &'static str,
+    /// Tells a value that the option may have.
+    takes: fn(&str) -> bool,
+    /// The reason, for the warning.
+    why: &'static str,
+}
+
+const IDLE_OPTIONS: [IdleOption; 3] = [
+    IdleOption {
+        name: "rotate",
+        takes: |value| value.parse::<u32>().is_ok(),
+        why: "all logs keep as many old files as `logfile_rotate` says",
+    },
+    IdleOption {
+        name: "buffer-size",
+        takes: |value| units::parse_size(value).is_some(),
+        why: "each core has a buffer of 4 MB at most, which is written within a second",
+    },
+    IdleOption {
+        name: "on-error",
+        takes: |value| value == "die",
+        why: "lines that cannot be written are dropped and counted",
+    },
 ];
 
 fn is_format(name: &str, line: &Line<'_>) -> bool {

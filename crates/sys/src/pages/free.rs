@@ -212,7 +212,7 @@ mod tests {
             let gathering = loom::thread::spawn(move || gathering.gather(|all| all.len()));
             pages.put(0, 2000);
             gathering.join().expect("no panic");
-            let mut all = pages.gather(|all| std::mem::take(all));
+            let mut all = pages.gather(std::mem::take);
             all.sort_unstable();
             all.dedup();
             assert_eq!(all.len(), super::super::MAGAZINE_PAGES_MAX + 1, "none is lost, none is twice there");
