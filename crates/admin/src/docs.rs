@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use humboldt_base::counters::Counter;
+use humboldt_proxy::cut::Cut;
 
 use crate::counters::{LINES, Source};
 use crate::memory;
@@ -59,6 +60,15 @@ always 0. In `5min` and `60min`, so are those about select and about system call
 
 ";
 
+const CUTS: &str = "
+A connection to a client is cut off where it ends before the answer is complete, or without any: once for each, with the \
+reason that `humboldt_client_connections_cut_total` and the page `cuts` count it by, and that access.log has as `%err_detail`. \
+Connections that end between requests are not cut off.
+
+reason | `%err_code` | meaning
+--- | --- | ---
+";
+
 /// The page.
 fn markdown() -> String {
     let mut out = INTRODUCTION.to_owned();
@@ -72,6 +82,10 @@ fn markdown() -> String {
     out.push_str("\nThe values of the label `use` of `humboldt_memory_bytes`:\n\nuse | meaning\n--- | ---\n");
     for memory in memory::USES {
         _ = writeln!(out, "`{}` | {}", memory.name, memory.help);
+    }
+    out.push_str(CUTS);
+    for cut in Cut::ALL {
+        _ = writeln!(out, "`{}` | `{}` | {}", cut.name(), cut.error(), cut.help());
     }
     out
 }

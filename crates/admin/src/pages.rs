@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Weak};
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::{InternalPages, Page};
 use humboldt_sys::process_stats::ProcessStats;
@@ -43,6 +44,7 @@ pub(crate) const PAGES: &[AdminPage] = &[
     page("5min", "5 Minute Average of Counters", averages::render_five),
     page("60min", "60 Minute Average of Counters", averages::render_sixty),
     page("storedir", "Store Directory Stats", storedir::render),
+    page("cuts", "Connections Cut Off", cuts),
     page("events", "Event Queue", events),
     page("openfd_objects", "Objects with Swapout files open", open_objects),
     page("active_requests", "Client-side Active Requests", active_requests),
@@ -59,6 +61,15 @@ fn menu(figures: &Figures) -> String {
     for page in PAGES {
         let access = if figures.closed_pages.contains(&page.name) { "disabled" } else { "public" };
         _ = writeln!(out, " {:<22}\t{:<32}\t{access}", page.name, page.description);
+    }
+    out
+}
+
+/// One line for each reason, also for those that did not occur.
+fn cuts(figures: &Figures) -> String {
+    let mut out = String::new();
+    for cut in Cut::ALL {
+        _ = writeln!(out, "{} = {}\t{}", cut.name(), figures.totals.cut(*cut), cut.help());
     }
     out
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::Counter;
 use humboldt_logs::access::Tag;
+use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::{ResultCounts, Shared, TimeCounts, TimesOf};
 use humboldt_sys::process_stats::ProcessStats;
 
@@ -22,6 +23,7 @@ pub(crate) struct Totals {
     /// Answers that did not reach the client whole.
     pub aborted: u64,
     counters: [u64; Counter::ALL.len()],
+    cuts: [u64; Cut::ALL.len()],
     results: [ResultCounts; Tag::ALL.len()],
     times: [TimeCounts; TimesOf::ALL.len()],
 }
@@ -36,6 +38,7 @@ impl Totals {
             major_faults: 0,
             aborted: 0,
             counters: [0; Counter::ALL.len()],
+            cuts: [0; Cut::ALL.len()],
             results: [ResultCounts::default(); Tag::ALL.len()],
             times: [TimeCounts::default(); TimesOf::ALL.len()],
         }
@@ -53,6 +56,9 @@ impl Totals {
         for (cell, counter) in totals.counters.iter_mut().zip(Counter::ALL) {
             *cell = shared.total(*counter).saturating_add(counted_elsewhere(shared, *counter));
         }
+        for (cell, cut) in totals.cuts.iter_mut().zip(Cut::ALL) {
+            *cell = shared.times.cuts(*cut);
+        }
         for (cell, tag) in totals.results.iter_mut().zip(Tag::ALL) {
             *cell = shared.times.results(*tag);
         }
@@ -65,6 +71,11 @@ impl Totals {
     /// A counter.
     pub(crate) fn count(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
+    }
+
+    /// Connections that were cut off for this reason.
+    pub(crate) fn cut(&self, cut: Cut) -> u64 {
+        self.cuts[cut as usize]
     }
 
     /// Answers with a result code.

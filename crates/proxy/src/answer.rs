@@ -12,6 +12,7 @@ use humboldt_logs::access::Tag;
 
 use crate::client::{After, ClientConn, page_for};
 use crate::core::Core;
+use crate::cut::Cut;
 use crate::denial::{self, Instead, Refusal};
 use crate::errors::{self, ErrorContext, ErrorPage};
 use crate::hit::{is_bodiless_status, write_connection};
@@ -116,7 +117,7 @@ pub(crate) async fn refused(
         Some(Instead::Redirect(status, url)) => redirect(core, request, *status, url),
         Some(Instead::Reset) => {
             log::transaction(core, request, &outcome(refusal.page.status()), None);
-            return After::Abort;
+            return After::Abort(Cut::Denied);
         }
     };
     let outcome = outcome(local.status);
@@ -169,14 +170,14 @@ pub(crate) async fn send(
     if request.head.method != Method::Head && !is_bodiless_status(local.status) {
         bytes.extend_from_slice(&local.body);
     }
-    let result = write_all(conn, core, &bytes).await;
+    let result = write_all(conn, core, &bytes).await.map_err(|error| conn.cut_by(&error));
     outcome.bytes_out = bytes.len() as u64;
-    outcome.aborted = result.is_err();
+    outcome.end(result.err());
     log::transaction(core, request, &outcome, local.content_type());
     match result {
         Ok(()) if keep_alive => After::Keep,
         Ok(()) => After::Close,
-        Err(_) => After::Abort,
+        Err(cut) => After::Abort(cut),
     }
 }
 
@@ -222,8 +223,8 @@ async fn answer_without_request(
     let unparsed = Rc::new(unparsed);
     let local = error_answer(core, &unparsed, page, detail);
     match send(core, conn, &unparsed, local, Outcome::local(Tag::None, page.status())).await {
-        After::Abort => After::Abort,
-        _ => After::Close,
+        After::Keep => After::Close,
+        after => after,
     }
 }
 

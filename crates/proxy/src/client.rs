@@ -24,6 +24,7 @@ use crate::access::unmapped;
 use crate::answer;
 use crate::client_counts::Counted;
 use crate::core::Core;
+use crate::cut::Cut;
 use crate::errors::ErrorPage;
 use crate::hit::{self, Sending};
 use crate::pipeline::{self, Admission};
@@ -48,8 +49,10 @@ pub(crate) enum After {
     Keep,
     /// Everything was sent: close, reading what the client still sends for a moment so that it sees the answer.
     Close,
+    /// Both sides have said all, as at the end of a tunnel: close.
+    Over,
     /// Cut off: what was sent is not complete, and the client must notice.
-    Abort,
+    Abort(Cut),
 }
 
 /// One connection to a client.
@@ -80,15 +83,15 @@ enum Turn {
     Refused(HeadError),
     /// The head did not arrive in time.
     TimedOut,
-    /// The client has gone, or was idle for too long, or the answer was the last.
-    Closed,
+    /// The connection ends: the client has gone, or was idle for too long, or the answer was the last.
+    End(After),
 }
 
 /// Serves a connection until it ends.
 pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, port: Arc<HttpPort>) {
     let Ok(local) = stream.local_addr() else { return };
     keep_alive_probes(&stream, &port);
-    core.connection_opened();
+    let mut open = Open::new(&core);
     core.count(Counter::ClientConnections, 1);
     let snapshot = core.snapshot();
     let counted = snapshot.counts_clients.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
@@ -106,12 +109,37 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
     conn.lifetime.arm(snapshot.config.client_lifetime);
     drop(snapshot);
     let after = conn.run(&core).await;
-    if after == After::Close {
-        Box::pin(conn.linger(&core)).await;
+    open.is_served = true;
+    match after {
+        After::Abort(cut) => core.shared.times.record_cut(core.id, cut),
+        After::Close => Box::pin(conn.linger(&core)).await,
+        After::Keep | After::Over => {}
     }
     drop(conn);
     drop(counted);
-    core.connection_closed();
+}
+
+/// An open connection in the figures of its core. It leaves them however its task ends: by a panic, too, or because
+/// the core ends.
+struct Open<'a> {
+    core: &'a Core,
+    is_served: bool,
+}
+
+impl<'a> Open<'a> {
+    fn new(core: &'a Core) -> Self {
+        core.connection_opened();
+        Self { core, is_served: false }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if !self.is_served {
+            self.core.shared.times.record_cut(self.core.id, Cut::of_a_dropped_task());
+        }
+        self.core.connection_closed();
+    }
 }
 
 /// `tcpkeepalive=` of the port.
@@ -132,10 +160,10 @@ impl ClientConn {
             let turn = tokio::select! {
                 biased;
                 turn = poll_fn(|cx| self.poll_turn(cx, core)) => turn,
-                () = core.drain.notified() => Turn::Closed,
+                () = core.drain.notified() => Turn::End(After::Close),
             };
             let after = match turn {
-                Turn::Closed => return After::Close,
+                Turn::End(after) => return after,
                 Turn::Send(sending) => Box::pin(hit::finish(core, self, sending)).await,
                 Turn::Slow(request, admission) => {
                     let kept = Rc::clone(&request);
@@ -154,6 +182,20 @@ impl ClientConn {
             }
             self.wait_for_next(core);
         }
+    }
+
+    /// Why the connection is cut off when this is what writing to it, or reading from it, came to.
+    pub(crate) fn cut_by(&self, error: &io::Error) -> Cut {
+        match error.kind() {
+            _ if self.lifetime.is_expired() => Cut::Lifetime,
+            io::ErrorKind::TimedOut => Cut::ClientStalled,
+            _ => Cut::ClientGone,
+        }
+    }
+
+    /// Why the connection is cut off when the client has left, or has been there for too long.
+    pub(crate) fn cut_by_client(&self) -> Cut {
+        if self.lifetime.is_expired() { Cut::Lifetime } else { Cut::ClientGone }
     }
 
     /// Whether another request may come on this connection.
@@ -194,7 +236,10 @@ impl ClientConn {
                 }
             }
             if self.deadline.poll_expired(cx).is_ready() {
-                return Poll::Ready(if self.carry.is_empty() { Turn::Closed } else { Turn::TimedOut });
+                return Poll::Ready(match self.carry.is_empty() {
+                    true => Turn::End(After::Close),
+                    false => Turn::TimedOut,
+                });
             }
             match ready!(self.poll_serve(cx, core)) {
                 Ok(()) => {}
@@ -232,8 +277,10 @@ impl ClientConn {
         core.read_buffers.with(|buffer| {
             let mut read = ReadBuf::new(buffer);
             match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read)) {
-                Err(_) => return Poll::Ready(Err(Turn::Closed)),
-                Ok(()) if read.filled().is_empty() => return Poll::Ready(Err(Turn::Closed)),
+                Err(_) => return Poll::Ready(Err(Turn::End(After::Close))),
+                Ok(()) if read.filled().is_empty() => {
+                    return Poll::Ready(Err(Turn::End(After::Close)));
+                }
                 Ok(()) => {}
             }
             let input = read.filled();
@@ -273,7 +320,9 @@ impl ClientConn {
     fn serve_input(&mut self, core: &Rc<Core>, input: &[u8]) -> Parsed {
         let snapshot = core.snapshot();
         let mut request = core.take_request();
-        let Some(unshared) = Rc::get_mut(&mut request) else { return Parsed::Served(0, Err(Turn::Closed)) };
+        let Some(unshared) = Rc::get_mut(&mut request) else {
+            return Parsed::Served(0, Err(Turn::End(After::Close)));
+        };
         let used = match h1::parse_request(input, &snapshot.head_limits, &mut unshared.head) {
             Ok(Some(used)) => used,
             Ok(None) => {
@@ -308,7 +357,8 @@ impl ClientConn {
                 self.wait_for_next(core);
                 Ok(())
             }
-            hit::Started::Done(_) => Err(Turn::Closed),
+            hit::Started::Done(After::Keep) => Err(Turn::End(After::Close)),
+            hit::Started::Done(after) => Err(Turn::End(after)),
             hit::Started::Rest(sending) => Err(Turn::Send(sending)),
         }
     }

@@ -208,20 +208,18 @@ async fn serve_alone(
     let mut head = Vec::with_capacity(hit.head.bytes().len() + 256);
     hit::write_head(&mut head, request, &stored(&hit), &selection, keep_alive);
     let mut outcome = Outcome::hit(selection.tag, selection.status);
-    let mut ended = match answer::write_all(conn, core, &head).await {
-        Ok(()) => Ended::Complete,
-        Err(_) => Ended::ClientGone,
-    };
+    let mut ended = Ended::from(answer::write_all(conn, core, &head).await);
     outcome.bytes_out = head.len() as u64;
     if let (Some(part), Ended::Complete) = (selection.range, ended) {
         ended = send_part(core, conn, request, &mut hit, (part, buffer), &mut outcome).await;
     }
-    outcome.aborted = ended != Ended::Complete;
+    let cut = ended.cut(conn);
+    outcome.end(cut);
     log::transaction(core, request, &outcome, hit.head.content_type());
-    Some(match ended {
-        Ended::Complete if keep_alive => After::Keep,
-        Ended::Complete => After::Close,
-        _ => After::Abort,
+    Some(match cut {
+        None if keep_alive => After::Keep,
+        None => After::Close,
+        Some(cut) => After::Abort(cut),
     })
 }
 
@@ -253,8 +251,9 @@ async fn send_part(
 ) -> Ended {
     let (mut part, mut buffer) = begun;
     loop {
-        if answer::write_all(conn, core, &buffer).await.is_err() {
-            return Ended::ClientGone;
+        match Ended::from(answer::write_all(conn, core, &buffer).await) {
+            Ended::Complete => {}
+            ended => return ended,
         }
         part.first += buffer.len() as u64;
         outcome.bytes_out += buffer.len() as u64;
@@ -288,8 +287,9 @@ async fn rest_from_server(
         }
         let bytes = reader.slices(&mut slices, left.min(READ_BYTES as u64));
         for slice in slices.drain(..) {
-            if answer::write_all(conn, core, &slice).await.is_err() {
-                return Ended::ClientGone;
+            match Ended::from(answer::write_all(conn, core, &slice).await) {
+                Ended::Complete => {}
+                ended => return ended,
             }
         }
         reader.advance(bytes);

@@ -26,7 +26,7 @@ use crate::peers::{self, Way};
 use crate::pipeline;
 use crate::reach::{self, Reached};
 use crate::refresh::{self, Verdict};
-use crate::relay::{Ended, Relay};
+use crate::relay::Relay;
 use crate::request::Request;
 use crate::server::{self, ServerConn, ServerError};
 use crate::{answer, partial, purge, relay, reply};
@@ -394,7 +394,9 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
     job.purge_number = core.shared.cache.purges().newest();
     match send_with_body(core, conn, &job).await {
         Ok((answer, pump)) => relay_with_body(core, conn, &mut job, answer, Some(pump)).await,
-        Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => After::Abort,
+        Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => {
+            pipeline::gone(core, conn, &request, Tag::Miss, Some(&report))
+        }
         Err(failure) => {
             core.count(Counter::ServerErrors, 1);
             match answer::error(core, conn, &request, failure.page, &failure.detail).await {
@@ -449,9 +451,20 @@ pub(crate) async fn relay_with_body(
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
     let private = || core.shared.cache.private(request.key, request.key);
     let writer = refresh::invalidate(core, job, &answer.head).await.unwrap_or_else(private);
-    let Some(mut reader) = writer.subscribe(ReaderKind::Client) else { return After::Abort };
+    let Some(mut reader) = writer.subscribe(ReaderKind::Client) else {
+        return answer::error(core, conn, &request, ErrorPage::Internal, "no fetch").await;
+    };
     let follow = async {
-        let Ok(head) = reader.head().await else { return After::Abort };
+        let head = match reader.head().await {
+            Ok(head) => head,
+            Err(reason) => {
+                let (page, detail) = report.failure(reason);
+                return match answer::error(core, conn, &request, page, &detail).await {
+                    After::Keep => After::Close,
+                    after => after,
+                };
+            }
+        };
         let mut outcome = Outcome::miss(Tag::Miss, head.head.status, Some(report.route()));
         let limit_bytes = match reply::check(&request, &head.head, head.info.body_bytes) {
             Ok(limit_bytes) => limit_bytes,
@@ -467,10 +480,10 @@ pub(crate) async fn relay_with_body(
         relay.limit_body(limit_bytes);
         let ended = relay.run(conn, &mut reader, &mut outcome).await;
         drop(reader);
-        outcome.aborted = ended != Ended::Complete;
-        outcome.timed_out = conn.lifetime.is_expired();
+        let cut = ended.cut(conn);
+        outcome.end(cut);
         log::transaction(core, &request, &outcome, head.head.content_type());
-        relay.after(ended)
+        relay.after(cut)
     };
     let ((), after) = tokio::join!(deliver(core, job, answer, writer), follow);
     after

@@ -17,6 +17,7 @@ use humboldt_store::{Held, Object, StoredHead};
 
 use crate::client::{After, ClientConn};
 use crate::core::Core;
+use crate::cut::Cut;
 use crate::log::{self, Outcome, Route};
 use crate::request::Request;
 
@@ -140,10 +141,10 @@ pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>
             let needs_body = sending.at < sending.to;
             match sending.object.kept(&core.shared.cache, needs_body) {
                 Ok(object) => Started::Rest(Box::new(Sending { object, ..sending })),
-                Err(object) => Started::Done(Sending { object, ..sending }.failed(core, conn)),
+                Err(object) => Started::Done(Sending { object, ..sending }.failed(core, Cut::NoMemory)),
             }
         }
-        Err(_) => Started::Done(sending.failed(core, conn)),
+        Err(error) => Started::Done(sending.failed(core, conn.cut_by(&error))),
     }
 }
 
@@ -161,7 +162,7 @@ pub(crate) async fn finish(core: &Rc<Core>, conn: &mut ClientConn, mut sending: 
         match sent {
             Ok(true) => return sending.done(core, conn),
             Ok(false) => conn.deadline.arm(sending.request.snapshot().config.write_timeout),
-            Err(_) => return sending.failed(core, conn),
+            Err(error) => return sending.failed(core, conn.cut_by(&error)),
         }
     }
 }
@@ -207,10 +208,9 @@ impl Sending {
         self.end(core, after)
     }
 
-    fn failed(mut self, core: &Rc<Core>, conn: &ClientConn) -> After {
-        self.outcome.aborted = true;
-        self.outcome.timed_out = conn.lifetime.is_expired();
-        self.end(core, After::Abort)
+    fn failed(mut self, core: &Rc<Core>, cut: Cut) -> After {
+        self.outcome.end(Some(cut));
+        self.end(core, After::Abort(cut))
     }
 
     fn end(self, core: &Rc<Core>, after: After) -> After {

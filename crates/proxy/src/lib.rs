@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod core;
+pub mod cut;
 pub mod errors;
 pub mod shared;
 pub mod snapshot;

@@ -11,6 +11,7 @@ use humboldt_logs::access::{AccessFormat, AccessRecord, Ending, Hierarchy, Peer,
 
 use crate::access;
 use crate::core::Core;
+use crate::cut::Cut;
 use crate::request::Request;
 
 /// One `access_log` line of the configuration, opened.
@@ -82,6 +83,13 @@ impl Outcome {
             timed_out: false,
             error: None,
         }
+    }
+
+    /// Notes that the answer has ended, and why it was cut off if it was.
+    pub(crate) fn end(&mut self, cut: Option<Cut>) {
+        // A tunnel that one side resets, or nobody uses any more, has served its purpose.
+        self.aborted = cut.is_some_and(|cut| !matches!(cut, Cut::TunnelBroken | Cut::TunnelIdle));
+        self.timed_out = matches!(cut, Some(Cut::Lifetime | Cut::TunnelIdle));
     }
 
     fn ending(&self) -> Ending {

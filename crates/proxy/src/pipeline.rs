@@ -26,7 +26,7 @@ use crate::hit::{self, HitObject, Started};
 use crate::job::{Job, Report, Stale, StaleBody};
 use crate::log::{self, Outcome};
 use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
-use crate::relay::{self, Ended, Relay};
+use crate::relay::{self, Relay};
 use crate::request::Request;
 use crate::{assemble, disk, internal, partial, purge, reply, resume, switch, tunnel};
 
@@ -262,7 +262,9 @@ async fn pass(
     to_learn_about: Option<Stale>,
 ) -> After {
     let writer = core.shared.cache.private(request.key, request.key);
-    let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else { return After::Abort };
+    let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else {
+        return answer::error(core, conn, &request, ErrorPage::Internal, "no fetch").await;
+    };
     let report = Report::because(why);
     let job = Job { to_learn_about, ..Job::as_asked(&request, &report) };
     fetch::start(core, job, writer);
@@ -367,7 +369,8 @@ async fn await_head(
     }
 }
 
-fn gone(
+/// Logs a request whose client has left, or has been there for too long, before it got anything.
+pub(crate) fn gone(
     core: &Rc<Core>,
     conn: &ClientConn,
     request: &Rc<Request>,
@@ -375,10 +378,10 @@ fn gone(
     report: Option<&Rc<Report>>,
 ) -> After {
     let mut outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
-    outcome.aborted = true;
-    outcome.timed_out = conn.lifetime.is_expired();
+    let cut = conn.cut_by_client();
+    outcome.end(Some(cut));
     log::transaction(core, request, &outcome, None);
-    After::Abort
+    After::Abort(cut)
 }
 
 /// Streams a fetch to the client, and logs it. `None`: it went too far ahead, or cannot be read any more, and nothing was sent: look again.
@@ -431,10 +434,10 @@ async fn stream(
             return None;
         }
     }
-    outcome.aborted = ended != Ended::Complete;
-    outcome.timed_out = conn.lifetime.is_expired();
+    let cut = ended.cut(conn);
+    outcome.end(cut);
     log::transaction(core, request, &outcome, head.head.content_type());
-    Some(relay.after(ended))
+    Some(relay.after(cut))
 }
 
 /// How an answer in flight came to be in flight, for the fields that say how the cache was used.

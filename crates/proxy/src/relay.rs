@@ -15,6 +15,7 @@ use crate::answer;
 use crate::body::{BodyPump, PumpError};
 use crate::client::{After, ClientConn};
 use crate::core::Core;
+use crate::cut::Cut;
 use crate::hit::{is_bodiless_status, write_connection};
 use crate::log::Outcome;
 use crate::reply;
@@ -31,8 +32,10 @@ const PARTS_MAX: usize = 80;
 pub(crate) enum Ended {
     /// The client has the whole answer.
     Complete,
-    /// The client has gone, or does not read.
+    /// The client has gone, or its connection has lived too long.
     ClientGone,
+    /// The client takes nothing.
+    ClientStalled,
     /// The answer did not become complete.
     Aborted(AbortReason),
     /// The client was too slow for memory: go on from the reader's position in another way.
@@ -43,6 +46,29 @@ impl Ended {
     /// Whether the rest may be had in another way.
     pub(crate) fn is_lost(self) -> bool {
         matches!(self, Self::Lagged | Self::Aborted(AbortReason::DiskFailed))
+    }
+
+    /// Why the connection is cut off; `None` where the client has everything.
+    pub(crate) fn cut(self, conn: &ClientConn) -> Option<Cut> {
+        match self {
+            Self::Complete => None,
+            Self::ClientGone => Some(conn.cut_by_client()),
+            Self::ClientStalled => Some(conn.cut_by(&io::ErrorKind::TimedOut.into())),
+            Self::Aborted(reason) => Some(reason.into()),
+            Self::Lagged => Some(Cut::Lagged),
+        }
+    }
+}
+
+impl From<io::Result<()>> for Ended {
+    /// How it ends with what writing to the client came to.
+    fn from(written: io::Result<()>) -> Self {
+        match written.map_err(|error| error.kind()) {
+            Ok(()) => Self::Complete,
+            Err(io::ErrorKind::TimedOut) => Self::ClientStalled,
+            Err(io::ErrorKind::OutOfMemory) => Self::Aborted(AbortReason::NoMemory),
+            Err(_) => Self::ClientGone,
+        }
     }
 }
 
@@ -127,14 +153,14 @@ impl<'a> Relay<'a> {
         self.body_bytes_left = bytes;
     }
 
-    /// What becomes of the connection after `ended`.
-    pub(crate) fn after(&self, ended: Ended) -> After {
+    /// What becomes of the connection after the answer, or where it was cut off.
+    pub(crate) fn after(&self, cut: Option<Cut>) -> After {
         // What is left of a request body would be taken for the next request.
         let body_read = self.pump.as_deref().is_none_or(BodyPump::is_done);
-        match ended {
-            Ended::Complete if self.keep_alive && body_read => After::Keep,
-            Ended::Complete => After::Close,
-            _ => After::Abort,
+        match cut {
+            None if self.keep_alive && body_read => After::Keep,
+            None => After::Close,
+            Some(cut) => After::Abort(cut),
         }
     }
 
@@ -146,7 +172,7 @@ impl<'a> Relay<'a> {
         outcome: &mut Outcome,
     ) -> Ended {
         if !self.sends_body {
-            return self.flush(conn, outcome).await.map_or(Ended::ClientGone, |()| Ended::Complete);
+            return self.flush(conn, outcome).await.into();
         }
         loop {
             let progress = match self.next_progress(conn, reader).await {
@@ -154,10 +180,10 @@ impl<'a> Relay<'a> {
                 None if self.pending.is_empty() => return Ended::ClientGone,
                 None => {
                     // Nothing has arrived yet: the head goes out alone.
-                    if self.flush(conn, outcome).await.is_err() {
-                        return Ended::ClientGone;
+                    match Ended::from(self.flush(conn, outcome).await) {
+                        Ended::Complete => continue,
+                        ended => return ended,
                     }
-                    continue;
                 }
             };
             if conn.lifetime.is_expired() {
@@ -167,11 +193,10 @@ impl<'a> Relay<'a> {
                 Progress::Data { .. } if self.body_bytes_left == 0 => {
                     return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::TooLarge)).await;
                 }
-                Progress::Data { .. } => {
-                    if self.send_data(conn, reader, outcome).await.is_err() {
-                        return Ended::ClientGone;
-                    }
-                }
+                Progress::Data { .. } => match Ended::from(self.send_data(conn, reader, outcome).await) {
+                    Ended::Complete => {}
+                    ended => return ended,
+                },
                 Progress::End => return self.finish(conn, reader, outcome).await,
                 Progress::Aborted(reason) => {
                     return self.cut_off(conn, outcome, Ended::Aborted(reason)).await;
@@ -295,7 +320,7 @@ impl<'a> Relay<'a> {
         if self.encoder.finish(trailers.as_ref(), &mut self.pending).is_err() {
             return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::Truncated)).await;
         }
-        self.flush(conn, outcome).await.map_or(Ended::ClientGone, |()| Ended::Complete)
+        self.flush(conn, outcome).await.into()
     }
 
     /// Ends an answer that is not complete so that the client notices: the head (if it is still here) and a body that lacks

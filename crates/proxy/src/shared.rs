@@ -12,6 +12,7 @@ use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
 
 use crate::client_counts::ClientCounts;
+use crate::cut::Cut;
 use crate::internal::InternalPages;
 use crate::log::{AccessLog, Outcome};
 use crate::snapshot::Snapshot;
@@ -116,7 +117,7 @@ impl Shared {
 }
 
 /// What every finished transaction adds up to: histograms of service times in ms, one for each kind of answer, and
-/// requests and bytes by result code.
+/// requests and bytes by result code. Also the connections that were cut off, by reason.
 pub struct ServiceTimes {
     cores: Vec<CoreTimes>,
 }
@@ -128,6 +129,7 @@ struct CoreTimes {
     histograms: [Histogram; TimesOf::ALL.len()],
     results: [ResultCells; Tag::ALL.len()],
     aborted: AtomicU64,
+    cuts: [AtomicU64; Cut::ALL.len()],
 }
 
 /// Times in powers of two of a millisecond.
@@ -222,6 +224,18 @@ impl ServiceTimes {
         }
     }
 
+    /// Counts a connection that was cut off.
+    pub(crate) fn record_cut(&self, core: usize, cut: Cut) {
+        if let Some(own) = self.cores.get(core) {
+            add(&own.cuts[cut as usize], 1);
+        }
+    }
+
+    /// Connections that were cut off for this reason, summed over all cores.
+    pub fn cuts(&self, cut: Cut) -> u64 {
+        self.cores.iter().map(|core| core.cuts[cut as usize].load(Relaxed)).sum()
+    }
+
     /// Service times of one kind of answer, summed over all cores.
     pub fn counts(&self, of: TimesOf) -> TimeCounts {
         let mut sums = TimeCounts::default();
@@ -271,6 +285,9 @@ mod tests {
         assert_eq!(times.results(Tag::Denied), ResultCounts { requests: 1, bytes: 7 });
         assert_eq!(times.results(Tag::Miss), ResultCounts::default());
         assert_eq!(times.aborted(), 1);
+        times.record_cut(0, Cut::Lagged);
+        times.record_cut(1, Cut::Lagged);
+        assert_eq!((times.cuts(Cut::Lagged), times.cuts(Cut::ClientGone)), (2, 0));
         let hits = times.counts(TimesOf::Hits);
         assert_eq!((hits.buckets[0], hits.buckets[2], hits.sum_ms), (1, 1, 3));
         let all = times.counts(TimesOf::All);

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use crate::answer;
 use crate::client::{After, ClientConn};
 use crate::core::Core;
+use crate::cut::Cut;
 use crate::errors::ErrorPage;
 use crate::fetch;
 use crate::forward::{self, Manner};
@@ -43,13 +44,28 @@ pub(crate) async fn connect(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<
     };
     let mut outcome = Outcome::miss(Tag::Tunnel, 200, Some(report.route()));
     let greeting = b"HTTP/1.1 200 Connection established\r\n\r\n";
-    if answer::write_all(conn, core, greeting).await.is_err() {
-        return After::Abort;
-    }
-    outcome.bytes_out = greeting.len() as u64;
-    relay(core, conn, &request, &stream, early, &mut outcome).await;
-    log::transaction(core, &request, &outcome, None);
-    After::Abort
+    serve(core, conn, &request, greeting, (stream, early), &mut outcome).await
+}
+
+/// Sends `greeting`, then moves bytes until the tunnel ends, and logs it.
+async fn serve(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Request,
+    greeting: &[u8],
+    (stream, early): (Rc<TcpStream>, Vec<u8>),
+    outcome: &mut Outcome,
+) -> After {
+    let cut = match answer::write_all(conn, core, greeting).await {
+        Ok(()) => {
+            outcome.bytes_out = greeting.len() as u64;
+            relay(core, conn, request, &stream, early, outcome).await
+        }
+        Err(error) => Some(conn.cut_by(&error)),
+    };
+    outcome.end(cut);
+    log::transaction(core, request, outcome, None);
+    cut.map_or(After::Over, After::Abort)
 }
 
 /// Connects for CONNECT: directly, or by asking a parent to.
@@ -135,14 +151,7 @@ pub(crate) async fn upgrade(
         Ok((server, _, head, _)) => {
             let mut outcome = Outcome::miss(Tag::Tunnel, 101, Some(report.route()));
             let bytes = switching_head(&head, &request);
-            if answer::write_all(conn, core, &bytes).await.is_err() {
-                return After::Abort;
-            }
-            outcome.bytes_out = bytes.len() as u64;
-            let (stream, early) = server.into_parts();
-            relay(core, conn, &request, &stream, early, &mut outcome).await;
-            log::transaction(core, &request, &outcome, None);
-            After::Abort
+            serve(core, conn, &request, &bytes, server.into_parts(), &mut outcome).await
         }
     }
 }
@@ -300,7 +309,7 @@ async fn relay(
     server: &TcpStream,
     early: Vec<u8>,
     outcome: &mut Outcome,
-) {
+) -> Option<Cut> {
     core.count(Counter::Tunnels, 1);
     let idle = request.snapshot().config.read_timeout.max(IDLE_MIN);
     let mut up = Direction::new(std::mem::take(&mut conn.carry));
@@ -309,7 +318,7 @@ async fn relay(
     let deadline: &DeadlineSlot = &conn.deadline;
     deadline.arm(idle);
     let mut moved = 0;
-    loop {
+    let cut = loop {
         let step = poll_fn(|cx| {
             let sent = up.poll(cx, core, client, server);
             let received = down.poll(cx, core, server, client);
@@ -335,13 +344,13 @@ async fn relay(
         moved = total;
         match step {
             Ok(false) => deadline.arm(idle),
-            Ok(true) => break,
-            Err(error) => {
-                outcome.timed_out = error.kind() == io::ErrorKind::TimedOut;
-                break;
-            }
+            Ok(true) => break None,
+            Err(_) if conn.lifetime.is_expired() => break Some(Cut::Lifetime),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => break Some(Cut::TunnelIdle),
+            Err(_) => break Some(Cut::TunnelBroken),
         }
-    }
+    };
     core.count(Counter::ClientOutBytes, down.moved_bytes);
     outcome.bytes_out += down.moved_bytes;
+    cut
 }

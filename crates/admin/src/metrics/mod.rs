@@ -4,6 +4,7 @@ mod exposition;
 
 use humboldt_base::counters::Counter;
 use humboldt_logs::access::Tag;
+use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::TimesOf;
 
 use self::exposition::{Number, Samples};
@@ -75,6 +76,13 @@ pub(crate) const FAMILIES: &[Family] = &[
         &[],
         "Answers that did not reach the client whole.",
         |f, out| out.add(&[], f.totals.aborted),
+    ),
+    family(
+        "client_connections_cut_total",
+        Kind::Counter,
+        &["reason"],
+        "Connections that ended before their answer was complete, or without any, by reason.",
+        |f, out| Cut::ALL.iter().for_each(|cut| out.add(&[cut.name()], f.totals.cut(*cut))),
     ),
     family(
         "hit_ratio",

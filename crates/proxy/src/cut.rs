@@ -1,0 +1,106 @@
+//! Why connections to clients are cut off: one table for the log, the counters and the manager's pages.
+
+use humboldt_store::AbortReason;
+
+macro_rules! cuts {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $error:literal;)+) => {
+        /// Why a connection ended before its answer was complete, or without any.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Cut { $($(#[doc = $doc])+ $variant,)+ }
+
+        impl Cut {
+            /// All reasons, in the order of their declaration.
+            pub const ALL: &[Cut] = &[$(Cut::$variant,)+];
+
+            /// The name in the metrics, on the manager's page, and as `%err_detail`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Cut::$variant => $name,)+ }
+            }
+
+            /// What `%err_code` says: Squid's name where it has one.
+            pub const fn error(self) -> &'static str {
+                match self { $(Cut::$variant => $error,)+ }
+            }
+
+            /// One line that explains it.
+            pub fn help(self) -> &'static str {
+                match self { $(Cut::$variant => concat!($($doc,)+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+cuts! {
+    /// The client closed or reset its connection.
+    ClientGone = "client_gone", "ERR_CLIENT_GONE";
+    /// The client took nothing of its answer for `write_timeout`.
+    ClientStalled = "client_stalled", "ERR_CLIENT_GONE";
+    /// The connection had been open for `client_lifetime`.
+    Lifetime = "client_lifetime", "ERR_LIFETIME_EXP";
+    /// A rule said so: `deny_info TCP_RESET`.
+    Denied = "deny_info", "ERR_ACCESS_DENIED";
+    /// The body of the answer was longer than `reply_body_max_size`.
+    ReplyTooLarge = "reply_too_large", "ERR_TOO_BIG";
+    /// The server closed its connection in the middle of its answer.
+    ServerTruncated = "server_truncated", "ERR_READ_ERROR";
+    /// The connection to the server broke in the middle of its answer.
+    ServerFailed = "server_failed", "ERR_READ_ERROR";
+    /// The server sent nothing more of its answer for `read_timeout`.
+    ServerTimedOut = "server_timed_out", "ERR_READ_TIMEOUT";
+    /// The rest of the server's answer was not HTTP.
+    ServerMalformed = "server_malformed", "ERR_INVALID_RESP";
+    /// The fetch of the answer was given up while others were still reading.
+    FetchEnded = "fetch_ended", "ERR_INTERNAL";
+    /// The client fell too far behind, and the rest could not be had in another way.
+    Lagged = "client_lagged", "ERR_INTERNAL";
+    /// There was no memory for the rest of the answer.
+    NoMemory = "no_memory", "ERR_INTERNAL";
+    /// The rest of the answer could not be read from its cache directory.
+    DiskFailed = "disk_failed", "ERR_INTERNAL";
+    /// Nothing moved in a tunnel for a minute, or for `read_timeout` if that is longer.
+    TunnelIdle = "tunnel_idle", "ERR_READ_TIMEOUT";
+    /// One side of a tunnel was reset.
+    TunnelBroken = "tunnel_broken", "ERR_READ_ERROR";
+    /// The proxy was shut down, and `shutdown_lifetime` was over.
+    ShutDown = "shut_down", "ERR_SHUTTING_DOWN";
+    /// A fault of the program: cache.log has a line about a panic.
+    Panicked = "panicked", "ERR_INTERNAL";
+}
+
+impl Cut {
+    /// Why a task did not come to its end: asked while it is being dropped.
+    pub(crate) fn of_a_dropped_task() -> Self {
+        if std::thread::panicking() { Self::Panicked } else { Self::ShutDown }
+    }
+}
+
+impl From<AbortReason> for Cut {
+    fn from(reason: AbortReason) -> Self {
+        match reason {
+            AbortReason::Cancelled | AbortReason::NotShareable | AbortReason::Outdated => Self::FetchEnded,
+            AbortReason::NoMemory => Self::NoMemory,
+            AbortReason::TimedOut => Self::ServerTimedOut,
+            AbortReason::Truncated => Self::ServerTruncated,
+            AbortReason::Malformed => Self::ServerMalformed,
+            AbortReason::TooLarge => Self::ReplyTooLarge,
+            AbortReason::Failed => Self::ServerFailed,
+            AbortReason::DiskFailed => Self::DiskFailed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_name_of_its_own_and_a_sentence() {
+        let mut names: Vec<_> = Cut::ALL.iter().map(|cut| cut.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Cut::ALL.len());
+        assert!(Cut::ALL.iter().enumerate().all(|(index, cut)| *cut as usize == index));
+        assert!(Cut::ALL.iter().all(|cut| cut.help().ends_with('.') && cut.error().starts_with("ERR_")));
+    }
+}
