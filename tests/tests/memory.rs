@@ -2,9 +2,8 @@
 //!
 //! `HUMBOLDT_TEST_RELOADS=1000` reads the configuration so often.
 
-use humboldt_tests::Reply;
-use humboldt_tests::World;
 use humboldt_tests::wait::until;
+use humboldt_tests::{Reply, Response, World};
 use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,6 +15,110 @@ fn scaled(name: &str, usual: usize) -> usize {
 /// So many bytes, of which each place differs by `seed`.
 fn body(seed: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + at / 251 + seed * 13) as u8).collect()
+}
+
+/// Every scheme that stores something.
+const SCHEMES: &[&str] = &["ufs", "aufs", "diskd", "coss", "rock", "ring"];
+
+/// The largest body that `coss` takes.
+const COSS_BODY_BYTES_MAX: usize = 960 * 1024;
+
+/// Whether an answer says that it is stored.
+fn says_stored(answer: &Response) -> bool {
+    answer.field("Cache-Status").unwrap_or_default().contains("; stored")
+}
+
+/// Whether an answer says that it is being stored, which may come to nothing.
+fn says_storing(answer: &Response) -> bool {
+    answer.field("Cache-Status").unwrap_or_default().contains("; detail=storing")
+}
+
+/// Bodies of all sizes, of which each comes to the proxy in one piece or in several.
+const SIZES: &[usize] =
+    &[0, 1_000, 16_000, 17_000, 33_000, 65_000, 65_636, 100_000, 300_000, 524_288, 1_000_000];
+
+/// Serves a body in pieces, which end in the middle of pages.
+fn in_pieces(world: &World, path: &str, body: Vec<u8>) {
+    world.origin.handle(path, move |_, wire| {
+        wire.send(format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        ));
+        body.chunks(10_001).for_each(|piece| wire.send(piece));
+    });
+}
+
+#[test]
+fn a_cache_without_memory_stores_bodies_of_every_size_and_says_so_only_when_it_is_true() {
+    for scheme in humboldt_tests::schemes(SCHEMES) {
+        let world = World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 0\n"));
+        until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+        let mut stored = 0;
+        for (number, &size) in SIZES.iter().enumerate() {
+            for way in ["whole", "pieces"] {
+                let (path, content) = (format!("/{way}/{size}"), body(number, size));
+                match way {
+                    "whole" => world.origin.on(&path, Reply::ok(&content).cachable(600)),
+                    _ => in_pieces(&world, &path, content.clone()),
+                }
+                let miss = world.get(&path).expect(200);
+                assert!(miss.cache() == "MISS" && miss.body == content, "{scheme} {path}");
+                let is_taken = scheme != "coss" || size <= COSS_BODY_BYTES_MAX;
+                assert_eq!(
+                    says_stored(&miss) || says_storing(&miss),
+                    is_taken,
+                    "{scheme} {path}: {:?}",
+                    miss.head
+                );
+                if says_stored(&miss) {
+                    assert!(is_taken, "{scheme} {path}: {:?}", miss.head);
+                } else if is_taken {
+                    until(&format!("{path} in {scheme}"), || {
+                        (world.metric("humboldt_store_objects") > stored).then_some(())
+                    });
+                }
+                stored = world.metric("humboldt_store_objects");
+                let again = world.get(&path).expect(200);
+                let expected = if is_taken { "HIT" } else { "MISS" };
+                assert!(
+                    again.cache() == expected && again.body == content,
+                    "{scheme} {path}: {:?}",
+                    again.head
+                );
+                assert_eq!(world.origin.count(&path), if is_taken { 1 } else { 2 }, "{scheme} {path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn neither_memory_nor_a_directory_is_said_to_store_what_it_does_not_take() {
+    for (lines, size, is_taken) in [
+        ("cache_mem 0", 1_000, false),
+        ("cache_mem 64 KB", 30_000, true),
+        ("cache_mem 64 KB", 33_000, false),
+        ("maximum_object_size_in_memory 20 KB", 20_481, false),
+        ("maximum_object_size_in_memory 20 KB", 20_480, true),
+    ] {
+        let world = World::forward(lines);
+        let content = body(1, size);
+        for way in ["whole", "pieces"] {
+            let path = format!("/{way}");
+            match way {
+                "whole" => world.origin.on(&path, Reply::ok(&content).cachable(600)),
+                _ => in_pieces(&world, &path, content.clone()),
+            }
+            let miss = world.get(&path).expect(200);
+            assert_eq!(
+                says_stored(&miss) || says_storing(&miss),
+                is_taken,
+                "{lines} {path}: {:?}",
+                miss.head
+            );
+            let again = world.get(&path).expect(200);
+            assert_eq!(again.cache(), if is_taken { "HIT" } else { "MISS" }, "{lines} {path}");
+        }
+    }
 }
 
 #[test]

@@ -34,6 +34,17 @@ impl Forward {
     }
 }
 
+/// Whether an answer from a server is stored (RFC 9211 2.5), as far as that is known when its head goes out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Storing {
+    /// It is not to be stored.
+    No,
+    /// It is to be stored, once the rest of it has come, which may come to nothing: a detail, and not `stored`.
+    Begun,
+    /// It is stored: whoever asks for it now gets it.
+    Done,
+}
+
 /// X-Cache and Cache-Status, serialised as far as the names of this proxy go.
 #[derive(Debug)]
 pub(crate) struct CacheStatus {
@@ -80,13 +91,13 @@ impl CacheStatus {
         write_ttl(out, &self.failed, ttl);
     }
 
-    /// The lines of an answer that came from a server: whether it is being stored, was fetched for another request, and with which
+    /// The lines of an answer that came from a server: whether it is stored, was fetched for another request, and with which
     /// status it came where that is not the one that is sent.
     pub(crate) fn write_forwarded(
         &self,
         out: &mut Vec<u8>,
         forward: Forward,
-        stored: bool,
+        storing: Storing,
         collapsed: bool,
         status: Option<u16>,
     ) {
@@ -96,8 +107,10 @@ impl CacheStatus {
             out.extend_from_slice(b"; fwd-status=");
             out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
         }
-        if stored {
-            out.extend_from_slice(b"; stored");
+        match storing {
+            Storing::No => {}
+            Storing::Begun => out.extend_from_slice(b"; detail=storing"),
+            Storing::Done => out.extend_from_slice(b"; stored"),
         }
         if collapsed {
             out.extend_from_slice(b"; collapsed");

@@ -11,7 +11,8 @@ use humboldt_conf::RelaxedParser;
 use humboldt_http::h1::{BodyDecoder, Framing, HopByHop};
 use humboldt_http::{FieldName, Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
-use humboldt_store::{AbortReason, FlowWriter, ReaderKind, StoredHead};
+use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
+use humboldt_store::{AbortReason, Dir, FlowReader, FlowWriter, ReaderKind, StoredHead};
 
 use crate::body::BodyPump;
 use crate::cache_status::Forward;
@@ -291,12 +292,14 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
         drop(writer);
         return answer.keep_after_whole_body(core);
     }
-    match receive(core, job, &mut answer, &mut writer, stored).await {
+    let mut at_end = AtEnd::new(at_end, &answer, &writer);
+    match receive(core, job, &mut answer, &mut writer, stored, &mut at_end).await {
         Ok(()) => {
             writer.finish(answer.decoder.trailers());
+            at_end.follow_if_short(core, job, &writer);
             if stored {
                 let (flow, written) = (Arc::clone(writer.flow()), writer.written());
-                refresh::store(core, job, writer, at_end).await;
+                refresh::store(core, job, writer, at_end.dir.take()).await;
                 if let Some(part) = part.filter(|part| part.is_complete(written)) {
                     partial::add(core, &job.request, answer.request_time, &flow, *part);
                 }
@@ -307,13 +310,41 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
     }
 }
 
+/// A directory that gets an answer in one piece when it is complete, or as it arrives if memory turns out to be too short for that.
+struct AtEnd {
+    dir: Option<Arc<Dir>>,
+    /// Keeps what has arrived until the directory has it; not for what a flow may hold in any case.
+    reader: Option<FlowReader>,
+}
+
+impl AtEnd {
+    fn new(dir: Option<Arc<Dir>>, answer: &Answer, writer: &FlowWriter) -> Self {
+        let may_be_short = answer.body_bytes.is_none_or(|bytes| bytes > FLOW_BYTES_GUARANTEED);
+        let reader = dir.as_ref().filter(|_| may_be_short).and_then(|_| writer.subscribe(ReaderKind::Disk));
+        Self { dir, reader }
+    }
+
+    /// Lets the directory follow from now on if the body cannot be kept whole.
+    fn follow_if_short(&mut self, core: &Rc<Core>, job: &Job, writer: &FlowWriter) {
+        if self.reader.is_none() || writer.is_whole() {
+            return;
+        }
+        let head = writer.flow().published();
+        let record = head.and_then(|head| head.record(job.request.url.as_bytes()));
+        if let (Some(dir), Some(reader), Some(record)) = (self.dir.take(), self.reader.take(), record) {
+            refresh::swap_out(core, dir, reader, record, None);
+        }
+    }
+}
+
 /// Streams the body. Stops early when nobody wants it any more and `quick_abort` does not say otherwise.
 async fn receive(
-    core: &Core,
+    core: &Rc<Core>,
     job: &Job,
     answer: &mut Answer,
     writer: &mut FlowWriter,
     stored: bool,
+    at_end: &mut AtEnd,
 ) -> Result<(), AbortReason> {
     enum Step {
         Nobody,
@@ -325,7 +356,9 @@ async fn receive(
             if watch && writer.poll_readers_gone(cx).is_ready() {
                 return Poll::Ready(Step::Nobody);
             }
-            answer.server.poll_body(cx, core, &mut answer.decoder, writer).map(Step::Body)
+            let received = answer.server.poll_body(cx, core, &mut answer.decoder, writer);
+            at_end.follow_if_short(core, job, writer);
+            received.map(Step::Body)
         })
         .await;
         match step {
@@ -473,8 +506,8 @@ pub(crate) async fn relay_with_body(
                 return answer::refused(core, conn, &request, refusal, outcome.route).await;
             }
         };
-        let mut fields =
-            pipeline::answer_fields(&request, &head, pipeline::Origin::Fetched(report.forward(), None));
+        let origin = pipeline::Origin::Fetched(report.forward(), None, reader.flow().is_stored());
+        let mut fields = pipeline::answer_fields(&request, &head, origin);
         fields.extend_from_slice(&report.own_fields());
         let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
         relay.limit_body(limit_bytes);

@@ -16,7 +16,7 @@ use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader, Held};
 use crate::access::{self, Access};
 use crate::answer;
 use crate::assemble::Assembly;
-use crate::cache_status::Forward;
+use crate::cache_status::{Forward, Storing};
 use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::denial::Refusal;
@@ -403,6 +403,7 @@ async fn stream(
         }
     };
     outcome.collapsed = report.is_none();
+    let is_stored = reader.flow().is_stored();
     let (cut_head, mut reader) = match assemble::cut(request, head, reader) {
         Err(reader) => (None, reader),
         Ok(assembly) => {
@@ -420,7 +421,7 @@ async fn stream(
     let origin = match report {
         None => Origin::Joined,
         Some(_) if tag == Tag::Hit => Origin::Disk,
-        Some(report) => Origin::Fetched(report.forward(), received_status),
+        Some(report) => Origin::Fetched(report.forward(), received_status, is_stored),
     };
     let mut fields = answer_fields(request, head, origin);
     fields.extend_from_slice(&report.map(|report| report.own_fields()).unwrap_or_default());
@@ -443,8 +444,9 @@ async fn stream(
 /// How an answer in flight came to be in flight, for the fields that say how the cache was used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This request's own fetch, for this reason, and with which status it came if not with the one that is sent.
-    Fetched(Forward, Option<u16>),
+    /// This request's own fetch, for this reason, and with which status it came if not with the one that is sent. The last says
+    /// whether it has been stored already.
+    Fetched(Forward, Option<u16>, bool),
     /// Another request's fetch.
     Joined,
     /// A cache directory.
@@ -462,13 +464,17 @@ pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) 
             hit::write_age(&mut fields, request, times);
             fields.extend_from_slice(b"\r\n");
         }
-        let (forward, status) = match origin {
-            Origin::Fetched(forward, status) => (forward, status),
-            Origin::Joined | Origin::Disk => (Forward::UriMiss, None),
+        let (forward, status, storing) = match origin {
+            Origin::Fetched(forward, status, true) => (forward, status, Storing::Done),
+            Origin::Fetched(forward, status, false) => {
+                let storing = if head.info.is_to_be_stored() { Storing::Begun } else { Storing::No };
+                (forward, status, storing)
+            }
+            Origin::Joined | Origin::Disk => (Forward::UriMiss, None, Storing::No),
         };
-        let (stored, collapsed) = (times.is_some() && origin != Origin::Joined, origin == Origin::Joined);
+        let collapsed = origin == Origin::Joined;
         let names = &request.snapshot().names;
-        names.cache_status.write_forwarded(&mut fields, forward, stored, collapsed, status);
+        names.cache_status.write_forwarded(&mut fields, forward, storing, collapsed, status);
     }
     fields
 }

@@ -15,7 +15,7 @@ use humboldt_logs::access::Tag;
 use humboldt_store::flow::Epoch;
 use humboldt_store::scheme::{Record, RecordKind};
 use humboldt_store::{
-    About, Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, StoredHead,
+    About, Dir, Entry, FlowInfo, FlowReader, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, StoredHead,
     SwapOutError, VaryMarker,
 };
 
@@ -393,7 +393,9 @@ async fn publish(
     match dir {
         Some(dir) if is_whole_at_end => Verdict::Stream { stored: true, at_end: Some(dir), part },
         Some(dir) => {
-            swap_out(core, dir, writer, record(key, request.url.as_bytes(), &head, times), marker);
+            if let Some(reader) = writer.subscribe(ReaderKind::Disk) {
+                swap_out(core, dir, reader, record(key, request.url.as_bytes(), &head, times), marker);
+            }
             Verdict::Stream { stored: true, at_end: None, part }
         }
         None => Verdict::Stream { stored: true, at_end: None, part },
@@ -440,16 +442,15 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     }
 }
 
-/// Follows the flow into a cache directory.
-fn swap_out(
+/// Follows a flow into a cache directory, from its first byte.
+pub(crate) fn swap_out(
     core: &Rc<Core>,
     dir: Arc<Dir>,
-    writer: &FlowWriter,
+    reader: FlowReader,
     record: Record,
     marker: Option<Arc<VaryMarker>>,
 ) {
-    let epoch = writer.epoch();
-    let Some(reader) = writer.subscribe(ReaderKind::Disk) else { return };
+    let epoch = reader.flow().epoch();
     let core = Rc::clone(core);
     tokio::task::spawn_local(async move {
         let cache = &core.shared.cache;

@@ -190,7 +190,9 @@ impl Cache {
         match settings.in_transit {
             InTransit::Disk if goes_to_disk => 0,
             InTransit::Memory if goes_to_disk => in_memory.max(settings.cache_mem_bytes / IN_TRANSIT_SHARE),
-            _ => in_memory,
+            _ if goes_to_disk => in_memory,
+            // What memory would not take has no reason to be kept.
+            _ => in_memory.min(self.mem.object_bytes_max()),
         }
     }
 
@@ -259,6 +261,9 @@ impl Cache {
             && self.insert_current(epoch, object.key, Entry::Object(object.clone()));
         if !in_memory {
             self.remove_older(epoch, &object.key);
+        }
+        if in_memory || on_disk {
+            writer.flow().note_stored();
         }
         Some(Stored { object, in_memory, on_disk })
     }

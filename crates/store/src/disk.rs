@@ -102,6 +102,7 @@ impl Cache {
         loop {
             let error = match self.write_all(&mut reader, &record, &dir).await {
                 Ok(body_bytes) => {
+                    reader.flow().note_stored();
                     self.tell(StoreEventKind::SwapOut, Some(dir.index), &record, body_bytes);
                     self.remove_elsewhere(&record.key, Some(&dir)).await;
                     return Ok(body_bytes);

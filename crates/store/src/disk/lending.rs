@@ -43,6 +43,7 @@ impl Cache {
             let object = Object::new(about.key, url.into(), Arc::clone(&head.head), *about.times, body);
             self.insert_current(epoch, about.key, Entry::Object(Arc::new(object)));
         }
+        writer.flow().note_stored();
         writer.finish_lent(lendable.body);
         Some(head)
     }

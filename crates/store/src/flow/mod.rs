@@ -16,7 +16,7 @@ mod wake;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
@@ -110,6 +110,14 @@ pub struct FlowInfo {
     pub times: Option<Times>,
     /// What the answer varies by, for joined requests to compare.
     pub vary: Option<Arc<VaryMarker>>,
+}
+
+impl FlowInfo {
+    /// Whether the answer is stored if all of it comes and nothing fails.
+    pub fn is_to_be_stored(&self) -> bool {
+        let fits_memory = self.body_bytes.is_none_or(|bytes| bytes.max(1) <= self.keep_bytes_max);
+        self.times.is_some() && (self.write_through || fits_memory)
+    }
 }
 
 /// The head of an answer in flight.
@@ -213,6 +221,8 @@ pub struct Flow {
     state: Mutex<State>,
     /// Least distance of the writer from the fastest reader.
     window_bytes: AtomicU64,
+    /// It is found now by those who ask for it.
+    is_stored: AtomicBool,
     tier: Arc<MemTier>,
 }
 
@@ -240,7 +250,8 @@ impl Flow {
         tier: Arc<MemTier>,
     ) -> Arc<Self> {
         let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
-        Arc::new(Self { key, epoch, purge_number, state: Mutex::default(), window_bytes, tier })
+        let is_stored = AtomicBool::new(false);
+        Arc::new(Self { key, epoch, purge_number, state: Mutex::default(), window_bytes, is_stored, tier })
     }
 
     /// Under which key requests join it.
@@ -256,6 +267,15 @@ impl Flow {
     /// The newest purge by tag or prefix when the fetch began.
     pub fn purge_number(&self) -> u64 {
         self.purge_number
+    }
+
+    /// Whether the answer has been stored: in memory, or in a directory that shows it. `false` while nobody knows.
+    pub fn is_stored(&self) -> bool {
+        self.is_stored.load(Relaxed)
+    }
+
+    pub(crate) fn note_stored(&self) {
+        self.is_stored.store(true, Relaxed);
     }
 
     /// The response head and what was published with it, when it is there.

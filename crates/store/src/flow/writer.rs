@@ -280,6 +280,12 @@ impl FlowWriter {
         Poll::Pending
     }
 
+    /// Whether all of the body is still there, and can become an object at its end. Where memory is short it cannot: a directory
+    /// that was to get it in one piece has to follow from then on.
+    pub fn is_whole(&self) -> bool {
+        self.flow.state.lock().whole
+    }
+
     /// Bytes of body so far.
     pub fn written(&self) -> u64 {
         self.written

@@ -26,6 +26,9 @@ use shard::{Removed, Shard};
 /// Pages that each body in flight may hold even when the budget is spent: 16 KiB, Squid's `read_ahead_gap`.
 pub const FLOW_PAGES_GUARANTEED: usize = 4;
 
+/// The same in bytes.
+pub const FLOW_BYTES_GUARANTEED: u64 = (FLOW_PAGES_GUARANTEED * PAGE_BYTES) as u64;
+
 /// Hard bound on pages beyond `cache_mem` for all bodies in flight together, in bytes. At the bound a transfer
 /// that needs a page fails.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -262,9 +265,14 @@ impl MemTier {
         self.pool.in_use() * PAGE_BYTES as u64 + self.boxed_bytes.load(Relaxed)
     }
 
-    /// Whether an entry of so many bytes is stored at all: not when it takes more than half of the budget.
+    /// Most bytes that one entry may take: half of the budget.
+    pub(crate) fn object_bytes_max(&self) -> u64 {
+        self.limit_bytes.load(Relaxed) / 2
+    }
+
+    /// Whether an entry of so many bytes is stored at all.
     pub(crate) fn takes(&self, bytes: u64) -> bool {
-        bytes <= self.limit_bytes.load(Relaxed) / 2
+        bytes <= self.object_bytes_max()
     }
 
     /// Whether so many bytes more fit into the budget as it is.
