@@ -30,7 +30,7 @@ use crate::configuration::Source;
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
 use crate::start::{StartError, debug_level, load_hosts};
-use crate::stores::Stores;
+use crate::stores::{self, Stores};
 
 /// How often a core looks for idle server connections to close.
 const POOL_SWEEP: Duration = Duration::from_secs(5);
@@ -118,6 +118,7 @@ fn close_stores(shared: &Arc<Shared>) {
     let (done, is_done) = std::sync::mpsc::sync_channel(1);
     let to_close = Arc::clone(shared);
     let closing = std::thread::Builder::new().name("close".into()).spawn(move || {
+        stores::prepare_close(to_close.cache.prepare_close());
         to_close.cache.close();
         let _ = done.send(()); // nobody may wait any more
     });

@@ -19,6 +19,9 @@ use humboldt_store::scheme::Scheme;
 
 use crate::start::StartError;
 
+/// How long directories may take, before they are closed, to remove what was replaced while their indexes were being read.
+const PREPARE_CLOSE_MAX: Duration = Duration::from_secs(10);
+
 /// Directories that are open, by path, so that a reconfiguration keeps them.
 #[derive(Default)]
 pub(crate) struct Stores {
@@ -92,6 +95,16 @@ impl Stores {
         let opened = self.open(config);
         self.keep_purges(config, cache);
         cache.reconfigure(settings(config), opened);
+    }
+}
+
+/// Waits, on a thread that may block, for what is to be done before directories are closed.
+pub(crate) fn prepare_close(removals: impl Future<Output = ()>) {
+    let waited = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
+        runtime.block_on(async { tokio::time::timeout(PREPARE_CLOSE_MAX, removals).await.is_ok() })
+    });
+    if !waited.unwrap_or(false) {
+        tracing::warn!("what was replaced while a cache_dir was being read may be found in it again");
     }
 }
 

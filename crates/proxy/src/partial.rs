@@ -138,14 +138,18 @@ fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, flow: &Flow,
     let cache = &core.shared.cache;
     let url = request.url.as_bytes();
     let Some(object) = cache.add_part(epoch, list, url, portion.complete_bytes, part, merge) else { return };
-    if let Some(dir) = cache.select_dir(Some(object.body_bytes())) {
-        let core = Rc::clone(core);
-        tokio::task::spawn_local(async move {
-            if let Err(error) = core.shared.cache.write_object(epoch, &object, dir).await {
-                tracing::debug!("a list of parts is not written to disk: {error}");
-            }
-        });
-    }
+    let dir = cache.select_dir(Some(object.body_bytes()));
+    let core = Rc::clone(core);
+    tokio::task::spawn_local(async move {
+        let cache = &core.shared.cache;
+        let Some(dir) = dir else {
+            cache.remove_from_disk(&object.key).await;
+            return;
+        };
+        if let Err(error) = cache.write_object(epoch, &object, dir).await {
+            tracing::debug!("a list of parts is not written to disk: {error}");
+        }
+    });
 }
 
 /// By what two answers are known to be the same to the last byte.

@@ -509,8 +509,11 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         core.count(Counter::MemoryStores, 1);
     }
     match (stored, dir) {
-        // No directory takes it: there is a newer answer than what they have.
-        (_, None) if is_newest() && !head.info.write_through && cache.on_disk(&key) => {
+        // No directory takes it: there is a newer answer than what they have, or will find when they have read their indexes.
+        (_, None) if cache.has_dirs() && is_newest() && !head.info.write_through => {
+            if let (Some(marker), Some(times)) = (&head.info.vary, head.info.times) {
+                _ = cache.write_vary(epoch, marker, times).await;
+            }
             cache.remove_from_disk(&key).await;
         }
         (_, None) => {}

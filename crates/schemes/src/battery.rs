@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use humboldt_freshness::{Times, TimesFlags};
-use humboldt_store::Key;
 use humboldt_store::scheme::{Reader, Record, RecordKind, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::{
+    Cache, CacheSettings, DirConfig, DirSelect, InTransit, Key, MemoryMode, NoEvents, Policy,
+};
 use tempfile::TempDir;
 
 use crate::DirOptions;
@@ -39,6 +41,7 @@ macro_rules! battery {
             lifecycle::creation_is_idempotent, lifecycle::one_process_at_a_time, lifecycle::closed_is_down,
             lifecycle::eviction_keeps_the_water_marks, lifecycle::many_threads,
             lifecycle::opened_again_with_another_size, lifecycle::a_purge_log_alone,
+            lifecycle::newer_answers_while_the_index_is_read,
             damage::flipped_bits, damage::truncated_files, damage::zeroed_tails, damage::exchanged_files,
             damage::deleted_files,
         );
@@ -122,6 +125,31 @@ impl Bench {
         meanwhile(&options.path);
         let scheme = open(kind, &options);
         Self { scheme, options, kind, _dir }
+    }
+
+    /// The end of the process and a start that has not read the index.
+    fn crash_unread(self) -> Self {
+        let Self { scheme, options, kind, _dir } = self;
+        drop(scheme);
+        let scheme = crate::open(kind, &options).unwrap_or_else(|e| panic!("open: {e}"));
+        Self { scheme, options, kind, _dir }
+    }
+
+    /// A cache over this directory alone, which keeps nothing in memory.
+    fn cache(&self) -> Arc<Cache> {
+        let settings = CacheSettings {
+            cache_mem_bytes: 1 << 20,
+            memory_policy: Policy::Lru,
+            memory_mode: MemoryMode::Network,
+            memory_object_bytes_max: 0,
+            disk_object_bytes_max: u64::MAX,
+            read_ahead_bytes: 16 * 1024,
+            dir_select: DirSelect::LeastLoad,
+            in_transit: InTransit::Auto,
+        };
+        let scheme = Arc::clone(&self.scheme);
+        let dir = DirConfig { index: 0, scheme, object_bytes_max: u64::MAX, read_only: false };
+        Cache::new(settings, 1, vec![dir], Arc::new(NoEvents))
     }
 
     fn put(&self, url: &str, version: u8, len: u64) {

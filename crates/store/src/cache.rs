@@ -359,8 +359,14 @@ impl Cache {
         marker: &VaryMarker,
         times: Times,
     ) -> Result<(), SchemeError> {
-        let dir = self.select_dir(Some(0)).ok_or(SchemeError::Busy("no directory takes it"))?;
         let primary = epoch.primary();
+        let Some(dir) = self.select_dir(Some(0)) else {
+            // What is stored of the URL is of an older answer.
+            if self.in_flight.is_current(epoch) {
+                self.remove_from_disk(&primary).await;
+            }
+            return Err(SchemeError::Busy("no directory takes it"));
+        };
         let record = Record {
             key: primary,
             kind: RecordKind::Vary,
@@ -490,6 +496,8 @@ impl Cache {
             // The same scheme may stand in a table made later.
             if keep.is_none_or(|keep| !Arc::ptr_eq(&keep.scheme, &dir.scheme)) {
                 found |= dir.forget(key).await;
+            } else {
+                dir.has_newest(key);
             }
         }
         found
@@ -499,6 +507,14 @@ impl Cache {
     pub async fn maintain(&self) {
         for dir in &self.table.load_full().dirs {
             dir.maintain().await;
+        }
+    }
+
+    /// Removes from the directories what they have not removed yet because their indexes were being read. To be awaited before
+    /// [`Cache::close`].
+    pub async fn prepare_close(&self) {
+        for dir in &self.table.load_full().dirs {
+            dir.remove_hidden().await;
         }
     }
 

@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 
@@ -15,9 +16,16 @@ use crate::cache::CacheSettings;
 use crate::doorkeeper::Doorkeeper;
 use crate::key::Key;
 use crate::scheme::{Scheme, SchemeError};
+use crate::together;
 
 /// Most removals that a directory may owe. One that owes more stays out of service until it is emptied.
 pub const DEBTS_MAX: usize = 65_536;
+
+/// Most keys that are hidden in a directory. Further ones are removed from it at once, which costs a write each.
+pub const HIDDEN_MAX: usize = 65_536;
+
+/// So many hidden keys are removed at the same time.
+const HIDDEN_AT_ONCE: usize = 256;
 
 /// Most directories, once configured and now not, whose removals are remembered; the oldest is forgotten.
 const ABSENT_MAX: usize = 64;
@@ -72,6 +80,44 @@ struct Debts {
     keys: Mutex<HashSet<Key>>,
     count: AtomicUsize,
     overflowed: AtomicBool,
+    hidden: Hidden,
+}
+
+/// Keys of which a newer answer came while the index was being read, and did not get into the directory: nobody finds what the reading
+/// finds of them. It is removed when the index is there, or before the directory is closed.
+#[derive(Default)]
+struct Hidden {
+    keys: Mutex<HashSet<Key>>,
+    count: AtomicUsize,
+}
+
+impl Hidden {
+    /// `false`: there are too many.
+    fn add(&self, key: Key) -> bool {
+        let mut keys = self.keys.lock();
+        let has_room = keys.len() < HIDDEN_MAX || keys.contains(&key);
+        if has_room {
+            keys.insert(key);
+        }
+        self.count.store(keys.len(), Relaxed);
+        has_room
+    }
+
+    fn remove(&self, key: &Key) {
+        if self.count.load(Relaxed) > 0 {
+            let mut keys = self.keys.lock();
+            keys.remove(key);
+            self.count.store(keys.len(), Relaxed);
+        }
+    }
+
+    fn holds(&self, key: &Key) -> bool {
+        self.count.load(Relaxed) > 0 && self.keys.lock().contains(key)
+    }
+
+    fn some(&self) -> Vec<Key> {
+        self.keys.lock().iter().copied().take(HIDDEN_AT_ONCE).collect()
+    }
 }
 
 impl Debts {
@@ -127,7 +173,7 @@ impl Dir {
 
     /// Whether it may have the key.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        self.is_in_service() && self.scheme.contains(key)
+        self.is_in_service() && self.scheme.contains(key) && !self.debts.hidden.holds(key)
     }
 
     fn takes(&self, body_bytes: Option<u64>) -> bool {
@@ -146,9 +192,39 @@ impl Dir {
 
     /// Removes a key because there is a newer answer, now or before the directory is used again.
     pub(crate) async fn forget(&self, key: &Key) -> bool {
-        // While a rebuild runs the index does not know yet.
-        let may_have_it = self.rebuilding.load(Relaxed) || self.scheme.contains(key);
-        may_have_it && self.remove(key).await == Purged::Found
+        if !self.scheme.contains(key) {
+            // While the index is being read it does not know yet.
+            let is_known = !self.rebuilding.load(Relaxed);
+            if is_known || self.debts.hidden.add(*key) {
+                return false;
+            }
+        }
+        self.remove(key).await == Purged::Found
+    }
+
+    /// It has got the newest answer itself.
+    pub(crate) fn has_newest(&self, key: &Key) {
+        self.debts.hidden.remove(key);
+    }
+
+    /// Removes what is hidden, as when the index has been read, and before a clean stop: the next start knows nothing of it.
+    pub async fn remove_hidden(&self) {
+        loop {
+            let keys = self.debts.hidden.some();
+            let begin = |key: Key| -> Pin<Box<dyn Future<Output = ()> + '_>> {
+                Box::pin(async move {
+                    // A newer one may be there by now.
+                    if self.debts.hidden.holds(&key) && self.scheme.remove(&key).await.is_ok() {
+                        self.debts.hidden.remove(&key);
+                    }
+                })
+            };
+            let before = self.debts.hidden.count.load(Relaxed);
+            together::all(keys.into_iter().map(begin).collect()).await;
+            if self.debts.hidden.count.load(Relaxed) >= before {
+                return; // there are none, or it cannot do it now
+            }
+        }
     }
 
     /// Removes a key whatever the index says, which may know nothing while the directory is down. Now, or before the
@@ -178,6 +254,10 @@ impl Dir {
         self.refresh();
         if !self.debts.is_empty() && !self.down.load(Relaxed) {
             self.pay().await;
+        }
+        let has_hidden = self.debts.hidden.count.load(Relaxed) > 0;
+        if has_hidden && !self.rebuilding.load(Relaxed) && !self.down.load(Relaxed) {
+            self.remove_hidden().await;
         }
     }
 
@@ -268,5 +348,58 @@ impl Table {
     /// A purge concerns directories too that are not configured now.
     pub(crate) fn purge_absent(&self, key: Key) {
         self.absent.iter().for_each(|(_, debts)| debts.add(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use super::*;
+    use crate::cache::Cache;
+    use crate::disk::tests::{SETTINGS, configs};
+    use crate::events::NoEvents;
+    use crate::scheme::{Record, RecordKind};
+    use crate::testing::{TestScheme, block_on, key, some_head, some_times};
+
+    /// A directory that has an object of this key, and does not know it yet.
+    fn unread(number: u64) -> (Arc<Cache>, Arc<TestScheme>) {
+        let scheme = TestScheme::new("/one");
+        let (url, head) = (b"http://a.example/".as_slice().into(), some_head().bytes().into());
+        let record = Record { key: key(number), kind: RecordKind::Object, url, head, times: some_times() };
+        scheme.put(record, b"old");
+        scheme.faults.unread.store(true, SeqCst);
+        (Cache::new(SETTINGS, 1, configs(std::slice::from_ref(&scheme)), Arc::new(NoEvents)), scheme)
+    }
+
+    #[test]
+    fn what_is_replaced_before_the_index_is_read_is_never_found() {
+        let (cache, scheme) = unread(1);
+        block_on(cache.remove_from_disk(&key(1)));
+        assert!(scheme.body(&key(1)).is_some(), "it waits");
+        scheme.faults.unread.store(false, SeqCst);
+        assert!(!cache.on_disk(&key(1)), "and nobody finds it meanwhile");
+        block_on(cache.maintain());
+        assert!(scheme.body(&key(1)).is_none());
+    }
+
+    #[test]
+    fn a_stop_while_the_index_is_read_leaves_nothing_that_was_replaced() {
+        let (cache, scheme) = unread(1);
+        block_on(cache.remove_from_disk(&key(1)));
+        block_on(cache.prepare_close());
+        assert!(scheme.body(&key(1)).is_none());
+    }
+
+    #[test]
+    fn more_than_can_be_hidden_is_removed_at_once() {
+        let last = HIDDEN_MAX as u64;
+        let (cache, scheme) = unread(last);
+        for number in 0..last {
+            block_on(cache.remove_from_disk(&key(number)));
+        }
+        assert!(scheme.body(&key(last)).is_some());
+        block_on(cache.remove_from_disk(&key(last)));
+        assert!(scheme.body(&key(last)).is_none());
     }
 }

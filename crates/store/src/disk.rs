@@ -497,4 +497,4 @@ fn tell_swap(kind: StoreEventKind, cache: &Cache, dir: &Dir, about: &About<'_>) 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -16,6 +16,7 @@ pub mod object;
 mod parts;
 pub mod purges;
 pub mod scheme;
+mod together;
 pub mod vary;
 mod voids;
 

@@ -1,15 +1,14 @@
 //! What an unsafe method makes void: out of memory, of what is in flight and of every index at once; off the disks behind the
 //! answer (RFC 9111 4.4 asks for no more). Only a PURGE is answered when a crash brings nothing back.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::Poll;
 
 use crate::cache::Cache;
 use crate::dirs::Table;
 use crate::flow::FlowWriter;
 use crate::key::Key;
+use crate::together;
 
 /// Most URLs that wait to be removed from the disks while nobody waits for that. Of more, every directory owes the removal, and
 /// is out of service until it has removed them.
@@ -74,12 +73,7 @@ async fn remove_from_all(table: &Table, key: &Key) {
             Box::pin(async move { drop_key(dir, key).await });
         removal
     };
-    let mut removals: Vec<_> = table.dirs.iter().map(|dir| begin(&**dir)).collect();
-    poll_fn(|cx| {
-        removals.retain_mut(|removal| removal.as_mut().poll(cx).is_pending());
-        if removals.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
+    together::all(table.dirs.iter().map(|dir| begin(&**dir)).collect()).await;
 }
 
 async fn drop_key(dir: &crate::dirs::Dir, key: &Key) {
@@ -90,7 +84,7 @@ async fn drop_key(dir: &crate::dirs::Dir, key: &Key) {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering::SeqCst;
-    use std::task::Context;
+    use std::task::{Context, Poll};
 
     use super::*;
     use crate::cache::{CacheSettings, InTransit, MemoryMode};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use humboldt_store::scheme::SchemeError;
+use humboldt_store::{Cache, DiskEntry, Lookup};
 
 use super::{Bench, Seen, key, nature, put, record, run, see};
 use crate::OpenError;
@@ -230,4 +231,59 @@ pub(super) fn a_purge_log_alone(kind: &'static str) {
     let opened = crate::open(kind, &crate::DirOptions::new(path, 64 << 20)).map(drop);
     assert!(opened.is_ok(), "{kind}: {:?}", opened.err());
     assert!(dir.path().join(crate::PURGE_LOG).exists(), "and keeps it");
+}
+
+/// The version of an object that the cache finds in its directories.
+fn version(cache: &Cache, url: &str) -> Option<i64> {
+    match run(cache.open(key(url), &key(url), url.as_bytes())) {
+        Lookup::Found(DiskEntry::Object(hit)) => {
+            Some(hit.times.response_time - record(url, 0).times.response_time)
+        }
+        _ => None,
+    }
+}
+
+/// A newer answer has come. It goes to the directory if that takes it, and otherwise the older one is to be found no more.
+fn replace(cache: &Cache, bench: &Bench, url: &str) {
+    match cache.select_dir(Some(5000)) {
+        Some(_) => bench.put(url, 2, 5000),
+        None => _ = run(cache.remove_from_disk(&key(url))),
+    }
+}
+
+/// After a crash, newer answers come before the index has been read, or while it is: nobody gets the older ones any more, neither
+/// then nor after a clean stop, however early that comes.
+pub(super) fn newer_answers_while_the_index_is_read(kind: &'static str) {
+    const OBJECTS: u64 = 60;
+    let url = |i: u64| format!("http://fill/{i}");
+    let is_newer = |i: &u64| i.is_multiple_of(3);
+    for stops_early in [false, true] {
+        let bench = Bench::new(kind);
+        fill(&bench, OBJECTS);
+        bench.maintain();
+        let bench = bench.crash_unread();
+        let cache = bench.cache();
+        (0..OBJECTS).filter(is_newer).for_each(|i| replace(&cache, &bench, &url(i)));
+        let check = |cache: &Cache, when: &str| {
+            for i in 0..OBJECTS {
+                let (found, wrong) = (version(cache, &url(i)), if is_newer(&i) { 1 } else { 2 });
+                assert_ne!(found, Some(wrong), "{kind}, object {i}, {when}");
+            }
+        };
+        check(&cache, "before the index is read");
+        if !stops_early {
+            while bench.scheme.stats().rebuild_percent < 100 {
+                run(cache.maintain());
+                check(&cache, "while the index is read");
+            }
+            run(cache.maintain());
+            check(&cache, "when the index is read");
+            let kept = (0..OBJECTS).filter(|i| version(&cache, &url(*i)).is_some()).count() as u64;
+            assert!(kept >= OBJECTS - OBJECTS.div_ceil(3), "{kind}: the others are there");
+        }
+        run(cache.prepare_close());
+        drop(cache);
+        let bench = bench.restart_after(|_| ());
+        check(&bench.cache(), "after a clean restart");
+    }
 }

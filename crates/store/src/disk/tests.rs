@@ -32,7 +32,7 @@ struct Fixture {
     events: Arc<Recorder>,
 }
 
-pub(super) const SETTINGS: CacheSettings = CacheSettings {
+pub(crate) const SETTINGS: CacheSettings = CacheSettings {
     cache_mem_bytes: 16 * MIB,
     memory_policy: humboldt_policy::Policy::Lru,
     memory_object_bytes_max: 512 * 1024,
@@ -50,7 +50,7 @@ fn fixture() -> Fixture {
     Fixture { cache: Cache::new(SETTINGS, 1, dirs, events.clone()), schemes, events }
 }
 
-pub(super) fn configs(schemes: &[Arc<TestScheme>]) -> Vec<DirConfig> {
+pub(crate) fn configs(schemes: &[Arc<TestScheme>]) -> Vec<DirConfig> {
     let config = |(index, scheme): (usize, &Arc<TestScheme>)| {
         let scheme = scheme.clone() as Arc<dyn Scheme>;
         DirConfig { index, scheme, object_bytes_max: u64::MAX, read_only: false }

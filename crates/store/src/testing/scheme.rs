@@ -21,6 +21,8 @@ pub(crate) struct Faults {
     pub(crate) update: AtomicBool,
     /// What is removed leaves the index, and then waits for the disk while this is so.
     pub(crate) removal_hangs: AtomicBool,
+    /// The index has not been read: nothing is known of what is stored.
+    pub(crate) unread: AtomicBool,
     /// Out of service.
     pub(crate) down: AtomicBool,
     /// Bodies that turn out larger are refused.
@@ -104,7 +106,8 @@ impl Scheme for TestScheme {
     }
 
     fn contains(&self, key: &Key) -> bool {
-        !self.faults.down.load(SeqCst) && self.stored.lock().contains_key(key)
+        let knows = !self.faults.down.load(SeqCst) && !self.faults.unread.load(SeqCst);
+        knows && self.stored.lock().contains_key(key)
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
@@ -179,7 +182,7 @@ impl Scheme for TestScheme {
 
     fn stats(&self) -> SchemeStats {
         SchemeStats {
-            rebuild_percent: 100,
+            rebuild_percent: if self.faults.unread.load(SeqCst) { 0 } else { 100 },
             capacity_bytes: self.capacity_bytes.load(SeqCst),
             down: self.faults.down.load(SeqCst),
             ..SchemeStats::default()

@@ -1,0 +1,14 @@
+//! Waiting for several things at the same time.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+/// Waits until all have ended. Each begins with the first poll: one that hangs keeps no other from beginning.
+pub(crate) async fn all(mut futures: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
+    poll_fn(|cx| {
+        futures.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
