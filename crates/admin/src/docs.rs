@@ -62,7 +62,7 @@ always 0. In `5min` and `60min`, so are those about select and about system call
 
 const CUTS: &str = "
 A connection to a client is cut off where it ends before the answer is complete, or without any: once for each, with the \
-reason that `humboldt_client_connections_cut_total` and the page `cuts` count it by, and that access.log has as `%err_detail`. \
+reason that `humboldt_client_connections_cut_total` and the page `cuts` count it by, and that access.log has as `%err_detail` where there is an `%err_code`. \
 Connections that end between requests are not cut off.
 
 reason | `%err_code` | meaning
@@ -85,7 +85,8 @@ fn markdown() -> String {
     }
     out.push_str(CUTS);
     for cut in Cut::ALL {
-        _ = writeln!(out, "`{}` | `{}` | {}", cut.name(), cut.error(), cut.help());
+        let error = cut.error().unwrap_or("-");
+        _ = writeln!(out, "`{}` | `{error}` | {}", cut.name(), cut.help());
     }
     out
 }

@@ -51,8 +51,8 @@ codes! {
     "rv" => RequestVersion, "HTTP version of the request.";
     ">rv" => ClientVersion, "Same as rv.";
     "<st" => BytesOut, "Bytes sent to the client.";
-    "err_code" => ErrorName, "Name of the error page.";
-    "err_detail" => ErrorDetail, "More about the error: nothing, so far.";
+    "err_code" => ErrorName, "What went wrong: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
+    "err_detail" => ErrorDetail, "More about that: the reason on the error page, or why the connection was cut off, as in docs/metrics.md.";
 }
 
 /// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that begin so.

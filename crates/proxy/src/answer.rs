@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use humboldt_base::counters::Counter;
-use humboldt_http::h1::HeadError;
 use humboldt_http::{FieldName, Method, Version};
 use humboldt_logs::access::Tag;
 
@@ -16,8 +15,10 @@ use crate::cut::Cut;
 use crate::denial::{self, Instead, Refusal};
 use crate::errors::{self, ErrorContext, ErrorPage};
 use crate::hit::{is_bodiless_status, write_connection};
-use crate::log::{self, Outcome, Route};
+use crate::job::Failure;
+use crate::log::{self, Fault, Outcome, Route, Watch};
 use crate::request::Request;
+use crate::unparsed;
 
 /// An answer in memory: its fields serialised, each line ended.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(crate) struct Local {
     pub fields: Vec<u8>,
     /// The body.
     pub body: Vec<u8>,
+    /// What went wrong, where it is an error page.
+    pub fault: Option<Box<Fault>>,
 }
 
 impl Local {
@@ -87,13 +90,25 @@ pub(crate) async fn error(
     page: ErrorPage,
     detail: &str,
 ) -> After {
-    let local = error_answer(core, request, page, detail);
     let tag = match page {
         ErrorPage::OnlyIfCached => Tag::Miss,
         _ => Tag::None,
     };
+    failed(core, conn, request, Failure::new(page, detail), (tag, None)).await
+}
+
+/// Answers a request that could not be fulfilled; `way` is the result code and where the answer should have come from.
+pub(crate) async fn failed(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    failure: Failure,
+    (tag, route): (Tag, Option<Route>),
+) -> After {
     core.count(Counter::ClientErrors, 1);
-    send(core, conn, request, local, Outcome::local(tag, page.status())).await
+    let local = error_answer(core, request, failure.page, &failure.detail);
+    let outcome = Outcome::miss(tag, local.status, route);
+    send(core, conn, request, local, outcome).await
 }
 
 /// Answers a request that a rule denies, or whose answer it denies, as `deny_info` says. `route` is where the answer came
@@ -114,9 +129,14 @@ pub(crate) async fn refused(
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),
         Some(Instead::Page(other, status)) => page(*other, *status),
-        Some(Instead::Redirect(status, url)) => redirect(core, request, *status, url),
+        Some(Instead::Redirect(status, url)) => {
+            let fault = Some(Fault::of_page(refusal.page, ""));
+            Local { fault, ..redirect(core, request, *status, url) }
+        }
         Some(Instead::Reset) => {
-            log::transaction(core, request, &outcome(refusal.page.status()), None);
+            let fault = Fault::of_cut(Cut::Denied);
+            let outcome = Outcome { fault, ..outcome(refusal.page.status()) };
+            log::transaction(core, request, &outcome, None);
             return After::Abort(Cut::Denied);
         }
     };
@@ -129,7 +149,7 @@ fn redirect(core: &Core, request: &Request, status: u16, url: &str) -> Local {
     humboldt_http::h1::write_field(&mut fields, b"Date", &humboldt_http::date::format(core.now().secs()));
     humboldt_http::h1::write_field(&mut fields, b"Location", &denial::expand(url, request));
     humboldt_http::h1::write_field(&mut fields, b"Cache-Control", b"no-store");
-    Local { status, fields, body: Vec::new() }
+    Local { status, fields, ..Local::default() }
 }
 
 /// The page as an answer.
@@ -146,7 +166,7 @@ pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, deta
     };
     let html = errors::wants_html(request.head.fields.list(FieldName::Accept));
     let (fields, body) = errors::render(&context, html);
-    Local { status: page.status(), fields, body }
+    Local { status: page.status(), fields, body, fault: Some(Fault::of_page(page, detail)) }
 }
 
 /// Sends an answer, logs it, and says whether the connection goes on: not when a request body was left unread.
@@ -154,7 +174,7 @@ pub(crate) async fn send(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     request: &Rc<Request>,
-    local: Local,
+    mut local: Local,
     mut outcome: Outcome,
 ) -> After {
     let keep_alive = request.snapshot.as_ref().is_some_and(|snapshot| snapshot.keeps_alive(request))
@@ -172,6 +192,7 @@ pub(crate) async fn send(
     }
     let result = write_all(conn, core, &bytes).await.map_err(|error| conn.cut_by(&error));
     outcome.bytes_out = bytes.len() as u64;
+    outcome.fault = local.fault.take();
     outcome.end(result.err());
     log::transaction(core, request, &outcome, local.content_type());
     match result {
@@ -201,27 +222,40 @@ fn serialise(local: &Local, fields: &[u8]) -> Vec<u8> {
 }
 
 /// Answers a head that does not parse; the connection ends.
-pub(crate) async fn refuse(core: &Rc<Core>, conn: &mut ClientConn, error: HeadError) -> After {
-    answer_without_request(core, conn, page_for(error), &error.to_string()).await
+pub(crate) async fn refuse(core: &Rc<Core>, conn: &mut ClientConn, refused: &unparsed::Refused) -> After {
+    let page = page_for(refused.error);
+    let target = refused.target_for_the_log(page.status());
+    let unparsed = unparsed::request(core, conn, &refused.method, target);
+    answer_without_request(core, conn, unparsed, page, &refused.error.to_string()).await
 }
 
 /// Answers a head that did not arrive in time.
 pub(crate) async fn time_out(core: &Rc<Core>, conn: &mut ClientConn) -> After {
-    answer_without_request(core, conn, ErrorPage::RequestTimeout, "").await
+    let unparsed = unparsed::request(core, conn, b"", unparsed::UNFINISHED);
+    answer_without_request(core, conn, unparsed, ErrorPage::RequestTimeout, "").await
+}
+
+/// Logs a head of which the rest does not come.
+pub(crate) fn give_up_head(core: &Rc<Core>, conn: &ClientConn, cut: Cut) -> After {
+    core.count(Counter::ClientRequests, 1);
+    let unparsed = unparsed::request(core, conn, b"", unparsed::UNFINISHED);
+    let fault = Fault::of_cut(cut);
+    log::transaction(core, &unparsed, &Outcome { fault, ..Outcome::local(Tag::None, 0) }, None);
+    After::Abort(cut)
 }
 
 async fn answer_without_request(
     core: &Rc<Core>,
     conn: &mut ClientConn,
+    unparsed: Rc<Request>,
     page: ErrorPage,
     detail: &str,
 ) -> After {
+    let _watch = Watch::new(core, &unparsed);
     core.count(Counter::ClientRequests, 1);
+    // The page does not repeat what could not be read.
+    let local = error_answer(core, &Request::default(), page, detail);
     core.count(Counter::ClientErrors, 1);
-    let mut unparsed = Request { received: core.now(), ..Request::default() };
-    unparsed.facts = Some(Rc::clone(&conn.facts));
-    let unparsed = Rc::new(unparsed);
-    let local = error_answer(core, &unparsed, page, detail);
     match send(core, conn, &unparsed, local, Outcome::local(Tag::None, page.status())).await {
         After::Keep => After::Close,
         after => after,

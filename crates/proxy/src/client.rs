@@ -27,8 +27,10 @@ use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
 use crate::hit::{self, Sending};
+use crate::log::Watch;
 use crate::pipeline::{self, Admission};
 use crate::request::{ConnFacts, Request};
+use crate::unparsed::Refused;
 
 /// Most bytes of a later request that a connection keeps while an earlier one is being served.
 pub(crate) const CARRY_BYTES_MAX: usize = 64 * 1024;
@@ -80,7 +82,9 @@ enum Turn {
     /// A request that needs more than memory.
     Slow(Rc<Request>, Admission),
     /// A head that is refused.
-    Refused(HeadError),
+    Refused(Box<Refused>),
+    /// A head of which the rest does not come.
+    Unfinished(Cut),
     /// The head did not arrive in time.
     TimedOut,
     /// The connection ends: the client has gone, or was idle for too long, or the answer was the last.
@@ -160,18 +164,20 @@ impl ClientConn {
             let turn = tokio::select! {
                 biased;
                 turn = poll_fn(|cx| self.poll_turn(cx, core)) => turn,
-                () = core.drain.notified() => Turn::End(After::Close),
+                () = core.drain.notified() => self.ended_by(Cut::ShutDown),
             };
             let after = match turn {
                 Turn::End(after) => return after,
-                Turn::Send(sending) => Box::pin(hit::finish(core, self, sending)).await,
-                Turn::Slow(request, admission) => {
-                    let kept = Rc::clone(&request);
-                    let after = Box::pin(pipeline::proceed(core, self, request, admission)).await;
-                    core.return_request(kept);
-                    after
+                Turn::Send(sending) => {
+                    let _watch = Watch::new(core, sending.request());
+                    Box::pin(hit::finish(core, self, sending)).await
                 }
-                Turn::Refused(error) => Box::pin(answer::refuse(core, self, error)).await,
+                Turn::Slow(request, admission) => {
+                    let _watch = Watch::new(core, &request);
+                    Box::pin(pipeline::proceed(core, self, request, admission)).await
+                }
+                Turn::Refused(refused) => Box::pin(answer::refuse(core, self, &refused)).await,
+                Turn::Unfinished(cut) => answer::give_up_head(core, self, cut),
                 Turn::TimedOut => Box::pin(answer::time_out(core, self)).await,
             };
             if after != After::Keep {
@@ -209,6 +215,11 @@ impl ClientConn {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => self.deadline.poll_expired(cx),
         }
+    }
+
+    /// What the end of the connection means: nothing between requests.
+    fn ended_by(&self, cut: Cut) -> Turn {
+        if self.carry.is_empty() { Turn::End(After::Close) } else { Turn::Unfinished(cut) }
     }
 
     /// Arms the timer for an idle connection, or for the rest of a head that has begun.
@@ -277,11 +288,8 @@ impl ClientConn {
         core.read_buffers.with(|buffer| {
             let mut read = ReadBuf::new(buffer);
             match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read)) {
-                Err(_) => return Poll::Ready(Err(Turn::End(After::Close))),
-                Ok(()) if read.filled().is_empty() => {
-                    return Poll::Ready(Err(Turn::End(After::Close)));
-                }
-                Ok(()) => {}
+                Ok(()) if !read.filled().is_empty() => {}
+                _ => return Poll::Ready(Err(self.ended_by(Cut::ClientGone))),
             }
             let input = read.filled();
             core.count(Counter::ClientInBytes, input.len() as u64);
@@ -331,7 +339,8 @@ impl ClientConn {
             }
             Err(error) => {
                 core.return_request(request);
-                return Parsed::Served(input.len(), Err(Turn::Refused(error)));
+                let refused = Box::new(Refused::new(error, input));
+                return Parsed::Served(input.len(), Err(Turn::Refused(refused)));
             }
         };
         self.served += 1;

@@ -3,7 +3,7 @@
 use humboldt_store::AbortReason;
 
 macro_rules! cuts {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $error:literal;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $error:expr;)+) => {
         /// Why a connection ended before its answer was complete, or without any.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         #[repr(u8)]
@@ -18,8 +18,8 @@ macro_rules! cuts {
                 match self { $(Cut::$variant => $name,)+ }
             }
 
-            /// What `%err_code` says: Squid's name where it has one.
-            pub const fn error(self) -> &'static str {
+            /// What `%err_code` says: Squid's name where it has one. Nothing for what is as usual.
+            pub const fn error(self) -> Option<&'static str> {
                 match self { $(Cut::$variant => $error,)+ }
             }
 
@@ -33,39 +33,39 @@ macro_rules! cuts {
 
 cuts! {
     /// The client closed or reset its connection.
-    ClientGone = "client_gone", "ERR_CLIENT_GONE";
+    ClientGone = "client_gone", Some("ERR_CLIENT_GONE");
     /// The client took nothing of its answer for `write_timeout`.
-    ClientStalled = "client_stalled", "ERR_CLIENT_GONE";
+    ClientStalled = "client_stalled", Some("ERR_CLIENT_GONE");
     /// The connection had been open for `client_lifetime`.
-    Lifetime = "client_lifetime", "ERR_LIFETIME_EXP";
+    Lifetime = "client_lifetime", Some("ERR_LIFETIME_EXP");
     /// A rule said so: `deny_info TCP_RESET`.
-    Denied = "deny_info", "ERR_ACCESS_DENIED";
+    Denied = "deny_info", Some("ERR_ACCESS_DENIED");
     /// The body of the answer was longer than `reply_body_max_size`.
-    ReplyTooLarge = "reply_too_large", "ERR_TOO_BIG";
+    ReplyTooLarge = "reply_too_large", Some("ERR_TOO_BIG");
     /// The server closed its connection in the middle of its answer.
-    ServerTruncated = "server_truncated", "ERR_READ_ERROR";
+    ServerTruncated = "server_truncated", Some("ERR_READ_ERROR");
     /// The connection to the server broke in the middle of its answer.
-    ServerFailed = "server_failed", "ERR_READ_ERROR";
+    ServerFailed = "server_failed", Some("ERR_READ_ERROR");
     /// The server sent nothing more of its answer for `read_timeout`.
-    ServerTimedOut = "server_timed_out", "ERR_READ_TIMEOUT";
+    ServerTimedOut = "server_timed_out", Some("ERR_READ_TIMEOUT");
     /// The rest of the server's answer was not HTTP.
-    ServerMalformed = "server_malformed", "ERR_INVALID_RESP";
+    ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP");
     /// The fetch of the answer was given up while others were still reading.
-    FetchEnded = "fetch_ended", "ERR_INTERNAL";
+    FetchEnded = "fetch_ended", Some("ERR_INTERNAL");
     /// The client fell too far behind, and the rest could not be had in another way.
-    Lagged = "client_lagged", "ERR_INTERNAL";
+    Lagged = "client_lagged", Some("ERR_INTERNAL");
     /// There was no memory for the rest of the answer.
-    NoMemory = "no_memory", "ERR_INTERNAL";
+    NoMemory = "no_memory", Some("ERR_INTERNAL");
     /// The rest of the answer could not be read from its cache directory.
-    DiskFailed = "disk_failed", "ERR_INTERNAL";
+    DiskFailed = "disk_failed", Some("ERR_INTERNAL");
     /// Nothing moved in a tunnel for a minute, or for `read_timeout` if that is longer.
-    TunnelIdle = "tunnel_idle", "ERR_READ_TIMEOUT";
-    /// One side of a tunnel was reset.
-    TunnelBroken = "tunnel_broken", "ERR_READ_ERROR";
+    TunnelIdle = "tunnel_idle", Some("ERR_READ_TIMEOUT");
+    /// One side of a tunnel was reset, which is how many programs end theirs.
+    TunnelBroken = "tunnel_broken", None;
     /// The proxy was shut down, and `shutdown_lifetime` was over.
-    ShutDown = "shut_down", "ERR_SHUTTING_DOWN";
+    ShutDown = "shut_down", Some("ERR_SHUTTING_DOWN");
     /// A fault of the program: cache.log has a line about a panic.
-    Panicked = "panicked", "ERR_INTERNAL";
+    Panicked = "panicked", Some("ERR_INTERNAL");
 }
 
 impl Cut {
@@ -101,6 +101,8 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Cut::ALL.len());
         assert!(Cut::ALL.iter().enumerate().all(|(index, cut)| *cut as usize == index));
-        assert!(Cut::ALL.iter().all(|cut| cut.help().ends_with('.') && cut.error().starts_with("ERR_")));
+        assert!(Cut::ALL.iter().all(
+            |cut| cut.help().ends_with('.') && cut.error().is_none_or(|error| error.starts_with("ERR_"))
+        ));
     }
 }

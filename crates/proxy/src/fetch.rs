@@ -83,6 +83,7 @@ async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 /// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
+    job.report.set_validating(job.stale.is_some());
     let stored = job.stale.take().or_else(|| job.to_learn_about.take());
     if let Some(stale) = purge::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error) {
         job.report.set_object_tag(Tag::RefreshFailOld);
@@ -133,7 +134,7 @@ async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Res
             let reached = match reach::reach(core, request, &way, reuse).await {
                 Ok(reached) => reached,
                 Err(failure) => {
-                    note_way(job, &way, None, request);
+                    note_failed_way(job, &way, &failure, request);
                     last = failure;
                     break;
                 }
@@ -155,6 +156,13 @@ async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Res
 
 fn is_dead_connection(error: &ServerError) -> bool {
     matches!(error, ServerError::ClosedEarly | ServerError::Io(_))
+}
+
+/// Notes a way that led nowhere. Where no connection was tried, nobody was asked.
+pub(crate) fn note_failed_way(job: &Job, way: &Way, failure: &Failure, request: &Request) {
+    if matches!(failure.page, ErrorPage::ConnectFailure | ErrorPage::ConnectTimeout) {
+        note_way(job, way, None, request);
+    }
 }
 
 pub(crate) fn note_way(job: &Job, way: &Way, peer: Option<std::net::SocketAddr>, request: &Request) {
@@ -432,7 +440,9 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
         }
         Err(failure) => {
             core.count(Counter::ServerErrors, 1);
-            match answer::error(core, conn, &request, failure.page, &failure.detail).await {
+            // What the client did wrong has nothing to do with the cache.
+            let tag = if failure.page.status() < 500 { Tag::None } else { Tag::Miss };
+            match answer::failed(core, conn, &request, failure, (tag, Some(report.route()))).await {
                 After::Keep => After::Close,
                 after => after,
             }
@@ -452,7 +462,7 @@ async fn send_with_body(
     for way in peers::ways(request) {
         match reach::reach(core, request, &way, false).await {
             Err(failure) => {
-                note_way(job, &way, None, request);
+                note_failed_way(job, &way, &failure, request);
                 last = failure;
             }
             Ok((mut server, reached)) => {
@@ -491,8 +501,8 @@ pub(crate) async fn relay_with_body(
         let head = match reader.head().await {
             Ok(head) => head,
             Err(reason) => {
-                let (page, detail) = report.failure(reason);
-                return match answer::error(core, conn, &request, page, &detail).await {
+                let way = (Tag::Miss, Some(report.route()));
+                return match answer::failed(core, conn, &request, report.failure(reason), way).await {
                     After::Keep => After::Close,
                     after => after,
                 };

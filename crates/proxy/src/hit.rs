@@ -168,6 +168,11 @@ pub(crate) async fn finish(core: &Rc<Core>, conn: &mut ClientConn, mut sending: 
 }
 
 impl Sending {
+    /// The request that it answers.
+    pub(crate) fn request(&self) -> &Rc<Request> {
+        &self.request
+    }
+
     /// Writes until everything is sent (`true`) or the socket is full.
     fn try_send(&mut self, conn: &ClientConn) -> io::Result<bool> {
         loop {

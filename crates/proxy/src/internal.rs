@@ -130,6 +130,7 @@ fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
             fields: format!("Content-Type: {}\r\nCache-Control: no-store\r\n", page.content_type)
                 .into_bytes(),
             body: page.body,
+            fault: None,
         },
         None => crate::answer::error_answer(core, request, ErrorPage::NotFound, ""),
     }
@@ -139,7 +140,7 @@ fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
 fn last_hop(request: &Request) -> Local {
     if request.head.method == Method::Options {
         let fields = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE, CONNECT\r\n".to_vec();
-        return Local { status: 200, fields, body: Vec::new() };
+        return Local { status: 200, fields, ..Local::default() };
     }
     // RFC 9110 9.3.8: the request as received, without what is nobody else's business.
     let mut body = Vec::new();
@@ -155,7 +156,7 @@ fn last_hop(request: &Request) -> Local {
         }
     }
     body.extend_from_slice(b"\r\n");
-    Local { status: 200, fields: b"Content-Type: message/http\r\n".to_vec(), body }
+    Local { status: 200, fields: b"Content-Type: message/http\r\n".to_vec(), body, fault: None }
 }
 
 /// Requests that no rule can make right: for another server than this one and without saying which, as servers get them; and PURGE where

@@ -104,7 +104,8 @@ impl std::fmt::Debug for StaleBody {
 /// How a fetch went, for the request that began it.
 #[derive(Default)]
 pub(crate) struct Report {
-    failure: RefCell<Option<(ErrorPage, String)>>,
+    failure: RefCell<Option<Failure>>,
+    validating: Cell<bool>,
     route: RefCell<Option<Route>>,
     status: Cell<Option<u16>>,
     object_tag: RefCell<Option<Tag>>,
@@ -146,9 +147,20 @@ impl Report {
         self.own_fields.replace(lines);
     }
 
-    /// The page for a failed fetch.
-    pub(crate) fn failure(&self, reason: AbortReason) -> (ErrorPage, String) {
-        self.failure.borrow_mut().take().unwrap_or_else(|| (ErrorPage::ReadError, reason.to_string()))
+    /// Why the fetch failed.
+    pub(crate) fn failure(&self, reason: AbortReason) -> Failure {
+        let unknown = || Failure::new(ErrorPage::ReadError, reason.to_string());
+        self.failure.borrow_mut().take().unwrap_or_else(unknown)
+    }
+
+    /// Result code of the failure; `tag` is that of a fetch for an answer of which nothing was stored.
+    pub(crate) fn tag_of_failure(&self, tag: Tag) -> Tag {
+        if self.validating.get() { Tag::RefreshFailErr } else { tag }
+    }
+
+    /// Notes whether the fetch was to validate a stored answer.
+    pub(crate) fn set_validating(&self, validating: bool) {
+        self.validating.set(validating);
     }
 
     /// The way taken, for the log.
@@ -176,7 +188,7 @@ impl Report {
     }
 
     pub(crate) fn fail(&self, failure: Failure) {
-        self.failure.replace(Some((failure.page, failure.detail)));
+        self.failure.replace(Some(failure));
     }
 }
 

@@ -42,6 +42,7 @@ mod resume;
 mod server;
 mod switch;
 mod tunnel;
+mod unparsed;
 mod url_pattern;
 
 pub use client::serve_connection;

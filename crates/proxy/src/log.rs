@@ -1,5 +1,6 @@
 //! The end of a transaction: one line in access.log, and the counters.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use humboldt_logs::access::{AccessFormat, AccessRecord, Ending, Hierarchy, Peer,
 use crate::access;
 use crate::core::Core;
 use crate::cut::Cut;
+use crate::errors::ErrorPage;
 use crate::request::Request;
 
 /// One `access_log` line of the configuration, opened.
@@ -56,8 +58,29 @@ pub(crate) struct Outcome {
     pub timed_out: bool,
     /// The server, if one was asked.
     pub route: Option<Route>,
-    /// Name of the error page.
-    pub error: Option<&'static str>,
+    /// What went wrong, if anything did.
+    pub fault: Option<Box<Fault>>,
+}
+
+/// What went wrong, for `%err_code` and `%err_detail`.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    /// Name of the error page, or of what cut the connection off.
+    code: &'static str,
+    /// The reason: that on the page, or the name of what cut the connection off.
+    detail: Cow<'static, str>,
+}
+
+impl Fault {
+    /// An error page, and the reason that it gives.
+    pub(crate) fn of_page(page: ErrorPage, detail: &str) -> Box<Self> {
+        Box::new(Self { code: page.name(), detail: detail.to_owned().into() })
+    }
+
+    /// A connection that is cut off; `None` where that is no error.
+    pub(crate) fn of_cut(cut: Cut) -> Option<Box<Self>> {
+        cut.error().map(|code| Box::new(Self { code, detail: cut.name().into() }))
+    }
 }
 
 impl Outcome {
@@ -81,12 +104,13 @@ impl Outcome {
             bytes_out: 0,
             aborted: false,
             timed_out: false,
-            error: None,
+            fault: None,
         }
     }
 
     /// Notes that the answer has ended, and why it was cut off if it was.
     pub(crate) fn end(&mut self, cut: Option<Cut>) {
+        self.fault = cut.and_then(Fault::of_cut).or_else(|| self.fault.take());
         // A tunnel that one side resets, or nobody uses any more, has served its purpose.
         self.aborted = cut.is_some_and(|cut| !matches!(cut, Cut::TunnelBroken | Cut::TunnelIdle));
         self.timed_out = matches!(cut, Some(Cut::Lifetime | Cut::TunnelIdle));
@@ -101,13 +125,41 @@ impl Outcome {
     }
 }
 
-/// Counts and logs a finished transaction.
+/// Sees to it that a request gets its line also when its task does not come to its end: by a panic, or because the core
+/// ends.
+pub(crate) struct Watch<'a> {
+    core: &'a Rc<Core>,
+    request: Option<Rc<Request>>,
+}
+
+impl<'a> Watch<'a> {
+    /// Watches `request` as long as it exists.
+    pub(crate) fn new(core: &'a Rc<Core>, request: &Rc<Request>) -> Self {
+        Self { core, request: Some(Rc::clone(request)) }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let Some(request) = self.request.take() else { return };
+        if !request.is_logged.get() {
+            let mut outcome = Outcome::local(Tag::None, 0);
+            outcome.end(Some(Cut::of_a_dropped_task()));
+            transaction(self.core, &request, &outcome, None);
+        }
+        self.core.return_request(request);
+    }
+}
+
+/// Counts and logs a finished transaction: once.
 pub(crate) fn transaction(
     core: &Rc<Core>,
     request: &Request,
     outcome: &Outcome,
     content_type: Option<&[u8]>,
 ) {
+    let was_logged = request.is_logged.replace(true);
+    debug_assert!(!was_logged, "a second line for {}", String::from_utf8_lossy(request.shown_url()));
     let now = core.now();
     let elapsed_ms = now.since_ms(request.received);
     core.shared.times.record(core.id, outcome, elapsed_ms);
@@ -135,14 +187,14 @@ pub(crate) fn transaction(
         peer: peer(outcome.route.as_ref()),
         peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
         content_type,
-        error: outcome.error,
+        error: outcome.fault.as_ref().map(|fault| fault.code),
+        error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
         request: Some(&request.head.fields),
         ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
     };
     for log in core.access_logs().iter() {
-        let wanted = log.condition.as_ref().is_none_or(|list| {
-            request.snapshot.is_some() && is_wanted(list, request, outcome.status, content_type)
-        });
+        let wanted = |list| is_wanted(list, request, outcome.status, content_type);
+        let wanted = log.condition.as_ref().is_none_or(wanted);
         match &log.sink {
             _ if !wanted => {}
             None => break,

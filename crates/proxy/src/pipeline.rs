@@ -23,7 +23,7 @@ use crate::denial::Refusal;
 use crate::errors::ErrorPage;
 use crate::fetch;
 use crate::hit::{self, HitObject, Started};
-use crate::job::{Job, Report, Stale, StaleBody};
+use crate::job::{Failure, Job, Report, Stale, StaleBody};
 use crate::log::{self, Outcome};
 use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
 use crate::relay::{self, Relay};
@@ -270,7 +270,10 @@ async fn pass(
     fetch::start(core, job, writer);
     match follow(core, conn, &request, reader, Some(&report), tag).await {
         Some(after) => after,
-        None => answer::error(core, conn, &request, ErrorPage::ReadError, "").await,
+        None => {
+            let failure = Failure::new(ErrorPage::ReadError, "");
+            answer::failed(core, conn, &request, failure, (tag, Some(report.route()))).await
+        }
     }
 }
 
@@ -290,8 +293,9 @@ pub(crate) async fn follow(
         Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => return None,
         Err(Waited::Aborted(reason)) => {
             let Some(report) = report else { return give_up(core, conn, request, reason).await };
-            let (page, detail) = report.failure(reason);
-            return Some(answer::error(core, conn, request, page, &detail).await);
+            let failure = report.failure(reason);
+            let way = (report.tag_of_failure(tag), Some(report.route()));
+            return Some(answer::failed(core, conn, request, failure, way).await);
         }
     };
     if report.is_none() && !is_ours(request, &head) {
@@ -321,7 +325,8 @@ async fn give_up(
         AbortReason::NoMemory => ErrorPage::Internal,
         AbortReason::Truncated | AbortReason::Failed | AbortReason::DiskFailed => ErrorPage::ConnectFailure,
     };
-    Some(answer::error(core, conn, request, page, "the fetch that this request had joined failed").await)
+    let failure = Failure::new(page, "the fetch that this request had joined failed");
+    Some(answer::failed(core, conn, request, failure, (Tag::Miss, None)).await)
 }
 
 /// Whether a fetch that was joined by URL turns out to be for the variant that this request selects.
@@ -379,6 +384,7 @@ pub(crate) fn gone(
 ) -> After {
     let mut outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
     let cut = conn.cut_by_client();
+    outcome.collapsed = report.is_none();
     outcome.end(Some(cut));
     log::transaction(core, request, &outcome, None);
     After::Abort(cut)

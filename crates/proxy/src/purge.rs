@@ -54,7 +54,7 @@ pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
 
 fn text(status: u16, body: Vec<u8>) -> Local {
     let fields = b"Content-Type: text/plain\r\nCache-Control: no-store\r\n".to_vec();
-    Local { status, fields, body }
+    Local { status, fields, body, fault: None }
 }
 
 fn line(purge: &Purge) -> Vec<u8> {

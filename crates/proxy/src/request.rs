@@ -1,5 +1,6 @@
 //! One request as the pipeline knows it, whatever protocol brought it.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub struct Request {
     pub snapshot: Option<Arc<Snapshot>>,
     /// The client behind trusted proxies (`follow_x_forwarded_for`), if there is one.
     pub indirect_client: Option<IpAddr>,
+    /// Whether it has its line in the access log.
+    pub(crate) is_logged: Cell<bool>,
 }
 
 impl Default for Request {
@@ -63,6 +66,7 @@ impl Default for Request {
             facts: None,
             snapshot: None,
             indirect_client: None,
+            is_logged: Cell::new(false),
         }
     }
 }
@@ -78,6 +82,7 @@ impl Request {
         self.facts = None;
         self.snapshot = None;
         self.indirect_client = None;
+        self.is_logged.set(false);
     }
 
     /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The URL's authority
@@ -175,6 +180,7 @@ impl Request {
             facts: self.facts.clone(),
             snapshot: self.snapshot.clone(),
             indirect_client: self.indirect_client,
+            is_logged: Cell::new(false),
         }
     }
 

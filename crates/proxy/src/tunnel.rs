@@ -40,7 +40,10 @@ pub(crate) async fn connect(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<
     let job = Job::new(&request, None, false, &report);
     let (stream, early) = match open(core, &job).await {
         Ok(opened) => opened,
-        Err(failure) => return answer::error(core, conn, &request, failure.page, &failure.detail).await,
+        Err(failure) => {
+            let way = (Tag::Tunnel, Some(report.route()));
+            return answer::failed(core, conn, &request, failure, way).await;
+        }
     };
     let mut outcome = Outcome::miss(Tag::Tunnel, 200, Some(report.route()));
     let greeting = b"HTTP/1.1 200 Connection established\r\n\r\n";
@@ -85,7 +88,7 @@ async fn open(core: &Rc<Core>, job: &Job) -> Result<(Rc<TcpStream>, Vec<u8>), Fa
                 }
             }
             Err(failure) => {
-                fetch::note_way(job, &way, None, request);
+                fetch::note_failed_way(job, &way, &failure, request);
                 last = failure;
             }
         }
@@ -138,13 +141,15 @@ pub(crate) async fn upgrade(
         report.set_status(head.status);
     }
     match asked {
-        Err(failure) => answer::error(core, conn, &request, failure.page, &failure.detail).await,
+        Err(failure) => {
+            answer::failed(core, conn, &request, failure, (Tag::Miss, Some(report.route()))).await
+        }
         Ok((server, reached, head, sent_at)) if head.status != 101 => {
             match fetch::Answer::new(server, reached, head, &request, sent_at) {
                 Ok(answer) => fetch::relay_with_body(core, conn, &mut job, answer, None).await,
                 Err(error) => {
-                    let failure = Failure::from(&error);
-                    answer::error(core, conn, &request, failure.page, &failure.detail).await
+                    let way = (Tag::Miss, Some(report.route()));
+                    answer::failed(core, conn, &request, Failure::from(&error), way).await
                 }
             }
         }
@@ -167,6 +172,7 @@ async fn ask_to_switch(
         let (mut server, reached) = match reach::reach(core, request, &way, false).await {
             Ok(reached) => reached,
             Err(failure) => {
+                fetch::note_failed_way(job, &way, &failure, request);
                 last = failure;
                 continue;
             }

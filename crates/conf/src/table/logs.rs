@@ -8,7 +8,8 @@ macro_rules! working {
     /// A named format of access log lines. `squid`, `common`, `combined`, `referrer` and `useragent` are built in.
     logformat: Vec<LogFormat> = LogFormats(""), "logformat NAME FORMAT";
     /// Where requests are logged: a file (`stdio:` and `daemon:` mean the same here), `/dev/stdout`, or `none`, which
-    /// keeps what matches out of the logs that follow. Lines whose ACLs all match are written; of the answer they may
+    /// keeps what matches out of the logs that follow. Each request has one line, whatever becomes of it; one that cannot
+    /// be read has a URL such as `error:invalid-request`, and a connection on which nothing is sent has no line. Lines whose ACLs all match are written; of the answer they may
     /// ask for status and media type. What `syslog:`, `udp:` and `tcp:` name is not written, and `rotate=`,
     /// `buffer-size=` and `on-error=die` have no effect; a warning says so.
     access_log | cache_access_log: Vec<AccessLog> = AccessLogs("daemon:/var/log/squid/access.log squid"),

@@ -52,8 +52,10 @@ pub struct AccessRecord<'a> {
     pub peer_port: Option<u16>,
     /// Content-Type of the answer.
     pub content_type: Option<&'a [u8]>,
-    /// Name of the error page sent (`ERR_DNS_FAIL`), if one was.
+    /// Name of the error page sent (`ERR_DNS_FAIL`), or of what cut the answer off, if anything did.
     pub error: Option<&'a str>,
+    /// More about that error, written by this program.
+    pub error_detail: Option<&'a str>,
     /// Fields of the request as received; wanted when the format `needs_fields`.
     pub request: Option<&'a Fields>,
 }
@@ -78,6 +80,7 @@ impl<'a> AccessRecord<'a> {
             peer_port: None,
             content_type: None,
             error: None,
+            error_detail: None,
             request: None,
         }
     }

@@ -54,7 +54,9 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::PeerIp | Code::PeerName => push_peer(out, record.peer, as_url),
         Code::PeerPort => push_opt(out, record.peer_port),
         Code::RequestField => push_field(out, value, record.request),
-        Code::ErrorDetail => {}
+        Code::ErrorDetail => {
+            push_escaped(out, record.error_detail.unwrap_or_default().as_bytes(), as_url);
+        }
         Code::Status | Code::OldStatus => push_number(out, record.status),
         Code::ServerStatus => push_opt(out, record.server_status),
         Code::ResultName => record.tag.write(out),

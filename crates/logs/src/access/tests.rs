@@ -102,11 +102,13 @@ fn widths_arguments_and_parts_of_the_url() {
     let mut fields = Fields::new();
     fields.push(FieldName::Via, b"1.1 a");
     fields.push(FieldName::Via, b"1.1 b");
-    let mut record = AccessRecord { request: Some(&fields), error: Some("ERR_DNS_FAIL"), ..record() };
+    let (error, error_detail) = (Some("ERR_DNS_FAIL"), Some("no such name"));
+    let mut record = AccessRecord { request: Some(&fields), error, error_detail, ..record() };
     assert_eq!(with("[%6tr|%-6tr|%06tr|%.2rm|%%]", &record), "[    57|57    |000057|GE|%]");
     assert_eq!(with("%tS %{%Y}tg %tg{%H:%M}", &record), "1699999999.950 2023 22:13");
     assert_eq!(with("%>rs %>rd %>rP %rp", &record), "http www.example.com 8080 /a?b=c");
     assert_eq!(with("%'{Via}>h|%{X-None}>h|%err_code", &record), "1.1 a, 1.1 b|-|ERR_DNS_FAIL");
+    assert_eq!(with("%err_detail %'err_detail", &record), "no%20such%20name no such name");
     assert_eq!(with("%st %>st %>p %>la %<p %dt %5sn|", &record), "- - 50123 - - -     -|");
     record.url = b"[2001:db8::1]:443";
     assert_eq!(with("%>rs %>rd %>rP %rp", &record), "- [2001:db8::1] 443 -");
