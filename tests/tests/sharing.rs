@@ -1,8 +1,13 @@
 //! One object in flight, many clients: collapsed forwarding, early first bytes, slow readers, aborts.
 
-use humboldt_tests::wait::{Gate, until};
-use humboldt_tests::{Reply, World};
+use humboldt_tests::origin::Wire;
+use humboldt_tests::wait::{Gate, LIMIT, until};
+use humboldt_tests::{Client, Reply, World};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
 
 const SIZED: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: ";
 
@@ -228,4 +233,235 @@ fn a_slow_client_of_a_large_object_goes_on_from_the_disk() {
     world.origin.on("/large", Reply::ok(large_body()).cachable(600));
     fast_and_slow(&world);
     assert_eq!(world.origin.count("/large"), 1, "no validator: it can only come from the disk");
+}
+
+/// Bytes in which every 8 are different.
+fn body_of(bytes: usize) -> Vec<u8> {
+    (0..bytes.div_ceil(8) as u64).flat_map(u64::to_be_bytes).take(bytes).collect()
+}
+
+/// How an origin frames a body that it knows no validator and no ranges of.
+#[derive(Copy, Clone, Debug)]
+enum Framed {
+    Length,
+    Chunked,
+}
+
+/// Sends `body` in this framing.
+fn send_plain(wire: &mut Wire, framed: Framed, body: &[u8]) {
+    match framed {
+        Framed::Length => {
+            wire.send(format!("{SIZED}{}\r\n\r\n", body.len()));
+            wire.send(body);
+        }
+        Framed::Chunked => {
+            wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n");
+            for part in body.chunks(100_000) {
+                wire.send(format!("{:x}\r\n", part.len()));
+                wire.send(part);
+                wire.send("\r\n");
+            }
+            wire.send("0\r\n\r\n");
+        }
+    }
+}
+
+fn line_of(answer: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    answer.read_line(&mut line).expect("a line");
+    line.trim_end().to_ascii_lowercase()
+}
+
+/// Reads an answer in pieces of so many bytes, with a pause after each. Every byte is checked, and none is kept.
+fn read_slowly(stream: TcpStream, body: &[u8], piece: usize, pause: Duration) {
+    stream.set_read_timeout(Some(3 * LIMIT)).expect("a read limit");
+    let mut answer = BufReader::with_capacity(64 * 1024, stream);
+    assert!(line_of(&mut answer).contains(" 200 "));
+    let head: Vec<_> =
+        std::iter::from_fn(|| Some(line_of(&mut answer)).filter(|line| !line.is_empty())).collect();
+    let is_chunked = head.iter().any(|line| line == "transfer-encoding: chunked");
+    assert!(is_chunked || head.contains(&format!("content-length: {}", body.len())), "{head:?}");
+    let (mut at, mut chunk_bytes, mut got) = (0, body.len(), vec![0; piece]);
+    while at < body.len() {
+        if is_chunked && (at == 0 || chunk_bytes == 0) {
+            chunk_bytes = usize::from_str_radix(&line_of(&mut answer), 16).expect("the length of a chunk");
+        }
+        let got = &mut got[..piece.min(chunk_bytes)];
+        answer.read_exact(got).unwrap_or_else(|error| panic!("cut off behind {at} bytes: {error}"));
+        assert!(body.get(at..at + got.len()) == Some(got), "other bytes behind {at}");
+        (at, chunk_bytes) = (at + got.len(), chunk_bytes - got.len());
+        if is_chunked && chunk_bytes == 0 {
+            assert_eq!(line_of(&mut answer), "");
+        }
+        std::thread::sleep(pause);
+    }
+    if is_chunked {
+        assert_eq!((line_of(&mut answer).as_str(), line_of(&mut answer).as_str()), ("0", ""));
+    }
+}
+
+/// So many clients who ask for one new object at the same time, each with a speed of its own, of an origin that knows neither
+/// validators nor ranges: each gets every byte.
+fn clients_of_all_speeds(cache_mem: &str, framed: Framed, clients: usize, bytes: usize) {
+    let world = World::forward(&format!("cache_mem {cache_mem}\n"));
+    let (gate, body) = (Arc::new(Gate::default()), Arc::new(body_of(bytes)));
+    let (at_origin, sent) = (Arc::clone(&gate), Arc::clone(&body));
+    world.origin.handle("/large", move |_, wire| {
+        at_origin.pass();
+        send_plain(wire, framed, &sent);
+    });
+    std::thread::scope(|scope| {
+        for number in 0..clients {
+            let mut client = TcpStream::connect(world.proxy.address()).expect("a connection");
+            let target = world.target("/large");
+            write!(client, "GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", world.host()).expect("sent");
+            let body = &body;
+            scope.spawn(move || {
+                // Every other one reads as fast as it can, and each fourth a sixteenth of what the next one does at a time.
+                let (piece, pause_ms) =
+                    [(1 << 20, 0), (64 << 10, 1), (1 << 20, 0), (16 << 10, 1)][number % 4];
+                read_slowly(client, body, piece, Duration::from_millis(pause_ms));
+            });
+        }
+        until("all to have joined", || {
+            (world.metric("humboldt_client_http_collapsed_total") == clients as u64 - 1).then_some(())
+        });
+        gate.open();
+    });
+}
+
+#[test]
+fn six_clients_of_all_speeds_get_every_byte_with_any_memory() {
+    for framed in [Framed::Length, Framed::Chunked] {
+        clients_of_all_speeds("0", framed, 6, 65_636);
+        clients_of_all_speeds("0", framed, 6, 3_000_000);
+        clients_of_all_speeds("8 MB", framed, 6, 20_000_000);
+        clients_of_all_speeds("256 MB", framed, 6, 20_000_000);
+    }
+}
+
+#[test]
+fn sixty_clients_of_all_speeds_get_every_byte_with_any_memory() {
+    clients_of_all_speeds("0", Framed::Length, 60, 300_000);
+    clients_of_all_speeds("8 MB", Framed::Chunked, 60, 12_000_000);
+    clients_of_all_speeds("256 MB", Framed::Length, 60, 12_000_000);
+}
+
+/// `cargo test -p humboldt-tests --test sharing a_thousand -- --ignored`
+#[test]
+#[ignore = "takes about a minute, and 4000 descriptors"]
+fn a_thousand_clients_of_all_speeds_get_every_byte_with_any_memory() {
+    for (cache_mem, framed) in [("0", Framed::Length), ("8 MB", Framed::Chunked), ("256 MB", Framed::Length)]
+    {
+        clients_of_all_speeds(cache_mem, framed, 1000, if cache_mem == "0" { 300_000 } else { 9_000_000 });
+    }
+}
+
+/// An origin whose answer is another one each time that it is asked: its first byte counts. `fields` are more of its head, with `{}` for
+/// that number.
+fn changing(world: &World, fields: &'static str) -> Vec<u8> {
+    let body = body_of(20_000_000);
+    let asked = AtomicU8::new(0);
+    let mut sent = body.clone();
+    sent[0] = 1;
+    world.origin.handle("/large", move |_, wire| {
+        let number = asked.fetch_add(1, Relaxed) + 1;
+        let fields = fields.replace("{}", &number.to_string());
+        wire.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}Content-Length: "));
+        wire.send(format!("{}\r\n\r\n", body.len()));
+        wire.send([number]);
+        wire.send(&body[1..]);
+    });
+    sent
+}
+
+/// A client that has the head and reads nothing more, and another that is going to read all.
+fn stalled_and_fast(world: &World) -> (Client, Client) {
+    let mut stalled = world.client();
+    stalled.request("GET", &world.target("/large"), &[], b"");
+    let _ = stalled.head();
+    let mut fast = world.client();
+    fast.request("GET", &world.target("/large"), &[], b"");
+    (stalled, fast)
+}
+
+#[test]
+fn who_holds_up_others_goes_on_with_a_fetch_of_its_own_if_that_gives_the_same() {
+    // Without a validator; with one, from a server that knows no ranges.
+    for fields in ["", "ETag: \"1\"\r\n"] {
+        let world = World::forward("cache_mem 16 MB\n");
+        let body = body_of(32_000_000);
+        let sent = body.clone();
+        world.origin.handle("/large", move |_, wire| {
+            wire.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}"));
+            wire.send(format!("Content-Length: {}\r\n\r\n", sent.len()));
+            wire.send(&sent);
+        });
+        let (mut stalled, mut fast) = stalled_and_fast(&world);
+        assert!(fast.response().expect(200).body == body, "the fast client");
+        assert!(stalled.bytes(body.len()) == body, "the slow client");
+        assert!(world.origin.count("/large") >= 2, "{fields}");
+    }
+}
+
+#[test]
+fn who_holds_up_others_stays_if_the_answer_has_changed_and_nobody_is_cut_off() {
+    for fields in ["", "ETag: \"{}\"\r\n", "Last-Modified: Mon, 01 Jan 2024 00:00:0{} GMT\r\n"] {
+        let world = World::forward("cache_mem 8 MB\n");
+        let body = changing(&world, fields);
+        let (mut stalled, mut fast) = stalled_and_fast(&world);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(fast.response().expect(200).body == body, "the fast client: {fields}"));
+            // It has looked for the rest, and found another answer.
+            world.origin.wait_for("/large", 2);
+            assert!(stalled.bytes(body.len()) == body, "the slow client: {fields}");
+        });
+    }
+}
+
+#[test]
+fn a_client_that_leaves_lets_the_others_go_on_at_once() {
+    let world = World::forward("cache_mem 8 MB\n");
+    let body = changing(&world, "");
+    let (stalled, mut fast) = stalled_and_fast(&world);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(fast.response().expect(200).body == body));
+        world.origin.wait_for("/large", 2);
+        stalled.abort();
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_stops_the_others_no_longer_than_write_timeout() {
+    let world = World::forward("cache_mem 8 MB\nwrite_timeout 2 seconds\n");
+    let body = changing(&world, "");
+    let (_stalled, mut fast) = stalled_and_fast(&world);
+    assert!(fast.response().expect(200).body == body);
+    let _ = world.proxy.logged("ABORTED");
+}
+
+#[test]
+fn who_waits_for_the_disk_gets_the_rest_from_the_server_if_the_url_is_purged_meanwhile() {
+    let world = World::forward(
+        "cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 16 256\n\
+         acl PURGE method PURGE\nhttp_access allow PURGE\n",
+    );
+    until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
+    let gate = Arc::new(Gate::default());
+    let (at_origin, body) = (Arc::clone(&gate), body_of(32_000_000));
+    let sent = body.clone();
+    world.origin.handle("/large", move |_, wire| {
+        wire.send(format!("{SIZED}{}\r\n\r\n", sent.len()));
+        wire.send(&sent[..31_000_000]);
+        at_origin.pass();
+        wire.send(&sent[31_000_000..]);
+    });
+    let (mut stalled, mut fast) = stalled_and_fast(&world);
+    let _ = fast.head();
+    // So far it can only come when it waits for the other one no more.
+    assert!(fast.bytes(31_000_000) == body[..31_000_000]);
+    assert_eq!(world.ask("PURGE", "/large", &[]).status() / 100, 2);
+    gate.open();
+    assert!(fast.bytes(1_000_000) == body[31_000_000..], "the fast client");
+    assert!(stalled.bytes(body.len()) == body, "the slow client");
 }

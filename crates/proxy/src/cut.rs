@@ -52,7 +52,7 @@ cuts! {
     ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP");
     /// The fetch of the answer was given up while others were still reading.
     FetchEnded = "fetch_ended", Some("ERR_INTERNAL");
-    /// The client fell too far behind, and the rest could not be had in another way.
+    /// The copy on disk that the client waited for came to nothing, and the rest could not be had in another way.
     Lagged = "client_lagged", Some("ERR_INTERNAL");
     /// There was no memory for the rest of the answer.
     NoMemory = "no_memory", Some("ERR_INTERNAL");

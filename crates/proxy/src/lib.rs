@@ -27,6 +27,7 @@ mod indirect;
 mod input;
 mod internal;
 mod job;
+mod leave;
 mod log;
 mod memory;
 mod partial;

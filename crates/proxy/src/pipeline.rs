@@ -24,6 +24,7 @@ use crate::errors::ErrorPage;
 use crate::fetch;
 use crate::hit::{self, HitObject, Started};
 use crate::job::{Failure, Job, Report, Stale, StaleBody};
+use crate::leave::Leave;
 use crate::log::{self, Outcome};
 use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
 use crate::relay::{self, Relay};
@@ -390,7 +391,7 @@ pub(crate) fn gone(
     After::Abort(cut)
 }
 
-/// Streams a fetch to the client, and logs it. `None`: it went too far ahead, or cannot be read any more, and nothing was sent: look again.
+/// Streams a fetch to the client, and logs it. `None`: it cannot be read any more, and nothing was sent: look again.
 async fn stream(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -433,12 +434,16 @@ async fn stream(
     fields.extend_from_slice(&report.map(|report| report.own_fields()).unwrap_or_default());
     let mut relay = Relay::new(core, request, head, &fields);
     relay.limit_body(limit_bytes);
+    relay.may_leave(Leave::new(core, request, head, &reader));
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
     if ended.is_lost() {
-        let source = (head, reader);
-        ended = Box::pin(resume::resume(core, conn, request, source, &mut relay, &mut outcome, ended)).await;
+        drop(reader);
+        ended = Box::pin(resume::resume(core, conn, request, head, &mut relay, &mut outcome, ended)).await;
         if ended.is_lost() && outcome.bytes_out == 0 {
             return None;
+        }
+        if ended.is_lost() {
+            ended = relay.cut_off(conn, &mut outcome, ended).await;
         }
     }
     let cut = ended.cut(conn);

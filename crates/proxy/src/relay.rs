@@ -17,6 +17,7 @@ use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::hit::{is_bodiless_status, write_connection};
+use crate::leave::Leave;
 use crate::log::Outcome;
 use crate::reply;
 use crate::request::Request;
@@ -38,7 +39,7 @@ pub(crate) enum Ended {
     ClientStalled,
     /// The answer did not become complete.
     Aborted(AbortReason),
-    /// The client was too slow for memory: go on from the reader's position in another way.
+    /// The client waited for the copy on disk, which is done with: go on behind what it has in another way.
     Lagged,
 }
 
@@ -87,6 +88,10 @@ pub(crate) struct Relay<'a> {
     slices: Vec<BodySlice>,
     /// How many more bytes of the body may be sent (`reply_body_max_size`).
     body_bytes_left: u64,
+    /// Bytes of the body that were taken from the reader, all of which the client gets.
+    body_bytes_taken: u64,
+    /// How to go on without the fetch, where that is shared.
+    leave: Option<Box<Leave>>,
     /// The request's body, where it is still on its way.
     pump: Option<Box<BodyPump>>,
 }
@@ -133,6 +138,8 @@ impl<'a> Relay<'a> {
             pending,
             slices: Vec::new(),
             body_bytes_left: reply::UNLIMITED,
+            body_bytes_taken: 0,
+            leave: None,
             pump: None,
         }
     }
@@ -153,6 +160,23 @@ impl<'a> Relay<'a> {
         self.body_bytes_left = bytes;
     }
 
+    /// Lets the client leave a fetch that it shares.
+    pub(crate) fn may_leave(&mut self, leave: Option<Box<Leave>>) {
+        self.leave = leave;
+    }
+
+    /// Bytes of the body that the client has when a run has ended without an error of its connection.
+    pub(crate) fn body_bytes_taken(&self) -> u64 {
+        self.body_bytes_taken
+    }
+
+    /// The rest from the server, which is asked for the whole answer. `None` when it is not the same one.
+    pub(crate) async fn once_more(&mut self) -> Option<FlowReader> {
+        let leave = self.leave.as_mut()?;
+        leave.ask_again();
+        poll_fn(|cx| leave.poll_again(cx)).await
+    }
+
     /// What becomes of the connection after the answer, or where it was cut off.
     pub(crate) fn after(&self, cut: Option<Cut>) -> After {
         // What is left of a request body would be taken for the next request.
@@ -164,7 +188,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Sends the answer from the reader's position to its end.
+    /// Sends the answer from the reader's position to its end. Where it ends lost, the caller tries in another way, or [cuts it
+    /// off](Relay::cut_off).
     pub(crate) async fn run(
         &mut self,
         conn: &mut ClientConn,
@@ -180,7 +205,8 @@ impl<'a> Relay<'a> {
                 None if self.pending.is_empty() => return Ended::ClientGone,
                 None => {
                     // Nothing has arrived yet: the head goes out alone.
-                    match Ended::from(self.flush(conn, outcome).await) {
+                    let nothing = Some((&mut *reader, &mut Vec::new()));
+                    match Ended::from(self.send_parts(conn, nothing, b"", outcome).await.map(drop)) {
                         Ended::Complete => continue,
                         ended => return ended,
                     }
@@ -199,7 +225,10 @@ impl<'a> Relay<'a> {
                 },
                 Progress::End => return self.finish(conn, reader, outcome).await,
                 Progress::Aborted(reason) => {
-                    return self.cut_off(conn, outcome, Ended::Aborted(reason)).await;
+                    return match Ended::Aborted(reason) {
+                        lost if lost.is_lost() => lost,
+                        ended => self.cut_off(conn, outcome, ended).await,
+                    };
                 }
                 Progress::Lagged { .. } => return Ended::Lagged,
             }
@@ -210,6 +239,10 @@ impl<'a> Relay<'a> {
     async fn next_progress(&mut self, conn: &mut ClientConn, reader: &mut FlowReader) -> Option<Progress> {
         let half_closed = self.request.snapshot().config.half_closed_clients;
         poll_fn(|cx| {
+            // It may have begun to look for the rest when it was slower.
+            if let Some(leave) = &mut self.leave {
+                _ = leave.poll(cx, reader);
+            }
             if let Poll::Ready(progress) = reader.poll_data(cx) {
                 return Poll::Ready(Some(progress));
             }
@@ -228,10 +261,22 @@ impl<'a> Relay<'a> {
     }
 
     /// Waits until the client takes more, and lets the request body go on meanwhile: a client may send all of its body
-    /// before it reads.
-    async fn writable(&mut self, conn: &mut ClientConn) -> io::Result<()> {
+    /// before it reads. A client that holds up others leaves the fetch meanwhile, if it can: `true` then, and `reader` begins behind
+    /// what was taken.
+    async fn writable(
+        &mut self,
+        conn: &mut ClientConn,
+        mut reader: Option<&mut FlowReader>,
+    ) -> io::Result<bool> {
         conn.deadline.arm(self.request.snapshot().config.write_timeout);
+        if let (Some(leave), Some(_)) = (&mut self.leave, &reader) {
+            leave.begin_wait();
+        }
+        let mut has_left = false;
         let result = poll_fn(|cx| {
+            if let (Some(leave), Some(reader)) = (&mut self.leave, &mut reader) {
+                has_left |= leave.poll(cx, reader).is_ready();
+            }
             if let Some(pump) = &mut self.pump {
                 // Its failure shows when the answer is sent.
                 _ = pump.poll(cx, self.core, conn);
@@ -243,7 +288,10 @@ impl<'a> Relay<'a> {
         })
         .await;
         conn.deadline.disarm();
-        result
+        if let (Some(leave), Some(reader)) = (&mut self.leave, &reader) {
+            leave.end_wait(reader);
+        }
+        result.map(|()| has_left)
     }
 
     async fn send_data(
@@ -255,30 +303,37 @@ impl<'a> Relay<'a> {
         self.slices.clear();
         let len = reader.slices(&mut self.slices, WRITE_BYTES_MAX.min(self.body_bytes_left)) as usize;
         self.body_bytes_left -= len as u64;
+        self.body_bytes_taken += len as u64;
+        if let Some(leave) = &mut self.leave {
+            leave.take(&self.slices);
+        }
         let prefix = self.encoder.chunk_prefix(len).map_err(|_| io::ErrorKind::InvalidData)?;
         self.pending.extend_from_slice(prefix.as_bytes());
         let mut slices = std::mem::take(&mut self.slices);
         let result = self.send_parts(conn, Some((reader, &mut slices)), prefix.suffix(), outcome).await;
         self.slices = slices;
         self.slices.clear();
-        result?;
-        reader.advance(len as u64);
+        // Whoever has left the fetch goes on behind these bytes.
+        if !result? {
+            reader.advance(len as u64);
+        }
         Ok(())
     }
 
-    /// Sends what is pending, then parts of a body that this reader gave, then `suffix`.
+    /// Sends what is pending, then parts of a body that this reader gave, then `suffix`. Says whether the client has left the fetch
+    /// on the way: the reader is behind these parts then.
     async fn send_parts(
         &mut self,
         conn: &mut ClientConn,
-        mut body: Option<(&FlowReader, &mut Vec<BodySlice>)>,
+        mut body: Option<(&mut FlowReader, &mut Vec<BodySlice>)>,
         suffix: &[u8],
         outcome: &mut Outcome,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let pending = std::mem::take(&mut self.pending);
         let body_bytes: usize =
             body.iter().flat_map(|(_, slices)| slices.iter()).map(|slice| slice.len()).sum();
         let total = pending.len() + body_bytes + suffix.len();
-        let mut sent = 0;
+        let (mut sent, mut has_left) = (0, false);
         while sent < total {
             let written = {
                 let mut parts = [IoSlice::new(&[]); PARTS_MAX];
@@ -294,10 +349,13 @@ impl<'a> Relay<'a> {
                     outcome.bytes_out += n as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if let Some((reader, slices)) = &mut body {
+                    if let Some((reader, slices)) = &mut body
+                        && !has_left
+                    {
                         reader.settle(slices).map_err(|_| io::ErrorKind::OutOfMemory)?;
                     }
-                    self.writable(conn).await?;
+                    let reader = body.as_mut().map(|(reader, _)| &mut **reader);
+                    has_left |= self.writable(conn, reader).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -305,11 +363,11 @@ impl<'a> Relay<'a> {
         self.core.count(Counter::ClientOutBytes, total as u64);
         self.pending = pending;
         self.pending.clear();
-        Ok(())
+        Ok(has_left)
     }
 
     async fn flush(&mut self, conn: &mut ClientConn, outcome: &mut Outcome) -> io::Result<()> {
-        self.send_parts(conn, None, b"", outcome).await
+        self.send_parts(conn, None, b"", outcome).await.map(drop)
     }
 
     async fn finish(&mut self, conn: &mut ClientConn, reader: &FlowReader, outcome: &mut Outcome) -> Ended {
@@ -325,7 +383,12 @@ impl<'a> Relay<'a> {
 
     /// Ends an answer that is not complete so that the client notices: the head (if it is still here) and a body that lacks
     /// its end. Where only the end of the connection ends the body, the connection is reset.
-    async fn cut_off(&mut self, conn: &mut ClientConn, outcome: &mut Outcome, ended: Ended) -> Ended {
+    pub(crate) async fn cut_off(
+        &mut self,
+        conn: &mut ClientConn,
+        outcome: &mut Outcome,
+        ended: Ended,
+    ) -> Ended {
         if self.framing == Framing::UntilClose {
             _ = humboldt_sys::tcp::reset_on_close(&conn.stream);
         } else {

@@ -1,15 +1,16 @@
-//! The rest of an answer for a client that fell too far behind, or whose copy on disk turned out not to be readable: from the copy on disk, or from the server with a range request.
-//! Never a mixture of two answers.
+//! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out not to be readable: from the copy on disk, or
+//! from the server. Never a mixture of two answers.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
 
 use humboldt_http::range::ContentRange;
 use humboldt_http::{FieldName, ResponseHead};
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
-use humboldt_store::flow::Flow;
-use humboldt_store::{FlowHead, FlowReader, Progress, ReaderKind};
+use humboldt_store::{FlowHead, FlowReader, ReaderKind};
 
 use crate::client::ClientConn;
 use crate::core::Core;
@@ -19,41 +20,64 @@ use crate::log::Outcome;
 use crate::relay::{Ended, Relay};
 use crate::request::Request;
 
-/// How often, and how far apart, a copy that is complete is looked for until its directory shows it.
-const COMMIT_TRIES: u32 = 50;
-const COMMIT_WAIT: Duration = Duration::from_millis(100);
+/// How often an answer goes on from elsewhere.
+const RESUMES_MAX: usize = 3;
 
-/// Goes on with an answer for a client that was too slow for memory, or whose copy on disk cannot be read further: from the disk copy, from the server, or from the disk
-/// copy when that is complete.
+/// Goes on with an answer whose copy on disk is complete now, or cannot be read further: from the disk copy, from the server
+/// with a range request, or from the server with the whole answer, if that begins with what the client has. Ends when the client has gone.
 pub(crate) async fn resume(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     request: &Rc<Request>,
-    lagging: (&FlowHead, FlowReader),
+    head: &FlowHead,
     relay: &mut Relay<'_>,
     outcome: &mut Outcome,
     why: Ended,
 ) -> Ended {
-    let (head, reader) = lagging;
-    let position = reader.position();
-    let flow = Arc::clone(reader.flow());
-    drop(reader);
-    let mut rest = None;
-    if why == Ended::Lagged {
-        rest = copy(core, request, head).await.and_then(|hit| feed_rest(core, request, hit, position));
-    }
-    if rest.is_none() {
-        rest = from_server(core, request, head, position).await;
-    }
-    if rest.is_none() && why == Ended::Lagged {
-        rest = coming_copy(core, request, head, &flow)
+    let half_closed = request.snapshot().config.half_closed_clients;
+    let head = Arc::new(head.clone());
+    let mut ended = why;
+    for _ in 0..RESUMES_MAX {
+        let position = relay.body_bytes_taken();
+        let found = {
+            let mut search = pin!(async {
+                let found = match ended {
+                    Ended::Lagged => {
+                        rest(Rc::clone(core), Rc::clone(request), Arc::clone(&head), position).await
+                    }
+                    _ => from_server(core, request, &head, position).await,
+                };
+                if found.is_some() { found } else { relay.once_more().await }
+            });
+            poll_fn(|cx| match search.as_mut().poll(cx) {
+                Poll::Ready(found) => Poll::Ready(Some(found)),
+                Poll::Pending => conn.poll_gone(cx, core, half_closed).map(|()| None),
+            })
             .await
-            .and_then(|hit| feed_rest(core, request, hit, position));
+        };
+        let Some(found) = found else { return Ended::ClientGone };
+        let Some(mut reader) = found else { return ended };
+        ended = relay.run(conn, &mut reader, outcome).await;
+        if !ended.is_lost() {
+            break;
+        }
     }
-    match rest {
-        Some(mut reader) => relay.run(conn, &mut reader, outcome).await,
-        None => why,
+    ended
+}
+
+/// A reader of the bytes from `position` on: of the complete copy on disk, or of what the server has from there.
+pub(crate) async fn rest(
+    core: Rc<Core>,
+    request: Rc<Request>,
+    head: Arc<FlowHead>,
+    position: u64,
+) -> Option<FlowReader> {
+    if let Some(hit) = copy(&core, &request, &head).await
+        && let Some(rest) = feed_rest(&core, &request, hit, position)
+    {
+        return Some(rest);
     }
+    from_server(&core, &request, &head, position).await
 }
 
 /// The complete copy on disk of the answer that was being sent.
@@ -63,27 +87,6 @@ async fn copy(core: &Core, request: &Request, head: &FlowHead) -> Option<DiskHit
         Lookup::Found(DiskEntry::Object(hit)) if is_same(&hit, head) => Some(hit),
         _ => None,
     }
-}
-
-/// The copy on disk that is being written, once it is complete.
-async fn coming_copy(core: &Core, request: &Request, head: &FlowHead, flow: &Arc<Flow>) -> Option<DiskHit> {
-    let cache = &core.shared.cache;
-    let total = head.info.body_bytes.filter(|&bytes| bytes <= cache.disk_object_bytes_max())?;
-    if !cache.has_dirs() {
-        return None;
-    }
-    let mut end = flow.reader_at(total, ReaderKind::Disk)?;
-    if end.data().await != Progress::End {
-        return None;
-    }
-    // The directory makes it visible a moment after the last byte has arrived.
-    for _ in 0..COMMIT_TRIES {
-        if let Some(hit) = copy(core, request, head).await {
-            return Some(hit);
-        }
-        tokio::time::sleep(COMMIT_WAIT).await;
-    }
-    None
 }
 
 /// A reader of the bytes from `position` on.
@@ -102,8 +105,7 @@ fn is_same(hit: &DiskHit, head: &FlowHead) -> bool {
         && Arc::as_ref(&hit.head).bytes() == head.head.bytes()
 }
 
-/// Fetches the rest of an answer from `position` on, for a client that was too slow: only with a strong validator, so that no
-/// two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
+/// Fetches the rest of an answer from `position` on: only with a strong validator, so that no two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
 pub(crate) async fn from_server(
     core: &Rc<Core>,
     request: &Rc<Request>,

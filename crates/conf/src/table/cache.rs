@@ -72,7 +72,10 @@ macro_rules! working {
     refresh_all_ims: bool = OnOff("off"), "refresh_all_ims on|off";
     /// Ignore `Expires` of answers with Vary when it equals their Date.
     vary_ignore_expire: bool = OnOff("off"), "vary_ignore_expire on|off";
-    /// Requests for an object that is being fetched wait for that fetch. Squid's default is off.
+    /// Requests for an object that is being fetched wait for that fetch. Squid's default is off. Clients who share the fetch of a body that is too
+    /// large for memory are at most 8 MB apart, or less where `cache_mem` is short. Who keeps others waiting half of the time gets the rest in
+    /// another way: from a store, from the server by a range if there is a strong validator, or by a fetch of its own, if that gives
+    /// the same. If nothing does, the others wait for it, for up to `write_timeout` if it reads nothing. Nobody is cut off.
     collapsed_forwarding: bool = OnOff("on"), "collapsed_forwarding on|off";
     /// How far into an object a range may begin so that the whole object is fetched and stored, and the client gets its range of it.
     /// The first line whose ACLs all match decides; with 0, or without a line, just what was asked for is fetched (and stored), with

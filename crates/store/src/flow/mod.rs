@@ -6,8 +6,10 @@
 //! - While the answer may become an object in memory (`keep_bytes_max`), nothing is trimmed: a reader can join at any
 //!   time and starts at the first byte.
 //! - Otherwise pages are trimmed behind the slowest reader. The writer runs at most a window ahead of the
-//!   *fastest* client (or of the disk writer, when no client is left), so a slow one holds up nobody; a reader that falls [`LAG_BYTES_MAX`] behind, or that lags
-//!   while memory is short, is detached and told so ([`Progress::Lagged`]).
+//!   *fastest* client (or of the disk writer, when no client is left) and at most [`LAG_BYTES_MAX`] ahead of the *slowest* one; while
+//!   memory is short it waits until pages come back. What a client has yet to read is never taken from it.
+//! - A client that the writer waits for, while another has nothing left to read, is asked ([`FlowReader::holds_up`]) to get
+//!   the rest in another way. It stays as long as it has found none.
 //! - A writer that goes away without finishing aborts the flow: no reader takes a part for the whole.
 
 mod reader;
@@ -36,8 +38,8 @@ use state::State;
 use wake::WakeList;
 pub use writer::FlowWriter;
 
-/// How far the slowest reader may be behind what is written while another reader is ahead of it, in bytes. Beyond it
-/// the slow one is detached.
+/// How far the slowest client may be behind what is written, in bytes; `read_ahead_gap` may raise it. The writer waits then. A disk
+/// writer that is not waited for loses its copy instead.
 pub const LAG_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Until so much of a shareable body has arrived, none of it is trimmed (unless memory is short), and clients can still join
@@ -154,6 +156,8 @@ pub enum ReaderKind {
     Client,
     /// A disk writer: it holds pages like a client, but alone it is no reason to go on fetching.
     Disk,
+    /// A client that waits for the copy on disk ([`FlowReader::park`]): it holds no pages.
+    Parked,
 }
 
 /// What a reader finds at its position.
@@ -168,7 +172,8 @@ pub enum Progress {
     End,
     /// No more will come, and the body is not complete.
     Aborted(AbortReason),
-    /// The reader fell too far behind and its data is gone: continue from `position` in another way.
+    /// A disk writer that was too slow: its data is gone. Or a client that was parked: the directory is done. Continue from `position` in
+    /// another way.
     Lagged {
         /// Offset of the first byte not read.
         position: u64,

@@ -29,7 +29,7 @@ pub(super) enum Ended {
 pub(super) enum WriterWait {
     #[default]
     Nothing,
-    /// The fastest reader is a whole window behind.
+    /// The fastest client is a whole window behind, or the slowest reader as far as it may be.
     Window,
     /// Memory is short: pages of this flow must be given back first.
     Pages,
@@ -39,7 +39,7 @@ pub(super) enum WriterWait {
 pub(super) struct ReaderState {
     pub(super) kind: ReaderKind,
     pub(super) position: u64,
-    /// Detached: its data is gone.
+    /// A disk writer that was not waited for: its data is gone.
     pub(super) lagged: bool,
     /// Only woken for batches, see [`State::batch_ready`].
     pub(super) batch: bool,
@@ -61,11 +61,15 @@ pub(super) struct State {
     pub(super) whole: bool,
     /// Nothing is trimmed for a while, so that clients who come a little later share the fetch.
     pub(super) joinable: bool,
+    /// Requests could join it when it got its head.
+    pub(super) shared: bool,
     /// The disk writer is waited for.
     pub(super) write_through: bool,
     /// A detached reader leaves a hole that the next one fills, so that numbers stay valid.
     readers: Vec<Option<ReaderState>>,
     pub(super) clients: usize,
+    /// Clients that wait for the copy on disk ([`ReaderKind::Parked`]).
+    pub(super) parked: usize,
     pub(super) waits_for: WriterWait,
     pub(super) writer_waker: Option<Waker>,
     pub(super) gone_waker: Option<Waker>,
@@ -84,9 +88,11 @@ impl Default for State {
             // Until the head says whether to keep the body, there is none to trim.
             whole: true,
             joinable: false,
+            shared: false,
             write_through: false,
             readers: Vec::new(),
             clients: 0,
+            parked: 0,
             waits_for: WriterWait::Nothing,
             writer_waker: None,
             gone_waker: None,
@@ -112,26 +118,59 @@ impl State {
 
     pub(super) fn detach(&mut self, number: usize, window: u64, wakes: &mut WakeList) {
         if let Some(reader) = self.readers.get_mut(number).and_then(Option::take) {
-            if !reader.lagged {
-                self.leave(reader.kind, wakes);
+            self.clients -= usize::from(reader.kind == ReaderKind::Client);
+            self.parked -= usize::from(reader.kind == ReaderKind::Parked);
+            if self.is_deserted() {
+                wakes.take(&mut self.gone_waker);
+            }
+            if reader.kind == ReaderKind::Disk {
+                self.wake_parked(wakes);
             }
             self.moved(window, wakes);
         }
     }
 
-    fn leave(&mut self, kind: ReaderKind, wakes: &mut WakeList) {
-        self.clients -= usize::from(kind == ReaderKind::Client);
-        if self.clients == 0 {
-            wakes.take(&mut self.gone_waker);
+    /// Whether no client wants it any more.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.clients + self.parked == 0
+    }
+
+    /// Makes a client wait for the copy on disk: it needs no pages any more. `false`, and nothing changed, where none is being written.
+    pub(super) fn park(&mut self, number: usize, window: u64, wakes: &mut WakeList) -> bool {
+        if !(self.write_through && self.has_disk_writer()) {
+            return false;
         }
+        let Some(reader) = self.reader(number).filter(|reader| reader.kind == ReaderKind::Client) else {
+            return false;
+        };
+        reader.kind = ReaderKind::Parked;
+        (self.clients, self.parked) = (self.clients - 1, self.parked + 1);
+        self.moved(window, wakes);
+        true
+    }
+
+    fn wake_parked(&mut self, wakes: &mut WakeList) {
+        for reader in self.readers.iter_mut().flatten().filter(|reader| reader.kind == ReaderKind::Parked) {
+            wakes.take(&mut reader.waker);
+        }
+    }
+
+    fn has_disk_writer(&self) -> bool {
+        self.attached().any(|reader| reader.kind == ReaderKind::Disk)
     }
 
     pub(super) fn reader(&mut self, number: usize) -> Option<&mut ReaderState> {
         self.readers.get_mut(number).and_then(Option::as_mut)
     }
 
+    /// Readers that need pages.
     fn attached(&self) -> impl Iterator<Item = &ReaderState> {
-        self.readers.iter().flatten().filter(|reader| !reader.lagged)
+        let needs_pages = |reader: &&ReaderState| !reader.lagged && reader.kind != ReaderKind::Parked;
+        self.readers.iter().flatten().filter(needs_pages)
+    }
+
+    fn clients(&self) -> impl Iterator<Item = &ReaderState> {
+        self.attached().filter(|reader| reader.kind == ReaderKind::Client)
     }
 
     /// Position of the fastest client, since clients set the pace; of the disk writer when there is no client any
@@ -155,7 +194,29 @@ impl State {
         if self.whole {
             return u64::MAX;
         }
-        window.saturating_sub(self.written.saturating_sub(self.fastest())).min(self.disk_room())
+        let slowest = self.clients().map(|reader| reader.position).min().unwrap_or(self.written);
+        let by_fastest = window.saturating_sub(self.written.saturating_sub(self.fastest()));
+        let by_slowest = LAG_BYTES_MAX.max(window).saturating_sub(self.written.saturating_sub(slowest));
+        by_fastest.min(by_slowest).min(self.disk_room())
+    }
+
+    /// Whether the writer waits for this client while another one has nothing left to read: without it, the fetch would go
+    /// on. Not while a disk writer that is waited for is as far behind.
+    pub(super) fn holds_up(&self, number: usize) -> bool {
+        let Some(reader) = self.readers.get(number).and_then(Option::as_ref) else { return false };
+        let behind = self.written.saturating_sub(reader.position);
+        // A page that is not full is no loss to the writer.
+        let keeps_pages = reader.position / PAGE_BYTES as u64 != self.written / PAGE_BYTES as u64;
+        let is_cause = match self.waits_for {
+            WriterWait::Nothing => false,
+            WriterWait::Window => behind >= LAG_BYTES_MAX / 2,
+            WriterWait::Pages => keeps_pages,
+        };
+        let needs_same = |disk: &ReaderState| self.waits_for_disk(disk) && disk.position <= reader.position;
+        is_cause
+            && self.ended.is_none()
+            && self.clients().any(|other| other.position >= self.written)
+            && !self.attached().any(needs_same)
     }
 
     /// Bytes that may be appended before the disk writer would be detached, where it is waited for.
@@ -210,28 +271,17 @@ impl State {
 
     fn after_growth(&mut self, wakes: &mut WakeList) {
         if !self.whole {
-            let fastest = self.fastest();
-            let too_far = self.written.saturating_sub(LAG_BYTES_MAX);
-            self.detach_lagging(too_far.min(fastest), wakes);
+            self.detach_disk(self.written.saturating_sub(LAG_BYTES_MAX));
             self.trim();
         }
         self.wake_readers(wakes);
     }
 
-    /// Tells every reader before `limit` that its data is gone.
-    fn detach_lagging(&mut self, limit: u64, wakes: &mut WakeList) {
-        for number in 0..self.readers.len() {
-            let write_through = self.write_through;
-            let Some(reader) = self.reader(number).filter(|reader| {
-                let is_waited_for = write_through && reader.kind == ReaderKind::Disk;
-                !reader.lagged && reader.position < limit && !is_waited_for
-            }) else {
-                continue;
-            };
-            reader.lagged = true;
-            wakes.take(&mut reader.waker);
-            let kind = reader.kind;
-            self.leave(kind, wakes);
+    /// A disk writer before `limit` that is not waited for loses its data, and with it the copy. A client never does.
+    fn detach_disk(&mut self, limit: u64) {
+        let is_waited_for = self.write_through;
+        for reader in self.readers.iter_mut().flatten().filter(|reader| reader.kind == ReaderKind::Disk) {
+            reader.lagged |= reader.position < limit && !is_waited_for;
         }
     }
 
@@ -242,9 +292,9 @@ impl State {
         self.joinable = false;
         self.trim();
         if self.pages.len() == before {
-            // Whoever lags by a page or more holds pages that a faster reader has left behind.
-            let page_of_fastest = self.fastest().min(self.written) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-            self.detach_lagging(page_of_fastest, wakes);
+            // A copy is worth less than the pages that clients have left behind.
+            let needed = self.clients().map(|reader| reader.position).min().unwrap_or(0).min(self.written);
+            self.detach_disk(needed / PAGE_BYTES as u64 * PAGE_BYTES as u64);
             self.trim();
         }
         self.wake_readers(wakes);
@@ -272,8 +322,8 @@ impl State {
         let trimmed = !self.whole && self.trim();
         let go = match self.waits_for {
             WriterWait::Nothing => false,
-            // Half a window, not every byte, is worth a wake-up.
-            WriterWait::Window => self.room(window) >= window / 2,
+            // Half a window, not every byte, is worth a wake-up; but no more than there can ever be.
+            WriterWait::Window => self.room(window) >= window.min(LAG_BYTES_MAX / 2) / 2,
             WriterWait::Pages => trimmed,
         };
         if go {
@@ -285,9 +335,8 @@ impl State {
     /// Wakes readers that wait and have something to do now.
     pub(super) fn wake_readers(&mut self, wakes: &mut WakeList) {
         for number in 0..self.readers.len() {
-            let Some(reader) = self.readers[number].as_ref().filter(|reader| reader.waker.is_some()) else {
-                continue;
-            };
+            let waits = |reader: &&ReaderState| reader.waker.is_some() && reader.kind != ReaderKind::Parked;
+            let Some(reader) = self.readers[number].as_ref().filter(waits) else { continue };
             let available = self.written.saturating_sub(reader.position);
             let ready =
                 self.ended.is_some() || (available > 0 && (!reader.batch || self.batch_ready(available)));
@@ -319,6 +368,9 @@ impl State {
         if reader.lagged {
             return Some(Progress::Lagged { position: reader.position });
         }
+        if reader.kind == ReaderKind::Parked {
+            return self.progress_on_disk(number);
+        }
         let batch = reader.batch;
         let available = written.saturating_sub(reader.position);
         if available > 0 && (!batch || self.batch_ready(available)) {
@@ -328,6 +380,16 @@ impl State {
             Some(Ended::Complete(_)) => Some(Progress::End),
             Some(Ended::Aborted(reason)) => Some(Progress::Aborted(*reason)),
             None => None,
+        }
+    }
+
+    /// What a parked client finds.
+    fn progress_on_disk(&mut self, number: usize) -> Option<Progress> {
+        let position = self.reader(number)?.position;
+        match &self.ended {
+            _ if !self.has_disk_writer() => Some(Progress::Lagged { position }),
+            Some(Ended::Aborted(reason)) => Some(Progress::Aborted(*reason)),
+            _ => None,
         }
     }
 

@@ -142,60 +142,6 @@ impl Begin {
 }
 
 #[test]
-fn a_slow_client_slows_nobody_and_is_told_when_it_lags() {
-    let (tier, table) = table(64 * MIB);
-    let mut writer = lead(&table, 1);
-    let mut slow = writer.subscribe(ReaderKind::Client).expect("at the start");
-    let mut fast = writer.subscribe(ReaderKind::Client).expect("at the start");
-    writer.publish_head(Arc::new(some_head()), info(key(1), 0));
-    let (wakes, slow_wakes) = (Wakes::new(), Wakes::new());
-    take(&mut slow, 0);
-    let total = LAG_BYTES_MAX as usize + 300_000;
-    let data = pattern(0, total);
-    let mut written = 0;
-    while written < total {
-        match wakes.poll(|cx| writer.poll_append(cx, &data[written..])) {
-            Poll::Ready(took) => written += took.expect("memory is there"),
-            Poll::Pending => panic!("the fast reader took everything"),
-        }
-        take(&mut fast, u64::MAX);
-        assert!(tier.used_bytes() <= LAG_BYTES_MAX + 64 * 1024);
-        if written as u64 <= LAG_BYTES_MAX {
-            assert!(matches!(slow_wakes.poll(|cx| slow.poll_data(cx)), Poll::Ready(Progress::Data { .. })));
-        }
-    }
-    assert_eq!(slow_wakes.poll(|cx| slow.poll_data(cx)), Poll::Ready(Progress::Lagged { position: 0 }));
-    assert!(tier.used_bytes() < 64 * 1024, "nothing is kept for it");
-    assert_eq!(writer.readers(), 1);
-    drop(slow);
-    assert_eq!(writer.readers(), 1);
-}
-
-#[test]
-fn memory_shortage_ends_keeping_and_detaches_the_slow_but_never_blocks_for_good() {
-    let (tier, table) = table(16 * PAGE_BYTES as u64);
-    let mut writer = lead(&table, 1);
-    let mut slow = writer.subscribe(ReaderKind::Client).expect("at the start");
-    let mut fast = writer.subscribe(ReaderKind::Client).expect("at the start");
-    writer.publish_head(Arc::new(some_head()), info(key(1), u64::MAX));
-    let wakes = Wakes::new();
-    let data = pattern(0, 30 * PAGE_BYTES);
-    let mut written = 0;
-    while let Poll::Ready(took) = wakes.poll(|cx| writer.poll_append(cx, &data[written..])) {
-        written += took.expect("memory is there");
-    }
-    assert_eq!(written, 16 * PAGE_BYTES, "all of the budget, then it waits");
-    // The fast one reads on: the slow one is given up.
-    assert_eq!(take(&mut fast, 3 * PAGE_BYTES as u64), data[..3 * PAGE_BYTES]);
-    assert_eq!(wakes.take(), 0, "the slow one still holds every page");
-    assert!(wakes.poll(|cx| writer.poll_append(cx, &data[written..])).is_ready());
-    assert_eq!(wakes.poll(|cx| slow.poll_data(cx)), Poll::Ready(Progress::Lagged { position: 0 }));
-    assert!(tier.used_bytes() <= 16 * PAGE_BYTES as u64);
-    writer.finish(None);
-    assert!(writer.object(b"http://a/").is_none(), "it was not kept whole");
-}
-
-#[test]
 fn a_reader_that_lets_go_before_the_writer_waits_is_not_waited_for() {
     let (_, table) = table(0);
     let mut writer = lead(&table, 1);
@@ -416,6 +362,7 @@ fn a_disk_writer_that_is_waited_for_is_never_detached() {
 }
 
 mod lent;
+mod shared;
 
 mod model {
     //! A flow against a model of it: any order of operations, polled by hand.

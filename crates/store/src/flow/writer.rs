@@ -85,7 +85,7 @@ impl FlowWriter {
         self.flow.with(|state, wakes| {
             if state.head.is_none() {
                 state.head = Some(head);
-                state.joinable = joinable;
+                (state.joinable, state.shared) = (joinable, joinable);
                 state.write_through = write_through;
                 state.wake_all(wakes);
                 if !keep {
@@ -265,15 +265,16 @@ impl FlowWriter {
         }
     }
 
-    /// Clients that read now.
+    /// Clients that want it now.
     pub fn readers(&self) -> usize {
-        self.flow.state.lock().clients
+        let state = self.flow.state.lock();
+        state.clients + state.parked
     }
 
-    /// Ready when no client reads any more.
+    /// Ready when no client wants it any more.
     pub fn poll_readers_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.flow.state.lock();
-        if state.clients == 0 {
+        if state.is_deserted() {
             return Poll::Ready(());
         }
         remember(&mut state.gone_waker, cx);

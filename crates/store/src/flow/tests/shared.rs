@@ -1,0 +1,166 @@
+//! Clients of different speed who share a fetch: the writer waits, and nobody loses a byte.
+
+use super::*;
+
+/// A flow that is not kept whole, with a slow and a fast client that have read nothing.
+fn slow_and_fast(table: &Arc<InFlight>, info: FlowInfo) -> (FlowWriter, FlowReader, FlowReader) {
+    let mut writer = lead(table, 1);
+    let slow = writer.subscribe(ReaderKind::Client).expect("at the start");
+    let fast = join(table, 1);
+    writer.publish_head(Arc::new(some_head()), info);
+    (writer, slow, fast)
+}
+
+/// Appends from where the flow is, and lets `fast` read all of it, until the writer waits or all of `data` is there.
+fn run_ahead(writer: &mut FlowWriter, fast: &mut FlowReader, wakes: &Arc<Wakes>, data: &[u8]) -> u64 {
+    while let Some(rest) = data.get(writer.written() as usize..).filter(|rest| !rest.is_empty()) {
+        if wakes.poll(|cx| writer.poll_append(cx, rest)).is_pending() {
+            break;
+        }
+        let from = fast.position() as usize;
+        let got = take(fast, u64::MAX);
+        assert!(got == data[from..from + got.len()]);
+    }
+    writer.written()
+}
+
+#[test]
+fn the_writer_waits_for_a_slow_client_and_nobody_loses_a_byte() {
+    let (tier, table) = table(64 * MIB);
+    let (mut writer, mut slow, mut fast) = slow_and_fast(&table, info(key(1), 0));
+    let wakes = Wakes::new();
+    let data = pattern(0, LAG_BYTES_MAX as usize + 300_000);
+    assert!(!slow.holds_up());
+    assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), LAG_BYTES_MAX, "as far as it may be behind");
+    assert!(tier.used_bytes() <= LAG_BYTES_MAX);
+    assert_eq!((slow.holds_up(), fast.holds_up()), (true, false));
+    // It reads a little: the others go on by as much, and it is still the one that they wait for.
+    let mut got = take(&mut slow, WINDOW_BYTES_MIN / 2);
+    assert_eq!(wakes.take(), 1, "the writer goes on");
+    assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), LAG_BYTES_MAX + WINDOW_BYTES_MIN / 2);
+    assert!(slow.holds_up());
+    while got.len() < data.len() {
+        got.extend(take(&mut slow, 50_000));
+        run_ahead(&mut writer, &mut fast, &wakes, &data);
+    }
+    assert!(got == data && fast.position() == data.len() as u64);
+    writer.finish(None);
+    assert_eq!((block_on(slow.data()), block_on(fast.data())), (Progress::End, Progress::End));
+    assert!(!slow.holds_up());
+}
+
+#[test]
+fn a_slow_client_that_leaves_lets_the_others_go_on_at_once() {
+    for cache_mem_bytes in [64 * MIB, 0] {
+        let (_, table) = table(cache_mem_bytes);
+        let (mut writer, slow, mut fast) = slow_and_fast(&table, info(key(1), 0));
+        let wakes = Wakes::new();
+        let data = pattern(0, LAG_BYTES_MAX as usize + 300_000);
+        assert!(run_ahead(&mut writer, &mut fast, &wakes, &data) < data.len() as u64);
+        wakes.take();
+        drop(slow);
+        assert_eq!(wakes.take(), 1);
+        assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), data.len() as u64);
+    }
+}
+
+#[test]
+fn short_memory_ends_keeping_and_makes_the_writer_wait_but_takes_nothing_from_a_client() {
+    let (tier, table) = table(16 * PAGE_BYTES as u64);
+    let (mut writer, mut slow, mut fast) = slow_and_fast(&table, info(key(1), u64::MAX));
+    let wakes = Wakes::new();
+    let data = pattern(0, 30 * PAGE_BYTES);
+    let written = run_ahead(&mut writer, &mut fast, &wakes, &data);
+    assert_eq!(written, 16 * PAGE_BYTES as u64, "all of the budget, then it waits");
+    assert_eq!((slow.holds_up(), fast.holds_up()), (true, false));
+    assert_eq!(take(&mut slow, 3 * PAGE_BYTES as u64), data[..3 * PAGE_BYTES]);
+    assert_eq!(wakes.take(), 1, "three pages have come back");
+    assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), 19 * PAGE_BYTES as u64);
+    assert!(tier.used_bytes() <= 16 * PAGE_BYTES as u64);
+    assert_eq!(take(&mut slow, u64::MAX), data[3 * PAGE_BYTES..19 * PAGE_BYTES]);
+    assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), data.len() as u64);
+    assert_eq!(take(&mut slow, u64::MAX), data[19 * PAGE_BYTES..]);
+    writer.finish(None);
+    assert!(writer.object(b"http://a/").is_none(), "it was not kept whole");
+}
+
+#[test]
+fn many_clients_of_every_speed_get_every_byte_with_any_memory() {
+    for (cache_mem_bytes, clients) in [(0, 6), (8 * PAGE_BYTES as u64, 60), (MIB, 60), (64 * MIB, 6)] {
+        let (tier, table) = table(cache_mem_bytes);
+        let mut writer = lead(&table, 1);
+        writer.publish_head(Arc::new(some_head()), info(key(1), 100_000));
+        let readers: Vec<_> = (0..clients).map(|_| join(&table, 1)).collect();
+        let content = pattern(0, 400_000);
+        std::thread::scope(|scope| {
+            for (number, reader) in readers.into_iter().enumerate() {
+                let content = &content;
+                scope.spawn(move || {
+                    let piece = 1 << (9 + number % 10);
+                    let (got, end) = block_on(follow(reader, Rng::new(number as u64), piece));
+                    assert!(end == Progress::End && got == *content, "reader {number}");
+                });
+            }
+            content.chunks(30_001).for_each(|part| block_on(writer.append(part)).expect("memory is there"));
+            writer.finish(None);
+        });
+        drop(writer);
+        assert_eq!(tier.used_bytes(), 0);
+    }
+}
+
+#[test]
+fn a_window_above_all_other_bounds_loses_no_wake_up() {
+    let tier = tier(64 * MIB);
+    let table = InFlight::new(tier, 64 * MIB, Arc::default());
+    let mut writer = table.private(key(1), key(1));
+    let mut client = writer.subscribe(ReaderKind::Client).expect("at the start");
+    let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+    writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, ..info(key(1), 0) });
+    let (wakes, data) = (Wakes::new(), pattern(0, 1 << 20));
+    while wakes.poll(|cx| writer.poll_append(cx, &data)).is_ready() {
+        take(&mut client, u64::MAX);
+    }
+    disk.advance(writer.written());
+    assert_eq!(wakes.take(), 1, "the disk has taken all that there is");
+}
+
+#[test]
+fn a_client_can_wait_for_the_copy_on_disk_instead_of_pages() {
+    for how in ["written", "refused", "aborted"] {
+        let (tier, table) = table(64 * MIB);
+        let mut writer = lead(&table, 1);
+        let mut slow = writer.subscribe(ReaderKind::Client).expect("at the start");
+        let disk_less = slow.park(0);
+        let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+        writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, ..info(key(1), 0) });
+        let content = pattern(0, 5 * MIB as usize);
+        let (wakes, slow_wakes) = (Wakes::new(), Wakes::new());
+        assert_eq!(run_ahead(&mut writer, &mut disk, &wakes, &content), WINDOW_BYTES_MIN);
+        assert_eq!((disk_less, slow.park(9)), (false, true));
+        assert_eq!(wakes.take(), 1, "the writer waits for the disk alone");
+        assert!(slow_wakes.poll(|cx| slow.poll_data(cx)).is_pending());
+        assert_eq!((writer.readers(), slow.position()), (1, 9), "it still wants the answer");
+        assert_eq!(run_ahead(&mut writer, &mut disk, &wakes, &content), content.len() as u64);
+        assert!(tier.used_bytes() <= 2 * PAGE_BYTES as u64, "nothing is kept for it");
+        assert_eq!(slow_wakes.take(), 0);
+        let expected = match how {
+            "aborted" => {
+                writer.abort(AbortReason::Truncated);
+                Progress::Aborted(AbortReason::Truncated)
+            }
+            _ => {
+                if how == "written" {
+                    writer.finish(None);
+                    slow_wakes.take();
+                    assert!(slow_wakes.poll(|cx| slow.poll_data(cx)).is_pending(), "not visible yet");
+                }
+                drop(disk);
+                Progress::Lagged { position: 0 }
+            }
+        };
+        assert_eq!(slow_wakes.take(), 1, "{how}");
+        let progress = slow_wakes.poll(|cx| slow.poll_data(cx));
+        assert!(progress == Poll::Ready(expected) && slow.position() == 9, "{how}: {progress:?}");
+    }
+}
