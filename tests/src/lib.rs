@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr, reason = "a skipped test says so where the test runner shows it")]
 
 pub mod client;
+pub mod dns;
 pub mod message;
 pub mod origin;
 pub mod proxy;

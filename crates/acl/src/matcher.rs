@@ -17,7 +17,7 @@ use crate::subject::Subject;
 pub(crate) enum Match {
     Yes,
     No,
-    /// Only the addresses of the destination can tell.
+    /// Only the addresses of the destination can tell, and they are not known.
     NeedDstIps,
 }
 
@@ -104,7 +104,19 @@ pub(crate) enum Matcher {
 }
 
 impl Matcher {
-    /// Whether the subject matches. What is not known about it does not match, as in Squid.
+    /// Whether addresses of a destination may be needed to tell.
+    pub(crate) fn asks_addresses(&self) -> bool {
+        let any = |terms: &[Term]| terms.iter().any(|term| term.acl.matcher.asks_addresses());
+        match self {
+            Self::Destination { no_lookup, .. } => !no_lookup,
+            Self::AnyOf(terms) => any(terms),
+            Self::AllOf(lines) => lines.iter().any(|terms| any(terms)),
+            _ => false,
+        }
+    }
+
+    /// Whether the subject matches. What is not known about it does not match, as in Squid, but for addresses that
+    /// cannot be found.
     pub(crate) fn check(&self, subject: &Subject<'_>) -> Match {
         let matched = match self {
             Self::Source(addresses) => addresses.contains(subject.client_ip),
@@ -157,7 +169,9 @@ fn destination(addresses: &AddressSet, no_lookup: bool, subject: &Subject<'_>) -
     match (subject.host_ip, subject.dst_ips) {
         (Some(address), _) => addresses.contains(address).into(),
         (None, _) if no_lookup => Match::No,
-        (None, Some([])) => addresses.none.into(),
+        (None, Some([])) if addresses.none => Match::Yes,
+        // A host whose addresses cannot be found may have any.
+        (None, Some([])) => Match::NeedDstIps,
         (None, Some(known)) => known.iter().any(|address| addresses.contains(*address)).into(),
         (None, None) => Match::NeedDstIps,
     }

@@ -23,7 +23,7 @@ pub enum Verdict<'a> {
         last_acl: Option<&'a str>,
     },
     /// Not to be decided without the addresses of the destination: look the host up and check again with
-    /// [`Subject::dst_ips`], which is empty if the look-up failed.
+    /// [`Subject::dst_ips`]. Where these are empty, because the look-up failed, the list cannot be answered at all.
     NeedDstIps,
 }
 
@@ -78,6 +78,12 @@ impl RuleList {
     /// No rules: the default holds for everybody.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// The first ACL of the list that may need the addresses of the destination.
+    pub fn acl_that_asks_addresses(&self) -> Option<&str> {
+        let mut acls = self.rules.iter().flat_map(|rule| &rule.terms).map(|term| &term.acl);
+        acls.find(|acl| acl.matcher.asks_addresses()).map(|acl| &*acl.name)
     }
 
     /// Decides.

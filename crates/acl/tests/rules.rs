@@ -263,14 +263,29 @@ fn destinations_are_looked_up_only_when_they_matter() {
     assert!(!rules.check(&Subject { client_ip: ip("8.8.8.8"), ..get }).is_allowed());
     let (good, evil) = ([ip("203.0.113.1")], [ip("203.0.113.1"), ip("192.0.2.7")]);
     assert!(rules.check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
-    assert!(rules.check(&Subject { dst_ips: Some(&[]), ..get }).is_allowed());
+    assert_eq!(rules.check(&Subject { dst_ips: Some(&[]), ..get }), Verdict::NeedDstIps, "a failed look-up");
     assert!(!rules.check(&Subject { dst_ips: Some(&evil), ..get }).is_allowed());
     assert!(!rules.check(&Subject { host_ip: Some(ip("192.0.2.1")), ..get }).is_allowed());
     assert!(rules.check(&Subject { host_ip: Some(ip("192.0.3.1")), ..get }).is_allowed());
     assert_eq!(list(acls, "allow !bad").check(&get), Verdict::NeedDstIps, "negation does not hide it");
     assert!(list(acls, "allow !quiet").check(&get).is_allowed());
+    assert_eq!(list(acls, "allow !bad").check(&Subject { dst_ips: Some(&[]), ..get }), Verdict::NeedDstIps);
     assert!(list(acls, "allow lost").check(&Subject { dst_ips: Some(&[]), ..get }).is_allowed());
     assert!(!list(acls, "allow lost").check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
+}
+
+#[test]
+fn a_list_says_which_acl_may_need_a_look_up() {
+    let acls = "acl far dst 192.0.2.0/24\nacl quiet dst -n 192.0.2.0/24\nacl near src 10.0.0.0/8\n\
+                acl group any-of near far\nacl both all-of near group";
+    for (rules, wanted) in [
+        ("allow near", None),
+        ("allow quiet", None),
+        ("deny near !far", Some("far")),
+        ("deny quiet\nallow both", Some("both")),
+    ] {
+        assert_eq!(list(acls, rules).acl_that_asks_addresses(), wanted, "{rules}");
+    }
 }
 
 #[test]

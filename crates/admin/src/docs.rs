@@ -22,7 +22,7 @@ configuration allows them to the machine itself only.
 `PROXY` is a name of the proxy (`visible_hostname`, `unique_hostname`, `hostname_aliases`), `localhost`, or an address. Other \
 names get no page, also where they lead to the proxy: a page on the net could make its name do so, and read the answer.
 
-A port with `accel`, `intercept` or `tproxy` plays somebody else's site: there the pages exist under a name that \
+A port with `accel` plays somebody else's site: there the pages exist under a name that \
 the configuration gives the proxy (one of those three directives, and not the `defaultsite` of the port), with the port's number; \
 `localhost` and addresses are the site's. Better is a port of its own, `http_port 127.0.0.1:3128`.
 

@@ -75,7 +75,15 @@ fn push_acl_kinds(out: &mut String) {
         "What only an answer can tell (`http_status`, `rep_mime_type`, `rep_header`) is evaluated in \
          `http_reply_access`, `reply_body_max_size`, `reply_header_access` and `reply_header_add`, and but for \
          `rep_header` in `access_log`; in other lists it is an error. Names of addresses are not looked up: \
-         `dstdomain` and `dstdom_regex` compare an address in a URL as it is, as with `-n`.\n\n",
+         `dstdomain` and `dstdom_regex` compare an address in a URL as it is, as with `-n`.\n\n\
+         `dst` is about the addresses of the host that the URL names. They are looked up once for a request, \
+         when the first list needs them, and all lists but `follow_x_forwarded_for` see them; only these addresses are \
+         connected to, and of several those only that `http_access` and `miss_access` allow one by one. When a host has no \
+         address, or the look-up fails, no `dst` without the value `none` can be answered: lists that permit \
+         (`http_access`, `adapted_http_access`, `miss_access`, `http_reply_access`, `reply_body_max_size`) refuse with 503 \
+         where they depend on it, `never_direct` keeps to parents, fields are removed that a rule may deny, \
+         `access_log` writes its line, and no other list follows such a rule. So a proxy that leaves names to its \
+         parents needs `dst -n`, also instead of `to_localhost`.\n\n",
     );
     out.push_str("type | not evaluated, because\n--- | ---\n");
     for kind in kinds {

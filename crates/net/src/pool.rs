@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::hash::Hash;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use hashbrown::{Equivalent, HashMap};
@@ -66,6 +67,18 @@ pub struct ServerKey {
     pub host: Box<str>,
     /// TCP port.
     pub port: u16,
+    /// From where.
+    pub local: Local,
+}
+
+/// The addresses that rules want connections to come from (`tcp_outgoing_address`). A connection that was made from one
+/// is not for those who are to come from another.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Local {
+    /// When the server's address is IPv4.
+    pub v4: Option<Ipv4Addr>,
+    /// When the server's address is IPv6.
+    pub v6: Option<Ipv6Addr>,
 }
 
 /// A [`ServerKey`] that borrows its name: finding a connection allocates nothing.
@@ -75,17 +88,19 @@ pub struct ServerRef<'a> {
     pub host: &'a str,
     /// TCP port.
     pub port: u16,
+    /// From where.
+    pub local: Local,
 }
 
 impl Equivalent<ServerKey> for ServerRef<'_> {
     fn equivalent(&self, key: &ServerKey) -> bool {
-        self.port == key.port && *self.host == *key.host
+        self.port == key.port && self.local == key.local && *self.host == *key.host
     }
 }
 
 impl From<&ServerRef<'_>> for ServerKey {
     fn from(server: &ServerRef<'_>) -> Self {
-        Self { host: server.host.into(), port: server.port }
+        Self { host: server.host.into(), port: server.port, local: server.local }
     }
 }
 
@@ -112,13 +127,15 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         Self { lists: RefCell::new(Lists { by_key: HashMap::new(), total: 0 }), limits }
     }
 
-    /// Takes the most recently used connection of `key` that is still good; those found bad are closed.
-    pub fn checkout<Q: Hash + Equivalent<K>>(&self, key: &Q) -> Option<T> {
+    /// Takes the most recently used connection of `key` that is still good, of those that `may_use` agrees to; those
+    /// found bad are closed.
+    pub fn checkout<Q: Hash + Equivalent<K>>(&self, key: &Q, may_use: impl Fn(&T) -> bool) -> Option<T> {
         let now = Instant::now();
         let mut guard = self.lists.borrow_mut();
         let lists = &mut *guard;
         let list = lists.by_key.get_mut(key)?;
-        while let Some(idle) = list.pop() {
+        while let Some(at) = list.iter().rposition(|idle| may_use(&idle.connection)) {
+            let idle = list.remove(at);
             lists.total -= 1;
             if now.duration_since(idle.since) < self.limits.idle && idle.connection.is_reusable() {
                 return Some(idle.connection);
@@ -197,8 +214,13 @@ mod tests {
 
     use super::*;
 
-    const A: ServerRef<'static> = ServerRef { host: "a.example", port: 80 };
-    const B: ServerRef<'static> = ServerRef { host: "a.example", port: 81 };
+    const LOCAL: Local = Local { v4: None, v6: None };
+    const A: ServerRef<'static> = ServerRef { host: "a.example", port: 80, local: LOCAL };
+    const B: ServerRef<'static> = ServerRef { host: "a.example", port: 81, local: LOCAL };
+
+    fn take(pool: &Pool<ServerKey, TcpStream>, key: ServerRef<'_>) -> Option<TcpStream> {
+        pool.checkout(&key, |_| true)
+    }
 
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -223,11 +245,11 @@ mod tests {
         let ports = [port(&first), port(&second)];
         pool.checkin(&A, first);
         pool.checkin(&A, second);
-        assert!(pool.checkout(&B).is_none(), "another port is another server");
+        assert!(take(&pool, B).is_none(), "another port is another server");
         assert_eq!(pool.idle_count(), 2);
-        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[1]);
-        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[0]);
-        assert!(pool.checkout(&A).is_none());
+        assert_eq!(port(&take(&pool, A).unwrap()), ports[1]);
+        assert_eq!(port(&take(&pool, A).unwrap()), ports[0]);
+        assert!(take(&pool, A).is_none());
         assert_eq!(pool.idle_count(), 0);
     }
 
@@ -245,7 +267,7 @@ mod tests {
         for stream in [good, closed, talks] {
             pool.checkin(&A, stream);
         }
-        assert_eq!(port(&pool.checkout(&A).unwrap()), good_port);
+        assert_eq!(port(&take(&pool, A).unwrap()), good_port);
         assert_eq!(pool.idle_count(), 0, "the bad ones are gone");
     }
 
@@ -262,10 +284,10 @@ mod tests {
             pool.checkin(&key, ours);
         }
         assert_eq!(pool.idle_count(), 3);
-        assert_eq!(port(&pool.checkout(&B).unwrap()), ports[3], "the fifth found the pool full");
-        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[2]);
-        assert_eq!(port(&pool.checkout(&A).unwrap()), ports[1], "the oldest of its key made room");
-        assert!(pool.checkout(&A).is_none());
+        assert_eq!(port(&take(&pool, B).unwrap()), ports[3], "the fifth found the pool full");
+        assert_eq!(port(&take(&pool, A).unwrap()), ports[2]);
+        assert_eq!(port(&take(&pool, A).unwrap()), ports[1], "the oldest of its key made room");
+        assert!(take(&pool, A).is_none());
         let off = Pool::<ServerKey, TcpStream>::new(PoolLimits { per_key: 0, ..limits });
         off.checkin(&A, pair().await.0);
         assert_eq!(off.idle_count(), 0);
@@ -298,6 +320,24 @@ mod tests {
         pool.checkin(&A, Connected { stream, peer });
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(61)).await;
-        assert!(pool.checkout(&A).is_none());
+        assert!(pool.checkout(&A, |_| true).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_for_those_who_come_from_the_same_address_and_agree_to_it() {
+        let pool = pool(PoolLimits::default());
+        let from = |last| Local { v4: Some(Ipv4Addr::new(127, 0, 0, last)), ..LOCAL };
+        let (guests, staff) = (ServerRef { local: from(2), ..A }, ServerRef { local: from(3), ..A });
+        let (first, _keep1) = pair().await;
+        let (second, _keep2) = pair().await;
+        let ports = [port(&first), port(&second)];
+        pool.checkin(&guests, first);
+        pool.checkin(&guests, second);
+        assert!(take(&pool, staff).is_none() && take(&pool, A).is_none());
+        assert!(pool.checkout(&guests, |_| false).is_none(), "nobody agrees");
+        assert_eq!(pool.idle_count(), 2, "what one does not agree to stays for others");
+        let older = pool.checkout(&guests, |stream| port(stream) == ports[0]).unwrap();
+        assert_eq!((port(&older), pool.idle_count()), (ports[0], 1));
+        assert_eq!(take(&pool, guests).map(|stream| port(&stream)), Some(ports[1]));
     }
 }

@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use humboldt_acl::{AclError, AclSet, RuleList, Subject, Verdict};
 use humboldt_base::rng::Rng;
 use humboldt_conf::{AccessRule, AclTerm};
 use humboldt_http::ResponseHead;
+use humboldt_net::dns::{Answer, Asker};
 
 use crate::core::Core;
 use crate::denial::Refusal;
@@ -25,64 +27,159 @@ pub(crate) enum Access {
     NeedsAddresses,
 }
 
-/// Checks `http_access` and `adapted_http_access`. `addresses` are the server's: `None` when not looked up, empty when that
-/// failed.
-pub(crate) fn check(request: &Request, addresses: Option<&[IpAddr]>) -> Access {
+/// Which rules of a configuration may need the addresses of the host, so that those are there when they are asked.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct AsksAddresses {
+    /// Those that permit: `http_access`, `adapted_http_access`, `miss_access`.
+    pub permission: bool,
+    /// Those that are asked about every answer, hits too: `cache`, `http_reply_access`, `reply_body_max_size`,
+    /// `reply_header_access`, `reply_header_add`, `range_offset_limit`, `access_log`.
+    pub answers: bool,
+    /// Those that are asked before a server is: `miss_access`, `always_direct`, `never_direct`, `cache_peer_access`,
+    /// `tcp_outgoing_address`, `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`.
+    pub forwarding: bool,
+}
+
+/// Checks `http_access` and `adapted_http_access`. When a failed look-up leaves them without an answer, the request is
+/// refused.
+pub(crate) fn check(request: &Request) -> Access {
     let snapshot = request.snapshot();
-    for list in [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten() {
-        match with_subject(request, addresses, |subject| list.check(subject)) {
+    let subject = subject(request);
+    let lists = || [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten();
+    for list in lists() {
+        match list.check(&subject) {
             Verdict::Allowed { .. } => {}
             Verdict::Denied { last_acl, .. } => {
                 return Access::Denied(Refusal::of_request(snapshot.denials.find(last_acl)));
             }
-            Verdict::NeedDstIps => return Access::NeedsAddresses,
+            Verdict::NeedDstIps if subject.dst_ips.is_none() => return Access::NeedsAddresses,
+            Verdict::NeedDstIps => return Access::Denied(Refusal::unanswered()),
         }
     }
-    Access::Allowed
+    match permit(request, &subject, |one| lists().all(|list| list.check(one).is_allowed())) {
+        true => Access::Allowed,
+        false => Access::Denied(Refusal::of_request(None)),
+    }
 }
 
-/// As [`check`], with the server's addresses looked up first.
-pub(crate) async fn check_with_addresses(core: &Core, request: &Request) -> Access {
+/// Of several addresses leaves those that rules permit also if the host had no other: one that is allowed does not
+/// open the way to its neighbours. `false`: none is left.
+fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>) -> bool) -> bool {
+    let Some(known @ [_, _, ..]) = subject.dst_ips else { return true };
+    if !request.snapshot().asks_addresses.permission || subject.host_ip.is_some() {
+        return true;
+    }
+    let is_allowed = |ip: &&IpAddr| allow(&Subject { dst_ips: Some(std::slice::from_ref(*ip)), ..*subject });
+    let mut permitted = request.permitted.borrow_mut();
+    let left: Arc<[IpAddr]> =
+        permitted.as_deref().unwrap_or(known).iter().filter(is_allowed).copied().collect();
+    if left.is_empty() {
+        return false;
+    }
+    *permitted = Some(left);
+    true
+}
+
+/// Looks up the addresses of the host, once for a request. Whoever stops waiting gives its place to others.
+pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer {
+    if let Some(known) = request.addresses.get() {
+        return known;
+    }
     let host = String::from_utf8_lossy(request.url.host());
-    let addresses = core.resolver().lookup(&host).await;
-    let addresses = addresses.as_deref().unwrap_or_default();
-    check(request, Some(addresses))
+    let answer = core.resolver().lookup(&host, asker(request)).await;
+    request.addresses.get_or_init(|| answer)
 }
 
-/// Whether the client may open a tunnel to the server of its request with CONNECT. Not if that cannot be decided
-/// without looking the server up.
+/// For whom names are looked up: one client must not stop the look-ups of others.
+fn asker(request: &Request) -> Asker {
+    Asker::Client(request.indirect_client.unwrap_or_else(|| request.client_ip()))
+}
+
+/// The addresses of the host that may be connected to.
+pub(crate) async fn reachable(core: &Core, request: &Request) -> Answer {
+    let known = look_up(core, request).await.clone()?;
+    Ok(request.permitted.borrow().clone().unwrap_or(known))
+}
+
+/// Whether a connection to `ip` that was made for another request will do for this one: where rules have judged
+/// addresses, only if this is among them.
+pub(crate) fn may_reuse(request: &Request, ip: IpAddr) -> bool {
+    match request.permitted.borrow().as_deref().or(known(request)) {
+        Some(judged) => judged.contains(&ip),
+        None => true,
+    }
+}
+
+/// Whether the rules that are asked about every answer can be asked.
+pub(crate) fn knows_enough_for_answers(request: &Request) -> bool {
+    !request.snapshot().asks_addresses.answers
+        || known(request).is_some()
+        || host_ip(request.url.host()).is_some()
+}
+
+/// Looks up what the rules may need that are asked before a server is.
+pub(crate) async fn prepare_to_forward(core: &Core, request: &Request) {
+    if request.snapshot().asks_addresses.forwarding && host_ip(request.url.host()).is_none() {
+        look_up(core, request).await;
+    }
+}
+
+/// Looks up what the rules may need that are asked before a server is, and for Upgrade those about tunnels too.
+pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
+    prepare_to_forward(core, request).await;
+    if request.snapshot().asks_addresses.permission && host_ip(request.url.host()).is_none() {
+        look_up(core, request).await;
+    }
+}
+
+/// Why rules about addresses have no answer.
+pub(crate) fn why_unanswered(request: &Request) -> String {
+    match request.addresses.get() {
+        Some(Err(error)) => error.to_string(),
+        _ => "a rule needs the addresses of the host".to_owned(),
+    }
+}
+
+/// Whether the client may open a tunnel to the server of its request with CONNECT. Not if that cannot be decided:
+/// [`prepare_to_switch`] comes first.
 pub(crate) fn may_connect(request: &Request) -> bool {
     let snapshot = request.snapshot();
-    let own = subject(request, None);
+    let own = subject(request);
     let host = String::from_utf8_lossy(own.host);
     let authority = match host.contains(':') {
         true => format!("[{host}]:{}", own.port),
         false => format!("{host}:{}", own.port),
     };
     let as_tunnel = Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
-    [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()]
-        .into_iter()
-        .flatten()
-        .all(|list| list.check(&as_tunnel).is_allowed())
+    let lists = || [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten();
+    let allow = |subject: &Subject<'_>| lists().all(|list| list.check(subject).is_allowed());
+    allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
 /// Checks `miss_access`: whether the request may go to a server.
-pub(crate) fn may_miss(request: &Request) -> Result<(), Refusal> {
+pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
+    prepare_to_forward(core, request).await;
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
-    match decided(list, request, None) {
+    let subject = subject(request);
+    match list.check(&subject) {
         Verdict::Denied { last_acl, .. } => Err(Refusal::of_miss(snapshot.denials.find(last_acl))),
-        _ => Ok(()),
+        Verdict::NeedDstIps => Err(Refusal::unanswered()),
+        Verdict::Allowed { .. } => match permit(request, &subject, |one| list.check(one).is_allowed()) {
+            true => Ok(()),
+            false => Err(Refusal::of_miss(None)),
+        },
     }
 }
 
-/// What a list says about an answer to the request. Rules that need the server's address are decided without it.
+/// What a list says about an answer to the request. [`Verdict::NeedDstIps`]: nothing, as the host's addresses are not
+/// known.
 pub(crate) fn verdict_on_answer<'l>(
     list: &'l RuleList,
     request: &Request,
     response: &ResponseHead,
 ) -> Verdict<'l> {
-    decided(list, request, Some(response))
+    list.check(&Subject { response: Some(response), ..subject(request) })
 }
 
 /// Checks an optional list that allows by default.
@@ -90,26 +187,22 @@ pub(crate) fn allows(list: Option<&RuleList>, request: &Request) -> bool {
     list.is_none_or(|list| matches(list, request))
 }
 
-/// Whether a list allows the request. Rules that need the server's address are decided without it.
+/// Whether a list allows the request. Not if it cannot be answered.
 pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
-    decided(list, request, None).is_allowed()
+    says(list, request, None) == Some(true)
+}
+
+/// Whether a list allows the request, or its answer. `None`: it cannot be answered, as the host's addresses are not known.
+pub(crate) fn says(list: &RuleList, request: &Request, response: Option<&ResponseHead>) -> Option<bool> {
+    match list.check(&Subject { response, ..subject(request) }) {
+        Verdict::NeedDstIps => None,
+        known => Some(known.is_allowed()),
+    }
 }
 
 /// Whether a list allows the request, had it come from `client`.
 pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -> bool {
-    let ask = |addresses| list.check(&Subject { client_ip: client, ..subject(request, addresses) });
-    match ask(None) {
-        Verdict::NeedDstIps => ask(Some(&[])).is_allowed(),
-        known => known.is_allowed(),
-    }
-}
-
-fn decided<'l>(list: &'l RuleList, request: &Request, response: Option<&ResponseHead>) -> Verdict<'l> {
-    let ask = |addresses| list.check(&Subject { response, ..subject(request, addresses) });
-    match ask(None) {
-        Verdict::NeedDstIps => ask(Some(&[])),
-        known => known,
-    }
+    list.check(&Subject { client_ip: client, ..subject(request) }).is_allowed()
 }
 
 /// Whether answers to this request may be stored and served from the store (`cache`).
@@ -122,16 +215,13 @@ pub(crate) fn compile_condition(acls: &AclSet, terms: &[AclTerm]) -> Result<Rule
     RuleList::compile(acls, &[AccessRule { allow: true, terms: terms.to_vec() }], false)
 }
 
-/// Describes the request to the rules.
-fn with_subject<T>(
-    request: &Request,
-    addresses: Option<&[IpAddr]>,
-    ask: impl FnOnce(&Subject<'_>) -> T,
-) -> T {
-    ask(&subject(request, addresses))
+/// The addresses of the host, if they were looked up; empty if that failed.
+fn known(request: &Request) -> Option<&[IpAddr]> {
+    request.addresses.get().map(|answer| answer.as_deref().unwrap_or_default())
 }
 
-fn subject<'a>(request: &'a Request, addresses: Option<&'a [IpAddr]>) -> Subject<'a> {
+/// Describes the request to the rules.
+fn subject(request: &Request) -> Subject<'_> {
     let facts = request.facts();
     let snapshot = request.snapshot();
     let host = request.url.host();
@@ -150,7 +240,7 @@ fn subject<'a>(request: &'a Request, addresses: Option<&'a [IpAddr]>) -> Subject
         path: request.url.path_and_query(),
         request: Some(&request.head),
         response: None,
-        dst_ips: addresses,
+        dst_ips: known(request),
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),

@@ -9,6 +9,7 @@ use humboldt_base::counters::Counter;
 use humboldt_http::{FieldName, Method, Version};
 use humboldt_logs::access::Tag;
 
+use crate::access;
 use crate::client::{After, ClientConn, page_for};
 use crate::core::Core;
 use crate::cut::Cut;
@@ -120,10 +121,12 @@ pub(crate) async fn refused(
     refusal: Refusal,
     route: Option<Route>,
 ) -> After {
-    core.count(Counter::ClientDenied, 1);
+    let is_denied = refusal.page != ErrorPage::DnsFailure;
+    core.count(if is_denied { Counter::ClientDenied } else { Counter::ClientErrors }, 1);
+    let detail = if is_denied { String::new() } else { access::why_unanswered(request) };
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let page = |page: ErrorPage, status: Option<u16>| {
-        let answer = error_answer(core, request, page, "");
+        let answer = error_answer(core, request, page, &detail);
         Local { status: status.unwrap_or(answer.status), ..answer }
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {

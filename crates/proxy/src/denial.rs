@@ -34,6 +34,11 @@ impl Refusal {
         Self { page: ErrorPage::AccessDenied, tag: Tag::DeniedReply, info }
     }
 
+    /// By a rule about addresses of a host whose look-up failed.
+    pub(crate) fn unanswered() -> Self {
+        Self { page: ErrorPage::DnsFailure, tag: Tag::None, info: None }
+    }
+
     /// By `reply_body_max_size`.
     pub(crate) fn too_large() -> Self {
         Self { page: ErrorPage::ReplyTooLarge, tag: Tag::DeniedReply, info: None }

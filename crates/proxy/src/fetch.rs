@@ -124,7 +124,7 @@ async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Res
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
     let mut tries = request.snapshot().config.forward_max_tries.max(1);
-    for way in peers::ways(request) {
+    for way in peers::ways(core, request).await {
         // A pooled connection may turn out to be dead: then the same way again, with a new one.
         for reuse in [request.is_retriable(), false] {
             if tries == 0 {
@@ -459,7 +459,7 @@ async fn send_with_body(
 ) -> Result<(Box<Answer>, Box<BodyPump>), Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
-    for way in peers::ways(request) {
+    for way in peers::ways(core, request).await {
         match reach::reach(core, request, &way, false).await {
             Err(failure) => {
                 note_failed_way(job, &way, &failure, request);

@@ -72,6 +72,16 @@ impl HeaderRules {
         })
     }
 
+    /// The lists about requests.
+    pub(crate) fn lists_of_requests(&self) -> impl Iterator<Item = &RuleList> {
+        self.request.iter().map(|(_, list)| list).chain(self.request_add.iter().map(|add| &add.condition))
+    }
+
+    /// The lists about answers.
+    pub(crate) fn lists_of_replies(&self) -> impl Iterator<Item = &RuleList> {
+        self.reply.iter().map(|(_, list)| list).chain(self.reply_add.iter().map(|add| &add.condition))
+    }
+
     /// What becomes of a field of the request on its way to the server.
     pub(crate) fn request_field(&self, request: &Request, name: &[u8]) -> Fate<'_> {
         fate(&self.request, &self.request_replace, Asked { request, answer: None }, name)
@@ -141,11 +151,9 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn matches(self, list: &RuleList) -> bool {
-        match self.answer {
-            Some(answer) => access::verdict_on_answer(list, self.request, answer).is_allowed(),
-            None => access::matches(list, self.request),
-        }
+    /// `None` where that cannot be answered.
+    fn matches(self, list: &RuleList) -> Option<bool> {
+        access::says(list, self.request, self.answer)
     }
 }
 
@@ -200,7 +208,8 @@ fn keeps(rules: &[(HeaderRule, RuleList)], asked: Asked<'_>, name: &[u8]) -> boo
         rules
             .iter()
             .filter(|(rule, _)| rule.header.eq_ignore_ascii_case(wanted))
-            .find(|(_, list)| asked.matches(list))
+            // What cannot be answered does not allow, and does deny.
+            .find(|(rule, list)| asked.matches(list).unwrap_or(!rule.rule.allow))
             .map(|(rule, _)| rule.rule.allow)
     };
     let own = std::str::from_utf8(name).ok().and_then(matching);
@@ -226,7 +235,7 @@ impl Addition {
 }
 
 fn add(rules: &[Addition], out: &mut Vec<u8>, asked: Asked<'_>) {
-    for rule in rules.iter().filter(|rule| asked.matches(&rule.condition)) {
+    for rule in rules.iter().filter(|rule| asked.matches(&rule.condition) == Some(true)) {
         match &rule.value {
             Value::Text(text) => write_field(out, &rule.name, text),
             Value::Format(format) => write_field(out, &rule.name, &formatted(format, asked.request)),

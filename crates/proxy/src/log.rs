@@ -206,17 +206,18 @@ pub(crate) fn transaction(
     }
 }
 
-/// Whether the conditions of a log hold. Of the answer they may ask for its status and its media type.
+/// Whether the conditions of a log hold. Of the answer they may ask for its status and its media type. A request that
+/// they cannot be answered for, because it was refused before anything was looked up, or the look-up failed, is logged.
 fn is_wanted(list: &RuleList, request: &Request, status: u16, content_type: Option<&[u8]>) -> bool {
     if !request.snapshot().rules_ask_answers {
-        return access::matches(list, request);
+        return access::says(list, request, None).unwrap_or(true);
     }
     let mut answer = ResponseHead::default();
     answer.set_line(Version::Http11, status, b"");
     if let Some(content_type) = content_type {
         answer.fields.push(FieldName::ContentType, content_type);
     }
-    access::verdict_on_answer(list, request, &answer).is_allowed()
+    access::says(list, request, Some(&answer)).unwrap_or(true)
 }
 
 fn logs_indirect_client(request: &Request) -> bool {

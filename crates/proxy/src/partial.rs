@@ -224,7 +224,7 @@ pub(crate) async fn serve(
         if request.cc.only_if_cached() {
             return None;
         }
-        if let Err(refusal) = access::may_miss(request) {
+        if let Err(refusal) = access::may_miss(core, request).await {
             return Some(answer::refused(core, conn, request, refusal, None).await);
         }
         let fetched = fetch_gap(core, request, object, &gap, list.complete_bytes, &wanted, &report).await?;

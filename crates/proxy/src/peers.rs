@@ -7,6 +7,7 @@ use humboldt_conf::{CachePeer, Config, PeerDomain, PeerKind, PeerSelection, Port
 use humboldt_logs::access::Hierarchy;
 
 use crate::access;
+use crate::core::Core;
 use crate::hashing::Hashing;
 use crate::request::Request;
 
@@ -79,6 +80,11 @@ impl Peers {
     /// The peer with an index that a [`Way`] names.
     pub(crate) fn get(&self, index: usize) -> Option<&Peer> {
         self.peers.get(index)
+    }
+
+    /// All `cache_peer_access` lists.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &RuleList> {
+        self.peers.iter().filter_map(|peer| peer.access.as_ref())
     }
 
     /// All peers.
@@ -190,13 +196,19 @@ fn basic_credentials(login: &str) -> String {
 }
 
 /// The ways to an answer, best first; empty when the configuration allows none.
-pub(crate) fn ways(request: &Request) -> Vec<Way> {
+///
+/// Where rules cannot be answered, as the host has no addresses, they neither choose a parent nor the direct way.
+pub(crate) async fn ways(core: &Core, request: &Request) -> Vec<Way> {
+    access::prepare_to_forward(core, request).await;
     let snapshot = request.snapshot();
     let port = &request.facts().port;
     let accelerated = port.mode == PortMode::Accel;
-    let chosen = |list: Option<&RuleList>| list.is_some_and(|list| access::matches(list, request));
-    let always = chosen(snapshot.always_direct.as_ref());
-    let never = chosen(snapshot.never_direct.as_ref());
+    let chosen = |list: &Option<RuleList>, unanswered| match list {
+        Some(list) => access::says(list, request, None).unwrap_or(unanswered),
+        None => false,
+    };
+    let always = chosen(&snapshot.always_direct, false);
+    let never = chosen(&snapshot.never_direct, true);
     if always {
         return vec![Way::Direct];
     }

@@ -55,20 +55,19 @@ pub(crate) enum Admission {
 
 /// The steps that never wait: access rules, key, memory.
 pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
-    match access::check(request, None) {
+    match access::check(request) {
         Access::Allowed => {}
         Access::Denied(refusal) => return Admission::Deny(refusal),
         Access::NeedsAddresses => return Admission::NeedsAddresses,
     }
-    admit_allowed(core, request)
-}
-
-/// [`admit`] after the access rules.
-fn admit_allowed(core: &Core, request: &Request) -> Admission {
     if let Some(objection) = internal::objection_to_form(request) {
         return objection;
     }
-    if !request.is_cachable_method() || internal::is_internal(request) || request.wants_upgrade() {
+    let is_internal = internal::is_internal(request);
+    if !is_internal && !access::knows_enough_for_answers(request) {
+        return Admission::NeedsAddresses;
+    }
+    if !request.is_cachable_method() || is_internal || request.wants_upgrade() {
         return Admission::Special;
     }
     if !access::may_use_cache(request) {
@@ -93,17 +92,16 @@ pub(crate) async fn proceed(
     mut admission: Admission,
 ) -> After {
     if let Admission::NeedsAddresses = admission {
-        admission = match access::check_with_addresses(core, &request).await {
-            Access::Allowed => admit_allowed(core, &request),
-            Access::Denied(refusal) => Admission::Deny(refusal),
-            Access::NeedsAddresses => Admission::Deny(Refusal::of_request(None)),
-        };
+        _ = access::look_up(core, &request).await;
+        admission = admit(core, &request);
     }
     match admission {
         Admission::Hit(object) | Admission::Ranges(object) => serve_object(core, conn, request, object).await,
         Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
         Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
-        Admission::Special | Admission::NeedsAddresses => Box::pin(special(core, conn, request)).await,
+        // Never after a look-up, good or bad; and without an answer of the rules nothing goes on.
+        Admission::NeedsAddresses => answer::refused(core, conn, &request, Refusal::unanswered(), None).await,
+        Admission::Special => Box::pin(special(core, conn, request)).await,
         Admission::Found(found) => from_cache_or_server(core, conn, request, found).await,
     }
 }
@@ -117,16 +115,17 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     if let Some((page, detail)) = internal::objection(&request) {
         return answer::error(core, conn, &request, page, &detail).await;
     }
-    if let Err(refusal) = access::may_miss(&request) {
+    if let Err(refusal) = access::may_miss(core, &request).await {
         return answer::refused(core, conn, &request, refusal, None).await;
     }
     if request.head.method == Method::Connect {
         return tunnel::connect(core, conn, request).await;
     }
-    if request.wants_upgrade()
-        && let Some(offered) = switch::offer(&request)
-    {
-        return tunnel::upgrade(core, conn, request, &offered).await;
+    if request.wants_upgrade() {
+        access::prepare_to_switch(core, &request).await;
+        if let Some(offered) = switch::offer(&request) {
+            return tunnel::upgrade(core, conn, request, &offered).await;
+        }
     }
     if request.has_body() {
         return fetch::with_body(core, conn, request).await;
@@ -172,7 +171,7 @@ async fn from_cache_or_server(
             found.refuse = true;
             continue;
         }
-        if let Err(refusal) = access::may_miss(&request) {
+        if let Err(refusal) = access::may_miss(core, &request).await {
             return answer::refused(core, conn, &request, refusal, None).await;
         }
         if found.serve_stale

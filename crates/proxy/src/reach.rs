@@ -1,12 +1,15 @@
 //! A connection to whoever is to answer: from the pool, or new.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use humboldt_base::counters::Counter;
 use humboldt_conf::CachePeer;
-use humboldt_net::connect::{self, ConnectOptions};
-use humboldt_net::pool::ServerRef;
+use humboldt_net::connect::{self, ConnectOptions, Connected};
+use humboldt_net::dns::Asker;
+use humboldt_net::pool::{Local, ServerRef};
 
+use crate::access;
 use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::job::Failure;
@@ -18,6 +21,8 @@ use crate::server::ServerConn;
 pub(crate) struct Reached {
     host: Box<str>,
     port: u16,
+    /// From where.
+    local: Local,
     /// A proxy: absolute-form targets.
     pub is_proxy: bool,
     /// `forceddomain=`.
@@ -31,7 +36,7 @@ pub(crate) struct Reached {
 impl Reached {
     /// How the pool files the connection.
     pub(crate) fn server(&self) -> ServerRef<'_> {
-        ServerRef { host: &self.host, port: self.port }
+        ServerRef { host: &self.host, port: self.port, local: self.local }
     }
 
     fn direct(request: &Request) -> Self {
@@ -39,6 +44,7 @@ impl Reached {
         Self {
             host,
             port: request.url.port(),
+            local: local(request),
             is_proxy: false,
             forced_host: None,
             login: None,
@@ -46,12 +52,13 @@ impl Reached {
         }
     }
 
-    fn peer(peer: &Peer) -> Self {
+    fn peer(peer: &Peer, request: &Request) -> Self {
         let conf: &CachePeer = &peer.conf;
         Self {
             // A peer is a server of its own even where an origin has the same address.
             host: format!("peer:{}", conf.name).into(),
             port: conf.http_port,
+            local: local(request),
             is_proxy: !conf.originserver,
             forced_host: conf.forceddomain.as_deref().map(Into::into),
             login: peer.login.as_deref().map(Into::into),
@@ -78,19 +85,27 @@ pub(crate) async fn reach(
         }
         Way::Peer(index, _) => {
             let peer = snapshot.peers.get(*index).ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?;
-            (Reached::peer(peer), Some(peer))
+            (Reached::peer(peer, request), Some(peer))
         }
     };
-    if reuse && let Some(connected) = core.pool.checkout(&reached.server()) {
+    // To a name that leads elsewhere now, or for others only, there may be connections still.
+    let may_use = |connected: &Connected| peer.is_some() || access::may_reuse(request, connected.peer.ip());
+    if reuse && let Some(connected) = core.pool.checkout(&reached.server(), may_use) {
         core.count(Counter::ServerReuses, 1);
         return Ok((ServerConn::new(core, connected, true, config.read_timeout), reached));
     }
-    let host = peer.map_or(&*reached.host, |peer| &peer.conf.host);
+    let addresses = match peer {
+        Some(peer) => core.resolver().lookup(&peer.conf.host, Asker::Proxy).await,
+        None => access::reachable(core, request).await,
+    };
     let timeout = match peer {
         Some(peer) => peer.conf.connect_timeout.unwrap_or(config.peer_connect_timeout),
         None => config.connect_timeout,
     };
-    let result = connect_to(core, request, host, reached.port, timeout).await;
+    let result = match addresses {
+        Ok(addresses) => connect_to(request, &addresses, &reached, timeout).await,
+        Err(error) => Err(Failure::new(ErrorPage::DnsFailure, error.to_string())),
+    };
     if let Some(peer) = peer {
         match &result {
             Ok(_) => peer.note_success(),
@@ -102,36 +117,40 @@ pub(crate) async fn reach(
     Ok((ServerConn::new(core, connected, false, config.read_timeout), reached))
 }
 
-/// Looks a name up and connects.
-pub(crate) async fn connect_to(
-    core: &Core,
+/// The addresses that connections for this request come from (`tcp_outgoing_address`): the best of each family.
+fn local(request: &Request) -> Local {
+    let (mut v4, mut v6): (Option<Ipv4Addr>, Option<Ipv6Addr>) = (None, None);
+    for outgoing in request.snapshot().outgoing_addresses(request) {
+        match outgoing {
+            IpAddr::V4(ip) => v4 = v4.or(Some(ip)),
+            IpAddr::V6(ip) => v6 = v6.or(Some(ip)),
+        }
+    }
+    Local { v4, v6 }
+}
+
+/// Connects to one of the addresses.
+async fn connect_to(
     request: &Request,
-    host: &str,
-    port: u16,
-    timeout: std::time::Duration,
-) -> Result<connect::Connected, Failure> {
-    let addresses = core
-        .resolver()
-        .lookup(host)
-        .await
-        .map_err(|error| Failure::new(ErrorPage::DnsFailure, error.to_string()))?;
-    if leads_to_ourselves(request, &addresses, port) {
+    addresses: &[IpAddr],
+    reached: &Reached,
+    timeout: Duration,
+) -> Result<Connected, Failure> {
+    if leads_to_ourselves(request, addresses, reached.port) {
         return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
     }
     let head_start_ms = request.snapshot().config.happy_eyeballs_connect_timeout;
-    let stagger = std::time::Duration::from_millis(head_start_ms.into());
-    let mut options = ConnectOptions { timeout, stagger, ..ConnectOptions::default() };
-    for outgoing in request.snapshot().outgoing_addresses(request) {
-        match outgoing {
-            std::net::IpAddr::V4(ip) => options.local_v4 = options.local_v4.or(Some(ip)),
-            std::net::IpAddr::V6(ip) => options.local_v6 = options.local_v6.or(Some(ip)),
-        }
-    }
-    connect::connect(&addresses, port, &options).await.map_err(|error| Failure::from(&error))
+    let options = ConnectOptions {
+        timeout,
+        stagger: Duration::from_millis(head_start_ms.into()),
+        local_v4: reached.local.v4,
+        local_v6: reached.local.v6,
+    };
+    connect::connect(addresses, reached.port, &options).await.map_err(|error| Failure::from(&error))
 }
 
 /// A request for the very socket it came in on would go round for ever.
-fn leads_to_ourselves(request: &Request, addresses: &[std::net::IpAddr], port: u16) -> bool {
+fn leads_to_ourselves(request: &Request, addresses: &[IpAddr], port: u16) -> bool {
     let local = request.facts().local;
     let local = SocketAddr::new(crate::access::unmapped(local.ip()), local.port());
     addresses.first().is_some_and(|ip| SocketAddr::new(*ip, port) == local)

@@ -23,6 +23,11 @@ pub struct ReplyRules {
 }
 
 impl ReplyRules {
+    /// All lists.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &RuleList> {
+        self.access.iter().chain(self.sizes.iter().map(|(_, condition)| condition))
+    }
+
     /// Compiles the rules; `None` when there are none.
     pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Option<Self>, Vec<AclError>> {
         let access = match config.http_reply_access.as_slice() {
@@ -38,18 +43,21 @@ impl ReplyRules {
         Ok(exist.then_some(Self { access, sizes }))
     }
 
-    /// The limit of the first line that matches, in bytes.
-    fn limit(&self, request: &Request, response: &ResponseHead) -> u64 {
-        self.sizes
-            .iter()
-            .find(|(_, condition)| access::verdict_on_answer(condition, request, response).is_allowed())
-            .map_or(UNLIMITED, |(limit, _)| *limit)
+    /// The limit of the first line that matches, in bytes. `None`: a line before it cannot be answered.
+    fn limit(&self, request: &Request, response: &ResponseHead) -> Option<u64> {
+        for (limit, condition) in &self.sizes {
+            if access::says(condition, request, Some(response))? {
+                return Some(*limit);
+            }
+        }
+        Some(UNLIMITED)
     }
 }
 
-/// How many bytes the body of this answer may have for this request.
+/// How many bytes the body of this answer may have for this request; none where that cannot be answered.
 pub(crate) fn limit_bytes(request: &Request, response: &ResponseHead) -> u64 {
-    request.snapshot().reply_rules.as_ref().map_or(UNLIMITED, |rules| rules.limit(request, response))
+    let rules = request.snapshot().reply_rules.as_ref();
+    rules.map_or(UNLIMITED, |rules| rules.limit(request, response).unwrap_or(0))
 }
 
 /// Whether an answer may go to the client that asked, and how many bytes of it if its length is not known yet. Answers
@@ -61,14 +69,14 @@ pub(crate) fn check(request: &Request, head: &StoredHead, body_bytes: Option<u64
         return Ok(UNLIMITED);
     }
     let response = head.to_response_head();
-    let limit = rules.limit(request, &response);
+    let limit = rules.limit(request, &response).ok_or_else(Refusal::unanswered)?;
     if request.head.method != Method::Head && body_bytes.is_some_and(|bytes| bytes > limit) {
         return Err(Refusal::too_large());
     }
-    if let Some(list) = &rules.access
-        && let Verdict::Denied { last_acl, .. } = access::verdict_on_answer(list, request, &response)
-    {
-        return Err(Refusal::of_reply(snapshot.denials.find(last_acl)));
+    let Some(list) = &rules.access else { return Ok(limit) };
+    match access::verdict_on_answer(list, request, &response) {
+        Verdict::Allowed { .. } => Ok(limit),
+        Verdict::Denied { last_acl, .. } => Err(Refusal::of_reply(snapshot.denials.find(last_acl))),
+        Verdict::NeedDstIps => Err(Refusal::unanswered()),
     }
-    Ok(limit)
 }

@@ -1,6 +1,6 @@
 //! One request as the pipeline knows it, whatever protocol brought it.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use humboldt_conf::{HttpPort, PortMode};
 use humboldt_freshness::CacheControl;
 use humboldt_http::h1::Framing;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
+use humboldt_net::dns::Answer;
 use humboldt_store::Key;
 
 use crate::client_counts::Connections;
@@ -52,6 +53,11 @@ pub struct Request {
     pub indirect_client: Option<IpAddr>,
     /// Whether it has its line in the access log.
     pub(crate) is_logged: Cell<bool>,
+    /// The addresses of the URL's host, or why there are none, once they were needed. They are looked up once: what
+    /// rules judged is what is connected to, however long that takes and however often it is tried.
+    pub(crate) addresses: OnceCell<Answer>,
+    /// Those of `addresses` that rules permit one by one; `None`: all of them.
+    pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
 }
 
 impl Default for Request {
@@ -67,6 +73,8 @@ impl Default for Request {
             snapshot: None,
             indirect_client: None,
             is_logged: Cell::new(false),
+            addresses: OnceCell::new(),
+            permitted: RefCell::default(),
         }
     }
 }
@@ -83,6 +91,8 @@ impl Request {
         self.snapshot = None;
         self.indirect_client = None;
         self.is_logged.set(false);
+        self.addresses = OnceCell::new();
+        self.permitted = RefCell::default();
     }
 
     /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The URL's authority
@@ -181,6 +191,8 @@ impl Request {
             snapshot: self.snapshot.clone(),
             indirect_client: self.indirect_client,
             is_logged: Cell::new(false),
+            addresses: self.addresses.clone(),
+            permitted: self.permitted.clone(),
         }
     }
 

@@ -12,6 +12,7 @@ use humboldt_http::{FieldName, ResponseHead};
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
 use humboldt_store::{FlowHead, FlowReader, ReaderKind};
 
+use crate::access;
 use crate::client::ClientConn;
 use crate::core::Core;
 use crate::fetch;
@@ -116,6 +117,8 @@ pub(crate) async fn from_server(
     let name = strong_validator(&stored)?;
     let validator = stored.fields.get(name)?;
     let total = head.info.body_bytes?;
+    // Who was served from disk was not asked this yet.
+    access::may_miss(core, request).await.ok()?;
     let mut again = request.for_range(position, None, Some(validator));
     again.received = core.now();
     let job = Job::new(&Rc::new(again), None, false, &Report::new());

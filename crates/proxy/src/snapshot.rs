@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use humboldt_acl::{AclError, AclSet, RuleList};
+use humboldt_acl::{AclError, AclProblem, AclSet, RuleList};
 use humboldt_conf::{
     AclDef, AclKind, Config, OutgoingAddress, PortMode, RelaxedParser, SizeRule, UpgradeRule,
 };
@@ -13,7 +13,7 @@ use humboldt_http::{FieldName, Version};
 use humboldt_net::dns::DnsOptions;
 use humboldt_net::pool::PoolLimits;
 
-use crate::access;
+use crate::access::{self, AsksAddresses};
 use crate::cache_status::CacheStatus;
 use crate::denial::Denials;
 use crate::header_rules::HeaderRules;
@@ -80,7 +80,10 @@ pub struct Snapshot {
     /// Rules about header fields.
     pub header_rules: HeaderRules,
     outgoing: Vec<(IpAddr, RuleList)>,
-    upgrades: Vec<(String, RuleList)>,
+    /// Protocol, whether the rule allows, and when it applies.
+    upgrades: Vec<(String, bool, RuleList)>,
+    /// Which lists may need the addresses of a request's host.
+    pub asks_addresses: AsksAddresses,
     /// The compiled ACLs, for lists that other parts of the program compile.
     pub acls: AclSet,
 }
@@ -151,7 +154,7 @@ impl Snapshot {
             [] => Ok(None),
             rules => RuleList::compile(&acls, rules, true).map(Some),
         };
-        Ok(Arc::new(Self {
+        let mut snapshot = Self {
             head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
             reply_limits: HeadLimits {
                 relaxed: config.relaxed_header_parser != RelaxedParser::Off,
@@ -179,9 +182,32 @@ impl Snapshot {
             header_rules: HeaderRules::compile(&acls, &config)?,
             outgoing: outgoing(&acls, &config)?,
             upgrades: upgrades(&acls, &config)?,
+            asks_addresses: AsksAddresses::default(),
             acls,
             config,
-        }))
+        };
+        snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
+        Ok(Arc::new(snapshot))
+    }
+
+    fn lists_that_ask_addresses(&self) -> AsksAddresses {
+        let asks = |list: &RuleList| list.acl_that_asks_addresses().is_some();
+        let any = |lists: &[&Option<RuleList>]| lists.iter().copied().flatten().any(asks);
+        let logs = self.config.access_log.iter();
+        let mut logs = logs.filter_map(|line| access::compile_condition(&self.acls, &line.terms).ok());
+        AsksAddresses {
+            permission: asks(&self.http_access) || any(&[&self.adapted_access, &self.miss_access]),
+            answers: any(&[&self.cache])
+                || self.reply_rules.iter().flat_map(ReplyRules::lists).any(asks)
+                || self.header_rules.lists_of_replies().any(asks)
+                || self.range_offset_limits.iter().any(|(_, list)| asks(list))
+                || logs.any(|list| asks(&list)),
+            forwarding: any(&[&self.miss_access, &self.always_direct, &self.never_direct])
+                || self.peers.lists().any(asks)
+                || self.outgoing.iter().any(|(_, list)| asks(list))
+                || self.header_rules.lists_of_requests().any(asks)
+                || self.upgrades.iter().any(|(.., list)| asks(list)),
+        }
     }
 
     /// The `refresh_pattern` of a URL.
@@ -238,9 +264,12 @@ impl Snapshot {
             return protocol.eq_ignore_ascii_case("websocket")
                 && (!is_forward || access::may_connect(request));
         }
-        let is_named = self.upgrades.iter().any(|(name, _)| named(name));
+        let is_named = self.upgrades.iter().any(|(name, ..)| named(name));
         let applies = |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
-        self.upgrades.iter().any(|(name, rule)| applies(name) && access::matches(rule, request))
+        let mut rules = self.upgrades.iter().filter(|(name, ..)| applies(name));
+        // What cannot be answered does not allow, and does deny.
+        let decides = |allow: bool, rule| access::says(rule, request, None).unwrap_or(!allow);
+        rules.find(|(_, allow, rule)| decides(*allow, rule)).is_some_and(|(_, allow, _)| *allow)
     }
 }
 
@@ -259,12 +288,19 @@ fn names_purge(acl: &AclDef) -> bool {
     acl.kind == AclKind::Method && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
 }
 
-/// Without a rule nobody is followed.
+/// Without a rule nobody is followed. It is asked while a request is being read, so that nothing can be looked up for it.
 fn follow_forwarded_for(acls: &AclSet, config: &Config) -> Result<Option<RuleList>, Vec<AclError>> {
-    match config.follow_x_forwarded_for.as_slice() {
-        [] => Ok(None),
-        rules => RuleList::compile(acls, rules, false).map(Some),
-    }
+    let list = match config.follow_x_forwarded_for.as_slice() {
+        [] => return Ok(None),
+        rules => RuleList::compile(acls, rules, false)?,
+    };
+    let Some(acl) = list.acl_that_asks_addresses() else { return Ok(Some(list)) };
+    let definition = config.acl.iter().find(|definition| definition.name.eq_ignore_ascii_case(acl));
+    Err(vec![AclError {
+        acl: acl.to_owned(),
+        location: definition.map(|definition| definition.location.clone()).unwrap_or_default(),
+        problem: AclProblem::NoLookup { list: "follow_x_forwarded_for" },
+    }])
 }
 
 fn range_offset_limits(
@@ -280,9 +316,10 @@ fn outgoing(acls: &AclSet, config: &Config) -> Result<Vec<(IpAddr, RuleList)>, V
     config.tcp_outgoing_address.iter().map(compile).collect()
 }
 
-fn upgrades(acls: &AclSet, config: &Config) -> Result<Vec<(String, RuleList)>, Vec<AclError>> {
-    let compile = |rule: &UpgradeRule| {
-        Ok((rule.protocol.clone(), RuleList::compile(acls, std::slice::from_ref(&rule.rule), false)?))
+fn upgrades(acls: &AclSet, config: &Config) -> Result<Vec<(String, bool, RuleList)>, Vec<AclError>> {
+    let compile = |line: &UpgradeRule| {
+        let condition = access::compile_condition(acls, &line.rule.terms)?;
+        Ok((line.protocol.clone(), line.rule.allow, condition))
     };
     config.http_upgrade_request_protocols.iter().map(compile).collect()
 }

@@ -75,7 +75,7 @@ async fn serve(
 async fn open(core: &Rc<Core>, job: &Job) -> Result<(Rc<TcpStream>, Vec<u8>), Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
-    for way in peers::ways(request) {
+    for way in peers::ways(core, request).await {
         match reach::reach(core, request, &way, false).await {
             Ok((server, reached)) => {
                 fetch::note_way(job, &way, Some(server.peer), request);
@@ -168,7 +168,7 @@ async fn ask_to_switch(
 ) -> Result<(ServerConn, Reached, ResponseHead, i64), Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
-    for way in peers::ways(request) {
+    for way in peers::ways(core, request).await {
         let (mut server, reached) = match reach::reach(core, request, &way, false).await {
             Ok(reached) => reached,
             Err(failure) => {

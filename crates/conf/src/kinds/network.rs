@@ -26,8 +26,6 @@ const NO_TLS: Status = Status::Ignored(
 pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Works => {
         "accel" "", "The port of an accelerator in front of servers.";
-        "intercept" "", "Connections that the packet filter redirects.";
-        "transparent" "", "Old name of `intercept`.";
         "name" "=NAME", "Name for `myportname`; what stands before the options when not given.";
         "defaultsite" "=HOST", "Accelerator: host for requests that name none.";
         "vhost" "", "Accelerator: the Host field counts, as it does anyway. Implies `accel`.";
@@ -52,6 +50,10 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     }
     Status::Ignored("it is an option of `ftp_port`") => {
         "ftp-track-dirs" "", "FTP directories are tracked.";
+    }
+    Status::Unsupported("the address that the client chose (SO_ORIGINAL_DST) is not read, and with Host alone any page could reach any host; send clients here by their own settings (PAC, WPAD)") => {
+        "intercept" "", "Connections that the packet filter redirects.";
+        "transparent" "", "Old name of `intercept`.";
     }
     Status::Unsupported("transparent proxying with the client's address is not implemented") => {
         "tproxy" "", "Redirected connections that keep their addresses.";
@@ -167,7 +169,6 @@ fn check_host(spec: &Token, host: &str) -> Result<(), Problem> {
 fn mode_option(port: &mut HttpPort, token: &Token, name: &str) -> Result<bool, Problem> {
     let mode = match name {
         "accel" | "vhost" => PortMode::Accel,
-        "intercept" | "transparent" => PortMode::Intercept,
         _ => return Ok(false),
     };
     if port.mode != PortMode::Forward && port.mode != mode {
@@ -340,7 +341,10 @@ mod tests {
         assert!(port("80 tcpkeepalive=1,2,3,4").is_err());
         assert!(port("80 acel").expect_err("typo").contains("did you mean `accel`?"));
         assert!(port("80 require-proxy-header").is_err());
-        assert!(port("80 tproxy").is_err());
+        for option in ["intercept", "transparent", "tproxy"] {
+            let why = port(&format!("80 {option}")).expect_err("redirected connections");
+            assert!(why.contains(&format!("`{option}` is not supported")), "{why}");
+        }
         let (config, found) =
             parse_str("t", "http_port 80 ssl-bump cert=/x tls-dh=/y\nhttp_access allow all\n");
         assert_eq!((config.http_port.len(), found.count(Severity::Warning)), (1, 3));

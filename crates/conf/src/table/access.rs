@@ -10,7 +10,7 @@ macro_rules! working {
     /// `localhost`, `to_localhost`, `to_linklocal`, `CONNECT`.
     acl: Vec<AclDef> = Acls(""), "acl NAME TYPE [-i] VALUE|\"FILE\" ...";
     /// Which clients' X-Forwarded-For is believed: it is followed from the last address back for as long as this list
-    /// allows the address before it.
+    /// allows the address before it. It is asked while a request is being read: `dst` needs `-n` here.
     follow_x_forwarded_for: Vec<AccessRule> = Rules(""), "follow_x_forwarded_for allow|deny [!]ACL ...";
     /// Whether `src` ACLs test the address found by `follow_x_forwarded_for`.
     acl_uses_indirect_client: bool = OnOff("on"), "acl_uses_indirect_client on|off";
@@ -35,7 +35,8 @@ macro_rules! working {
     /// announces more is refused with 403; one that turns out to be longer is cut off.
     reply_body_max_size: Vec<SizeRule> = SizeRules(""), "reply_body_max_size SIZE|none [[!]ACL ...]";
     /// Protocols that a client may switch to with Upgrade: those of its list that may pass are sent on, and a 101 must name
-    /// one of them, for WebSocket with the right `Sec-WebSocket-Accept`; otherwise it is a 502. Without rules only
+    /// one of them, for WebSocket with the right `Sec-WebSocket-Accept`; otherwise it is a 502. The first rule for a
+    /// protocol whose ACLs all match decides, and without one it does not pass. Without any rules only
     /// `websocket` may pass (nothing in Squid), on ports for a proxy's clients only where `http_access` lets them open a
     /// tunnel to the same host and port with CONNECT, so that `deny CONNECT !SSL_ports` holds for both.
     http_upgrade_request_protocols: Vec<UpgradeRule> = Upgrades(""),

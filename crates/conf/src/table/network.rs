@@ -5,10 +5,10 @@ use super::{Directive, known};
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Network" {
-    /// Where to listen. `accel` makes an accelerator in front of servers, `intercept` takes redirected connections.
-    /// Without any it is port 3128 of every address, as in old versions of Squid.
+    /// Where to listen. `accel` makes an accelerator in front of servers. Connections that a packet filter
+    /// redirects are not taken: `intercept` and `tproxy` are refused. Without any line it is port 3128 of every address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
-        "http_port [ADDRESS:]PORT [accel|intercept] [OPTION ...]";
+        "http_port [ADDRESS:]PORT [accel] [OPTION ...]";
     /// Local address of connections to servers; the first line whose ACLs all match.
     tcp_outgoing_address: Vec<OutgoingAddress> = OutgoingAddresses(""), "tcp_outgoing_address ADDRESS [[!]ACL ...]";
     /// Whether connections to clients are kept for further requests.
@@ -91,7 +91,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "response_delay_pool", "response_delay_pool NAME [OPTION=VALUE ...]", "A named pool for answers to clients.";
         "response_delay_pool_access", "response_delay_pool_access NAME allow|deny [!]ACL ...", "Which answers it slows down.";
     }
-    Ignored("it only matters on intercepted connections, whose destination is always the address that the client chose") {
+    Ignored("it only matters on intercepted connections, and `http_port` with `intercept` or `tproxy` is refused") {
         "host_verify_strict", "host_verify_strict on|off", "Whether Host must agree with the address on intercepted connections.";
         "client_dst_passthru", "client_dst_passthru on|off", "Whether intercepted requests go to the address that the client chose.";
     }

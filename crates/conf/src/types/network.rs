@@ -13,8 +13,6 @@ pub enum PortMode {
     Forward,
     /// `accel`: clients believe this is the origin.
     Accel,
-    /// `intercept`: connections redirected by the packet filter (NAT).
-    Intercept,
 }
 
 /// `tcpkeepalive=idle,interval,timeout`, in seconds; 0 leaves the system's value.

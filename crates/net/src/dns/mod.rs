@@ -2,28 +2,29 @@
 //! name servers.
 //!
 //! Each core has a [`Resolver`] of its own; equal questions asked while one is on its way are one question.
-//! A question goes on when the client that asked has left: the answer is worth caching.
+//! It ends when nobody waits for its answer any more.
 
 mod cache;
 mod hosts;
+mod questions;
 mod upstream;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use humboldt_base::counters::{Counter, Counters};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 pub use cache::NameCache;
+pub use questions::{
+    Asker, QUESTIONS_MAX, QUESTIONS_PER_CLIENT_MAX, QUESTIONS_PER_ZONE_MAX, WAITING_MAX,
+    WAITING_PER_CLIENT_MAX,
+};
+use questions::{Questions, Room};
 use upstream::Upstream;
-
-/// Most questions on their way to name servers from one core; beyond it a look-up fails with
-/// [`DnsError::Busy`].
-pub const QUESTIONS_MAX: usize = 1024;
 
 /// A failure that the next try may not meet again (time-out, server failure) is remembered no longer than
 /// this (RFC 9520 section 3.2 allows 1 s to 5 min).
@@ -82,7 +83,8 @@ pub enum DnsError {
     /// The text cannot be a host name.
     #[error("not a host name")]
     InvalidName,
-    /// More than [`QUESTIONS_MAX`] look-ups are under way.
+    /// Too many look-ups are under way: the question made way for another one ([`QUESTIONS_MAX`]), or there was no place
+    /// for it within `dns_timeout` ([`WAITING_MAX`]).
     #[error("too many look-ups at once")]
     Busy,
     /// There is no name server to ask, and why.
@@ -103,8 +105,8 @@ struct Inner {
     names: Arc<NameCache>,
     upstream: Upstream,
     counters: Arc<Counters>,
-    /// Questions on their way; the receivers see the answer when it is there.
-    asking: RefCell<HashMap<Box<str>, watch::Receiver<Option<Answer>>>>,
+    /// Questions on their way, and look-ups that wait for a place among them.
+    questions: RefCell<Questions>,
 }
 
 impl Resolver {
@@ -114,13 +116,13 @@ impl Resolver {
     /// the hosts file still work, and other names fail with [`DnsError::Unavailable`] and the reason.
     pub fn new(options: DnsOptions, names: Arc<NameCache>, counters: Arc<Counters>) -> Self {
         let upstream = Upstream::new(&options);
-        let inner = Inner { options, names, upstream, counters, asking: RefCell::default() };
+        let inner = Inner { options, names, upstream, counters, questions: RefCell::default() };
         Self { inner: Rc::new(inner) }
     }
 
     /// The addresses of `host`: a name, an address, or an IPv6 address in brackets; in the order in which
-    /// to try them.
-    pub async fn lookup(&self, host: &str) -> Answer {
+    /// to try them. Whoever drops the future gives up its place.
+    pub async fn lookup(&self, host: &str, asker: Asker) -> Answer {
         if let Some(answer) = self.lookup_local(host) {
             return answer;
         }
@@ -130,16 +132,7 @@ impl Resolver {
             return answer;
         }
         self.inner.counters.add(Counter::DnsMisses, 1);
-        let mut receiver = self.ask(name)?;
-        loop {
-            if let Some(answer) = &*receiver.borrow_and_update() {
-                return answer.clone();
-            }
-            if receiver.changed().await.is_err() {
-                // Only when the core is ending: its tasks are dropped.
-                return Err(DnsError::Unavailable("shutting down".into()));
-            }
-        }
+        self.inner.ask_in_turn(&name, asker.folded()).await
     }
 
     /// What is known without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
@@ -159,29 +152,77 @@ impl Resolver {
     pub fn unavailable_reason(&self) -> Option<&str> {
         self.inner.upstream.unavailable_reason()
     }
-
-    /// Joins the question for `name`, or asks it.
-    fn ask(&self, name: String) -> Result<watch::Receiver<Option<Answer>>, DnsError> {
-        let mut asking = self.inner.asking.borrow_mut();
-        if let Some(receiver) = asking.get(name.as_str()) {
-            return Ok(receiver.clone());
-        }
-        if asking.len() >= QUESTIONS_MAX {
-            return Err(DnsError::Busy);
-        }
-        let (sender, receiver) = watch::channel(None);
-        asking.insert(name.as_str().into(), receiver.clone());
-        let inner = Rc::clone(&self.inner);
-        tokio::task::spawn_local(async move {
-            let answer = inner.resolve(&name).await;
-            inner.asking.borrow_mut().remove(name.as_str());
-            sender.send_replace(Some(answer));
-        });
-        Ok(receiver)
-    }
 }
 
 impl Inner {
+    /// Asks, or waits for a place to ask, at most for `dns_timeout`.
+    async fn ask_in_turn(self: &Rc<Self>, name: &str, asker: Asker) -> Answer {
+        let deadline = tokio::time::Instant::now() + self.options.timeout;
+        loop {
+            let Some(mut asking) = self.ask(name, asker) else {
+                self.wait_for_place(name, asker, deadline).await?;
+                if let Some(answer) = self.names.get(name, Instant::now()) {
+                    self.questions.borrow_mut().wake();
+                    return answer;
+                }
+                continue;
+            };
+            match asking.answer().await {
+                // It made way because of who asked first.
+                Err(DnsError::Busy) if asking.asker != asker && tokio::time::Instant::now() < deadline => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Joins the question for `name`, or asks it. `None`: there is no place.
+    fn ask(self: &Rc<Self>, name: &str, asker: Asker) -> Option<Asking> {
+        let mut questions = self.questions.borrow_mut();
+        if questions.get_mut(name).is_none() {
+            loop {
+                match questions.room(asker, name) {
+                    Room::Free => break,
+                    Room::Instead(other) => questions.make_way(&other),
+                    Room::None => return None,
+                }
+            }
+            let answer = Rc::new(watch::channel(None).0);
+            let (inner, own_name, sender) = (Rc::clone(self), Box::<str>::from(name), Rc::clone(&answer));
+            let task = tokio::task::spawn_local(async move {
+                let answer = inner.resolve(&own_name).await;
+                let mut questions = inner.questions.borrow_mut();
+                questions.remove(&own_name);
+                questions.wake();
+                sender.send_replace(Some(answer));
+            });
+            questions.insert(name, asker, answer, task.abort_handle());
+        } else {
+            // The place that it was woken for may be another's.
+            questions.wake();
+        }
+        let question = questions.get_mut(name)?;
+        question.waiting += 1;
+        Some(Asking {
+            inner: Rc::clone(self),
+            name: name.into(),
+            number: question.number,
+            asker: question.asker,
+            answer: question.answer.subscribe(),
+        })
+    }
+
+    async fn wait_for_place(
+        self: &Rc<Self>,
+        name: &str,
+        asker: Asker,
+        deadline: tokio::time::Instant,
+    ) -> Result<(), DnsError> {
+        let woken = self.questions.borrow_mut().wait(asker, name).ok_or(DnsError::Busy)?;
+        let mut place = Place { inner: self, woken };
+        let result = tokio::time::timeout_at(deadline, &mut place.woken).await;
+        if matches!(result, Ok(Ok(()))) { Ok(()) } else { Err(DnsError::Busy) }
+    }
+
     /// Lower case, without the final dot, with `append_domain` when there is no dot.
     fn full_name(&self, host: &str) -> String {
         let mut name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
@@ -208,6 +249,63 @@ impl Inner {
         }
         self.names.insert(name, answer.clone(), Instant::now() + keep);
         answer
+    }
+}
+
+/// Somebody who waits for the answer to a question.
+struct Asking {
+    inner: Rc<Inner>,
+    name: Box<str>,
+    number: u64,
+    /// Who asked first.
+    asker: Asker,
+    answer: watch::Receiver<Option<Answer>>,
+}
+
+impl Asking {
+    async fn answer(&mut self) -> Answer {
+        loop {
+            if let Some(answer) = &*self.answer.borrow_and_update() {
+                return answer.clone();
+            }
+            if self.answer.changed().await.is_err() {
+                // Only when the core is ending: its tasks are dropped.
+                return Err(DnsError::Unavailable("shutting down".into()));
+            }
+        }
+    }
+}
+
+impl Drop for Asking {
+    /// A question that nobody waits for ends.
+    fn drop(&mut self) {
+        let mut questions = self.inner.questions.borrow_mut();
+        let Some(question) = questions.get_mut(&self.name).filter(|question| question.number == self.number)
+        else {
+            return;
+        };
+        question.waiting -= 1;
+        if question.waiting == 0
+            && let Some(question) = questions.remove(&self.name)
+        {
+            question.task.abort();
+            questions.wake();
+        }
+    }
+}
+
+/// A place in the queue.
+struct Place<'a> {
+    inner: &'a Inner,
+    woken: oneshot::Receiver<()>,
+}
+
+impl Drop for Place<'_> {
+    /// Who leaves when it was just woken wakes the next one.
+    fn drop(&mut self) {
+        if self.woken.try_recv().is_ok() {
+            self.inner.questions.borrow_mut().wake();
+        }
     }
 }
 

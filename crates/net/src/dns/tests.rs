@@ -65,6 +65,9 @@ fn reply_to(name: &str, qtype: u16) -> Reply {
         ("empty.test" | "short.lan", _) => Reply::Code(0),
         ("broken.test", _) => Reply::Code(2),
         ("silent.test", _) => Reply::Silence,
+        ("good.silent.test", TYPE_A) => Reply::Addresses(&["192.0.2.9"]),
+        ("good.silent.test", _) => Reply::Code(0),
+        (name, _) if name.ends_with(".silent.test") => Reply::Silence,
         _ => Reply::Code(3),
     }
 }
@@ -124,7 +127,7 @@ fn both_families_are_asked_for_and_remembered() {
     let server = NameServer::start();
     on_core(server.options(), |resolver, names| async move {
         for host in ["both.test", "BOTH.test."] {
-            let found = resolver.lookup(host).await.unwrap();
+            let found = resolver.lookup(host, Asker::Proxy).await.unwrap();
             assert_eq!(found.to_vec(), ips(&["2001:db8::1", "192.0.2.1", "192.0.2.2"]));
         }
         assert_eq!(server.questions(), 1, "the second was answered from the cache");
@@ -141,18 +144,18 @@ fn both_families_are_asked_for_and_remembered() {
 fn each_failure_has_its_reason_and_is_remembered() {
     let server = NameServer::start();
     on_core(server.options(), |resolver, names| async move {
-        assert_eq!(resolver.lookup("nowhere.test").await, Err(DnsError::NoSuchName));
-        assert_eq!(resolver.lookup("empty.test").await, Err(DnsError::Empty));
-        let broken = resolver.lookup("broken.test").await;
+        assert_eq!(resolver.lookup("nowhere.test", Asker::Proxy).await, Err(DnsError::NoSuchName));
+        assert_eq!(resolver.lookup("empty.test", Asker::Proxy).await, Err(DnsError::Empty));
+        let broken = resolver.lookup("broken.test", Asker::Proxy).await;
         assert!(matches!(broken, Err(DnsError::ServFail(_))), "{broken:?}");
         let asked = server.questions();
-        assert_eq!(resolver.lookup("nowhere.test").await, Err(DnsError::NoSuchName));
+        assert_eq!(resolver.lookup("nowhere.test", Asker::Proxy).await, Err(DnsError::NoSuchName));
         assert_eq!(server.questions(), asked);
         let soon = Instant::now() + TEMPORARY_FAILURE_TTL;
         assert!(names.get("broken.test", soon).is_none(), "a temporary failure is forgotten soon");
         assert!(names.get("empty.test", soon).is_some());
         let asked = server.questions();
-        assert_eq!(resolver.lookup("a b").await, Err(DnsError::InvalidName));
+        assert_eq!(resolver.lookup("a b", Asker::Proxy).await, Err(DnsError::InvalidName));
         assert_eq!(server.questions(), asked, "what is no name is not asked for");
     });
 }
@@ -162,7 +165,7 @@ fn silence_ends_at_the_time_limit() {
     let server = NameServer::start();
     on_core(server.options(), |resolver, _| async move {
         let start = Instant::now();
-        assert_eq!(resolver.lookup("silent.test").await, Err(DnsError::Timeout));
+        assert_eq!(resolver.lookup("silent.test", Asker::Proxy).await, Err(DnsError::Timeout));
         assert!(start.elapsed() >= Duration::from_millis(800), "asked again before giving up");
         assert!(start.elapsed() < Duration::from_secs(5));
     });
@@ -173,7 +176,7 @@ fn a_family_that_is_not_answered_does_not_hold_up_the_other() {
     let server = NameServer::start();
     on_core(DnsOptions { timeout: Duration::from_secs(20), ..server.options() }, |resolver, _| async move {
         let start = Instant::now();
-        assert_eq!(resolver.lookup("half.test").await.unwrap().to_vec(), ips(&["192.0.2.3"]));
+        assert_eq!(resolver.lookup("half.test", Asker::Proxy).await.unwrap().to_vec(), ips(&["192.0.2.3"]));
         assert!(start.elapsed() < Duration::from_secs(10));
     });
 }
@@ -186,7 +189,7 @@ fn equal_questions_at_the_same_time_are_one_and_survive_their_askers() {
         let tasks: Vec<_> = (0..50)
             .map(|_| {
                 let resolver = Rc::clone(&resolver);
-                tokio::task::spawn_local(async move { resolver.lookup("both.test").await })
+                tokio::task::spawn_local(async move { resolver.lookup("both.test", Asker::Proxy).await })
             })
             .collect();
         tokio::task::yield_now().await;
@@ -198,12 +201,151 @@ fn equal_questions_at_the_same_time_are_one_and_survive_their_askers() {
     });
 }
 
+/// A look-up that goes on by itself.
+fn spawn(resolver: &Rc<Resolver>, name: String, asker: Asker) -> tokio::task::JoinHandle<Answer> {
+    let resolver = Rc::clone(resolver);
+    tokio::task::spawn_local(async move { resolver.lookup(&name, asker).await })
+}
+
+/// Lets all tasks run until none of them can go on by itself.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn client(n: u8) -> Asker {
+    Asker::Client(IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)))
+}
+
+/// Options with which nothing ends by itself while a test runs.
+fn patient(server: &NameServer) -> DnsOptions {
+    DnsOptions { timeout: Duration::from_secs(300), retransmit: Duration::from_secs(60), ..server.options() }
+}
+
+#[test]
+fn five_thousand_silent_names_of_one_client_leave_room_for_others_and_for_its_own() {
+    let server = NameServer::start();
+    on_core(patient(&server), |resolver, _| async move {
+        let resolver = Rc::new(resolver);
+        let greedy: Vec<_> =
+            (0..5_000).map(|n| spawn(&resolver, format!("n{n}.silent.test"), client(1))).collect();
+        settle().await;
+        {
+            let questions = resolver.inner.questions.borrow();
+            let held = (questions.len(), questions.queued());
+            assert_eq!(held, (QUESTIONS_PER_CLIENT_MAX, WAITING_PER_CLIENT_MAX));
+        }
+        for asker in [client(2), client(1)] {
+            let found = resolver.lookup("both.test", asker).await.unwrap();
+            assert_eq!(found.len(), 3, "{asker:?}");
+            resolver.inner.names.clear();
+        }
+        let busy = greedy.iter().filter(|task| task.is_finished()).count();
+        // One of them made way for the client's own name in another zone.
+        let held = QUESTIONS_PER_CLIENT_MAX + WAITING_PER_CLIENT_MAX;
+        assert!(busy == 5_000 - held || busy == 5_000 - held + 1, "{busy}");
+        greedy.iter().for_each(|task| task.abort());
+    });
+}
+
+#[test]
+fn a_question_ends_with_the_last_who_waits_for_it() {
+    let server = NameServer::start();
+    on_core(patient(&server), |resolver, _| async move {
+        let resolver = Rc::new(resolver);
+        let both = [1, 2].map(|n| spawn(&resolver, "silent.test".into(), client(n)));
+        let tasks: Vec<_> =
+            (0..1_100).map(|n| spawn(&resolver, format!("n{n}.silent.test"), client(1))).collect();
+        settle().await;
+        assert_eq!(resolver.inner.questions.borrow().len(), QUESTIONS_PER_CLIENT_MAX);
+        tasks.iter().for_each(|task| task.abort());
+        both[0].abort();
+        settle().await;
+        let held = |resolver: &Resolver| {
+            let questions = resolver.inner.questions.borrow();
+            (questions.len(), questions.queued())
+        };
+        assert_eq!(held(&resolver), (1, 0), "the second client waits still");
+        both[1].abort();
+        settle().await;
+        assert_eq!(held(&resolver), (0, 0));
+    });
+}
+
+#[test]
+fn who_finds_no_place_waits_for_one() {
+    let server = NameServer::start();
+    on_core(patient(&server), |resolver, _| async move {
+        let resolver = Rc::new(resolver);
+        let tasks: Vec<_> = (0..QUESTIONS_PER_CLIENT_MAX)
+            .map(|n| spawn(&resolver, format!("n{n}.silent.test"), client(1)))
+            .collect();
+        settle().await;
+        // Who is woken and has left by then passes the place on.
+        let left = spawn(&resolver, "gone.silent.test".into(), client(1));
+        let good = spawn(&resolver, "good.silent.test".into(), client(1));
+        settle().await;
+        assert!(!good.is_finished());
+        assert_eq!(resolver.inner.questions.borrow().queued(), 2);
+        left.abort();
+        tasks[7].abort();
+        assert_eq!(good.await.unwrap().unwrap().to_vec(), ips(&["192.0.2.9"]));
+        tasks.iter().for_each(|task| task.abort());
+    });
+}
+
+#[test]
+fn the_wait_for_a_place_has_an_end() {
+    let server = NameServer::start();
+    on_core(server.options(), |resolver, _| async move {
+        let resolver = Rc::new(resolver);
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..QUESTIONS_PER_CLIENT_MAX)
+            .map(|n| spawn(&resolver, format!("n{n}.silent.test"), client(1)))
+            .collect();
+        settle().await;
+        let (waits, joins) = (
+            spawn(&resolver, "more.silent.test".into(), client(1)),
+            spawn(&resolver, "n0.silent.test".into(), client(2)),
+        );
+        assert!(matches!(waits.await.unwrap(), Err(DnsError::Busy | DnsError::Timeout)));
+        assert_eq!(joins.await.unwrap(), Err(DnsError::Timeout));
+        assert!(start.elapsed() < Duration::from_secs(8));
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), Err(DnsError::Timeout));
+        }
+        assert_eq!(resolver.inner.questions.borrow().len(), 0);
+    });
+}
+
+#[test]
+fn a_question_that_makes_way_is_asked_again_for_others_who_wait_for_it() {
+    let server = NameServer::start();
+    on_core(patient(&server), |resolver, _| async move {
+        let resolver = Rc::new(resolver);
+        let tasks: Vec<_> = (0..QUESTIONS_PER_CLIENT_MAX)
+            .map(|n| spawn(&resolver, format!("n{n}.silent.test"), client(1)))
+            .collect();
+        settle().await;
+        let other = spawn(&resolver, "n0.silent.test".into(), client(2));
+        settle().await;
+        assert_eq!(resolver.lookup("both.test", client(1)).await.unwrap().len(), 3);
+        settle().await;
+        assert_eq!(tasks.iter().filter(|task| task.is_finished()).count(), 1, "the oldest made way");
+        assert!(tasks[0].is_finished() && !other.is_finished());
+        let asker = resolver.inner.questions.borrow_mut().get_mut("n0.silent.test").unwrap().asker;
+        assert_eq!(asker, client(2));
+        tasks.iter().for_each(|task| task.abort());
+    });
+}
+
 #[test]
 fn names_without_a_dot_get_the_domain() {
     let server = NameServer::start();
     let options = DnsOptions { append_domain: Some(".lan".into()), ..server.options() };
     on_core(options, |resolver, _| async move {
-        assert_eq!(resolver.lookup("short").await.unwrap().len(), 2);
+        assert_eq!(resolver.lookup("short", Asker::Proxy).await.unwrap().len(), 2);
     });
 }
 
@@ -226,10 +368,10 @@ fn without_name_servers_what_is_known_locally_still_works() {
             ("Printer", "10.0.0.9"),
         ];
         for (host, first) in known {
-            assert_eq!(resolver.lookup(host).await.unwrap()[0], ips(&[first])[0], "{host}");
+            assert_eq!(resolver.lookup(host, Asker::Proxy).await.unwrap()[0], ips(&[first])[0], "{host}");
         }
         assert_eq!(resolver.unavailable_reason(), Some("no configuration"));
-        let unknown = resolver.lookup("notlocalhost.test").await;
+        let unknown = resolver.lookup("notlocalhost.test", Asker::Proxy).await;
         assert_eq!(unknown, Err(DnsError::Unavailable("no configuration".into())));
     });
 }

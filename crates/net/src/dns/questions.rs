@@ -1,0 +1,366 @@
+//! Questions on their way to name servers: who asks them, and whose question makes way when there are too many.
+//!
+//! A name server that says nothing holds a question for as long as `dns_timeout`, so that whoever controls one could
+//! take all places. Each place therefore belongs to the client that asked and to the zone of the name, and both have
+//! a bound. Who is at a bound, or finds the table full, gets the place of the oldest question of whoever has most;
+//! who has most himself waits. A question that nobody waits for any more ends.
+
+use std::borrow::Borrow;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+
+use super::{Answer, DnsError};
+
+/// Most questions on their way to name servers from one core.
+pub const QUESTIONS_MAX: usize = 1024;
+
+/// Most of them for one client: an IPv4 address, or a /64 of IPv6.
+pub const QUESTIONS_PER_CLIENT_MAX: usize = 256;
+
+/// Most of them about names of one zone.
+pub const QUESTIONS_PER_ZONE_MAX: usize = 256;
+
+/// Most look-ups of one core that wait for a place; beyond it they fail with [`DnsError::Busy`].
+pub const WAITING_MAX: usize = 1024;
+
+/// Most of them for one client.
+pub const WAITING_PER_CLIENT_MAX: usize = 256;
+
+/// For whom a name is looked up.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Asker {
+    /// The proxy itself: names in its configuration.
+    Proxy,
+    /// A client with this address.
+    Client(IpAddr),
+}
+
+impl Asker {
+    /// With the part of an IPv6 address that a client cannot choose itself.
+    pub(super) fn folded(self) -> Self {
+        match self {
+            Self::Client(ip) => match ip.to_canonical() {
+                IpAddr::V6(v6) => Self::Client(IpAddr::V6((v6.to_bits() >> 64 << 64).into())),
+                v4 @ IpAddr::V4(_) => Self::Client(v4),
+            },
+            Self::Proxy => Self::Proxy,
+        }
+    }
+}
+
+/// One question, for all who wait for its answer.
+pub(super) struct Question {
+    /// Who asked first.
+    pub asker: Asker,
+    /// Its number: the smaller, the older.
+    pub number: u64,
+    /// How many wait.
+    pub waiting: usize,
+    /// Where the answer comes.
+    pub answer: Rc<watch::Sender<Option<Answer>>>,
+    /// The task that asks.
+    pub task: AbortHandle,
+}
+
+struct Waiting {
+    asker: Asker,
+    name: Box<str>,
+    wake: oneshot::Sender<()>,
+}
+
+/// Whether there is a place for one more question.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is.
+    Free,
+    /// If the question about this name makes way.
+    Instead(Box<str>),
+    /// Not before another question of this client has ended.
+    None,
+}
+
+/// The questions of one core, and who waits to ask more.
+#[derive(Default)]
+pub(super) struct Questions {
+    asked: HashMap<Box<str>, Question>,
+    by_asker: HashMap<Asker, usize>,
+    by_zone: HashMap<Box<str>, usize>,
+    queue: VecDeque<Waiting>,
+    next_number: u64,
+}
+
+impl Questions {
+    /// The question about `name`.
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Question> {
+        self.asked.get_mut(name)
+    }
+
+    /// Whether one more question about `name` may be asked.
+    pub(super) fn room(&self, asker: Asker, name: &str) -> Room {
+        let zone = zone(name);
+        let own = self.by_asker.get(&asker).copied().unwrap_or(0);
+        let in_zone = self.by_zone.get(zone).copied().unwrap_or(0);
+        let victim = if own >= QUESTIONS_PER_CLIENT_MAX {
+            self.oldest_of_greediest(|_, question| question.asker == asker, |name, _| self::zone(name), zone)
+        } else if in_zone >= QUESTIONS_PER_ZONE_MAX {
+            self.oldest_of_greediest(|name, _| self::zone(name) == zone, |_, question| question.asker, asker)
+        } else if self.asked.len() >= QUESTIONS_MAX {
+            self.oldest_of_greediest(|_, _| true, |_, question| question.asker, asker)
+        } else {
+            return Room::Free;
+        };
+        victim.map_or(Room::None, |name| Room::Instead(name.into()))
+    }
+
+    /// Of the questions `among` all, the oldest of the key that has most of them; `None` if `own` has hardly less.
+    fn oldest_of_greediest<'a, K: Eq + Hash + Copy + 'a>(
+        &'a self,
+        among: impl Fn(&str, &Question) -> bool,
+        key: impl Fn(&'a str, &'a Question) -> K,
+        own: K,
+    ) -> Option<&'a str> {
+        // How many, and the oldest of them with its name.
+        let mut counts: HashMap<K, (usize, u64, &'a str)> = HashMap::new();
+        for (name, question) in self.asked.iter().filter(|(name, question)| among(name, question)) {
+            let entry = counts.entry(key(name, question)).or_insert((0, question.number, name));
+            entry.0 += 1;
+            if question.number < entry.1 {
+                (entry.1, entry.2) = (question.number, name);
+            }
+        }
+        let own = counts.get(&own).map_or(0, |entry| entry.0);
+        let most = counts.into_values().max_by_key(|entry| (entry.0, std::cmp::Reverse(entry.1)))?;
+        // Two that have nearly as many do not take places from each other in turn.
+        (own == 0 || most.0 > own + 1).then_some(most.2)
+    }
+
+    /// Notes a question that is being asked, and returns its number.
+    pub(super) fn insert(
+        &mut self,
+        name: &str,
+        asker: Asker,
+        answer: Rc<watch::Sender<Option<Answer>>>,
+        task: AbortHandle,
+    ) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        *self.by_asker.entry(asker).or_insert(0) += 1;
+        *self.by_zone.entry(zone(name).into()).or_insert(0) += 1;
+        self.asked.insert(name.into(), Question { asker, number, waiting: 0, answer, task });
+        number
+    }
+
+    /// Forgets a question that is answered, or that nobody waits for.
+    pub(super) fn remove(&mut self, name: &str) -> Option<Question> {
+        let question = self.asked.remove(name)?;
+        release(&mut self.by_asker, &question.asker);
+        release(&mut self.by_zone, zone(name));
+        Some(question)
+    }
+
+    /// Ends a question for another one. Who waits for it is told that there are too many.
+    pub(super) fn make_way(&mut self, name: &str) {
+        if let Some(question) = self.remove(name) {
+            question.task.abort();
+            question.answer.send_replace(Some(Err(DnsError::Busy)));
+        }
+    }
+
+    /// Queues a look-up for which there is no room; `None` when too many wait already.
+    pub(super) fn wait(&mut self, asker: Asker, name: &str) -> Option<oneshot::Receiver<()>> {
+        self.queue.retain(|waiting| !waiting.wake.is_closed());
+        let own = self.queue.iter().filter(|waiting| waiting.asker == asker).count();
+        if self.queue.len() >= WAITING_MAX || own >= WAITING_PER_CLIENT_MAX {
+            return None;
+        }
+        let (wake, woken) = oneshot::channel();
+        self.queue.push_back(Waiting { asker, name: name.into(), wake });
+        Some(woken)
+    }
+
+    /// Wakes the first look-up of the queue for which there is room now.
+    pub(super) fn wake(&mut self) {
+        let mut at = 0;
+        while let Some(waiting) = self.queue.get(at) {
+            if self.asked.contains_key(&waiting.name) || self.is_free(waiting.asker, &waiting.name) {
+                if self.queue.remove(at).is_some_and(|waiting| waiting.wake.send(()).is_ok()) {
+                    return;
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn is_free(&self, asker: Asker, name: &str) -> bool {
+        let count = |count: Option<&usize>| count.copied().unwrap_or(0);
+        self.asked.len() < QUESTIONS_MAX
+            && count(self.by_asker.get(&asker)) < QUESTIONS_PER_CLIENT_MAX
+            && count(self.by_zone.get(zone(name))) < QUESTIONS_PER_ZONE_MAX
+    }
+
+    /// How many questions are on their way.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// How many look-ups wait for a place.
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> usize {
+        self.queue.iter().filter(|waiting| !waiting.wake.is_closed()).count()
+    }
+}
+
+fn release<K, Q>(counts: &mut HashMap<K, usize>, key: &Q)
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: Eq + Hash + ?Sized,
+{
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// The part of a name that somebody has registered, more or less: its last two labels, or three below a country's
+/// `co.uk`, `com.br` and the like. Where that is too much or too little, a bound is shared by too many or by too few.
+fn zone(name: &str) -> &str {
+    let mut labels = name.rsplit('.');
+    let (Some(top), Some(second)) = (labels.next(), labels.next()) else { return name };
+    let third = labels.next().filter(|_| top.len() == 2 && second.len() <= 3);
+    let length = top.len() + 1 + second.len() + third.map_or(0, |third| third.len() + 1);
+    name.get(name.len() - length..).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(n: u32) -> Asker {
+        Asker::Client(IpAddr::V4((0x0a00_0000 + n).into()))
+    }
+
+    /// Runs `test` where tasks can be spawned.
+    fn with_questions(test: impl FnOnce(&mut Questions)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async { test(&mut Questions::default()) });
+    }
+
+    fn ask(questions: &mut Questions, asker: Asker, name: &str) -> Room {
+        let room = questions.room(asker, name);
+        match &room {
+            Room::None => return room,
+            Room::Instead(other) => questions.make_way(other),
+            Room::Free => {}
+        }
+        let task = tokio::task::spawn_local(std::future::pending::<()>()).abort_handle();
+        questions.insert(name, asker, Rc::new(watch::channel(None).0), task);
+        room
+    }
+
+    #[test]
+    fn zones() {
+        for (name, wanted) in [
+            ("a.b.example.com", "example.com"),
+            ("example.com", "example.com"),
+            ("a.b.example.co.uk", "example.co.uk"),
+            ("co.uk", "co.uk"),
+            ("www.example.de", "example.de"),
+            ("localhost", "localhost"),
+            ("", ""),
+            ("..", "."),
+        ] {
+            assert_eq!(zone(name), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_client_has_so_many_and_its_busiest_zone_makes_way_for_its_others() {
+        with_questions(|questions| {
+            for n in 0..QUESTIONS_PER_CLIENT_MAX - 1 {
+                assert_eq!(ask(questions, client(1), &format!("n{n}.silent.test")), Room::Free);
+            }
+            assert_eq!(ask(questions, client(1), "other.example"), Room::Free);
+            assert_eq!(ask(questions, client(1), "one.silent.test"), Room::None, "it waits for its own");
+            let instead = Room::Instead("n0.silent.test".into());
+            assert_eq!(ask(questions, client(1), "www.example"), instead);
+            assert_eq!(questions.len(), QUESTIONS_PER_CLIENT_MAX);
+            assert_eq!(ask(questions, client(2), "b.example"), Room::Free, "others have places of their own");
+        });
+    }
+
+    #[test]
+    fn a_zone_has_so_many_and_who_asks_most_in_it_makes_way() {
+        with_questions(|questions| {
+            for n in 0..QUESTIONS_PER_ZONE_MAX - 2 {
+                assert_eq!(ask(questions, client(1), &format!("n{n}.shop.test")), Room::Free);
+            }
+            for n in 0..2 {
+                assert_eq!(ask(questions, client(2), &format!("m{n}.shop.test")), Room::Free);
+            }
+            assert_eq!(ask(questions, client(1), "more.shop.test"), Room::None);
+            assert_eq!(ask(questions, client(2), "www.shop.test"), Room::Instead("n0.shop.test".into()));
+            assert_eq!(ask(questions, client(1), "elsewhere.test"), Room::Free);
+        });
+    }
+
+    #[test]
+    fn a_full_table_has_a_place_for_who_has_none() {
+        with_questions(|questions| {
+            for n in 0..QUESTIONS_MAX {
+                let asker = client(u32::try_from(n / 200).unwrap());
+                assert_eq!(ask(questions, asker, &format!("www.n{n}.test")), Room::Free);
+            }
+            assert_eq!(ask(questions, client(0), "a.test"), Room::None);
+            // 200 each, but for client 5 with 24.
+            assert_eq!(ask(questions, client(5), "b.test"), Room::Instead("www.n0.test".into()));
+            assert_eq!(ask(questions, client(9), "c.test"), Room::Instead("www.n200.test".into()));
+            assert_eq!(questions.len(), QUESTIONS_MAX);
+        });
+    }
+
+    #[test]
+    fn when_each_has_one_the_oldest_makes_way() {
+        with_questions(|questions| {
+            for n in 0..QUESTIONS_MAX as u32 {
+                assert_eq!(ask(questions, client(n), &format!("www.n{n}.test")), Room::Free);
+            }
+            assert_eq!(ask(questions, client(5_000), "a.test"), Room::Instead("www.n0.test".into()));
+        });
+    }
+
+    #[test]
+    fn so_many_wait_and_those_who_left_do_not_count() {
+        with_questions(|questions| {
+            let mut kept: Vec<_> =
+                (0..WAITING_PER_CLIENT_MAX).map(|_| questions.wait(client(1), "a.test").unwrap()).collect();
+            assert!(questions.wait(client(1), "a.test").is_none(), "one client");
+            kept.pop();
+            kept.push(questions.wait(client(1), "a.test").expect("the place of who left"));
+            for n in 0..WAITING_MAX - WAITING_PER_CLIENT_MAX {
+                kept.push(questions.wait(client(2 + n as u32), "a.test").expect("another client"));
+            }
+            assert!(questions.wait(client(100_000), "a.test").is_none(), "all clients");
+            drop(kept);
+            assert_eq!(questions.queued(), 0);
+            assert!(questions.wait(client(1), "a.test").is_some());
+        });
+    }
+
+    #[test]
+    fn clients_with_ipv6_are_networks() {
+        let asker = |text: &str| Asker::Client(text.parse().unwrap()).folded();
+        assert_eq!(asker("2001:db8::1"), asker("2001:db8::ffff:0:1"));
+        assert_ne!(asker("2001:db8::1"), asker("2001:db8:0:1::1"));
+        assert_eq!(asker("::ffff:192.0.2.1"), asker("192.0.2.1"));
+        assert_ne!(asker("192.0.2.2"), asker("192.0.2.1"));
+    }
+}
