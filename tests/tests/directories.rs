@@ -1,5 +1,8 @@
 //! Several cache directories: which takes what, and what happens when they change, fill up, fail, or come back.
 
+#[path = "directories/changes.rs"]
+mod changes;
+
 use humboldt_tests::wait::until;
 use humboldt_tests::{Client, Proxy, Reply, World};
 use rustix::process::Signal;
@@ -12,9 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The schemes that all of this holds for.
 const SCHEMES: &[&str] = &["ufs", "aufs", "diskd", "coss", "rock", "ring"];
-
-/// What a client sends that wants no stored answer.
-const RELOAD: &[(&str, &str)] = &[("Cache-Control", "no-cache")];
 
 /// Lines without which objects would be answered from memory.
 const NO_MEMORY: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\n";
@@ -488,61 +488,4 @@ fn a_miss_that_the_disk_is_to_blame_for_is_logged_as_such() {
     let line = world.proxy.logged("TCP_SWAPFAIL_MISS/200");
     assert!(line.contains("/5000/1"), "{line}");
     until("it is stored again", || is_hit(&world, 1, 5_000).then_some(()));
-}
-
-/// The version that a client gets of an object of 5,000 bytes.
-fn version(world: &World, index: usize, fields: &[(&str, &str)]) -> usize {
-    let text = world.ask("GET", &format!("/v/{index}"), fields).expect(200).text();
-    text.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("version N ...")
-}
-
-fn serve_version(world: &World, objects: usize, version: usize) {
-    for index in 0..objects {
-        let body = format!("version {version} {}", body(index, 5_000));
-        world.origin.on(&format!("/v/{index}"), Reply::ok(body).cachable(3_600));
-    }
-}
-
-/// After a crash, what is reloaded or fetched before the index has been read is what everybody gets from then on, also after a
-/// clean restart.
-#[test]
-fn what_comes_while_an_index_is_read_is_never_older_afterwards() {
-    const OBJECTS: usize = 60;
-    for scheme in humboldt_tests::schemes(SCHEMES) {
-        let lines = format!("cache_dir {scheme} {{dir}}/a 20 4 4\n{NO_MEMORY}");
-        let mut world = World::forward(&lines);
-        // The files of a tree are known at once when there are few.
-        let reads_at_once = ["ufs", "aufs", "diskd"].contains(&scheme);
-        // A directory that comes with a reconfiguration is read from the next round of housekeeping on, a second later at most.
-        let was_unread = (1..=10).map(|round| 2 * round).any(|newest| {
-            wait_until_ready(&world, &["a"]);
-            let on_device =
-                || figure(&world, "humboldt_store_device_written_bytes_total", "a").unwrap_or(0.0);
-            let before = on_device();
-            serve_version(&world, OBJECTS, newest - 1);
-            (0..OBJECTS).for_each(|index| assert_eq!(version(&world, index, RELOAD), newest - 1));
-            until("all on the device", || (on_device() >= before + OBJECTS as f64 * 5_000.0).then_some(()));
-            world.proxy.kill();
-            world.proxy.write_configuration("", NO_MEMORY);
-            world.proxy.launch();
-            serve_version(&world, OBJECTS, newest);
-            reconfigure(&world, &lines);
-            let ask =
-                |index: usize| version(&world, index, if index.is_multiple_of(2) { RELOAD } else { &[] });
-            let got: Vec<usize> = (0..OBJECTS).map(ask).collect();
-            let is_read = figure(&world, "humboldt_store_rebuild_ratio", "a") == Some(1.0);
-            let check = |world: &World, when: &str| {
-                wait_until_ready(world, &["a"]);
-                for (index, got) in got.iter().enumerate() {
-                    let now = version(world, index, &[("Cache-Control", "max-stale")]);
-                    assert!(now >= *got, "{scheme}, object {index}, {when}: {now} after {got}");
-                }
-            };
-            check(&world, "when the index was read");
-            world.proxy.restart();
-            check(&world, "after a clean restart");
-            reads_at_once || !is_read
-        });
-        assert!(was_unread, "{scheme}: the index was always read before the requests came");
-    }
 }

@@ -192,6 +192,7 @@ impl Service {
                 _ = signals.int.recv() => return Ok(self.end(End::AtOnce, broadcast, &mut signals).await),
                 _ = watch.tick() => {
                     self.admin.tick(UnixMillis::now());
+                    self.end_leaving();
                     if cores.any_finished() {
                         tracing::error!("a core has ended unexpectedly: shutting down");
                         broadcast.send(Notice::Shutdown(Duration::ZERO));
@@ -256,7 +257,7 @@ impl Service {
         let (stores, snapshot, shared) =
             (Arc::clone(&self.stores), Arc::clone(snapshot), Arc::clone(&self.shared));
         let work = move || {
-            stores.lock().reconfigure(&snapshot.config, &shared.cache);
+            stores.lock().reconfigure(&snapshot, &shared.cache);
             load_hosts(&shared.names, &snapshot.config);
             let _ = done.send(()); // the service may be ending
         };
@@ -268,6 +269,19 @@ impl Service {
             Err(error) => {
                 tracing::error!("cache directories are not reconfigured: no thread for that: {error}")
             }
+        }
+    }
+
+    /// Closes directories whose last readers have ended, and opens them as they are configured now, on a thread of its own.
+    fn end_leaving(&self) {
+        // Who holds the lock sees to it himself, or another round does.
+        if !self.stores.try_lock().is_some_and(|stores| stores.has_left()) {
+            return;
+        }
+        let (stores, shared) = (Arc::clone(&self.stores), Arc::clone(&self.shared));
+        let work = move || stores.lock().end_leaving(&shared.cache);
+        if let Err(error) = std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
+            tracing::error!("cache directories are not closed: no thread for that: {error}");
         }
     }
 

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use humboldt_conf::{
     CacheDir, Config, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode, Scheme as ConfScheme,
 };
+use humboldt_proxy::snapshot::Snapshot;
 use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, PageCache, Tuning};
 use humboldt_store::cache::{
     Cache, CacheSettings, InTransit as StoreInTransit, MemoryMode as StoreMemoryMode,
@@ -22,14 +23,48 @@ use crate::start::StartError;
 /// How long directories may take, before they are closed, to remove what was replaced while their indexes were being read.
 const PREPARE_CLOSE_MAX: Duration = Duration::from_secs(10);
 
+/// How long a reconfiguration waits for those who still read from a directory that it closes, or write to it. Those who need longer go
+/// on all the same: the directory is closed when the last of them has ended.
+const LAST_READERS_WAIT: Duration = Duration::from_secs(1);
+
+/// How often it looks whether they have ended.
+const LAST_READERS_STEP: Duration = Duration::from_millis(5);
+
+/// How long they have in all. Then the directory is closed, and they are cut off where they cannot go on without it.
+pub(crate) const LAST_READERS_MAX: Duration = Duration::from_secs(600);
+
 /// Directories that are open, by path, so that a reconfiguration keeps them.
 #[derive(Default)]
 pub(crate) struct Stores {
     open: HashMap<PathBuf, Open>,
+    leaving: Vec<Leaving>,
+    /// What the last reconfiguration wants.
+    wanted: Option<Arc<Snapshot>>,
+}
+
+/// A directory that is no longer configured as it is, while somebody reads from it or writes to it.
+struct Leaving {
+    path: PathBuf,
+    index: usize,
+    open: Open,
+    since: Instant,
+}
+
+impl Leaving {
+    /// Whether somebody has it beside the list here and the table of the cache.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.open.scheme) > 2
+    }
+
+    fn is_to_end(&self, now: Instant) -> bool {
+        !self.is_in_use() || now.saturating_duration_since(self.since) >= LAST_READERS_MAX
+    }
 }
 
 /// One that is open, and with what.
 struct Open {
+    /// Position in the configuration with which it was opened.
+    index: usize,
     name: &'static str,
     options: DirOptions,
     scheme: Arc<dyn Scheme>,
@@ -39,9 +74,17 @@ impl Stores {
     /// Opens the directories of a configuration. One that cannot be opened is reported and left out: the service goes on
     /// with the others.
     pub(crate) fn open(&mut self, config: &Config) -> Vec<DirConfig> {
-        for (_, dir) in dirs(config) {
+        for (index, dir) in dirs(config) {
+            if self.leaving.iter().any(|leaving| leaving.path == dir.path) {
+                let (path, limit) = (dir.path.display(), LAST_READERS_MAX.as_secs());
+                tracing::warn!(
+                    "cache_dir {path}: still read from as it was configured before; it is opened again when the last of \
+                     its readers has ended, after {limit} s at the latest"
+                );
+                continue;
+            }
             let known = self.open.contains_key(&dir.path);
-            if !known && let Err(error) = self.open_one(config, dir) {
+            if !known && let Err(error) = self.open_one(config, index, dir) {
                 tracing::error!(
                     "cache_dir {}: {error}; going on without it until a reconfiguration tries again",
                     dir.path.display()
@@ -65,36 +108,101 @@ impl Stores {
         listed.collect()
     }
 
-    fn open_one(&mut self, config: &Config, dir: &CacheDir) -> Result<(), OpenError> {
+    fn open_one(&mut self, config: &Config, index: usize, dir: &CacheDir) -> Result<(), OpenError> {
         let (name, options) = (dir.scheme.name(), options(config, dir));
         let scheme = schemes::open(name, &options)?;
-        self.open.insert(dir.path.clone(), Open { name, options, scheme });
+        self.open.insert(dir.path.clone(), Open { index, name, options, scheme });
         Ok(())
     }
 
     /// Takes over a new configuration: directories that are the same and in service are not touched; one that is gone, has
-    /// other options, or is down is closed; one that is new or was closed is opened. Blocks, so not for a core.
-    pub(crate) fn reconfigure(&mut self, config: &Config, cache: &Cache) {
-        let stays = |path: &PathBuf, open: &Open| {
+    /// other options, or is down is closed; one that is new or was closed is opened. Who still reads from one that is to be closed
+    /// reads on ([`LAST_READERS_MAX`]). Blocks, so not for a core.
+    pub(crate) fn reconfigure(&mut self, snapshot: &Arc<Snapshot>, cache: &Cache) {
+        self.wanted = Some(Arc::clone(snapshot));
+        let config = &snapshot.config;
+        let is_wanted = |path: &PathBuf, open: &Open| {
             let same = dirs(config).any(|(_, dir)| {
                 dir.path == *path && dir.scheme.name() == open.name && options(config, dir) == open.options
             });
             same && !open.scheme.stats().down
         };
-        let leaving: Vec<Open> =
-            self.open.extract_if(|path, open| !stays(path, open)).map(|(_, open)| open).collect();
-        if !leaving.is_empty() {
-            // Nobody may find a directory any more when it is closed.
-            cache.reconfigure(settings(config), self.listed(config));
+        // One that was to leave may be wanted again.
+        for back in self.leaving.extract_if(.., |leaving| is_wanted(&leaving.path, &leaving.open)) {
+            self.open.insert(back.path, back.open);
         }
-        for open in leaving {
-            if let Err(error) = open.scheme.close() {
-                tracing::warn!("cache_dir {}: not closed cleanly: {error}", open.options.path.display());
+        for (path, open) in self.open.extract_if(|path, open| !is_wanted(path, open)) {
+            self.leaving.push(Leaving { path, index: open.index, open, since: Instant::now() });
+        }
+        if !self.leaving.is_empty() {
+            // Nobody may find a directory any more when it is closed.
+            self.publish(config, cache);
+            self.wait_for_readers();
+        }
+        self.close_left(cache);
+        self.open(config);
+        self.keep_purges(config, cache);
+        self.publish(config, cache);
+    }
+
+    /// Whether a directory that is leaving can be closed now.
+    pub(crate) fn has_left(&self) -> bool {
+        let now = Instant::now();
+        self.leaving.iter().any(|leaving| leaving.is_to_end(now))
+    }
+
+    /// Closes the directories whose last readers have ended, and opens them as they are configured now. Blocks.
+    pub(crate) fn end_leaving(&mut self, cache: &Cache) {
+        let Some(snapshot) = self.wanted.clone() else { return };
+        let config = &snapshot.config;
+        let closed = self.close_left(cache);
+        for (index, dir) in dirs(config).filter(|(_, dir)| closed.contains(&dir.path)) {
+            match self.open_one(config, index, dir) {
+                Ok(()) => tracing::info!("cache_dir {}: opened again", dir.path.display()),
+                Err(error) => {
+                    tracing::error!("cache_dir {}: {error}; going on without it", dir.path.display())
+                }
             }
         }
-        let opened = self.open(config);
         self.keep_purges(config, cache);
-        cache.reconfigure(settings(config), opened);
+        self.publish(config, cache);
+    }
+
+    fn publish(&self, config: &Config, cache: &Cache) {
+        let leaving = self.leaving.iter().map(|leaving| DirConfig {
+            index: leaving.index,
+            scheme: Arc::clone(&leaving.open.scheme),
+            object_bytes_max: 0,
+            read_only: true,
+        });
+        cache.reconfigure_leaving(settings(config), self.listed(config), leaving.collect());
+    }
+
+    /// Waits for the last readers; most have ended before one can look.
+    fn wait_for_readers(&self) {
+        let deadline = Instant::now() + LAST_READERS_WAIT;
+        // What is down has nothing to give.
+        let is_waited_for = |leaving: &Leaving| leaving.is_in_use() && !leaving.open.scheme.stats().down;
+        while self.leaving.iter().any(is_waited_for) && Instant::now() < deadline {
+            std::thread::sleep(LAST_READERS_STEP);
+        }
+    }
+
+    /// Closes those that have no readers any more; returns their paths.
+    fn close_left(&mut self, cache: &Cache) -> Vec<PathBuf> {
+        let now = Instant::now();
+        let is_to_end = |leaving: &mut Leaving| leaving.is_to_end(now) || leaving.open.scheme.stats().down;
+        let left: Vec<Leaving> = self.leaving.extract_if(.., is_to_end).collect();
+        if !left.is_empty() {
+            prepare_close(cache.prepare_close());
+        }
+        for Leaving { path, open, .. } in &left {
+            match open.scheme.close() {
+                Ok(()) => tracing::info!("cache_dir {}: closed", path.display()),
+                Err(error) => tracing::warn!("cache_dir {}: not closed cleanly: {error}", path.display()),
+            }
+        }
+        left.into_iter().map(|left| left.path).collect()
     }
 }
 
@@ -281,6 +389,22 @@ mod tests {
         create(&config).expect("the scheme takes them");
         assert!(parse(3001).1.has_errors());
         assert!(parse(0).1.has_errors());
+    }
+
+    #[test]
+    fn a_directory_leaves_with_its_last_reader_or_at_the_limit() {
+        let options = DirOptions::new("/no/such/place", 1 << 30);
+        let scheme = schemes::open("null", &options).expect("nothing to open");
+        let in_the_table = Arc::clone(&scheme);
+        let reader = Arc::clone(&scheme);
+        let open = Open { index: 0, name: "null", options, scheme };
+        let since = Instant::now();
+        let leaving = Leaving { path: PathBuf::new(), index: 0, open, since };
+        assert!(!leaving.is_to_end(since), "somebody reads");
+        assert!(leaving.is_to_end(since + LAST_READERS_MAX), "for too long");
+        drop(reader);
+        assert!(leaving.is_to_end(since));
+        drop(in_the_table);
     }
 
     #[test]

@@ -118,22 +118,32 @@ impl Cache {
             commits: Gate::new(),
             voids: AtomicUsize::new(0),
             lists: Mutex::new(()),
-            table: ArcSwap::from_pointee(Table::new(settings, dirs, None)),
+            table: ArcSwap::from_pointee(Table::new(settings, dirs, Vec::new(), None)),
             turn: AtomicUsize::new(0),
             events,
         })
     }
 
-    /// Applies new settings and directories. Call it without a directory before that is closed, and with it when it has
-    /// been opened again. To be called by one thread at a time.
+    /// Applies new settings and directories. To be called by one thread at a time.
     pub fn reconfigure(&self, settings: CacheSettings, dirs: Vec<DirConfig>) {
+        self.reconfigure_leaving(settings, dirs, Vec::new());
+    }
+
+    /// The same, where directories are on their way out of the configuration: nobody begins to use them any more. Those who have begun
+    /// hold the scheme; when nobody does, it can be closed.
+    pub fn reconfigure_leaving(
+        &self,
+        settings: CacheSettings,
+        dirs: Vec<DirConfig>,
+        leaving: Vec<DirConfig>,
+    ) {
         let before = self.table.load_full();
         self.in_flight.set_window(settings.read_ahead_bytes);
         if before.settings.memory_policy != settings.memory_policy {
             self.mem.set_policy(settings.memory_policy);
         }
         self.mem.set_limit(settings.cache_mem_bytes);
-        self.table.store(Arc::new(Table::new(settings, dirs, Some(&before))));
+        self.table.store(Arc::new(Table::new(settings, dirs, leaving, Some(&before))));
     }
 
     /// The memory tier.
@@ -165,7 +175,7 @@ impl Cache {
 
     /// The directories, in the order of the configuration.
     pub fn dirs(&self) -> Vec<Arc<Dir>> {
-        self.table.load().dirs.clone()
+        self.table.load().dirs.iter().filter(|dir| dir.is_configured()).cloned().collect()
     }
 
     /// Whether there is any directory.
@@ -520,7 +530,7 @@ impl Cache {
 
     /// Closes all directories. Blocking; the last thing that is done with a cache.
     pub fn close(&self) {
-        for dir in self.dirs().iter() {
+        for dir in &self.table.load_full().dirs {
             if let Err(error) = dir.scheme.close() {
                 tracing::warn!(path = %dir.scheme.path().display(), %error, "not closed cleanly");
             }

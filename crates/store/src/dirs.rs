@@ -65,6 +65,8 @@ pub struct Dir {
     pub scheme: Arc<dyn Scheme>,
     object_bytes_max: u64,
     read_only: bool,
+    /// It is no longer in the configuration as it is: only those who have begun use it, and what they do not know of is removed from it.
+    is_leaving: bool,
     debts: Arc<Debts>,
     /// The index does not know everything yet.
     rebuilding: AtomicBool,
@@ -115,6 +117,12 @@ impl Hidden {
         self.count.load(Relaxed) > 0 && self.keys.lock().contains(key)
     }
 
+    fn clear(&self) {
+        let mut keys = self.keys.lock();
+        *keys = HashSet::new();
+        self.count.store(0, Relaxed);
+    }
+
     fn some(&self) -> Vec<Key> {
         self.keys.lock().iter().copied().take(HIDDEN_AT_ONCE).collect()
     }
@@ -148,11 +156,21 @@ pub enum Purged {
 }
 
 impl Dir {
-    fn new(config: DirConfig, debts: Arc<Debts>) -> Arc<Self> {
+    fn new(config: DirConfig, debts: Arc<Debts>, is_leaving: bool) -> Arc<Self> {
         let DirConfig { index, scheme, object_bytes_max, read_only } = config;
         let (rebuilding, down) = (AtomicBool::new(true), AtomicBool::new(false));
         let free_bytes = AtomicI64::new(0);
-        let dir = Self { index, scheme, object_bytes_max, read_only, debts, rebuilding, down, free_bytes };
+        let dir = Self {
+            index,
+            scheme,
+            object_bytes_max,
+            read_only,
+            is_leaving,
+            debts,
+            rebuilding,
+            down,
+            free_bytes,
+        };
         dir.refresh();
         Arc::new(dir)
     }
@@ -171,13 +189,19 @@ impl Dir {
         !self.down.load(Relaxed) && self.debts.is_empty()
     }
 
+    /// Whether it is one of the configuration, and not on its way out of it.
+    pub(crate) fn is_configured(&self) -> bool {
+        !self.is_leaving
+    }
+
     /// Whether it may have the key.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        self.is_in_service() && self.scheme.contains(key) && !self.debts.hidden.holds(key)
+        !self.is_leaving && self.is_in_service() && self.scheme.contains(key) && !self.debts.hidden.holds(key)
     }
 
     fn takes(&self, body_bytes: Option<u64>) -> bool {
         !self.read_only
+            && !self.is_leaving
             && self.is_in_service()
             && body_bytes.is_none_or(|bytes| bytes <= self.object_bytes_max)
             && self.scheme.admits(body_bytes)
@@ -193,8 +217,8 @@ impl Dir {
     /// Removes a key because there is a newer answer, now or before the directory is used again.
     pub(crate) async fn forget(&self, key: &Key) -> bool {
         if !self.scheme.contains(key) {
-            // While the index is being read it does not know yet.
-            let is_known = !self.rebuilding.load(Relaxed);
+            // While the index is being read it does not know yet, and of a directory that is being closed it says nothing.
+            let is_known = !self.rebuilding.load(Relaxed) && !self.is_leaving;
             if is_known || self.debts.hidden.add(*key) {
                 return false;
             }
@@ -236,7 +260,9 @@ impl Dir {
             Err(error) => {
                 self.note(&error);
                 self.debts.add(*key);
-                Purged::Owed
+                // Closed meanwhile, it counts as one that is not configured.
+                let is_away = self.is_leaving && matches!(error, SchemeError::Down);
+                if is_away { Purged::Absent } else { Purged::Owed }
             }
         }
     }
@@ -295,11 +321,18 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(settings: CacheSettings, configs: Vec<DirConfig>, before: Option<&Self>) -> Self {
+    /// `leaving` are those that are no longer configured as they are, and not closed yet.
+    pub(crate) fn new(
+        settings: CacheSettings,
+        configs: Vec<DirConfig>,
+        leaving: Vec<DirConfig>,
+        before: Option<&Self>,
+    ) -> Self {
         let mut absent = before.map_or_else(Vec::new, |before| before.absent.clone());
         let left = before.into_iter().flat_map(|before| &before.dirs);
         absent.extend(left.map(|dir| (dir.scheme.path().to_owned(), dir.debts.clone())));
-        let dirs = configs.into_iter().map(|config| {
+        let configs = configs.into_iter().map(|config| (config, false));
+        let dirs = configs.chain(leaving.into_iter().map(|config| (config, true))).map(|(config, is_leaving)| {
             let known = absent.iter().position(|(path, _)| path == config.scheme.path());
             let debts = known.map(|at| absent.remove(at).1).unwrap_or_default();
             if debts.overflowed.load(Relaxed) {
@@ -309,9 +342,11 @@ impl Table {
                      service; it stays so until it is empty and the program is started again"
                 );
             }
-            Dir::new(config, debts)
+            Dir::new(config, debts, is_leaving)
         });
         let dirs = dirs.collect();
+        // What replaces something in a directory that is not configured is not remembered.
+        absent.iter().for_each(|(_, debts)| debts.hidden.clear());
         absent.drain(..absent.len().saturating_sub(ABSENT_MAX));
         Self { settings, doorkeeper: Doorkeeper::new(settings.cache_mem_bytes), dirs, absent }
     }
@@ -401,5 +436,28 @@ mod tests {
         assert!(scheme.body(&key(last)).is_some());
         block_on(cache.remove_from_disk(&key(last)));
         assert!(scheme.body(&key(last)).is_none());
+    }
+
+    #[test]
+    fn nobody_finds_a_directory_that_leaves_and_what_is_removed_leaves_it_too() {
+        let (cache, scheme) = unread(1);
+        scheme.faults.unread.store(false, SeqCst);
+        assert!(cache.on_disk(&key(1)));
+        let configured = || configs(std::slice::from_ref(&scheme));
+        cache.reconfigure_leaving(SETTINGS, Vec::new(), configured());
+        assert!(!cache.on_disk(&key(1)) && cache.dirs().is_empty() && cache.select_dir(Some(1)).is_none());
+        assert_eq!(block_on(cache.purge(key(1))), Purged::Found);
+        assert!(scheme.body(&key(1)).is_none());
+        // Closed, and not opened again yet.
+        scheme.faults.down.store(true, SeqCst);
+        assert_eq!(block_on(cache.purge(key(2))), Purged::Absent);
+        block_on(cache.remove_from_disk(&key(3)));
+        scheme.faults.down.store(false, SeqCst);
+        cache.reconfigure(SETTINGS, configured());
+        let dir = cache.dirs().remove(0);
+        assert!(!dir.is_in_service(), "it owes what was purged");
+        block_on(cache.maintain());
+        assert!(dir.is_in_service());
+        assert_eq!(dir.debts.hidden.count.load(SeqCst), 0);
     }
 }
