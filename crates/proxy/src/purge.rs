@@ -1,5 +1,7 @@
 //! PURGE: one URL, everything with a tag, or everything below a prefix. [docs/purging.md](../../../docs/purging.md) is for its users.
 
+use std::time::Duration;
+
 use humboldt_base::counters::Counter;
 use humboldt_store::purges::{PURGE_BYTES_MAX, cache_tags, surrogate_keys};
 use humboldt_store::{Purge, Purged};
@@ -7,6 +9,7 @@ use humboldt_store::{Purge, Purged};
 use crate::answer::Local;
 use crate::core::Core;
 use crate::job::Stale;
+use crate::refresh;
 use crate::request::Request;
 
 /// Most tags of one request.
@@ -24,16 +27,32 @@ enum Wanted {
 const NOT_LASTING: &[u8] = b"Purged for now only: a cache_dir could not write it down, as cache.log says. It is not used until that has \
 been made up for; but after a restart it may have what was purged.\n";
 
+/// How long a PURGE waits for the cache directories.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// For one that does not answer in time.
+const NOT_WRITTEN: &[u8] = b"Purged for now only: a cache_dir did not answer in time. Nobody gets what was purged, and it is removed \
+from there as soon as that is possible; but if the proxy ends before, it may have it after a restart. Repeat the request to be sure.\n";
+
 /// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as Squid does; with 500 when a crash
-/// could bring it back.
+/// could bring it back, and with 503 when a directory takes longer than [`WAIT_MAX`] to remove it.
 pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
     let (purges, counter) = match wanted(request) {
         Ok(Wanted::Url) => {
             core.count(Counter::Purges, 1);
-            return match core.shared.cache.purge(request.key).await {
-                Purged::Found => Local { status: 200, ..Local::default() },
-                Purged::Absent => Local { status: 404, ..Local::default() },
-                Purged::Owed => text(500, NOT_LASTING.to_vec()),
+            let purged = tokio::time::timeout(WAIT_MAX, core.shared.cache.purge(request.key)).await;
+            return match purged {
+                Ok(Purged::Found) => Local { status: 200, ..Local::default() },
+                Ok(Purged::Absent) => Local { status: 404, ..Local::default() },
+                Ok(Purged::Owed) => text(500, NOT_LASTING.to_vec()),
+                Err(_) => {
+                    tracing::warn!(
+                        "a PURGE did not get through to a cache_dir within {} s",
+                        WAIT_MAX.as_secs()
+                    );
+                    refresh::remove_behind(core, request.key).await;
+                    text(503, NOT_WRITTEN.to_vec())
+                }
             };
         }
         Ok(Wanted::Tags(tags)) => (tags, Counter::TagPurges),

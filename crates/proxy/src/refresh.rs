@@ -167,7 +167,7 @@ async fn confirm(core: &Rc<Core>, job: &mut Job, stale: Stale, answer: &Answer, 
     let request = Rc::clone(&job.request);
     if !freshness::freshens(&stale.head().to_response_head(), &answer.head) {
         // It confirms something that we do not have: forget ours, and fetch anew.
-        core.shared.cache.purge(request.key).await;
+        forget_all(core, request.key).await;
         return Verdict::Again;
     }
     job.report.set_object_tag(Tag::RefreshUnmodified);
@@ -185,7 +185,7 @@ async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answe
     let length = answer.head.fields.get(FieldName::ContentLength).and(answer.body_bytes);
     let has_other_length = length.is_some() && stale.body_bytes().is_some() && length != stale.body_bytes();
     if validators.into_iter().any(differs) || has_other_length {
-        core.shared.cache.purge(request.key).await;
+        forget_all(core, request.key).await;
     } else if validators.into_iter().any(|name| answer.head.fields.has(name)) {
         freshen(core, request, stale, answer, epoch);
     }
@@ -293,8 +293,14 @@ pub(crate) async fn invalidate(core: &Core, job: &Job, head: &ResponseHead) -> O
     Some(writer)
 }
 
+/// What is stored of a URL turned out to be of no use. Nobody gets it any more.
+async fn forget_all(core: &Core, key: Key) {
+    core.shared.cache.void(key);
+    remove_behind(core, key).await;
+}
+
 /// Takes what is void out of all indexes now, and off the disks behind the answer: no answer waits for a disk.
-async fn remove_behind(core: &Core, key: Key) {
+pub(crate) async fn remove_behind(core: &Core, key: Key) {
     let cache = Arc::clone(&core.shared.cache);
     // Without a budget of turns, as the first poll must do its part.
     let removal = tokio::task::unconstrained(async move { cache.remove_void(key).await });
@@ -435,7 +441,7 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     let cache = &core.shared.cache;
     let epoch = writer.epoch();
     if job.stale.is_some() {
-        cache.purge(request.key).await;
+        forget_all(core, request.key).await;
     } else if !cache.mem().contains(&request.key) {
         let until = request.received.secs() + HIT_FOR_MISS_S;
         cache.insert_current(epoch, request.key, Entry::HitForMiss { until });

@@ -21,6 +21,7 @@ use crate::object::{About, Object};
 use crate::purges::Purges;
 use crate::scheme::{Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
+use crate::voids;
 
 /// With `in_transit memory` one object may take this part of `cache_mem` while it comes in, if that is more than an object in
 /// memory may have; what is larger is written as it arrives.
@@ -260,8 +261,8 @@ impl Cache {
         let was_on_disk = info.disk_only && dir.is_some() && self.on_disk(&object.key);
         let mut on_disk = false;
         if let Some(dir) = dir {
-            let commit = self.commits.try_enter(&epoch.primary());
-            on_disk = commit.is_some() && self.in_flight.is_current(epoch) && dir.scheme.put_now(&object);
+            let _commit = self.commits.enter(&epoch.primary());
+            on_disk = self.in_flight.is_current(epoch) && dir.scheme.put_now(&object);
         }
         // Whoever is still reading the one before from a directory would put that into memory, if nothing was there. And what the
         // directory does not take at once is found in memory until it does.
@@ -400,7 +401,7 @@ impl Cache {
         writer: Box<dyn Writer>,
         body_bytes: Option<u64>,
     ) -> Result<(), SwapOutError> {
-        let _commit = self.commits.enter(&epoch.primary()).await;
+        let _commit = self.commits.enter(&epoch.primary());
         if !self.in_flight.is_current(epoch) {
             return Err(SwapOutError::Purged);
         }
@@ -463,7 +464,9 @@ impl Cache {
 
     /// Removes everything under a URL: what is in memory, in flight and in all directories. For a URL whose answers
     /// vary, that removes all variants, since their keys depend on the marker removed here. When the future
-    /// resolves, nothing brings it back, unless it is [`Purged::Owed`].
+    /// resolves, nothing brings it back, unless it is [`Purged::Owed`]. When it was polled once, nobody finds any of it any more, but what
+    /// is being written to a directory at that moment; the rest waits for disks, as long as they take. Who does not want to wait for
+    /// them any longer goes on with [`Cache::remove_void`].
     pub async fn purge(&self, primary: Key) -> Purged {
         let in_flight = if self.in_flight.purge(primary) { Purged::Found } else { Purged::Absent };
         self.remove_all(primary).await.max(in_flight)
@@ -486,10 +489,12 @@ impl Cache {
         let mut purged = if self.remove_from_memory(&primary) { Purged::Found } else { Purged::Absent };
         let table = self.table();
         table.purge_absent(primary);
-        // What was on its way is there, to be removed, or will not get there.
-        self.commits.let_pass(&primary).await;
-        for dir in &table.dirs {
-            purged = purged.max(dir.remove(&primary).await);
+        // What was on its way to a directory may take a while to get there.
+        let is_nothing_on_its_way = self.commits.is_clear(&primary);
+        purged = purged.max(voids::remove_from_all(&table, &primary).await);
+        if !is_nothing_on_its_way {
+            self.commits.let_pass(&primary).await;
+            purged = purged.max(voids::remove_from_all(&table, &primary).await);
         }
         purged
     }

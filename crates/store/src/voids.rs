@@ -1,11 +1,13 @@
 //! What an unsafe method makes void: out of memory, of what is in flight and of every index at once; off the disks behind the
 //! answer (RFC 9111 4.4 asks for no more). Only a PURGE is answered when a crash brings nothing back.
 
+use std::cell::Cell;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::cache::Cache;
-use crate::dirs::Table;
+use crate::dirs::{Dir, Purged, Table};
 use crate::flow::FlowWriter;
 use crate::key::Key;
 use crate::together;
@@ -57,7 +59,7 @@ impl Cache {
             return;
         };
         // What is on its way to a directory may take a while to get there.
-        let is_nothing_on_its_way = self.commits.try_let_pass(&primary);
+        let is_nothing_on_its_way = self.commits.is_clear(&primary);
         remove_from_all(&table, &primary).await;
         if !is_nothing_on_its_way {
             self.commits.let_pass(&primary).await;
@@ -66,18 +68,15 @@ impl Cache {
     }
 }
 
-/// All directories at the same time: one whose disk hangs keeps no other from beginning.
-async fn remove_from_all(table: &Table, key: &Key) {
-    let begin = |dir| {
-        let removal: Pin<Box<dyn Future<Output = ()> + '_>> =
-            Box::pin(async move { drop_key(dir, key).await });
-        removal
+/// All directories at the same time: one whose disk hangs keeps no other from beginning. Says what came of it where it came to the most.
+pub(crate) async fn remove_from_all(table: &Table, key: &Key) -> Purged {
+    let purged = Cell::new(Purged::Absent);
+    let begin = |dir: &'_ Arc<Dir>| -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        let (dir, purged) = (Arc::clone(dir), &purged);
+        Box::pin(async move { purged.set(dir.remove(key).await.max(purged.get())) })
     };
-    together::all(table.dirs.iter().map(|dir| begin(&**dir)).collect()).await;
-}
-
-async fn drop_key(dir: &crate::dirs::Dir, key: &Key) {
-    dir.remove(key).await; // what it cannot remove it owes
+    together::all(table.dirs.iter().map(begin).collect()).await;
+    purged.get()
 }
 
 #[cfg(test)]
@@ -144,7 +143,7 @@ mod tests {
         let schemes = [TestScheme::new("/a")];
         let cache = cache_over(&schemes);
         put(&schemes[0], 1);
-        let commit = block_on(cache.commits.enter(&key(1)));
+        let commit = cache.commits.enter(&key(1));
         cache.void(key(1));
         let mut rest = std::pin::pin!(cache.remove_void(key(1)));
         assert!(poll_once(rest.as_mut()).is_pending());

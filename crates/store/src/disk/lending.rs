@@ -28,7 +28,7 @@ impl Cache {
             return None;
         }
         let epoch = writer.epoch();
-        let commit = self.commits.try_enter(&epoch.primary())?;
+        let commit = self.commits.enter(&epoch.primary());
         if !self.in_flight().is_current(epoch) || self.is_purged(about.times, url, about.head) {
             return None;
         }
@@ -339,7 +339,7 @@ mod tests {
         assert!(f.cache.store_lending(&mut writer, URL, &dir, &body(2)).is_none());
         let (mut writer, _reader) = f.lead(key(3));
         f.publish(&mut writer, 0, true);
-        let _gate = f.cache.commits.try_enter(&key(3));
+        let _gate = f.cache.commits.enter(&key(3));
         assert!(f.cache.store_lending(&mut writer, URL, &dir, b"").is_none(), "an empty body");
         assert!((1..4).all(|number| f.scheme.body(&key(number)).is_none()));
     }

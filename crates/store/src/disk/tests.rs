@@ -296,7 +296,7 @@ fn a_purge_waits_for_commits_and_commits_do_not_follow_it() {
     let f = fixture();
     let (_, object) = f.fetch(b"body", MIB);
     let epoch = f.cache.in_flight().epoch(key(1));
-    let commit = block_on(f.cache.commits.enter(&key(1)));
+    let commit = f.cache.commits.enter(&key(1));
     let mut purge = std::pin::pin!(f.cache.purge(key(1)));
     let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
     assert!(purge.as_mut().poll(context).is_pending(), "something is on its way to disk");

@@ -1,0 +1,97 @@
+//! A cache directory that hangs: who waits for it, and who does not.
+
+use humboldt_tests::wait::until;
+use humboldt_tests::{Reply, World};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::Path;
+
+const LINES: &str =
+    "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\nacl purge method PURGE\nhttp_access allow purge\n";
+
+/// The helper of a `diskd`, which does nothing as long as this exists. So nothing that the directory has to do is ever done.
+struct Stopped(Pid);
+
+impl Stopped {
+    /// Stops the process that the proxy has started.
+    fn helper_of(world: &World) -> Self {
+        let own = world.proxy.id().to_string();
+        let is_child = |stat: &str| {
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)) == Some(own.as_str())
+        };
+        let helper = fs::read_dir("/proc").expect("/proc").filter_map(Result::ok).find_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+            is_child(&fs::read_to_string(entry.path().join("stat")).ok()?).then_some(pid)
+        });
+        let helper = helper.expect("a helper");
+        kill_process(helper, Signal::STOP).expect("our own child's child");
+        Self(helper)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+fn cache(world: &World, path: &str) -> String {
+    world.get(path).expect(200).cache().to_owned()
+}
+
+/// A world with `/x` and `/y` in a `diskd`, and nowhere else.
+fn world() -> World {
+    let world = World::forward(&format!("cache_dir diskd {{dir}}/store 64 4 4\n{LINES}"));
+    for path in ["/x", "/y"] {
+        world.origin.on(path, Reply::ok("x".repeat(5_000)).cachable(3_600));
+        assert_eq!(cache(&world, path), "MISS");
+        until("a hit", || (cache(&world, path) == "HIT").then_some(()));
+    }
+    world
+}
+
+#[test]
+fn a_purge_is_answered_though_the_directory_hangs() {
+    let world = world();
+    let stopped = Stopped::helper_of(&world);
+    let answer = world.ask("PURGE", "/x", &[]).expect(503);
+    assert!(answer.text().contains("Purged for now only"), "{}", answer.text());
+    assert_eq!(cache(&world, "/x"), "MISS");
+    drop(stopped);
+    until("a purge that is written down", || (world.ask("PURGE", "/x", &[]).status() != 503).then_some(()));
+    until("a directory in service", || (cache(&world, "/y") == "HIT").then_some(()));
+}
+
+/// RFC 9111 4.4: what a POST makes void is void at once, and nobody waits for a disk.
+#[test]
+fn a_post_waits_for_no_disk() {
+    let world = world();
+    let _stopped = Stopped::helper_of(&world);
+    for _ in 0..100 {
+        let _ = world.ask("POST", "/x", &[("Content-Length", "0")]).expect(200);
+    }
+    assert_eq!(cache(&world, "/x"), "MISS");
+}
+
+/// What is in the logs of removals of a `ring`.
+fn removals(store: &Path) -> Vec<Vec<u8>> {
+    (0..2).map(|log| fs::read(store.join(format!("ring.removed.{log}"))).unwrap_or_default()).collect()
+}
+
+#[test]
+fn a_post_to_what_was_never_stored_writes_nothing() {
+    let world = World::forward(&format!("cache_dir ring {{dir}}/store 64\n{LINES}"));
+    world.origin.on("/never", Reply::ok("done"));
+    world.origin.on("/stored", Reply::ok("x".repeat(5_000)).cachable(3_600));
+    until("a hit", || (cache(&world, "/stored") == "HIT").then_some(()));
+    let store = world.proxy.path("store");
+    let before = removals(&store);
+    assert!(before.iter().any(|log| !log.is_empty()), "there are such files");
+    for _ in 0..300 {
+        let _ = world.ask("POST", "/never", &[("Content-Length", "0")]).expect(200);
+    }
+    assert!(removals(&store) == before, "nothing is written");
+    // What was stored is written down, so that a crash does not bring it back: this is seen here.
+    let _ = world.ask("POST", "/stored", &[("Content-Length", "0")]).expect(200);
+    until("a removal", || (removals(&store) != before).then_some(()));
+}
