@@ -189,8 +189,17 @@ impl Origin {
     /// If that is not possible.
     #[must_use]
     pub fn at_address(address: &str) -> Self {
-        let listener =
-            TcpListener::bind(address).unwrap_or_else(|error| panic!("origin at {address}: {error}"));
+        Self::on_listener(
+            TcpListener::bind(address).unwrap_or_else(|error| panic!("origin at {address}: {error}")),
+        )
+    }
+
+    /// Answers connections of a socket that listens already.
+    ///
+    /// # Panics
+    /// If the socket has no address.
+    #[must_use]
+    pub fn on_listener(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
             state: Mutex::default(),

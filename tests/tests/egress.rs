@@ -4,7 +4,7 @@ use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::wait::{LIMIT, free_listener, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply, Response, proxy};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -12,25 +12,28 @@ use std::time::Instant;
 /// An address to which nobody may come.
 const BAD: &str = "acl bad dst 127.0.0.2\nhttp_access deny bad\n";
 
+/// The fields of a request to switch to WebSocket.
+const WEB_SOCKET: [(&str, &str); 4] = [
+    ("Connection", "upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+];
+
 /// Two origins with one port: the one at 127.0.0.1 that clients may ask, and one at 127.0.0.2 with a secret.
 fn good_and_bad() -> (Origin, Origin) {
     for _ in 0..50 {
-        let good = Origin::at_address(&free_listener_address().to_string());
-        if let Ok(probe) = std::net::TcpListener::bind(("127.0.0.2", good.address().port())) {
-            drop(probe);
-            let bad = Origin::at_address(&format!("127.0.0.2:{}", good.address().port()));
-            for path in ["/", "/a", "/open", "/closed", "/part", "/fails"] {
-                bad.on(path, Reply::ok("SECRET"));
-                good.on(path, Reply::ok("good"));
-            }
-            return (good, bad);
+        let listener = free_listener();
+        let port = listener.local_addr().expect("its address").port();
+        let Ok(neighbour) = TcpListener::bind(("127.0.0.2", port)) else { continue };
+        let (good, bad) = (Origin::on_listener(listener), Origin::on_listener(neighbour));
+        for path in ["/", "/a", "/open", "/closed", "/part", "/fails"] {
+            bad.on(path, Reply::ok("SECRET"));
+            good.on(path, Reply::ok("good"));
         }
+        return (good, bad);
     }
     panic!("no port that is free at both addresses");
-}
-
-fn free_listener_address() -> SocketAddr {
-    free_listener().local_addr().expect("its address")
 }
 
 /// The URL of a path at `name`, with the port of `origin`.
@@ -225,6 +228,11 @@ fn of_several_addresses_only_those_that_are_allowed_are_connected_to() {
     }
     let proxy = Proxy::forward(&format!("{}{BAD}", dns.lines()));
     let _ = get(&proxy, &url("both.test", &good, "/a")).expect(403);
+    // A tunnel by Upgrade goes where one by CONNECT may.
+    let rules = "acl fine dst 127.0.0.1\nhttp_access deny CONNECT !fine\n";
+    let proxy = Proxy::forward(&format!("{}{rules}", dns.lines()));
+    let answer = proxy.client().request("GET", &url("both.test", &good, "/a"), &WEB_SOCKET, b"").response();
+    assert_eq!((answer.text().as_str(), bad.connections()), ("good", 0));
 }
 
 /// A proxy for which `near.test` is at 127.0.0.1, which rules do not see as a literal.
@@ -327,15 +335,9 @@ fn lists_of_protocols_to_switch_to_see_the_addresses_of_names() {
         assert_eq!(origin.last("/").field("Upgrade"), offered, "{rules}");
     }
     // A tunnel by Upgrade is for those who may have one with CONNECT.
-    let web_socket = [
-        ("Connection", "upgrade"),
-        ("Upgrade", "websocket"),
-        ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-    ];
     for (rules, offered) in [("deny CONNECT near", None), ("deny CONNECT !near", Some("websocket"))] {
         let proxy = with_names(&format!("http_access {rules}\n"));
-        let _ = proxy.client().request("GET", &target, &web_socket, b"").response().expect(200);
+        let _ = proxy.client().request("GET", &target, &WEB_SOCKET, b"").response().expect(200);
         assert_eq!(origin.last("/").field("Upgrade"), offered, "{rules}");
     }
 }
@@ -418,26 +420,51 @@ fn outgoing_addresses_are_chosen_by_the_addresses_of_names() {
     assert_eq!(far.expect(200).text(), "127.0.0.1");
 }
 
+/// Clients that wait for names of one zone whose server is silent, one connection each.
+fn wait_for_silent_names(proxy: &Proxy, dns: &NameServer, count: usize) -> Vec<Client> {
+    dns.on("*.silent.test", Says::Nothing);
+    let ask = |n| {
+        let mut client = proxy.client();
+        client.request("GET", &format!("http://n{n}.silent.test/"), &[], b"");
+        client
+    };
+    let waiting = (0..count).map(ask).collect();
+    until("questions at the name server", || (dns.names_asked(".silent.test") >= 200).then_some(()));
+    waiting
+}
+
 #[test]
 fn names_whose_servers_are_silent_take_nobody_elses_look_ups() {
     let (dns, origin) = (NameServer::new(), Origin::new());
-    dns.on("*.silent.test", Says::Nothing);
     dns.on("*.fine.example", loopback(1));
     origin.on("/", Reply::ok("x"));
     let proxy = Proxy::forward(&format!("{}workers 1\n", dns.lines()));
-    // Of one client, which waits for all of them.
-    let mut waiting: Vec<Client> = Vec::new();
-    for n in 0..1_200 {
-        let mut client = proxy.client();
-        client.request("GET", &format!("http://n{n}.silent.test/"), &[], b"");
-        waiting.push(client);
-    }
-    until("questions at the name server", || (dns.names_asked(".silent.test") >= 200).then_some(()));
+    // Of one client: only the zone of the names tells them from others.
+    let waiting = wait_for_silent_names(&proxy, &dns, 1_200);
     for n in 0..3 {
         let began = Instant::now();
         let _ = get(&proxy, &url(&format!("n{n}.fine.example"), &origin, "/")).expect(200);
         assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
     }
+    drop(waiting);
+}
+
+#[test]
+fn a_rule_about_addresses_refuses_while_there_is_no_place_for_questions() {
+    let (dns, origin) = (NameServer::new(), Origin::new());
+    origin.on("/", Reply::ok("SECRET"));
+    let proxy = Proxy::forward(&format!("{}workers 1\nhttp_access deny to_localhost\n", dns.lines()));
+    let waiting = wait_for_silent_names(&proxy, &dns, 1_200);
+    let statuses: Vec<u16> = (0..40)
+        .map(|n| {
+            dns.on(&format!("home{n}.silent.test"), loopback(1));
+            get(&proxy, &url(&format!("home{n}.silent.test"), &origin, "/")).status()
+        })
+        .collect();
+    assert!(statuses.iter().all(|status| matches!(status, 503 | 403)), "{statuses:?}");
+    assert!(statuses.contains(&503), "{statuses:?}");
+    assert_eq!(origin.connections(), 0);
+    drop(waiting);
 }
 
 #[test]

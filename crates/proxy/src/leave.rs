@@ -26,6 +26,7 @@ use humboldt_net::deadline::DeadlineSlot;
 use humboldt_store::mem::FLOW_PAGES_GUARANTEED;
 use humboldt_store::{BodySlice, FlowHead, FlowReader, Progress, ReaderKind, StoredHead};
 
+use crate::access;
 use crate::core::Core;
 use crate::fetch;
 use crate::job::{Job, Report};
@@ -230,6 +231,8 @@ impl Leave {
 
 /// The answer to the same request, fetched for this client alone. `None` when it is not what its head tells of the other.
 async fn again(core: Rc<Core>, request: Rc<Request>, head: Arc<FlowHead>) -> Option<FlowReader> {
+    // Who was served from disk was not asked this yet.
+    access::may_miss(&core, &request).await.ok()?;
     let writer = core.shared.cache.private(request.key, request.key);
     let mut reader = writer.subscribe(ReaderKind::Client)?;
     let job = Job { as_asked: false, ..Job::new(&request, None, false, &Report::new()) };

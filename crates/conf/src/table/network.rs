@@ -9,7 +9,8 @@ macro_rules! working {
     /// redirects are not taken: `intercept` and `tproxy` are refused. Without any line it is port 3128 of every address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
         "http_port [ADDRESS:]PORT [accel] [OPTION ...]";
-    /// Local address of connections to servers; the first line whose ACLs all match.
+    /// Local address of connections to servers; the first line whose ACLs all match. A connection that is kept is only
+    /// used again for requests with the same local address.
     tcp_outgoing_address: Vec<OutgoingAddress> = OutgoingAddresses(""), "tcp_outgoing_address ADDRESS [[!]ACL ...]";
     /// Whether connections to clients are kept for further requests.
     client_persistent_connections: bool = OnOff("on"), "client_persistent_connections on|off";

@@ -132,7 +132,11 @@ impl Resolver {
             return answer;
         }
         self.inner.counters.add(Counter::DnsMisses, 1);
-        self.inner.ask_in_turn(&name, asker.folded()).await
+        let answer = self.inner.ask_in_turn(&name, asker.folded()).await;
+        if answer == Err(DnsError::Busy) {
+            self.inner.counters.add(Counter::DnsErrors, 1);
+        }
+        answer
     }
 
     /// What is known without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
