@@ -285,8 +285,14 @@ impl Drop for Proxy {
         }
         let _ = child.kill();
         let _ = child.wait();
+        // A log may be a pipe, too.
+        let log = if self.path("cache.log").is_file() { self.text("cache.log") } else { String::new() };
+        let output = self.output();
         if std::thread::panicking() {
-            eprintln!("--- cache.log\n{}--- output\n{}", self.text("cache.log"), self.output());
+            eprintln!("--- cache.log\n{log}--- output\n{output}");
+        } else {
+            let panics = log.lines().chain(output.lines()).filter(|line| line.contains("panicked at "));
+            assert_eq!(panics.collect::<Vec<_>>(), Vec::<&str>::new(), "faults of the program");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Weak};
 
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::counters::Counter;
 use humboldt_proxy::cut::Cut;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::{InternalPages, Page};
@@ -71,6 +72,7 @@ fn cuts(figures: &Figures) -> String {
     for cut in Cut::ALL {
         _ = writeln!(out, "{} = {}\t{}", cut.name(), figures.totals.cut(*cut), cut.help());
     }
+    _ = writeln!(out, "\npanics = {}\t{}", figures.totals.count(Counter::Panics), Counter::Panics.help());
     out
 }
 

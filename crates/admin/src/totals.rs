@@ -90,7 +90,7 @@ impl Totals {
 }
 
 /// What no core counts, because it does not happen on behalf of a request: evictions are counted where they happen, lost
-/// log lines by the log.
+/// log lines and panics by the logs.
 fn counted_elsewhere(shared: &Shared, counter: Counter) -> u64 {
     match counter {
         Counter::MemoryEvictions => shared.cache.mem().stats().evictions,
@@ -101,6 +101,7 @@ fn counted_elsewhere(shared: &Shared, counter: Counter) -> u64 {
             .filter_map(|log| log.sink.as_ref())
             .map(|sink| sink.dropped_lines())
             .sum(),
+        Counter::Panics => humboldt_logs::panics::count(),
         _ => 0,
     }
 }

@@ -102,6 +102,8 @@ counters! {
     PrefixPurges = "prefix_purges_total";
     /// Lines of the access log that were dropped because its writer could not keep up.
     AccessLogDropped = "access_log_dropped_total";
+    /// Faults of the program: each has a line about a panic in cache.log.
+    Panics = "panics_total";
 }
 
 /// The counters of one core. Aligned so that two cores never write to the same cache line.

@@ -5,4 +5,5 @@ pub mod clock;
 pub mod counters;
 pub mod limits;
 pub mod rng;
+pub mod vital;
 pub mod xxh3;

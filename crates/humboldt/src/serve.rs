@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_admin::AdminPages;
 use humboldt_base::clock::UnixMillis;
+use humboldt_base::vital::{self, Vital};
 use humboldt_conf::{HttpPort, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
@@ -84,12 +86,20 @@ pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
         .map_err(StartError::system("start the control thread"))?;
     control.block_on(indexes_read(&service.shared));
     let cores = start_cores(&service, &broadcast)?;
-    let ended = control.block_on(service.control(&broadcast, &cores));
+    let controlled = catch_unwind(AssertUnwindSafe(|| control.block_on(service.control(&broadcast, &cores))));
+    let ended = controlled.unwrap_or_else(|_| {
+        broadcast.send(Notice::Shutdown(Duration::ZERO));
+        Err(StartError::Vital("the control thread"))
+    });
     let joined = cores.join();
     close_stores(&service.shared);
-    tracing::info!("Humboldt ends: {}", ended?);
+    match &ended {
+        Ok(why) => tracing::info!("Humboldt ends: {why}"),
+        Err(error) => tracing::error!("Humboldt ends: {error}"),
+    }
     service.logs.flush(LOG_FLUSH_MAX);
     service.cache_log.attach(None, None);
+    ended?;
     joined.map_err(StartError::from)
 }
 
@@ -193,6 +203,11 @@ impl Service {
                 _ = watch.tick() => {
                     self.admin.tick(UnixMillis::now());
                     self.end_leaving();
+                    if let Some(what) = vital::failed() {
+                        tracing::error!("{what} has failed: shutting down");
+                        self.end(End::Ordered, broadcast, &mut signals).await;
+                        return Err(StartError::Vital(what));
+                    }
                     if cores.any_finished() {
                         tracing::error!("a core has ended unexpectedly: shutting down");
                         broadcast.send(Notice::Shutdown(Duration::ZERO));
@@ -385,6 +400,7 @@ fn listen(core: &Rc<Core>, ports: Vec<CorePort>, listening: &mut HashMap<Place, 
 }
 
 async fn accept(core: Rc<Core>, mut listener: Listener, port: Rc<RefCell<Arc<HttpPort>>>) {
+    let _vital = Vital::new("a task that accepts connections");
     loop {
         let (stream, client) = listener.accept().await;
         let port = Arc::clone(&port.borrow());
@@ -394,6 +410,7 @@ async fn accept(core: Rc<Core>, mut listener: Listener, port: Rc<RefCell<Arc<Htt
 
 async fn sweep_pool(core: Rc<Core>) {
     let mut interval = tokio::time::interval(POOL_SWEEP);
+    let _vital = Vital::new("the task that closes idle connections to servers");
     loop {
         interval.tick().await;
         core.pool.sweep();
@@ -405,6 +422,8 @@ async fn maintain(core: Rc<Core>) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        core.shared.cache.maintain().await;
+        let shared = Arc::clone(&core.shared);
+        // What goes wrong with one directory is told by its panic, and tried again.
+        _ = tokio::task::spawn_local(async move { shared.cache.maintain().await }).await;
     }
 }

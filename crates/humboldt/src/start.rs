@@ -58,6 +58,9 @@ pub(crate) enum StartError {
         /// Why not.
         source: std::io::Error,
     },
+    /// Something panicked that others wait for.
+    #[error("{0} has failed: cache.log says why")]
+    Vital(&'static str),
     /// The cores could not be started or ended badly.
     #[error("{0}")]
     Cores(#[from] humboldt_net::runtime::CoreError),
@@ -75,6 +78,7 @@ impl StartError {
 pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
     let source = Source::of(cli)?;
     let Some(cache_log) = CacheLog::install(DebugLevel::default()) else { return Ok(()) };
+    humboldt_logs::panics::install();
     let parse_only = cli.command == Some(Command::Parse);
     let loaded = source.load(cli, if parse_only { Severity::Note } else { Severity::Warning })?;
     cache_log.set_level(debug_level(cli, &loaded.snapshot.config));

@@ -16,6 +16,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::LineSink;
+use crate::panics::Logging;
 use crate::text::{Calendar, Escape, push_escaped, push_padded};
 
 /// Longest message in bytes; the rest is cut off.
@@ -138,6 +139,11 @@ impl Shared {
     }
 
     fn write(&self, line: &[u8]) {
+        let Some(_logging) = Logging::begin() else {
+            // Nowhere left to complain to when this fails.
+            let _ = std::io::stderr().write_all(line);
+            return;
+        };
         let sinks = self.sinks.read();
         for sink in [&sinks.file, &sinks.stderr].into_iter().flatten() {
             sink.append_shared(|out| out.extend_from_slice(line));

@@ -8,6 +8,7 @@ pub mod cache_log;
 mod destination;
 mod line_sink;
 mod output;
+pub mod panics;
 mod service;
 pub mod store_log;
 mod text;

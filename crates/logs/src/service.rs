@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use humboldt_sys::log_file::is_without_reader;
 use parking_lot::{Condvar, Mutex};
 
 use crate::output::{self, Output};
+use crate::panics::LOG_THREAD;
 use crate::{Destination, LineSink, SinkOptions};
 
 /// A line waits at most this long (and the time of the write before it).
@@ -94,8 +96,15 @@ impl LogService {
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let writer = Writer { inbox: Arc::clone(&inbox), outputs: Vec::new() };
-        let thread = thread::Builder::new().name("logs".into()).spawn(move || writer.run())?;
+        let mut writer = Writer { inbox: Arc::clone(&inbox), outputs: Vec::new() };
+        let run = move || {
+            // Where one log makes it panic, the others go on.
+            while catch_unwind(AssertUnwindSafe(|| writer.run())).is_err() {
+                tracing::error!("the log thread panicked, and goes on");
+                thread::sleep(WRITE_EVERY);
+            }
+        };
+        let thread = thread::Builder::new().name(LOG_THREAD.into()).spawn(run)?;
         Ok(Self { inbox, thread: Some(thread) })
     }
 
@@ -150,7 +159,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self) {
+    fn run(&mut self) {
         let mut busy = false;
         loop {
             let commands = if busy { self.inbox.wait(Some(WRITE_EVERY)) } else { self.sleep() };

@@ -12,6 +12,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use humboldt_base::vital::Vital;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -229,6 +230,7 @@ impl Drop for Core {
 
 /// The sweeper. Holds the table only while it works, so that it ends when nobody else has it.
 async fn sweep_forever(core: Weak<Core>, wake: Rc<Notify>) {
+    let _vital = Vital::new("the timers of a core");
     loop {
         let Some(strong) = core.upgrade() else { return };
         let armed = strong.sweep();

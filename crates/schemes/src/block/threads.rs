@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::thread;
 
+use humboldt_base::vital::Vital;
 use humboldt_sys::cpu;
 use humboldt_sys::uring::Transfer;
 use parking_lot::{Condvar, Mutex};
@@ -80,6 +81,7 @@ impl Threads {
         let work = move || {
             // Nothing depends on it.
             _ = cpu::work_in_batches();
+            let _vital = Vital::new("a thread that reads and writes a cache_dir");
             shared.run();
         };
         thread::Builder::new().name("block-io".to_owned()).spawn(work).map(drop)

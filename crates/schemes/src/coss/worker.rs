@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::thread::JoinHandle;
 
+use humboldt_base::vital::Vital;
 use humboldt_store::index::FileIndex;
 
 use super::dir::Dir;
@@ -18,6 +19,7 @@ use super::stripes::{Log, Unwritten, Victims};
 pub(super) fn spawn(dir: &Arc<Dir>) -> io::Result<JoinHandle<()>> {
     let dir = Arc::clone(dir);
     std::thread::Builder::new().name("coss".to_owned()).spawn(move || {
+        let _vital = Vital::new("the thread of a coss cache_dir");
         rebuild::run(&dir);
         while let Some(work) = wait_for_work(&dir) {
             do_work(&dir, work);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use humboldt_base::vital::Vital;
 use humboldt_sys::signal_mask;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions};
@@ -71,6 +72,7 @@ impl Keeper {
     }
 
     fn keep(self) {
+        let _vital = Vital::new("the keeper of a diskd cache_dir");
         signal_mask::block_all_signals();
         let mut rest = Duration::ZERO;
         while self.exchange.enter(Phase::Starting) {
@@ -113,7 +115,10 @@ impl Keeper {
         let clerk = {
             let (exchange, link) = (Arc::clone(&self.exchange), Arc::clone(&link));
             let thread = std::thread::Builder::new().name("diskd clerk".to_owned()).stack_size(STACK_BYTES);
-            thread.spawn(move || exchange.receive_replies(&link))
+            thread.spawn(move || {
+                let _vital = Vital::new("the thread that takes the answers of a diskd helper");
+                exchange.receive_replies(&link);
+            })
         };
         if clerk.is_err() {
             link.cut();

@@ -112,6 +112,18 @@ impl Keeper {
     }
 }
 
+/// Takes the store out of service when its keeper panics: nobody would wake those who wait for room.
+struct OutOfService<'a>(&'a Store);
+
+impl Drop for OutOfService<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.health.give_up(self.0.options.path.display(), "its thread has failed");
+            self.0.progress.notify_waiters();
+        }
+    }
+}
+
 impl Store {
     /// Starts the keeper, if that has not been done: with the first operation, as no thread may exist before privileges are dropped.
     pub(crate) fn start_keeper(self: &Arc<Self>) {
@@ -135,6 +147,7 @@ impl Store {
     }
 
     fn keep(self: Arc<Self>) {
+        let _guard = OutOfService(&self);
         recover::recover(&self);
         if self.checkpoint() {
             self.may_store.store(true, Ordering::Release);
