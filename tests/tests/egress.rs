@@ -199,6 +199,29 @@ fn validation_and_the_fetch_of_a_gap_go_to_the_address_that_was_judged() {
 }
 
 #[test]
+fn the_rest_of_an_answer_comes_from_the_address_that_was_judged() {
+    let (dns, (good, bad)) = (NameServer::new(), good_and_bad());
+    // Two clients ask; the third question would come from who is too slow, and fetches the rest by itself.
+    dns.on_each("large.test", vec![loopback(1), loopback(1), loopback(2)]);
+    let body: Vec<u8> = (0..32_000_000_u32).map(|n| (n >> 8) as u8 ^ n as u8).collect();
+    let sent = body.clone();
+    good.handle("/large", move |_, wire| {
+        wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nETag: \"1\"\r\n");
+        wire.send(format!("Content-Length: {}\r\n\r\n", sent.len()));
+        wire.send(&sent);
+    });
+    let proxy = Proxy::forward(&format!("{}{BAD}workers 1\ncache_mem 16 MB\n", dns.lines()));
+    let target = url("large.test", &good, "/large");
+    let mut slow = proxy.client();
+    slow.request("GET", &target, &[], b"");
+    let _ = slow.head();
+    assert!(proxy.client().request("GET", &target, &[], b"").response().expect(200).body == body);
+    assert!(slow.bytes(body.len()) == body, "the slow client");
+    assert!(good.count("/large") >= 2, "nobody asked for the rest");
+    assert_eq!((dns.asked("large.test"), bad.connections()), (2, 0));
+}
+
+#[test]
 fn a_kept_connection_to_another_address_is_not_for_who_may_not_go_there() {
     let (dns, (good, bad)) = (NameServer::new(), good_and_bad());
     let rules = "acl open urlpath_regex ^/open\nhttp_access allow open\n";

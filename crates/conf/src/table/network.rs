@@ -20,7 +20,8 @@ macro_rules! working {
     half_closed_clients: bool = OnOff("off"), "half_closed_clients on|off";
     /// Name servers to ask instead of those in /etc/resolv.conf.
     dns_nameservers: Vec<String> = Words(""), "dns_nameservers ADDRESS ...";
-    /// Longest time for a look-up of a name.
+    /// Longest time for a look-up of a name, and before that for a place among those under way, of which a client and a
+    /// zone have so many.
     dns_timeout: Duration = Millis("30 seconds"), "dns_timeout TIME";
     /// Whether the search list of /etc/resolv.conf is applied to names without a dot. It goes with the name servers of
     /// that file: with `dns_nameservers` there is no such list.
