@@ -211,3 +211,17 @@ fn two_hundred_connections_at_once_all_get_their_own_answer() {
         assert_eq!(client.response().expect(200).text(), format!("body {index}"));
     }
 }
+
+#[test]
+fn an_answer_that_comes_before_the_body_was_read_says_that_the_connection_ends() {
+    let world = World::forward("");
+    world.origin.handle("/early", |_, wire| wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"));
+    world.origin.on("/late", Reply::ok("ok"));
+    let mut client = world.client();
+    let answer = client.request("POST", &world.target("/late"), &[], b"all of it").response().expect(200);
+    assert_eq!(answer.field("Connection"), None);
+    client.request("POST", &world.target("/early"), &[("Content-Length", "10")], b"");
+    let answer = client.send("he").response().expect(200);
+    assert_eq!((answer.field("Connection"), answer.text().as_str()), (Some("close"), "no"));
+    assert!(answer.is_complete && client.closes());
+}

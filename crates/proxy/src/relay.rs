@@ -99,6 +99,18 @@ pub(crate) struct Relay<'a> {
 impl<'a> Relay<'a> {
     /// Prepares head and framing for `head`. `fields` are those that say how the cache was used.
     pub(crate) fn new(core: &'a Rc<Core>, request: &'a Request, head: &FlowHead, fields: &[u8]) -> Self {
+        Self::with_pump(core, request, head, fields, None)
+    }
+
+    /// As [`Relay::new`], for a request whose body may still be on its way: then the connection ends with the answer, and the
+    /// answer says so.
+    pub(crate) fn with_pump(
+        core: &'a Rc<Core>,
+        request: &'a Request,
+        head: &FlowHead,
+        fields: &[u8],
+        pump: Option<Box<BodyPump>>,
+    ) -> Self {
         let is_head = request.head.method == Method::Head;
         let status = head.head.status;
         let sends_body = !is_head && !is_bodiless_status(status);
@@ -108,8 +120,10 @@ impl<'a> Relay<'a> {
             (None, Version::Http11) => Framing::Chunked,
             (None, Version::Http10) => Framing::UntilClose,
         };
-        let keep_alive =
-            request.snapshot().keeps_alive(request) && framing != Framing::UntilClose && !core.is_draining();
+        let keep_alive = request.snapshot().keeps_alive(request)
+            && framing != Framing::UntilClose
+            && !core.is_draining()
+            && pump.as_deref().is_none_or(BodyPump::is_done);
         let mut pending = Vec::with_capacity(head.head.bytes().len() + 256);
         pending.extend_from_slice(head.head.bytes());
         match head.info.body_bytes {
@@ -140,19 +154,8 @@ impl<'a> Relay<'a> {
             body_bytes_left: reply::UNLIMITED,
             body_bytes_taken: 0,
             leave: None,
-            pump: None,
+            pump,
         }
-    }
-
-    /// As [`Relay::new`], for a request whose body may still be on its way.
-    pub(crate) fn with_pump(
-        core: &'a Rc<Core>,
-        request: &'a Request,
-        head: &FlowHead,
-        fields: &[u8],
-        pump: Option<Box<BodyPump>>,
-    ) -> Self {
-        Self { pump, ..Self::new(core, request, head, fields) }
     }
 
     /// Cuts the answer off before its body gets longer than this.
@@ -179,10 +182,8 @@ impl<'a> Relay<'a> {
 
     /// What becomes of the connection after the answer, or where it was cut off.
     pub(crate) fn after(&self, cut: Option<Cut>) -> After {
-        // What is left of a request body would be taken for the next request.
-        let body_read = self.pump.as_deref().is_none_or(BodyPump::is_done);
         match cut {
-            None if self.keep_alive && body_read => After::Keep,
+            None if self.keep_alive => After::Keep,
             None => After::Close,
             Some(cut) => After::Abort(cut),
         }
