@@ -2,9 +2,12 @@
 //!
 //! `HUMBOLDT_TEST_RELOADS=1000` reads the configuration so often.
 
-use humboldt_tests::wait::until;
+use humboldt_tests::wait::{LIMIT, until};
 use humboldt_tests::{Reply, Response, World};
 use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A number from the environment, or the one for every day.
@@ -118,6 +121,121 @@ fn neither_memory_nor_a_directory_is_said_to_store_what_it_does_not_take() {
             let again = world.get(&path).expect(200);
             assert_eq!(again.cache(), if is_taken { "HIT" } else { "MISS" }, "{lines} {path}");
         }
+    }
+}
+
+/// A client that asks, and reads nothing before it is told to. The kernel takes some megabytes for it.
+fn lazy_reader(world: &World, paths: &[String]) -> TcpStream {
+    let mut stream = TcpStream::connect(world.proxy.address()).expect("the proxy listens");
+    stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+    for path in paths {
+        write!(stream, "GET {} HTTP/1.1\r\nHost: x\r\n\r\n", world.target(path)).expect("sent");
+    }
+    stream
+}
+
+/// Reads one answer and compares its body.
+fn read_answer(stream: &mut TcpStream, content: &[u8]) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).expect("a head");
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    let mut body = vec![0; content.len()];
+    stream.read_exact(&mut body).expect("the whole body");
+    assert!(body == content, "wrong bytes");
+}
+
+const MIB: u64 = 1 << 20;
+
+/// What each transfer may hold beyond the share of what is in flight.
+const GUARANTEED_BYTES: u64 = 16 * 1024;
+
+/// Asks for a small object again and again until `is_settled`: it is a hit every time, and what is in flight keeps to its share.
+fn hot_object_stays(world: &World, cache_mem: u64, transfers: u64, mut is_settled: impl FnMut() -> bool) {
+    let mut client = world.client();
+    let deadline = std::time::Instant::now() + 3 * LIMIT;
+    let mut rounds = 0;
+    while !is_settled() || rounds < 20 {
+        assert!(std::time::Instant::now() < deadline, "they do not come to rest");
+        for _ in 0..10 {
+            let answer = client.request("GET", &world.target("/hot"), &[], b"").response().expect(200);
+            assert!(answer.cache() == "HIT" && answer.body == body(99, 2000), "{:?}", answer.head);
+        }
+        let in_flight = world.metric("humboldt_memory_bytes{use=\"in_flight\"}");
+        assert!(in_flight <= cache_mem / 2 + transfers * GUARANTEED_BYTES, "{in_flight} bytes in flight");
+        rounds += 1;
+    }
+    assert_eq!(world.origin.count("/hot"), 1);
+}
+
+#[test]
+fn clients_that_read_nothing_take_no_memory_from_what_is_stored() {
+    const READERS: usize = 60;
+    const LARGE: usize = 10_000_000;
+    let world = World::forward("cache_mem 2 MB\n");
+    world.origin.on("/hot", Reply::ok(body(99, 2000)).cachable(600));
+    let _ = world.get("/hot").expect(200);
+    let (content, sent) = (Arc::new(body(5, LARGE)), Arc::new(AtomicUsize::new(0)));
+    let paths: Vec<String> = (0..READERS).map(|number| format!("/large/{number}")).collect();
+    for path in &paths {
+        let (content, sent) = (Arc::clone(&content), Arc::clone(&sent));
+        world.origin.handle(path, move |_, wire| {
+            wire.send(format!(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {LARGE}\r\n\r\n"
+            ));
+            for piece in content.chunks(20_000) {
+                if !wire.try_send(piece) {
+                    return;
+                }
+                sent.fetch_add(piece.len(), Ordering::Relaxed);
+            }
+        });
+    }
+    let mut readers: Vec<TcpStream> =
+        paths.iter().map(|path| lazy_reader(&world, std::slice::from_ref(path))).collect();
+    let mut before = 0;
+    hot_object_stays(&world, 2 * MIB, READERS as u64, || {
+        let now = sent.load(Ordering::Relaxed);
+        std::mem::replace(&mut before, now) == now && paths.iter().all(|path| world.origin.count(path) == 1)
+    });
+    assert!(sent.load(Ordering::Relaxed) < READERS * LARGE, "nobody had to wait");
+    readers.iter_mut().take(3).for_each(|reader| read_answer(reader, &content));
+}
+
+#[test]
+fn clients_that_do_not_read_what_directories_have_take_no_memory_from_what_is_stored() {
+    const READERS: usize = 8;
+    const PIPELINED: usize = 16;
+    const OBJECTS: usize = READERS * PIPELINED;
+    for scheme in humboldt_tests::schemes(SCHEMES) {
+        let world = World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 2 MB\n"));
+        until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+        // Such as lie at hand when they have been opened, and such as have to be read.
+        let content = |number: usize| body(number, if number % 4 == 1 { 60_000 } else { 500_000 });
+        for number in 0..OBJECTS {
+            world.origin.on(&format!("/{number}"), Reply::ok(content(number)).cachable(600));
+            let _ = world.get(&format!("/{number}")).expect(200);
+        }
+        until("all objects", || (world.metric("humboldt_store_objects") >= OBJECTS as u64).then_some(()));
+        world.origin.on("/hot", Reply::ok(body(99, 2000)).cachable(600));
+        let _ = world.get("/hot").expect(200);
+        let asked = |reader: usize| reader * PIPELINED..(reader + 1) * PIPELINED;
+        let mut readers: Vec<TcpStream> = (0..READERS)
+            .map(|reader| lazy_reader(&world, &asked(reader).map(|n| format!("/{n}")).collect::<Vec<_>>()))
+            .collect();
+        let mut before = 0;
+        hot_object_stays(&world, 2 * MIB, READERS as u64, || {
+            let log = world.proxy.text("access.log");
+            let now =
+                log.lines().filter(|line| !line.contains("/hot ") && !line.contains("/metrics ")).count();
+            std::mem::replace(&mut before, now) == now
+        });
+        for (reader, stream) in readers.iter_mut().enumerate().take(3) {
+            asked(reader).for_each(|number| read_answer(stream, &content(number)));
+        }
+        assert!((0..OBJECTS).all(|number| world.origin.count(&format!("/{number}")) == 1), "{scheme}");
     }
 }
 

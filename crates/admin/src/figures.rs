@@ -177,6 +177,7 @@ impl Figures {
             used_bytes: 100_000,
             page_bytes: 81_920,
             stored_page_bytes: 40_960,
+            reserved_bytes: 8192,
             limit_bytes: 1 << 20,
             stores: 20,
             evictions: 8,

@@ -32,6 +32,11 @@ pub(crate) const USES: &[MemoryUse] = &[
         read: |figures| figures.mem.page_bytes.saturating_sub(figures.mem.stored_page_bytes),
     },
     MemoryUse {
+        name: "lent",
+        help: "Bodies lent to their clients from where directories have them, and pages promised to bodies being read.",
+        read: |figures| figures.mem.reserved_bytes,
+    },
+    MemoryUse {
         name: "disk_index",
         help: "Indexes of the cache directories.",
         read: |figures| figures.disk(|dir| dir.index_bytes),
@@ -69,7 +74,7 @@ mod tests {
         let mut figures = Figures::busy();
         figures.dirs[0].stats.index_bytes = 5000;
         let sum: u64 = USES.iter().map(|memory| (memory.read)(&figures)).sum();
-        assert_eq!(sum, figures.mem.used_bytes + 5000);
+        assert_eq!(sum, figures.mem.used_bytes + figures.mem.reserved_bytes + 5000);
         let page = render(&figures);
         assert!(page.contains("\nin_flight                40  Pages of bodies being received"), "{page}");
         assert!(page.contains("\nIndex of cache_dir #0 (ufs): 5 KB, 30 objects\n"), "{page}");

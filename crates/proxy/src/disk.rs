@@ -70,7 +70,7 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
 }
 
 /// Decides what to do with an answer on disk.
-async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut Found) -> Stored {
+async fn judge(core: &Rc<Core>, request: &Rc<Request>, mut hit: DiskHit, found: &mut Found) -> Stored {
     let snapshot = request.snapshot();
     if hit.head.status == PARTIAL {
         match hit.into_object(&core.shared.cache).await {
@@ -87,7 +87,10 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, hit: DiskHit, found: &mut
     let disposition =
         freshness::judge(&hit.times, &request.cc, &snapshot.freshness, rule, request.received.secs());
     let body_bytes = hit.body_bytes().unwrap_or(0);
-    let small = body_bytes <= core.shared.cache.memory_object_bytes_max();
+    let needs_pages = disposition != Disposition::Fresh || assemble::has_several_ranges(request);
+    // What memory has no room for on its way is streamed as a larger one is.
+    let small = body_bytes <= core.shared.cache.memory_object_bytes_max()
+        && hit.reserve(&core.shared.cache, needs_pages);
     core.count(Counter::SwapIns, 1);
     core.count(Counter::SwapInBytes, body_bytes);
     match disposition {

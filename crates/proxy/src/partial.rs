@@ -335,13 +335,14 @@ async fn open_part(
         let is_ours = *object.url == *request.url.as_bytes();
         return is_ours.then(|| Source::Memory(object, range));
     }
-    let Lookup::Found(DiskEntry::Object(hit)) = cache.open(request.key, key, request.url.as_bytes()).await
+    let Lookup::Found(DiskEntry::Object(mut hit)) =
+        cache.open(request.key, key, request.url.as_bytes()).await
     else {
         return None;
     };
     let body_bytes = hit.body_bytes().filter(|_| hit.is_complete())?;
     has(body_bytes)?;
-    if body_bytes <= cache.memory_object_bytes_max() {
+    if body_bytes <= cache.memory_object_bytes_max() && hit.reserve(cache, true) {
         return hit.into_object(cache).await.map(|object| Source::Memory(object, range));
     }
     disk.push(hit);

@@ -14,6 +14,7 @@ use humboldt_http::{Method, ResponseHead};
 use humboldt_net::connect::Connected;
 use humboldt_net::deadline::DeadlineSlot;
 use humboldt_net::pool::ServerRef;
+use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
 use humboldt_store::{AbortReason, FlowWriter};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -23,6 +24,9 @@ use crate::input::{Input, READ_BYTES};
 
 /// Most bytes a head in pieces may take beyond the configured limit before it is refused; one read's worth.
 const HEAD_SLACK_BYTES: usize = READ_BYTES;
+
+/// Most bytes of one read where memory in flight is short.
+const SMALL_READ_BYTES: usize = FLOW_BYTES_GUARANTEED as usize;
 
 /// Why an exchange with a server failed.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +80,8 @@ pub(crate) struct ServerConn {
     unsent: Vec<u8>,
     deadline: DeadlineSlot,
     read_timeout: Duration,
+    /// Nothing is read until readers of the flow let go of something.
+    waits_for_readers: bool,
     /// Bytes of the answer received.
     pub received_bytes: u64,
 }
@@ -100,6 +106,7 @@ impl ServerConn {
             unsent: Vec::new(),
             deadline: core.deadlines.slot(),
             read_timeout,
+            waits_for_readers: false,
             received_bytes: 0,
         }
     }
@@ -196,7 +203,8 @@ impl ServerConn {
             }
             self.input.part_from(&core.read_buffers);
             let mut buffer = core.read_buffers.take();
-            let received = poll_read(&mut self.stream, cx, &mut buffer);
+            let most = head_read_bytes(core).min(buffer.len());
+            let received = poll_read(&mut self.stream, cx, buffer.get_mut(..most).unwrap_or_default());
             match received {
                 Poll::Ready(Ok(read)) if read > 0 => self.input.add(&core.read_buffers, buffer, read),
                 _ => core.read_buffers.put(buffer),
@@ -251,8 +259,10 @@ impl ServerConn {
             self.input = input;
             return Poll::Ready(Ok(matches!(fed, Fed::Done)));
         }
+        let room = ready!(self.poll_room(cx, writer));
         let step = core.read_buffers.with(|buffer| {
-            let read = ready!(poll_read(&mut self.stream, cx, buffer))?;
+            let most = room.min(buffer.len());
+            let read = ready!(poll_read(&mut self.stream, cx, buffer.get_mut(..most).unwrap_or_default()))?;
             let input = buffer.get(..read).unwrap_or_default();
             if input.is_empty() {
                 return Poll::Ready(decoder.on_eof().map(|()| true).map_err(ServerError::from));
@@ -272,6 +282,18 @@ impl ServerConn {
             }
             Poll::Pending => self.deadline.poll_expired(cx).map(|()| Err(ServerError::TimedOut)),
         }
+    }
+
+    /// How many bytes of body the flow has room for. What would be read beyond that would lie here, uncounted, until its readers read.
+    fn poll_room(&mut self, cx: &mut Context<'_>, writer: &mut FlowWriter) -> Poll<usize> {
+        let room = writer.poll_ready(cx);
+        if room.is_pending() {
+            self.waits_for_readers = true;
+        } else if std::mem::take(&mut self.waits_for_readers) {
+            // That was not the server's fault: its time starts anew.
+            self.deadline.arm(self.read_timeout);
+        }
+        room
     }
 
     /// Hands over what an earlier read left; `Pending` while the flow has no room.
@@ -319,6 +341,15 @@ impl ServerConn {
                 return Ok((used, Fed::More));
             }
         }
+    }
+}
+
+/// Most bytes of one read of a head, and of the body behind it: where what is in flight has its share, no more than each flow has pages for
+/// in any case.
+fn head_read_bytes(core: &Core) -> usize {
+    match core.shared.cache.mem().has_in_flight_room(READ_BYTES as u64) {
+        true => READ_BYTES,
+        false => SMALL_READ_BYTES,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::events::StoreEventKind;
 use crate::flow::{AbortReason, Epoch, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind};
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::mem::Entry;
+use crate::mem::{Entry, FLOW_BYTES_GUARANTEED, Reserved};
 use crate::object::{About, Body, Object, tail_bytes};
 use crate::scheme::{Reader, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
@@ -30,6 +30,9 @@ const WRITE_PARTS_MAX: usize = 64;
 
 /// Bytes asked of a directory in one read: the unit of the schemes' checksums.
 const READ_BYTES: usize = 64 * 1024;
+
+/// The same where what is in flight has its share: what each transfer may have in any case.
+const SMALL_READ_BYTES: usize = FLOW_BYTES_GUARANTEED as usize;
 
 /// Why an object was not written to a directory. Nothing of it is left there.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +85,8 @@ pub struct DiskHit {
     dir: Arc<Dir>,
     epoch: Epoch,
     reader: Box<dyn Reader>,
+    /// See [`DiskHit::reserve`].
+    reserved: Option<Reserved>,
 }
 
 impl Cache {
@@ -290,7 +295,8 @@ impl Cache {
         }
         let head = Arc::new(StoredHead::from_bytes(record.head.clone()).ok()?);
         let (key, url, times) = (record.key, record.url.clone(), record.times);
-        Some(DiskEntry::Object(DiskHit { key, url, head, times, dir: dir.clone(), epoch, reader }))
+        let (dir, reserved) = (dir.clone(), None);
+        Some(DiskEntry::Object(DiskHit { key, url, head, times, dir, epoch, reader, reserved }))
     }
 
     fn tell_failure(&self, key: Key, url: &[u8], dir: &Dir) {
@@ -360,6 +366,7 @@ impl DiskHit {
     async fn read_body(&mut self, cache: &Cache, body_bytes: u64) -> Option<Body> {
         let whole = usize::try_from(body_bytes).ok()?;
         let mut builder = BodyBuilder::new(cache, whole);
+        let mut reserved = self.reserved.take();
         let mut buffer = Vec::new();
         let mut offset = 0;
         while offset < body_bytes {
@@ -373,8 +380,10 @@ impl DiskHit {
                     buffer.get(..got.min(want)).filter(|data| !data.is_empty())?
                 }
             };
-            offset += data.len() as u64;
+            let bytes = data.len() as u64;
+            offset += bytes;
             builder.append(data)?;
+            reserved.iter_mut().for_each(|reserved| reserved.use_up(bytes));
         }
         Some(builder.finish())
     }
@@ -406,14 +415,19 @@ impl DiskHit {
         if position > 0 {
             info = FlowInfo { body_bytes: Some(body_bytes - position), shareable: false, ..info };
         }
-        let mut buffer = vec![0; READ_BYTES];
+        // While a client does not read, the buffer holds what it has no page for.
+        let buffered = cache.tier().reserve(READ_BYTES as u64, 0);
+        let mut buffer = vec![0; if buffered.is_some() { READ_BYTES } else { SMALL_READ_BYTES }];
         let mut at = position;
         let mut is_published = false;
         while at < body_bytes {
             if writer.readers() == 0 {
                 return writer.abort(AbortReason::Cancelled);
             }
-            let want = usize::try_from(body_bytes - at).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let mut want = usize::try_from(body_bytes - at).unwrap_or(READ_BYTES).min(buffer.len());
+            if buffered.is_none() {
+                want = want.min(writer.ready().await);
+            }
             let Some(space) = buffer.get_mut(..want) else { return };
             let got = match self.reader.read(at, space).await {
                 Ok(got) if got > 0 => got,

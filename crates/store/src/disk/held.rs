@@ -12,6 +12,7 @@ use super::{DiskHit, tell_swap};
 use crate::cache::Cache;
 use crate::events::StoreEventKind;
 use crate::head::StoredHead;
+use crate::mem::{FLOW_BYTES_GUARANTEED, LENT_BYTES_MIN};
 use crate::object::{About, Body, Object, memory_bytes};
 
 /// A complete answer at hand.
@@ -34,11 +35,28 @@ impl DiskHit {
             return self.into_object(cache).await.map(Held::Memory);
         };
         let bytes = memory_bytes(self.url.len(), self.head.bytes().len(), body_bytes);
-        if cache.admit_to_memory(&self.key, bytes) {
+        if cache.admit_to_memory(&self.key, bytes) && self.may_take_pages(cache) {
             return self.into_object(cache).await.map(Held::Memory);
         }
         self.tell(StoreEventKind::SwapIn, cache, body_bytes as u64);
         Some(Held::Lent(Lent(Box::new(self))))
+    }
+
+    /// Reserves memory for the whole body, without which [`DiskHit::hold`] and [`DiskHit::into_object`] would take memory from everybody
+    /// else. It is in pages if it `needs_pages`, or cannot be lent. `false`: what is in flight has its share; [`DiskHit::feed`]
+    /// needs little memory.
+    pub fn reserve(&mut self, cache: &Cache, needs_pages: bool) -> bool {
+        let least = if needs_pages || self.whole_at_hand().is_none() { 0 } else { LENT_BYTES_MIN };
+        self.reserved = cache.tier().reserve(self.body_bytes().unwrap_or(0), least);
+        self.reserved.is_some()
+    }
+
+    /// Whether the body may lie in pages, as far as what is in flight goes.
+    fn may_take_pages(&self, cache: &Cache) -> bool {
+        let bytes = self.body_bytes().unwrap_or(0);
+        // What is reserved for it is counted already.
+        let more = if self.reserved.is_some() { 0 } else { bytes };
+        bytes <= FLOW_BYTES_GUARANTEED || cache.tier().has_in_flight_room(more)
     }
 
     /// The whole body, if it lies together in memory; `None` if it has to be read, or is empty.
@@ -92,13 +110,14 @@ impl Held {
         }
     }
 
-    /// For a client that does not take it at once: in memory, whose pages are counted and shared. Nothing is kept of a body that is not
-    /// needed any more.
+    /// For a client that does not take it at once: in memory, whose pages are counted and shared; where there is no room for more
+    /// in flight, what is lent stays where it is. Nothing is kept of a body that is not needed any more.
     ///
     /// # Errors
     /// Itself when memory is so short that a transfer that needs a page fails.
     pub fn kept(self, cache: &Cache, needs_body: bool) -> Result<Self, Self> {
         match self {
+            Self::Lent(lent) if needs_body && !lent.0.may_take_pages(cache) => Ok(Self::Lent(lent)),
             Self::Lent(lent) if needs_body => lent.keep(cache).map(Self::Memory).map_err(Self::Lent),
             Self::Lent(Lent(hit)) => Ok(Self::Memory(Arc::new(hit.into_kept(Body::default())))),
             in_memory @ Self::Memory(_) => Ok(in_memory),

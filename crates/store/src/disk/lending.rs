@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::cache::Cache;
 use crate::dirs::Dir;
 use crate::flow::{FlowHead, FlowWriter};
-use crate::mem::Entry;
+use crate::mem::{Entry, LENT_BYTES_MIN};
 use crate::object::Object;
 
 impl Cache {
@@ -27,6 +27,8 @@ impl Cache {
         if body.is_empty() || !head.info.disk_only || !writer.may_lend() {
             return None;
         }
+        // A client that does not read gets it in pages, which then are in flight.
+        let reserved = self.tier().reserve(about.body_bytes, LENT_BYTES_MIN)?;
         let epoch = writer.epoch();
         let commit = self.commits.enter(&epoch.primary());
         if !self.in_flight().is_current(epoch) || self.is_purged(about.times, url, about.head) {
@@ -44,6 +46,7 @@ impl Cache {
             self.insert_current(epoch, about.key, Entry::Object(Arc::new(object)));
         }
         writer.flow().note_stored();
+        writer.flow().reserve(reserved);
         writer.finish_lent(lendable.body);
         Some(head)
     }

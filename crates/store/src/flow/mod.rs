@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::mem::MemTier;
+use crate::mem::{MemTier, Reserved};
 use crate::object::{About, Object};
 use crate::scheme::{Record, RecordKind};
 use crate::vary::VaryMarker;
@@ -228,6 +228,8 @@ pub struct Flow {
     window_bytes: AtomicU64,
     /// It is found now by those who ask for it.
     is_stored: AtomicBool,
+    /// What a body takes that is lent; kept when it has moved to pages, so that no more is lent meanwhile.
+    reserved: Mutex<Option<Reserved>>,
     tier: Arc<MemTier>,
 }
 
@@ -256,7 +258,8 @@ impl Flow {
     ) -> Arc<Self> {
         let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
         let is_stored = AtomicBool::new(false);
-        Arc::new(Self { key, epoch, purge_number, state: Mutex::default(), window_bytes, is_stored, tier })
+        let (state, reserved) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { key, epoch, purge_number, state, window_bytes, is_stored, reserved, tier })
     }
 
     /// Under which key requests join it.
@@ -281,6 +284,10 @@ impl Flow {
 
     pub(crate) fn note_stored(&self) {
         self.is_stored.store(true, Relaxed);
+    }
+
+    pub(crate) fn reserve(&self, reserved: Reserved) {
+        *self.reserved.lock() = Some(reserved);
     }
 
     /// The response head and what was published with it, when it is there.

@@ -160,6 +160,33 @@ fn a_reader_that_lets_go_before_the_writer_waits_is_not_waited_for() {
 }
 
 #[test]
+fn a_writer_knows_how_much_it_can_append_without_waiting() {
+    // Half of it is for what is in flight.
+    let (_, table) = table(16 * PAGE_BYTES as u64);
+    let mut writer = lead(&table, 1);
+    let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
+    writer.publish_head(Arc::new(some_head()), info(key(1), u64::MAX));
+    let wakes = Wakes::new();
+    let mut other = lead(&table, 2);
+    let _reader_of_other = other.subscribe(ReaderKind::Client).expect("at the start");
+    block_on(other.append(&pattern(0, 6 * PAGE_BYTES))).expect("within the share");
+    let mut written = 0;
+    for _ in 0..3 {
+        while let Poll::Ready(bytes) = wakes.poll(|cx| writer.poll_ready(cx)) {
+            assert!(bytes > 0 && written + bytes <= 16 * PAGE_BYTES, "{bytes}");
+            let took = wakes.poll(|cx| writer.poll_append(cx, &pattern(written, written + bytes)));
+            assert_eq!(took, Poll::Ready(Ok(bytes)), "all of it");
+            written += bytes;
+        }
+        assert_eq!(written % PAGE_BYTES, 0, "what it may have in any case");
+        assert!(written - reader.position() as usize >= crate::mem::FLOW_PAGES_GUARANTEED * PAGE_BYTES);
+        wakes.take();
+        take(&mut reader, PAGE_BYTES as u64);
+        assert_eq!(wakes.take(), 1, "a page is free again");
+    }
+}
+
+#[test]
 fn flows_share_a_budget_of_nothing_and_all_complete() {
     let (_, table) = table(0);
     std::thread::scope(|scope| {

@@ -125,7 +125,7 @@ impl FlowWriter {
         }
         loop {
             let Poll::Ready((room, held)) = self.poll_room(cx, data.len()) else { return Poll::Pending };
-            let data = data.get(..room).unwrap_or(data);
+            let data = data.get(..room.min(data.len())).unwrap_or(data);
             match self.copy(data, held) {
                 Step::Took(bytes) => return Poll::Ready(Ok(bytes)),
                 Step::Shortage(PageShortage::Exhausted) => {
@@ -141,13 +141,34 @@ impl FlowWriter {
         }
     }
 
-    /// How many of `wanted` bytes the window admits (at least 1), and how many pages the flow holds.
-    fn poll_room(&mut self, cx: &Context<'_>, wanted: usize) -> Poll<(usize, usize)> {
+    /// How many bytes can be appended now without waiting for a reader, at least 1, unless other flows are faster: whoever
+    /// reads from a socket reads no more, and has nothing left over that would have to lie somewhere.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        loop {
+            let Poll::Ready((room, held)) = self.poll_room(cx, 0) else { return Poll::Pending };
+            let in_page = self.page.as_ref().map_or(0, PageMut::room);
+            let at_hand = usize::try_from(self.flow.tier.page_bytes_at_hand(held)).unwrap_or(usize::MAX);
+            match room.min(in_page.saturating_add(at_hand)) {
+                0 if self.poll_relief(cx, held).is_pending() => return Poll::Pending,
+                0 => {}
+                bytes => return Poll::Ready(bytes),
+            }
+        }
+    }
+
+    /// Waits until something can be appended; see [`FlowWriter::poll_ready`].
+    pub async fn ready(&mut self) -> usize {
+        poll_fn(|cx| self.poll_ready(cx)).await
+    }
+
+    /// How many bytes the window admits (at least 1), and how many pages the flow holds. With `more` bytes the body may be too long to
+    /// be kept whole.
+    fn poll_room(&mut self, cx: &Context<'_>, more: usize) -> Poll<(usize, usize)> {
         let window = self.flow.window_bytes();
         self.flow.with(|state, wakes| {
             if state.whole {
                 let keep_bytes_max = state.head.as_ref().map_or(u64::MAX, |head| head.info.keep_bytes_max);
-                if state.written.saturating_add(wanted as u64) > keep_bytes_max {
+                if state.written.saturating_add(more as u64) > keep_bytes_max {
                     state.stream_only(wakes);
                 }
             }
@@ -160,7 +181,7 @@ impl FlowWriter {
                 return Poll::Pending;
             }
             state.waits_for = WriterWait::Nothing;
-            Poll::Ready((usize::try_from(room).unwrap_or(usize::MAX).min(wanted), state.pages_held()))
+            Poll::Ready((usize::try_from(room).unwrap_or(usize::MAX), state.pages_held()))
         })
     }
 

@@ -1,10 +1,14 @@
 //! The memory tier: complete answers in memory, and the budget that they share with bodies in flight.
 //!
 //! `cache_mem` counts real memory: pages in use (stored or in flight), allocations rounded up to what the
-//! allocator takes, and a fixed overhead for each entry. When a body in flight needs a page and the budget
-//! is spent, stored objects are evicted. Only a minimum for each body in flight is granted beyond the budget, so
-//! that traffic goes on with any setting: see [`FLOW_PAGES_GUARANTEED`].
+//! allocator takes, and a fixed overhead for each entry.
+//!
+//! Of the budget, what is in flight may have its share, and stored objects have all the rest ([`IN_FLIGHT_PART`]). Within the share a body in
+//! flight that needs a page evicts stored objects. Beyond it, clients that do not read would take all of memory: there, stored objects
+//! lose nothing any more, and each body in flight has a minimum beyond the budget, so that traffic goes on with any setting: see
+//! [`FLOW_PAGES_GUARANTEED`].
 
+mod reserved;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
@@ -21,16 +25,24 @@ use crate::key::Key;
 use crate::object::{Object, allocated_bytes};
 use crate::vary::VaryMarker;
 
+pub(crate) use reserved::Reserved;
 use shard::{Removed, Shard};
 
-/// Pages that each body in flight may hold even when the budget is spent: 16 KiB, Squid's `read_ahead_gap`.
+/// What is in flight may have this part of `cache_mem`, one half: pages that are being received, or still sent after their object had to
+/// leave, and bodies that are lent. Stored objects always have the other half.
+pub const IN_FLIGHT_PART: u64 = 2;
+
+/// Bodies lent from where a directory has them may take this many bytes together, whatever `cache_mem` is.
+pub const LENT_BYTES_MIN: u64 = 8 * 1024 * 1024;
+
+/// Pages that each body in flight may hold even when the share is spent: 16 KiB, Squid's `read_ahead_gap`.
 pub const FLOW_PAGES_GUARANTEED: usize = 4;
 
 /// The same in bytes.
 pub const FLOW_BYTES_GUARANTEED: u64 = (FLOW_PAGES_GUARANTEED * PAGE_BYTES) as u64;
 
-/// Hard bound on pages beyond `cache_mem` for all bodies in flight together, in bytes. At the bound a transfer
-/// that needs a page fails.
+/// Hard bound on pages beyond `cache_mem` for all bodies in flight together, in bytes: of the guarantee, for 32,768 of them. At the
+/// bound a transfer that needs a page fails at once.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// Most entries evicted to make room once. Objects that are being sent keep their pages until then, so
@@ -93,6 +105,9 @@ pub struct MemStats {
     /// Of these, pages of stored bodies, in bytes. The others are being received, or still being sent after their
     /// object has left.
     pub stored_page_bytes: u64,
+    /// Bodies that lie elsewhere and are lent to their clients, and pages that are promised to bodies being read, in bytes; not in
+    /// `used_bytes`.
+    pub reserved_bytes: u64,
     /// `cache_mem`.
     pub limit_bytes: u64,
     /// Entries stored since the start.
@@ -104,7 +119,7 @@ pub struct MemStats {
 /// No page for a body in flight.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageShortage {
-    /// The budget is spent and the flow has its guaranteed minimum: it must give pages back first.
+    /// What is in flight has its share, and the flow its guaranteed minimum: it must give pages back first.
     Wait,
     /// The hard bound is reached, or the system has no memory.
     Exhausted,
@@ -120,6 +135,8 @@ pub struct MemTier {
     boxed_bytes: AtomicU64,
     /// Pages of what is stored.
     stored_page_bytes: AtomicU64,
+    /// See [`Reserved`].
+    reserved_bytes: AtomicU64,
     /// Logical time: insertions so far. Hits only read it.
     clock: Clock,
     stores: AtomicU64,
@@ -151,6 +168,7 @@ impl MemTier {
             limit_bytes: AtomicU64::new(0),
             boxed_bytes: AtomicU64::new(0),
             stored_page_bytes: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
             clock: Clock::default(),
             stores: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
@@ -275,9 +293,28 @@ impl MemTier {
         bytes <= self.object_bytes_max()
     }
 
-    /// Whether so many bytes more fit into the budget as it is.
+    /// Memory in flight: pages that are not those of a stored object, and what is reserved, in bytes.
+    pub fn in_flight_bytes(&self) -> u64 {
+        let pages = self.pool.in_use() * PAGE_BYTES as u64;
+        pages.saturating_sub(self.stored_page_bytes.load(Relaxed)) + self.reserved_bytes.load(Relaxed)
+    }
+
+    /// What of the budget may be in flight, in bytes.
+    pub fn in_flight_share(&self) -> u64 {
+        self.limit_bytes.load(Relaxed) / IN_FLIGHT_PART
+    }
+
+    /// Whether so many bytes more may be in flight.
+    pub fn has_in_flight_room(&self, bytes: u64) -> bool {
+        self.in_flight_bytes() + bytes <= self.in_flight_share()
+    }
+
+    /// Whether so many bytes more fit into the budget as it is. What is in flight beyond its share does not count: it takes no room from
+    /// what is stored.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.used_bytes() + bytes <= self.limit_bytes.load(Relaxed)
+        let stored = self.stored_page_bytes.load(Relaxed) + self.boxed_bytes.load(Relaxed);
+        let in_flight = self.in_flight_bytes().min(self.in_flight_share());
+        stored + in_flight + bytes <= self.limit_bytes.load(Relaxed)
     }
 
     /// Evicts until `bytes` more fit into the budget; says whether they do.
@@ -330,10 +367,18 @@ impl MemTier {
 
     /// A page for a body in flight that holds `held` pages now.
     pub(crate) fn alloc_page(&self, held: usize) -> Result<PageMut, PageShortage> {
-        if !self.make_room(PAGE_BYTES as u64) && held >= FLOW_PAGES_GUARANTEED {
+        // Beyond its share nobody has to leave for it.
+        let has_room = self.has_in_flight_room(PAGE_BYTES as u64) && self.make_room(PAGE_BYTES as u64);
+        if !has_room && held >= FLOW_PAGES_GUARANTEED {
             return Err(PageShortage::Wait);
         }
         self.pool.alloc().ok_or(PageShortage::Exhausted)
+    }
+
+    /// How many bytes a body in flight that holds `held` pages gets for certain, unless others are faster.
+    pub(crate) fn page_bytes_at_hand(&self, held: usize) -> u64 {
+        let guaranteed = (FLOW_PAGES_GUARANTEED.saturating_sub(held) * PAGE_BYTES) as u64;
+        guaranteed.max(self.in_flight_share().saturating_sub(self.in_flight_bytes()))
     }
 
     /// `cache_mem` in bytes.
@@ -346,7 +391,7 @@ impl MemTier {
         let before = self.limit_bytes.swap(cache_mem_bytes, Relaxed);
         self.pool.set_limit(cache_mem_bytes.saturating_add(IN_FLIGHT_BYTES_MAX) / PAGE_BYTES as u64);
         if cache_mem_bytes < before {
-            while self.used_bytes() > cache_mem_bytes && self.evict_one() {}
+            while !self.has_room(0) && self.evict_one() {}
             self.pool.release_free();
         }
     }
@@ -367,6 +412,7 @@ impl MemTier {
             used_bytes: self.used_bytes(),
             page_bytes: self.pool.in_use() * PAGE_BYTES as u64,
             stored_page_bytes: self.stored_page_bytes.load(Relaxed),
+            reserved_bytes: self.reserved_bytes.load(Relaxed),
             limit_bytes: self.limit(),
             stores: self.stores.load(Relaxed),
             evictions: self.evictions.load(Relaxed),

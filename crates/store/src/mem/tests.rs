@@ -159,13 +159,67 @@ fn an_object_too_large_replaces_nothing_but_removes_the_older_one() {
 
 #[test]
 fn pages_beyond_the_budget_are_granted_up_to_the_guarantee() {
-    let tier = tier(8 * PAGE_BYTES as u64);
-    let mut held: Vec<_> = (0..8).map(|n| tier.alloc_page(n).expect("in the budget")).collect();
+    let tier = tier(16 * PAGE_BYTES as u64);
+    let mut held: Vec<_> = (0..8).map(|n| tier.alloc_page(n).expect("in the share")).collect();
     assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
     held.extend((0..FLOW_PAGES_GUARANTEED).map(|n| tier.alloc_page(n).expect("guaranteed")));
     assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
     held.truncate(7);
     assert!(tier.alloc_page(100).is_ok());
+}
+
+#[test]
+fn what_is_in_flight_leaves_half_of_the_budget_to_what_is_stored() {
+    let tier = tier(MIB);
+    (0..200).for_each(|n| assert!(store(&tier, key(n), 8_000)));
+    assert!(tier.used_bytes() > MIB * 9 / 10);
+    // What each of many transfers may have, and more that is asked for.
+    let guaranteed: Vec<_> =
+        (0..1000).map(|n| tier.alloc_page(n % FLOW_PAGES_GUARANTEED).expect("guaranteed")).collect();
+    assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
+    let stored = tier.used_bytes() - tier.in_flight_bytes();
+    assert!((MIB / 2 - 20 * KIB..=MIB / 2).contains(&stored), "{stored}");
+    assert_eq!(tier.in_flight_bytes(), 1000 * PAGE_BYTES as u64);
+    assert!(store(&tier, key(999), 8_000) && tier.contains(&key(999)), "half of the budget is still there");
+    assert!(tier.stats().stored_page_bytes <= MIB / 2);
+    drop(guaranteed);
+    (0..200).for_each(|n| assert!(store(&tier, key(n), 8_000)));
+    assert!(tier.used_bytes() > MIB * 9 / 10 && tier.used_bytes() <= MIB, "all of it again");
+}
+
+#[test]
+fn what_is_still_sent_after_it_had_to_leave_does_not_empty_memory() {
+    let tier = tier(MIB);
+    let mut readers = Vec::new();
+    for n in 0..1000 {
+        assert!(store(&tier, key(n), 12_000));
+        if n >= 10 {
+            // Whoever reads nothing keeps it.
+            readers.extend(tier.get(&key(n)));
+        }
+        assert!(tier.stats().stored_page_bytes >= MIB / 2 - 64 * KIB || n < 50, "{n}");
+    }
+    assert!((980..1000).all(|n| tier.contains(&key(n))), "the newest are there");
+    assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
+}
+
+#[test]
+fn reservations_count_as_in_flight_up_to_its_share() {
+    let tier = tier(MIB);
+    let half = MIB / IN_FLIGHT_PART;
+    let most = tier.reserve(half, 0).expect("just its share");
+    assert!(tier.reserve(FLOW_BYTES_GUARANTEED + 1, 0).is_none() && tier.reserve(half, half).is_none());
+    assert!(tier.reserve(FLOW_BYTES_GUARANTEED, 0).is_some(), "each transfer may have that");
+    assert!(tier.reserve(half, 2 * half).is_some(), "a minimum whatever the budget is");
+    assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
+    assert_eq!((tier.in_flight_bytes(), tier.stats().reserved_bytes), (half, half));
+    drop(most);
+    let mut part = tier.reserve(half, 0).expect("its share");
+    part.use_up(half / 2);
+    assert_eq!(tier.in_flight_bytes(), half / 2);
+    part.use_up(half);
+    drop(part);
+    assert_eq!(tier.in_flight_bytes(), 0);
 }
 
 #[test]

@@ -66,12 +66,12 @@ fn a_slow_client_that_leaves_lets_the_others_go_on_at_once() {
 
 #[test]
 fn short_memory_ends_keeping_and_makes_the_writer_wait_but_takes_nothing_from_a_client() {
-    let (tier, table) = table(16 * PAGE_BYTES as u64);
+    let (tier, table) = table(32 * PAGE_BYTES as u64);
     let (mut writer, mut slow, mut fast) = slow_and_fast(&table, info(key(1), u64::MAX));
     let wakes = Wakes::new();
     let data = pattern(0, 30 * PAGE_BYTES);
     let written = run_ahead(&mut writer, &mut fast, &wakes, &data);
-    assert_eq!(written, 16 * PAGE_BYTES as u64, "all of the budget, then it waits");
+    assert_eq!(written, 16 * PAGE_BYTES as u64, "all that may be in flight, then it waits");
     assert_eq!((slow.holds_up(), fast.holds_up()), (true, false));
     assert_eq!(take(&mut slow, 3 * PAGE_BYTES as u64), data[..3 * PAGE_BYTES]);
     assert_eq!(wakes.take(), 1, "three pages have come back");

@@ -1,0 +1,40 @@
+//! Memory that counts as in flight and is in no page of the tier: bodies that lie elsewhere while a client reads them there, and pages
+//! that are promised to a body before it is read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{FLOW_BYTES_GUARANTEED, MemTier};
+
+/// Bytes that count as in flight until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    tier: Arc<MemTier>,
+    bytes: u64,
+}
+
+impl MemTier {
+    /// Reserves memory for a body of so many bytes, if what is in flight has room for it, or all that is reserved is at most
+    /// `least` bytes. What each transfer may hold in any case needs no reservation.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64, least: u64) -> Option<Reserved> {
+        let bytes = if bytes <= FLOW_BYTES_GUARANTEED { 0 } else { bytes };
+        let before = self.reserved_bytes.fetch_add(bytes, Relaxed);
+        let reserved = Reserved { tier: Arc::clone(self), bytes };
+        (bytes == 0 || self.has_in_flight_room(0) || before + bytes <= least).then_some(reserved)
+    }
+}
+
+impl Reserved {
+    /// So many bytes are in pages now, where they are counted.
+    pub(crate) fn use_up(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.tier.reserved_bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.use_up(self.bytes);
+    }
+}
