@@ -5,7 +5,7 @@ use super::{Directive, known};
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Cache" {
-    /// Memory for objects, in flight and stored. It is a bound on real memory, not a hint.
+    /// Memory for objects, in flight and stored. It is a bound on real memory, not a hint. What is in flight has at most half of it, so that clients that do not read take nothing from what is stored; beyond that, each transfer has 16 KiB. What was written to a socket is the kernel's, within net.ipv4.tcp_wmem.
     cache_mem: u64 = Bytes("256 MB"), "cache_mem SIZE";
     /// Larger objects are not kept in memory.
     maximum_object_size_in_memory: u64 = Bytes("512 KB"), "maximum_object_size_in_memory SIZE";
