@@ -4,6 +4,7 @@ use crate::message::{Head, Reader};
 use crate::wait::LIMIT;
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
 
 /// An answer as it came.
 #[derive(Clone, Debug)]
@@ -224,6 +225,30 @@ impl Client {
             }
             Err(_) => true,
         }
+    }
+
+    /// Ends the connection with a reset, as a program that crashes may.
+    ///
+    /// # Panics
+    /// If the socket cannot be told so.
+    pub fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).expect("a socket");
+    }
+
+    /// Sends what the sockets take now of so many bytes, and says how many that was.
+    ///
+    /// # Panics
+    /// If the socket cannot be asked.
+    pub fn stuff(&mut self, most: usize) -> usize {
+        let (piece, mut sent) = (vec![b'x'; 64 * 1024], 0);
+        self.stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a write limit");
+        while sent < most
+            && let Ok(n) = self.stream.write(&piece[..piece.len().min(most - sent)])
+        {
+            sent += n;
+        }
+        self.stream.set_write_timeout(Some(LIMIT)).expect("a write limit");
+        sent
     }
 
     /// Stops reading and writing at once, with a reset if data is unread.

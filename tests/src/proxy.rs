@@ -228,6 +228,15 @@ impl Proxy {
         self.child.as_ref().expect("a running proxy").id()
     }
 
+    /// How many descriptors it has open.
+    ///
+    /// # Panics
+    /// If it is not running.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.id())).expect("a running proxy").count()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {

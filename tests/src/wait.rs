@@ -16,13 +16,21 @@ const PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Panics
 /// After [`LIMIT`], with what was waited for.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
+pub fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    until_within(LIMIT, what, ask)
+}
+
+/// As [`until`], for what may take longer.
+///
+/// # Panics
+/// After `limit`, with what was waited for.
+pub fn until_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "waited {LIMIT:?} for {what}");
+        assert!(Instant::now() < deadline, "waited {limit:?} for {what}");
         std::thread::sleep(PAUSE);
     }
 }

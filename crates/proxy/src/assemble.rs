@@ -61,7 +61,8 @@ impl Assembly {
     pub(crate) fn start(self, core: &Rc<Core>, request: &Request) -> Option<FlowReader> {
         let writer = core.shared.cache.private(request.key, self.key);
         let reader = writer.subscribe(ReaderKind::Client);
-        tokio::task::spawn_local(self.feed(writer));
+        let flow = Arc::clone(writer.flow());
+        tokio::task::spawn_local(crate::fetch::while_wanted(Some(flow), self.feed(writer)));
         reader
     }
 

@@ -3,8 +3,9 @@
 //! Decoded and framed anew, never passed on as bytes. Nothing is read from the client while the server does not take what was
 //! read before: that is all the back-pressure there is, and all that is needed.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -36,7 +37,8 @@ pub(crate) enum PumpError {
 pub(crate) struct BodyPump {
     decoder: BodyDecoder,
     encoder: BodyEncoder,
-    server: ServerWriter,
+    /// While there is something to send.
+    server: Option<ServerWriter>,
     /// Bytes to be sent: the head at first, then framed data.
     out: Vec<u8>,
     sent: usize,
@@ -58,7 +60,7 @@ impl BodyPump {
         Self {
             decoder: BodyDecoder::new(request.framing),
             encoder: BodyEncoder::new(request.framing),
-            server: server.writer(),
+            server: Some(server.writer()),
             out: head,
             sent: 0,
             begun: false,
@@ -79,13 +81,12 @@ impl BodyPump {
         &mut self,
         cx: &mut Context<'_>,
         core: &Core,
-        conn: &mut ClientConn,
+        conn: &ClientConn,
     ) -> Poll<Result<(), PumpError>> {
         // What came with the head goes out with it; if it is malformed, the server sees nothing of the request.
-        if !std::mem::replace(&mut self.begun, true)
-            && !conn.carry.is_empty()
-            && let Poll::Ready(Err(error)) = self.poll_receive(cx, core, conn)
-        {
+        let has_begun = std::mem::replace(&mut self.begun, true);
+        let came_along = !has_begun && !conn.carry.borrow().is_empty();
+        if came_along && let Poll::Ready(Err(error)) = self.poll_receive(cx, core, conn) {
             return Poll::Ready(Err(error));
         }
         loop {
@@ -97,6 +98,7 @@ impl BodyPump {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(_)) => {
                         self.stopped = true;
+                        self.server = None;
                         return Poll::Ready(Err(PumpError::Server));
                     }
                     Poll::Pending => return Poll::Pending,
@@ -106,6 +108,7 @@ impl BodyPump {
             self.sent = 0;
             if self.encoder.is_finished() {
                 self.done = true;
+                self.server.take().into_iter().for_each(ServerWriter::all_is_sent);
                 return Poll::Ready(Ok(()));
             }
             match self.poll_receive(cx, core, conn) {
@@ -117,7 +120,8 @@ impl BodyPump {
 
     fn poll_send(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<()>> {
         let rest = self.out.get(self.sent..).unwrap_or_default();
-        match self.server.poll_write(cx, rest) {
+        let Some(server) = &self.server else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
+        match server.poll_write(cx, rest) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             Poll::Ready(Ok(n)) => {
                 self.sent += n;
@@ -134,17 +138,19 @@ impl BodyPump {
         &mut self,
         cx: &mut Context<'_>,
         core: &Core,
-        conn: &mut ClientConn,
+        conn: &ClientConn,
     ) -> Poll<Result<(), PumpError>> {
-        if conn.carry.is_empty() && !self.decoder.is_done() {
+        let is_used_up = conn.carry.borrow().is_empty();
+        if is_used_up && !self.decoder.is_done() {
             match conn.poll_read_more(cx, core) {
                 Poll::Ready(Ok(true)) => {}
                 Poll::Ready(Ok(false) | Err(_)) => return Poll::Ready(Err(PumpError::Client(None))),
                 Poll::Pending => return Poll::Pending,
             }
         }
-        let take = conn.carry.len().min(BUFFER_BYTES_MAX);
-        let input = conn.carry.get(..take).unwrap_or_default();
+        let mut carry = conn.carry.borrow_mut();
+        let take = carry.len().min(BUFFER_BYTES_MAX);
+        let input = carry.get(..take).unwrap_or_default();
         let bad = |_| PumpError::Client(Some(ErrorPage::InvalidRequest));
         let mut used = 0;
         loop {
@@ -173,7 +179,7 @@ impl BodyPump {
                 break;
             }
         }
-        conn.carry.drain(..used);
+        carry.drain(..used);
         Poll::Ready(Ok(()))
     }
 
@@ -181,7 +187,7 @@ impl BodyPump {
     pub(crate) async fn until_head(
         &mut self,
         core: &Rc<Core>,
-        conn: &mut ClientConn,
+        conn: &ClientConn,
         request: &Request,
         server: &mut ServerConn,
     ) -> Result<ResponseHead, Failure> {
@@ -189,6 +195,7 @@ impl BodyPump {
         let mut head = ResponseHead::default();
         conn.deadline.arm(request.snapshot().config.read_timeout);
         server.start_waiting();
+        let mut gone = pin!(conn.gone(request));
         loop {
             let step = poll_fn(|cx| {
                 let mut progressed = false;
@@ -202,7 +209,8 @@ impl BodyPump {
                         return Poll::Ready(Err(Some(ErrorPage::RequestTimeout)));
                     }
                 }
-                if conn.lifetime.poll_expired(cx).is_ready() {
+                // Also while the server does not take what was read, and when there is nothing more to read.
+                if gone.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Err(None));
                 }
                 if progressed {
@@ -214,7 +222,7 @@ impl BodyPump {
             })
             .await;
             match step {
-                Err(None) => return Err(Failure::new(ErrorPage::Internal, "")),
+                Err(None) => return Err(Failure::client_gone()),
                 Err(Some(page)) => return Err(Failure::new(page, "")),
                 Ok(Err(error)) => return Err(self.explain(&error)),
                 Ok(Ok(())) if head.status == 101 => {
@@ -225,7 +233,7 @@ impl BodyPump {
                 }
                 Ok(Ok(())) if head.status < 200 => {
                     if fetch::pass_interim(core, conn, request, &head).await.is_err() {
-                        return Err(Failure::new(ErrorPage::Internal, ""));
+                        return Err(Failure::client_gone());
                     }
                 }
                 Ok(Ok(())) => return Ok(head),

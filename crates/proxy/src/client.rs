@@ -4,10 +4,11 @@
 //! belong to a later request, or to a head that is not complete yet, are kept with the connection. A hit that the socket
 //! takes whole is served inside [`ClientConn::poll_turn`], without allocation; everything else is boxed.
 
-use std::future::poll_fn;
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,7 +18,7 @@ use humboldt_base::counters::Counter;
 use humboldt_conf::HttpPort;
 use humboldt_http::h1::{self, HeadError};
 use humboldt_net::deadline::DeadlineSlot;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::access::unmapped;
@@ -32,8 +33,12 @@ use crate::pipeline::{self, Admission};
 use crate::request::{ConnFacts, Request};
 use crate::unparsed::Refused;
 
-/// Most bytes of a later request that a connection keeps while an earlier one is being served.
-pub(crate) const CARRY_BYTES_MAX: usize = 64 * 1024;
+/// The other side has closed its sending half, or both: [`TcpStream::ready`] with this interest waits for EPOLLRDHUP and EPOLLHUP, but not
+/// for bytes to read. (TCP's urgent data, which the name is about, is not asked for when a socket is registered.)
+pub(crate) const CLOSED: Interest = Interest::PRIORITY;
+
+/// The connection is broken, for example reset: EPOLLERR.
+pub(crate) const BROKEN: Interest = Interest::ERROR;
 
 /// How long a connection that is being closed may go on sending, and how much of it is read.
 const LINGER: Duration = Duration::from_secs(2);
@@ -61,8 +66,9 @@ pub(crate) enum After {
 pub(crate) struct ClientConn {
     /// The socket.
     pub stream: TcpStream,
-    /// Bytes read beyond what has been used, at most [`CARRY_BYTES_MAX`] plus one read.
-    pub carry: Vec<u8>,
+    /// Bytes read beyond what has been used: a head that is not complete, or what one read gave behind it. Nothing more is read
+    /// until an answer is out.
+    pub carry: RefCell<Vec<u8>>,
     /// Timer of whatever is being waited for.
     pub deadline: DeadlineSlot,
     /// Addresses and port.
@@ -105,7 +111,7 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
         lifetime: core.deadlines.slot(),
         facts: Rc::new(ConnFacts { client, local, port, connections }),
         stream,
-        carry: Vec::new(),
+        carry: RefCell::default(),
         served: 0,
         parsed_bytes: 0,
     };
@@ -219,21 +225,20 @@ impl ClientConn {
 
     /// What the end of the connection means: nothing between requests.
     fn ended_by(&self, cut: Cut) -> Turn {
-        if self.carry.is_empty() { Turn::End(After::Close) } else { Turn::Unfinished(cut) }
+        if self.carry.borrow().is_empty() { Turn::End(After::Close) } else { Turn::Unfinished(cut) }
     }
 
     /// Arms the timer for an idle connection, or for the rest of a head that has begun.
     fn wait_for_next(&mut self, core: &Core) {
         let snapshot = core.snapshot();
         let config = &snapshot.config;
-        self.deadline.arm(if self.carry.is_empty() {
-            config.client_idle_pconn_timeout
-        } else {
-            config.request_timeout
-        });
+        let carry = self.carry.get_mut();
         self.parsed_bytes = 0;
-        if self.carry.is_empty() {
-            self.carry = Vec::new();
+        if carry.is_empty() {
+            *carry = Vec::new();
+            self.deadline.arm(config.client_idle_pconn_timeout);
+        } else {
+            self.deadline.arm(config.request_timeout);
         }
     }
 
@@ -247,7 +252,7 @@ impl ClientConn {
                 }
             }
             if self.deadline.poll_expired(cx).is_ready() {
-                return Poll::Ready(match self.carry.is_empty() {
+                return Poll::Ready(match self.carry.get_mut().is_empty() {
                     true => Turn::End(After::Close),
                     false => Turn::TimedOut,
                 });
@@ -261,23 +266,23 @@ impl ClientConn {
 
     /// Serves from bytes that were read earlier. `None` when more must be read.
     fn serve_carried(&mut self, core: &Rc<Core>) -> Option<Result<(), Turn>> {
-        if self.carry.is_empty()
-            || !h1::may_complete_head(&self.carry, self.parsed_bytes, &core.snapshot().head_limits)
+        let carry = self.carry.get_mut();
+        if carry.is_empty() || !h1::may_complete_head(carry, self.parsed_bytes, &core.snapshot().head_limits)
         {
             return None;
         }
-        let carry = std::mem::take(&mut self.carry);
+        let carry = std::mem::take(carry);
         let outcome = self.serve_input(core, &carry);
         match outcome {
             Parsed::Incomplete => {
                 self.parsed_bytes = carry.len();
-                self.carry = carry;
+                *self.carry.get_mut() = carry;
                 None
             }
             Parsed::Served(used, result) => {
                 let mut rest = carry;
                 rest.drain(..used.min(rest.len()));
-                self.carry = rest;
+                *self.carry.get_mut() = rest;
                 Some(result)
             }
         }
@@ -293,8 +298,9 @@ impl ClientConn {
             }
             let input = read.filled();
             core.count(Counter::ClientInBytes, input.len() as u64);
-            if !self.carry.is_empty() {
-                self.carry.extend_from_slice(input);
+            let carry = self.carry.get_mut();
+            if !carry.is_empty() {
+                carry.extend_from_slice(input);
                 return Poll::Ready(Ok(()));
             }
             Poll::Ready(self.serve_fresh(core, input))
@@ -306,7 +312,7 @@ impl ClientConn {
         while !input.is_empty() {
             match self.serve_input(core, input) {
                 Parsed::Incomplete => {
-                    self.carry.extend_from_slice(input);
+                    self.carry.get_mut().extend_from_slice(input);
                     self.parsed_bytes = input.len();
                     let snapshot = core.snapshot();
                     self.deadline.arm(snapshot.config.request_timeout);
@@ -315,7 +321,7 @@ impl ClientConn {
                 Parsed::Served(used, result) => {
                     input = input.get(used..).unwrap_or_default();
                     if result.is_err() {
-                        self.carry.extend_from_slice(input);
+                        self.carry.get_mut().extend_from_slice(input);
                         return result;
                     }
                 }
@@ -400,33 +406,57 @@ impl ClientConn {
     }
 
     /// Reads once into the carry, as for a request body; `false` when the client has closed its side.
-    pub(crate) fn poll_read_more(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<bool>> {
-        let read = core.read_buffers.with(|buffer| {
-            let mut read = ReadBuf::new(buffer);
-            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
-            self.carry.extend_from_slice(read.filled());
-            Poll::Ready(io::Result::Ok(read.filled().len()))
-        });
-        let read = ready!(read)?;
-        core.count(Counter::ClientInBytes, read as u64);
-        Poll::Ready(Ok(read > 0))
-    }
-
-    /// Resolves when the client closes or resets its side while an answer is being made, or its connection has lived too
-    /// long; what it sends meanwhile is kept for the next request, up to [`CARRY_BYTES_MAX`]. With `half_closed` a client that
-    /// only closed its sending side stays.
-    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, core: &Core, half_closed: bool) -> Poll<()> {
-        if self.lifetime.poll_expired(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        while self.carry.len() < CARRY_BYTES_MAX {
-            match ready!(self.poll_read_more(cx, core)) {
-                Ok(true) => {}
-                Ok(false) if half_closed => return Poll::Pending,
-                Ok(false) | Err(_) => return Poll::Ready(()),
+    pub(crate) fn poll_read_more(&self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<bool>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let read = core.read_buffers.with(|buffer| {
+                let read = self.stream.try_read(buffer)?;
+                self.carry.borrow_mut().extend_from_slice(buffer.get(..read).unwrap_or_default());
+                io::Result::Ok(read)
+            });
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+                Ok(read) => {
+                    core.count(Counter::ClientInBytes, read as u64);
+                    return Poll::Ready(Ok(read > 0));
+                }
             }
         }
-        Poll::Pending
+    }
+
+    /// Ends when the client of `request` has gone while something is being done for it, or its connection has lived too long. Nothing
+    /// is read for that, so it does not matter what the client has sent before, and the next request is still there.
+    ///
+    /// A client that closes its sending half has gone as well, unless `half_closed_clients` says that it may still read: then it has
+    /// gone when the connection is reset. One that has closed both halves cannot be told from it; the kernel resets that one's
+    /// connection when it is sent something.
+    pub(crate) async fn gone(&self, request: &Request) {
+        let signs = match request.snapshot().config.half_closed_clients {
+            true => BROKEN,
+            false => BROKEN | CLOSED,
+        };
+        let mut left = pin!(self.stream.ready(signs));
+        poll_fn(|cx| match self.lifetime.poll_expired(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => left.as_mut().poll(cx).map(|_| ()),
+        })
+        .await;
+    }
+
+    /// What `work` for `request` gives; `None` when the client goes before ([`ClientConn::gone`]). Whatever the task of a connection
+    /// waits for is waited for in here, but for the client itself.
+    pub(crate) async fn while_it_stays<T>(
+        &self,
+        request: &Request,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut work, mut gone) = (pin!(work), pin!(self.gone(request)));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => gone.as_mut().poll(cx).map(|()| None),
+        })
+        .await
     }
 }
 

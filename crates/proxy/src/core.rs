@@ -41,6 +41,8 @@ pub struct Core {
     spare_requests: RefCell<Vec<Rc<Request>>>,
     connections: Cell<usize>,
     draining: Cell<bool>,
+    /// Held once by each purge that is being carried out.
+    pub(crate) purges_under_way: Rc<()>,
     /// Wakes idle connections when the core starts to drain, and the core when the last connection ends.
     pub drain: tokio::sync::Notify,
     /// Notified when a connection ends.
@@ -66,6 +68,7 @@ impl Core {
             spare_requests: RefCell::new(Vec::new()),
             connections: Cell::new(0),
             draining: Cell::new(false),
+            purges_under_way: Rc::new(()),
             drain: tokio::sync::Notify::new(),
             connection_ended: tokio::sync::Notify::new(),
             shared,

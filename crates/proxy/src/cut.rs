@@ -58,7 +58,7 @@ cuts! {
     NoMemory = "no_memory", Some("ERR_INTERNAL");
     /// The rest of the answer could not be read from its cache directory.
     DiskFailed = "disk_failed", Some("ERR_INTERNAL");
-    /// Nothing moved in a tunnel for a minute, or for `read_timeout` if that is longer.
+    /// Nothing moved in a tunnel for a minute, for `read_timeout` if that is longer, or for 10 s after the client's FIN.
     TunnelIdle = "tunnel_idle", Some("ERR_READ_TIMEOUT");
     /// One side of a tunnel was reset, which is how many programs end theirs.
     TunnelBroken = "tunnel_broken", None;

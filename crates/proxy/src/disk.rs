@@ -203,10 +203,11 @@ async fn serve_alone(
     }
     let keep_alive = request.snapshot().keeps_alive(request) && !core.is_draining();
     let mut buffer = Vec::new();
-    if let Some(part) = selection.range
-        && read_some(core, &mut hit, part, &mut buffer).await.is_none()
-    {
-        return None;
+    if let Some(part) = selection.range {
+        match conn.while_it_stays(request, read_some(core, &mut hit, part, &mut buffer)).await {
+            None => return Some(pipeline::gone(core, conn, request, selection.tag, None)),
+            Some(read) => read?,
+        }
     }
     let mut head = Vec::with_capacity(hit.head.bytes().len() + 256);
     hit::write_head(&mut head, request, &stored(&hit), &selection, keep_alive);
@@ -263,8 +264,10 @@ async fn send_part(
         if part.first > part.last {
             return Ended::Complete;
         }
-        if read_some(core, hit, part, &mut buffer).await.is_none() {
-            return rest_from_server(core, conn, request, (hit, part), outcome).await;
+        match conn.while_it_stays(request, read_some(core, hit, part, &mut buffer)).await {
+            None => return Ended::ClientGone,
+            Some(Some(())) => {}
+            Some(None) => return rest_from_server(core, conn, request, (hit, part), outcome).await,
         }
     }
 }
@@ -277,16 +280,20 @@ async fn rest_from_server(
     outcome: &mut Outcome,
 ) -> Ended {
     let head = FlowHead { head: hit.head.clone(), info: hit.info(), object: None };
-    let Some(mut reader) = resume::from_server(core, request, &head, part.first).await else {
-        return Ended::Aborted(AbortReason::DiskFailed);
+    let rest = resume::from_server(core, request, &head, part.first);
+    let mut reader = match conn.while_it_stays(request, rest).await {
+        None => return Ended::ClientGone,
+        Some(None) => return Ended::Aborted(AbortReason::DiskFailed),
+        Some(Some(reader)) => reader,
     };
     let (mut left, mut slices) = (part.byte_count(), Vec::new());
     while left > 0 {
-        match reader.data().await {
-            Progress::Data { .. } => {}
-            Progress::End => return Ended::Aborted(AbortReason::Truncated),
-            Progress::Aborted(reason) => return Ended::Aborted(reason),
-            Progress::Lagged { .. } => return Ended::Lagged,
+        match conn.while_it_stays(request, reader.data()).await {
+            None => return Ended::ClientGone,
+            Some(Progress::Data { .. }) => {}
+            Some(Progress::End) => return Ended::Aborted(AbortReason::Truncated),
+            Some(Progress::Aborted(reason)) => return Ended::Aborted(reason),
+            Some(Progress::Lagged { .. }) => return Ended::Lagged,
         }
         let bytes = reader.slices(&mut slices, left.min(READ_BYTES as u64));
         for slice in slices.drain(..) {

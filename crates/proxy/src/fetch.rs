@@ -1,6 +1,6 @@
 //! Getting an answer from a server into a flow: choose a way → connect → send → read the head → decide storability → stream.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use humboldt_conf::RelaxedParser;
 use humboldt_http::h1::{BodyDecoder, Framing, HopByHop};
 use humboldt_http::{FieldName, Method, ResponseHead};
 use humboldt_logs::access::{Hierarchy, Tag};
+use humboldt_store::flow::Flow;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
 use humboldt_store::{AbortReason, Dir, FlowReader, FlowWriter, ReaderKind, StoredHead};
 
@@ -60,7 +61,7 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
         return;
     };
     let job = Job::new(request, purge::unless_purged(core, found.stale), true, &Report::new());
-    start(core, job, writer);
+    start(core, Job { in_background: true, ..job }, writer);
 }
 
 /// Fetches into `writer`, as a task of its own.
@@ -70,14 +71,30 @@ pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
 }
 
 async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
-    match converse(&core, &job, &mut writer).await {
-        Ok(answer) => {
+    // Before there is a head, there is nothing that `quick_abort` could find worth finishing.
+    let watched = (!job.in_background).then(|| Arc::clone(writer.flow()));
+    match while_wanted(watched, converse(&core, &job, &mut writer)).await {
+        Some(Ok(answer)) => {
             refresh::invalidate(&core, &job, &answer.head).await;
             deliver(&core, &mut job, answer, writer).await;
         }
-        Err(failure) => Box::pin(fail(&core, &mut job, failure, writer)).await,
+        Some(Err(failure)) => Box::pin(fail(&core, &mut job, failure, writer)).await,
+        None => writer.abort(AbortReason::Cancelled),
     }
     core.return_request(job.request);
+}
+
+/// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a flow nobody needs to wait for it.
+pub(crate) async fn while_wanted<T>(flow: Option<Arc<Flow>>, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if flow.as_ref().is_some_and(|flow| flow.poll_readers_gone(cx).is_ready()) => {
+            Poll::Ready(None)
+        }
+        Poll::Pending => Poll::Pending,
+    })
+    .await
 }
 
 /// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
@@ -434,8 +451,8 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
     };
     job.purge_number = core.shared.cache.purges().newest();
     match send_with_body(core, conn, &job).await {
-        Ok((answer, pump)) => relay_with_body(core, conn, &mut job, answer, Some(pump)).await,
-        Err(failure) if failure.page == ErrorPage::Internal && failure.detail.is_empty() => {
+        Ok((answer, pump)) => relay_with_body(core, conn, job, answer, Some(pump)).await,
+        Err(failure) if failure.is_client_gone() => {
             pipeline::gone(core, conn, &request, Tag::Miss, Some(&report))
         }
         Err(failure) => {
@@ -454,13 +471,18 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
 /// connecting is tried again.
 async fn send_with_body(
     core: &Rc<Core>,
-    conn: &mut ClientConn,
+    conn: &ClientConn,
     job: &Job,
 ) -> Result<(Box<Answer>, Box<BodyPump>), Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
-    for way in peers::ways(core, request).await {
-        match reach::reach(core, request, &way, false).await {
+    let Some(ways) = conn.while_it_stays(request, peers::ways(core, request)).await else {
+        return Err(Failure::client_gone());
+    };
+    for way in ways {
+        let reached = conn.while_it_stays(request, reach::reach(core, request, &way, false)).await;
+        match reached.unwrap_or_else(|| Err(Failure::client_gone())) {
+            Err(failure) if failure.is_client_gone() => return Err(failure),
             Err(failure) => {
                 note_failed_way(job, &way, &failure, request);
                 last = failure;
@@ -483,53 +505,54 @@ async fn send_with_body(
     Err(last)
 }
 
-/// Relays an answer to the one request it is for, whose body may still be on its way.
+/// Relays an answer to the one request it is for, whose body may still be on its way. It comes from a task of its own: a client that
+/// leaves does not wait for what becomes of the answer.
 pub(crate) async fn relay_with_body(
     core: &Rc<Core>,
     conn: &mut ClientConn,
-    job: &mut Job,
+    mut job: Job,
     answer: Box<Answer>,
     pump: Option<Box<BodyPump>>,
 ) -> After {
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
     let private = || core.shared.cache.private(request.key, request.key);
-    let writer = refresh::invalidate(core, job, &answer.head).await.unwrap_or_else(private);
+    let writer = refresh::invalidate(core, &job, &answer.head).await.unwrap_or_else(private);
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else {
         return answer::error(core, conn, &request, ErrorPage::Internal, "no fetch").await;
     };
-    let follow = async {
-        let head = match reader.head().await {
-            Ok(head) => head,
-            Err(reason) => {
-                let way = (Tag::Miss, Some(report.route()));
-                return match answer::failed(core, conn, &request, report.failure(reason), way).await {
-                    After::Keep => After::Close,
-                    after => after,
-                };
-            }
-        };
-        let mut outcome = Outcome::miss(Tag::Miss, head.head.status, Some(report.route()));
-        let limit_bytes = match reply::check(&request, &head.head, head.info.body_bytes) {
-            Ok(limit_bytes) => limit_bytes,
-            Err(refusal) => {
-                drop(reader);
-                return answer::refused(core, conn, &request, refusal, outcome.route).await;
-            }
-        };
-        let origin = pipeline::Origin::Fetched(report.forward(), None, reader.flow().is_stored());
-        let mut fields = pipeline::answer_fields(&request, &head, origin);
-        fields.extend_from_slice(&report.own_fields());
-        let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
-        relay.limit_body(limit_bytes);
-        let ended = relay.run(conn, &mut reader, &mut outcome).await;
-        drop(reader);
-        let cut = ended.cut(conn);
-        outcome.end(cut);
-        log::transaction(core, &request, &outcome, head.head.content_type());
-        relay.after(cut)
+    let its_core = Rc::clone(core);
+    let delivery = async move { deliver(&its_core, &mut job, answer, writer).await };
+    tokio::task::spawn_local(Box::pin(delivery));
+    let head = match conn.while_it_stays(&request, reader.head()).await {
+        None => return pipeline::gone(core, conn, &request, Tag::Miss, Some(&report)),
+        Some(Ok(head)) => head,
+        Some(Err(reason)) => {
+            let way = (Tag::Miss, Some(report.route()));
+            return match answer::failed(core, conn, &request, report.failure(reason), way).await {
+                After::Keep => After::Close,
+                after => after,
+            };
+        }
     };
-    let ((), after) = tokio::join!(deliver(core, job, answer, writer), follow);
-    after
+    let mut outcome = Outcome::miss(Tag::Miss, head.head.status, Some(report.route()));
+    let limit_bytes = match reply::check(&request, &head.head, head.info.body_bytes) {
+        Ok(limit_bytes) => limit_bytes,
+        Err(refusal) => {
+            drop(reader);
+            return answer::refused(core, conn, &request, refusal, outcome.route).await;
+        }
+    };
+    let origin = pipeline::Origin::Fetched(report.forward(), None, reader.flow().is_stored());
+    let mut fields = pipeline::answer_fields(&request, &head, origin);
+    fields.extend_from_slice(&report.own_fields());
+    let mut relay = Relay::with_pump(core, &request, &head, &fields, pump);
+    relay.limit_body(limit_bytes);
+    let ended = relay.run(conn, &mut reader, &mut outcome).await;
+    drop(reader);
+    let cut = ended.cut(conn);
+    outcome.end(cut);
+    log::transaction(core, &request, &outcome, head.head.content_type());
+    relay.after(cut)
 }
 
 /// Passes an interim response on.

@@ -90,7 +90,7 @@ fn is_own(request: &Request) -> bool {
 }
 
 /// An answer of our own, with its result code; `None` for requests that are not for the proxy itself.
-pub(crate) async fn answer(core: &Rc<Core>, request: &Request) -> Option<(Local, Tag)> {
+pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Option<(Local, Tag)> {
     if let Some(name) = page_name(request) {
         // Nobody gets a page by asking this proxy to fetch it: the rules would see the proxy as the client.
         let page = match has_been_here(request) {

@@ -30,6 +30,8 @@ pub(crate) struct Job {
     pub may_store: bool,
     /// The client's own conditions and ranges are sent on; otherwise the whole answer is asked for.
     pub as_asked: bool,
+    /// Nobody waits for it.
+    pub in_background: bool,
     /// Number of the newest purge by tag or prefix when it began. 0, the oldest, where no answer to an unsafe method is to be stored.
     pub purge_number: u64,
     /// Where the one who asked finds out what happened.
@@ -198,6 +200,16 @@ impl Failure {
         Self { page, detail: detail.into() }
     }
 
+    /// There is nobody left to be told anything.
+    pub(crate) fn client_gone() -> Self {
+        Self::new(ErrorPage::Internal, "")
+    }
+
+    /// See [`Failure::client_gone`].
+    pub(crate) fn is_client_gone(&self) -> bool {
+        self.page == ErrorPage::Internal && self.detail.is_empty()
+    }
+
     pub(crate) fn reason(&self) -> AbortReason {
         match self.page {
             ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => {
@@ -246,6 +258,7 @@ impl Job {
             to_learn_about: None,
             may_store,
             as_asked: !may_store,
+            in_background: false,
             purge_number: 0,
             report,
         }

@@ -214,8 +214,13 @@ pub(crate) async fn serve(
     if let Err(refusal) = reply::check(request, &object.head, Some(wanted.body_bytes())) {
         return Some(answer::refused(core, conn, request, refusal, None).await);
     }
-    let (pieces, mut opened) = open(core, request, &mut list, &wanted.all()).await?;
     let report = Report::because(Forward::Partial);
+    let wanted_bytes = wanted.all();
+    let opening = conn.while_it_stays(request, open(core, request, &mut list, &wanted_bytes)).await;
+    let Some(opening) = opening else {
+        return Some(pipeline::gone(core, conn, request, Tag::Hit, None));
+    };
+    let (pieces, mut opened) = opening?;
     let mut tag = Tag::Hit;
     if let Some(gap) = gap(&pieces) {
         if matches!(wanted, Wanted::Several(_)) {
@@ -224,11 +229,18 @@ pub(crate) async fn serve(
         if request.cc.only_if_cached() {
             return None;
         }
-        if let Err(refusal) = access::may_miss(core, request).await {
+        let may_miss = conn.while_it_stays(request, access::may_miss(core, request)).await;
+        let Some(may_miss) = may_miss else {
+            return Some(pipeline::gone(core, conn, request, Tag::Miss, None));
+        };
+        if let Err(refusal) = may_miss {
             return Some(answer::refused(core, conn, request, refusal, None).await);
         }
-        let fetched = fetch_gap(core, request, object, &gap, list.complete_bytes, &wanted, &report).await?;
-        let reader = match fetched {
+        let fetch = fetch_gap(core, request, object, &gap, list.complete_bytes, &wanted, &report);
+        let Some(fetched) = conn.while_it_stays(request, fetch).await else {
+            return Some(pipeline::gone(core, conn, request, Tag::Miss, Some(&report)));
+        };
+        let reader = match fetched? {
             Fetched::Gap(reader) => reader,
             Fetched::Whole(reader) => {
                 return pipeline::follow(core, conn, request, reader, Some(&report), Tag::Miss).await;

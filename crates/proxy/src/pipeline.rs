@@ -5,6 +5,7 @@
 //!
 //! [`admit`] is what a hit in memory needs and never waits; [`proceed`] is everything else.
 
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -92,7 +93,10 @@ pub(crate) async fn proceed(
     mut admission: Admission,
 ) -> After {
     if let Admission::NeedsAddresses = admission {
-        _ = access::look_up(core, &request).await;
+        let looked_up = conn.while_it_stays(&request, access::look_up(core, &request)).await;
+        if looked_up.is_none() {
+            return gone(core, conn, &request, Tag::None, None);
+        }
         admission = admit(core, &request);
     }
     match admission {
@@ -108,21 +112,29 @@ pub(crate) async fn proceed(
 
 /// What the cache has no part in.
 async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
-    if let Some(local) = internal::answer(core, &request).await {
+    let Some(local) = conn.while_it_stays(&request, internal::answer(core, &request)).await else {
+        return gone(core, conn, &request, Tag::None, None);
+    };
+    if let Some(local) = local {
         let outcome = Outcome::local(local.1, local.0.status);
         return answer::send(core, conn, &request, local.0, outcome).await;
     }
     if let Some((page, detail)) = internal::objection(&request) {
         return answer::error(core, conn, &request, page, &detail).await;
     }
-    if let Err(refusal) = access::may_miss(core, &request).await {
+    let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
+    let Some(may_miss) = may_miss else { return gone(core, conn, &request, Tag::None, None) };
+    if let Err(refusal) = may_miss {
         return answer::refused(core, conn, &request, refusal, None).await;
     }
     if request.head.method == Method::Connect {
         return tunnel::connect(core, conn, request).await;
     }
     if request.wants_upgrade() {
-        access::prepare_to_switch(core, &request).await;
+        let prepared = conn.while_it_stays(&request, access::prepare_to_switch(core, &request)).await;
+        if prepared.is_none() {
+            return gone(core, conn, &request, Tag::Miss, None);
+        }
         if let Some(offered) = switch::offer(&request) {
             return tunnel::upgrade(core, conn, request, &offered).await;
         }
@@ -147,8 +159,12 @@ async fn from_cache_or_server(
         if found.refuse {
             return answer::error(core, conn, &request, ErrorPage::OnlyIfCached, "").await;
         }
-        let stored =
-            if found.knows_enough() { None } else { disk::look_up(core, &request, &mut found).await };
+        let mut stored = None;
+        if !found.knows_enough() {
+            let looked_up = conn.while_it_stays(&request, disk::look_up(core, &request, &mut found)).await;
+            let Some(there) = looked_up else { return gone(core, conn, &request, Tag::Miss, None) };
+            stored = there;
+        }
         if let Some(stored) = stored {
             match stored {
                 disk::Stored::Object(object) => return serve_object(core, conn, request, object).await,
@@ -171,7 +187,9 @@ async fn from_cache_or_server(
             found.refuse = true;
             continue;
         }
-        if let Err(refusal) = access::may_miss(core, &request).await {
+        let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
+        let Some(may_miss) = may_miss else { return gone(core, conn, &request, Tag::Miss, None) };
+        if let Err(refusal) = may_miss {
             return answer::refused(core, conn, &request, refusal, None).await;
         }
         if found.serve_stale
@@ -345,11 +363,11 @@ enum Waited {
 /// Waits for the head, passing on interim responses.
 async fn await_head(
     core: &Rc<Core>,
-    conn: &mut ClientConn,
+    conn: &ClientConn,
     request: &Request,
     reader: &mut FlowReader,
 ) -> Result<Arc<FlowHead>, Waited> {
-    let half_closed = request.snapshot().config.half_closed_clients;
+    let mut gone = std::pin::pin!(conn.gone(request));
     loop {
         let (head, interim) = std::future::poll_fn(|cx| {
             let head = reader.poll_head(cx);
@@ -357,7 +375,7 @@ async fn await_head(
             if head.is_ready() || interim.is_some() {
                 return std::task::Poll::Ready((Some(head), interim));
             }
-            conn.poll_gone(cx, core, half_closed).map(|()| (None, None))
+            gone.as_mut().poll(cx).map(|()| (None, None))
         })
         .await;
         if let Some(interim) = interim

@@ -1,5 +1,6 @@
 //! PURGE: one URL, everything with a tag, or everything below a prefix. [docs/purging.md](../../../docs/purging.md) is for its users.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
@@ -34,9 +35,29 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const NOT_WRITTEN: &[u8] = b"Purged for now only: a cache_dir did not answer in time. Nobody gets what was purged, and it is removed \
 from there as soon as that is possible; but if the proxy ends before, it may have it after a restart. Repeat the request to be sure.\n";
 
+/// Most purges that a core has under way. They wait for disks, and their clients need not.
+const UNDER_WAY_MAX: usize = 1024;
+
+/// Carries out a PURGE, whether its client waits for the answer or leaves: half of it would be worse than none, and not every client
+/// reads what comes.
+pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Local {
+    let under_way = Rc::clone(&core.purges_under_way);
+    // Each has one, and so has the core.
+    if Rc::strong_count(&under_way) > UNDER_WAY_MAX + 1 {
+        return text(503, b"Not purged: too many purges wait for a disk.\n".to_vec());
+    }
+    let (its_core, its_request) = (Rc::clone(core), Rc::clone(request));
+    let purge = tokio::task::spawn_local(async move {
+        let local = carry_out(&its_core, &its_request).await;
+        drop(under_way);
+        local
+    });
+    purge.await.unwrap_or_else(|_| text(500, b"Not purged: the proxy ends.\n".to_vec()))
+}
+
 /// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as Squid does; with 500 when a crash
 /// could bring it back, and with 503 when a directory takes longer than [`WAIT_MAX`] to remove it.
-pub(crate) async fn answer(core: &Core, request: &Request) -> Local {
+async fn carry_out(core: &Core, request: &Request) -> Local {
     let (purges, counter) = match wanted(request) {
         Ok(Wanted::Url) => {
             core.count(Counter::Purges, 1);

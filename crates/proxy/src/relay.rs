@@ -1,7 +1,8 @@
 //! From an object in flight to a client: the head, then pages as they arrive, in whatever framing the client understands.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -193,7 +194,7 @@ impl<'a> Relay<'a> {
     /// off](Relay::cut_off).
     pub(crate) async fn run(
         &mut self,
-        conn: &mut ClientConn,
+        conn: &ClientConn,
         reader: &mut FlowReader,
         outcome: &mut Outcome,
     ) -> Ended {
@@ -237,8 +238,8 @@ impl<'a> Relay<'a> {
     }
 
     /// The next thing to do. `None`: the client has gone, or there is a head to send while nothing else has arrived.
-    async fn next_progress(&mut self, conn: &mut ClientConn, reader: &mut FlowReader) -> Option<Progress> {
-        let half_closed = self.request.snapshot().config.half_closed_clients;
+    async fn next_progress(&mut self, conn: &ClientConn, reader: &mut FlowReader) -> Option<Progress> {
+        let mut gone = pin!(conn.gone(self.request));
         poll_fn(|cx| {
             // It may have begun to look for the rest when it was slower.
             if let Some(leave) = &mut self.leave {
@@ -250,13 +251,12 @@ impl<'a> Relay<'a> {
             if !self.pending.is_empty() {
                 return Poll::Ready(None);
             }
-            match &mut self.pump {
-                Some(pump) if !pump.is_done() => match pump.poll(cx, self.core, conn) {
-                    Poll::Ready(Err(PumpError::Client(_))) => Poll::Ready(None),
-                    _ => Poll::Pending,
-                },
-                _ => conn.poll_gone(cx, self.core, half_closed).map(|()| None),
+            if let Some(pump) = self.pump.as_mut().filter(|pump| !pump.is_done())
+                && let Poll::Ready(Err(PumpError::Client(_))) = pump.poll(cx, self.core, conn)
+            {
+                return Poll::Ready(None);
             }
+            gone.as_mut().poll(cx).map(|()| None)
         })
         .await
     }
@@ -264,11 +264,7 @@ impl<'a> Relay<'a> {
     /// Waits until the client takes more, and lets the request body go on meanwhile: a client may send all of its body
     /// before it reads. A client that holds up others leaves the fetch meanwhile, if it can: `true` then, and `reader` begins behind
     /// what was taken.
-    async fn writable(
-        &mut self,
-        conn: &mut ClientConn,
-        mut reader: Option<&mut FlowReader>,
-    ) -> io::Result<bool> {
+    async fn writable(&mut self, conn: &ClientConn, mut reader: Option<&mut FlowReader>) -> io::Result<bool> {
         conn.deadline.arm(self.request.snapshot().config.write_timeout);
         if let (Some(leave), Some(_)) = (&mut self.leave, &reader) {
             leave.begin_wait();
@@ -297,7 +293,7 @@ impl<'a> Relay<'a> {
 
     async fn send_data(
         &mut self,
-        conn: &mut ClientConn,
+        conn: &ClientConn,
         reader: &mut FlowReader,
         outcome: &mut Outcome,
     ) -> io::Result<()> {
@@ -325,7 +321,7 @@ impl<'a> Relay<'a> {
     /// on the way: the reader is behind these parts then.
     async fn send_parts(
         &mut self,
-        conn: &mut ClientConn,
+        conn: &ClientConn,
         mut body: Option<(&mut FlowReader, &mut Vec<BodySlice>)>,
         suffix: &[u8],
         outcome: &mut Outcome,
@@ -367,11 +363,11 @@ impl<'a> Relay<'a> {
         Ok(has_left)
     }
 
-    async fn flush(&mut self, conn: &mut ClientConn, outcome: &mut Outcome) -> io::Result<()> {
+    async fn flush(&mut self, conn: &ClientConn, outcome: &mut Outcome) -> io::Result<()> {
         self.send_parts(conn, None, b"", outcome).await.map(drop)
     }
 
-    async fn finish(&mut self, conn: &mut ClientConn, reader: &FlowReader, outcome: &mut Outcome) -> Ended {
+    async fn finish(&mut self, conn: &ClientConn, reader: &FlowReader, outcome: &mut Outcome) -> Ended {
         let mut trailers = reader.trailers();
         if let Some(trailers) = &mut trailers {
             self.request.snapshot().header_rules.apply_to_trailers(trailers, &self.head, self.request);
@@ -384,12 +380,7 @@ impl<'a> Relay<'a> {
 
     /// Ends an answer that is not complete so that the client notices: the head (if it is still here) and a body that lacks
     /// its end. Where only the end of the connection ends the body, the connection is reset.
-    pub(crate) async fn cut_off(
-        &mut self,
-        conn: &mut ClientConn,
-        outcome: &mut Outcome,
-        ended: Ended,
-    ) -> Ended {
+    pub(crate) async fn cut_off(&mut self, conn: &ClientConn, outcome: &mut Outcome, ended: Ended) -> Ended {
         if self.framing == Framing::UntilClose {
             _ = humboldt_sys::tcp::reset_on_close(&conn.stream);
         } else {

@@ -1,11 +1,8 @@
 //! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out not to be readable: from the copy on disk, or
 //! from the server. Never a mixture of two answers.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use humboldt_http::range::ContentRange;
 use humboldt_http::{FieldName, ResponseHead};
@@ -35,27 +32,18 @@ pub(crate) async fn resume(
     outcome: &mut Outcome,
     why: Ended,
 ) -> Ended {
-    let half_closed = request.snapshot().config.half_closed_clients;
     let head = Arc::new(head.clone());
     let mut ended = why;
     for _ in 0..RESUMES_MAX {
         let position = relay.body_bytes_taken();
-        let found = {
-            let mut search = pin!(async {
-                let found = match ended {
-                    Ended::Lagged => {
-                        rest(Rc::clone(core), Rc::clone(request), Arc::clone(&head), position).await
-                    }
-                    _ => from_server(core, request, &head, position).await,
-                };
-                if found.is_some() { found } else { relay.once_more().await }
-            });
-            poll_fn(|cx| match search.as_mut().poll(cx) {
-                Poll::Ready(found) => Poll::Ready(Some(found)),
-                Poll::Pending => conn.poll_gone(cx, core, half_closed).map(|()| None),
-            })
-            .await
+        let search = async {
+            let found = match ended {
+                Ended::Lagged => rest(Rc::clone(core), Rc::clone(request), Arc::clone(&head), position).await,
+                _ => from_server(core, request, &head, position).await,
+            };
+            if found.is_some() { found } else { relay.once_more().await }
         };
+        let found = conn.while_it_stays(request, search).await;
         let Some(found) = found else { return Ended::ClientGone };
         let Some(mut reader) = found else { return ended };
         ended = relay.run(conn, &mut reader, outcome).await;

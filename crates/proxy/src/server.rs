@@ -1,5 +1,6 @@
 //! The HTTP/1 side towards servers: one connection, one exchange at a time.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -68,6 +69,8 @@ impl ServerError {
 pub(crate) struct ServerConn {
     /// Shared with the writer of a request body, if there is one.
     stream: Rc<TcpStream>,
+    /// Whether all of the request was sent, where that has a writer of its own.
+    is_all_sent: Option<Rc<Cell<bool>>>,
     /// The address it leads to.
     pub peer: SocketAddr,
     /// Whether it has served another request before.
@@ -99,6 +102,7 @@ impl ServerConn {
     pub(crate) fn new(core: &Core, connected: Connected, reused: bool, read_timeout: Duration) -> Self {
         Self {
             stream: Rc::new(connected.stream),
+            is_all_sent: None,
             peer: connected.peer,
             reused,
             input: Input::default(),
@@ -111,14 +115,22 @@ impl ServerConn {
         }
     }
 
-    /// Gives the connection to the pool. Only after a complete exchange that left nothing unread.
+    /// Gives the connection to the pool. Only after a complete exchange.
     pub(crate) fn keep(self, core: &Core, key: &ServerRef<'_>) {
-        if self.input.is_empty()
-            && self.unsent.is_empty()
-            && let Ok(stream) = Rc::try_unwrap(self.stream)
-        {
-            core.pool.checkin(key, Connected { stream, peer: self.peer });
+        if let Some(idle) = self.into_idle() {
+            core.pool.checkin(key, idle);
         }
+    }
+
+    /// A connection on which nothing is left unread, and nothing unsent: after half a request that the server answered early, the
+    /// next one would be taken for the rest of it.
+    fn into_idle(self) -> Option<Connected> {
+        let is_all_sent = self.is_all_sent.as_ref().is_none_or(|is_all_sent| is_all_sent.get());
+        if !is_all_sent || !self.input.is_empty() || !self.unsent.is_empty() {
+            return None;
+        }
+        let stream = Rc::try_unwrap(self.stream).ok()?;
+        Some(Connected { stream, peer: self.peer })
     }
 
     /// The socket, and what was received beyond the head: for tunnels.
@@ -127,8 +139,10 @@ impl ServerConn {
     }
 
     /// The sending side, for a request whose body is sent while the answer is read.
-    pub(crate) fn writer(&self) -> ServerWriter {
-        ServerWriter(Rc::clone(&self.stream))
+    pub(crate) fn writer(&mut self) -> ServerWriter {
+        let is_all_sent = Rc::new(Cell::new(false));
+        self.is_all_sent = Some(Rc::clone(&is_all_sent));
+        ServerWriter { stream: Rc::clone(&self.stream), is_all_sent }
     }
 
     /// Sends all of `bytes`.
@@ -380,15 +394,23 @@ fn poll_read(stream: &mut Rc<TcpStream>, cx: &mut Context<'_>, buffer: &mut [u8]
 }
 
 /// The sending side of a connection.
-pub(crate) struct ServerWriter(Rc<TcpStream>);
+pub(crate) struct ServerWriter {
+    stream: Rc<TcpStream>,
+    is_all_sent: Rc<Cell<bool>>,
+}
 
 impl ServerWriter {
+    /// The request is on its way to its last byte: the connection may serve another one.
+    pub(crate) fn all_is_sent(self) {
+        self.is_all_sent.set(true);
+    }
+
     /// Writes some of `bytes`.
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            match self.0.try_write(bytes) {
+            match self.stream.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.0.poll_write_ready(cx))?
+                    ready!(self.stream.poll_write_ready(cx))?
                 }
                 result => return Poll::Ready(result),
             }
@@ -401,4 +423,45 @@ fn is_gone(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use humboldt_net::deadline::Deadlines;
+
+    use super::*;
+
+    async fn connection() -> ServerConn {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let peer = listener.local_addr().expect("an address");
+        ServerConn {
+            stream: Rc::new(TcpStream::connect(peer).await.expect("connected")),
+            is_all_sent: None,
+            peer,
+            reused: false,
+            input: Input::default(),
+            parsed_bytes: 0,
+            unsent: Vec::new(),
+            deadline: Deadlines::new().slot(),
+            read_timeout: Duration::from_secs(60),
+            received_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn a_connection_with_half_a_request_is_not_used_again_whoever_has_let_go_of_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            assert!(connection().await.into_idle().is_some());
+            let mut half = connection().await;
+            drop(half.writer());
+            assert!(half.into_idle().is_none());
+            let mut whole = connection().await;
+            whole.writer().all_is_sent();
+            assert!(whole.into_idle().is_some());
+            let mut on_its_way = connection().await;
+            let _writer = on_its_way.writer();
+            assert!(on_its_way.into_idle().is_none());
+        });
+    }
 }

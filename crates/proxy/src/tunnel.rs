@@ -1,7 +1,8 @@
 //! CONNECT, and connections that switch to another protocol: bytes both ways until one side has enough.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use humboldt_net::deadline::DeadlineSlot;
 use tokio::net::TcpStream;
 
 use crate::answer;
-use crate::client::{After, ClientConn};
+use crate::client::{After, BROKEN, CLOSED, ClientConn};
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
@@ -23,6 +24,7 @@ use crate::forward::{self, Manner};
 use crate::job::{Failure, Job, Report};
 use crate::log::{self, Outcome};
 use crate::peers::{self, Way};
+use crate::pipeline;
 use crate::reach::{self, Reached};
 use crate::request::Request;
 use crate::server::{ServerConn, ServerError};
@@ -34,13 +36,18 @@ const BUFFER_BYTES: usize = 32 * 1024;
 /// A tunnel in which nothing moves for this long is closed, unless `read_timeout` is longer.
 const IDLE_MIN: Duration = Duration::from_secs(60);
 
+/// The same, when the client has sent its FIN: it may still read, or have closed both halves, which looks the same. Squid ends a tunnel
+/// at once then; HAProxy's `client-fin` is this limit.
+const CLIENT_FIN: Duration = Duration::from_secs(10);
+
 /// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
 pub(crate) async fn connect(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
     let report = Report::new();
     let job = Job::new(&request, None, false, &report);
-    let (stream, early) = match open(core, &job).await {
-        Ok(opened) => opened,
-        Err(failure) => {
+    let (stream, early) = match conn.while_it_stays(&request, open(core, &job)).await {
+        None => return pipeline::gone(core, conn, &request, Tag::Tunnel, Some(&report)),
+        Some(Ok(opened)) => opened,
+        Some(Err(failure)) => {
             let way = (Tag::Tunnel, Some(report.route()));
             return answer::failed(core, conn, &request, failure, way).await;
         }
@@ -135,8 +142,10 @@ pub(crate) async fn upgrade(
     offered: &[u8],
 ) -> After {
     let report = Report::new();
-    let mut job = Job::new(&request, None, false, &report);
-    let asked = ask_to_switch(core, &job, offered).await;
+    let job = Job::new(&request, None, false, &report);
+    let Some(asked) = conn.while_it_stays(&request, ask_to_switch(core, &job, offered)).await else {
+        return pipeline::gone(core, conn, &request, Tag::Tunnel, Some(&report));
+    };
     if let Ok((_, _, head, _)) = &asked {
         report.set_status(head.status);
     }
@@ -146,7 +155,7 @@ pub(crate) async fn upgrade(
         }
         Ok((server, reached, head, sent_at)) if head.status != 101 => {
             match fetch::Answer::new(server, reached, head, &request, sent_at) {
-                Ok(answer) => fetch::relay_with_body(core, conn, &mut job, answer, None).await,
+                Ok(answer) => fetch::relay_with_body(core, conn, job, answer, None).await,
                 Err(error) => {
                     let way = (Tag::Miss, Some(report.route()));
                     answer::failed(core, conn, &request, Failure::from(&error), way).await
@@ -307,10 +316,11 @@ impl Direction {
     }
 }
 
-/// Moves bytes both ways until both sides have closed, one has failed, or nothing has moved for `read_timeout`.
+/// Moves bytes both ways until both sides have closed, one has failed, or nothing has moved for `read_timeout`: for [`CLIENT_FIN`]
+/// after the client has sent all that it will.
 async fn relay(
     core: &Rc<Core>,
-    conn: &mut ClientConn,
+    conn: &ClientConn,
     request: &Request,
     server: &TcpStream,
     early: Vec<u8>,
@@ -318,14 +328,20 @@ async fn relay(
 ) -> Option<Cut> {
     core.count(Counter::Tunnels, 1);
     let idle = request.snapshot().config.read_timeout.max(IDLE_MIN);
-    let mut up = Direction::new(std::mem::take(&mut conn.carry));
+    let mut up = Direction::new(conn.carry.take());
     let mut down = Direction::new(early);
     let client = &conn.stream;
     let deadline: &DeadlineSlot = &conn.deadline;
     deadline.arm(idle);
     let mut moved = 0;
+    // Also where the client is not read, as the server does not take what it has sent before.
+    let (mut ends, mut breaks) = (pin!(client.ready(CLOSED)), pin!(client.ready(BROKEN)));
+    let mut has_ended = false;
     let cut = loop {
         let step = poll_fn(|cx| {
+            if breaks.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
             let sent = up.poll(cx, core, client, server);
             let received = down.poll(cx, core, server, client);
             match (sent, received) {
@@ -338,8 +354,10 @@ async fn relay(
             if deadline.poll_expired(cx).is_ready() || conn.lifetime.poll_expired(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
+            let ends_now = !has_ended && ends.as_mut().poll(cx).is_ready();
+            has_ended |= ends_now;
             let now_moved = up.moved_bytes + down.moved_bytes;
-            if now_moved != moved {
+            if ends_now || now_moved != moved {
                 return Poll::Ready(Ok(false));
             }
             Poll::Pending
@@ -349,6 +367,7 @@ async fn relay(
         core.count(Counter::TunnelBytes, total - moved);
         moved = total;
         match step {
+            Ok(false) if has_ended => deadline.arm(idle.min(CLIENT_FIN)),
             Ok(false) => deadline.arm(idle),
             Ok(true) => break None,
             Err(_) if conn.lifetime.is_expired() => break Some(Cut::Lifetime),

@@ -84,7 +84,8 @@ macro_rules! working {
     /// Whether Accept-Encoding of requests becomes the one encoding of `br` and `gzip` that is wanted most widely, or goes, so that a
     /// server that offers both makes two or three variants, and not one for every browser.
     normalize_accept_encoding: bool = OnOff("off"), "normalize_accept_encoding on|off";
-    /// A fetch whose clients are gone is finished when less than this is missing; -1 always finishes.
+    /// A fetch whose clients are gone is finished when less than this is missing; -1 always finishes. Before the answer has begun, nothing is
+    /// worth finishing.
     quick_abort_min: Option<u64> = KBytes("16 KB"), "quick_abort_min SIZE|-1";
     /// Such a fetch is abandoned when more than this is missing; -1 never abandons for this reason.
     quick_abort_max: Option<u64> = KBytes("16 KB"), "quick_abort_max SIZE|-1";

@@ -19,6 +19,7 @@ mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
@@ -35,7 +36,7 @@ use crate::vary::VaryMarker;
 
 pub use reader::FlowReader;
 use state::State;
-use wake::WakeList;
+use wake::{WakeList, remember};
 pub use writer::FlowWriter;
 
 /// How far the slowest client may be behind what is written, in bytes; `read_ahead_gap` may raise it. The writer waits then. A disk
@@ -299,6 +300,16 @@ impl Flow {
     /// when the flow was aborted.
     pub fn reader_at(self: &Arc<Self>, offset: u64, kind: ReaderKind) -> Option<FlowReader> {
         FlowReader::attach(self, offset, kind, true)
+    }
+
+    /// Ready when no client wants it any more. For the one task that writes, also while something else has the [`FlowWriter`].
+    pub fn poll_readers_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        if state.is_deserted() {
+            return Poll::Ready(());
+        }
+        remember(&mut state.gone_waker, cx);
+        Poll::Pending
     }
 
     /// Length of the body where it is known, otherwise how much of it has arrived.

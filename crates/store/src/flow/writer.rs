@@ -294,12 +294,7 @@ impl FlowWriter {
 
     /// Ready when no client wants it any more.
     pub fn poll_readers_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.flow.state.lock();
-        if state.is_deserted() {
-            return Poll::Ready(());
-        }
-        remember(&mut state.gone_waker, cx);
-        Poll::Pending
+        self.flow.poll_readers_gone(cx)
     }
 
     /// Whether all of the body is still there, and can become an object at its end. Where memory is short it cannot: a directory
