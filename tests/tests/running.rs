@@ -4,7 +4,7 @@ use humboldt_tests::wait::{Gate, free_address, until};
 use humboldt_tests::{Client, Origin, Proxy, Reply, World, proxy};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -355,6 +355,30 @@ fn pages_of_the_proxy_are_not_fetched_through_it() {
     ] {
         let (status, text) = internal(&proxy, &target, "a");
         assert!(status >= 400 && !text.contains("humboldt_"), "{target}: {status} {text}");
+    }
+}
+
+/// Without Via nothing says where a request has been, and an address has many spellings.
+#[test]
+fn no_spelling_of_an_address_leads_back_to_the_proxy() {
+    for without_via in ["via off", "request_header_access Via deny all"] {
+        let own = free_address().port();
+        let proxy = Proxy::forward(&format!(
+            "http_port {own}\nacl away myport {own}\nhttp_access deny manager !away\n{without_via}\n"
+        ));
+        let address = SocketAddr::from(([127, 0, 0, 1], own));
+        until("the second port", || TcpStream::connect(address).ok());
+        let mut direct = Client::to(address);
+        assert_eq!(direct.request("GET", "/metrics", &[("Host", "127.0.0.1")], b"").response().status(), 200);
+        for host in
+            ["0.0.0.0", "127.0.0.1", "127.7.7.7", "[::]", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:0.0.0.0]"]
+        {
+            let (status, text) = internal(&proxy, &format!("http://{host}:{own}/metrics"), "a");
+            assert!(status >= 400 && !text.contains("humboldt_"), "{host}: {status} {text}");
+            let mut tunnel = Client::to(proxy.address());
+            let status = tunnel.request("CONNECT", &format!("{host}:{own}"), &[], b"").response().status();
+            assert_eq!(status, 508, "{host}");
+        }
     }
 }
 

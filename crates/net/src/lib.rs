@@ -9,6 +9,9 @@ pub mod connect;
 pub mod deadline;
 pub mod dns;
 pub mod listener;
+mod own_address;
 pub mod pool;
 mod port_owner;
 pub mod runtime;
+
+pub use own_address::is_own_address;

@@ -49,7 +49,7 @@ pub(crate) struct Answer {
     /// Whether the connection can serve another request afterwards.
     reusable: bool,
     /// Whether its head had to be repaired (`relaxed_header_parser`).
-    was_repaired: bool,
+    pub(crate) was_repaired: bool,
 }
 
 /// Refreshes a stale object while it is being served.

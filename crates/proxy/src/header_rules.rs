@@ -93,8 +93,9 @@ impl HeaderRules {
     }
 
     /// Applies the rules about answers to a head for the client that sent `request`: status line and field lines from
-    /// `start` to the end of `out`, without the empty line. Every head that goes to a client comes by here, after what
-    /// the proxy says of itself, so that what is stored can be what the server said. Without rules nothing is done.
+    /// `start` to the end of `out`, without the empty line. Every answer to a request that could be read comes by here,
+    /// after what the proxy says of itself, so that what is stored can be what the server said. Without rules nothing
+    /// is done.
     #[inline]
     pub(crate) fn apply_to_reply(&self, out: &mut Vec<u8>, start: usize, request: &Request) {
         if !self.reply.is_empty() || !self.reply_add.is_empty() {

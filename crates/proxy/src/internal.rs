@@ -82,8 +82,9 @@ fn is_own(request: &Request) -> bool {
     let is_direct = request.head.target == Target::Origin;
     let is_name = || [&*names.hostname, &*names.unique, "localhost"].into_iter().any(is_host) || is_alias();
     let is_own_address = || {
-        let address = crate::access::host_ip(host);
-        let is_here = |ip: IpAddr| ip.is_loopback() || ip == crate::access::unmapped(facts.local.ip());
+        let address = crate::access::host_ip(host).map(crate::access::unmapped);
+        let local = crate::access::unmapped(facts.local.ip());
+        let is_here = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified() || ip == local;
         address.is_some_and(|address| is_direct || is_here(address))
     };
     (is_direct || has_own_port) && (is_name() || is_own_address())

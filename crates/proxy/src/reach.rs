@@ -1,10 +1,10 @@
 //! A connection to whoever is to answer: from the pool, or new.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::CachePeer;
+use humboldt_conf::{CachePeer, HttpPort};
 use humboldt_net::connect::{self, ConnectOptions, Connected};
 use humboldt_net::dns::Asker;
 use humboldt_net::pool::{Local, ServerRef};
@@ -136,7 +136,9 @@ async fn connect_to(
     reached: &Reached,
     timeout: Duration,
 ) -> Result<Connected, Failure> {
-    if leads_to_ourselves(request, addresses, reached.port) {
+    let others: Vec<IpAddr> =
+        addresses.iter().copied().filter(|&ip| !leads_to_ourselves(request, ip, reached.port)).collect();
+    if others.is_empty() && !addresses.is_empty() {
         return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
     }
     let head_start_ms = request.snapshot().config.happy_eyeballs_connect_timeout;
@@ -146,12 +148,29 @@ async fn connect_to(
         local_v4: reached.local.v4,
         local_v6: reached.local.v6,
     };
-    connect::connect(addresses, reached.port, &options).await.map_err(|error| Failure::from(&error))
+    connect::connect(&others, reached.port, &options).await.map_err(|error| Failure::from(&error))
 }
 
-/// A request for the very socket it came in on would go round for ever.
-fn leads_to_ourselves(request: &Request, addresses: &[IpAddr], port: u16) -> bool {
-    let local = request.facts().local;
-    let local = SocketAddr::new(crate::access::unmapped(local.ip()), local.port());
-    addresses.first().is_some_and(|ip| SocketAddr::new(*ip, port) == local)
+/// Whether a connection to `ip` would be one to a port of this proxy. There the proxy would be the client, with rights
+/// that its own client may not have; and most requests would go round for ever.
+fn leads_to_ourselves(request: &Request, ip: IpAddr, port: u16) -> bool {
+    let facts = request.facts();
+    let target = destination(ip);
+    let listens_at = |own: &HttpPort| match own.addr.map(access::unmapped) {
+        Some(own) if !own.is_unspecified() => own == target,
+        // Where a name leads was found out when the port was opened; any address of the machine may be it.
+        _ => humboldt_net::is_own_address(target),
+    };
+    let is_this_one = (access::unmapped(facts.local.ip()), facts.local.port()) == (target, port);
+    let ports = &request.snapshot().config.http_port;
+    is_this_one || ports.iter().any(|own| own.port == port && listens_at(own))
+}
+
+/// The address that a connection to `ip` comes to: the unspecified one means this machine.
+fn destination(ip: IpAddr) -> IpAddr {
+    match access::unmapped(ip) {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
 }

@@ -77,6 +77,7 @@ pub(crate) async fn decide(
         return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
     }
     if answer.head.status == 200
+        && !answer.was_repaired
         && let Some(stale) = job.to_learn_about.take()
     {
         learn_from_head(core, &request, stale, answer, writer.epoch()).await;
@@ -171,6 +172,10 @@ async fn confirm(core: &Rc<Core>, job: &mut Job, stale: Stale, answer: &Answer, 
         return Verdict::Again;
     }
     job.report.set_object_tag(Tag::RefreshUnmodified);
+    if answer.was_repaired {
+        // It confirms for this request; its fields may be another's, and are for nobody.
+        return Verdict::Confirmed(stale.body);
+    }
     Verdict::Confirmed(freshen(core, &request, stale, answer, epoch))
 }
 

@@ -28,8 +28,8 @@ pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
     (!offered.is_empty()).then_some(offered)
 }
 
-/// Why a 101 does not switch to what was `offered`; `None` if it does. Without this any client and a willing server
-/// would have a tunnel for whatever they like.
+/// Why a 101 does not switch to what was `offered`; `None` if it does. A server that only pretends to speak the protocol
+/// is not found out by this: who may have no tunnels may have no upgrades either.
 pub(crate) fn objection(request: &Request, offered: &[u8], head: &ResponseHead) -> Option<&'static str> {
     let mut chosen = head.fields.list(FieldName::Upgrade);
     let is_offered =
@@ -49,8 +49,10 @@ pub(crate) fn objection(request: &Request, offered: &[u8], head: &ResponseHead) 
     None
 }
 
+/// Whether it is WebSocket, of whatever version: rules name it without one.
 fn is_websocket(protocol: &[u8]) -> bool {
-    protocol.eq_ignore_ascii_case(b"websocket")
+    let base = protocol.split(|&byte| byte == b'/').next().unwrap_or(protocol);
+    base.eq_ignore_ascii_case(b"websocket")
 }
 
 fn key(request: &Request) -> Option<&[u8]> {
