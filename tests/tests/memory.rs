@@ -163,6 +163,11 @@ fn hot_object_stays(world: &World, in_flight_max: u64, mut is_settled: impl FnMu
             let answer = client.request("GET", &world.target("/hot"), &[], b"").response().expect(200);
             assert!(answer.cache() == "HIT" && answer.body == body(99, 2000), "{:?}", answer.head);
         }
+        // What is small and new comes through as ever.
+        let (fresh, content) = (format!("/fresh/{rounds}"), body(rounds, 3000));
+        world.origin.on(&fresh, Reply::ok(&content).cachable(600));
+        let answer = client.request("GET", &world.target(&fresh), &[], b"").response().expect(200);
+        assert!(answer.body == content, "{:?}", answer.head);
         let in_flight = world.metric("humboldt_memory_bytes{use=\"in_flight\"}");
         assert!(in_flight <= in_flight_max, "{in_flight} bytes in flight");
         rounds += 1;

@@ -343,6 +343,30 @@ mod tests {
     }
 
     #[test]
+    fn without_room_in_flight_a_body_stays_lent_and_one_that_cannot_be_lent_is_to_be_streamed() {
+        let (cache, scheme) = fixture();
+        let (key, content) = (key(1), pattern(0, 100_000));
+        let (url, head, times) = (URL.into(), some_head().bytes().into(), some_times());
+        scheme.put(Record { key, kind: RecordKind::Object, url, head, times }, &content);
+        let open = || match block_on(cache.open(key, &key, URL)) {
+            Lookup::Found(DiskEntry::Object(hit)) => hit,
+            _ => panic!("it is there"),
+        };
+        let share_pages = (cache.tier().in_flight_share() / 4096) as usize;
+        let hog: Vec<_> = (0..share_pages).map(|_| cache.tier().alloc_page(0).expect("guaranteed")).collect();
+        let mut hit = open();
+        assert!(!hit.reserve(&cache, true), "no room for pages");
+        assert!(hit.reserve(&cache, false));
+        let held = block_on(hit.hold(&cache)).expect("it verifies").kept(&cache, true).expect("it stays");
+        assert!(is_lent(Some(&held)) && read(&held, 0, u64::MAX) == content);
+        assert_eq!(cache.mem().stats().reserved_bytes, 100_000, "it is counted");
+        scheme.faults.at_hand.store(false, SeqCst);
+        assert!(!open().reserve(&cache, false), "it would have to be read to pages");
+        drop((hog, held));
+        assert!(open().reserve(&cache, true) && cache.mem().stats().reserved_bytes == 0);
+    }
+
+    #[test]
     fn room_is_what_the_object_takes_in_memory_and_not_its_body() {
         let one = memory_bytes(URL.len(), some_head().bytes().len(), BODY_BYTES);
         // Room for three, and for the body of a fourth.
