@@ -358,10 +358,10 @@ fn a_thousand_clients_of_all_speeds_get_every_byte_with_any_memory() {
 }
 
 /// An origin whose answer is another one each time that it is asked: its first byte counts. `fields` are more of its head, with `{}` for
-/// that number.
-fn changing(world: &World, fields: &'static str) -> Vec<u8> {
+/// that number. No body comes before the gate is open.
+fn changing(world: &World, fields: &'static str, gate: &Arc<Gate>) -> Vec<u8> {
     let body = body_of(20_000_000);
-    let asked = AtomicU8::new(0);
+    let (asked, gate) = (AtomicU8::new(0), Arc::clone(gate));
     let mut sent = body.clone();
     sent[0] = 1;
     world.origin.handle("/large", move |_, wire| {
@@ -369,19 +369,23 @@ fn changing(world: &World, fields: &'static str) -> Vec<u8> {
         let fields = fields.replace("{}", &number.to_string());
         wire.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}Content-Length: "));
         wire.send(format!("{}\r\n\r\n", body.len()));
+        gate.pass();
         wire.send([number]);
         wire.send(&body[1..]);
     });
     sent
 }
 
-/// A client that has the head and reads nothing more, and another that is going to read all.
-fn stalled_and_fast(world: &World) -> (Client, Client) {
+/// A client that has the head and reads nothing more, and another that is going to read all and shares its fetch; then the gate
+/// is opened.
+fn stalled_and_fast(world: &World, gate: &Gate) -> (Client, Client) {
     let mut stalled = world.client();
     stalled.request("GET", &world.target("/large"), &[], b"");
     let _ = stalled.head();
     let mut fast = world.client();
     fast.request("GET", &world.target("/large"), &[], b"");
+    until("one to have joined", || (world.metric("humboldt_client_http_collapsed_total") == 1).then_some(()));
+    gate.open();
     (stalled, fast)
 }
 
@@ -390,14 +394,15 @@ fn who_holds_up_others_goes_on_with_a_fetch_of_its_own_if_that_gives_the_same() 
     // Without a validator; with one, from a server that knows no ranges.
     for fields in ["", "ETag: \"1\"\r\n"] {
         let world = World::forward("cache_mem 16 MB\n");
-        let body = body_of(32_000_000);
-        let sent = body.clone();
+        let (gate, body) = (Arc::new(Gate::default()), body_of(32_000_000));
+        let (at_origin, sent) = (Arc::clone(&gate), body.clone());
         world.origin.handle("/large", move |_, wire| {
             wire.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}"));
             wire.send(format!("Content-Length: {}\r\n\r\n", sent.len()));
+            at_origin.pass();
             wire.send(&sent);
         });
-        let (mut stalled, mut fast) = stalled_and_fast(&world);
+        let (mut stalled, mut fast) = stalled_and_fast(&world, &gate);
         assert!(fast.response().expect(200).body == body, "the fast client");
         assert!(stalled.bytes(body.len()) == body, "the slow client");
         assert!(world.origin.count("/large") >= 2, "{fields}");
@@ -408,8 +413,9 @@ fn who_holds_up_others_goes_on_with_a_fetch_of_its_own_if_that_gives_the_same() 
 fn who_holds_up_others_stays_if_the_answer_has_changed_and_nobody_is_cut_off() {
     for fields in ["", "ETag: \"{}\"\r\n", "Last-Modified: Mon, 01 Jan 2024 00:00:0{} GMT\r\n"] {
         let world = World::forward("cache_mem 8 MB\n");
-        let body = changing(&world, fields);
-        let (mut stalled, mut fast) = stalled_and_fast(&world);
+        let gate = Arc::default();
+        let body = changing(&world, fields, &gate);
+        let (mut stalled, mut fast) = stalled_and_fast(&world, &gate);
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(fast.response().expect(200).body == body, "the fast client: {fields}"));
             // It has looked for the rest, and found another answer.
@@ -422,8 +428,9 @@ fn who_holds_up_others_stays_if_the_answer_has_changed_and_nobody_is_cut_off() {
 #[test]
 fn a_client_that_leaves_lets_the_others_go_on_at_once() {
     let world = World::forward("cache_mem 8 MB\n");
-    let body = changing(&world, "");
-    let (stalled, mut fast) = stalled_and_fast(&world);
+    let gate = Arc::default();
+    let body = changing(&world, "", &gate);
+    let (stalled, mut fast) = stalled_and_fast(&world, &gate);
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(fast.response().expect(200).body == body));
         world.origin.wait_for("/large", 2);
@@ -434,8 +441,9 @@ fn a_client_that_leaves_lets_the_others_go_on_at_once() {
 #[test]
 fn a_client_that_reads_nothing_stops_the_others_no_longer_than_write_timeout() {
     let world = World::forward("cache_mem 8 MB\nwrite_timeout 2 seconds\n");
-    let body = changing(&world, "");
-    let (_stalled, mut fast) = stalled_and_fast(&world);
+    let gate = Arc::default();
+    let body = changing(&world, "", &gate);
+    let (_stalled, mut fast) = stalled_and_fast(&world, &gate);
     assert!(fast.response().expect(200).body == body);
     let _ = world.proxy.logged("ABORTED");
 }
@@ -443,25 +451,96 @@ fn a_client_that_reads_nothing_stops_the_others_no_longer_than_write_timeout() {
 #[test]
 fn who_waits_for_the_disk_gets_the_rest_from_the_server_if_the_url_is_purged_meanwhile() {
     let world = World::forward(
-        "cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 16 256\n\
+        "cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 4 4\n\
          acl PURGE method PURGE\nhttp_access allow PURGE\n",
     );
     until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
-    let gate = Arc::new(Gate::default());
-    let (at_origin, body) = (Arc::clone(&gate), body_of(32_000_000));
+    let (gate, purged) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    let (at_origin, until_purged) = (Arc::clone(&gate), Arc::clone(&purged));
+    let body = body_of(32_000_000);
     let sent = body.clone();
     world.origin.handle("/large", move |_, wire| {
         wire.send(format!("{SIZED}{}\r\n\r\n", sent.len()));
-        wire.send(&sent[..31_000_000]);
         at_origin.pass();
+        wire.send(&sent[..31_000_000]);
+        until_purged.pass();
         wire.send(&sent[31_000_000..]);
     });
-    let (mut stalled, mut fast) = stalled_and_fast(&world);
+    let (mut stalled, mut fast) = stalled_and_fast(&world, &gate);
     let _ = fast.head();
     // So far it can only come when it waits for the other one no more.
     assert!(fast.bytes(31_000_000) == body[..31_000_000]);
     assert_eq!(world.ask("PURGE", "/large", &[]).status() / 100, 2);
-    gate.open();
+    purged.open();
     assert!(fast.bytes(1_000_000) == body[31_000_000..], "the fast client");
     assert!(stalled.bytes(body.len()) == body, "the slow client");
+}
+
+#[test]
+fn a_client_of_a_range_that_holds_up_others_goes_on_by_itself_too() {
+    let world = World::forward("cache_mem 16 MB\nrange_offset_limit none\n");
+    let (gate, body) = (Arc::new(Gate::default()), body_of(32_000_000));
+    let (at_origin, sent) = (Arc::clone(&gate), body.clone());
+    world.origin.handle("/large", move |_, wire| {
+        at_origin.pass();
+        send_plain(wire, Framed::Length, &sent);
+    });
+    let (mut stalled, mut fast) = (world.client(), world.client());
+    stalled.request("GET", &world.target("/large"), &[("Range", "bytes=1000001-")], b"");
+    fast.request("GET", &world.target("/large"), &[], b"");
+    until("one to have joined", || (world.metric("humboldt_client_http_collapsed_total") == 1).then_some(()));
+    gate.open();
+    assert!(fast.response().expect(200).body == body, "the fast client");
+    assert!(stalled.head().start.contains("206"));
+    assert!(stalled.bytes(body.len() - 1_000_001) == body[1_000_001..], "the slow client");
+}
+
+#[test]
+fn who_asks_again_while_a_directory_still_writes_gets_a_hit() {
+    for scheme in ["aufs {dir}/cache 100 4 4", "diskd {dir}/cache 100 4 4", "rock {dir}/cache 100"] {
+        let world = World::forward(&format!("cache_mem 0\ncache_dir {scheme}\n"));
+        if !scheme.starts_with("rock") {
+            until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
+        }
+        let mut client = world.client();
+        for number in 0..60 {
+            let path = format!("/{number}");
+            let body = body_of([1000, 17_000, 65_000, 300_000][number % 4]);
+            world.origin.on(&path, Reply::ok(&body).cachable(600));
+            for expected in ["MISS", "HIT"] {
+                let answer = client.request("GET", &world.target(&path), &[], b"").response().expect(200);
+                assert!(answer.body == body && answer.is_complete);
+                assert_eq!(answer.cache(), expected, "{scheme}: {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_directory_cannot_read_further_comes_from_the_server_if_that_has_the_same() {
+    for (is_same, fields) in [(true, ""), (true, "ETag: W/\"1\"\r\n"), (false, "")] {
+        let world = World::forward("cache_mem 0\ncache_dir ufs {dir}/cache 100 4 4\n");
+        until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
+        let body = body_of(3_000_000);
+        let answer = |body: &[u8]| {
+            let mut bytes =
+                format!("{}{fields}Content-Length: {}\r\n\r\n", &SIZED[..44], body.len()).into_bytes();
+            bytes.extend_from_slice(body);
+            Reply::raw(bytes)
+        };
+        world.origin.on("/large", answer(&body));
+        assert!(world.get("/large").expect(200).body == body);
+        let path = world.proxy.path("cache/00/00/00000000");
+        let stored = until("the file", || std::fs::read(&path).ok().filter(|bytes| bytes.len() > body.len()));
+        let mut damaged = stored.clone();
+        damaged[stored.len() / 2] ^= 1;
+        std::fs::write(&path, damaged).expect("a damaged file");
+        let mut newer = body.clone();
+        newer[0] ^= u8::from(!is_same);
+        world.origin.on("/large", answer(&newer));
+        let got = world.get("/large").expect(200);
+        assert_eq!(got.is_complete, is_same, "{fields}");
+        assert!(body.starts_with(&got.body), "never a mixture");
+        assert_eq!(world.origin.count("/large"), 2);
+    }
 }

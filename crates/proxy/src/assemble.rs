@@ -1,9 +1,11 @@
 //! Answers that are put together: a range cut out of an answer that is fetched whole, several ranges in one answer, and ranges from
 //! several stored parts. The sources are fed one after the other into a flow of its own, which the client follows like any other.
 
+use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use humboldt_freshness::Times;
 use humboldt_http::conditional;
@@ -16,6 +18,7 @@ use humboldt_store::{
 
 use crate::access;
 use crate::core::Core;
+use crate::leave::Leave;
 use crate::request::Request;
 
 /// Bytes read from disk, or handed on, at a time.
@@ -29,8 +32,8 @@ pub(crate) enum Source {
     Memory(Arc<Object>, Range<u64>),
     /// A range of one of [`Assembly::disk`].
     Disk(usize, Range<u64>),
-    /// A range of a body in flight, whose reader is at its first byte.
-    Flow(FlowReader, Range<u64>),
+    /// A range of a body in flight, whose reader is at the first byte of the range, and how to go on without it.
+    Flow(FlowReader, Range<u64>, Option<Box<Leave>>),
 }
 
 /// An answer that is to be put together.
@@ -51,7 +54,9 @@ impl Source {
     fn body_bytes(&self) -> u64 {
         match self {
             Self::Made(bytes) => bytes.len() as u64,
-            Self::Memory(_, range) | Self::Disk(_, range) | Self::Flow(_, range) => range.end - range.start,
+            Self::Memory(_, range) | Self::Disk(_, range) | Self::Flow(_, range, _) => {
+                range.end - range.start
+            }
         }
     }
 }
@@ -115,7 +120,7 @@ impl Feeder {
             Source::Made(bytes) => self.append(&bytes).await,
             Source::Memory(object, range) => self.feed_memory(&object, range).await,
             Source::Disk(at, range) => self.feed_disk(at, range).await,
-            Source::Flow(reader, range) => self.feed_flow(reader, range).await,
+            Source::Flow(reader, range, leave) => self.feed_flow(reader, range, leave).await,
         }
     }
 
@@ -148,23 +153,64 @@ impl Feeder {
         Ok(())
     }
 
-    async fn feed_flow(&mut self, mut reader: FlowReader, range: Range<u64>) -> Result<(), AbortReason> {
-        reader.advance(range.start);
+    async fn feed_flow(
+        &mut self,
+        mut reader: FlowReader,
+        mut range: Range<u64>,
+        mut leave: Option<Box<Leave>>,
+    ) -> Result<(), AbortReason> {
         let mut slices = Vec::new();
-        while reader.position() < range.end {
+        while !range.is_empty() {
             match reader.data().await {
                 Progress::Data { .. } => {}
                 Progress::End => return Err(AbortReason::Truncated),
                 Progress::Aborted(reason) => return Err(reason),
                 Progress::Lagged { .. } => return Err(AbortReason::Cancelled),
             }
-            let bytes = reader.slices(&mut slices, (range.end - reader.position()).min(STEP_BYTES as u64));
-            for slice in slices.drain(..) {
-                self.append(&slice).await?;
+            let bytes = reader.slices(&mut slices, (range.end - range.start).min(STEP_BYTES as u64));
+            if let Some(leave) = &mut leave {
+                leave.take(&slices);
             }
-            reader.advance(bytes);
+            let mut has_left = false;
+            for slice in slices.drain(..) {
+                has_left |= self.append_or_leave(&slice, &mut reader, &mut leave).await?;
+            }
+            // Whoever has left the fetch goes on behind these bytes.
+            if !has_left {
+                reader.advance(bytes);
+            }
+            range.start += bytes;
         }
         Ok(())
+    }
+
+    /// Appends bytes from a fetch that others may share. Says whether it was left meanwhile.
+    async fn append_or_leave(
+        &mut self,
+        mut bytes: &[u8],
+        reader: &mut FlowReader,
+        leave: &mut Option<Box<Leave>>,
+    ) -> Result<bool, AbortReason> {
+        self.publish();
+        let mut has_left = false;
+        while !bytes.is_empty() {
+            if self.writer.readers() == 0 {
+                return Err(AbortReason::Cancelled);
+            }
+            let took = poll_fn(|cx| {
+                let took = self.writer.poll_append(cx, bytes);
+                if let (Poll::Pending, Some(leave)) = (&took, &mut *leave) {
+                    leave.begin_wait();
+                    has_left |= leave.poll(cx, reader).is_ready();
+                }
+                took
+            });
+            bytes = bytes.get(took.await?..).unwrap_or_default();
+            if let Some(leave) = leave {
+                leave.end_wait(reader);
+            }
+        }
+        Ok(has_left)
     }
 }
 
@@ -210,7 +256,12 @@ fn wanted_ranges(request: &Request, head: &StoredHead, date: i64, body_bytes: u6
 
 /// The one range that the client wants of an answer that comes in whole, and is stored. Of any other answer the next range may be of
 /// another whole: it goes to the client as the server sent it.
-pub(crate) fn cut(request: &Request, head: &FlowHead, reader: FlowReader) -> Result<Assembly, FlowReader> {
+pub(crate) fn cut(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    head: &FlowHead,
+    mut reader: FlowReader,
+) -> Result<Assembly, FlowReader> {
     let wanted = head.info.body_bytes.filter(|_| reader.position() == 0).and_then(|body_bytes| {
         let ranges = wanted_ranges(request, &head.head, head.info.times?.date, body_bytes)?;
         match ranges.as_slice() {
@@ -220,12 +271,14 @@ pub(crate) fn cut(request: &Request, head: &FlowHead, reader: FlowReader) -> Res
     });
     let Some((one, body_bytes)) = wanted else { return Err(reader) };
     let part = ContentRange { range: Some(one), complete_bytes: Some(body_bytes) };
+    reader.advance(one.first);
+    let leave = Leave::new(core, request, head, &reader).map(Leave::without_disk);
     Ok(Assembly {
         head: head_of(head.head.to_response_head(), Some(part)),
         times: head.info.times,
         key: head.info.key,
         disk: Vec::new(),
-        sources: vec![Source::Flow(reader, one.first..one.last + 1)],
+        sources: vec![Source::Flow(reader, one.first..one.last + 1, leave)],
     })
 }
 

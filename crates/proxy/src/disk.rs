@@ -9,7 +9,9 @@ use humboldt_http::Method;
 use humboldt_http::range::ByteRange;
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
-use humboldt_store::{AbortReason, Begin, Entry, FlowHead, Held, PARTIAL, Progress, ReaderKind};
+use humboldt_store::{
+    AbortReason, Begin, Entry, FlowHead, FlowReader, FlowWriter, Held, PARTIAL, Progress, ReaderKind,
+};
 
 use crate::answer;
 use crate::cache_status::Forward;
@@ -159,17 +161,15 @@ pub(crate) async fn serve(
         return serve_alone(core, conn, request, hit, selection).await;
     }
     let cache = &core.shared.cache;
-    let begun = cache.begin_or_join(request.key, hit.key, &hit.url);
+    let key = hit.key;
+    let begun = cache.begin_or_join(request.key, key, &hit.url);
     let reader = match begun {
         Begin::Join(reader) => reader,
+        // It is on disk, and is being written anew.
+        Begin::Wait(_) => feed(core, hit, cache.private(request.key, key))?,
         // Whoever joins from now on takes it for as new as the flow.
         Begin::Lead(_) if cache.is_purged(&hit.times, &hit.url, &hit.head) => return None,
-        Begin::Lead(writer) => {
-            let reader = writer.subscribe(ReaderKind::Client)?;
-            let core = Rc::clone(core);
-            tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer, 0).await });
-            reader
-        }
+        Begin::Lead(writer) => feed(core, hit, writer)?,
     };
     let report = Report::new();
     let after = pipeline::follow(core, conn, request, reader, Some(&report), Tag::Hit).await;
@@ -177,6 +177,14 @@ pub(crate) async fn serve(
         core.count(Counter::SwapInErrors, 1);
     }
     after
+}
+
+/// Reads a body into a flow, whose first reader this is.
+fn feed(core: &Rc<Core>, hit: DiskHit, writer: FlowWriter) -> Option<FlowReader> {
+    let reader = writer.subscribe(ReaderKind::Client)?;
+    let core = Rc::clone(core);
+    tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer, 0).await });
+    Some(reader)
 }
 
 /// The answer, as far as choosing from it and telling its head go.

@@ -49,7 +49,11 @@ pub(crate) struct Leave {
     head: Arc<FlowHead>,
     /// Hash of what was taken from the fetch so far, all of which the client gets.
     taken: Xxh3,
-    taken_bytes: u64,
+    /// What the client gets begins at the one offset, and what was not taken yet at the other.
+    start: u64,
+    position: u64,
+    /// Whether its reader may wait for the copy on disk.
+    may_park: bool,
     /// Armed from the first time that the client did not take all.
     timer: Option<DeadlineSlot>,
     /// Since when it has been watched how long others wait.
@@ -74,8 +78,8 @@ enum Stage {
 }
 
 impl Leave {
-    /// For a client that is going to read this answer from its first byte. `None` where nobody can be held up: the fetch is not
-    /// shared, or so short that it waits for nobody.
+    /// For a client that is going to read this answer from the reader's position on. `None` where nobody can be held up: the fetch
+    /// is not shared, or so short that it waits for nobody.
     pub(crate) fn new(
         core: &Rc<Core>,
         request: &Rc<Request>,
@@ -83,7 +87,7 @@ impl Leave {
         reader: &FlowReader,
     ) -> Option<Box<Self>> {
         let never_waits = |bytes: u64| bytes <= (FLOW_PAGES_GUARANTEED * PAGE_BYTES) as u64;
-        if head.info.body_bytes.is_some_and(never_waits) || reader.position() > 0 || !reader.is_shared() {
+        if head.info.body_bytes.is_some_and(never_waits) || !reader.is_shared() {
             return None;
         }
         Some(Box::new(Self {
@@ -91,7 +95,9 @@ impl Leave {
             request: Rc::clone(request),
             head: Arc::new(head.clone()),
             taken: Xxh3::new(),
-            taken_bytes: 0,
+            start: reader.position(),
+            position: reader.position(),
+            may_park: true,
             timer: None,
             watched_since: Instant::now(),
             held_up: Duration::ZERO,
@@ -100,17 +106,23 @@ impl Leave {
         }))
     }
 
+    /// For a client whose answer is put together from this one: its reader does not wait for the disk.
+    pub(crate) fn without_disk(mut self: Box<Self>) -> Box<Self> {
+        self.may_park = false;
+        self
+    }
+
     /// Notes what the client is going to get next.
     pub(crate) fn take(&mut self, slices: &[BodySlice]) {
         for slice in slices {
             self.taken.update(slice);
-            self.taken_bytes += slice.len() as u64;
+            self.position += slice.len() as u64;
         }
     }
 
     /// The client does not take more now.
     pub(crate) fn begin_wait(&mut self) {
-        self.waits_since = Some(Instant::now());
+        self.waits_since.get_or_insert_with(Instant::now);
         if self.timer.is_none() {
             (self.watched_since, self.held_up) = (Instant::now(), Duration::ZERO);
             let timer = self.core.deadlines.slot();
@@ -138,20 +150,20 @@ impl Leave {
                         Rc::clone(&self.core),
                         Rc::clone(&self.request),
                         Arc::clone(&self.head),
-                        self.taken_bytes,
+                        self.position,
                     ));
-                    self.stage = Stage::Searching(search, self.taken_bytes);
+                    self.stage = Stage::Searching(search, self.position);
                 }
                 Stage::Searching(search, from) => {
                     let found = ready!(search.as_mut().poll(cx));
-                    let skipped = self.taken_bytes - *from;
+                    let skipped = self.position - *from;
                     self.stage = Stage::Over;
                     if let Some(mut rest) = found {
                         rest.advance(skipped);
                         *reader = rest;
                         return Poll::Ready(());
                     }
-                    if self.is_coming_to_disk() && reader.park(self.taken_bytes) {
+                    if self.may_park && self.is_coming_to_disk() && reader.park(self.position) {
                         return Poll::Ready(());
                     }
                     self.ask_again();
@@ -205,14 +217,17 @@ impl Leave {
         let found = loop {
             match &mut self.stage {
                 Stage::Asking(search) => match ready!(search.as_mut().poll(cx)) {
-                    Some(reader) => self.stage = Stage::Comparing(reader, Box::default()),
+                    Some(mut reader) => {
+                        reader.advance(self.start);
+                        self.stage = Stage::Comparing(reader, Box::default());
+                    }
                     None => break false,
                 },
-                Stage::Comparing(reader, _) if reader.position() == self.taken_bytes => break true,
+                Stage::Comparing(reader, _) if reader.position() == self.position => break true,
                 Stage::Comparing(reader, hash) => match ready!(reader.poll_data(cx)) {
                     Progress::Data { .. } => {
                         let mut slices = Vec::new();
-                        let most = STEP_BYTES.min(self.taken_bytes - reader.position());
+                        let most = STEP_BYTES.min(self.position - reader.position());
                         let bytes = reader.slices(&mut slices, most);
                         slices.iter().for_each(|slice| hash.update(slice));
                         reader.advance(bytes);

@@ -378,7 +378,7 @@ impl Opened {
         for (piece, source) in pieces.iter().zip(&mut self.sources) {
             let (Piece::Gap(bytes) | Piece::Stored { bytes, .. }) = piece;
             if bytes.start >= gap.start && bytes.end <= gap.end {
-                *source = reader.take().map(|reader| Source::Flow(reader, 0..gap.end - gap.start));
+                *source = reader.take().map(|reader| Source::Flow(reader, 0..gap.end - gap.start, None));
             }
         }
     }

@@ -8,6 +8,7 @@
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use humboldt_base::counters::Counter;
 use humboldt_http::{FieldName, Method};
@@ -34,6 +35,9 @@ use crate::{assemble, disk, internal, partial, purge, reply, resume, switch, tun
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
 const JOINS_MAX: usize = 4;
+
+/// Longest time that a request waits each time for a directory to write what is complete.
+const COMMIT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What [`admit`] decides.
 #[derive(Debug)]
@@ -240,6 +244,12 @@ async fn share(
         false => Begin::Lead(cache.private(request.key, key)),
     };
     match begun {
+        Begin::Wait(mut reader) => {
+            if until_on_disk(core, conn, request, &mut reader).await.is_err() {
+                return Some(gone(core, conn, request, Tag::Miss, None));
+            }
+            look_again(core, conn, request, found).await
+        }
         Begin::Lead(writer) => {
             let reader = writer.subscribe(humboldt_store::ReaderKind::Client)?;
             let report = Report::because(found.why());
@@ -252,16 +262,45 @@ async fn share(
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
             let after = follow(core, conn, request, reader, None, Tag::Miss).await;
-            if after.is_none() {
-                // What was in flight is not for us; memory may know more by now.
-                match look_up(core, request) {
-                    Ok(hit) => return Some(serve_object(core, conn, Rc::clone(request), hit).await),
-                    Err(newer) => *found = newer,
-                }
-            }
-            after
+            // What was in flight may not be for us.
+            if after.is_none() { look_again(core, conn, request, found).await } else { after }
         }
     }
+}
+
+/// Memory may know more by now.
+async fn look_again(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    found: &mut Found,
+) -> Option<After> {
+    match look_up(core, request) {
+        Ok(hit) => Some(serve_object(core, conn, Rc::clone(request), hit).await),
+        Err(newer) => {
+            *found = newer;
+            None
+        }
+    }
+}
+
+/// Waits until a directory has written what is complete, though not long. An error: the client has gone.
+async fn until_on_disk(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Request,
+    reader: &mut FlowReader,
+) -> Result<(), ()> {
+    let half_closed = request.snapshot().config.half_closed_clients;
+    let patience = core.deadlines.slot();
+    patience.arm(COMMIT_WAIT_MAX);
+    std::future::poll_fn(|cx| {
+        if reader.poll_data(cx).is_ready() || patience.poll_expired(cx).is_ready() {
+            return std::task::Poll::Ready(Ok(()));
+        }
+        conn.poll_gone(cx, core, half_closed).map(Err)
+    })
+    .await
 }
 
 /// Whether the client asked for a reload. What is in flight may have left the server before it asked, so it waits for
@@ -428,7 +467,7 @@ async fn stream(
     };
     outcome.collapsed = report.is_none();
     let is_stored = reader.flow().is_stored();
-    let (cut_head, mut reader) = match assemble::cut(request, head, reader) {
+    let (cut_head, mut reader) = match assemble::cut(core, request, head, reader) {
         Err(reader) => (None, reader),
         Ok(assembly) => {
             let mut reader = assembly.start(core, request)?;

@@ -515,6 +515,8 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     let Some(head) = writer.flow().published() else { return };
     let (epoch, key) = (writer.epoch(), head.info.key);
     let is_newest = || cache.in_flight().is_current(epoch);
+    // Until the directory has it, requests find it in flight.
+    let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
     let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
     if stored.as_ref().is_some_and(|stored| stored.in_memory) {
         core.count(Counter::MemoryStores, 1);
@@ -536,6 +538,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
             tokio::task::spawn_local(async move {
                 let outcome = core.shared.cache.write_object(epoch, &stored.object, dir).await;
                 count_swap_out(&core, outcome);
+                drop(until_written);
             });
         }
         // Memory was too short to keep it whole: there is a newer answer than what is stored.

@@ -25,6 +25,8 @@ pub enum Begin {
     Lead(FlowWriter),
     /// Somebody fetches it: follow.
     Join(FlowReader),
+    /// It was fetched, and a directory still writes it: look again when the next progress of this reader is there, whatever it is.
+    Wait(FlowReader),
 }
 
 type Shard = Mutex<HashMap<Key, Arc<Flow>>>;
@@ -60,6 +62,9 @@ impl InFlight {
         let mut shard = self.shard(&key).lock();
         // A flow that was aborted or purged, or whose first bytes are gone, cannot be joined; a new one takes its place.
         let found = shard.get(&key).filter(|flow| !self.purges.may_concern(flow, url));
+        if let Some(waiter) = found.and_then(Flow::waiter) {
+            return Begin::Wait(waiter);
+        }
         if let Some(reader) = found.and_then(|flow| flow.reader_at(0, ReaderKind::Client)) {
             return Begin::Join(reader);
         }
@@ -176,7 +181,7 @@ mod tests {
                                 writer.finish(None);
                                 reader
                             }
-                            Begin::Join(reader) => reader,
+                            Begin::Join(reader) | Begin::Wait(reader) => reader,
                         };
                         let mut bytes = 0;
                         while let Progress::Data { available } = block_on(reader.data()) {
@@ -205,6 +210,47 @@ mod tests {
         assert!(table.is_current(own.epoch()));
         table.purge(key(1));
         assert!(!table.is_current(own.epoch()));
+    }
+
+    #[test]
+    fn what_a_directory_writes_is_waited_for_and_not_fetched_again() {
+        let table = InFlight::new(tier(1 << 20), 0, Arc::default());
+        for keep in [0, 1 << 20] {
+            let Begin::Lead(mut writer) = table.begin_or_join(key(1), key(1), b"") else {
+                panic!("the table is empty")
+            };
+            let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+            writer.publish_head(Arc::new(some_head()), info(key(1), keep));
+            block_on(writer.append(&pattern(0, 50_000))).expect("memory is there");
+            disk.advance(50_000);
+            writer.finish(None);
+            drop(writer);
+            let Begin::Wait(mut waiter) = table.begin_or_join(key(1), key(1), b"") else {
+                panic!("it is being written")
+            };
+            let wakes = crate::testing::Wakes::new();
+            assert!(wakes.poll(|cx| waiter.poll_data(cx)).is_pending());
+            assert_eq!(table.len(), 1);
+            drop(disk);
+            assert_eq!((wakes.take(), table.len()), (1, 0));
+            assert!(matches!(block_on(waiter.data()), Progress::Lagged { .. }));
+            // Purged while it is written, or not complete: nobody waits for it.
+            for purges in [true, false] {
+                let Begin::Lead(mut writer) = table.begin_or_join(key(1), key(1), b"") else {
+                    panic!("the table is empty")
+                };
+                let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+                if purges {
+                    writer.finish(None);
+                }
+                drop(writer);
+                assert_eq!(table.len(), usize::from(purges));
+                table.purge(key(1));
+                assert!(matches!(table.begin_or_join(key(1), key(1), b""), Begin::Lead(_)));
+                drop(disk);
+                assert!(table.is_empty());
+            }
+        }
     }
 
     #[test]

@@ -312,6 +312,12 @@ impl Flow {
         Poll::Pending
     }
 
+    /// Waits for the directory that writes it still, although it is complete; see [`FlowReader::park`].
+    pub(crate) fn waiter(self: &Arc<Self>) -> Option<FlowReader> {
+        let is_coming = self.state.lock().is_coming_to_disk();
+        if is_coming { FlowReader::attach(self, u64::MAX, ReaderKind::Parked, true) } else { None }
+    }
+
     /// Length of the body where it is known, otherwise how much of it has arrived.
     pub(crate) fn body_bytes_at_least(&self) -> u64 {
         let state = self.state.lock();

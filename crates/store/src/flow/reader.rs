@@ -186,6 +186,7 @@ impl FlowReader {
 impl Drop for FlowReader {
     fn drop(&mut self) {
         let window = self.flow.window_bytes();
-        self.flow.with(|state, wakes| state.detach(self.number, window, wakes));
+        let table = self.flow.with(|state, wakes| state.detach(self.number, window, wakes));
+        table.inspect(|table| table.remove(&self.flow));
     }
 }

@@ -10,6 +10,7 @@ use humboldt_sys::append_buffer::Published;
 use humboldt_sys::pages::Page;
 
 use crate::head::StoredHead;
+use crate::in_flight::InFlight;
 use crate::object::Body;
 
 use super::wake::WakeList;
@@ -73,6 +74,8 @@ pub(super) struct State {
     pub(super) waits_for: WriterWait,
     pub(super) writer_waker: Option<Waker>,
     pub(super) gone_waker: Option<Waker>,
+    /// Where requests find it until the disk writer is done, although its own writer is.
+    lingers_in: Option<Arc<InFlight>>,
 }
 
 impl Default for State {
@@ -96,6 +99,7 @@ impl Default for State {
             waits_for: WriterWait::Nothing,
             writer_waker: None,
             gone_waker: None,
+            lingers_in: None,
         }
     }
 }
@@ -107,6 +111,7 @@ impl State {
         }
         let reader = ReaderState { kind, position: offset, lagged: false, batch: false, waker: None };
         self.clients += usize::from(kind == ReaderKind::Client);
+        self.parked += usize::from(kind == ReaderKind::Parked);
         let hole = self.readers.iter().position(Option::is_none);
         let number = hole.unwrap_or(self.readers.len());
         match hole {
@@ -116,18 +121,42 @@ impl State {
         Some(number)
     }
 
-    pub(super) fn detach(&mut self, number: usize, window: u64, wakes: &mut WakeList) {
+    /// Returns the table that the flow is to be taken out of now.
+    pub(super) fn detach(
+        &mut self,
+        number: usize,
+        window: u64,
+        wakes: &mut WakeList,
+    ) -> Option<Arc<InFlight>> {
+        let mut table = None;
         if let Some(reader) = self.readers.get_mut(number).and_then(Option::take) {
             self.clients -= usize::from(reader.kind == ReaderKind::Client);
             self.parked -= usize::from(reader.kind == ReaderKind::Parked);
             if self.is_deserted() {
                 wakes.take(&mut self.gone_waker);
             }
-            if reader.kind == ReaderKind::Disk {
+            if reader.kind == ReaderKind::Disk && !self.has_disk_writer() {
                 self.wake_parked(wakes);
+                table = self.lingers_in.take();
             }
             self.moved(window, wakes);
         }
+        table
+    }
+
+    /// The writer is done with `table`: the flow stays in it as long as a directory writes what is complete. Returns the table if it is not
+    /// to stay.
+    pub(super) fn linger(&mut self, table: Option<Arc<InFlight>>) -> Option<Arc<InFlight>> {
+        if !self.is_coming_to_disk() {
+            return table;
+        }
+        self.lingers_in = table;
+        None
+    }
+
+    /// Whether it is complete, and a directory writes it still.
+    pub(super) fn is_coming_to_disk(&self) -> bool {
+        matches!(self.ended, Some(Ended::Complete(_))) && self.has_disk_writer()
     }
 
     /// Whether no client wants it any more.

@@ -22,13 +22,13 @@ fn table(cache_mem_bytes: u64) -> (Arc<MemTier>, Arc<InFlight>) {
 fn lead(table: &Arc<InFlight>, n: u64) -> FlowWriter {
     match table.begin_or_join(key(n), key(n), b"") {
         Begin::Lead(writer) => writer,
-        Begin::Join(_) => panic!("somebody else leads"),
+        Begin::Join(_) | Begin::Wait(_) => panic!("somebody else leads"),
     }
 }
 
 fn join(table: &Arc<InFlight>, n: u64) -> FlowReader {
     match table.begin_or_join(key(n), key(n), b"") {
-        Begin::Lead(_) => panic!("nobody leads"),
+        Begin::Lead(_) | Begin::Wait(_) => panic!("nobody leads"),
         Begin::Join(reader) => reader,
     }
 }

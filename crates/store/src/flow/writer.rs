@@ -325,13 +325,15 @@ impl FlowWriter {
 
 impl Drop for FlowWriter {
     fn drop(&mut self) {
-        // Without effect after `finish` or `abort`.
-        self.flow.with(|state, wakes| {
+        let table = self.registered.take();
+        let table = self.flow.with(|state, wakes| {
+            // Without effect after `finish` or `abort`.
             if state.ended.is_none() {
                 state.ended = Some(Ended::Aborted(AbortReason::Cancelled));
                 state.wake_all(wakes);
             }
+            state.linger(table)
         });
-        self.unregister();
+        table.inspect(|table| table.remove(&self.flow));
     }
 }
