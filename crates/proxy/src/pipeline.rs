@@ -245,7 +245,7 @@ async fn share(
     };
     match begun {
         Begin::Wait(mut reader) => {
-            if until_on_disk(core, conn, request, &mut reader).await.is_err() {
+            if until_on_disk(core, conn, request, &mut reader).await.is_none() {
                 return Some(gone(core, conn, request, Tag::Miss, None));
             }
             look_again(core, conn, request, found).await
@@ -284,23 +284,20 @@ async fn look_again(
     }
 }
 
-/// Waits until a directory has written what is complete, though not long. An error: the client has gone.
+/// Waits until a directory has written what is complete, though not long. `None`: the client has gone.
 async fn until_on_disk(
     core: &Rc<Core>,
     conn: &mut ClientConn,
     request: &Request,
     reader: &mut FlowReader,
-) -> Result<(), ()> {
-    let half_closed = request.snapshot().config.half_closed_clients;
+) -> Option<()> {
     let patience = core.deadlines.slot();
     patience.arm(COMMIT_WAIT_MAX);
-    std::future::poll_fn(|cx| {
-        if reader.poll_data(cx).is_ready() || patience.poll_expired(cx).is_ready() {
-            return std::task::Poll::Ready(Ok(()));
-        }
-        conn.poll_gone(cx, core, half_closed).map(Err)
-    })
-    .await
+    let written = std::future::poll_fn(|cx| match reader.poll_data(cx) {
+        std::task::Poll::Ready(_) => std::task::Poll::Ready(()),
+        std::task::Poll::Pending => patience.poll_expired(cx),
+    });
+    conn.while_it_stays(request, written).await
 }
 
 /// Whether the client asked for a reload. What is in flight may have left the server before it asked, so it waits for

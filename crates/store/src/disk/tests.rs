@@ -62,7 +62,7 @@ impl Fixture {
     fn lead(&self) -> FlowWriter {
         match self.cache.begin_or_join(key(1), key(1), URL) {
             Begin::Lead(writer) => writer,
-            Begin::Join(_) => panic!("somebody else leads"),
+            Begin::Join(_) | Begin::Wait(_) => panic!("somebody else leads"),
         }
     }
 
