@@ -266,9 +266,11 @@ pub fn open(name: &str, options: &DirOptions) -> Result<Arc<dyn Scheme>, OpenErr
 pub const PURGE_LOG: &str = "humboldt.purges";
 
 /// Whether a file of this name makes a directory no foreign one: it comes with the file system, or with the log of purges, which may be
-/// all that is left, or written again, where a store was deleted while it was in use.
+/// all that is left, or written again, where a store was deleted while it was in use; so may the keys of a helper of diskd.
 pub(crate) fn may_be_beside(name: &str) -> bool {
-    name == "lost+found" || name.strip_prefix(PURGE_LOG).is_some_and(|rest| ["", ".new"].contains(&rest))
+    name == "lost+found"
+        || name == diskd::RECORD_FILE
+        || name.strip_prefix(PURGE_LOG).is_some_and(|rest| ["", ".new"].contains(&rest))
 }
 
 /// Creates a directory and its subdirectories. Nothing happens to those that exist already.

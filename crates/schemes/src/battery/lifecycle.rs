@@ -287,3 +287,34 @@ pub(super) fn newer_answers_while_the_index_is_read(kind: &'static str) {
         check(&bench.cache(), "after a clean restart");
     }
 }
+
+/// A store whose files are deleted while it is in use begins anew at the next start, whatever it has written there until its end.
+pub(super) fn deleted_while_in_use(kind: &'static str) {
+    for is_clean in [true, false] {
+        let bench = Bench::new(kind);
+        fill(&bench, 40);
+        bench.maintain();
+        for entry in std::fs::read_dir(bench.path()).expect("a directory").filter_map(Result::ok) {
+            let path = entry.path();
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            removed.expect("our own files");
+        }
+        std::fs::write(bench.path().join(crate::PURGE_LOG), "humboldt-purges 1 0 0 0\n").expect("a purge");
+        for i in 0..20_000 {
+            let url = format!("http://late/{i}");
+            let stored = if i < 40 { put(&*bench.scheme, &url, 1, 5000).is_ok() } else { false };
+            if stored || i % 64 == 0 {
+                let _ = run(bench.scheme.remove(&key(&url)));
+            }
+        }
+        let _ = run(bench.scheme.maintain());
+        if is_clean {
+            let _ = bench.scheme.close();
+        }
+        let bench = bench.crash_and(|_| ());
+        (0..40).for_each(|i| assert_eq!(bench.see(&format!("http://fill/{i}")), Seen::Nothing));
+        bench.put("http://new/", 1, 5000);
+        assert_eq!(bench.see("http://new/"), Seen::Whole(1, 5000));
+    }
+}

@@ -12,6 +12,7 @@ mod keeper;
 mod link;
 mod protocol;
 mod record;
+pub(crate) use record::FILE as RECORD_FILE;
 mod service;
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use crate::lock::Lock;
 use crate::tree::files::{self, FILE_MODE};
 
 /// Name of the file.
-pub(super) const FILE: &str = "humboldt.diskd";
+pub(crate) const FILE: &str = "humboldt.diskd";
 
 const TITLE: &str = "Humboldt diskd helper";
 

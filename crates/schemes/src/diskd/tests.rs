@@ -86,6 +86,7 @@ fn service_of(path: &Path, q1: u32, q2: u32, program: Option<&str>) -> Service {
 impl Desk {
     fn new(q1: u32, q2: u32) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("humboldt.lock"), "held by a store").expect("a file");
         Self { service: service(dir.path(), q1, q2), dir }
     }
 

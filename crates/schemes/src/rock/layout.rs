@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::snapshot;
 use crate::{DirOptions, OpenError};
 
 /// Name of the file that says whose directory this is.
@@ -102,7 +103,8 @@ fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
     for entry in rustix::fs::Dir::read_from(root).map_err(|e| failed("list", path, e))? {
         let entry = entry.map_err(|e| failed("list", path, e))?;
         let name = entry.file_name().to_string_lossy();
-        if ![".", "..", LOCK_FILE].contains(&name.as_ref()) && !crate::may_be_beside(&name) {
+        let is_ours = crate::may_be_beside(&name) || snapshot::is_leftover(root, &name);
+        if ![".", "..", LOCK_FILE].contains(&name.as_ref()) && !is_ours {
             let reason = format!("it has '{}', but no {LOCK_FILE}", name.escape_debug());
             return Err(OpenError::Foreign { path: path.to_owned(), reason });
         }

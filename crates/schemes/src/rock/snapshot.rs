@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 
 use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};
@@ -104,6 +105,15 @@ impl Snapshot {
         self.read = self.read.saturating_add(items.len() as u64).min(self.items);
         Ok(items)
     }
+}
+
+/// Whether this is a snapshot, which a directory has written that had been deleted while it was in use. No other directory believes it.
+pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
+    let mut start = [0; MAGIC.len()];
+    let open = || rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    [SNAPSHOT_FILE, SNAPSHOT_FILE_NEW].contains(&name)
+        && open().is_ok_and(|file| File::from(file).read_exact(&mut start).is_ok())
+        && start == *MAGIC
 }
 
 fn encode(item: &Item, out: &mut Vec<u8>) -> io::Result<()> {

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::layout::LOCK_FILE;
+
 /// Permissions of files, before the umask.
 pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o640);
 /// Permissions of directories, before the umask.
@@ -109,7 +111,9 @@ impl Tree {
         rustix::fs::openat(&self.root, self.name(number).as_str(), flags | OFlags::CLOEXEC, FILE_MODE)
     }
 
+    /// In a directory that has been deleted while it was in use, nothing is made anew: it would be nobody's.
     fn make_directories(&self, number: u32) -> Result<(), Errno> {
+        rustix::fs::statat(&self.root, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW)?;
         let (d1, d2) = self.directories(number);
         make_directory(&self.root, &format!("{d1:02X}"))?;
         make_directory(&self.root, &directory_name(d1, d2))

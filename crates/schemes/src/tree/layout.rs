@@ -94,7 +94,8 @@ fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
     for entry in rustix::fs::Dir::read_from(root).map_err(|e| failed("list", path, e))? {
         let entry = entry.map_err(|e| failed("list", path, e))?;
         let name = entry.file_name().to_string_lossy();
-        if ![".", "..", LOCK_FILE].contains(&name.as_ref()) && !crate::may_be_beside(&name) {
+        let is_ours = crate::may_be_beside(&name) || log::is_leftover(root, &name);
+        if ![".", "..", LOCK_FILE].contains(&name.as_ref()) && !is_ours {
             return foreign(format!("it has '{}', but no {LOCK_FILE}", name.escape_debug()));
         }
     }
@@ -118,6 +119,7 @@ fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<(Lock, bool), Open
     let found = read_small(root, LOCK_FILE).map_err(|e| failed("read the lock file of", path, e))?;
     let wanted = claim_text(options.l1, options.l2);
     if found.is_empty() {
+        log::remove_leftovers(root).map_err(|e| failed("remove an old log of", path, e))?;
         files::write_all_at(lock.file(), wanted.as_bytes(), 0)
             .map_err(|e| failed("write the lock file of", path, e))?;
         return Ok((lock, true));

@@ -178,6 +178,31 @@ fn read_clean(root: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
     Ok(is_valid.then_some((generation, len)))
 }
 
+/// Whether this is a log, or the mark of a clean stop, that a directory has written which had been deleted while it was in use.
+pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
+    let header_of = |name: &str| {
+        let file = rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut bytes = [0; HEADER_BYTES];
+        files::read_exact_at(&file, &mut bytes, 0).ok()?.then(|| LogHeader::decode(&bytes)).flatten()
+    };
+    match name {
+        FILE | FILE_NEW => header_of(name).is_some(),
+        FILE_CLEAN => read_clean(root).is_ok_and(|mark| mark.is_some()),
+        _ => false,
+    }
+}
+
+/// Removes what [`is_leftover`]: the objects that it speaks of are gone.
+pub(crate) fn remove_leftovers(root: &OwnedFd) -> Result<(), Errno> {
+    for name in [FILE, FILE_NEW, FILE_CLEAN] {
+        match rustix::fs::unlinkat(root, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
 /// Begins a log file.
 fn begin(root: &OwnedFd, name: &str, header: LogHeader) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
