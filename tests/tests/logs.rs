@@ -512,3 +512,34 @@ fn what_is_still_being_served_when_the_proxy_ends_has_one_line() {
         ]
     );
 }
+
+#[test]
+fn what_cannot_be_read_from_a_directory_has_one_line() {
+    let mut played = Played::new(
+        "cache_dir ufs {dir}/cache 50 4 4\ncache_mem 1 MB\nmaximum_object_size_in_memory 8 KB\n\
+         maximum_object_size 20 MB\n",
+    );
+    let url = played.world.target("/large");
+    played.world.origin.on("/large", Reply::ok(vec![b'x'; 5 << 20]).cachable(600));
+    assert_eq!(played.ask("GET", &url), 200);
+    played.logs(&format!("TCP_MISS/200 GET {url} HIER_DIRECT/127.0.0.1 - -"));
+    until("it is stored", || {
+        let answer = played.world.ask("GET", "/large", &[("Cache-Control", "only-if-cached")]);
+        played.lines += 1;
+        (answer.status() == 200).then_some(())
+    });
+    played.world.proxy.stop();
+    let file = played.world.proxy.path("cache/00/00/00000000");
+    let mut bytes = std::fs::read(&file).expect("the stored file");
+    bytes[3 << 20..][..4096].fill(b'y');
+    std::fs::write(&file, bytes).expect("a damaged file");
+    played.world.proxy.launch();
+    played.world.origin.on("/large", Reply::raw(""));
+    let answer = played.world.get("/large").expect(200);
+    assert!(!answer.is_complete && answer.body.iter().all(|&byte| byte == b'x'));
+    played.logs_cut(
+        "disk_failed",
+        &format!("TCP_HIT_ABORTED/200 GET {url} HIER_NONE/- ERR_INTERNAL disk_failed"),
+    );
+    played.ends();
+}

@@ -78,7 +78,6 @@ impl StartError {
 pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
     let source = Source::of(cli)?;
     let Some(cache_log) = CacheLog::install(DebugLevel::default()) else { return Ok(()) };
-    humboldt_logs::panics::install();
     let parse_only = cli.command == Some(Command::Parse);
     let loaded = source.load(cli, if parse_only { Severity::Note } else { Severity::Warning })?;
     cache_log.set_level(debug_level(cli, &loaded.snapshot.config));

@@ -16,7 +16,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use crate::LineSink;
-use crate::panics::Logging;
+use crate::panics::{self, Logging};
 use crate::text::{Calendar, Escape, push_escaped, push_padded};
 
 /// Longest message in bytes; the rest is cut off.
@@ -98,11 +98,12 @@ struct Sinks {
 }
 
 impl CacheLog {
-    /// Makes this log the receiver of all messages of the process, on standard error for now. Returns
-    /// `None` when the process has one already.
+    /// Makes this log the receiver of all messages of the process, panics among them (see [`crate::panics`]), on
+    /// standard error for now. Returns `None` when the process has one already.
     pub fn install(level: DebugLevel) -> Option<Self> {
         let log = Self::new(level);
         tracing::subscriber::set_global_default(log.clone().into_subscriber()).ok()?;
+        panics::install();
         Some(log)
     }
 

@@ -23,7 +23,7 @@ pub fn count() -> u64 {
 
 /// From now on each panic is counted, and told in one line of cache.log: which thread, where, and why. With
 /// `RUST_BACKTRACE` standard error gets the way there, too. What the panic ends is up to whoever runs it.
-pub fn install() {
+pub(crate) fn install() {
     std::panic::set_hook(Box::new(report));
 }
 

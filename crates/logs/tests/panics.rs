@@ -27,7 +27,6 @@ fn each_panic_is_one_line_of_the_log_and_counted() {
     let service = LogService::start().expect("a log thread");
     let sink = service.open(Destination::File(path.clone()), SinkOptions::default()).expect("a log");
     log.attach(Some(sink), None);
-    panics::install();
     assert_eq!(panics::count(), 0);
     in_thread("first", || panic!("two\nlines"));
     in_thread("second", || std::panic::panic_any(5));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_logs::access::AccessFormat;
+use humboldt_logs::cache_log::{CacheLog, DebugLevel};
 use humboldt_logs::{Destination, LogService, SinkOptions};
 use humboldt_net::dns::NameCache;
 use humboldt_proxy::core::Core;
@@ -97,7 +98,7 @@ fn a_connection_whose_task_panics_leaves_the_figures_and_has_its_line() {
     let path = dir.path().join("access.log");
     let service = LogService::start().expect("a log thread");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    humboldt_logs::panics::install();
+    let _log = CacheLog::install(DebugLevel::default()).expect("the only one");
     LocalSet::new().block_on(&runtime, play(shared(&service, &path)));
     assert_eq!(humboldt_logs::panics::count(), 1);
     assert!(service.flush(Duration::from_secs(30)));
