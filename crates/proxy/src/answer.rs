@@ -106,9 +106,20 @@ pub(crate) async fn failed(
     failure: Failure,
     (tag, route): (Tag, Option<Route>),
 ) -> After {
+    failed_with(core, conn, request, failure, Outcome::miss(tag, 0, route)).await
+}
+
+/// The same, with all that is known of what became of it but for the status.
+pub(crate) async fn failed_with(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: &Rc<Request>,
+    failure: Failure,
+    outcome: Outcome,
+) -> After {
     core.count(Counter::ClientErrors, 1);
     let local = error_answer(core, request, failure.page, &failure.detail);
-    let outcome = Outcome::miss(tag, local.status, route);
+    let outcome = Outcome { status: local.status, ..outcome };
     send(core, conn, request, local, outcome).await
 }
 

@@ -342,7 +342,7 @@ pub(crate) async fn follow(
 ) -> Option<After> {
     let head = match await_head(core, conn, request, &mut reader).await {
         Ok(head) => head,
-        Err(Waited::ClientGone) => return Some(gone(core, conn, request, tag, report)),
+        Err(Waited::ClientGone) => return Some(gone_waiting(core, conn, request, tag, report)),
         // Nothing has been sent: as good as a miss.
         Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => return None,
         Err(Waited::Aborted(reason)) => {
@@ -380,7 +380,16 @@ async fn give_up(
         AbortReason::Truncated | AbortReason::Failed | AbortReason::DiskFailed => ErrorPage::ConnectFailure,
     };
     let failure = Failure::new(page, "the fetch that this request had joined failed");
-    Some(answer::failed(core, conn, request, failure, (Tag::Miss, None)).await)
+    Some(
+        answer::failed_with(
+            core,
+            conn,
+            request,
+            failure,
+            Outcome { collapsed: true, ..Outcome::local(Tag::Miss, 0) },
+        )
+        .await,
+    )
 }
 
 /// Whether a fetch that was joined by URL turns out to be for the variant that this request selects.
@@ -436,9 +445,23 @@ pub(crate) fn gone(
     tag: Tag,
     report: Option<&Rc<Report>>,
 ) -> After {
-    let mut outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
+    gone_as(core, conn, request, Outcome::miss(tag, 0, report.map(|report| report.route())))
+}
+
+/// The same for a request that waited for a fetch: its own (`report`) or another's.
+fn gone_waiting(
+    core: &Rc<Core>,
+    conn: &ClientConn,
+    request: &Rc<Request>,
+    tag: Tag,
+    report: Option<&Rc<Report>>,
+) -> After {
+    let outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
+    gone_as(core, conn, request, Outcome { collapsed: report.is_none(), ..outcome })
+}
+
+fn gone_as(core: &Rc<Core>, conn: &ClientConn, request: &Rc<Request>, mut outcome: Outcome) -> After {
     let cut = conn.cut_by_client();
-    outcome.collapsed = report.is_none();
     outcome.end(Some(cut));
     log::transaction(core, request, &outcome, None);
     After::Abort(cut)
@@ -470,7 +493,7 @@ async fn stream(
             let mut reader = assembly.start(core, request)?;
             match await_head(core, conn, request, &mut reader).await {
                 Ok(head) => (Some(head), reader),
-                Err(Waited::ClientGone) => return Some(gone(core, conn, request, tag, report)),
+                Err(Waited::ClientGone) => return Some(gone_waiting(core, conn, request, tag, report)),
                 Err(Waited::Aborted(_)) => return None,
             }
         }
