@@ -346,34 +346,6 @@ fn a_client_that_leaves_has_one_line() {
     leaving.abort();
     played.logs_cut("client_gone", &format!("TCP_MISS_ABORTED/000 GET {url} HIER_DIRECT/127.0.0.1 {gone}"));
     gate.open();
-    // Two that share a fetch which fails.
-    let gate = played.serves("/fails", "\0\r\n\r\n");
-    let mut first = played.sent(&(played.head("GET", "/fails") + "\r\n"));
-    played.world.origin.wait_for("/fails", 1);
-    let mut second = played.sent(&(played.head("GET", "/fails") + "\r\n"));
-    until("it shares the fetch", || {
-        (played.world.metric("humboldt_client_http_collapsed_total") == 2).then_some(())
-    });
-    gate.open();
-    assert_eq!((first.response().status(), second.response().status()), (502, 502));
-    let (url, at) = (played.world.target("/fails"), played.lines);
-    played.lines += 2;
-    let mut lines = until("two lines", || {
-        let text = played.world.proxy.text("mine.log");
-        let lines: Vec<String> = text.lines().skip(at).map(str::to_owned).collect();
-        (text.ends_with('\n') && lines.len() == 2).then_some(lines)
-    });
-    lines.sort_unstable();
-    let why = |text: &str| format!("ERR_INVALID_RESP {}", text.replace(' ', "%20"));
-    let (own, shared) =
-        (why("invalid answer: malformed status line"), why("the fetch that this request had joined failed"));
-    assert_eq!(
-        lines,
-        [
-            format!("TCP_CF_MISS/502 GET {url} HIER_NONE/- {shared}"),
-            format!("TCP_MISS/502 GET {url} HIER_DIRECT/127.0.0.1 {own}"),
-        ]
-    );
     // In the middle of the body.
     let (listener, address) = listener();
     let mut leaving = played.sent(&format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n\r\n"));
@@ -405,6 +377,39 @@ fn a_client_that_leaves_has_one_line() {
     assert!(line.contains("_ABORTED/"), "{line}");
     played.logs_cut("client_gone", &line);
     assert!(line.ends_with(&format!(" GET {url} HIER_DIRECT/127.0.0.1 {gone}")), "{line}");
+    played.ends();
+}
+
+#[test]
+fn who_shares_a_fetch_that_fails_has_a_line_of_its_own() {
+    let mut played = Played::new("");
+    let gate = played.serves("/fails", "\0\r\n\r\n");
+    let mut first = played.sent(&(played.head("GET", "/fails") + "\r\n"));
+    played.world.origin.wait_for("/fails", 1);
+    let mut second = played.sent(&(played.head("GET", "/fails") + "\r\n"));
+    until("it shares the fetch", || {
+        (played.world.metric("humboldt_client_http_collapsed_total") == 1).then_some(())
+    });
+    gate.open();
+    assert_eq!((first.response().status(), second.response().status()), (502, 502));
+    let (url, at) = (played.world.target("/fails"), played.lines);
+    played.lines += 2;
+    let mut lines = until("two lines", || {
+        let text = played.world.proxy.text("mine.log");
+        let lines: Vec<String> = text.lines().skip(at).map(str::to_owned).collect();
+        (text.ends_with('\n') && lines.len() == 2).then_some(lines)
+    });
+    lines.sort_unstable();
+    let why = |text: &str| format!("ERR_INVALID_RESP {}", text.replace(' ', "%20"));
+    let (own, shared) =
+        (why("invalid answer: malformed status line"), why("the fetch that this request had joined failed"));
+    assert_eq!(
+        lines,
+        [
+            format!("TCP_CF_MISS/502 GET {url} HIER_NONE/- {shared}"),
+            format!("TCP_MISS/502 GET {url} HIER_DIRECT/127.0.0.1 {own}"),
+        ]
+    );
     played.ends();
 }
 

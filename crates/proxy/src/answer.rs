@@ -16,7 +16,7 @@ use crate::cut::Cut;
 use crate::denial::{self, Instead, Refusal};
 use crate::errors::{self, ErrorContext, ErrorPage};
 use crate::hit::{is_bodiless_status, write_connection};
-use crate::job::Failure;
+use crate::job::{Failure, Report};
 use crate::log::{self, Fault, Outcome, Route, Watch};
 use crate::request::Request;
 use crate::unparsed;
@@ -255,6 +255,36 @@ pub(crate) fn give_up_head(core: &Rc<Core>, conn: &ClientConn, cut: Cut) -> Afte
     let unparsed = unparsed::request(core, conn, b"", unparsed::UNFINISHED);
     let fault = Fault::of_cut(cut);
     log::transaction(core, &unparsed, &Outcome { fault, ..Outcome::local(Tag::None, 0) }, None);
+    After::Abort(cut)
+}
+
+/// Logs a request whose client has left, or has been there for too long, before it got anything.
+pub(crate) fn gone(
+    core: &Rc<Core>,
+    conn: &ClientConn,
+    request: &Rc<Request>,
+    tag: Tag,
+    report: Option<&Rc<Report>>,
+) -> After {
+    gone_as(core, conn, request, Outcome::miss(tag, 0, report.map(|report| report.route())))
+}
+
+/// The same for a request that waited for a fetch: its own (`report`) or another's.
+pub(crate) fn gone_waiting(
+    core: &Rc<Core>,
+    conn: &ClientConn,
+    request: &Rc<Request>,
+    tag: Tag,
+    report: Option<&Rc<Report>>,
+) -> After {
+    let outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
+    gone_as(core, conn, request, Outcome { collapsed: report.is_none(), ..outcome })
+}
+
+fn gone_as(core: &Rc<Core>, conn: &ClientConn, request: &Rc<Request>, mut outcome: Outcome) -> After {
+    let cut = conn.cut_by_client();
+    outcome.end(Some(cut));
+    log::transaction(core, request, &outcome, None);
     After::Abort(cut)
 }
 

@@ -213,7 +213,7 @@ async fn serve_alone(
     let mut buffer = Vec::new();
     if let Some(part) = selection.range {
         match conn.while_it_stays(request, read_some(core, &mut hit, part, &mut buffer)).await {
-            None => return Some(pipeline::gone(core, conn, request, selection.tag, None)),
+            None => return Some(answer::gone(core, conn, request, selection.tag, None)),
             Some(read) => read?,
         }
     }

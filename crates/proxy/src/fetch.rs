@@ -453,7 +453,7 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
     match send_with_body(core, conn, &job).await {
         Ok((answer, pump)) => relay_with_body(core, conn, job, answer, Some(pump)).await,
         Err(failure) if failure.is_client_gone() => {
-            pipeline::gone(core, conn, &request, Tag::Miss, Some(&report))
+            answer::gone(core, conn, &request, Tag::Miss, Some(&report))
         }
         Err(failure) => {
             core.count(Counter::ServerErrors, 1);
@@ -524,7 +524,7 @@ pub(crate) async fn relay_with_body(
     let delivery = async move { deliver(&its_core, &mut job, answer, writer).await };
     tokio::task::spawn_local(Box::pin(delivery));
     let head = match conn.while_it_stays(&request, reader.head()).await {
-        None => return pipeline::gone(core, conn, &request, Tag::Miss, Some(&report)),
+        None => return answer::gone(core, conn, &request, Tag::Miss, Some(&report)),
         Some(Ok(head)) => head,
         Some(Err(reason)) => {
             let way = (Tag::Miss, Some(report.route()));

@@ -218,7 +218,7 @@ pub(crate) async fn serve(
     let wanted_bytes = wanted.all();
     let opening = conn.while_it_stays(request, open(core, request, &mut list, &wanted_bytes)).await;
     let Some(opening) = opening else {
-        return Some(pipeline::gone(core, conn, request, Tag::Hit, None));
+        return Some(answer::gone(core, conn, request, Tag::Hit, None));
     };
     let (pieces, mut opened) = opening?;
     let mut tag = Tag::Hit;
@@ -231,14 +231,14 @@ pub(crate) async fn serve(
         }
         let may_miss = conn.while_it_stays(request, access::may_miss(core, request)).await;
         let Some(may_miss) = may_miss else {
-            return Some(pipeline::gone(core, conn, request, Tag::Miss, None));
+            return Some(answer::gone(core, conn, request, Tag::Miss, None));
         };
         if let Err(refusal) = may_miss {
             return Some(answer::refused(core, conn, request, refusal, None).await);
         }
         let fetch = fetch_gap(core, request, object, &gap, list.complete_bytes, &wanted, &report);
         let Some(fetched) = conn.while_it_stays(request, fetch).await else {
-            return Some(pipeline::gone(core, conn, request, Tag::Miss, Some(&report)));
+            return Some(answer::gone(core, conn, request, Tag::Miss, Some(&report)));
         };
         let reader = match fetched? {
             Fetched::Gap(reader) => reader,

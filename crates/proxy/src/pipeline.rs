@@ -99,7 +99,7 @@ pub(crate) async fn proceed(
     if let Admission::NeedsAddresses = admission {
         let looked_up = conn.while_it_stays(&request, access::look_up(core, &request)).await;
         if looked_up.is_none() {
-            return gone(core, conn, &request, Tag::None, None);
+            return answer::gone(core, conn, &request, Tag::None, None);
         }
         admission = admit(core, &request);
     }
@@ -117,7 +117,7 @@ pub(crate) async fn proceed(
 /// What the cache has no part in.
 async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
     let Some(local) = conn.while_it_stays(&request, internal::answer(core, &request)).await else {
-        return gone(core, conn, &request, Tag::None, None);
+        return answer::gone(core, conn, &request, Tag::None, None);
     };
     if let Some(local) = local {
         let outcome = Outcome::local(local.1, local.0.status);
@@ -127,7 +127,7 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
         return answer::error(core, conn, &request, page, &detail).await;
     }
     let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
-    let Some(may_miss) = may_miss else { return gone(core, conn, &request, Tag::None, None) };
+    let Some(may_miss) = may_miss else { return answer::gone(core, conn, &request, Tag::None, None) };
     if let Err(refusal) = may_miss {
         return answer::refused(core, conn, &request, refusal, None).await;
     }
@@ -137,7 +137,7 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
     if request.wants_upgrade() {
         let prepared = conn.while_it_stays(&request, access::prepare_to_switch(core, &request)).await;
         if prepared.is_none() {
-            return gone(core, conn, &request, Tag::Miss, None);
+            return answer::gone(core, conn, &request, Tag::Miss, None);
         }
         if let Some(offered) = switch::offer(&request) {
             return tunnel::upgrade(core, conn, request, &offered).await;
@@ -166,7 +166,7 @@ async fn from_cache_or_server(
         let mut stored = None;
         if !found.knows_enough() {
             let looked_up = conn.while_it_stays(&request, disk::look_up(core, &request, &mut found)).await;
-            let Some(there) = looked_up else { return gone(core, conn, &request, Tag::Miss, None) };
+            let Some(there) = looked_up else { return answer::gone(core, conn, &request, Tag::Miss, None) };
             stored = there;
         }
         if let Some(stored) = stored {
@@ -192,7 +192,7 @@ async fn from_cache_or_server(
             continue;
         }
         let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
-        let Some(may_miss) = may_miss else { return gone(core, conn, &request, Tag::Miss, None) };
+        let Some(may_miss) = may_miss else { return answer::gone(core, conn, &request, Tag::Miss, None) };
         if let Err(refusal) = may_miss {
             return answer::refused(core, conn, &request, refusal, None).await;
         }
@@ -246,7 +246,7 @@ async fn share(
     match begun {
         Begin::Wait(mut reader) => {
             if until_on_disk(core, conn, request, &mut reader).await.is_none() {
-                return Some(gone(core, conn, request, Tag::Miss, None));
+                return Some(answer::gone(core, conn, request, Tag::Miss, None));
             }
             look_again(core, conn, request, found).await
         }
@@ -342,7 +342,7 @@ pub(crate) async fn follow(
 ) -> Option<After> {
     let head = match await_head(core, conn, request, &mut reader).await {
         Ok(head) => head,
-        Err(Waited::ClientGone) => return Some(gone_waiting(core, conn, request, tag, report)),
+        Err(Waited::ClientGone) => return Some(answer::gone_waiting(core, conn, request, tag, report)),
         // Nothing has been sent: as good as a miss.
         Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => return None,
         Err(Waited::Aborted(reason)) => {
@@ -437,36 +437,6 @@ async fn await_head(
     }
 }
 
-/// Logs a request whose client has left, or has been there for too long, before it got anything.
-pub(crate) fn gone(
-    core: &Rc<Core>,
-    conn: &ClientConn,
-    request: &Rc<Request>,
-    tag: Tag,
-    report: Option<&Rc<Report>>,
-) -> After {
-    gone_as(core, conn, request, Outcome::miss(tag, 0, report.map(|report| report.route())))
-}
-
-/// The same for a request that waited for a fetch: its own (`report`) or another's.
-fn gone_waiting(
-    core: &Rc<Core>,
-    conn: &ClientConn,
-    request: &Rc<Request>,
-    tag: Tag,
-    report: Option<&Rc<Report>>,
-) -> After {
-    let outcome = Outcome::miss(tag, 0, report.map(|report| report.route()));
-    gone_as(core, conn, request, Outcome { collapsed: report.is_none(), ..outcome })
-}
-
-fn gone_as(core: &Rc<Core>, conn: &ClientConn, request: &Rc<Request>, mut outcome: Outcome) -> After {
-    let cut = conn.cut_by_client();
-    outcome.end(Some(cut));
-    log::transaction(core, request, &outcome, None);
-    After::Abort(cut)
-}
-
 /// Streams a fetch to the client, and logs it. `None`: it cannot be read any more, and nothing was sent: look again.
 async fn stream(
     core: &Rc<Core>,
@@ -493,7 +463,9 @@ async fn stream(
             let mut reader = assembly.start(core, request)?;
             match await_head(core, conn, request, &mut reader).await {
                 Ok(head) => (Some(head), reader),
-                Err(Waited::ClientGone) => return Some(gone_waiting(core, conn, request, tag, report)),
+                Err(Waited::ClientGone) => {
+                    return Some(answer::gone_waiting(core, conn, request, tag, report));
+                }
                 Err(Waited::Aborted(_)) => return None,
             }
         }
@@ -578,7 +550,7 @@ pub(crate) async fn serve_assembled(
     let mut reader = assembly.start(core, request)?;
     match await_head(core, conn, request, &mut reader).await {
         Ok(head) => stream(core, conn, request, reader, &head, Some(report), tag).await,
-        Err(Waited::ClientGone) => Some(gone(core, conn, request, tag, Some(report))),
+        Err(Waited::ClientGone) => Some(answer::gone(core, conn, request, tag, Some(report))),
         Err(Waited::Aborted(_)) => None,
     }
 }

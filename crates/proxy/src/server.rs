@@ -445,6 +445,7 @@ mod tests {
             deadline: Deadlines::new().slot(),
             read_timeout: Duration::from_secs(60),
             received_bytes: 0,
+            waits_for_readers: false,
         }
     }
 

@@ -24,7 +24,6 @@ use crate::forward::{self, Manner};
 use crate::job::{Failure, Job, Report};
 use crate::log::{self, Outcome};
 use crate::peers::{self, Way};
-use crate::pipeline;
 use crate::reach::{self, Reached};
 use crate::request::Request;
 use crate::server::{ServerConn, ServerError};
@@ -45,7 +44,7 @@ pub(crate) async fn connect(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<
     let report = Report::new();
     let job = Job::new(&request, None, false, &report);
     let (stream, early) = match conn.while_it_stays(&request, open(core, &job)).await {
-        None => return pipeline::gone(core, conn, &request, Tag::Tunnel, Some(&report)),
+        None => return answer::gone(core, conn, &request, Tag::Tunnel, Some(&report)),
         Some(Ok(opened)) => opened,
         Some(Err(failure)) => {
             let way = (Tag::Tunnel, Some(report.route()));
@@ -144,7 +143,7 @@ pub(crate) async fn upgrade(
     let report = Report::new();
     let job = Job::new(&request, None, false, &report);
     let Some(asked) = conn.while_it_stays(&request, ask_to_switch(core, &job, offered)).await else {
-        return pipeline::gone(core, conn, &request, Tag::Tunnel, Some(&report));
+        return answer::gone(core, conn, &request, Tag::Tunnel, Some(&report));
     };
     if let Ok((_, _, head, _)) = &asked {
         report.set_status(head.status);
