@@ -241,7 +241,7 @@ impl Client {
     /// If the socket cannot be asked.
     pub fn stuff(&mut self, most: usize) -> usize {
         let (piece, mut sent) = (vec![b'x'; 64 * 1024], 0);
-        self.stream.set_write_timeout(Some(Duration::from_millis(200))).expect("a write limit");
+        self.stream.set_write_timeout(Some(Duration::from_millis(50))).expect("a write limit");
         while sent < most
             && let Ok(n) = self.stream.write(&piece[..piece.len().min(most - sent)])
         {

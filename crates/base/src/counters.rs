@@ -34,6 +34,8 @@ macro_rules! counters {
 counters! {
     /// Client connections accepted.
     ClientConnections = "client_connections_total";
+    /// Client connections closed because descriptors were scarce: idle ones, the oldest first.
+    ClientsGivenWay = "client_connections_given_way_total";
     /// Requests received from clients.
     ClientRequests = "client_http_requests_total";
     /// Requests answered from the cache (any kind of hit).

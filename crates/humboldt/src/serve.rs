@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -332,6 +333,7 @@ async fn core_main(id: CoreId, shared: Arc<Shared>, ports: Arc<Ports>, mut subsc
     let core = Core::new(id.0, shared);
     let mut listening = HashMap::new();
     listen(&core, ports.of_core(id.0), &mut listening);
+    let making_room = tokio::task::spawn_local(make_room(Rc::clone(&core)));
     let sweeper = tokio::task::spawn_local(sweep_pool(Rc::clone(&core)));
     let maintenance = (id.0 == 0).then(|| tokio::task::spawn_local(maintain(Rc::clone(&core))));
     let grace = loop {
@@ -347,6 +349,7 @@ async fn core_main(id: CoreId, shared: Arc<Shared>, ports: Arc<Ports>, mut subsc
     drop(listening);
     drain(&core, &mut subscription, grace).await;
     sweeper.abort();
+    making_room.abort();
     maintenance.inspect(JoinHandle::abort);
 }
 
@@ -402,9 +405,18 @@ fn listen(core: &Rc<Core>, ports: Vec<CorePort>, listening: &mut HashMap<Place, 
 async fn accept(core: Rc<Core>, mut listener: Listener, port: Rc<RefCell<Arc<HttpPort>>>) {
     let _vital = Vital::new("a task that accepts connections");
     loop {
-        let (stream, client) = listener.accept().await;
+        let (stream, client) = listener.accept_or(|| core.make_room()).await;
+        core.note_descriptor(u64::try_from(stream.as_raw_fd()).unwrap_or(0));
         let port = Arc::clone(&port.borrow());
         tokio::task::spawn_local(serve_connection(Rc::clone(&core), stream, client, port));
+    }
+}
+
+/// Makes room when a core needs some that has nothing to close itself.
+async fn make_room(core: Rc<Core>) {
+    loop {
+        core.shared.room_is_needed(core.id).await;
+        core.make_own_room();
     }
 }
 

@@ -19,6 +19,9 @@ use tokio::time::Instant;
 /// How often the sweeper looks, while anything is armed.
 pub const TICK: Duration = Duration::from_millis(250);
 
+/// Instead of a neighbour in the line.
+const NOBODY: u32 = u32::MAX;
+
 /// `due_ms` of a slot that is not armed.
 const NEVER_MS: u64 = u64::MAX;
 
@@ -49,16 +52,64 @@ struct Core {
     to_wake: RefCell<Vec<Waker>>,
 }
 
-#[derive(Default)]
 struct Table {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// The line of those that give way ([`DeadlineSlot::arm_in_line`]), the longest waiting first.
+    first: u32,
+    last: u32,
 }
 
 struct Slot {
     due_ms: u64,
     expired: bool,
+    /// It has expired before its time.
+    gave_way: bool,
+    in_line: bool,
+    before: u32,
+    behind: u32,
     waker: Option<Waker>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), first: NOBODY, last: NOBODY }
+    }
+}
+
+impl Table {
+    /// The neighbour's link, or the end of the line where there is no neighbour.
+    fn behind_of(&mut self, index: u32) -> &mut u32 {
+        match self.slots.get_mut(index as usize) {
+            Some(slot) => &mut slot.behind,
+            None => &mut self.first,
+        }
+    }
+
+    fn before_of(&mut self, index: u32) -> &mut u32 {
+        match self.slots.get_mut(index as usize) {
+            Some(slot) => &mut slot.before,
+            None => &mut self.last,
+        }
+    }
+
+    fn enter_line(&mut self, index: u32) {
+        self.leave_line(index);
+        let last = self.last;
+        *self.behind_of(last) = index;
+        self.last = index;
+        let slot = &mut self.slots[index as usize];
+        (slot.in_line, slot.before, slot.behind) = (true, last, NOBODY);
+    }
+
+    fn leave_line(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if std::mem::replace(&mut slot.in_line, false) {
+            let (before, behind) = (slot.before, slot.behind);
+            *self.behind_of(before) = behind;
+            *self.before_of(behind) = before;
+        }
+    }
 }
 
 impl Default for Deadlines {
@@ -88,7 +139,15 @@ impl Deadlines {
     /// A new slot, not armed; it is freed when dropped.
     pub fn slot(&self) -> DeadlineSlot {
         let mut table = self.core.table.borrow_mut();
-        let empty = Slot { due_ms: NEVER_MS, expired: false, waker: None };
+        let empty = Slot {
+            due_ms: NEVER_MS,
+            expired: false,
+            gave_way: false,
+            in_line: false,
+            before: NOBODY,
+            behind: NOBODY,
+            waker: None,
+        };
         let index = match table.free.pop() {
             Some(index) => {
                 table.slots[index as usize] = empty;
@@ -100,6 +159,27 @@ impl Deadlines {
             }
         };
         DeadlineSlot { core: Rc::clone(&self.core), index }
+    }
+
+    /// Lets the deadline that has been in line for longest expire now. `false` when nobody is in line.
+    pub fn expire_first_in_line(&self) -> bool {
+        let waker = {
+            let mut table = self.core.table.borrow_mut();
+            loop {
+                let first = table.first;
+                if first == NOBODY {
+                    return false;
+                }
+                table.leave_line(first);
+                let slot = &mut table.slots[first as usize];
+                if !slot.expired {
+                    (slot.due_ms, slot.expired, slot.gave_way) = (NEVER_MS, true, true);
+                    break slot.waker.take();
+                }
+            }
+        };
+        waker.into_iter().for_each(Waker::wake);
+        true
     }
 
     #[cfg(test)]
@@ -121,17 +201,42 @@ impl DeadlineSlot {
     pub fn arm(&self, after: Duration) {
         let due_ms = self.core.due_ms(after);
         let mut table = self.core.table.borrow_mut();
+        table.leave_line(self.index);
         let slot = &mut table.slots[self.index as usize];
         slot.due_ms = due_ms;
         slot.expired = false;
+        slot.gave_way = false;
         if due_ms < self.core.earliest_ms.get() {
             self.core.earliest_ms.set(due_ms);
         }
     }
 
+    /// As [`DeadlineSlot::arm`], for what gives way when room is needed: it may expire at any time, after all that were armed so
+    /// before it ([`Deadlines::expire_first_in_line`]).
+    pub fn arm_in_line(&self, after: Duration) {
+        self.arm(after);
+        self.core.table.borrow_mut().enter_line(self.index);
+    }
+
+    /// What is waited for does not give way any more; the deadline stays.
+    pub fn leave_line(&self) {
+        self.core.table.borrow_mut().leave_line(self.index);
+    }
+
+    /// Whether it has expired to give way.
+    pub fn gave_way(&self) -> bool {
+        self.core.table.borrow().slots[self.index as usize].gave_way
+    }
+
+    /// Another slot of the same core.
+    pub fn another(&self) -> Self {
+        Deadlines { core: Rc::clone(&self.core) }.slot()
+    }
+
     /// Clears the deadline, and the mark that it passed.
     pub fn disarm(&self) {
         let mut table = self.core.table.borrow_mut();
+        table.leave_line(self.index);
         let slot = &mut table.slots[self.index as usize];
         slot.due_ms = NEVER_MS;
         slot.expired = false;
@@ -320,6 +425,34 @@ mod tests {
             let weak = Rc::downgrade(&deadlines.core);
             drop((deadlines, slot));
             assert!(weak.upgrade().is_none());
+        });
+    }
+
+    #[test]
+    fn those_in_line_expire_in_the_order_in_which_they_were_armed_and_nobody_else() {
+        with_paused_clock(async {
+            let deadlines = Deadlines::new();
+            assert!(!deadlines.expire_first_in_line());
+            let slots: Vec<_> = (0..6).map(|_| deadlines.slot()).collect();
+            let long = Duration::from_secs(1000);
+            slots.iter().for_each(|slot| slot.arm_in_line(long));
+            slots[1].leave_line();
+            slots[0].arm_in_line(long);
+            slots[5].arm(long);
+            slots[3].arm_in_line(Duration::from_secs(1));
+            assert_eq!(slots[3].guard(pending::<()>()).await, Err(Elapsed));
+            assert!(!slots[3].gave_way(), "its time was over");
+            let mut order = Vec::new();
+            while deadlines.expire_first_in_line() {
+                let newest = (0..6).find(|index| slots[*index].gave_way() && !order.contains(index));
+                order.extend(newest);
+            }
+            assert_eq!(order, [2, 4, 0], "3 has expired already");
+            assert!(slots[2].is_expired() && !slots[1].is_expired() && !slots[5].is_expired());
+            drop(slots);
+            let anew = deadlines.slot();
+            anew.arm_in_line(long);
+            assert!(!anew.gave_way() && deadlines.expire_first_in_line() && anew.gave_way());
         });
     }
 

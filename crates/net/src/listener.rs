@@ -141,6 +141,11 @@ impl Listener {
     /// A connection that ended before it was accepted is skipped. When descriptors or memory are short it
     /// pauses, longer each time, and says so once a minute.
     pub async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        self.accept_or(|| false).await
+    }
+
+    /// As [`Listener::accept`]; `make_room` is asked when descriptors or memory are short, and says whether some will be free soon.
+    pub async fn accept_or(&mut self, mut make_room: impl FnMut() -> bool) -> (TcpStream, SocketAddr) {
         loop {
             match self.socket.accept().await {
                 Ok((stream, peer)) => {
@@ -149,7 +154,11 @@ impl Listener {
                 }
                 Err(error) if is_about_one_connection(&error) => {}
                 Err(error) => {
-                    self.report(&error);
+                    if make_room() {
+                        self.pause = PAUSE_MIN;
+                    } else {
+                        self.report(&error);
+                    }
                     tokio::time::sleep(self.pause).await;
                     self.pause = (self.pause * 2).min(PAUSE_MAX);
                 }

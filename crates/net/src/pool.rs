@@ -192,11 +192,12 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         before - left
     }
 
-    /// Closes all connections: at shutdown, or when a reconfiguration changed how servers are reached.
-    pub fn clear(&self) {
+    /// Closes all connections, and says how many: at shutdown, when a reconfiguration changed how servers are reached, or when descriptors
+    /// are scarce.
+    pub fn clear(&self) -> usize {
         let mut guard = self.lists.borrow_mut();
         guard.by_key = HashMap::new();
-        guard.total = 0;
+        std::mem::take(&mut guard.total)
     }
 
     #[cfg(test)]

@@ -18,6 +18,7 @@ use humboldt_base::counters::Counter;
 use humboldt_conf::HttpPort;
 use humboldt_http::h1::{self, HeadError};
 use humboldt_net::deadline::DeadlineSlot;
+use humboldt_sys::tcp::{PeerState, peer_state};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -115,7 +116,7 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
         served: 0,
         parsed_bytes: 0,
     };
-    conn.deadline.arm(snapshot.config.request_start_timeout);
+    conn.deadline.arm_in_line(snapshot.config.request_start_timeout);
     conn.lifetime.arm(snapshot.config.client_lifetime);
     drop(snapshot);
     let after = conn.run(&core).await;
@@ -172,6 +173,7 @@ impl ClientConn {
                 turn = poll_fn(|cx| self.poll_turn(cx, core)) => turn,
                 () = core.drain.notified() => self.ended_by(Cut::ShutDown),
             };
+            self.deadline.leave_line();
             let after = match turn {
                 Turn::End(after) => return after,
                 Turn::Send(sending) => {
@@ -236,9 +238,9 @@ impl ClientConn {
         self.parsed_bytes = 0;
         if carry.is_empty() {
             *carry = Vec::new();
-            self.deadline.arm(config.client_idle_pconn_timeout);
+            self.deadline.arm_in_line(config.client_idle_pconn_timeout);
         } else {
-            self.deadline.arm(config.request_timeout);
+            self.deadline.arm_in_line(config.request_timeout);
         }
     }
 
@@ -251,16 +253,17 @@ impl ClientConn {
                     Err(turn) => return Poll::Ready(turn),
                 }
             }
-            if self.deadline.poll_expired(cx).is_ready() {
-                return Poll::Ready(match self.carry.get_mut().is_empty() {
-                    true => Turn::End(After::Close),
-                    false => Turn::TimedOut,
-                });
+            match self.poll_serve(cx, core) {
+                Poll::Ready(Ok(())) => continue,
+                Poll::Ready(Err(turn)) => return Poll::Ready(turn),
+                Poll::Pending => ready!(self.deadline.poll_expired(cx)),
             }
-            match ready!(self.poll_serve(cx, core)) {
-                Ok(()) => {}
-                Err(turn) => return Poll::Ready(turn),
-            }
+            return Poll::Ready(match self.carry.get_mut().is_empty() {
+                // Nothing has come: there is nothing to wait for any longer.
+                true if self.deadline.gave_way() => Turn::End(After::Over),
+                true => Turn::End(After::Close),
+                false => Turn::TimedOut,
+            });
         }
     }
 
@@ -315,7 +318,7 @@ impl ClientConn {
                     self.carry.get_mut().extend_from_slice(input);
                     self.parsed_bytes = input.len();
                     let snapshot = core.snapshot();
-                    self.deadline.arm(snapshot.config.request_timeout);
+                    self.deadline.arm_in_line(snapshot.config.request_timeout);
                     return Ok(());
                 }
                 Parsed::Served(used, result) => {
@@ -432,16 +435,41 @@ impl ClientConn {
     /// gone when the connection is reset. One that has closed both halves cannot be told from it; the kernel resets that one's
     /// connection when it is sent something.
     pub(crate) async fn gone(&self, request: &Request) {
-        let signs = match request.snapshot().config.half_closed_clients {
-            true => BROKEN,
-            false => BROKEN | CLOSED,
-        };
-        let mut left = pin!(self.stream.ready(signs));
+        let half_closed = request.snapshot().config.half_closed_clients;
+        let signs = if half_closed { BROKEN } else { BROKEN | CLOSED };
+        let mut left = pin!(async {
+            if self.is_in_doubt(half_closed).await {
+                let place = self.deadline.another();
+                place.arm_in_line(Duration::MAX);
+                _ = place.guard(self.stream.ready(signs)).await;
+            }
+        });
         poll_fn(|cx| match self.lifetime.poll_expired(cx) {
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => left.as_mut().poll(cx).map(|_| ()),
+            Poll::Pending => left.as_mut().poll(cx),
         })
         .await;
+    }
+
+    /// Waits until the client has gone (`false`), or may have gone without a sign of it (`true`): it has closed its sending half, where it
+    /// may do that, or sent more than was asked for, behind which its end may wait. Such a client gives way where descriptors are scarce.
+    async fn is_in_doubt(&self, half_closed: bool) -> bool {
+        loop {
+            let Ok(ready) = self.stream.ready(Interest::READABLE | BROKEN).await else { return false };
+            if ready.is_error() || ready.is_write_closed() {
+                return false;
+            }
+            if ready.is_read_closed() {
+                return half_closed;
+            }
+            let unread = self.stream.try_io(Interest::READABLE, || match peer_state(&self.stream) {
+                PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
+                PeerState::Sent | PeerState::Closed => Ok(()),
+            });
+            if unread.is_ok() {
+                return true;
+            }
+        }
     }
 
     /// What `work` for `request` gives; `None` when the client goes before ([`ClientConn::gone`]). Whatever the task of a connection

@@ -22,6 +22,14 @@ const SPARE_REQUESTS_MAX: usize = 64;
 /// Capacity above which the head buffer is given back instead of being kept, in bytes.
 const HEAD_BUFFER_BYTES_MAX: usize = 256 * 1024;
 
+/// Of the descriptors that the process may have, one in so many is kept free for servers and files, but no more than
+/// [`DESCRIPTORS_FREE_MAX`]: where a new connection takes one of these, idle ones give way.
+const DESCRIPTORS_FREE_SHARE: u64 = 8;
+const DESCRIPTORS_FREE_MAX: u64 = 1024;
+
+/// How many give way to one that comes, so that there are fewer of them soon.
+const GIVING_WAY: usize = 2;
+
 /// One core's state.
 pub struct Core {
     /// Number of the core, from 0.
@@ -41,6 +49,9 @@ pub struct Core {
     spare_requests: RefCell<Vec<Rc<Request>>>,
     connections: Cell<usize>,
     draining: Cell<bool>,
+    /// Descriptors from this number on are those to be kept free. A new descriptor has the lowest number that is free, so as
+    /// many are open as its number says.
+    first_spare_descriptor: u64,
     /// Held once by each purge that is being carried out.
     pub(crate) purges_under_way: Rc<()>,
     /// Wakes idle connections when the core starts to drain, and the core when the last connection ends.
@@ -68,6 +79,7 @@ impl Core {
             spare_requests: RefCell::new(Vec::new()),
             connections: Cell::new(0),
             draining: Cell::new(false),
+            first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
             purges_under_way: Rc::new(()),
             drain: tokio::sync::Notify::new(),
             connection_ended: tokio::sync::Notify::new(),
@@ -164,6 +176,33 @@ impl Core {
         self.connection_ended.notify_one();
     }
 
+    /// Looks at the number of a descriptor that was just opened for a client; where descriptors get scarce, others give way.
+    pub fn note_descriptor(&self, number: u64) {
+        if number >= self.first_spare_descriptor {
+            self.make_room();
+        }
+    }
+
+    /// Descriptors are scarce: closes the client connections that have waited longest for a request, or whose clients may have
+    /// left without a word; without any, what the pool keeps; without that, those of other cores. Says whether there was something here.
+    pub fn make_room(&self) -> bool {
+        let is_made = self.make_own_room();
+        if !is_made {
+            self.shared.ask_for_room(self.id);
+        }
+        is_made
+    }
+
+    /// [`Core::make_room`] without asking others.
+    pub fn make_own_room(&self) -> bool {
+        let closed = (0..GIVING_WAY).take_while(|_| self.deadlines.expire_first_in_line()).count();
+        self.count(Counter::ClientsGivenWay, closed as u64);
+        if closed == 0 {
+            return self.pool.clear() > 0;
+        }
+        true
+    }
+
     /// Whether the core is shutting down: no connection is kept alive any more.
     pub fn is_draining(&self) -> bool {
         self.draining.get()
@@ -173,5 +212,21 @@ impl Core {
     pub fn start_draining(&self) {
         self.draining.set(true);
         self.drain.notify_waiters();
+    }
+}
+
+/// Number of the first descriptor of those that are kept free.
+fn first_spare_descriptor(limit: u64) -> u64 {
+    limit - (limit / DESCRIPTORS_FREE_SHARE).min(DESCRIPTORS_FREE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eighth_of_the_descriptors_is_kept_free_but_not_too_many() {
+        let limits = [0, 7, 8, 256, 8_192, 8_200, 1 << 20];
+        assert_eq!(limits.map(first_spare_descriptor), [0, 7, 7, 224, 7_168, 7_176, (1 << 20) - 1024]);
     }
 }

@@ -10,6 +10,7 @@ use humboldt_base::counters::{self, Counter, Counters};
 use humboldt_logs::access::Tag;
 use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
+use tokio::sync::Notify;
 
 use crate::client_counts::ClientCounts;
 use crate::cut::Cut;
@@ -36,6 +37,8 @@ pub struct Shared {
     /// Connections by client, where a rule asks for them.
     pub(crate) client_counts: Arc<ClientCounts>,
     connections: AtomicUsize,
+    /// For each core: another one needs descriptors.
+    room_wanted: Vec<Notify>,
     internal: OnceLock<Box<dyn InternalPages>>,
 }
 
@@ -58,6 +61,7 @@ impl Shared {
             started: UnixMillis::now(),
             client_counts: Arc::default(),
             connections: AtomicUsize::new(0),
+            room_wanted: (0..cores.max(1)).map(|_| Notify::new()).collect(),
             internal: OnceLock::new(),
         })
     }
@@ -105,6 +109,17 @@ impl Shared {
     /// Connections open to clients.
     pub fn connections(&self) -> usize {
         self.connections.load(Relaxed)
+    }
+
+    /// Asks the other cores to make room, where `core` has nothing to close itself.
+    pub(crate) fn ask_for_room(&self, core: usize) {
+        let others = self.room_wanted.iter().enumerate().filter(|(other, _)| *other != core);
+        others.for_each(|(_, wanted)| wanted.notify_one());
+    }
+
+    /// Ends when another core has asked this one to make room.
+    pub async fn room_is_needed(&self, core: usize) {
+        self.room_wanted[core % self.room_wanted.len()].notified().await;
     }
 
     pub(crate) fn connection_opened(&self) {

@@ -366,7 +366,7 @@ async fn relay(
         core.count(Counter::TunnelBytes, total - moved);
         moved = total;
         match step {
-            Ok(false) if has_ended => deadline.arm(idle.min(CLIENT_FIN)),
+            Ok(false) if has_ended => deadline.arm_in_line(idle.min(CLIENT_FIN)),
             Ok(false) => deadline.arm(idle),
             Ok(true) => break None,
             Err(_) if conn.lifetime.is_expired() => break Some(Cut::Lifetime),

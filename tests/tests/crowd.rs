@@ -1,0 +1,169 @@
+//! More clients than there are descriptors, and many at once. `cargo test -p humboldt-tests --test crowd -- --ignored` plays the large ones:
+//! about two minutes, with as many connections as `ulimit -n` lets this process have (20,000 idle and 2,000 slow ones need 45,000).
+
+use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
+use humboldt_tests::{Client, Proxy, Reply, World};
+use rustix::process::{Resource, getrlimit};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const GIVEN_WAY: &str = "humboldt_client_connections_given_way_total";
+
+/// How many of the idle clients are still connected.
+fn connected(clients: &[Client]) -> usize {
+    clients.iter().filter(|client| !client.has_input()).count()
+}
+
+#[test]
+fn idle_clients_give_way_to_new_ones_the_oldest_first_and_busy_ones_stay() {
+    const IDLE: usize = 400;
+    let world = World::forward("max_filedescriptors 256\n");
+    world.origin.on("/a", Reply::ok("hello").cachable(600));
+    let gate = Arc::new(Gate::default());
+    let at_origin = Arc::clone(&gate);
+    world.origin.handle("/slow", move |_, wire| {
+        at_origin.pass();
+        wire.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow");
+    });
+    let mut busy = world.client();
+    busy.request("GET", &world.target("/slow"), &[], b"");
+    world.origin.wait_for("/slow", 1);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut tunnel = world.client();
+    let server = listener.local_addr().expect("an address");
+    tunnel.send(format!("CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n\r\n"));
+    assert_eq!(tunnel.response_to("CONNECT").status(), 200);
+    let mut idle = Vec::new();
+    for number in 0..IDLE {
+        let mut client = world.client();
+        match number % 3 {
+            // Nothing, a part of a head, and a connection that is kept.
+            0 => {}
+            1 => drop(client.send("GET http://a.test/ HTTP/1.1\r\nHost")),
+            _ => {
+                let answer = client.request("GET", &world.target("/a"), &[], b"").response();
+                assert_eq!(answer.expect(200).text(), "hello", "client {number}");
+            }
+        }
+        idle.push(client);
+    }
+    assert_eq!(world.get("/a").expect(200).text(), "hello");
+    assert!(world.proxy.descriptors() < 256);
+    assert!(world.metric(GIVEN_WAY) >= (IDLE - 256) as u64, "{}", world.metric(GIVEN_WAY));
+    until("the first ones to be closed", || (connected(&idle[..100]) == 0).then_some(()));
+    assert!(connected(&idle[IDLE - 50..]) > 40, "the last ones stay");
+    gate.open();
+    assert_eq!(busy.response().expect(200).text(), "slow");
+    assert!(!tunnel.has_input(), "a tunnel does not give way");
+}
+
+/// Their end is behind what the proxy does not read.
+#[test]
+fn clients_that_send_too_much_and_leave_give_way() {
+    let (world, silent) = (World::forward("max_filedescriptors 96\n"), TcpListener::bind("127.0.0.1:0"));
+    let silent = silent.expect("a port");
+    let server = silent.local_addr().expect("an address");
+    world.origin.on("/a", Reply::ok("hello"));
+    let mut held = Vec::new();
+    for number in 0..80 {
+        let mut client = world.client();
+        client.send(format!("GET http://{server}/{number} HTTP/1.1\r\nHost: {server}\r\n\r\n"));
+        held.push(silent.accept().expect("a connection"));
+        assert!(client.stuff(64 << 20) < 64 << 20, "all of it was taken");
+    }
+    assert_eq!(world.get("/a").expect(200).text(), "hello");
+    assert!(world.metric(GIVEN_WAY) > 0);
+}
+
+/// A herd asks for one new object, beside idle clients.
+fn herd(size: usize, proxy_lines: &str) {
+    let world = World::forward(proxy_lines);
+    let gate = Arc::new(Gate::default());
+    let at_origin = Arc::clone(&gate);
+    world.origin.handle("/new", move |_, wire| {
+        at_origin.pass();
+        wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello");
+    });
+    let mut clients: Vec<Client> = (0..size).map(|_| world.client()).collect();
+    for client in &mut clients {
+        client.request("GET", &world.target("/new"), &[], b"");
+    }
+    world.origin.wait_for("/new", 1);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.response().expect(200).text(), "hello");
+    }
+    assert_eq!(world.origin.count("/new"), 1);
+}
+
+#[test]
+fn a_small_herd_costs_one_fetch() {
+    herd(200, "");
+}
+
+#[test]
+#[ignore = "a thousand clients: a few seconds"]
+fn a_herd_of_a_thousand_costs_one_fetch() {
+    herd(1_000, "");
+}
+
+/// `idle` clients that keep their connections, `slow` ones that send a head of which a byte comes now and then, and others who are
+/// served as if nobody else was there.
+fn crowd(idle: usize, slow: usize) {
+    let world = World::forward("client_idle_pconn_timeout 10 minutes\nrequest_timeout 10 minutes\n");
+    world.origin.on("/a", Reply::ok("hello").cachable(600));
+    let mut idle_ones = Vec::with_capacity(idle);
+    for _ in 0..idle {
+        let mut client = world.client();
+        let _ = client.request("GET", &world.target("/a"), &[], b"").response().expect(200);
+        idle_ones.push(client);
+    }
+    let mut slow_ones: Vec<Client> = (0..slow).map(|_| world.client()).collect();
+    for client in &mut slow_ones {
+        client.send(format!("GET {} HTTP/1.1\r\nHost: a.test\r\nX: ", world.target("/a")));
+    }
+    let start = Instant::now();
+    for _ in 0..1_000 {
+        assert_eq!(world.get("/a").expect(200).text(), "hello");
+        let client = &mut slow_ones[start.elapsed().subsec_nanos() as usize % slow];
+        client.send("x");
+    }
+    assert!(start.elapsed() < 6 * LIMIT, "a thousand requests took {:?}", start.elapsed());
+    for client in &mut slow_ones {
+        client.send("\r\n\r\n");
+        assert_eq!(client.response().expect(200).text(), "hello");
+    }
+    assert_eq!(connected(&idle_ones), idle, "nobody gave way");
+    drop((idle_ones, slow_ones));
+    until_within(Duration::from_secs(60), "their descriptors", || {
+        (world.proxy.descriptors() < 100).then_some(())
+    });
+}
+
+#[test]
+fn a_few_idle_and_slow_clients_hinder_nobody() {
+    crowd(500, 50);
+}
+
+#[test]
+#[ignore = "thousands of clients: about two minutes"]
+fn twenty_thousand_idle_and_two_thousand_slow_clients_hinder_nobody() {
+    // A client has two descriptors here, and one in the proxy, which keeps an eighth free.
+    let limit = usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)).unwrap_or(usize::MAX);
+    let most = limit.saturating_sub(1_000) / 2;
+    let idle = most.saturating_sub(2_000).clamp(1_000, 20_000);
+    if idle < 20_000 {
+        humboldt_tests::skip(&format!("{idle} idle clients and not 20,000: ulimit -n is {limit}"));
+    }
+    crowd(idle, 2_000.min(most - idle));
+}
+
+#[test]
+fn a_proxy_at_its_limit_ends_in_order() {
+    let mut proxy = Proxy::forward("workers 1\nmax_filedescriptors 64\n");
+    let clients: Vec<Client> = (0..100).map(|_| proxy.client()).collect();
+    until("connections that gave way", || (connected(&clients) < 64).then_some(()));
+    let status = proxy.stop();
+    assert!(status.success(), "{status}:\n{}{}", proxy.text("cache.log"), proxy.output());
+}
