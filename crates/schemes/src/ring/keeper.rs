@@ -149,6 +149,7 @@ impl Store {
     fn keep(self: Arc<Self>) {
         let _guard = OutOfService(&self);
         recover::recover(&self);
+        self.look_at_memory();
         if self.checkpoint() {
             self.may_store.store(true, Ordering::Release);
         } else {
@@ -172,13 +173,14 @@ impl Store {
         }
     }
 
-    /// With `page-cache=auto`, reads go through the page cache while all that is stored fits into it. When it does not, pages come and go,
+    /// Buffers take no more than a share of the memory that there is. With `page-cache=auto`, reads go through the page cache while all that is stored fits into it. When it does not, pages come and go,
     /// and cost more than they save (`cargo xtask bench page-cache`).
     fn look_at_memory(&self) {
+        let Some(available_bytes) = memory::available_bytes() else { return };
+        self.log.fit_into(available_bytes);
         if self.options.tuning.page_cache != PageCache::Auto {
             return;
         }
-        let Some(available_bytes) = memory::available_bytes() else { return };
         let used_bytes = u64::from(self.segments.used()) * self.geometry.segment_bytes;
         let is_cached = self.fits_page_cache.load(Ordering::Relaxed);
         let share_pct = if is_cached { MEMORY_SHARE_PCT } else { MEMORY_SHARE_AGAIN_PCT };

@@ -23,6 +23,18 @@ const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
 /// Most bytes in buffers that are full, or being written; beyond it nothing is stored.
 pub(crate) const PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// Where memory is short, it is less, but not less than this: a buffer that is filled, one that is written, and two that wait.
+pub(crate) const PENDING_BYTES_LEAST: u64 = 4 * BUFFER_BYTES;
+
+/// Buffers take this part of the memory that they could have, those that they have included.
+const PENDING_SHARE: u64 = 4;
+
+/// Most bytes in buffers where so much memory is available besides those that they have.
+fn pending_bytes_max(available_bytes: u64, pending_bytes: u64) -> u64 {
+    let share = available_bytes.saturating_add(pending_bytes) / PENDING_SHARE;
+    share.clamp(PENDING_BYTES_LEAST, PENDING_BYTES_MAX)
+}
+
 /// Of every stored byte, this part may be spent on copying what is still in demand: 1/4, so that write amplification stays below 1.3.
 const COPY_ONE_IN: i64 = 4;
 
@@ -105,6 +117,7 @@ pub(crate) struct Log {
     open: Mutex<Option<Open>>,
     pending: RwLock<Vec<Arc<Pending>>>,
     pending_bytes: AtomicU64,
+    pending_bytes_max: AtomicU64,
     sequence: AtomicU64,
     /// Held for reading from the reservation of a record until it is in the index; for writing by a checkpoint, for a moment.
     pub(crate) settling: RwLock<()>,
@@ -118,6 +131,7 @@ impl Log {
             open: Mutex::new(None),
             pending: RwLock::default(),
             pending_bytes: AtomicU64::new(0),
+            pending_bytes_max: AtomicU64::new(PENDING_BYTES_MAX),
             sequence: AtomicU64::new(first_sequence),
             settling: RwLock::new(()),
             copy_tokens: AtomicI64::new(0),
@@ -137,6 +151,17 @@ impl Log {
     /// Goes on behind what a checkpoint or a search has found.
     pub(crate) fn restore(&self, sequence: u64) {
         self.sequence.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Most bytes in buffers, as memory is now.
+    pub(crate) fn pending_bytes_max(&self) -> u64 {
+        self.pending_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// So much memory is available here, of the machine or of the control group.
+    pub(crate) fn fit_into(&self, available_bytes: u64) {
+        let most = pending_bytes_max(available_bytes, self.pending_bytes.load(Ordering::Relaxed));
+        self.pending_bytes_max.store(most, Ordering::Relaxed);
     }
 
     /// Bytes in buffers that are on their way to the device.
@@ -297,7 +322,7 @@ impl Store {
         let rest = (self.geometry.segment_units() - open.next_unit) * UNIT_BYTES;
         let bytes = needed.max(BUFFER_BYTES.min(rest));
         let before = self.log.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > PENDING_BYTES_MAX {
+        if before + bytes > self.log.pending_bytes_max() {
             self.log.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(Full::Pending);
         }
@@ -401,5 +426,26 @@ impl Open {
         if buffer.seal() {
             sealed.push(buffer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_follow_memory() {
+        const MIB: u64 = 1024 * 1024;
+        assert_eq!(pending_bytes_max(0, 0), PENDING_BYTES_LEAST);
+        assert_eq!(pending_bytes_max(20 * MIB, 0), 8 * MIB);
+        assert_eq!(pending_bytes_max(40 * MIB, 8 * MIB), 12 * MIB);
+        assert_eq!(pending_bytes_max(200 * MIB, 56 * MIB), PENDING_BYTES_MAX);
+        assert_eq!(pending_bytes_max(u64::MAX, PENDING_BYTES_MAX), PENDING_BYTES_MAX);
+        let log = Log::new(1);
+        assert_eq!(log.pending_bytes_max(), PENDING_BYTES_MAX);
+        log.fit_into(20 * MIB);
+        assert_eq!(log.pending_bytes_max(), 8 * MIB);
+        log.fit_into(1024 * MIB);
+        assert_eq!(log.pending_bytes_max(), PENDING_BYTES_MAX);
     }
 }

@@ -30,7 +30,6 @@ use std::time::Duration;
 use humboldt_store::scheme::{IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
 use humboldt_store::{About, Key, Object};
 
-use self::log::PENDING_BYTES_MAX;
 use self::store::Store;
 use self::writer::RingWriter;
 use crate::{DirOptions, OpenError};
@@ -109,7 +108,7 @@ impl Scheme for Ring {
     }
 
     fn load(&self) -> u16 {
-        (self.store.log.sealed_bytes() * 1000 / PENDING_BYTES_MAX).min(1000) as u16
+        (self.store.log.sealed_bytes() * 1000 / self.store.log.pending_bytes_max()).min(1000) as u16
     }
 
     fn contains(&self, key: &Key) -> bool {
