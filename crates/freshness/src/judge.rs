@@ -217,6 +217,9 @@ mod tests {
             // a condition changes nothing
             (ten, "If-Modified-Since: @0", 9, F),
             (ten, "If-Modified-Since: @0", 10, V),
+            // stored while the clock was ahead, by so much that it is not a request that has waited
+            (ten, "", -60, F),
+            (ten, "", -61, STRICT),
         ];
         for (answer, client, after_s, want) in rows {
             let got = judged(answer, client, after_s, &rule, &settings);
@@ -302,6 +305,8 @@ mod tests {
             let times = Times::from_bytes(&stored);
             let cc = CacheControl::parse(std::iter::once(client.as_bytes()));
             let (settings, rule) = (Settings::default(), RefreshRule::default());
+            // From the time on when it could have been stored.
+            let earlier = earlier.max(times.response_time.saturating_sub(crate::times::AHEAD_S_MAX));
             let first = judge(&times, &cc, &settings, || &rule, earlier);
             let second = judge(&times, &cc, &settings, || &rule, earlier.saturating_add(later_by));
             prop_assert!(reluctance(first) <= reluctance(second), "{:?} then {:?}", first, second);

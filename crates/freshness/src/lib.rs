@@ -31,5 +31,5 @@ pub use judge::{Disposition, judge};
 pub use lifetime::times;
 pub use settings::{RefreshRule, Settings};
 pub use storability::{WhyNot, storability};
-pub use times::{Times, TimesFlags, age, ttl};
+pub use times::{AHEAD_S_MAX, Times, TimesFlags, age, ttl};
 pub use update::{freshens, invalidates, update_304};

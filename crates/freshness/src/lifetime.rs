@@ -52,6 +52,7 @@ pub fn times(
         sie_s: response_cc.stale_if_error_s().unwrap_or(0),
         flags,
         purge_number: 0,
+        serial: 0,
     }
 }
 

@@ -12,6 +12,13 @@ const FLAG_BITS: u32 = 8;
 
 const _: () = assert!(TimesFlags::ALL < 1 << FLAG_BITS, "flags and purge number share a word");
 
+/// Serial numbers are below this one: as many bits as two times leave.
+const SERIAL_END: u32 = 1 << (64 - TIME_BITS);
+
+/// A stored answer may come from so many seconds ahead of `now`: a request has its time when it begins, and an answer that it waited for
+/// is younger. What is farther ahead was stored while the clock was wrong.
+pub const AHEAD_S_MAX: i64 = 60;
+
 /// Response times are before this one, in unix seconds.
 const TIME_END: i64 = 1 << (TIME_BITS - 1);
 
@@ -86,6 +93,9 @@ pub struct Times {
     /// Number of the newest purge by tag or prefix when the answer was asked for, at most [`Times::PURGE_NUMBER_MAX`]: those with
     /// larger numbers may concern it. 0 before there were any. What asks for an answer sets it; nothing here looks at it.
     pub purge_number: u64,
+    /// Tells answers of one second apart, below 2^24; 0 where nobody gave it one. What stores an answer sets it; nothing here looks
+    /// at it.
+    pub serial: u32,
 }
 
 impl Times {
@@ -100,7 +110,8 @@ impl Times {
 
     /// The serialised form: the fields in order of declaration, little-endian. The purge number has no place of its own: its
     /// lower 24 bits are the upper ones of the flags; its upper 24 bits are the upper ones of the response time, which needs
-    /// 40 bits with its sign, by XOR with that sign. So records from before there were purge numbers have 0.
+    /// 40 bits with its sign, by XOR with that sign. So records from before there were purge numbers have 0. The serial number is
+    /// with the Date in the same way.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let mut at = 0;
@@ -111,7 +122,8 @@ impl Times {
         let number = self.purge_number.min(Self::PURGE_NUMBER_MAX);
         let response_time = storable(self.response_time);
         let response_time = response_time ^ ((number >> 24) << TIME_BITS) as i64;
-        for wide in [response_time, self.date, self.last_modified] {
+        let date = storable(self.date) ^ (i64::from(self.serial % SERIAL_END) << TIME_BITS);
+        for wide in [response_time, date, self.last_modified] {
             put(&wide.to_le_bytes());
         }
         let flags = self.flags.0 | ((number & 0xff_ffff) as u32) << FLAG_BITS;
@@ -133,12 +145,17 @@ impl Times {
             part.copy_from_slice(&bytes[at..at + 4]);
             u32::from_le_bytes(part)
         };
-        let (response_time, flags) = (wide(0), narrow(40));
-        let time = response_time << (64 - TIME_BITS) >> (64 - TIME_BITS);
-        let upper = ((response_time ^ time) as u64) >> TIME_BITS;
+        // A time and what is in the bits that it does not need.
+        let apart = |both: i64| {
+            let time = both << (64 - TIME_BITS) >> (64 - TIME_BITS);
+            (time, ((both ^ time) as u64) >> TIME_BITS)
+        };
+        let (time, upper) = apart(wide(0));
+        let (date, serial) = apart(wide(8));
+        let flags = narrow(40);
         Self {
             response_time: time,
-            date: wide(8),
+            date,
             last_modified: wide(16),
             initial_age_s: narrow(24).min(MAX_SECONDS),
             lifetime_s: narrow(28).min(MAX_SECONDS),
@@ -146,6 +163,7 @@ impl Times {
             sie_s: narrow(36).min(MAX_SECONDS),
             flags: TimesFlags(flags & TimesFlags::ALL),
             purge_number: upper << 24 | u64::from(flags >> FLAG_BITS),
+            serial: serial as u32,
         }
     }
 
@@ -156,10 +174,14 @@ impl Times {
 }
 
 /// current_age in seconds (RFC 9111 section 4.2.3), at most [`MAX_SECONDS`]: what the Age field says.
-/// A clock that went back counts as no time having passed.
+/// An answer from the future ([`AHEAD_S_MAX`]) is as old as can be: it was stored while the clock was ahead, and nobody knows when.
 #[inline]
 pub fn age(times: &Times, now: i64) -> u32 {
-    let resident_s = now.saturating_sub(times.response_time).max(0);
+    let resident_s = now.saturating_sub(times.response_time);
+    if resident_s < -AHEAD_S_MAX {
+        return MAX_SECONDS;
+    }
+    let resident_s = resident_s.max(0);
     let age_s = resident_s.saturating_add(i64::from(times.initial_age_s));
     u32::try_from(age_s).unwrap_or(MAX_SECONDS).min(MAX_SECONDS)
 }
@@ -184,6 +206,7 @@ mod tests {
         sie_s: 7,
         flags: TimesFlags(TimesFlags::IMMUTABLE.0 | TimesFlags::NEGATIVE.0),
         purge_number: 0x1234_5678_9abc,
+        serial: 0xab_cdef,
     };
 
     #[test]
@@ -209,13 +232,32 @@ mod tests {
     #[test]
     fn records_from_before_there_were_purge_numbers_have_none() {
         for response_time in [-5_i64, 0, 1_700_000_000] {
-            let mut bytes = Times { purge_number: 0, response_time, ..SAMPLE }.to_bytes();
+            let times = Times { purge_number: 0, serial: 0, response_time, date: response_time, ..SAMPLE };
+            let mut bytes = times.to_bytes();
             assert_eq!(bytes[..8], response_time.to_le_bytes(), "as it was written before");
+            assert_eq!(bytes[8..16], response_time.to_le_bytes(), "the Date too");
             assert_eq!(bytes[41..44], [0; 3]);
             bytes[40] = 0xff;
             let read = Times::from_bytes(&bytes);
             assert_eq!((read.response_time, read.purge_number), (response_time, 0));
+            assert_eq!((read.date, read.serial), (response_time, 0));
         }
+    }
+
+    #[test]
+    fn a_serial_number_fits_beside_any_date() {
+        for date in [-TIME_END, -1, 0, 1_700_000_000, TIME_END - 1] {
+            for serial in [0, 1, SERIAL_END - 1] {
+                let times = Times { date, serial, ..SAMPLE };
+                assert_eq!(Times::from_bytes(&times.to_bytes()), times);
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_from_the_future_is_stale() {
+        assert_eq!(age(&SAMPLE, 1_000_000 - AHEAD_S_MAX - 1), MAX_SECONDS);
+        assert!(ttl(&SAMPLE, 0) < 0);
     }
 
     #[test]
@@ -234,7 +276,7 @@ mod tests {
     fn age_grows_with_time_and_never_shrinks_below_the_initial_one() {
         assert_eq!(age(&SAMPLE, 1_000_000), 10);
         assert_eq!(age(&SAMPLE, 1_000_049), 59);
-        assert_eq!(age(&SAMPLE, 0), 10);
+        assert_eq!(age(&SAMPLE, 1_000_000 - AHEAD_S_MAX), 10);
         assert_eq!(age(&SAMPLE, i64::MAX), MAX_SECONDS);
         assert_eq!(ttl(&SAMPLE, 1_000_049), 1);
         assert_eq!(ttl(&SAMPLE, 1_000_060), -10);

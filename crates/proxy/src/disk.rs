@@ -168,7 +168,9 @@ pub(crate) async fn serve(
         // It is on disk, and is being written anew.
         Begin::Wait(_) => feed(core, hit, cache.private(request.key, key))?,
         // Whoever joins from now on takes it for as new as the flow.
-        Begin::Lead(_) if cache.is_purged(&hit.times, &hit.url, &hit.head) => return None,
+        Begin::Lead(_) if hit.is_outdated() || cache.is_purged(&hit.times, &hit.url, &hit.head) => {
+            return None;
+        }
         Begin::Lead(writer) => feed(core, hit, writer)?,
     };
     let report = Report::new();

@@ -101,7 +101,7 @@ pub(crate) async fn while_wanted<T>(flow: Option<Arc<Flow>>, work: impl Future<O
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
     job.report.set_validating(job.stale.is_some());
-    let stored = job.stale.take().or_else(|| job.to_learn_about.take());
+    let stored = job.stale.take().or_else(|| job.in_reserve.take()).or_else(|| job.to_learn_about.take());
     if let Some(stale) = purge::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error) {
         job.report.set_object_tag(Tag::RefreshFailOld);
         return serve_stored(core, stale.body, writer).await;
@@ -202,6 +202,7 @@ async fn ask(
 ) -> Result<Box<Answer>, ServerError> {
     let mut bytes = core.take_head_buffer();
     forward::write_head(&mut bytes, &job.request, &job.manner(&reached));
+    writer.ask();
     let sent = server.send(core, &bytes).await;
     core.return_head_buffer(bytes);
     sent?;
@@ -305,7 +306,7 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
         }
         Verdict::Again => {
             answer.keep(core);
-            return writer.abort(AbortReason::Outdated);
+            return Box::pin(again(core, job, writer)).await;
         }
         Verdict::Failed(failure) => return Box::pin(fail(core, job, failure, writer)).await,
         Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
@@ -323,10 +324,11 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
             writer.finish(answer.decoder.trailers());
             at_end.follow_if_short(core, job, &writer);
             if stored {
-                let (flow, written) = (Arc::clone(writer.flow()), writer.written());
+                let (flow, written, writing) =
+                    (Arc::clone(writer.flow()), writer.written(), writer.writing());
                 refresh::store(core, job, writer, at_end.dir.take()).await;
                 if let Some(part) = part.filter(|part| part.is_complete(written)) {
-                    partial::add(core, &job.request, answer.request_time, &flow, *part);
+                    partial::add(core, &job.request, answer.request_time, (&flow, writing), *part);
                 }
             }
             answer.keep(core);
@@ -359,6 +361,15 @@ impl AtEnd {
         if let (Some(dir), Some(reader), Some(record)) = (self.dir.take(), self.reader.take(), record) {
             refresh::swap_out(core, dir, reader, record, None);
         }
+    }
+}
+
+/// Fetches without a condition what could not be validated. The stored answer, which nothing is known about, may still cover for an
+/// error.
+async fn again(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
+    match converse(core, job, &mut writer).await {
+        Ok(answer) => deliver(core, job, answer, writer).await,
+        Err(failure) => fail(core, job, failure, writer).await,
     }
 }
 

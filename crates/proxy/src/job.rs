@@ -26,6 +26,8 @@ pub(crate) struct Job {
     pub stale: Option<Stale>,
     /// A stored answer to GET about which an answer to HEAD may say something.
     pub to_learn_about: Option<Stale>,
+    /// A stored answer that the server did not know any more when it was to be validated: only for when the server fails.
+    pub in_reserve: Option<Stale>,
     /// Whether the answer may be stored.
     pub may_store: bool,
     /// The client's own conditions and ranges are sent on; otherwise the whole answer is asked for.
@@ -256,6 +258,7 @@ impl Job {
             request,
             stale,
             to_learn_about: None,
+            in_reserve: None,
             may_store,
             as_asked: !may_store,
             in_background: false,

@@ -14,6 +14,9 @@ use crate::job::Stale;
 use crate::request::Request;
 use crate::{disk, partial};
 
+/// How long a URL whose answer could not be stored is fetched without waiting for others, in seconds.
+pub(crate) const HIT_FOR_MISS_S: i64 = 30;
+
 /// What memory knows about a request that it cannot answer.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -88,11 +91,16 @@ pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found
     }
     match entry {
         Some(Entry::Object(object)) => judge(request, key, object),
-        Some(Entry::HitForMiss { until }) if until > request.received.secs() => {
+        Some(Entry::HitForMiss { until }) if is_marked(until, request.received.secs()) => {
             Err(Found { key: Some(key), pass: true, forward, ..Found::default() })
         }
         _ => Err(Found { key: Some(key), forward, ..Found::default() }),
     }
+}
+
+/// Whether a mark that counts `until` then counts now. One from a time when the clock was ahead does not.
+fn is_marked(until: i64, now: i64) -> bool {
+    (1..=HIT_FOR_MISS_S).contains(&until.saturating_sub(now))
 }
 
 /// Memory's answer after a Vary marker was read from disk.

@@ -11,7 +11,7 @@ use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, ResponseHead};
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, Lookup};
-use humboldt_store::flow::Flow;
+use humboldt_store::flow::{Flow, Writing};
 use humboldt_store::{Entry, FlowReader, Key, Object, PARTIAL, Part, PartList, Piece, ReaderKind};
 
 use crate::access;
@@ -89,10 +89,16 @@ pub(crate) fn portion(head: &ResponseHead, range: &[u8], body_bytes: Option<u64>
 }
 
 /// Puts a part that has been stored on the list, and the list on disk. Nothing happens where the whole is there already.
-pub(crate) fn add(core: &Rc<Core>, request: &Rc<Request>, request_time: i64, flow: &Arc<Flow>, new: NewPart) {
+pub(crate) fn add(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    request_time: i64,
+    (flow, writing): (&Arc<Flow>, Writing),
+    new: NewPart,
+) {
     let cache = &core.shared.cache;
     if cache.mem().contains(&new.list) || !cache.on_disk(&new.list) {
-        return list_part(core, request, request_time, flow, new);
+        return list_part(core, request, request_time, (flow, writing), new);
     }
     let (core, request, flow) = (Rc::clone(core), Rc::clone(request), Arc::clone(flow));
     tokio::task::spawn_local(async move {
@@ -110,11 +116,17 @@ pub(crate) fn add(core: &Rc<Core>, request: &Rc<Request>, request_time: i64, flo
             }
             _ => {}
         }
-        list_part(&core, &request, request_time, &flow, new);
+        list_part(&core, &request, request_time, (&flow, writing), new);
     });
 }
 
-fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, flow: &Flow, new: NewPart) {
+fn list_part(
+    core: &Rc<Core>,
+    request: &Request,
+    request_time: i64,
+    (flow, writing): (&Flow, Writing),
+    new: NewPart,
+) {
     let epoch = flow.epoch();
     let NewPart { list, key, portion, received } = new;
     let part = Part { bytes: portion.bytes.clone(), key };
@@ -141,6 +153,7 @@ fn list_part(core: &Rc<Core>, request: &Request, request_time: i64, flow: &Flow,
     let dir = cache.select_dir(Some(object.body_bytes()));
     let core = Rc::clone(core);
     tokio::task::spawn_local(async move {
+        let _writing = writing;
         let cache = &core.shared.cache;
         let Some(dir) = dir else {
             cache.remove_from_disk(&object.key).await;

@@ -71,7 +71,7 @@ async fn carry_out(core: &Core, request: &Request) -> Local {
                         "a PURGE did not get through to a cache_dir within {} s",
                         WAIT_MAX.as_secs()
                     );
-                    refresh::remove_behind(core, request.key).await;
+                    refresh::remove_behind(core, core.shared.cache.void(request.key)).await;
                     text(503, NOT_WRITTEN.to_vec())
                 }
             };

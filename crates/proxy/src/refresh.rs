@@ -12,11 +12,10 @@ use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times, la
 use humboldt_http::h1::{HopByHop, write_field};
 use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
-use humboldt_store::flow::Epoch;
-use humboldt_store::scheme::{Record, RecordKind};
+use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
-    About, Dir, Entry, FlowInfo, FlowReader, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, StoredHead,
-    SwapOutError, VaryMarker,
+    About, Dir, Entry, FlowInfo, FlowReader, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, Standing,
+    StoredHead, SwapOutError, VaryMarker, Voiding, next_serial,
 };
 
 use crate::access;
@@ -24,20 +23,17 @@ use crate::core::Core;
 use crate::errors::ErrorPage;
 use crate::fetch::Answer;
 use crate::job::{Failure, Job, Stale, StaleBody};
-use crate::memory::{self, has_own_copy, has_own_terms};
+use crate::memory::{self, HIT_FOR_MISS_S, has_own_copy, has_own_terms};
 use crate::partial::{self, NewPart, Portion};
 use crate::reply;
 use crate::request::Request;
 use crate::snapshot::{Snapshot, skips_reply_field};
 
-/// How long a URL whose answer could not be stored is fetched without waiting for others, in seconds.
-const HIT_FOR_MISS_S: i64 = 30;
-
 /// What becomes of an answer.
 pub(crate) enum Verdict {
     /// The stored answer is still good, with a new head.
     Confirmed(StaleBody),
-    /// The server confirmed another answer than the stored one, which is gone now: the request is to be looked at anew.
+    /// The server confirmed another answer than the stored one: it is to be asked for the whole.
     Again,
     /// Serve the stored object if that is allowed, or this failure.
     Failed(Failure),
@@ -67,10 +63,13 @@ pub(crate) async fn decide(
         // RFC 9110 6.6.1: who receives a message without Date adds one.
         answer.head.fields.push(FieldName::Date, &date::format(now));
     }
+    let date = answer.head.fields.get(FieldName::Date).and_then(date::parse);
+    let tag = answer.head.fields.get(FieldName::Etag).filter(|tag| !tag.starts_with(b"W/"));
+    writer.answer(date.unwrap_or(now), tag);
     if answer.head.status == 304
         && let Some(stale) = job.stale.take()
     {
-        return confirm(core, job, stale, answer, writer.epoch()).await;
+        return confirm(core, job, stale, answer, writer).await;
     }
     if answer.head.status == 304 && !(job.as_asked && has_own_copy(&request)) {
         let detail = "the server answered 304 to a request without a condition";
@@ -80,9 +79,9 @@ pub(crate) async fn decide(
         && !answer.was_repaired
         && let Some(stale) = job.to_learn_about.take()
     {
-        learn_from_head(core, &request, stale, answer, writer.epoch()).await;
+        learn_from_head(core, &request, stale, answer, writer).await;
     }
-    if job.stale.as_ref().is_some_and(|stale| stale.may_serve_on_error)
+    if job.stale.as_ref().or(job.in_reserve.as_ref()).is_some_and(|stale| stale.may_serve_on_error)
         && matches!(answer.head.status, 500 | 502 | 503 | 504)
     {
         let detail = format!("the server answered {}", answer.head.status);
@@ -98,7 +97,7 @@ pub(crate) async fn decide(
         judged.to_mut().status = 200;
     }
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
-    let times = Times { purge_number: writer.flow().purge_number(), ..times };
+    let times = Times { purge_number: writer.flow().purge_number(), serial: next_serial(), ..times };
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
     // To conditions and ranges of the client's own, 412 and 416 are answers that nobody else is to get.
     let is_for_all = !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
@@ -164,11 +163,17 @@ fn may_store(
 }
 
 /// A 304 to our own condition.
-async fn confirm(core: &Rc<Core>, job: &mut Job, stale: Stale, answer: &Answer, epoch: Epoch) -> Verdict {
+async fn confirm(
+    core: &Rc<Core>,
+    job: &mut Job,
+    stale: Stale,
+    answer: &Answer,
+    writer: &FlowWriter,
+) -> Verdict {
     let request = Rc::clone(&job.request);
     if !freshness::freshens(&stale.head().to_response_head(), &answer.head) {
-        // It confirms something that we do not have: forget ours, and fetch anew.
-        forget_all(core, request.key).await;
+        // It confirms something that we do not have, and says nothing about ours.
+        job.in_reserve = Some(stale);
         return Verdict::Again;
     }
     job.report.set_object_tag(Tag::RefreshUnmodified);
@@ -176,12 +181,18 @@ async fn confirm(core: &Rc<Core>, job: &mut Job, stale: Stale, answer: &Answer, 
         // It confirms for this request; its fields may be another's, and are for nobody.
         return Verdict::Confirmed(stale.body);
     }
-    Verdict::Confirmed(freshen(core, &request, stale, answer, epoch))
+    Verdict::Confirmed(freshen(core, &request, stale, answer, writer).await)
 }
 
 /// What a 200 to HEAD says about the stored answer to GET (RFC 9111 4.3.5): the same validator makes it fresh again, a difference in
 /// validators or length makes it void. Without a validator nothing is known.
-async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) {
+async fn learn_from_head(
+    core: &Rc<Core>,
+    request: &Request,
+    stale: Stale,
+    answer: &Answer,
+    writer: &FlowWriter,
+) {
     let stored = stale.head().to_response_head();
     let validators = [FieldName::Etag, FieldName::LastModified];
     let differs = |name: FieldName| {
@@ -192,26 +203,43 @@ async fn learn_from_head(core: &Rc<Core>, request: &Request, stale: Stale, answe
     if validators.into_iter().any(differs) || has_other_length {
         forget_all(core, request.key).await;
     } else if validators.into_iter().any(|name| answer.head.fields.has(name)) {
-        freshen(core, request, stale, answer, epoch);
+        freshen(core, request, stale, answer, writer).await;
     }
 }
 
 /// The stored answer with a head that the server has brought up to date, wherever it is stored.
-fn freshen(core: &Rc<Core>, request: &Request, stale: Stale, answer: &Answer, epoch: Epoch) -> StaleBody {
+async fn freshen(
+    core: &Rc<Core>,
+    request: &Request,
+    stale: Stale,
+    answer: &Answer,
+    writer: &FlowWriter,
+) -> StaleBody {
+    let key = match &stale.body {
+        StaleBody::Memory(object) => object.key,
+        StaleBody::Disk(hit) => hit.key,
+    };
+    // Where a newer answer has come, this one is only for those who wait for it.
+    let is_newest = announce(core, request, writer, &[(key, 0)]).await;
     let updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
     // The body is as old as it was: a purge that came before is not undone.
     let purge_number = stale.times().purge_number;
     let (head, times) = to_store(core, request, answer.request_time, &updated, purge_number);
     match stale.body {
         StaleBody::Memory(confirmed) => {
-            let object = core.shared.cache.refresh(epoch, &confirmed, head, times);
-            update_on_disk(core, object.key, &object.url, (&confirmed.head, &object.head), times);
+            let object = core.shared.cache.refresh(writer.epoch(), &confirmed, head, times);
+            if is_newest {
+                let record = record(object.key, &object.url, &object.head, times);
+                update_on_disk(core, writer, record, Confirmed::new(&confirmed.head, &confirmed.times));
+            }
             StaleBody::Memory(object)
         }
         StaleBody::Disk(mut hit) => {
-            let confirmed = std::mem::replace(&mut hit.head, Arc::new(head));
-            hit.times = times;
-            update_on_disk(core, hit.key, &hit.url, (&confirmed, &hit.head), times);
+            let confirmed = Confirmed::new(&hit.head, &hit.times);
+            (hit.head, hit.times) = (Arc::new(head), times);
+            if is_newest {
+                update_on_disk(core, writer, record(hit.key, &hit.url, &hit.head, times), confirmed);
+            }
             StaleBody::Disk(hit)
         }
     }
@@ -240,23 +268,28 @@ pub(crate) fn to_store(
             || cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own))
             || skips_reply_field(&hops, id, name)
     });
-    (stored, Times { purge_number, ..times })
+    (stored, Times { purge_number, serial: next_serial(), ..times })
 }
 
 /// Brings the record on disk up to date, without anybody waiting for it.
-fn update_on_disk(
-    core: &Rc<Core>,
-    key: Key,
-    url: &[u8],
-    (confirmed, head): (&Arc<StoredHead>, &StoredHead),
-    times: Times,
-) {
-    if core.shared.cache.on_disk(&key) {
-        let record = record(key, url, head, times);
+fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirmed: Confirmed) {
+    if core.shared.cache.on_disk(&record.key) {
         let cache = Arc::clone(&core.shared.cache);
-        let confirmed = Arc::clone(confirmed);
-        tokio::task::spawn_local(async move { cache.update_on_disk(&record, confirmed.bytes()).await });
+        let flow = Arc::clone(writer.flow());
+        tokio::task::spawn_local(
+            async move { cache.update_on_disk(flow.epoch(), &record, &confirmed).await },
+        );
     }
+}
+
+/// Makes an answer known that is going to be stored, or that confirms a stored one. Nothing of the URL is kept where nobody can say
+/// whether another answer, that was on its way at the same time, is newer. Returns whether this is the newest one.
+async fn announce(core: &Core, request: &Request, writer: &FlowWriter, keys: &[(Key, u64)]) -> bool {
+    let standing = writer.announce(keys);
+    if standing == Standing::Unclear {
+        forget_all(core, request.key).await;
+    }
+    standing == Standing::Newest
 }
 
 fn record(key: Key, url: &[u8], head: &StoredHead, times: Times) -> Record {
@@ -289,26 +322,24 @@ pub(crate) async fn invalidate(core: &Core, job: &Job, head: &ResponseHead) -> O
         let Some(reference) = head.fields.get(name) else { continue };
         if let Some(url) = same_host(&request.url, reference) {
             let key = Key::primary(url.as_bytes());
-            core.shared.cache.void(key);
-            remove_behind(core, key).await;
+            remove_behind(core, core.shared.cache.void(key)).await;
         }
     }
-    let writer = core.shared.cache.void_for(request.key, job.purge_number);
-    remove_behind(core, request.key).await;
+    let (writer, voiding) = core.shared.cache.void_for(request.key, job.purge_number);
+    remove_behind(core, voiding).await;
     Some(writer)
 }
 
 /// What is stored of a URL turned out to be of no use. Nobody gets it any more.
 async fn forget_all(core: &Core, key: Key) {
-    core.shared.cache.void(key);
-    remove_behind(core, key).await;
+    remove_behind(core, core.shared.cache.void(key)).await;
 }
 
 /// Takes what is void out of all indexes now, and off the disks behind the answer: no answer waits for a disk.
-pub(crate) async fn remove_behind(core: &Core, key: Key) {
+pub(crate) async fn remove_behind(core: &Core, voiding: Voiding) {
     let cache = Arc::clone(&core.shared.cache);
     // Without a budget of turns, as the first poll must do its part.
-    let removal = tokio::task::unconstrained(async move { cache.remove_void(key).await });
+    let removal = tokio::task::unconstrained(async move { cache.remove_void(voiding).await });
     let mut removal = Box::pin(removal);
     let is_pending = std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_pending())).await;
     if is_pending {
@@ -375,6 +406,11 @@ async fn publish(
         key = Part::new_key(list);
         Box::new(NewPart { list, key, portion, received })
     });
+    let (is_storable, list) = (times.is_some(), part.as_ref().map(|part| (part.list, 0)));
+    let marked = marker.as_ref().map(|marker| (request.key, marker.generation));
+    let keys: Vec<_> = [Some((key, 0)), marked, list].into_iter().flatten().collect();
+    let is_outdated = is_storable && !announce(core, request, writer, &keys).await;
+    let (times, part) = if is_outdated { (None, None) } else { (times, part) };
     let dir = times.and_then(|_| cache.select_dir(answer.body_bytes));
     let keep_bytes_max = if times.is_some() { cache.keep_bytes_max(dir.is_some()) } else { 0 };
     let is_whole_at_end = dir.as_ref().is_some_and(|dir| {
@@ -389,7 +425,7 @@ async fn publish(
     let info = FlowInfo {
         key,
         body_bytes: answer.body_bytes,
-        shareable: times.is_some(),
+        shareable: is_storable,
         keep_bytes_max,
         write_through: dir.is_some(),
         disk_only,
@@ -398,7 +434,9 @@ async fn publish(
     };
     writer.publish_head(Arc::clone(&head), info);
     let Some(times) = times else {
-        forget(core, job, answer, writer).await;
+        if !is_outdated {
+            forget(core, job, answer, writer).await;
+        }
         return Verdict::Stream { stored: false, at_end: None, part: None };
     };
     match dir {
@@ -438,14 +476,15 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     // An answer to the client's own conditions says nothing about the whole, and a server in trouble nothing about what is stored: it
     // may confirm it later.
     let status = answer.head.status;
-    let says_nothing = job.as_asked && status != 200 || job.stale.is_some() && status >= 500;
+    let was_stored = job.stale.is_some() || job.in_reserve.is_some();
+    let says_nothing = job.as_asked && status != 200 || was_stored && status >= 500;
     let may_be_stored = job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
     if !may_be_stored || says_nothing {
         return;
     }
     let cache = &core.shared.cache;
     let epoch = writer.epoch();
-    if job.stale.is_some() {
+    if was_stored || !job.as_asked && status < 500 && cache.may_have_older(epoch) {
         forget_all(core, request.key).await;
     } else if !cache.mem().contains(&request.key) {
         let until = request.received.secs() + HIT_FOR_MISS_S;
@@ -465,7 +504,7 @@ pub(crate) fn swap_out(
     let core = Rc::clone(core);
     tokio::task::spawn_local(async move {
         let cache = &core.shared.cache;
-        if let Some(marker) = marker {
+        if let Some(marker) = marker.filter(|marker| cache.is_to_be_written(epoch, marker)) {
             _ = cache.write_vary(epoch, &marker, record.times).await;
         }
         let outcome = cache.swap_out(reader, record, dir).await;
@@ -513,8 +552,8 @@ pub(crate) async fn store_lending(
 pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: Option<Arc<Dir>>) {
     let cache = &core.shared.cache;
     let Some(head) = writer.flow().published() else { return };
-    let (epoch, key) = (writer.epoch(), head.info.key);
-    let is_newest = || cache.in_flight().is_current(epoch);
+    let (epoch, key, writing) = (writer.epoch(), head.info.key, writer.writing());
+    let is_newest = || cache.is_newest(epoch, &key);
     // Until the directory has it, requests find it in flight.
     let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
     let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
@@ -536,12 +575,14 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         (Some(stored), Some(dir)) => {
             let core = Rc::clone(core);
             tokio::task::spawn_local(async move {
+                let _writing = writing;
                 let outcome = core.shared.cache.write_object(epoch, &stored.object, dir).await;
                 count_swap_out(&core, outcome);
                 drop(until_written);
             });
         }
         // Memory was too short to keep it whole: there is a newer answer than what is stored.
-        (None, Some(_)) => drop(cache.remove_from_disk(&key).await),
+        (None, Some(_)) if is_newest() => drop(cache.remove_from_disk(&key).await),
+        (None, Some(_)) => {}
     }
 }

@@ -57,6 +57,7 @@ impl Job {
             sie_s: 0,
             flags: TimesFlags::HAS_VALIDATOR,
             purge_number: 0,
+            serial: 0,
         };
         let head = head.into_bytes().into();
         Record { key: Key::primary(&url), kind: RecordKind::Object, url: url.into(), head, times }

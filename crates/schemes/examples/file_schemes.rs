@@ -30,6 +30,7 @@ fn record(i: u64) -> Record {
         sie_s: 0,
         flags: TimesFlags::HAS_VALIDATOR,
         purge_number: 0,
+        serial: 0,
     };
     Record { key: Key::primary(&url), kind: RecordKind::Object, url: url.into(), head: head.into(), times }
 }

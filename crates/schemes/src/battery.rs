@@ -240,6 +240,7 @@ pub(crate) fn record(url: &str, version: u8) -> Record {
         sie_s: 0,
         flags: TimesFlags::HAS_VALIDATOR,
         purge_number: 0,
+        serial: 0,
     };
     let head = head.into_bytes().into();
     Record { key: key(url), kind: RecordKind::Object, url: url.as_bytes().into(), head, times }

@@ -9,7 +9,7 @@ use humboldt_policy::Policy;
 use parking_lot::Mutex;
 
 use crate::dirs::{Dir, DirConfig, DirSelect, Purged, Table};
-use crate::disk::SwapOutError;
+use crate::disk::{SwapOutError, remove_own};
 use crate::events::{StoreEvent, StoreEventKind, StoreEvents};
 use crate::flow::{Epoch, FlowWriter};
 use crate::gate::Gate;
@@ -19,8 +19,9 @@ use crate::key::Key;
 use crate::mem::{Entry, MemTier};
 use crate::object::{About, Object};
 use crate::purges::Purges;
-use crate::scheme::{Record, RecordKind, SchemeError, Writer};
+use crate::scheme::{Confirmed, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
+use crate::versions::{Commit, Reading, Voiding};
 use crate::voids;
 
 /// With `in_transit memory` one object may take this part of `cache_mem` while it comes in, if that is more than an object in
@@ -248,21 +249,28 @@ impl Cache {
     /// of objects in flight, so that no request finds neither. Not stored when the URL was purged meanwhile, or when it is
     /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
+        self.store_from(&writer, url, dir)
+    }
+
+    /// The same while the entry stays.
+    pub(crate) fn store_from(&self, writer: &FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
         let head = writer.flow().published()?;
         let info = &head.info;
         let Some(object) = writer.object(url) else {
             self.remove_older(writer.epoch(), &info.key);
             return None;
         };
-        if self.purges.has_purged(&object) {
+        let epoch = writer.epoch();
+        if self.purges.has_purged(&object) || !self.is_newest(epoch, &object.key) {
             return Some(Stored { object, in_memory: false, on_disk: false });
         }
-        let epoch = writer.epoch();
         let was_on_disk = info.disk_only && dir.is_some() && self.on_disk(&object.key);
         let mut on_disk = false;
         if let Some(dir) = dir {
             let _commit = self.commits.enter(&epoch.primary());
-            on_disk = self.in_flight.is_current(epoch) && dir.scheme.put_now(&object);
+            on_disk = self.in_flight.is_current(epoch)
+                && self.begin_commit(epoch, &object.key)
+                && dir.scheme.put_now(&object);
         }
         // Whoever is still reading the one before from a directory would put that into memory, if nothing was there. And what the
         // directory does not take at once is found in memory until it does.
@@ -281,9 +289,46 @@ impl Cache {
 
     /// Takes what is in memory under a key out of it, for an answer that is not going to be there. After a purge, what is there may be newer.
     pub(crate) fn remove_older(&self, epoch: Epoch, key: &Key) {
-        if self.in_flight.is_current(epoch) {
-            self.mem.remove(key);
+        if epoch.stamp.is_some() || self.in_flight.is_current(epoch) {
+            self.while_newest(epoch, key, 0, || self.mem.remove(key));
         }
+    }
+
+    /// Whether what directories have of a key is older than an answer that is not stored, as its URL was purged since its fetch began.
+    pub(crate) fn is_superseded(&self, epoch: Epoch, key: &Key) -> bool {
+        epoch.stamp.is_some() && self.is_newest(epoch, key)
+    }
+
+    /// Whether there may be an older answer than one that has come and is not stored: in memory, in a directory, or on its way.
+    pub fn may_have_older(&self, epoch: Epoch) -> bool {
+        let primary = epoch.primary;
+        matches!(self.mem.get(&primary), Some(Entry::Object(_) | Entry::Vary(_)))
+            || self.on_disk(&primary)
+            || self.in_flight.versions().has_others(&primary)
+    }
+
+    /// Whether nothing newer than the answer of this epoch has come for a key.
+    pub fn is_newest(&self, epoch: Epoch, key: &Key) -> bool {
+        self.while_newest(epoch, key, 0, || ()).is_some()
+    }
+
+    fn while_newest<R>(
+        &self,
+        epoch: Epoch,
+        key: &Key,
+        generation: u64,
+        put: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let versions = self.in_flight.versions();
+        versions.while_newest(&epoch.primary, key, generation, epoch.stamp.as_ref(), put)
+    }
+
+    /// Whether the answer may be made visible in a directory now. What follows asks once more when that is done, as a newer one may come
+    /// meanwhile.
+    pub(crate) fn begin_commit(&self, epoch: Epoch, key: &Key) -> bool {
+        epoch.stamp.is_none_or(|stamp| {
+            self.in_flight.versions().begin_commit(&epoch.primary, key, &stamp) == Commit::Begun
+        })
     }
 
     /// What [`crate::FlowInfo::disk_only`] should be for an answer that is to be stored, and that a directory takes in one step
@@ -319,30 +364,28 @@ impl Cache {
         self.mem.has_room(bytes) || self.table.load().doorkeeper.comes_again(key)
     }
 
-    /// Inserts an entry unless its URL has been purged since `epoch`. A purge either finds the entry, or is seen here.
+    /// Inserts an entry unless its URL has been purged since `epoch`, or a newer answer has come. A purge either finds the entry, or is
+    /// seen here.
     pub fn insert_current(&self, epoch: Epoch, key: Key, entry: Entry) -> bool {
-        self.in_flight.is_current(epoch) && self.mem.insert(key, entry) && self.is_still_current(epoch, key)
+        let generation = if let Entry::Vary(marker) = &entry { marker.generation } else { 0 };
+        let insert = || self.in_flight.is_current(epoch) && self.mem.insert(key, entry);
+        self.while_newest(epoch, &key, generation, insert) == Some(true)
     }
 
-    /// The same for an object that was read from a directory: one that has come to memory meanwhile may be newer, and stays.
-    pub(crate) fn insert_read(&self, epoch: Epoch, object: &Arc<Object>) {
+    /// The same for an object that was read from a directory: nothing that came meanwhile, or is on its way, makes place for it.
+    pub(crate) fn insert_read(&self, epoch: Epoch, reading: &Reading, object: &Arc<Object>) {
         if self.memory_mode() != MemoryMode::Network
-            && self.in_flight.is_current(epoch)
-            && self.mem.insert_unless_object(object.key, Entry::Object(object.clone()))
-            && self.is_still_current(epoch, object.key)
+            && self.put_read(epoch, reading, object.key, Entry::Object(object.clone()))
         {
             // It was asked for before, or it would not have been stored.
             let _ = self.mem.get(&object.key);
         }
     }
 
-    /// Whether an entry that was just inserted may stay. It is removed otherwise.
-    fn is_still_current(&self, epoch: Epoch, key: Key) -> bool {
-        let current = self.in_flight.is_current(epoch);
-        if !current {
-            self.mem.remove(&key);
-        }
-        current
+    /// The same for any entry.
+    pub(crate) fn put_read(&self, epoch: Epoch, reading: &Reading, key: Key, entry: Entry) -> bool {
+        let insert = || self.in_flight.is_current(epoch) && self.mem.insert_unless_object(key, entry);
+        reading.while_newest(&key, insert) == Some(true)
     }
 
     /// The marker of a URL whose answers vary by `fields`: the present one if it says the same, a new one otherwise. A
@@ -359,6 +402,11 @@ impl Cache {
         marker
     }
 
+    /// Whether [`Cache::write_vary`] is needed: no directory has the marker, or it may have lost it.
+    pub fn is_to_be_written(&self, epoch: Epoch, marker: &VaryMarker) -> bool {
+        !marker.is_written.load(Relaxed) || !self.on_disk(&epoch.primary)
+    }
+
     /// Writes a Vary marker to a directory, so that variants are found after a restart; unless its URL has been purged since `epoch`, as
     /// an old marker would lead to what was purged.
     ///
@@ -373,7 +421,7 @@ impl Cache {
         let primary = epoch.primary();
         let Some(dir) = self.select_dir(Some(0)) else {
             // What is stored of the URL is of an older answer.
-            if self.in_flight.is_current(epoch) {
+            if self.in_flight.is_current(epoch) && self.is_newest(epoch, &primary) {
                 self.remove_from_disk(&primary).await;
             }
             return Err(SchemeError::Busy("no directory takes it"));
@@ -386,24 +434,40 @@ impl Cache {
             times,
         };
         let writer = dir.scheme.create(record, Some(0)).await?;
-        self.commit(epoch, writer, Some(0)).await.map_err(|error| match error {
+        self.commit(epoch, &primary, writer, Some(0)).await.map_err(|error| match error {
             SwapOutError::Scheme(error) => error,
-            _ => SchemeError::Busy("purged while it was written"),
+            _ => SchemeError::Busy("purged or outdated while it was written"),
         })?;
+        if !self.is_newest(epoch, &primary) {
+            remove_own(&dir, &primary, &times).await;
+            return Err(SchemeError::Busy("outdated while it was written"));
+        }
+        marker.is_written.store(true, Relaxed);
         self.remove_elsewhere(&primary, Some(&dir)).await;
         Ok(())
     }
 
-    /// Makes what was written visible, unless its URL has been purged since `epoch`.
+    /// Makes what was written visible, unless its URL has been purged since `epoch`, or a newer answer has come. Whether one
+    /// has come meanwhile is to be asked afterwards.
     pub(crate) async fn commit(
         &self,
         epoch: Epoch,
+        key: &Key,
         writer: Box<dyn Writer>,
         body_bytes: Option<u64>,
     ) -> Result<(), SwapOutError> {
         let _commit = self.commits.enter(&epoch.primary());
         if !self.in_flight.is_current(epoch) {
             return Err(SwapOutError::Purged);
+        }
+        if let Some(stamp) = &epoch.stamp {
+            let versions = self.in_flight.versions();
+            if versions.commit_in_turn(&epoch.primary(), key, stamp).await == Commit::Outdated {
+                return Err(SwapOutError::Outdated);
+            }
+            if !self.in_flight.is_current(epoch) {
+                return Err(SwapOutError::Purged);
+            }
         }
         Ok(writer.commit(body_bytes).await?)
     }
@@ -420,14 +484,17 @@ impl Cache {
 
     /// Replaces head and times of a record in every directory that has it; a directory that fails loses the record, so
     /// that no old head lives on.
-    /// Only what still has the head that was confirmed gets the new one ([`Scheme::update`](crate::scheme::Scheme::update)).
-    pub async fn update_on_disk(&self, record: &Record, confirmed_head: &[u8]) {
+    /// Only the answer that was confirmed gets the new one ([`Scheme::update`](crate::scheme::Scheme::update)).
+    pub async fn update_on_disk(&self, epoch: Epoch, record: &Record, confirmed: &Confirmed) {
         for dir in self.table.load_full().dirs.iter().filter(|dir| dir.has(&record.key)) {
+            if !self.is_newest(epoch, &record.key) {
+                return;
+            }
             if self.is_older(record, dir).await {
                 dir.remove(&record.key).await;
                 continue;
             }
-            if let Err(error) = dir.scheme.update(record, confirmed_head).await {
+            if let Err(error) = dir.scheme.update(record, confirmed).await {
                 dir.note(&error);
                 self.tell(StoreEventKind::SwapFail, Some(dir.index), record, 0);
                 dir.remove(&record.key).await;
@@ -468,6 +535,7 @@ impl Cache {
     /// is being written to a directory at that moment; the rest waits for disks, as long as they take. Who does not want to wait for
     /// them any longer goes on with [`Cache::remove_void`].
     pub async fn purge(&self, primary: Key) -> Purged {
+        let _voiding = Voiding::new(self.in_flight.versions(), primary);
         let in_flight = if self.in_flight.purge(primary) { Purged::Found } else { Purged::Absent };
         self.remove_all(primary).await.max(in_flight)
     }
@@ -478,7 +546,7 @@ impl Cache {
 
     /// Whether there was something.
     pub(crate) fn remove_from_memory(&self, primary: &Key) -> bool {
-        let in_memory = self.mem.remove(primary);
+        let in_memory = self.in_flight.versions().alone(primary, || self.mem.remove(primary));
         if let Some(Entry::Object(object)) = &in_memory {
             self.mem.tell_release(object);
         }
@@ -491,10 +559,10 @@ impl Cache {
         table.purge_absent(primary);
         // What was on its way to a directory may take a while to get there.
         let is_nothing_on_its_way = self.commits.is_clear(&primary);
-        purged = purged.max(voids::remove_from_all(&table, &primary).await);
+        purged = purged.max(voids::remove_from_all(&table, &primary, || ()).await);
         if !is_nothing_on_its_way {
             self.commits.let_pass(&primary).await;
-            purged = purged.max(voids::remove_from_all(&table, &primary).await);
+            purged = purged.max(voids::remove_from_all(&table, &primary, || ()).await);
         }
         purged
     }

@@ -19,6 +19,7 @@ use crate::mem::{Entry, FLOW_BYTES_GUARANTEED, Reserved};
 use crate::object::{About, Body, Object, tail_bytes};
 use crate::scheme::{Reader, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
+use crate::versions::{Reading, Shown};
 
 pub use held::Held;
 
@@ -49,6 +50,9 @@ pub enum SwapOutError {
     /// The URL was purged meanwhile.
     #[error("purged while it was written")]
     Purged,
+    /// A newer answer has come meanwhile. What is stored of it stays.
+    #[error("a newer answer has come")]
+    Outdated,
     /// The directory failed or was busy.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
@@ -83,7 +87,7 @@ pub struct DiskHit {
     /// Freshness.
     pub times: Times,
     dir: Arc<Dir>,
-    epoch: Epoch,
+    opened: Box<(Epoch, Reading)>,
     reader: Box<dyn Reader>,
     /// See [`DiskHit::reserve`].
     reserved: Option<Reserved>,
@@ -104,6 +108,7 @@ impl Cache {
         mut dir: Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
         let mut tried = Vec::new();
+        let _writing = reader.take_writing();
         loop {
             let error = match self.write_all(&mut reader, &record, &dir).await {
                 Ok(body_bytes) => {
@@ -126,7 +131,10 @@ impl Cache {
             // An aborted fetch says nothing about what is stored; otherwise a newer answer exists, and an older one must not
             // come back once memory has forgotten the newer.
             // Nor does one that was purged by tag or prefix: what is stored may be newer.
-            if !matches!(error, SwapOutError::Aborted(_)) && !self.is_record_purged(&record) {
+            let says_nothing = matches!(error, SwapOutError::Aborted(_) | SwapOutError::Outdated);
+            let may_be_newer =
+                self.is_record_purged(&record) && !self.is_superseded(reader.flow().epoch(), &record.key);
+            if !says_nothing && !may_be_newer {
                 self.remove_from_disk(&record.key).await;
             }
             return Err(error);
@@ -145,13 +153,22 @@ impl Cache {
         mut dir: Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
         if self.is_purged(&object.times, &object.url, &object.head) {
+            if self.is_superseded(epoch, &object.key) {
+                self.remove_from_disk(&object.key).await;
+            }
             return Err(SwapOutError::Purged);
+        }
+        if !self.is_newest(epoch, &object.key) {
+            return Err(SwapOutError::Outdated);
         }
         let mut tried = Vec::new();
         loop {
             let Err(error) = self.write_whole(epoch, object, &dir).await else {
                 return self.finish_write(epoch, &object.about(), &dir).await;
             };
+            if let SwapOutError::Outdated = error {
+                return Err(error);
+            }
             if let SwapOutError::Scheme(error) = &error {
                 dir.note(error);
                 self.tell(StoreEventKind::SwapFail, Some(dir.index), &object.record(), 0);
@@ -174,14 +191,14 @@ impl Cache {
             writer.write(at, batch).await?;
             at += batch.iter().map(|part| part.len() as u64).sum::<u64>();
         }
-        self.commit(epoch, writer, Some(body_bytes)).await
+        self.commit(epoch, &object.key, writer, Some(body_bytes)).await
     }
 
     /// What follows the storing of a complete object: it is told, and what other directories have is removed. A purge that
     /// came meanwhile removes it.
     ///
     /// # Errors
-    /// [`SwapOutError::Purged`].
+    /// [`SwapOutError::Purged`], [`SwapOutError::Outdated`].
     pub async fn finish_write(
         &self,
         epoch: Epoch,
@@ -191,6 +208,10 @@ impl Cache {
         if !self.in_flight().is_current(epoch) {
             self.remove_from_disk(&about.key).await;
             return Err(SwapOutError::Purged);
+        }
+        if !self.is_newest(epoch, &about.key) {
+            remove_own(dir, &about.key, about.times).await;
+            return Err(SwapOutError::Outdated);
         }
         tell_swap(StoreEventKind::SwapOut, self, dir, about);
         self.remove_elsewhere(&about.key, Some(dir)).await;
@@ -211,8 +232,8 @@ impl Cache {
         record: &Record,
         dir: &Arc<Dir>,
     ) -> Result<u64, SwapOutError> {
-        let epoch = reader.flow().epoch();
         let announced = reader.head().await?.info.body_bytes;
+        let epoch = reader.flow().epoch();
         let mut writer: Option<Box<dyn Writer>> = None;
         loop {
             let progress = reader.batch().await;
@@ -242,24 +263,39 @@ impl Cache {
             return Err(SwapOutError::Purged);
         }
         if let Some(writer) = writer {
-            self.commit(epoch, writer, Some(body_bytes)).await?;
+            self.commit(epoch, &record.key, writer, Some(body_bytes)).await?;
         }
-        if self.in_flight().is_current(epoch) { Ok(body_bytes) } else { Err(SwapOutError::Purged) }
+        if !self.in_flight().is_current(epoch) {
+            return Err(SwapOutError::Purged);
+        }
+        if !self.is_newest(epoch, &record.key) {
+            remove_own(dir, &record.key, &record.times).await;
+            return Err(SwapOutError::Outdated);
+        }
+        Ok(body_bytes)
     }
 
-    /// Opens what a directory has under `key`, if it belongs to `url`. Whatever does not verify is a miss.
+    /// Opens what directories have under `key`, if it belongs to `url`: the newest record, where several have one. Whatever does not
+    /// verify is a miss, and so is everything while a newer answer that is complete has not got everywhere.
     pub async fn open(&self, primary: Key, key: &Key, url: &[u8]) -> Lookup {
         let Some(mut holder) = self.holder(key, 0) else { return Lookup::Absent };
+        let reading = self.in_flight().read(primary);
+        let shown = self.in_flight().versions().shown(&primary, key);
+        if shown == Shown::Nothing {
+            return Lookup::Absent;
+        }
         let epoch = self.in_flight().epoch(primary);
         let mut has_failed = false;
+        let mut found = Records::default();
         loop {
             let (at, dir) = holder;
             match dir.scheme.open(key).await {
                 Ok(Some(reader)) if reader.record().key == *key && *reader.record().url == *url => {
-                    match self.take_entry(reader, &dir, epoch) {
+                    match Opened::new(reader, dir) {
                         // It stays where it is until it is replaced or evicted: it is as old tomorrow, and after a crash.
-                        Some(DiskEntry::Object(hit)) if self.is_purged(&hit.times, url, &hit.head) => {}
-                        Some(entry) => return Lookup::Found(entry),
+                        Some(opened) if self.is_opened_purged(&opened) => {}
+                        Some(opened) if !shown.has(&opened.reader.record().times) => {}
+                        Some(opened) => found.add(opened),
                         None => has_failed = true,
                     }
                 }
@@ -273,10 +309,24 @@ impl Cache {
             }
             match self.holder(key, at + 1) {
                 Some(next) => holder = next,
-                None if has_failed => return Lookup::Failed,
-                None => return Lookup::Absent,
+                None => break,
             }
         }
+        if !reading.is_outdated(key) {
+            for dir in &found.outdated {
+                dir.forget(key).await;
+            }
+        }
+        match found.newest {
+            Some(opened) => Lookup::Found(self.take_entry(opened, epoch, reading)),
+            None if has_failed => Lookup::Failed,
+            None => Lookup::Absent,
+        }
+    }
+
+    fn is_opened_purged(&self, opened: &Opened) -> bool {
+        let record = opened.reader.record();
+        matches!(&opened.head, Ok(head) if self.is_purged(&record.times, &record.url, head))
     }
 
     /// A body in memory; `None` when memory is short.
@@ -286,17 +336,20 @@ impl Cache {
         Some(builder.finish())
     }
 
-    fn take_entry(&self, reader: Box<dyn Reader>, dir: &Arc<Dir>, epoch: Epoch) -> Option<DiskEntry> {
+    fn take_entry(&self, opened: Opened, epoch: Epoch, reading: Reading) -> DiskEntry {
+        let Opened { reader, dir, head } = opened;
         let record = reader.record();
-        if record.kind == RecordKind::Vary {
-            let marker = Arc::new(VaryMarker::from_bytes(&record.url, &record.head).ok()?);
-            self.insert_current(epoch, record.key, Entry::Vary(marker.clone()));
-            return Some(DiskEntry::Vary(marker));
+        match head {
+            Ok(head) => {
+                let (key, url, times) = (record.key, record.url.clone(), record.times);
+                let (opened, reserved) = (Box::new((epoch, reading)), None);
+                DiskEntry::Object(DiskHit { key, url, head, times, dir, opened, reader, reserved })
+            }
+            Err(marker) => {
+                self.put_read(epoch, &reading, record.key, Entry::Vary(marker.clone()));
+                DiskEntry::Vary(marker)
+            }
         }
-        let head = Arc::new(StoredHead::from_bytes(record.head.clone()).ok()?);
-        let (key, url, times) = (record.key, record.url.clone(), record.times);
-        let (dir, reserved) = (dir.clone(), None);
-        Some(DiskEntry::Object(DiskHit { key, url, head, times, dir, epoch, reader, reserved }))
     }
 
     fn tell_failure(&self, key: Key, url: &[u8], dir: &Dir) {
@@ -310,6 +363,81 @@ impl Cache {
             content_type: b"",
             body_bytes: 0,
         });
+    }
+}
+
+/// Removes an answer that came too late, unless the newer one is there.
+pub(crate) async fn remove_own(dir: &Dir, key: &Key, times: &Times) {
+    let found = dir.scheme.open(key).await;
+    let is_another = matches!(&found, Ok(Some(reader)) if reader.record().times != *times);
+    drop(found);
+    if !is_another {
+        dir.remove(key).await;
+    }
+}
+
+/// What a directory has under a key: a response head, or a Vary marker.
+struct Opened {
+    reader: Box<dyn Reader>,
+    dir: Arc<Dir>,
+    head: Result<Arc<StoredHead>, Arc<VaryMarker>>,
+}
+
+impl Opened {
+    /// `None` if it does not parse.
+    fn new(reader: Box<dyn Reader>, dir: Arc<Dir>) -> Option<Self> {
+        let record = reader.record();
+        let head = match record.kind {
+            RecordKind::Vary => Err(Arc::new(VaryMarker::from_bytes(&record.url, &record.head).ok()?)),
+            RecordKind::Object => Ok(Arc::new(StoredHead::from_bytes(record.head.clone()).ok()?)),
+        };
+        Some(Self { reader, dir, head })
+    }
+}
+
+/// What several directories have under one key.
+#[derive(Default)]
+struct Records {
+    newest: Option<Opened>,
+    /// Directories that have an older one, or one of which nobody knows whether it is.
+    outdated: Vec<Arc<Dir>>,
+    /// The times of the last one of which nobody knows.
+    unclear: Option<Times>,
+}
+
+impl Records {
+    fn add(&mut self, opened: Opened) {
+        let times = opened.reader.record().times;
+        let known = self.newest.as_ref().map(|known| known.reader.record().times).or(self.unclear);
+        match known.map_or(Some(true), |known| is_newer(&times, &known)) {
+            Some(true) => {
+                self.outdated.extend(self.newest.replace(opened).map(|older| older.dir));
+                self.unclear = None;
+            }
+            Some(false) => self.outdated.push(opened.dir),
+            // A miss costs less than an answer that may be older than what somebody has got.
+            None => {
+                self.unclear = Some(times);
+                self.outdated.extend(self.newest.take().map(|known| known.dir));
+                self.outdated.push(opened.dir);
+            }
+        }
+    }
+}
+
+/// Whether one of two stored answers is newer than the other: asked for after a purge that the other came before, or received later and with
+/// no earlier Date. `None`: nobody knows.
+fn is_newer(one: &Times, other: &Times) -> Option<bool> {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+    match one.purge_number.cmp(&other.purge_number) {
+        Greater => return Some(true),
+        Less => return Some(false),
+        Equal => {}
+    }
+    match (one.response_time.cmp(&other.response_time), one.date.cmp(&other.date)) {
+        (Greater, Greater | Equal) | (Equal, Greater) => Some(true),
+        (Less, Less | Equal) | (Equal, Less) => Some(false),
+        (Equal, Equal) | (Greater, Less) | (Less, Greater) => None,
     }
 }
 
@@ -359,7 +487,7 @@ impl DiskHit {
         };
         self.tell(StoreEventKind::SwapIn, cache, body_bytes);
         let object = Arc::new(Object::new(self.key, self.url, self.head, self.times, body));
-        cache.insert_read(self.epoch, &object);
+        cache.insert_read(self.opened.0, &self.opened.1, &object);
         Some(object)
     }
 
@@ -386,6 +514,11 @@ impl DiskHit {
             reserved.iter_mut().for_each(|reserved| reserved.use_up(bytes));
         }
         Some(builder.finish())
+    }
+
+    /// Whether a newer answer has become complete since it was opened. To be asked when a flow of it can be joined.
+    pub fn is_outdated(&self) -> bool {
+        self.opened.1.is_outdated(&self.key)
     }
 
     /// What a flow should say about this answer; nothing of it is kept in memory.

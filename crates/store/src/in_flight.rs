@@ -10,6 +10,7 @@ use crate::flow::{Epoch, Flow, FlowReader, FlowWriter, ReaderKind};
 use crate::key::Key;
 use crate::mem::MemTier;
 use crate::purges::Purges;
+use crate::versions::{Fetch, Reading, Versions};
 
 /// Shards of the table, a power of two.
 const SHARDS: usize = 64;
@@ -39,6 +40,7 @@ pub struct InFlight {
     window_bytes: AtomicU64,
     tier: Arc<MemTier>,
     purges: Arc<Purges>,
+    versions: Arc<Versions>,
 }
 
 impl InFlight {
@@ -50,6 +52,7 @@ impl InFlight {
             window_bytes: AtomicU64::new(window_bytes),
             tier,
             purges,
+            versions: Arc::default(),
         })
     }
 
@@ -72,17 +75,40 @@ impl InFlight {
         let replaced = shard.insert(key, flow.clone());
         drop(shard);
         drop(replaced);
-        Begin::Lead(FlowWriter::new(flow, Some(self.clone())))
+        Begin::Lead(FlowWriter::new(flow, self.clone(), true))
     }
 
     /// A flow that nobody can join, for answers to requests that are not collapsed.
     pub fn private(self: &Arc<Self>, primary: Key, key: Key) -> FlowWriter {
-        FlowWriter::new(self.new_flow(primary, key), None)
+        FlowWriter::new(self.new_flow(primary, key), self.clone(), false)
     }
 
     fn new_flow(&self, primary: Key, key: Key) -> Arc<Flow> {
+        self.flow_of(key, self.epoch(primary), self.purges.newest())
+    }
+
+    fn flow_of(&self, key: Key, epoch: Epoch, purge_number: u64) -> Arc<Flow> {
         let window_bytes = self.window_bytes.load(Ordering::Relaxed);
-        Flow::new(key, self.epoch(primary), self.purges.newest(), window_bytes, self.tier.clone())
+        let fetch = Fetch::new(&self.versions, epoch.primary);
+        Flow::new(key, epoch, purge_number, fetch, window_bytes, self.tier.clone())
+    }
+
+    /// There is an answer: nobody joins another flow of this key that was asked for before this time.
+    pub(crate) fn retire(&self, key: &Key, newer: &Arc<Flow>, time: u64) {
+        let mut shard = self.shard(key).lock();
+        let is_older = |found: &Arc<Flow>| !Arc::ptr_eq(found, newer) && found.is_from_before(time);
+        let retired = if shard.get(key).is_some_and(is_older) { shard.remove(key) } else { None };
+        drop(shard);
+        drop(retired);
+    }
+
+    /// Somebody begins to read what directories have of a URL.
+    pub(crate) fn read(&self, primary: Key) -> Reading {
+        Reading::new(&self.versions, primary)
+    }
+
+    pub(crate) fn versions(&self) -> &Arc<Versions> {
+        &self.versions
     }
 
     /// Removes a flow, unless another one has taken its place.
@@ -99,7 +125,7 @@ impl InFlight {
     /// The purge epoch of a URL now.
     pub fn epoch(&self, primary: Key) -> Epoch {
         let [one, two] = self.counters(primary);
-        Epoch { primary, purges: [one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)] }
+        Epoch { primary, purges: [one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)], stamp: None }
     }
 
     /// Whether nothing was purged under the URL since. A purge changes both counters: one that is as it was says enough.
@@ -124,13 +150,12 @@ impl InFlight {
     pub(crate) fn purge_for(self: &Arc<Self>, primary: Key, purge_number: u64) -> FlowWriter {
         let epoch = self.begin_epoch(primary);
         self.shard(&primary).lock().remove(&primary);
-        let window_bytes = self.window_bytes.load(Ordering::Relaxed);
-        FlowWriter::new(Flow::new(primary, epoch, purge_number, window_bytes, self.tier.clone()), None)
+        FlowWriter::new(self.flow_of(primary, epoch, purge_number), self.clone(), false)
     }
 
     fn begin_epoch(&self, primary: Key) -> Epoch {
         let begin = |counter: &AtomicU32| counter.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        Epoch { primary, purges: self.counters(primary).map(begin) }
+        Epoch { primary, purges: self.counters(primary).map(begin), stamp: None }
     }
 
     /// Fetches that can be joined now.

@@ -18,6 +18,7 @@ pub mod purges;
 pub mod scheme;
 mod together;
 pub mod vary;
+mod versions;
 mod voids;
 
 pub use cache::{Cache, CacheSettings, InTransit, MemoryMode, Stored};
@@ -33,7 +34,8 @@ pub use mem::{Entry, MemTier};
 pub use object::{About, Body, Object};
 pub use parts::{PARTIAL, Part, PartList, Piece};
 pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
-pub use vary::VaryMarker;
+pub use vary::{VaryMarker, next_serial};
+pub use versions::{Standing, Voiding};
 
 #[cfg(test)]
 mod testing;

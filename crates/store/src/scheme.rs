@@ -17,6 +17,7 @@ use std::pin::Pin;
 use humboldt_freshness::Times;
 use humboldt_sys::append_buffer::Published;
 
+use crate::head::StoredHead;
 use crate::key::Key;
 use crate::object::{About, Object};
 
@@ -68,6 +69,33 @@ pub struct Record {
     pub head: Box<[u8]>,
     /// Freshness of the answer.
     pub times: Times,
+}
+
+/// A stored answer that a server has confirmed. Two answers of one second may have the same head: the serial number in their times tells
+/// them apart.
+#[derive(Clone, Debug)]
+pub struct Confirmed {
+    head: Box<[u8]>,
+    response_time: i64,
+    serial: u32,
+}
+
+impl Confirmed {
+    /// The answer with this head and these times.
+    pub fn new(head: &StoredHead, times: &Times) -> Self {
+        Self { head: head.bytes().into(), response_time: times.response_time, serial: times.serial }
+    }
+
+    /// The answer that is stored as this record.
+    pub fn of(record: &Record) -> Self {
+        let Record { head, times, .. } = record;
+        Self { head: head.clone(), response_time: times.response_time, serial: times.serial }
+    }
+
+    /// Whether a record with this head and these times is this answer.
+    pub fn is(&self, head: &[u8], times: &Times) -> bool {
+        (times.response_time, times.serial) == (self.response_time, self.serial) && *head == *self.head
+    }
 }
 
 /// A body that was stored, where it waits for the device.
@@ -169,10 +197,10 @@ pub trait Scheme: Send + Sync {
         None
     }
 
-    /// After a 304: the stored object whose head is `confirmed_head` gets the head and times of `record`. A scheme that
-    /// cannot do so in place removes the object instead: it must never keep the old head with the new times. An object with
-    /// another head is another version; it is removed too, as a head must never meet the body of another version.
-    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()>;
+    /// After a 304: the stored object that was confirmed gets the head and times of `record`. A scheme that
+    /// cannot do so in place removes the object instead: it must never keep the old head with the new times. Another
+    /// version is removed too, as a head must never meet the body of another version.
+    fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()>;
 
     /// Removes a key. When the future resolves, neither a reader nor a crash brings it back.
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool>;

@@ -32,6 +32,7 @@ pub(crate) fn some_times() -> Times {
         sie_s: 0,
         flags: TimesFlags::default(),
         purge_number: 0,
+        serial: 0,
     }
 }
 

@@ -1,5 +1,8 @@
 //! What stands under the primary key of a URL whose answers vary.
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
 use humboldt_base::clock::UnixMillis;
 
 use crate::key::Key;
@@ -16,7 +19,7 @@ pub struct MalformedVary;
 ///
 /// The generation is part of every variant's key. Removing the marker therefore removes all variants at once: a new
 /// marker has a new generation, and whatever was stored under the old one is never found again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct VaryMarker {
     /// The URL.
     pub url: Box<[u8]>,
@@ -24,12 +27,23 @@ pub struct VaryMarker {
     pub fields: Box<[u8]>,
     /// Distinguishes this marker from earlier ones of the same URL.
     pub generation: u64,
+    /// A directory has got it. It may have lost it since.
+    pub(crate) is_written: AtomicBool,
 }
+
+impl PartialEq for VaryMarker {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.url, &self.fields, self.generation) == (&other.url, &other.fields, other.generation)
+    }
+}
+
+impl Eq for VaryMarker {}
 
 impl VaryMarker {
     /// A marker with a generation that this URL has not had before.
     pub fn new(url: &[u8], fields: &[u8]) -> Self {
-        Self { url: url.into(), fields: fields.into(), generation: next_generation() }
+        let is_written = AtomicBool::new(false);
+        Self { url: url.into(), fields: fields.into(), generation: next_generation(), is_written }
     }
 
     /// The key of the variant with these normalised values.
@@ -48,7 +62,8 @@ impl VaryMarker {
             return Err(MalformedVary);
         }
         let (generation, fields) = bytes.split_first_chunk::<8>().ok_or(MalformedVary)?;
-        Ok(Self { url: url.into(), fields: fields.into(), generation: u64::from_be_bytes(*generation) })
+        let (generation, is_written) = (u64::from_be_bytes(*generation), AtomicBool::new(true));
+        Ok(Self { url: url.into(), fields: fields.into(), generation, is_written })
     }
 }
 
@@ -61,6 +76,14 @@ pub(crate) fn next_generation() -> u64 {
     if last < now { now } else { LAST.fetch_add(1, Relaxed) + 1 }
 }
 
+/// A number for [`humboldt_freshness::Times::serial`]: no answer of the same second has it.
+pub fn next_serial() -> u32 {
+    // A process that was started in the same second begins elsewhere.
+    static NEXT: LazyLock<AtomicU32> =
+        LazyLock::new(|| AtomicU32::new((UnixMillis::now().0 as u32).wrapping_mul(16_411)));
+    NEXT.fetch_add(1, Relaxed) & 0xff_ffff
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,7 +93,7 @@ mod tests {
         let primary = Key::primary(b"http://a/");
         let (old, new) = (VaryMarker::new(b"http://a/", b"accept"), VaryMarker::new(b"http://a/", b"accept"));
         assert_ne!(old.variant_key(primary, b"x"), new.variant_key(primary, b"x"));
-        assert_eq!(old.variant_key(primary, b"x"), old.clone().variant_key(primary, b"x"));
+        assert_eq!(old.variant_key(primary, b"x"), old.variant_key(primary, b"x"));
         assert_ne!(old.variant_key(primary, b"x"), old.variant_key(primary, b"y"));
     }
 

@@ -11,6 +11,7 @@ use crate::dirs::{Dir, Purged, Table};
 use crate::flow::FlowWriter;
 use crate::key::Key;
 use crate::together;
+use crate::versions::Voiding;
 
 /// Most URLs that wait to be removed from the disks while nobody waits for that. Of more, every directory owes the removal, and
 /// is out of service until it has removed them.
@@ -37,22 +38,25 @@ impl Cache {
     /// An answer has made all earlier ones of this URL void, and may be stored itself, as one to POST: the flow is for it. Nobody
     /// gets an earlier one from memory, or joins its fetch; [`Cache::remove_void`] is for the directories. `purge_number` is
     /// that of the newest purge by tag or prefix when it was asked for.
-    pub fn void_for(&self, primary: Key, purge_number: u64) -> FlowWriter {
+    pub fn void_for(&self, primary: Key, purge_number: u64) -> (FlowWriter, Voiding) {
+        let voiding = Voiding::new(self.in_flight().versions(), primary);
         let writer = self.in_flight().purge_for(primary, purge_number);
         self.remove_from_memory(&primary);
-        writer
+        (writer, voiding)
     }
 
     /// The same for another URL that the answer names.
-    pub fn void(&self, primary: Key) {
+    pub fn void(&self, primary: Key) -> Voiding {
+        let voiding = Voiding::new(self.in_flight().versions(), primary);
         self.in_flight().purge(primary);
         self.remove_from_memory(&primary);
+        voiding
     }
 
     /// Takes what is void out of all directories. When the future was polled once, no index has it any more; the rest waits for
     /// disks, and nobody needs to wait for that. It must be polled to its end, [`VOIDS_MAX`] of them at most.
-    pub async fn remove_void(&self, primary: Key) {
-        let table = self.table();
+    pub async fn remove_void(&self, mut voiding: Voiding) {
+        let (table, primary) = (self.table(), voiding.primary());
         table.purge_absent(primary);
         let Some(_place) = Place::take(&self.voids) else {
             table.dirs.iter().for_each(|dir| dir.owe(primary));
@@ -60,22 +64,24 @@ impl Cache {
         };
         // What is on its way to a directory may take a while to get there.
         let is_nothing_on_its_way = self.commits.is_clear(&primary);
-        remove_from_all(&table, &primary).await;
+        let mut hiding = is_nothing_on_its_way.then_some(&mut voiding);
+        remove_from_all(&table, &primary, || _ = hiding.take().map(Voiding::show)).await;
         if !is_nothing_on_its_way {
             self.commits.let_pass(&primary).await;
-            remove_from_all(&table, &primary).await;
+            remove_from_all(&table, &primary, || voiding.show()).await;
         }
     }
 }
 
-/// All directories at the same time: one whose disk hangs keeps no other from beginning. Says what came of it where it came to the most.
-pub(crate) async fn remove_from_all(table: &Table, key: &Key) -> Purged {
+/// All directories at the same time: one whose disk hangs keeps no other from beginning. `then` is called whenever all have been asked. Says
+/// what came of it where it came to the most.
+pub(crate) async fn remove_from_all(table: &Table, key: &Key, then: impl FnMut()) -> Purged {
     let purged = Cell::new(Purged::Absent);
     let begin = |dir: &'_ Arc<Dir>| -> Pin<Box<dyn Future<Output = ()> + '_>> {
         let (dir, purged) = (Arc::clone(dir), &purged);
         Box::pin(async move { purged.set(dir.remove(key).await.max(purged.get())) })
     };
-    together::all(table.dirs.iter().map(begin).collect()).await;
+    together::all_then(table.dirs.iter().map(begin).collect(), then).await;
     purged.get()
 }
 
@@ -129,8 +135,8 @@ mod tests {
         schemes.iter().for_each(|scheme| put(scheme, 1));
         assert!(cache.on_disk(&key(1)));
         schemes[0].faults.removal_hangs.store(true, SeqCst);
-        drop(cache.void_for(key(1), 0));
-        let mut rest = std::pin::pin!(cache.remove_void(key(1)));
+        let (_, voiding) = cache.void_for(key(1), 0);
+        let mut rest = std::pin::pin!(cache.remove_void(voiding));
         assert!(poll_once(rest.as_mut()).is_pending(), "the disk hangs");
         assert!(!cache.on_disk(&key(1)), "and no index has it");
         schemes[0].faults.removal_hangs.store(false, SeqCst);
@@ -144,8 +150,7 @@ mod tests {
         let cache = cache_over(&schemes);
         put(&schemes[0], 1);
         let commit = cache.commits.enter(&key(1));
-        cache.void(key(1));
-        let mut rest = std::pin::pin!(cache.remove_void(key(1)));
+        let mut rest = std::pin::pin!(cache.remove_void(cache.void(key(1))));
         assert!(poll_once(rest.as_mut()).is_pending());
         assert!(!cache.on_disk(&key(1)), "removed at once");
         put(&schemes[0], 1); // the commit ends after all
@@ -160,10 +165,10 @@ mod tests {
         let cache = cache_over(&schemes);
         schemes[0].faults.removal_hangs.store(true, SeqCst);
         let mut waiting: Vec<_> =
-            (0..VOIDS_MAX as u64).map(|n| Box::pin(cache.remove_void(key(n)))).collect();
+            (0..VOIDS_MAX as u64).map(|n| Box::pin(cache.remove_void(cache.void(key(n))))).collect();
         assert!(waiting.iter_mut().all(|rest| poll_once(rest.as_mut()).is_pending()));
         assert!(cache.dirs()[0].is_in_service());
-        block_on(cache.remove_void(key(u64::MAX)));
+        block_on(cache.remove_void(cache.void(key(u64::MAX))));
         assert!(!cache.dirs()[0].is_in_service(), "it owes one");
         schemes[0].faults.removal_hangs.store(false, SeqCst);
         waiting.into_iter().for_each(block_on);

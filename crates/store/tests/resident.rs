@@ -31,6 +31,7 @@ fn times() -> Times {
         sie_s: 0,
         flags: TimesFlags::default(),
         purge_number: 0,
+        serial: 0,
     }
 }
 

@@ -229,12 +229,16 @@ pub(super) fn new_head_after_a_304(kind: &'static str) {
         let url = format!("http://update/{len}");
         bench.put(&url, 1, len);
         for (old, version) in [(1, 200), (200, 3), (3, 90)] {
-            run(bench.scheme.update(&record(&url, version), &record(&url, old).head)).expect("update");
+            run(bench
+                .scheme
+                .update(&record(&url, version), &humboldt_store::scheme::Confirmed::of(&record(&url, old))))
+            .expect("update");
             check_updated(&bench, &url, version, 1, len);
         }
     }
     let none = record("http://update/none", 5);
-    run(bench.scheme.update(&none, &none.head)).expect("nothing to update is no error");
+    run(bench.scheme.update(&none, &humboldt_store::scheme::Confirmed::of(&none)))
+        .expect("nothing to update is no error");
     assert_eq!(bench.see("http://update/none"), Seen::Nothing);
     let bench = bench.restart_after(|_| ());
     sizes.into_iter().for_each(|len| check_updated(&bench, &format!("http://update/{len}"), 90, 1, len));
@@ -249,7 +253,8 @@ pub(super) fn a_confirmed_head_never_meets_another_body(kind: &'static str) {
         let url = format!("http://confirmed/{len}");
         bench.put(&url, 1, len);
         bench.put(&url, 2, len);
-        run(bench.scheme.update(&record(&url, 3), &record(&url, 1).head)).expect("no error");
+        run(bench.scheme.update(&record(&url, 3), &humboldt_store::scheme::Confirmed::of(&record(&url, 1))))
+            .expect("no error");
         assert_eq!(bench.see(&url), Seen::Nothing, "{len}");
     }
     let bench = bench.crash_and(|_| ());
@@ -263,7 +268,7 @@ pub(super) fn many_updates(kind: &'static str) {
     bench.put("http://update/", 0, 1000);
     for round in 0..300_u32 {
         let [old, version] = [round, round + 1].map(|n| record("http://update/", (n % 250) as u8));
-        run(bench.scheme.update(&version, &old.head)).expect("update");
+        run(bench.scheme.update(&version, &humboldt_store::scheme::Confirmed::of(&old))).expect("update");
         let version = ((round + 1) % 250) as u8;
         check_updated(&bench, "http://update/", version, 0, 1000);
     }

@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
 use humboldt_store::{Key, Object};
 
 use self::claim::Claimed;
@@ -156,8 +156,8 @@ impl Scheme for Coss {
         writer::put_now(&self.dir, object)
     }
 
-    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
-        Box::pin(reader::update(&self.dir, record, confirmed_head))
+    fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {
+        Box::pin(reader::update(&self.dir, record, confirmed))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {

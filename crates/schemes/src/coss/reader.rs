@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Extent, IoFuture, Reader, Record, SchemeError};
+use humboldt_store::scheme::{Confirmed, Extent, IoFuture, Reader, Record, SchemeError};
 use humboldt_sys::aligned::Buffer;
 
 use super::dir::{Dir, Hold};
@@ -92,11 +92,11 @@ async fn read(dir: &Dir, entry: FileEntry) -> io::Result<Buffer> {
     Ok(bytes)
 }
 
-/// Replaces head and times of the stored object with the head `confirmed_head`, or removes it.
+/// Replaces head and times of the stored object if it is the confirmed one, or removes it.
 pub(super) async fn update(
     dir: &Arc<Dir>,
     record: &Record,
-    confirmed_head: &[u8],
+    confirmed: &Confirmed,
 ) -> Result<(), SchemeError> {
     for _ in 0..TRIES {
         let fetched = match fetch(dir, &record.key).await {
@@ -108,7 +108,7 @@ pub(super) async fn update(
         let Fetched { found, entry, hold: _hold } = fetched;
         let is_small = entry.size_units as usize * UNIT_BYTES <= UPDATED_BYTES_MAX;
         let old = &found.record;
-        let is_same = old.url == record.url && old.kind == record.kind && *old.head == *confirmed_head;
+        let is_same = old.url == record.url && old.kind == record.kind && confirmed.is(&old.head, &old.times);
         let Some(object) = (is_small && is_same).then(|| found.with(record, dir.id)).flatten() else { break };
         let key = IndexKey::from(&record.key);
         match dir.store(key, object, Condition::IfStill(entry)).await? {

@@ -432,7 +432,8 @@ fn what_happens_during_a_read_is_seen_after_it() {
         assert!(open.await.expect("no error").is_none(), "removed");
 
         let (new_head, confirmed) = (record(&url(1), 9), record(&url(1), 1));
-        let mut update = coss.update(&new_head, &confirmed.head);
+        let confirmed = humboldt_store::scheme::Confirmed::of(&confirmed);
+        let mut update = coss.update(&new_head, &confirmed);
         assert!(update.as_mut().poll(context).is_pending());
         let mut writer = coss.create(record(&url(1), 2), Some(100)).await.expect("created");
         writer.write(0, &[&body(&url(1), 2, 0, 100)]).await.expect("written");

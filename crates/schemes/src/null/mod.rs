@@ -5,7 +5,7 @@ use std::future::ready;
 use std::path::{Path, PathBuf};
 
 use humboldt_store::Key;
-use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
 
 use crate::DirOptions;
 
@@ -52,7 +52,7 @@ impl Scheme for Null {
         Box::pin(ready(Err(SchemeError::Busy("null stores nothing"))))
     }
 
-    fn update<'a>(&'a self, _record: &'a Record, _confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
+    fn update<'a>(&'a self, _record: &'a Record, _confirmed: &'a Confirmed) -> IoFuture<'a, ()> {
         Box::pin(ready(Ok(())))
     }
 

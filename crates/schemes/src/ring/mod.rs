@@ -27,7 +27,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use humboldt_store::scheme::{IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{
+    Confirmed, IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+};
 use humboldt_store::{About, Key, Object};
 
 use self::store::Store;
@@ -142,8 +144,8 @@ impl Scheme for Ring {
         writer::put_lending(&self.store, about, body)
     }
 
-    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
-        Box::pin(writer::update(&self.store, record, confirmed_head))
+    fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {
+        Box::pin(writer::update(&self.store, record, confirmed))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {

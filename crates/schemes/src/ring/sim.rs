@@ -396,9 +396,9 @@ impl World {
         let version = self.next_version;
         let last = self.expected.entry(number).or_default().versions.last().copied();
         let Some((confirmed, body_version)) = last else { return };
-        let confirmed_head = record(&url(number), confirmed).head;
+        let confirmed = humboldt_store::scheme::Confirmed::of(&record(&url(number), confirmed));
         let new = record(&url(number), version);
-        let outcome = self.run(writer::update(&self.store, &new, &confirmed_head));
+        let outcome = self.run(writer::update(&self.store, &new, &confirmed));
         let expected = self.expected.entry(number).or_default();
         // A head that may be gone, or may not be the newest on disk, is not updated: the object is removed.
         expected.any |= !matches!(outcome, Some(Ok(())));

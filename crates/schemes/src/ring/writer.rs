@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use humboldt_store::scheme::{Extent, IoFuture, Lendable, Record, RecordKind, SchemeError, Writer};
+use humboldt_store::scheme::{
+    Confirmed, Extent, IoFuture, Lendable, Record, RecordKind, SchemeError, Writer,
+};
 use humboldt_store::{About, Object};
 
 use super::format::{EXTENTS_MAX, FRAGMENTS_MAX, Fragment, Kind, Plan};
@@ -262,16 +264,17 @@ impl Drop for Turn {
     }
 }
 
-/// New head and times for the stored object with the head `confirmed_head`: the record is appended again, as a copy of the old one
+/// New head and times for the stored object, if it is the confirmed one: the record is appended again, as a copy of the old one
 /// with the same body.
 pub(crate) async fn update(
     store: &Arc<Store>,
     record: &Record,
-    confirmed_head: &[u8],
+    confirmed: &Confirmed,
 ) -> Result<(), SchemeError> {
     let Some((hash, entry, loaded)) = reader::find(store, &record.key).await? else { return Ok(()) };
     let Some(index) = store.index.get() else { return Ok(()) };
-    if loaded.found.record.kind != record.kind || *loaded.found.record.head != *confirmed_head {
+    let old = &loaded.found.record;
+    if old.kind != record.kind || !confirmed.is(&old.head, &old.times) {
         return store.remove(&record.key).await.map(|_| ());
     }
     let plan = loaded.found.plan(record);

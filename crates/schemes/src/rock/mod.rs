@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use humboldt_store::Key;
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
 
 use self::device::Device;
 use self::dir::{Dir, header_for_start, write_header_copies};
@@ -182,8 +182,8 @@ impl Scheme for Rock {
         WHOLE_AT_END_BYTES_MAX
     }
 
-    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
-        Box::pin(update::update(&self.dir, record, confirmed_head))
+    fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {
+        Box::pin(update::update(&self.dir, record, confirmed))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Record, SchemeError};
+use humboldt_store::scheme::{Confirmed, Record, SchemeError};
 use humboldt_sys::append_buffer::AppendBuffer;
 use tokio::sync::oneshot;
 
@@ -29,7 +29,7 @@ struct NewSlot {
 /// What one try brought.
 enum Tried {
     Done,
-    /// There is no room for the longer head, or the stored head is not the one that was confirmed.
+    /// There is no room for the longer head, or the stored answer is not the one that was confirmed.
     Impossible,
     /// Something else has changed the object.
     Changed,
@@ -38,19 +38,19 @@ enum Tried {
 /// What is to be done.
 struct Update<'a> {
     record: &'a Record,
-    confirmed_head: &'a [u8],
+    confirmed: &'a Confirmed,
 }
 
-/// Replaces head and times of the object of `record.key`, if there is one with the head `confirmed_head`. It is removed when the
-/// new head does not fit, and when its head is another one.
+/// Replaces head and times of the object of `record.key`, if it is the confirmed one. It is removed when the
+/// new head does not fit, and when it is another version.
 pub(crate) async fn update(
     dir: &Arc<Dir>,
     record: &Record,
-    confirmed_head: &[u8],
+    confirmed: &Confirmed,
 ) -> Result<(), SchemeError> {
     dir.device.in_service()?;
     let key = IndexKey::from(&record.key);
-    let update = Update { record, confirmed_head };
+    let update = Update { record, confirmed };
     for _ in 0..TRIES {
         let (entry, changes) = {
             let changes = dir.lock_key(key);
@@ -98,7 +98,7 @@ fn new_slot(
     let geometry = dir.device.geometry;
     let old = Meta::decode(payload)?;
     let record = update.record;
-    if old.head(payload) != Some(update.confirmed_head) {
+    if !old.head(payload).is_some_and(|head| update.confirmed.is(head, &old.times)) {
         return Ok(None);
     }
     let Some(body) = payload.get(old.record_bytes() as usize..) else { return Ok(None) };

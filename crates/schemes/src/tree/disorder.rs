@@ -130,7 +130,7 @@ impl World {
     /// Confirms what is stored now; it may be something else by the time the answer is known.
     async fn update(&self, i: usize, version: u8) {
         let Ok(Some(reader)) = self.scheme.open(&key(&url(i))).await else { return };
-        let confirmed = reader.record().head.clone();
+        let confirmed = humboldt_store::scheme::Confirmed::of(reader.record());
         drop(reader);
         drop(self.scheme.update(&record(&url(i), version), &confirmed).await);
     }
@@ -336,10 +336,10 @@ fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
         let world = World::new(path.path(), seed, Faults::default());
         finish(&world.engine, world.store(0, 5000)).expect("stored");
         let (first, second) = (record(&url(0), 190), record(&url(0), 120));
-        let stored = record(&url(0), 1);
+        let stored = humboldt_store::scheme::Confirmed::of(&record(&url(0), 1));
         let mut tasks = vec![
-            Task::new(async { drop(world.scheme.update(&first, &stored.head).await) }),
-            Task::new(async { world.scheme.update(&second, &stored.head).await.expect("updated") }),
+            Task::new(async { drop(world.scheme.update(&first, &stored).await) }),
+            Task::new(async { world.scheme.update(&second, &stored).await.expect("updated") }),
         ];
         let mut dice = Dice(seed);
         let mut moves_left = dice.below(20);

@@ -36,7 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
 use humboldt_store::{Key, Object};
 use rustix::io::Errno;
 
@@ -168,8 +168,8 @@ impl Scheme for TreeScheme {
         self.dir.engine.blocks() && writer::put_now(&self.dir, object)
     }
 
-    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
-        Box::pin(update::update(&self.dir, record, confirmed_head))
+    fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {
+        Box::pin(update::update(&self.dir, record, confirmed))
     }
 
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Record, SchemeError};
+use humboldt_store::scheme::{Confirmed, Record, SchemeError};
 
 use super::dir::{Dir, Permit, file_bytes, take_key};
 use super::engine::OpenFor;
@@ -44,18 +44,18 @@ impl Drop for Turn {
     }
 }
 
-/// Replaces head and times of the object of `record.key`, if there is one with the head `confirmed_head`. It is removed when its
+/// Replaces head and times of the object of `record.key`, if it is the confirmed one. It is removed when its
 /// file has been updated too often, does not verify, or has another head.
 pub(crate) async fn update(
     dir: &Arc<Dir>,
     record: &Record,
-    confirmed_head: &[u8],
+    confirmed: &Confirmed,
 ) -> Result<(), SchemeError> {
     dir.in_service()?;
     let key = IndexKey::from(&record.key);
     let turn = Turn::take(dir, key).await;
     let Some(entry) = dir.index.peek(key) else { return Ok(()) };
-    match append(dir, (record, confirmed_head), turn, entry).await {
+    match append(dir, (record, confirmed), turn, entry).await {
         Ok(true) => Ok(()),
         Ok(false) => dir.remove(&record.key).await.map(|_| ()),
         Err(Failure::Refused(error)) => Err(error),
@@ -66,10 +66,10 @@ pub(crate) async fn update(
     }
 }
 
-/// `false` if the file has another head, too much waste in it, or no room for more.
+/// `false` if the file has another version, too much waste in it, or no room for more.
 async fn append(
     dir: &Arc<Dir>,
-    (record, confirmed_head): (&Record, &[u8]),
+    (record, confirmed): (&Record, &Confirmed),
     turn: Turn,
     entry: FileEntry,
 ) -> Result<bool, Failure> {
@@ -82,7 +82,7 @@ async fn append(
     let source = Source::Open(OpenFile::new(dir, Arc::clone(&dir.engine), handle, entry).await?);
     let Surroundings { header, footer: old, .. } = Surroundings::read(&source, entry, record.key).await?;
     let Some(header_bytes) = header_block_bytes(record) else { return Ok(false) };
-    if *header.record.head != *confirmed_head {
+    if !confirmed.is(&header.record.head, &header.record.times) {
         return Ok(false);
     }
     let wasted = len - (old.table_offset + old.table_bytes());

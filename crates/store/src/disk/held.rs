@@ -143,9 +143,9 @@ impl Lent {
     /// Moves it to memory, where it is found unless it was purged meanwhile, or another is there.
     fn keep(self, cache: &Cache) -> Result<Arc<Object>, Self> {
         let Some(body) = cache.body_of(self.body()) else { return Err(self) };
-        let epoch = self.0.epoch;
-        let object = Arc::new(self.0.into_kept(body));
-        cache.insert_read(epoch, &object);
+        let DiskHit { key, url, head, times, opened, .. } = *self.0;
+        let object = Arc::new(Object::new(key, url, head, times, body));
+        cache.insert_read(opened.0, &opened.1, &object);
         Ok(object)
     }
 }

@@ -34,14 +34,22 @@ impl Cache {
         if !self.in_flight().is_current(epoch) || self.is_purged(about.times, url, about.head) {
             return None;
         }
-        let lendable = dir.scheme.put_lending(&about, body)?;
+        let was_on_disk = self.on_disk(&about.key);
+        if !self.begin_commit(epoch, &about.key) {
+            return None;
+        }
+        // Whoever finds it there has it: nobody gets an older one after that.
+        writer.complete();
+        let Some(lendable) = dir.scheme.put_lending(&about, body) else {
+            writer.flow().fetch().go_on();
+            return None;
+        };
         drop(commit);
-        if about.body_bytes > self.memory_object_bytes_max() {
-            self.remove_older(epoch, &about.key);
-        } else if lendable.has_replaced
-            && let Some(body) = self.body_of(body)
-        {
-            // Whoever is still reading the one before would put that into memory, if nothing was there.
+        let belongs_to_memory =
+            (lendable.has_replaced || was_on_disk) && about.body_bytes <= self.memory_object_bytes_max();
+        let copy = if belongs_to_memory { self.body_of(body) } else { None };
+        if let Some(body) = copy {
+            // What replaces another is asked for again.
             let object = Object::new(about.key, url.into(), Arc::clone(&head.head), *about.times, body);
             self.insert_current(epoch, about.key, Entry::Object(Arc::new(object)));
         }

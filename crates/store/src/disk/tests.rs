@@ -11,7 +11,7 @@ use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
 use crate::in_flight::Begin;
 use crate::purges::Purge;
-use crate::scheme::Scheme;
+use crate::scheme::{Confirmed, Scheme};
 use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
 const URL: &[u8] = b"http://a.example/x";
@@ -303,7 +303,7 @@ fn a_purge_waits_for_commits_and_commits_do_not_follow_it() {
     drop(commit);
     block_on(purge);
     let late = f.schemes[0].create(object.expect("stored").record(), Some(0));
-    let late = block_on(f.cache.commit(epoch, block_on(late).expect("created"), Some(0)));
+    let late = block_on(f.cache.commit(epoch, &key(1), block_on(late).expect("created"), Some(0)));
     assert!(matches!(late, Err(SwapOutError::Purged)) && f.open().is_none());
 }
 
@@ -339,10 +339,10 @@ fn a_confirmed_answer_gets_its_new_times_everywhere() {
     let confirmed = object.expect("stored");
     let object = f.cache.refresh(epoch, &confirmed, some_head(), fresh);
     assert!(matches!(f.cache.lookup(&key(1)), Some(Entry::Object(found)) if found.times == fresh));
-    block_on(f.cache.update_on_disk(&object.record(), confirmed.head.bytes()));
+    block_on(f.cache.update_on_disk(epoch, &object.record(), &Confirmed::of(&confirmed.record())));
     assert_eq!(f.open().map(|hit| hit.times), Some(fresh));
     f.schemes[0].faults.update.store(true, SeqCst);
-    block_on(f.cache.update_on_disk(&object.record(), object.head.bytes()));
+    block_on(f.cache.update_on_disk(epoch, &object.record(), &Confirmed::of(&object.record())));
     assert!(f.open().is_none(), "rather none than the old head");
 }
 
@@ -352,7 +352,10 @@ fn a_confirmed_head_never_meets_the_body_of_another_version() {
     let (_, object) = f.fetch(b"body", MIB);
     let record = object.expect("stored").record();
     assert!(f.open().is_some());
-    block_on(f.cache.update_on_disk(&record, b"HTTP/1.1 200 OK\r\nX-Version: another\r\n"));
+    let epoch = f.cache.in_flight().epoch(key(1));
+    let another =
+        Record { head: b"HTTP/1.1 200 OK\r\nX-Version: another\r\n".as_slice().into(), ..record.clone() };
+    block_on(f.cache.update_on_disk(epoch, &record, &Confirmed::of(&another)));
     assert!(f.open().is_none(), "what was confirmed is not what is stored");
 }
 
@@ -499,7 +502,8 @@ fn a_confirmation_does_not_make_an_older_body_younger() {
     // The next answer has the same head, and is confirmed before it is on disk.
     let times = Times { purge_number: f.cache.purges().newest(), ..some_times() };
     let new = old.refreshed((*old.head).clone(), times);
-    block_on(f.cache.update_on_disk(&new.record(), old.head.bytes()));
+    let epoch = f.cache.in_flight().epoch(key(1));
+    block_on(f.cache.update_on_disk(epoch, &new.record(), &Confirmed::of(&old.record())));
     assert!(f.open().is_none(), "the old body under a new number");
     // What was on its way is not stored, and takes nothing away.
     let epoch = f.cache.in_flight().epoch(key(1));

@@ -33,6 +33,7 @@ use crate::mem::{MemTier, Reserved};
 use crate::object::{About, Object};
 use crate::scheme::{Record, RecordKind};
 use crate::vary::VaryMarker;
+use crate::versions::{Fetch, Stamp};
 
 pub use reader::FlowReader;
 use state::State;
@@ -224,6 +225,8 @@ pub struct Flow {
     epoch: Epoch,
     /// The newest purge by tag or prefix at that time.
     purge_number: u64,
+    /// Where its answer stands among those of its URL.
+    fetch: Fetch,
     state: Mutex<State>,
     /// Least distance of the writer from the fastest reader.
     window_bytes: AtomicU64,
@@ -235,11 +238,36 @@ pub struct Flow {
 }
 
 /// A URL and how often anything under its hash had been purged at some time: an answer fetched before a purge must
-/// not be stored after it.
+/// not be stored after it. Of a flow whose answer is there it also tells which of two answers is the newer one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
     pub(crate) primary: Key,
     pub(crate) purges: [u32; 2],
+    pub(crate) stamp: Option<Stamp>,
+}
+
+/// Held while something is written or removed for the answer of a flow. Until all of these are gone, a complete answer is not looked for
+/// in directories: they may still have an older one.
+#[derive(Debug)]
+pub struct Writing(Arc<Flow>);
+
+impl Writing {
+    fn new(flow: &Arc<Flow>) -> Self {
+        flow.fetch.begin_writing();
+        Self(Arc::clone(flow))
+    }
+}
+
+impl Clone for Writing {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.fetch.end_writing();
+    }
 }
 
 impl Epoch {
@@ -254,13 +282,14 @@ impl Flow {
         key: Key,
         epoch: Epoch,
         purge_number: u64,
+        fetch: Fetch,
         window_bytes: u64,
         tier: Arc<MemTier>,
     ) -> Arc<Self> {
         let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
         let is_stored = AtomicBool::new(false);
         let (state, reserved) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { key, epoch, purge_number, state, window_bytes, is_stored, reserved, tier })
+        Arc::new(Self { key, epoch, purge_number, fetch, state, window_bytes, is_stored, reserved, tier })
     }
 
     /// Under which key requests join it.
@@ -268,9 +297,19 @@ impl Flow {
         self.key
     }
 
-    /// The purge epoch in which the fetch began.
+    /// The purge epoch in which the fetch began, and where its answer stands among others.
     pub fn epoch(&self) -> Epoch {
-        self.epoch
+        Epoch { stamp: self.fetch.stamp(), ..self.epoch }
+    }
+
+    pub(crate) fn fetch(&self) -> &Fetch {
+        &self.fetch
+    }
+
+    /// Whether it was asked for before this time, or is a copy of what was stored.
+    pub(crate) fn is_from_before(&self, time: u64) -> bool {
+        let is_copy = || self.state.lock().head.is_some() && !self.fetch.is_announced();
+        self.fetch.asked() < time || is_copy()
     }
 
     /// The newest purge by tag or prefix when the fetch began.

@@ -10,7 +10,7 @@ use crate::head::StoredHead;
 
 use super::state::Ended;
 use super::wake::remember;
-use super::{AbortReason, BodySlice, Flow, FlowHead, Part, Progress, ReaderKind};
+use super::{AbortReason, BodySlice, Flow, FlowHead, Part, Progress, ReaderKind, Writing};
 
 /// Follows an object in flight from some offset on. Dropping it leaves.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct FlowReader {
     interims_seen: usize,
     /// Belongs to another request than the one that fetches.
     joined: bool,
+    /// Of a disk writer.
+    writing: Option<Writing>,
 }
 
 impl FlowReader {
@@ -32,7 +34,17 @@ impl FlowReader {
             state.moved(window, wakes);
             Some(number)
         })?;
-        Some(Self { flow: flow.clone(), number, position: offset, interims_seen: 0, joined })
+        Some(Self { flow: flow.clone(), number, position: offset, interims_seen: 0, joined, writing: None })
+    }
+
+    pub(super) fn writing(mut self, writing: Writing) -> Self {
+        self.writing = Some(writing);
+        self
+    }
+
+    /// What a disk writer holds until nothing is left to be written or removed.
+    pub(crate) fn take_writing(&mut self) -> Option<Writing> {
+        self.writing.take()
     }
 
     /// The flow it follows.

@@ -16,7 +16,10 @@ use crate::object::Object;
 
 use super::state::{Ended, WriterWait};
 use super::wake::remember;
-use super::{AbortReason, Epoch, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind};
+use super::{
+    AbortReason, Epoch, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind, Writing,
+};
+use crate::versions::Standing;
 
 /// Most pages filled before readers are told: a large piece of data reaches them in several steps.
 const PAGES_PER_STEP: usize = 16;
@@ -27,6 +30,8 @@ pub struct FlowWriter {
     flow: Arc<Flow>,
     /// Where requests can join, until the flow turns out not to be shareable or is done.
     registered: Option<Arc<InFlight>>,
+    table: Arc<InFlight>,
+    writing: Writing,
     /// The last page, while there is room in it.
     page: Option<PageMut>,
     written: u64,
@@ -39,8 +44,9 @@ enum Step {
 }
 
 impl FlowWriter {
-    pub(crate) fn new(flow: Arc<Flow>, registered: Option<Arc<InFlight>>) -> Self {
-        Self { flow, registered, page: None, written: 0 }
+    pub(crate) fn new(flow: Arc<Flow>, table: Arc<InFlight>, is_registered: bool) -> Self {
+        let registered = is_registered.then(|| Arc::clone(&table));
+        Self { writing: Writing::new(&flow), flow, registered, table, page: None, written: 0 }
     }
 
     /// The flow it writes to.
@@ -53,15 +59,61 @@ impl FlowWriter {
         self.flow.key
     }
 
-    /// The purge epoch in which the fetch began.
+    /// The purge epoch in which the fetch began, and where its answer stands among others.
     pub fn epoch(&self) -> Epoch {
-        self.flow.epoch
+        self.flow.epoch()
+    }
+
+    /// To be held while something is written or removed for this answer.
+    pub fn writing(&self) -> Writing {
+        self.writing.clone()
+    }
+
+    /// The request is sent to a server now: what others have been answered before is older.
+    pub fn ask(&self) {
+        self.flow.fetch.ask();
+    }
+
+    /// The final head has come, with this Date in unix seconds, and with this strong entity tag.
+    pub fn answer(&self, date: i64, tag: Option<&[u8]>) {
+        self.flow.fetch.answer(date, tag);
+    }
+
+    /// Makes known that the answer is coming for these keys, each with the generation of the Vary marker that is there, or with 0. If it
+    /// is the newest one of all of them, no fetch that was asked for earlier is joined or stored any more.
+    pub fn announce(&self, keys: &[(Key, u64)]) -> Standing {
+        let standing = self.flow.fetch.announce(keys);
+        if standing == Standing::Newest {
+            let asked = self.flow.fetch.asked();
+            keys.iter().for_each(|(key, _)| self.table.retire(key, &self.flow, asked));
+        }
+        standing
+    }
+
+    /// From now on nobody gets an older answer: the end of the flow is to follow. The older one leaves memory.
+    pub(crate) fn complete(&self) {
+        self.complete_then(|key| drop(self.flow.tier.remove(key)));
+    }
+
+    fn complete_then(&self, remove: impl FnOnce(&Key)) {
+        let fetch = self.flow.fetch();
+        let (Some(head), Some(stamp)) = (self.flow.published(), fetch.stamp()) else { return };
+        let key = head.info.key;
+        // What is not stored itself has confirmed what is in memory.
+        fetch.complete(&key, || {
+            if head.info.times.is_some() {
+                remove(&key);
+            }
+        });
+        // What was asked for meanwhile may be older or newer: nobody knows before it is there.
+        self.table.retire(&key, &self.flow, stamp.answered);
     }
 
     /// A reader for the request that fetches, or for the disk. Subscribe before the first byte is appended: what
     /// is not kept whole and has no reader is dropped. `None` when the beginning is gone.
     pub fn subscribe(&self, kind: ReaderKind) -> Option<FlowReader> {
-        FlowReader::attach(&self.flow, 0, kind, false)
+        let reader = FlowReader::attach(&self.flow, 0, kind, false)?;
+        Some(if kind == ReaderKind::Disk { reader.writing(self.writing()) } else { reader })
     }
 
     /// Passes on an interim response (1xx). Beyond [`INTERIM_HEADS_MAX`] they are dropped.
@@ -78,6 +130,15 @@ impl FlowWriter {
     pub fn publish_head(&mut self, head: Arc<StoredHead>, info: FlowInfo) {
         if !info.shareable {
             self.unregister();
+        }
+        // What is only read again has been stored before.
+        let is_new = info.times.is_some() && (info.keep_bytes_max > 0 || info.write_through);
+        if is_new && !self.flow.fetch.is_announced() {
+            self.answer(info.times.map_or(0, |times| times.date), None);
+            self.announce(&[(info.key, 0)]);
+        }
+        if let (true, Some(times)) = (is_new, &info.times) {
+            self.flow.fetch.identify(&info.key, times);
         }
         let keep = info.body_bytes.unwrap_or(1).max(1) <= info.keep_bytes_max;
         let (joinable, write_through) = (self.registered.is_some(), info.write_through);
@@ -98,8 +159,9 @@ impl FlowWriter {
     /// The answer turned out to be a complete object: all readers get it with the head, and the flow ends.
     pub fn publish_object(mut self, object: Arc<Object>, info: FlowInfo) {
         let head = Arc::new(FlowHead { head: object.head.clone(), info, object: Some(object) });
+        self.flow.with(|state, _| _ = state.head.get_or_insert(head));
+        self.complete_then(|_| ());
         self.flow.with(|state, wakes| {
-            state.head.get_or_insert(head);
             state.ended.get_or_insert(Ended::Complete(None));
             state.wake_all(wakes);
         });
@@ -239,6 +301,7 @@ impl FlowWriter {
 
     /// The body is complete. Readers that have read everything see the end.
     pub fn finish(&mut self, trailers: Option<Fields>) {
+        self.complete();
         self.end(Ended::Complete(trailers.map(Arc::new)));
     }
 
@@ -247,7 +310,7 @@ impl FlowWriter {
         self.flow.state.lock().may_lend()
     }
 
-    /// The body is complete: it is stored, and lies where it waits for the device. Whoever follows reads it there, or in pages if
+    /// The body is complete, as was said before: it is stored, and lies where it waits for the device. Whoever follows reads it there, or in pages if
     /// that has to wait ([`FlowReader::settle`]). No more requests join.
     pub fn finish_lent(&mut self, body: Published) {
         self.unregister();

@@ -11,7 +11,9 @@ use humboldt_sys::append_buffer::{AppendBuffer, Published};
 
 use crate::key::Key;
 use crate::object::{About, Object};
-use crate::scheme::{Extent, IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use crate::scheme::{
+    Confirmed, Extent, IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+};
 
 /// What goes wrong.
 #[derive(Default)]
@@ -33,6 +35,16 @@ pub(crate) struct Faults {
     pub(crate) at_hand: AtomicBool,
     /// Objects are stored at once (the same).
     pub(crate) at_once: AtomicBool,
+    /// What takes a while lets other threads go first (the same).
+    pub(crate) is_slow: AtomicBool,
+}
+
+impl Faults {
+    fn wait(&self) {
+        if self.is_slow.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    }
 }
 
 type Stored = Arc<Mutex<HashMap<Key, (Record, Arc<Vec<u8>>)>>>;
@@ -112,6 +124,7 @@ impl Scheme for TestScheme {
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
         let found = self.stored.lock().get(key).cloned();
+        self.faults.wait();
         done(Ok(found.map(|(record, body)| {
             let extent = Extent { start: 0, end: body.len() as u64 };
             Box::new(TestReader { record, body, extents: [extent], faults: self.faults.clone() })
@@ -129,6 +142,7 @@ impl Scheme for TestScheme {
     fn put_now(&self, object: &Object) -> bool {
         let at_once = self.faults.at_once.load(SeqCst);
         if at_once {
+            self.faults.wait();
             self.put(object.record(), &object.parts().collect::<Vec<_>>().concat());
         }
         at_once
@@ -143,11 +157,11 @@ impl Scheme for TestScheme {
         Some(Lendable { body: published(body), has_replaced })
     }
 
-    fn update<'a>(&'a self, record: &'a Record, confirmed_head: &'a [u8]) -> IoFuture<'a, ()> {
+    fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {
         done(fault(&self.faults.update).map(|()| {
             let mut stored = self.stored.lock();
             match stored.get_mut(&record.key) {
-                Some((old, _)) if *old.head == *confirmed_head => old.clone_from(record),
+                Some((old, _)) if confirmed.is(&old.head, &old.times) => old.clone_from(record),
                 _ => drop(stored.remove(&record.key)),
             }
         }))
@@ -246,6 +260,7 @@ impl Writer for TestWriter {
 
     fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {
         assert_eq!(body_bytes, Some(self.body.len() as u64));
+        self.faults.wait();
         self.stored.lock().insert(self.record.key, (self.record, Arc::new(self.body)));
         done(Ok(()))
     }

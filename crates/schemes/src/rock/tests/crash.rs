@@ -100,7 +100,11 @@ fn torn_writes_of_a_new_head_leave_one_of_the_two_or_none() {
         store(&*rock, "http://torn/", 1, len);
         crash(rock);
         let files = before_and_after(&place, |rock| {
-            run(rock.update(&record("http://torn/", 90), &record("http://torn/", 1).head)).expect("updated");
+            run(rock.update(
+                &record("http://torn/", 90),
+                &humboldt_store::scheme::Confirmed::of(&record("http://torn/", 1)),
+            ))
+            .expect("updated");
         });
         let mut heads = [0; 3];
         for_each_mixture(&place, &files, |rock, _| {

@@ -113,7 +113,8 @@ fn a_record_longer_than_a_slot() {
         rock = place.open();
         assert_eq!(see(&*rock, &url), Seen::Whole(200, len));
         // There is no room for another head in the first slot: removed, which is allowed.
-        run(rock.update(&record(&url, 3), &record(&url, 200).head)).expect("updated");
+        run(rock.update(&record(&url, 3), &humboldt_store::scheme::Confirmed::of(&record(&url, 200))))
+            .expect("updated");
         assert_eq!(see(&*rock, &url), Seen::Nothing);
     }
 }

@@ -59,7 +59,7 @@ fn simulate(seed: u64, capacity_bytes: u64, steps: u64, size: &str) -> u64 {
             11 => {
                 // The body keeps its version; only that the pair of head and times is whole can be seen here.
                 let version = model.stored.get(&id).copied().flatten().map_or(0, |(version, _)| version);
-                let confirmed = record(&url(id), version).head;
+                let confirmed = humboldt_store::scheme::Confirmed::of(&record(&url(id), version));
                 run(rock.update(&record(&url(id), 77), &confirmed)).expect("updated");
                 assert!(run(rock.remove(&key(&url(id)))).is_ok());
                 model.stored.insert(id, None);
