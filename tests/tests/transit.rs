@@ -272,10 +272,13 @@ fn who_reads_from_a_directory_that_is_opened_anew_gets_every_byte() {
             format!("cache_dir {scheme} {{dir}}/cache 500 4 4\ncache_mem 8 MB\nmaximum_object_size 10 GB\n");
         world.proxy.write_configuration("", &lines);
         world.proxy.signal(rustix::process::Signal::HUP);
-        until("the new size", || (world.metric("humboldt_store_capacity_bytes") == 500 * MIB).then_some(()));
-        until("its index", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+        until("the reload", || world.proxy.text("cache.log").contains("Reconfigured").then_some(()));
         whole.read_to(bytes);
         part.read_to(62_000_000);
+        // A directory is closed, and opened anew, when nobody reads from it any more.
+        drop((whole, part));
+        until("the new size", || (world.metric("humboldt_store_capacity_bytes") == 500 * MIB).then_some(()));
+        until("its index", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
         let mut again = Checker::ask(world.proxy.address(), &world.origin.url("/large"), "");
         again.read_to(bytes);
         assert!(again.is_hit(), "{scheme}: it is still there");
