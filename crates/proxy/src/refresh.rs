@@ -377,8 +377,7 @@ async fn publish(
 ) -> Verdict {
     let request = &*job.request;
     let snapshot = request.snapshot();
-    let cache = &core.shared.cache;
-    let hops = HopByHop::of(&answer.head.fields);
+    let (cache, hops) = (&core.shared.cache, HopByHop::of(&answer.head.fields));
     let via = snapshot.names.via(answer.head.version);
     let mut received = answer.head.roomy_clone();
     if let Some(via) = via.strip_prefix(b"Via: ").and_then(|via| via.strip_suffix(b"\r\n")) {
@@ -406,9 +405,8 @@ async fn publish(
         key = Part::new_key(list);
         Box::new(NewPart { list, key, portion, received })
     });
-    let (is_storable, list) = (times.is_some(), part.as_ref().map(|part| (part.list, 0)));
-    let marked = marker.as_ref().map(|marker| (request.key, marker.generation));
-    let keys: Vec<_> = [Some((key, 0)), marked, list].into_iter().flatten().collect();
+    let is_storable = times.is_some();
+    let keys = claims(request, key, marker.as_deref(), part.as_deref());
     let is_outdated = is_storable && !announce(core, request, writer, &keys).await;
     let (times, part) = if is_outdated { (None, None) } else { (times, part) };
     let dir = times.and_then(|_| cache.select_dir(answer.body_bytes));
@@ -434,9 +432,7 @@ async fn publish(
     };
     writer.publish_head(Arc::clone(&head), info);
     let Some(times) = times else {
-        if !is_outdated {
-            forget(core, job, answer, writer).await;
-        }
+        forget(core, job, answer, writer, is_outdated).await;
         return Verdict::Stream { stored: false, at_end: None, part: None };
     };
     match dir {
@@ -449,6 +445,17 @@ async fn publish(
         }
         None => Verdict::Stream { stored: true, at_end: None, part },
     }
+}
+
+/// What an answer takes the place of.
+fn claims(
+    request: &Request,
+    key: Key,
+    marker: Option<&VaryMarker>,
+    part: Option<&NewPart>,
+) -> Vec<(Key, u64)> {
+    let marked = marker.map(|marker| (request.key, marker.generation));
+    [Some((key, 0)), marked, part.map(|part| (part.list, 0))].into_iter().flatten().collect()
 }
 
 /// The key under which an answer is stored, and what it varies by.
@@ -471,7 +478,7 @@ fn variant(
 }
 
 /// An answer that is not stored: what is stored of its URL is older and was found wanting.
-async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
+async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is_outdated: bool) {
     let request = &*job.request;
     // An answer to the client's own conditions says nothing about the whole, and a server in trouble nothing about what is stored: it
     // may confirm it later.
@@ -479,7 +486,7 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter) {
     let was_stored = job.stale.is_some() || job.in_reserve.is_some();
     let says_nothing = job.as_asked && status != 200 || was_stored && status >= 500;
     let may_be_stored = job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
-    if !may_be_stored || says_nothing {
+    if !may_be_stored || says_nothing || is_outdated {
         return;
     }
     let cache = &core.shared.cache;

@@ -294,43 +294,6 @@ impl Cache {
         }
     }
 
-    /// Whether what directories have of a key is older than an answer that is not stored, as its URL was purged since its fetch began.
-    pub(crate) fn is_superseded(&self, epoch: Epoch, key: &Key) -> bool {
-        epoch.stamp.is_some() && self.is_newest(epoch, key)
-    }
-
-    /// Whether there may be an older answer than one that has come and is not stored: in memory, in a directory, or on its way.
-    pub fn may_have_older(&self, epoch: Epoch) -> bool {
-        let primary = epoch.primary;
-        matches!(self.mem.get(&primary), Some(Entry::Object(_) | Entry::Vary(_)))
-            || self.on_disk(&primary)
-            || self.in_flight.versions().has_others(&primary)
-    }
-
-    /// Whether nothing newer than the answer of this epoch has come for a key.
-    pub fn is_newest(&self, epoch: Epoch, key: &Key) -> bool {
-        self.while_newest(epoch, key, 0, || ()).is_some()
-    }
-
-    fn while_newest<R>(
-        &self,
-        epoch: Epoch,
-        key: &Key,
-        generation: u64,
-        put: impl FnOnce() -> R,
-    ) -> Option<R> {
-        let versions = self.in_flight.versions();
-        versions.while_newest(&epoch.primary, key, generation, epoch.stamp.as_ref(), put)
-    }
-
-    /// Whether the answer may be made visible in a directory now. What follows asks once more when that is done, as a newer one may come
-    /// meanwhile.
-    pub(crate) fn begin_commit(&self, epoch: Epoch, key: &Key) -> bool {
-        epoch.stamp.is_none_or(|stamp| {
-            self.in_flight.versions().begin_commit(&epoch.primary, key, &stamp) == Commit::Begun
-        })
-    }
-
     /// What [`crate::FlowInfo::disk_only`] should be for an answer that is to be stored, and that a directory takes in one step
     /// (`at_once`) or as it arrives. Where memory is full, that it came by is remembered. An answer takes the place of an older one in memory.
     pub fn is_disk_only(&self, about: &About<'_>, at_once: bool) -> bool {

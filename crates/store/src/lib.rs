@@ -12,6 +12,7 @@ pub mod in_flight;
 pub mod index;
 pub mod key;
 pub mod mem;
+mod newest;
 pub mod object;
 mod parts;
 pub mod purges;

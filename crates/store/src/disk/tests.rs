@@ -11,7 +11,7 @@ use crate::events::{StoreEvent, StoreEvents};
 use crate::flow::ReaderKind;
 use crate::in_flight::Begin;
 use crate::purges::Purge;
-use crate::scheme::{Confirmed, Scheme};
+use crate::scheme::{Confirmed, RecordKind, Scheme};
 use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
 const URL: &[u8] = b"http://a.example/x";
