@@ -42,6 +42,7 @@ macro_rules! battery {
             lifecycle::eviction_keeps_the_water_marks, lifecycle::many_threads,
             lifecycle::opened_again_with_another_size, lifecycle::a_purge_log_alone,
             lifecycle::newer_answers_while_the_index_is_read, lifecycle::deleted_while_in_use,
+            lifecycle::nobody_finds_what_is_being_removed,
             damage::flipped_bits, damage::truncated_files, damage::zeroed_tails, damage::exchanged_files,
             damage::deleted_files,
         );

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use humboldt_store::scheme::SchemeError;
 use humboldt_store::{Cache, DiskEntry, Lookup};
@@ -316,5 +317,40 @@ pub(super) fn deleted_while_in_use(kind: &'static str) {
         (0..40).for_each(|i| assert_eq!(bench.see(&format!("http://fill/{i}")), Seen::Nothing));
         bench.put("http://new/", 1, 5000);
         assert_eq!(bench.see("http://new/"), Seen::Whole(1, 5000));
+    }
+}
+
+/// What unsafe methods rest on: from the first poll of a removal on no index has the key, however long the disk takes; while the
+/// index is being read too, as far as something can be stored then.
+pub(super) fn nobody_finds_what_is_being_removed(kind: &'static str) {
+    let remove = |bench: &Bench, url: &str| {
+        let key = key(url);
+        run(async {
+            let mut removal = bench.scheme.remove(&key);
+            let first = std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx))).await;
+            assert!(!bench.scheme.contains(&key), "{kind}: {url}");
+            match first {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => removal.await,
+            }
+        })
+    };
+    let bench = Bench::new(kind);
+    fill(&bench, 40);
+    (0..20).for_each(|i| assert!(remove(&bench, &format!("http://fill/{i}")).expect("removed")));
+    bench.maintain();
+    let bench = bench.crash_unread();
+    for i in 0..20 {
+        let url = format!("http://new/{i}");
+        let is_stored = put(&*bench.scheme, &url, 1, 5000).is_ok();
+        let was_there = remove(&bench, &url).expect("removed");
+        assert!(was_there || !is_stored || nature(kind).sheds, "{kind}: {url}");
+        bench.maintain();
+    }
+    super::wait_for_rebuild(&*bench.scheme);
+    for i in 0..40 {
+        let seen = bench.see(&format!("http://fill/{i}"));
+        assert!(i >= 20 || seen == Seen::Nothing, "object {i}: {seen:?}");
+        assert_eq!(bench.see(&format!("http://new/{i}")), Seen::Nothing);
     }
 }

@@ -235,7 +235,7 @@ impl Store {
             return false;
         }
         // What leaves the index from now on may be in the checkpoint.
-        let doubts = self.doubts.load(Ordering::Acquire);
+        let doubts = self.doubts.counted();
         let head = {
             let _settled = self.log.settling.write();
             let (segments, next_generation) = self.segments.begin_checkpoint();
@@ -256,7 +256,7 @@ impl Store {
                 self.counts.write(bytes);
                 self.checkpoint.store(number, Ordering::Release);
                 self.segments.end_checkpoint(next_generation);
-                self.settled_doubts.store(doubts, Ordering::Release);
+                self.doubts.settle(doubts);
                 true
             }
             Err(error) => {

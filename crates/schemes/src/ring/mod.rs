@@ -5,6 +5,7 @@
 //! checkpoints, `recover` is what it does first; `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
 
 mod checkpoint;
+mod doubts;
 mod format;
 mod index;
 mod keeper;

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_sys::append_buffer::AppendBuffer;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use super::doubts::Doubts;
 use super::format::{u32_at, u64_at};
 use crate::block::BlockFile;
 
@@ -86,6 +87,8 @@ pub(crate) struct Purges {
     store_id: u64,
     files: [Arc<dyn BlockFile>; 2],
     state: Mutex<State>,
+    /// A removal that is not logged is one.
+    doubts: Arc<Doubts>,
     /// Told whenever a block has been written, or has failed.
     written: Notify,
 }
@@ -117,7 +120,12 @@ impl State {
 
 impl Purges {
     /// Goes on behind what is there, in the file of checkpoint `number`.
-    pub(crate) fn new(store_id: u64, files: [Arc<dyn BlockFile>; 2], number: u64) -> io::Result<Self> {
+    pub(crate) fn new(
+        store_id: u64,
+        files: [Arc<dyn BlockFile>; 2],
+        number: u64,
+        doubts: Arc<Doubts>,
+    ) -> io::Result<Self> {
         let (mut ends, mut turns) = ([0; 2], [None; 2]);
         for ((file, end), turn) in files.iter().zip(&mut ends).zip(&mut turns) {
             *end = file.len()?.next_multiple_of(BLOCK_BYTES as u64);
@@ -138,7 +146,7 @@ impl Purges {
             failure: ErrorKind::Other,
             is_broken: false,
         };
-        Ok(Self { store_id, files, state: Mutex::new(state), written: Notify::new() })
+        Ok(Self { store_id, files, state: Mutex::new(state), doubts, written: Notify::new() })
     }
 
     /// What both files say beyond what checkpoint `number` knows.
@@ -229,20 +237,20 @@ impl Purges {
 
     /// Logs removals; when the future resolves, all are on disk. With an error, some may be.
     pub(crate) async fn log(self: &Arc<Self>, removals: &[Removal]) -> Result<(), Unlogged> {
-        let blocks = self.enqueue(removals)?;
+        let blocks = self.turn().log(removals)?;
         self.ended(blocks).await
     }
 
-    /// Waits until the removals that wait to be written now are on disk, or one of them is not.
-    pub(crate) async fn logged(&self) -> Result<(), Unlogged> {
-        let blocks = {
-            let state = self.state.lock();
-            state.ended + 1..=state.begun + state.waiting.len().div_ceil(REMOVALS_PER_BLOCK) as u64
-        };
-        if blocks.is_empty() { Ok(()) } else { self.ended(blocks).await }
+    /// Waits for its turn to remove something: whoever comes later finds the removal among those that wait to be written.
+    pub(crate) fn turn(self: &Arc<Self>) -> Turn<'_> {
+        Turn { purges: self, state: self.state.lock() }
     }
 
-    async fn ended(&self, blocks: RangeInclusive<u64>) -> Result<(), Unlogged> {
+    /// Waits until these blocks are on disk, or one of them is not.
+    pub(crate) async fn ended(&self, blocks: RangeInclusive<u64>) -> Result<(), Unlogged> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
         loop {
             let written = self.written.notified();
             let mut written = std::pin::pin!(written);
@@ -263,23 +271,6 @@ impl Purges {
     #[cfg(test)]
     pub(crate) fn blocks(&self) -> u64 {
         self.state.lock().begun
-    }
-
-    /// The numbers of the blocks that will hold the removals.
-    fn enqueue(self: &Arc<Self>, removals: &[Removal]) -> Result<RangeInclusive<u64>, Unlogged> {
-        let mut state = self.state.lock();
-        if state.waiting.len() + removals.len() > WAITING_MAX || !state.has_room(removals.len()) {
-            return Err(Unlogged::Full);
-        }
-        let first = state.begun + 1 + (state.waiting.len() / REMOVALS_PER_BLOCK) as u64;
-        state.waiting.extend_from_slice(removals);
-        let last = state.begun + state.waiting.len().div_ceil(REMOVALS_PER_BLOCK) as u64;
-        let write = (!state.is_writing).then(|| self.begin(&mut state)).flatten();
-        drop(state);
-        if let Some(write) = write {
-            self.write(write);
-        }
-        Ok(first..=last)
     }
 
     fn begin(&self, state: &mut State) -> Option<Block> {
@@ -324,6 +315,8 @@ impl Purges {
                 if let Err(error) = outcome {
                     (state.failed, state.failure) = (block.number, error.kind());
                     state.is_broken = true;
+                    // Who asked may not wait any more.
+                    purges.doubts.count();
                 }
                 purges.begin(&mut state)
             };
@@ -339,6 +332,39 @@ impl Purges {
             }
         });
         block.file.write(block.offset, block.data, 0..BLOCK_BYTES, done);
+    }
+}
+
+/// The log for as long as nobody else removes anything.
+pub(crate) struct Turn<'a> {
+    purges: &'a Arc<Purges>,
+    state: MutexGuard<'a, State>,
+}
+
+impl Turn<'_> {
+    /// Logs removals; returns the numbers of the blocks that will hold them. What cannot be logged is a doubt.
+    pub(crate) fn log(mut self, removals: &[Removal]) -> Result<RangeInclusive<u64>, Unlogged> {
+        let state = &mut *self.state;
+        if state.waiting.len() + removals.len() > WAITING_MAX || !state.has_room(removals.len()) {
+            self.purges.doubts.count();
+            return Err(Unlogged::Full);
+        }
+        let first = state.begun + 1 + (state.waiting.len() / REMOVALS_PER_BLOCK) as u64;
+        state.waiting.extend_from_slice(removals);
+        let last = state.begun + state.waiting.len().div_ceil(REMOVALS_PER_BLOCK) as u64;
+        let write = (!state.is_writing).then(|| self.purges.begin(state)).flatten();
+        let Self { purges, state } = self;
+        drop(state);
+        if let Some(write) = write {
+            purges.write(write);
+        }
+        Ok(first..=last)
+    }
+
+    /// The blocks of the removals that wait to be written now.
+    pub(crate) fn waiting(&self) -> RangeInclusive<u64> {
+        let state = &self.state;
+        state.ended + 1..=state.begun + state.waiting.len().div_ceil(REMOVALS_PER_BLOCK) as u64
     }
 }
 

@@ -158,8 +158,7 @@ pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<Box<dyn
     // After a crash an object may be known of which a part has been reclaimed.
     let is_there = |fragment: &Fragment| store.generation_at(fragment.location) == fragment.generation;
     if !loaded.found.fragments.iter().all(is_there) {
-        store.doubt();
-        index.remove_if(hash, entry.location);
+        store.drop_unlogged(index, hash, entry.location);
         return Ok(None);
     }
     index.bump(hash, entry.location);

@@ -11,12 +11,13 @@ use humboldt_store::scheme::{SchemeError, SchemeStats};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::doubts::Doubts;
 use super::format::{self, FROM_NOWHERE, Kind, Plan, UNIT_BYTES};
 use super::index::{Entry, Hash64, RingIndex};
 use super::keeper::Keeper;
 use super::layout::Claimed;
 use super::log::{Appended, Full, Job, Log};
-use super::purges::{Purges, Removal, Unlogged};
+use super::purges::{Purges, Removal, Turn, Unlogged};
 use super::recover;
 use super::segments::{SegmentSet, Segments};
 use crate::DirOptions;
@@ -125,11 +126,8 @@ pub(crate) struct Store {
     pub(crate) index: OnceLock<RingIndex>,
     /// Removals while it was not there.
     pub(crate) early: Mutex<Vec<u64>>,
-    /// Counts what left the index without a line in the log of removals, and removals that could not be logged: recovery may find
-    /// what the index does not have.
-    pub(crate) doubts: AtomicU64,
-    /// So many of them the newest checkpoint has settled.
-    pub(crate) settled_doubts: AtomicU64,
+    /// Whether recovery may find what the index does not have.
+    pub(crate) doubts: Arc<Doubts>,
     /// Number of the newest checkpoint.
     pub(crate) checkpoint: AtomicU64,
     pub(crate) counts: Counts,
@@ -151,11 +149,12 @@ impl Store {
         let number = head.as_ref().map_or(0, |head| head.number);
         let now = now_ns();
         let sequence = head.map_or(now, |head| now.max(head.sequence + recover::SEQUENCE_GAP));
+        let doubts = Arc::new(Doubts::default());
         Ok(Self {
             options: options.clone(),
             geometry,
             store_id,
-            purges: Arc::new(Purges::new(store_id, files.purges, number)?),
+            purges: Arc::new(Purges::new(store_id, files.purges, number, Arc::clone(&doubts))?),
             data: files.data,
             cached: files.cached,
             fits_page_cache: AtomicBool::new(options.tuning.page_cache != PageCache::Off),
@@ -166,8 +165,7 @@ impl Store {
             log: Log::new(sequence),
             index: OnceLock::new(),
             early: Mutex::default(),
-            doubts: AtomicU64::new(0),
-            settled_doubts: AtomicU64::new(0),
+            doubts,
             checkpoint: AtomicU64::new(number),
             counts: Counts::default(),
             health: Health::default(),
@@ -291,9 +289,8 @@ impl Store {
 
     /// Says whether it took the place of another with the same key.
     fn insert(&self, index: &RingIndex, hash: Hash64, entry: Entry) -> bool {
-        let inserted = index.insert(hash, entry);
+        let inserted = index.insert_telling(hash, entry, || self.doubts.count());
         if inserted.dropped.is_some() {
-            self.doubt();
             self.counts.evictions.fetch_add(1, Ordering::Relaxed);
         }
         inserted.replaced.is_some()
@@ -303,37 +300,34 @@ impl Store {
     pub(crate) fn drop_bad(&self, hash: Hash64, location: u64, why: format::Corrupt) {
         self.health.corrupt(self.options.path.display(), why.0);
         if let Some(index) = self.index.get() {
-            self.doubt();
-            index.remove_if(hash, location);
+            self.drop_unlogged(index, hash, location);
         }
     }
 
-    /// Something leaves the index and no log says so: until the next checkpoint recovery may find what the index does not have.
-    pub(crate) fn doubt(&self) {
-        self.doubts.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Whether recovery cannot find what the index does not have.
-    fn is_index_certain(&self) -> bool {
-        let settled = self.settled_doubts.load(Ordering::Acquire);
-        self.may_store.load(Ordering::Acquire) && self.doubts.load(Ordering::Acquire) == settled
+    /// Takes an object out of the index. No log says so: until the next checkpoint recovery may find it.
+    pub(crate) fn drop_unlogged(&self, index: &RingIndex, hash: Hash64, location: u64) {
+        index.remove_if_telling(hash, location, || self.doubts.count());
     }
 
     /// Removes a key: neither a reader nor a crash brings it back.
     pub(crate) async fn remove(self: &Arc<Self>, key: &Key) -> Result<bool, SchemeError> {
         self.in_service()?;
         let hash = self.hash(key);
-        let was_there = self.forget(hash)?;
-        let logged = if !was_there && self.is_index_certain() {
-            // Nothing to log; but it may have been removed a moment ago.
-            self.purges.logged().await
-        } else {
-            let removal = Removal::Key { hash: hash.0, sequence: self.log.next_sequence() };
-            self.purges.log(&[removal]).await
+        let (was_there, blocks) = {
+            let turn = self.purges.turn();
+            let forgotten = self.forget(&turn, hash)?;
+            let blocks = if forgotten == Forgotten::Unknown {
+                // Nothing to log; but it may have been removed a moment ago.
+                Ok(turn.waiting())
+            } else {
+                turn.log(&[Removal::Key { hash: hash.0, sequence: self.log.next_sequence() }])
+            };
+            (forgotten == Forgotten::Found, blocks)
         };
-        if logged.is_err() {
-            self.doubt();
-        }
+        let logged = match blocks {
+            Ok(blocks) => self.purges.ended(blocks).await,
+            Err(error) => Err(error),
+        };
         if self.purges.wants_checkpoint() || logged.is_err() {
             self.wake_keeper();
         }
@@ -345,17 +339,24 @@ impl Store {
         }
     }
 
-    fn forget(&self, hash: Hash64) -> Result<bool, SchemeError> {
+    /// Takes a key out of the index, while nobody else can look for it and find neither the key nor its removal in the log.
+    fn forget(&self, _: &Turn<'_>, hash: Hash64) -> Result<Forgotten, SchemeError> {
         let mut early = self.early.lock();
         if let Some(index) = self.index.get() {
             drop(early);
-            return Ok(index.remove(hash).is_some());
+            return Ok(match index.remove(hash) {
+                Some(_) => Forgotten::Found,
+                None if !self.may_store.load(Ordering::Acquire) || self.doubts.are_any() => {
+                    Forgotten::Perhaps
+                }
+                None => Forgotten::Unknown,
+            });
         }
         if early.len() >= EARLY_REMOVALS_MAX {
             return Err(SchemeError::Busy("too many removals while the index is being read"));
         }
         early.push(hash.0);
-        Ok(false)
+        Ok(Forgotten::Perhaps)
     }
 
     pub(crate) fn stats(&self) -> SchemeStats {
@@ -385,6 +386,17 @@ impl Store {
             down: self.health.is_down(),
         }
     }
+}
+
+/// What is known of a key that was to be removed.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Forgotten {
+    /// It was in the index.
+    Found,
+    /// It was not, but recovery may find it.
+    Perhaps,
+    /// It was not, and recovery cannot find it.
+    Unknown,
 }
 
 /// Nanoseconds since 1970.

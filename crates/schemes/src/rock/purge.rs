@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::device::Pass;
 use super::dir::Dir;
+use super::rebuild::Rebuild;
 use super::slots::{Run, Tag};
 
 /// A purge waits no longer than this for a write that is under way.
@@ -42,18 +43,24 @@ struct Step {
     must_wait: bool,
 }
 
-/// Removes a key: neither a reader nor a crash brings it back.
+/// Removes a key: neither a reader nor a crash brings it back. From the first poll on nobody finds it, also during a rebuild: disks
+/// are waited for behind that.
 pub(crate) async fn remove(dir: &Arc<Dir>, key: &Key) -> Result<bool, SchemeError> {
     dir.device.in_service()?;
     let key = IndexKey::from(key);
-    dir.rebuild.forget(dir, Tag::from(key)).await?;
+    let mut to_forget = Some(dir.rebuild.forget(dir, Tag::from(key)));
     let mut was_there = false;
     loop {
         let mut changed = pin!(dir.changed.notified());
         changed.as_mut().enable();
         let step = step(dir, key)?;
         was_there |= step.was_there;
-        if step.writes.is_empty() && !step.must_wait {
+        // Having waited for the log of the rebuild, it looks again.
+        let is_logged = match to_forget.take() {
+            Some(forgotten) => Rebuild::logged(dir, forgotten?).await?,
+            None => false,
+        };
+        if step.writes.is_empty() && !step.must_wait && !is_logged {
             return Ok(was_there);
         }
         for write in step.writes {

@@ -153,27 +153,32 @@ impl Rebuild {
         enter(forgotten.get(&tag).is_some_and(|ids_end| id < *ids_end))
     }
 
-    /// Sees to it that the rebuild, now or after a crash, finds nothing with this tag that has been stored before.
-    pub(crate) async fn forget(&self, dir: &Dir, tag: Tag) -> Result<(), SchemeError> {
-        let Some(log) = self.log.as_ref().filter(|_| !self.is_done()) else { return Ok(()) };
-        let written = {
-            let _pass = dir.device.pass()?;
-            let mut forgotten = self.forgotten.lock();
-            if self.is_done() {
-                return Ok(());
-            }
-            let record = self.log_records.load(Ordering::Relaxed);
-            if record >= FORGOTTEN_MAX as u64 {
-                return Err(SchemeError::Busy("too many removals during the rebuild"));
-            }
-            self.log_records.store(record + 1, Ordering::Relaxed);
-            let ids_end = dir.ids_end();
-            forgotten.insert(tag, ids_end);
-            let bytes = encode_purge(tag, ids_end, dir.device.geometry.store_id);
-            append(&**log, record * PURGE_BYTES as u64, &bytes)
-        };
+    /// Sees to it that the rebuild finds nothing with this tag that has been stored before; after a crash too when what is returned has
+    /// been [`Rebuild::logged`].
+    pub(crate) fn forget(&self, dir: &Dir, tag: Tag) -> Result<Option<Logging>, SchemeError> {
+        let Some(log) = self.log.as_ref().filter(|_| !self.is_done()) else { return Ok(None) };
+        let _pass = dir.device.pass()?;
+        let mut forgotten = self.forgotten.lock();
+        if self.is_done() {
+            return Ok(None);
+        }
+        let record = self.log_records.load(Ordering::Relaxed);
+        if record >= FORGOTTEN_MAX as u64 {
+            return Err(SchemeError::Busy("too many removals during the rebuild"));
+        }
+        self.log_records.store(record + 1, Ordering::Relaxed);
+        let ids_end = dir.ids_end();
+        forgotten.insert(tag, ids_end);
+        let bytes = encode_purge(tag, ids_end, dir.device.geometry.store_id);
+        Ok(Some(append(&**log, record * PURGE_BYTES as u64, &bytes)))
+    }
+
+    /// Waits until what was forgotten is in the log. `false`: there was nothing to wait for.
+    pub(crate) async fn logged(dir: &Dir, logging: Option<Logging>) -> Result<bool, SchemeError> {
+        let Some(written) = logging else { return Ok(false) };
         let outcome = written.await.unwrap_or_else(|_| Err(std::io::Error::other("given up")));
-        dir.device.judge("log a purge beside", outcome)
+        dir.device.judge("log a purge beside", outcome)?;
+        Ok(true)
     }
 
     /// Stops the thread, if there is one, and waits for its end.
@@ -213,7 +218,10 @@ impl Rebuild {
     }
 }
 
-fn append(log: &dyn BlockFile, offset: u64, bytes: &[u8]) -> oneshot::Receiver<std::io::Result<()>> {
+/// A line on its way to the log.
+pub(crate) type Logging = oneshot::Receiver<std::io::Result<()>>;
+
+fn append(log: &dyn BlockFile, offset: u64, bytes: &[u8]) -> Logging {
     let (reply, written) = oneshot::channel();
     let data = AppendBuffer::new(bytes.len());
     if let Some(mut region) = data.reserve(bytes.len()) {

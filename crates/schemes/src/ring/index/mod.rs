@@ -107,7 +107,12 @@ impl RingIndex {
 
     /// Makes `entry` the object of a key.
     pub(crate) fn insert(&self, hash: Hash64, entry: Entry) -> Inserted {
-        self.shard(hash).write().insert(hash.place(), entry, self.shard_slots_wanted)
+        self.insert_telling(hash, entry, || ())
+    }
+
+    /// The same; where another object has to go for it, that is told before anybody can miss it. `is_dropping` may not use the index.
+    pub(crate) fn insert_telling(&self, hash: Hash64, entry: Entry, is_dropping: impl FnOnce()) -> Inserted {
+        self.shard(hash).write().insert(hash.place(), entry, self.shard_slots_wanted, is_dropping)
     }
 
     /// Makes `new` the object of a key if the one there is at `old_location`.
@@ -129,7 +134,19 @@ impl RingIndex {
 
     /// Removes the object of a key if it is at that location.
     pub(crate) fn remove_if(&self, hash: Hash64, location: u64) -> bool {
-        self.shard(hash).write().remove(hash.place(), |entry| entry.location == location).is_some()
+        self.remove_if_telling(hash, location, || ())
+    }
+
+    /// The same; that it goes is told before anybody can miss it. `is_going` may not use the index.
+    pub(crate) fn remove_if_telling(&self, hash: Hash64, location: u64, is_going: impl Fn()) -> bool {
+        let is_it = |entry: Entry| {
+            let is_there = entry.location == location;
+            if is_there {
+                is_going();
+            }
+            is_there
+        };
+        self.shard(hash).write().remove(hash.place(), is_it).is_some()
     }
 
     /// Of the objects at locations that `is_there` names, removes those that `keep` does not want; returns how many. `is_there` is asked for each slot of

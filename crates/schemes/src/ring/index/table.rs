@@ -156,7 +156,13 @@ impl Table {
     }
 
     /// Makes `entry` the object of this key. The table grows while it has fewer than `slots_wanted` slots.
-    pub(super) fn insert(&mut self, place: Place, entry: Entry, slots_wanted: u64) -> Inserted {
+    pub(super) fn insert(
+        &mut self,
+        place: Place,
+        entry: Entry,
+        slots_wanted: u64,
+        is_dropping: impl FnOnce(),
+    ) -> Inserted {
         let new = Slot::new(place.tag, entry);
         if let Some((slot, old)) = self.find(place) {
             slot.store(new.0, Relaxed);
@@ -178,6 +184,7 @@ impl Table {
                 return Inserted::default();
             }
             if !may_grow {
+                is_dropping();
                 let (victim, old) = self.victim(place);
                 self.set(victim, new);
                 return Inserted { replaced: None, dropped: Some(old.entry()) };

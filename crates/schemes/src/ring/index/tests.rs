@@ -66,6 +66,31 @@ fn conditional_changes_look_at_what_is_there_now() {
     assert_eq!((index.get(hash), index.remove(hash), index.len()), (None, None, 0));
 }
 
+/// What is told of an object that goes is told while nobody can look.
+#[test]
+fn who_misses_an_object_has_been_told() {
+    let index = RingIndex::new(10, 10);
+    let told = std::cell::Cell::new(0);
+    let tell = |hash: Hash64| {
+        assert!(index.shard(hash).try_read().is_none());
+        told.set(told.get() + 1);
+    };
+    let mut dropped = 0;
+    for i in 0..2000 {
+        // All in one shard.
+        let hash = Hash64(i << 32 | i);
+        dropped += u32::from(index.insert_telling(hash, entry(i), || tell(hash)).dropped.is_some());
+        assert_eq!(told.get(), dropped);
+    }
+    assert!(dropped > 100);
+    let (hash, last) = (Hash64(1999 << 32 | 1999), entry(1999).location);
+    assert!(!index.remove_if_telling(hash, last + 1, || tell(hash)));
+    assert_eq!(told.get(), dropped);
+    assert!(index.remove_if_telling(hash, last, || tell(hash)));
+    assert!(!index.remove_if_telling(hash, last, || tell(hash)));
+    assert_eq!(told.get(), dropped + 1);
+}
+
 #[test]
 fn uses_are_counted_where_the_object_still_is() {
     let index = RingIndex::new(100, 100);
@@ -84,7 +109,7 @@ fn occupancy_when_it_grows(table: &mut Table, random: &mut Random) -> f64 {
     let (doublings, slots) = (table.doublings, table.slots());
     loop {
         let before = table.objects;
-        let inserted = table.insert(random.hash().place(), entry(before), u64::MAX);
+        let inserted = table.insert(random.hash().place(), entry(before), u64::MAX, || ());
         assert_eq!(inserted.dropped, None);
         if table.doublings > doublings {
             return before as f64 / slots as f64;
@@ -110,7 +135,7 @@ fn doubling_loses_and_changes_nothing() {
     while table.objects < 7500 {
         let place = random.hash().place();
         if table.find(place).is_none() {
-            assert_eq!(table.insert(place, entry(places.len() as u64), 0), nothing());
+            assert_eq!(table.insert(place, entry(places.len() as u64), 0, || ()), nothing());
             places.push(place);
         }
     }

@@ -71,8 +71,9 @@ impl BlockFile for Held {
 #[test]
 fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
     let file = Arc::new(Held::default());
-    let purges =
-        Arc::new(Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0).expect("a log"));
+    let purges = Arc::new(
+        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default()).expect("a log"),
+    );
     let many: Vec<_> =
         (0..REMOVALS_PER_BLOCK as u64 + 1).map(|hash| Removal::Key { hash, sequence: 1 }).collect();
     let mut context = Context::from_waker(Waker::noop());
@@ -95,10 +96,34 @@ fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
     }
 }
 
+/// Whoever asked may have gone when the block fails, and the next one does not find the key any more.
+#[test]
+fn what_could_not_be_logged_is_a_doubt_before_anybody_asks() {
+    let file = Arc::new(Held::default());
+    let doubts = Arc::new(Doubts::default());
+    let files = [Arc::clone(&file) as _, Arc::clone(&file) as _];
+    let purges = Arc::new(Purges::new(1, files, 0, Arc::clone(&doubts)).expect("a log"));
+    let mut context = Context::from_waker(Waker::noop());
+    let removal = [Removal::Key { hash: 1, sequence: 1 }];
+    {
+        let mut asked = pin!(purges.log(&removal));
+        assert!(asked.as_mut().poll(&mut context).is_pending() && !doubts.are_any());
+        assert!(!purges.turn().waiting().is_empty(), "the next one waits for it");
+    }
+    file.end(Err(io::ErrorKind::Other.into()));
+    assert!(purges.turn().waiting().is_empty() && doubts.are_any());
+    // So is what there is no room for.
+    let doubt = doubts.counted();
+    let too_many = vec![removal[0]; WAITING_MAX + 1];
+    assert_eq!(purges.turn().log(&too_many), Err(Unlogged::Full));
+    assert_eq!(doubts.counted(), doubt + 1);
+}
+
 #[test]
 fn it_is_idle_when_no_block_is_on_its_way() {
     let file = Arc::new(Held::default());
-    let purges = Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0).expect("a log");
+    let purges =
+        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default()).expect("a log");
     let purges = Arc::new(purges);
     let mut context = Context::from_waker(Waker::noop());
     let removals = [Removal::Key { hash: 1, sequence: 1 }];
@@ -157,7 +182,8 @@ fn keys(hashes: Range<u64>) -> Vec<Removal> {
 #[tokio::test]
 async fn what_was_logged_before_an_interrupted_checkpoint_counts_until_one_is_completed() {
     let dir = tempfile::tempdir().expect("a directory");
-    let start = |number| Arc::new(Purges::new(1, files(&dir, [0; 2]), number).expect("a log"));
+    let start =
+        |number| Arc::new(Purges::new(1, files(&dir, [0; 2]), number, Arc::default()).expect("a log"));
     let many = 70 * REMOVALS_PER_BLOCK as u64;
     let first = start(4);
     assert_eq!(first.log(&keys(0..10)).await, Ok(()));
@@ -187,8 +213,9 @@ async fn what_was_logged_before_an_interrupted_checkpoint_counts_until_one_is_co
 #[test]
 fn a_queue_that_refuses_all_blocks_needs_no_deep_stack() {
     let file = Arc::new(Held { refuses: true, ..Held::default() });
-    let purges =
-        Arc::new(Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0).expect("a log"));
+    let purges = Arc::new(
+        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default()).expect("a log"),
+    );
     let small = std::thread::Builder::new().stack_size(64 * 1024);
     let all = keys(0..WAITING_MAX as u64);
     let refused = small.spawn(move || {
@@ -203,7 +230,7 @@ fn a_queue_that_refuses_all_blocks_needs_no_deep_stack() {
 async fn what_the_longest_file_cannot_hold_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let files = files(&dir, [FILE_BYTES_MAX - 2 * BLOCK_BYTES as u64, 0]);
-    let purges = Arc::new(Purges::new(1, files, 0).expect("a log"));
+    let purges = Arc::new(Purges::new(1, files, 0, Arc::default()).expect("a log"));
     let all = keys(0..2 * REMOVALS_PER_BLOCK as u64 + 1);
     assert_eq!(purges.log(&all).await, Err(Unlogged::Full));
     let (one, most) = tokio::join!(purges.log(&all[..1]), purges.log(&all[1..]));

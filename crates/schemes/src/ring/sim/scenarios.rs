@@ -1,7 +1,9 @@
 //! Courses of events that chance would seldom bring about.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Waker};
 
 use super::{SEGMENT_BYTES, SEGMENTS, SimFile, World, key, len, open, put, runtime, url};
 use crate::block::BlockFile;
@@ -187,12 +189,43 @@ fn the_removal_of_what_recovery_cannot_find_is_not_logged() {
     assert!(!remove(&key(&url(number))));
     assert_eq!(world.store.purges.blocks(), 1);
     // What left the index without a line in the log may be found again.
-    world.store.doubt();
+    world.store.doubts.count();
     assert!(!remove(&key(&url(number))));
     assert_eq!(world.store.purges.blocks(), 2);
     assert!(world.store.checkpoint(), "it settles that");
     assert!(!remove(&key(&url(number))));
     assert_eq!(world.store.purges.blocks(), 2);
+}
+
+/// Two cores remove the same key: the one that does not find it any more waits for what the other one logs.
+#[test]
+fn no_removal_is_acknowledged_while_another_one_of_the_key_is_not_on_the_disk() {
+    const ROUNDS: u64 = 2000;
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let (world, number, entry) = with_one_object();
+    let (store, logs) = (&world.store, &world.files[3..]);
+    logs.iter().for_each(|log| log.is_held.store(true, Ordering::Relaxed));
+    let (key, barrier, wrong) = (&key(&url(number)), &Barrier::new(2), AtomicU64::new(0));
+    let remove = || {
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..ROUNDS {
+            let mut removal = pin!(store.remove(key));
+            barrier.wait();
+            let first = removal.as_mut().poll(&mut context);
+            let first_is_pending = first.is_pending();
+            if barrier.wait().is_leader() {
+                logs.iter().for_each(|log| while log.pump() {});
+                store.index.get().expect("read").insert(store.hash(key), entry);
+            }
+            barrier.wait();
+            let second = if first.is_pending() { removal.as_mut().poll(&mut context) } else { first };
+            let is_right = first_is_pending && matches!(second, Poll::Ready(Ok(_)));
+            wrong.fetch_add(u64::from(!is_right), Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| _ = [(); 2].map(|()| scope.spawn(remove)));
+    assert_eq!(wrong.into_inner(), 0, "of {} removals", 2 * ROUNDS);
 }
 
 #[test]
@@ -215,7 +248,7 @@ fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
     (0..2).for_each(|log| find_room(&world, log, false));
     let checkpoint = world.store.checkpoint.load(Ordering::Acquire);
     for _ in 0..50 {
-        world.store.doubt(); // the key is not there any more, and nothing would be logged
+        world.store.doubts.count(); // the key is not there any more, and nothing would be logged
         remove(&world).expect_err("no room");
         world.store.keep_house();
     }
@@ -310,7 +343,10 @@ fn a_log_whose_beginning_could_not_be_read_at_the_start_is_read_again() {
     let [first, second] = [(); 2].map(|()| SimFile::new(&power, true, false));
     let runtime = runtime();
     let start = |number| {
-        Arc::new(Purges::new(77, [Arc::clone(&first) as _, Arc::clone(&second) as _], number).expect("a log"))
+        Arc::new(
+            Purges::new(77, [Arc::clone(&first) as _, Arc::clone(&second) as _], number, Arc::default())
+                .expect("a log"),
+        )
     };
     let turn = |purges: &Arc<Purges>, number, hash| {
         purges.prepare(number).expect("readable");

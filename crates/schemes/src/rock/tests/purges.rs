@@ -1,5 +1,7 @@
 //! A removed object stays removed, and an older one never comes back in the place of a younger.
 
+use std::task::Poll;
+
 use super::*;
 use crate::rock::chain::Chain;
 use crate::rock::rebuild;
@@ -208,4 +210,27 @@ fn a_purge_waits_for_what_is_being_written() {
         assert!(!removed);
     });
     assert_eq!(rock.stats().used_bytes, 0);
+}
+
+/// The log of removals during a scan is on the disk: nobody waits for that with the object still to be found.
+#[test]
+fn what_is_removed_during_a_scan_is_gone_before_that_is_logged() {
+    let place = Place::new(SMALL);
+    let rock = place.open();
+    store(&*rock, "http://s/1", 1, 9000);
+    crash(rock);
+    let rock = place.bare();
+    rebuild::scan_here(&rock.dir, || {
+        store(&rock, "http://s/2", 1, 9000);
+        let wanted = key("http://s/2");
+        assert!(rock.contains(&wanted));
+        run(async {
+            let mut removal = rock.remove(&wanted);
+            let first = std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx))).await;
+            assert!(!rock.contains(&wanted));
+            let was_there = if let Poll::Ready(outcome) = first { outcome } else { removal.await };
+            assert!(was_there.expect("removed"));
+        });
+    });
+    assert_eq!((see(&rock, "http://s/1"), see(&rock, "http://s/2")), (Seen::Whole(1, 9000), Seen::Nothing));
 }
