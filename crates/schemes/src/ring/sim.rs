@@ -62,8 +62,6 @@ struct SimFile {
     is_careless: bool,
     /// There is no room for what is written.
     is_full: AtomicBool,
-    /// What would last at once waits too.
-    is_held: AtomicBool,
     /// What cannot be read.
     unreadable: Mutex<Range<u64>>,
 }
@@ -102,7 +100,6 @@ impl SimFile {
             is_lasting,
             is_careless,
             is_full: AtomicBool::new(false),
-            is_held: AtomicBool::new(false),
             unreadable: Mutex::default(),
         })
     }
@@ -195,7 +192,7 @@ impl BlockFile for SimFile {
     }
 
     fn write(&self, offset: u64, data: Arc<AppendBuffer>, range: Range<usize>, done: WriteDone) {
-        if self.is_lasting && !self.is_held.load(Ordering::Relaxed) {
+        if self.is_lasting {
             // The keeper waits for these, and nothing else runs meanwhile.
             let bytes = data.read(range).expect("published");
             return done(self.store(offset, bytes));
