@@ -54,6 +54,51 @@ fn a_reload_that_hangs_in_a_store_does_not_keep_the_end() {
     assert!(world.proxy.wait_end().success());
 }
 
+/// Rules, logs and signals do not wait for a directory that hangs; that it does is told.
+#[test]
+fn new_rules_are_in_force_while_a_store_hangs() {
+    let mut world = World::forward("");
+    world.origin.on("/a", Reply::ok("hello").cachable(60));
+    make_pipe(&world.proxy, "purges");
+    let hanging = "cache_dir ring {dir}/ring 64\npurge_log {dir}/purges\n";
+    for denied in ["/one", "/two"] {
+        let rule = format!("acl denied urlpath_regex ^{denied}\nhttp_access deny denied\n{hanging}");
+        world.proxy.write_configuration("", &rule);
+        world.proxy.signal(Signal::HUP);
+        wait::until("the rule", || (world.get(denied).status() == 403).then_some(()));
+        let _ = world.get("/a").expect(200);
+    }
+    world.proxy.signal(Signal::USR1);
+    wait::until("a rotation", || world.proxy.output().contains("Logs rotated").then_some(()));
+    let told = "cache directories are not reconfigured within";
+    wait::until("a word about it", || world.proxy.output().contains(told).then_some(()));
+    assert!(!world.proxy.output().contains("Reconfigured"));
+    world.proxy.signal(Signal::TERM);
+    wait::until("an order that is heard", || world.proxy.output().contains("Shutting down").then_some(()));
+    assert!(world.proxy.wait_end().success());
+}
+
+/// An order to end is obeyed while the first request waits for an index that cannot be read.
+#[test]
+fn a_start_that_hangs_in_a_store_does_not_keep_the_end() {
+    let mut world = World::forward("cache_dir aufs {dir}/store 64\n");
+    world.proxy.kill();
+    // The search for objects hangs where this is opened, as a disk may.
+    let store = world.proxy.path("store");
+    fs::remove_file(store.join("swap.state")).expect("the log");
+    fs::create_dir_all(store.join("00/00")).expect("a directory");
+    let object = store.join("00/00/00000007");
+    make_pipe_at(&object);
+    let before = world.proxy.output().len();
+    world.proxy.launch();
+    world.proxy.signal(Signal::TERM);
+    let output = || world.proxy.output()[before..].to_owned();
+    wait::until("an order that is heard", || output().contains("Shutting down").then_some(()));
+    assert!(!output().contains("Serving while"), "{}", output());
+    let _disk_works = fs::File::options().read(true).write(true).open(&object).expect("a pipe");
+    assert!(world.proxy.wait_end().success());
+}
+
 #[test]
 fn the_first_request_after_a_clean_restart_is_a_hit() {
     for scheme in ["ring", "rock", "coss", "aufs", "ufs", "diskd"] {

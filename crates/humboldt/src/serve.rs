@@ -17,23 +17,23 @@ use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
 use humboldt_net::broadcast::{Broadcast, Notice, Subscription};
 use humboldt_net::listener::Listener;
-use humboldt_net::runtime::{self, CoreId, Cores};
+use humboldt_net::runtime::{self, CoreError, CoreId, Cores};
 use humboldt_proxy::core::Core;
 use humboldt_proxy::serve_connection;
 use humboldt_proxy::shared::Shared;
-use humboldt_proxy::snapshot::Snapshot;
-use humboldt_store::dirs::Dir;
 use humboldt_sys::signal_mask;
 use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::cli::Cli;
 use crate::configuration::Source;
+use crate::disks::{self, Reconfiguration};
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
-use crate::start::{StartError, debug_level, load_hosts};
-use crate::stores::{self, Stores};
+use crate::start::{StartError, debug_level};
+use crate::stores::Stores;
 
 /// How often a core looks for idle server connections to close.
 const POOL_SWEEP: Duration = Duration::from_secs(5);
@@ -43,15 +43,6 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 
 /// How often the control thread looks whether a core has ended unexpectedly, and feeds the averages.
 const WATCH: Duration = Duration::from_secs(1);
-
-/// How long the first request waits for the indexes of the cache directories.
-const INDEXES_WAIT_MAX: Duration = Duration::from_secs(2);
-
-/// How often it is asked whether they have been read.
-const INDEXES_STEP: Duration = Duration::from_millis(5);
-
-/// How long cache directories may take to be closed at least, however short `shutdown_lifetime` is.
-const CLOSE_MIN: Duration = Duration::from_secs(30);
 
 /// How long logs may take to be written at the end.
 const LOG_FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -85,15 +76,13 @@ pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
         .enable_all()
         .build()
         .map_err(StartError::system("start the control thread"))?;
-    control.block_on(indexes_read(&service.shared));
-    let cores = start_cores(&service, &broadcast)?;
-    let controlled = catch_unwind(AssertUnwindSafe(|| control.block_on(service.control(&broadcast, &cores))));
-    let ended = controlled.unwrap_or_else(|_| {
-        broadcast.send(Notice::Shutdown(Duration::ZERO));
-        Err(StartError::Vital("the control thread"))
-    });
-    let joined = cores.join();
-    close_stores(&service.shared);
+    let mut signals =
+        control.block_on(async { Signals::new() }).map_err(StartError::system("watch signals"))?;
+    let (ended, joined) = match control.block_on(first_wait(&service.shared, &mut signals)) {
+        Some(why) => (Ok(why), Ok(())),
+        None => serve(&mut service, &control, &mut signals, &broadcast)?,
+    };
+    disks::close(&service.shared);
     match &ended {
         Ok(why) => tracing::info!("Humboldt ends: {why}"),
         Err(error) => tracing::error!("Humboldt ends: {error}"),
@@ -104,45 +93,36 @@ pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
     joined.map_err(StartError::from)
 }
 
-/// Waits until the directories have read their indexes, which takes milliseconds after a clean stop, so that the first request can
-/// be a hit. What takes longer than [`INDEXES_WAIT_MAX`] is read while requests are served.
-async fn indexes_read(shared: &Shared) {
-    let read = async {
-        let mut step = tokio::time::interval(INDEXES_STEP);
-        loop {
-            shared.cache.maintain().await; // it begins the reading, and does a part of it with some schemes
-            let is_read = |dir: &Arc<Dir>| dir.scheme.stats().rebuild_percent == 100;
-            if shared.cache.dirs().iter().all(is_read) {
-                return shared.cache.maintain().await; // what is kept beside the scheme
-            }
-            step.tick().await;
-        }
+/// Waits for the indexes before there are cores. A signal that ends the service is obeyed meanwhile: says which.
+async fn first_wait(shared: &Arc<Shared>, signals: &mut Signals) -> Option<&'static str> {
+    signal_mask::unblock_control_signals();
+    let ended = tokio::select! {
+        biased;
+        _ = signals.term.recv() => Some("shut down"),
+        _ = signals.int.recv() => Some("interrupted"),
+        () = disks::indexes_read(shared) => None,
     };
-    if tokio::time::timeout(INDEXES_WAIT_MAX, read).await.is_err() {
-        tracing::info!("Serving while cache directories are still being read");
+    signal_mask::block_control_signals(); // cores are started by this thread, and do not obey signals
+    if ended.is_some() {
+        tracing::info!("Shutting down before cache directories have been read");
     }
+    ended
 }
 
-/// Closes the cache directories, on a thread of its own: one whose disk hangs does not keep the process.
-fn close_stores(shared: &Arc<Shared>) {
-    let limit = shared.snapshot().config.shutdown_lifetime.max(CLOSE_MIN);
-    let (done, is_done) = std::sync::mpsc::sync_channel(1);
-    let to_close = Arc::clone(shared);
-    let closing = std::thread::Builder::new().name("close".into()).spawn(move || {
-        stores::prepare_close(to_close.cache.prepare_close());
-        to_close.cache.close();
-        let _ = done.send(()); // nobody may wait any more
+/// Serves until a signal ends it: says which, and how the cores ended.
+fn serve(
+    service: &mut Service,
+    control: &Runtime,
+    signals: &mut Signals,
+    broadcast: &Broadcast,
+) -> Result<(Result<&'static str, StartError>, Result<(), CoreError>), StartError> {
+    let cores = start_cores(service, broadcast)?;
+    let controlled = || control.block_on(service.control(signals, broadcast, &cores));
+    let ended = catch_unwind(AssertUnwindSafe(controlled)).unwrap_or_else(|_| {
+        broadcast.send(Notice::Shutdown(Duration::ZERO));
+        Err(StartError::Vital("the control thread"))
     });
-    match closing {
-        Ok(_) if is_done.recv_timeout(limit).is_err() => {
-            tracing::error!(
-                "cache directories are not closed within {} s: they are left as they are",
-                limit.as_secs()
-            );
-        }
-        Ok(_) => {}
-        Err(_) => shared.cache.close(),
-    }
+    Ok((ended, cores.join()))
 }
 
 fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartError> {
@@ -186,27 +166,29 @@ impl Signals {
 
 impl Service {
     /// Obeys signals until one of them ends the service; says which.
-    async fn control(&mut self, broadcast: &Broadcast, cores: &Cores) -> Result<&'static str, StartError> {
-        let mut signals = Signals::new().map_err(StartError::system("watch signals"))?;
+    async fn control(
+        &mut self,
+        signals: &mut Signals,
+        broadcast: &Broadcast,
+        cores: &Cores,
+    ) -> Result<&'static str, StartError> {
         signal_mask::unblock_control_signals();
+        let mut directories = Reconfiguration::default();
         let mut watch = tokio::time::interval(WATCH);
         loop {
             tokio::select! {
-                _ = signals.hup.recv() => {
-                    if let Some(end) = self.reconfigure(broadcast, &mut signals).await {
-                        return Ok(self.end(end, broadcast, &mut signals).await);
-                    }
-                }
+                _ = signals.hup.recv() => self.reconfigure(broadcast, &mut directories).await,
+                () = directories.ended() => self.reconfigured(&mut directories),
                 _ = signals.usr1.recv() => self.rotate(),
                 _ = signals.usr2.recv() => self.toggle_debug(),
-                _ = signals.term.recv() => return Ok(self.end(End::Ordered, broadcast, &mut signals).await),
-                _ = signals.int.recv() => return Ok(self.end(End::AtOnce, broadcast, &mut signals).await),
+                _ = signals.term.recv() => return Ok(self.end(End::Ordered, broadcast, signals).await),
+                _ = signals.int.recv() => return Ok(self.end(End::AtOnce, broadcast, signals).await),
                 _ = watch.tick() => {
                     self.admin.tick(UnixMillis::now());
-                    self.end_leaving();
+                    disks::end_leaving(&self.stores, &self.shared);
                     if let Some(what) = vital::failed() {
                         tracing::error!("{what} has failed: shutting down");
-                        self.end(End::Ordered, broadcast, &mut signals).await;
+                        self.end(End::Ordered, broadcast, signals).await;
                         return Err(StartError::Vital(what));
                     }
                     if cores.any_finished() {
@@ -236,15 +218,15 @@ impl Service {
         "shut down"
     }
 
-    /// Reads the configuration again. With errors in it, the old one stays in force. A signal that ends the service is obeyed
-    /// meanwhile, also while a disk hangs.
-    async fn reconfigure(&mut self, broadcast: &Broadcast, signals: &mut Signals) -> Option<End> {
+    /// Reads the configuration again. With errors in it, the old one stays in force. Everything is in force at once but what may wait
+    /// for a disk: the directories follow ([`Service::reconfigured`]).
+    async fn reconfigure(&mut self, broadcast: &Broadcast, directories: &mut Reconfiguration) {
         let loaded = match self.source.load(&self.cli, Severity::Warning) {
             Ok(loaded) => loaded,
             Err(error) => {
                 tracing::error!("not reconfigured, the old configuration stays");
                 each_line(&error.to_string(), |line| tracing::error!("{line}"));
-                return None;
+                return;
             }
         };
         each_line(&loaded.report, |line| tracing::warn!("{line}"));
@@ -254,50 +236,18 @@ impl Service {
         let cores = self.shared.cores();
         self.store_log.reopen(&self.logs, config, cores);
         let access_logs = log_files::open_access_logs(&self.logs, &snapshot, cores);
-        tokio::select! {
-            () = self.reconfigure_stores(&snapshot) => {}
-            _ = signals.term.recv() => return Some(End::Ordered),
-            _ = signals.int.recv() => return Some(End::AtOnce),
-        }
         self.ports.reconfigure(config);
-        self.shared.replace(snapshot, access_logs);
+        self.shared.replace(Arc::clone(&snapshot), access_logs);
         broadcast.send(Notice::Reconfigure);
         broadcast.settled().await;
+        directories.begin(snapshot, &self.stores, &self.shared);
+    }
+
+    /// The directories have been reconfigured too.
+    fn reconfigured(&self, directories: &mut Reconfiguration) {
         tracing::info!("Reconfigured; listening on {}", self.ports.describe().join(" "));
-        None
-    }
-
-    /// What may wait for a disk, on a thread of its own. One that never ends is left behind at the end of the process.
-    async fn reconfigure_stores(&mut self, snapshot: &Arc<Snapshot>) {
-        let (done, is_done) = tokio::sync::oneshot::channel();
-        let (stores, snapshot, shared) =
-            (Arc::clone(&self.stores), Arc::clone(snapshot), Arc::clone(&self.shared));
-        let work = move || {
-            stores.lock().reconfigure(&snapshot, &shared.cache);
-            load_hosts(&shared.names, &snapshot.config);
-            let _ = done.send(()); // the service may be ending
-        };
-        match std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
-            Ok(_) if is_done.await.is_ok() => {}
-            Ok(_) => {
-                tracing::error!("cache directories are not reconfigured: the thread for that has failed")
-            }
-            Err(error) => {
-                tracing::error!("cache directories are not reconfigured: no thread for that: {error}")
-            }
-        }
-    }
-
-    /// Closes directories whose last readers have ended, and opens them as they are configured now, on a thread of its own.
-    fn end_leaving(&self) {
-        // Who holds the lock sees to it himself, or another round does.
-        if !self.stores.try_lock().is_some_and(|stores| stores.has_left()) {
-            return;
-        }
-        let (stores, shared) = (Arc::clone(&self.stores), Arc::clone(&self.shared));
-        let work = move || stores.lock().end_leaving(&shared.cache);
-        if let Err(error) = std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
-            tracing::error!("cache directories are not closed: no thread for that: {error}");
+        if let Some(snapshot) = directories.take_next() {
+            directories.begin(snapshot, &self.stores, &self.shared);
         }
     }
 
@@ -435,7 +385,7 @@ async fn maintain(core: Rc<Core>) {
     loop {
         interval.tick().await;
         let shared = Arc::clone(&core.shared);
-        // What goes wrong with one directory is told by its panic, and tried again.
-        _ = tokio::task::spawn_local(async move { shared.cache.maintain().await }).await;
+        // What goes wrong with one directory is told by its panic, and tried again. One that hangs does not keep the others.
+        drop(tokio::task::spawn_local(async move { shared.cache.maintain().await }));
     }
 }

@@ -5,10 +5,13 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::future::poll_fn;
 use std::path::PathBuf;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
+use std::task::Poll;
 
 use parking_lot::Mutex;
 
@@ -23,6 +26,10 @@ pub const DEBTS_MAX: usize = 65_536;
 
 /// Most keys that are hidden in a directory. Further ones are removed from it at once, which costs a write each.
 pub const HIDDEN_MAX: usize = 65_536;
+
+/// Most removals from a directory's disk that nobody waits for. Of more, it owes the next one, and is out of service until it has made
+/// up for that; so do all, where a URL is void and something of it on its way to one of them.
+pub(crate) const VOIDS_MAX: usize = 4096;
 
 /// So many hidden keys are removed at the same time.
 const HIDDEN_AT_ONCE: usize = 256;
@@ -42,6 +49,40 @@ pub enum DirSelect {
     LeastLoad,
     /// One after the other.
     RoundRobin,
+}
+
+/// A place among those of a bounded number, until it is dropped.
+pub(crate) struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    /// `None`: so many are taken already.
+    pub(crate) fn take(taken: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let place = Self(taken);
+        // Dropped, it gives the place back also where there was none.
+        (taken.fetch_add(1, Relaxed) < most).then_some(place)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// One round of housekeeping.
+struct Round<'a>(&'a AtomicBool);
+
+impl<'a> Round<'a> {
+    /// `None`: another one is under way.
+    fn begin(is_under_way: &'a AtomicBool) -> Option<Self> {
+        (!is_under_way.swap(true, Acquire)).then_some(Self(is_under_way))
+    }
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
 }
 
 /// A directory as the configuration has it.
@@ -73,6 +114,8 @@ pub struct Dir {
     down: AtomicBool,
     /// Room when it was last read, less what was assigned since: may fall below zero.
     free_bytes: AtomicI64,
+    /// Somebody does its housekeeping.
+    is_maintained: AtomicBool,
 }
 
 /// Keys that a directory was to forget and could not, because it was down or not configured. It is not used before it has
@@ -83,6 +126,8 @@ struct Debts {
     count: AtomicUsize,
     overflowed: AtomicBool,
     hidden: Hidden,
+    /// Removals from its disk that nobody waits for.
+    voids: AtomicUsize,
 }
 
 /// Keys of which a newer answer came while the index was being read, and did not get into the directory: nobody finds what the reading
@@ -170,6 +215,7 @@ impl Dir {
             rebuilding,
             down,
             free_bytes,
+            is_maintained: AtomicBool::new(false),
         };
         dir.refresh();
         Arc::new(dir)
@@ -267,13 +313,27 @@ impl Dir {
         }
     }
 
+    /// The same, behind the back of whoever asks: polled once, the index has the key no more. Of [`VOIDS_MAX`] that wait for the disk it
+    /// owes the next one.
+    pub(crate) async fn remove_behind(&self, key: &Key) {
+        let mut removal = pin!(self.remove(key));
+        if poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_ready())).await {
+            return;
+        }
+        match Counted::take(&self.debts.voids, VOIDS_MAX) {
+            Some(_place) => _ = removal.await,
+            None => self.owe(*key),
+        }
+    }
+
     /// Is not used again before it has removed a key.
     pub(crate) fn owe(&self, key: Key) {
         self.debts.add(key);
     }
 
-    /// Housekeeping; then removes what is still to be removed.
+    /// Housekeeping; then removes what is still to be removed. Nothing while an earlier call is at it.
     pub(crate) async fn maintain(&self) {
+        let Some(_round) = Round::begin(&self.is_maintained) else { return };
         if let Err(error) = self.scheme.maintain().await {
             tracing::debug!(path = %self.scheme.path().display(), %error, "maintenance");
         }
@@ -405,6 +465,28 @@ mod tests {
         scheme.put(record, b"old");
         scheme.faults.unread.store(true, SeqCst);
         (Cache::new(SETTINGS, 1, configs(std::slice::from_ref(&scheme)), Arc::new(NoEvents)), scheme)
+    }
+
+    #[test]
+    fn a_directory_that_hangs_keeps_no_other_from_its_housekeeping() {
+        let schemes = [TestScheme::new("/hangs"), TestScheme::new("/works")];
+        let cache = Cache::new(SETTINGS, 1, configs(&schemes), Arc::new(NoEvents));
+        let dirs = cache.dirs();
+        let in_service = || dirs.iter().map(|dir| dir.is_in_service()).collect::<Vec<_>>();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        dirs.iter().for_each(|dir| dir.owe(key(1)));
+        schemes[0].faults.removal_hangs.store(true, SeqCst);
+        let mut first = pin!(cache.maintain());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert_eq!(in_service(), [false, true]);
+        // Nor does the round that does not end keep the next one.
+        dirs.iter().for_each(|dir| dir.owe(key(2)));
+        block_on(cache.maintain());
+        assert_eq!(in_service(), [false, true]);
+        schemes[0].faults.removal_hangs.store(false, SeqCst);
+        block_on(first);
+        block_on(cache.maintain());
+        assert_eq!(in_service(), [true, true]);
     }
 
     #[test]

@@ -202,7 +202,8 @@ pub trait Scheme: Send + Sync {
     /// version is removed too, as a head must never meet the body of another version.
     fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()>;
 
-    /// Removes a key. When the future resolves, neither a reader nor a crash brings it back.
+    /// Removes a key. When the future was polled once, the index has it no more, during a rebuild as well: who does not wait for
+    /// disks rests on that. When it resolves, neither a reader nor a crash brings back what was there.
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool>;
 
     /// Housekeeping, called about once a second on one core: eviction by the water marks, log compaction, slices

@@ -4,35 +4,13 @@
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::cache::Cache;
-use crate::dirs::{Dir, Purged, Table};
+use crate::dirs::{Counted, Dir, Purged, Table, VOIDS_MAX};
 use crate::flow::FlowWriter;
 use crate::key::Key;
 use crate::together;
 use crate::versions::Voiding;
-
-/// Most URLs that wait to be removed from the disks while nobody waits for that. Of more, every directory owes the removal, and
-/// is out of service until it has removed them.
-const VOIDS_MAX: usize = 4096;
-
-/// A place among those that wait.
-struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    fn take(taken: &'a AtomicUsize) -> Option<Self> {
-        let place = Self(taken);
-        // Dropped, it gives the place back also where there was none.
-        (taken.fetch_add(1, Relaxed) < VOIDS_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
 
 impl Cache {
     /// An answer has made all earlier ones of this URL void, and may be stored itself, as one to POST: the flow is for it. Nobody
@@ -54,23 +32,37 @@ impl Cache {
     }
 
     /// Takes what is void out of all directories. When the future was polled once, no index has it any more; the rest waits for
-    /// disks, and nobody needs to wait for that. It must be polled to its end, [`VOIDS_MAX`] of them at most.
+    /// disks, and nobody needs to wait for that. It must be polled to its end; how many wait is bounded ([`VOIDS_MAX`]).
     pub async fn remove_void(&self, mut voiding: Voiding) {
         let (table, primary) = (self.table(), voiding.primary());
         table.purge_absent(primary);
-        let Some(_place) = Place::take(&self.voids) else {
-            table.dirs.iter().for_each(|dir| dir.owe(primary));
-            return;
-        };
         // What is on its way to a directory may take a while to get there.
         let is_nothing_on_its_way = self.commits.is_clear(&primary);
-        let mut hiding = is_nothing_on_its_way.then_some(&mut voiding);
-        remove_from_all(&table, &primary, || _ = hiding.take().map(Voiding::show)).await;
-        if !is_nothing_on_its_way {
-            self.commits.let_pass(&primary).await;
-            remove_from_all(&table, &primary, || voiding.show()).await;
+        if is_nothing_on_its_way {
+            together::all_then(begin_behind(&table, &primary), || voiding.show()).await;
+            return;
         }
+        let mut parts = begin_behind(&table, &primary);
+        parts.push(Box::pin(self.remove_when_passed(&table, &primary, voiding)));
+        together::all(parts).await;
     }
+
+    async fn remove_when_passed(&self, table: &Table, primary: &Key, mut voiding: Voiding) {
+        match Counted::take(&self.voids, VOIDS_MAX) {
+            Some(_place) => self.commits.let_pass(primary).await,
+            // Nobody knows to which of them it is on its way.
+            None => return table.dirs.iter().for_each(|dir| dir.owe(*primary)),
+        }
+        together::all_then(begin_behind(table, primary), || voiding.show()).await;
+    }
+}
+
+type Removal<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// From all directories at the same time, each with its own bound: one that hangs keeps no other from anything.
+fn begin_behind<'a>(table: &'a Table, key: &'a Key) -> Vec<Removal<'a>> {
+    let begin = |dir: &'a Arc<Dir>| -> Removal<'a> { Box::pin(dir.remove_behind(key)) };
+    table.dirs.iter().map(begin).collect()
 }
 
 /// All directories at the same time: one whose disk hangs keeps no other from beginning. `then` is called whenever all have been asked. Says
@@ -160,19 +152,39 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_hangs_leaves_nothing_void_in_another() {
+        let schemes = [TestScheme::new("/hangs"), TestScheme::new("/works")];
+        let cache = cache_over(&schemes);
+        put(&schemes[0], 1);
+        schemes[0].faults.removal_hangs.store(true, SeqCst);
+        let commit = cache.commits.enter(&key(1));
+        let mut rest = std::pin::pin!(cache.remove_void(cache.void(key(1))));
+        assert!(poll_once(rest.as_mut()).is_pending());
+        put(&schemes[1], 1); // the commit ends
+        drop(commit);
+        assert!(poll_once(rest.as_mut()).is_pending());
+        assert!(!cache.on_disk(&key(1)));
+        schemes[0].faults.removal_hangs.store(false, SeqCst);
+        block_on(rest);
+    }
+
+    #[test]
     fn a_directory_owes_what_is_too_much_to_wait() {
-        let schemes = [TestScheme::new("/hangs")];
+        let schemes = [TestScheme::new("/hangs"), TestScheme::new("/works")];
         let cache = cache_over(&schemes);
         schemes[0].faults.removal_hangs.store(true, SeqCst);
         let mut waiting: Vec<_> =
             (0..VOIDS_MAX as u64).map(|n| Box::pin(cache.remove_void(cache.void(key(n))))).collect();
         assert!(waiting.iter_mut().all(|rest| poll_once(rest.as_mut()).is_pending()));
-        assert!(cache.dirs()[0].is_in_service());
+        let in_service = || cache.dirs().iter().map(|dir| dir.is_in_service()).collect::<Vec<_>>();
+        assert_eq!(in_service(), [true, true]);
+        schemes.iter().for_each(|scheme| put(scheme, u64::MAX));
         block_on(cache.remove_void(cache.void(key(u64::MAX))));
-        assert!(!cache.dirs()[0].is_in_service(), "it owes one");
+        assert_eq!(in_service(), [false, true], "the one that hangs owes one");
+        assert!(!schemes.iter().any(|scheme| scheme.contains(&key(u64::MAX))), "no index has it");
         schemes[0].faults.removal_hangs.store(false, SeqCst);
         waiting.into_iter().for_each(block_on);
         block_on(cache.maintain());
-        assert!(cache.dirs()[0].is_in_service(), "it has paid");
+        assert_eq!(in_service(), [true, true], "it has paid");
     }
 }

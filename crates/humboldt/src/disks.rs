@@ -1,0 +1,166 @@
+//! Work on cache directories that may wait for a disk, each on a thread of its own: the control
+//! thread waits for none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use humboldt_proxy::shared::Shared;
+use humboldt_proxy::snapshot::Snapshot;
+use humboldt_store::dirs::Dir;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::start::load_hosts;
+use crate::stores::{self, Stores};
+
+/// How long the first request waits for the indexes of the cache directories.
+const INDEXES_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is asked whether they have been read.
+const INDEXES_STEP: Duration = Duration::from_millis(5);
+
+/// A reconfiguration of the directories that takes longer is told of.
+const RECONFIGURE_TOLD: Duration = Duration::from_secs(5);
+
+/// How long cache directories may take to be closed at least, however short `shutdown_lifetime` is.
+const CLOSE_MIN: Duration = Duration::from_secs(30);
+
+/// Resolves when the directories have read their indexes, which takes milliseconds after a clean
+/// stop, so that the first request can be a hit. What takes longer than [`INDEXES_WAIT_MAX`] is
+/// read while requests are served.
+pub(crate) async fn indexes_read(shared: &Arc<Shared>) {
+    let (done, is_done) = oneshot::channel();
+    let shared = Arc::clone(shared);
+    let begin = Instant::now();
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let read = async { tokio::time::timeout_at(begin + INDEXES_WAIT_MAX, read_indexes(&shared)).await };
+        if runtime.is_ok_and(|runtime| runtime.block_on(read).is_ok()) {
+            let _ = done.send(()); // nobody may wait any more
+        }
+    };
+    let thread = std::thread::Builder::new().name("indexes".into()).spawn(work);
+    let read = tokio::time::timeout_at(begin + INDEXES_WAIT_MAX, is_done).await;
+    if thread.is_err() || !matches!(read, Ok(Ok(()))) {
+        tracing::info!("Serving while cache directories are still being read");
+    }
+}
+
+async fn read_indexes(shared: &Shared) {
+    let mut step = tokio::time::interval(INDEXES_STEP);
+    loop {
+        shared.cache.maintain().await; // it begins the reading, and does a part of it with some schemes
+        let is_read = |dir: &Arc<Dir>| dir.scheme.stats().rebuild_percent == 100;
+        if shared.cache.dirs().iter().all(is_read) {
+            return shared.cache.maintain().await; // what is kept beside the scheme
+        }
+        step.tick().await;
+    }
+}
+
+/// Closes the cache directories: one whose disk hangs does not keep the process.
+pub(crate) fn close(shared: &Arc<Shared>) {
+    let limit = shared.snapshot().config.shutdown_lifetime.max(CLOSE_MIN);
+    let (done, is_done) = std::sync::mpsc::sync_channel(1);
+    let to_close = Arc::clone(shared);
+    let closing = std::thread::Builder::new().name("close".into()).spawn(move || {
+        stores::prepare_close(to_close.cache.prepare_close());
+        to_close.cache.close();
+        let _ = done.send(()); // nobody may wait any more
+    });
+    match closing {
+        Ok(_) if is_done.recv_timeout(limit).is_err() => {
+            tracing::error!(
+                "cache directories are not closed within {} s: they are left as they are",
+                limit.as_secs()
+            );
+        }
+        Ok(_) => {}
+        Err(_) => shared.cache.close(),
+    }
+}
+
+/// Closes directories whose last readers have ended, and opens them as they are configured now.
+pub(crate) fn end_leaving(stores: &Arc<Mutex<Stores>>, shared: &Arc<Shared>) {
+    // Who holds the lock sees to it himself, or another round does.
+    if !stores.try_lock().is_some_and(|stores| stores.has_left()) {
+        return;
+    }
+    let (stores, shared) = (Arc::clone(stores), Arc::clone(shared));
+    let work = move || stores.lock().end_leaving(&shared.cache);
+    if let Err(error) = std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
+        tracing::error!("cache directories are not closed: no thread for that: {error}");
+    }
+}
+
+/// The reconfiguration of the directories, behind that of everything else.
+#[derive(Default)]
+pub(crate) struct Reconfiguration {
+    running: Option<Running>,
+    /// The newest configuration, for when the present work has ended: one thread at a time.
+    next: Option<Arc<Snapshot>>,
+}
+
+struct Running {
+    is_done: oneshot::Receiver<()>,
+    /// When it is told that it takes long, if it has not been.
+    told_at: Option<Instant>,
+}
+
+impl Reconfiguration {
+    /// Begins, or sees to it that it begins when the one before has ended.
+    pub(crate) fn begin(
+        &mut self,
+        snapshot: Arc<Snapshot>,
+        stores: &Arc<Mutex<Stores>>,
+        shared: &Arc<Shared>,
+    ) {
+        if self.running.is_some() {
+            self.next = Some(snapshot);
+            return;
+        }
+        let (done, is_done) = oneshot::channel();
+        let (stores, shared) = (Arc::clone(stores), Arc::clone(shared));
+        let work = move || {
+            stores.lock().reconfigure(&snapshot, &shared.cache);
+            load_hosts(&shared.names, &snapshot.config);
+            let _ = done.send(()); // the service may be ending
+        };
+        if let Err(error) = std::thread::Builder::new().name("reconfigure".into()).spawn(work) {
+            tracing::error!("cache directories are not reconfigured: no thread for that: {error}");
+        }
+        self.running = Some(Running { is_done, told_at: Some(Instant::now() + RECONFIGURE_TOLD) });
+    }
+
+    /// Resolves when it has ended. While a disk hangs, that is told once. May be dropped and called
+    /// again; pending while there is nothing to wait for.
+    pub(crate) async fn ended(&mut self) {
+        let Some(running) = &mut self.running else { return std::future::pending().await };
+        if let Some(told_at) = running.told_at {
+            match tokio::time::timeout_at(told_at, &mut running.is_done).await {
+                Ok(outcome) => return self.note(outcome.is_ok()),
+                Err(_) => tracing::error!(
+                    "cache directories are not reconfigured within {} s, as when a disk does not answer: everything else of the \
+                     new configuration is in force, and the rest follows as soon as that is possible",
+                    RECONFIGURE_TOLD.as_secs()
+                ),
+            }
+            running.told_at = None;
+        }
+        let outcome = (&mut running.is_done).await;
+        self.note(outcome.is_ok());
+    }
+
+    fn note(&mut self, is_done: bool) {
+        self.running = None;
+        if !is_done {
+            tracing::error!("cache directories are not reconfigured: the thread for that has failed");
+        }
+    }
+
+    /// The configuration that came meanwhile.
+    pub(crate) fn take_next(&mut self) -> Option<Arc<Snapshot>> {
+        self.next.take()
+    }
+}
