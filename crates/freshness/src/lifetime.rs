@@ -44,7 +44,7 @@ pub fn times(
     }
     Times {
         response_time: storable(response_time),
-        date,
+        date: storable(date),
         last_modified: last_modified.unwrap_or(Times::UNKNOWN),
         initial_age_s: initial_age_s(request_time, response_time, date, fields),
         lifetime_s,

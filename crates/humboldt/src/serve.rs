@@ -78,19 +78,19 @@ pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
         .map_err(StartError::system("start the control thread"))?;
     let mut signals =
         control.block_on(async { Signals::new() }).map_err(StartError::system("watch signals"))?;
-    let (ended, joined) = match control.block_on(first_wait(&service.shared, &mut signals)) {
-        Some(why) => (Ok(why), Ok(())),
+    let ended = match control.block_on(first_wait(&service.shared, &mut signals)) {
+        Some(why) => Ended { service: Ok(why), cores: Ok(()) },
         None => serve(&mut service, &control, &mut signals, &broadcast)?,
     };
     disks::close(&service.shared);
-    match &ended {
+    match &ended.service {
         Ok(why) => tracing::info!("Humboldt ends: {why}"),
         Err(error) => tracing::error!("Humboldt ends: {error}"),
     }
     service.logs.flush(LOG_FLUSH_MAX);
     service.cache_log.attach(None, None);
-    ended?;
-    joined.map_err(StartError::from)
+    ended.service?;
+    ended.cores.map_err(StartError::from)
 }
 
 /// Waits for the indexes before there are cores. A signal that ends the service is obeyed meanwhile: says which.
@@ -109,20 +109,27 @@ async fn first_wait(shared: &Arc<Shared>, signals: &mut Signals) -> Option<&'sta
     ended
 }
 
-/// Serves until a signal ends it: says which, and how the cores ended.
+/// How the service and its cores ended.
+struct Ended {
+    /// The reason, where there was one in order.
+    service: Result<&'static str, StartError>,
+    cores: Result<(), CoreError>,
+}
+
+/// Serves until a signal ends it.
 fn serve(
     service: &mut Service,
     control: &Runtime,
     signals: &mut Signals,
     broadcast: &Broadcast,
-) -> Result<(Result<&'static str, StartError>, Result<(), CoreError>), StartError> {
+) -> Result<Ended, StartError> {
     let cores = start_cores(service, broadcast)?;
     let controlled = || control.block_on(service.control(signals, broadcast, &cores));
     let ended = catch_unwind(AssertUnwindSafe(controlled)).unwrap_or_else(|_| {
         broadcast.send(Notice::Shutdown(Duration::ZERO));
         Err(StartError::Vital("the control thread"))
     });
-    Ok((ended, cores.join()))
+    Ok(Ended { service: ended, cores: cores.join() })
 }
 
 fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartError> {

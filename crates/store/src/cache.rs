@@ -1,6 +1,5 @@
 //! The one cache of the program: memory, objects in flight and cache directories behind one door.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -21,7 +20,6 @@ use crate::mem::{Entry, MemTier};
 use crate::object::{About, Object};
 use crate::purges::Purges;
 use crate::scheme::{Confirmed, Record, RecordKind, SchemeError, Writer};
-use crate::together;
 use crate::vary::VaryMarker;
 use crate::versions::{Commit, Reading, Voiding};
 use crate::voids;
@@ -549,34 +547,6 @@ impl Cache {
             }
         }
         found
-    }
-
-    /// Housekeeping of all directories at the same time, to be called about once a second on one core. One whose last round has not ended
-    /// is left out.
-    pub async fn maintain(&self) {
-        let table = self.table();
-        let begin = |dir: &'_ Arc<Dir>| -> Pin<Box<dyn Future<Output = ()> + '_>> {
-            let dir = Arc::clone(dir);
-            Box::pin(async move { dir.maintain().await })
-        };
-        together::all(table.dirs.iter().map(begin).collect()).await;
-    }
-
-    /// Removes from the directories what they have not removed yet because their indexes were being read. To be awaited before
-    /// [`Cache::close`].
-    pub async fn prepare_close(&self) {
-        for dir in &self.table.load_full().dirs {
-            dir.remove_hidden().await;
-        }
-    }
-
-    /// Closes all directories. Blocking; the last thing that is done with a cache.
-    pub fn close(&self) {
-        for dir in &self.table.load_full().dirs {
-            if let Err(error) = dir.scheme.close() {
-                tracing::warn!(path = %dir.scheme.path().display(), %error, "not closed cleanly");
-            }
-        }
     }
 
     pub(crate) fn tell(&self, kind: StoreEventKind, dir: Option<usize>, record: &Record, body_bytes: u64) {

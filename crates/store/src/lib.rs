@@ -18,6 +18,7 @@ mod parts;
 pub mod purges;
 pub mod scheme;
 mod together;
+mod upkeep;
 pub mod vary;
 mod versions;
 mod voids;

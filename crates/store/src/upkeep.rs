@@ -1,0 +1,41 @@
+//! What the directories of a cache need besides requests: housekeeping, and an end in order.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::cache::Cache;
+use crate::dirs::Dir;
+use crate::together;
+
+impl Cache {
+    /// Housekeeping of all directories at the same time, to be called about once a second on one core. A directory
+    /// whose last round has not ended is left out.
+    pub async fn maintain(&self) {
+        self.for_each_dir(async |dir: &Dir| dir.maintain().await).await;
+    }
+
+    /// Removes from the directories what they have not removed yet because their indexes were being read. To be
+    /// awaited before [`Cache::close`].
+    pub async fn prepare_close(&self) {
+        self.for_each_dir(async |dir: &Dir| dir.remove_hidden().await).await;
+    }
+
+    /// Closes all directories. Blocking; the last thing that is done with a cache.
+    pub fn close(&self) {
+        for dir in &self.table().dirs {
+            if let Err(error) = dir.scheme.close() {
+                tracing::warn!(path = %dir.scheme.path().display(), %error, "not closed cleanly");
+            }
+        }
+    }
+
+    /// One that hangs keeps no other from its turn.
+    async fn for_each_dir(&self, turn: impl AsyncFn(&Dir)) {
+        let table = self.table();
+        let begin = |dir: &Arc<Dir>| -> Pin<Box<dyn Future<Output = ()> + '_>> {
+            let (dir, turn) = (Arc::clone(dir), &turn);
+            Box::pin(async move { turn(&dir).await })
+        };
+        together::all(table.dirs.iter().map(begin).collect()).await;
+    }
+}
