@@ -139,9 +139,22 @@ impl Proxy {
     /// # Panics
     /// If it does not start.
     pub fn launch(&mut self) {
+        self.launch_by(Command::new(program()));
+    }
+
+    /// The same in a control group, which has this folder.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn launch_in(&mut self, group: &Path) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs")).arg(program());
+        self.launch_by(shell);
+    }
+
+    fn launch_by(&mut self, mut command: Command) {
         let output =
             File::options().append(true).create(true).open(self.path("output")).expect("a file for output");
-        let mut command = Command::new(program());
         command
             .args(["-N", "-f", &self.configuration()])
             .stdin(Stdio::null())

@@ -5,8 +5,10 @@
 use humboldt_tests::wait::{LIMIT, until};
 use humboldt_tests::{Reply, Response, World};
 use rustix::process::Signal;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -300,4 +302,88 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// A control group with a bound on memory; without it when dropped, which nobody may be in then.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None` where none can be made: without the rights, or where the system has no such groups.
+    fn of(bytes: usize) -> Option<Self> {
+        let name = format!("humboldt-test-{}", std::process::id());
+        [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+            .iter()
+            .find_map(|(root, limit)| {
+                let folder = Path::new(root).join(&name);
+                fs::create_dir(&folder).ok()?;
+                let group = Self(folder);
+                fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+                let set = fs::read_to_string(group.0.join(limit)).ok()?;
+                (set.trim() == bytes.to_string()).then_some(group)
+            })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Resident memory of the proxy that no file stands behind, in bytes; 0 when it runs no more.
+fn anonymous_bytes(world: &World) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", world.proxy.id())).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
+    line.split_ascii_whitespace().next().and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0) * 1024
+}
+
+#[test]
+fn a_ring_lives_with_32_mb_of_cache_mem_in_a_control_group_of_64_mb() {
+    const GROUP_BYTES: usize = 64 << 20;
+    const CLIENTS: usize = 40;
+    const LENGTHS: &[usize] = &[10_000, 30_000, 100_000, 300_000, 1_000_000];
+    let Some(group) = Group::of(GROUP_BYTES) else {
+        eprintln!("not tested: no control group with a bound on memory can be made here");
+        return;
+    };
+    let mut world = World::forward("workers 2\ncache_mem 32 MB\ncache_dir ring {dir}/cache 2000\n");
+    world.proxy.stop();
+    world.proxy.launch_in(&group.0);
+    until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+    let content: Arc<[u8]> = body(1, 1_000_000).into();
+    let path_of = |client: usize, round: usize| format!("/{client}/{round}");
+    let length_of = |client: usize, round: usize| LENGTHS[(client + round) % LENGTHS.len()];
+    let rounds = scaled("HUMBOLDT_TEST_ROUNDS", 25);
+    for (client, round) in (0..CLIENTS).flat_map(|client| (0..rounds).map(move |round| (client, round))) {
+        let (content, length) = (Arc::clone(&content), length_of(client, round));
+        world.origin.handle(&path_of(client, round), move |_, wire| {
+            wire.send(format!(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {length}\r\n\r\n"
+            ));
+            wire.send(&content[..length]);
+        });
+    }
+    let (most, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let world = &world;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                most.fetch_max(anonymous_bytes(world), Ordering::Relaxed);
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        });
+        let ask = |client: usize| {
+            for round in 0..rounds {
+                let answer = world.get(&path_of(client, round)).expect(200);
+                assert_eq!(answer.body, content[..length_of(client, round)]);
+            }
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || ask(client))).collect();
+        let ends: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(ends.iter().all(Result::is_ok), "it ended, as the control group has no memory for it");
+    });
+    let most = most.into_inner();
+    assert!((32 << 20..GROUP_BYTES).contains(&most), "{most} bytes");
+    assert!(world.metric("humboldt_store_objects") > 100, "and objects get to the disk");
 }

@@ -74,6 +74,7 @@ impl Stores {
     /// Opens the directories of a configuration. One that cannot be opened is reported and left out: the service goes on
     /// with the others.
     pub(crate) fn open(&mut self, config: &Config) -> Vec<DirConfig> {
+        humboldt_schemes::promise_memory(config.cache_mem);
         for (index, dir) in dirs(config) {
             if self.leaving.iter().any(|leaving| leaving.path == dir.path) {
                 let (path, limit) = (dir.path.display(), LAST_READERS_MAX.as_secs());

@@ -19,6 +19,7 @@ mod tree;
 mod ufs;
 
 pub use self::diskd::{HELPER_COMMAND, HelperError, serve_as_helper};
+pub use self::ring::promise_memory;
 #[doc(hidden)]
 pub use block::example as block_example;
 

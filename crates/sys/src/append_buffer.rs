@@ -9,7 +9,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -25,6 +25,9 @@ pub const APPEND_BYTES_MAX: usize = 1 << 30;
 /// than filling them.
 pub const SPARE_BYTES_MAX: usize = 16 << 20;
 
+/// Where memory is short, it is less.
+static SPARE_BYTES: AtomicUsize = AtomicUsize::new(SPARE_BYTES_MAX);
+
 /// Set in [`AppendBuffer::state`] when nothing more is handed out.
 const SEALED: u64 = 1 << 63;
 /// Set when somebody has heard that the buffer is complete.
@@ -38,6 +41,21 @@ const UNITS: u64 = ONE_OPEN - 1;
 
 /// Memory of dropped buffers.
 static SPARE: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
+
+/// Of the memory of dropped buffers no more is kept from now on, [`SPARE_BYTES_MAX`] at most.
+pub fn limit_spare(bytes: usize) {
+    let most = bytes.min(SPARE_BYTES_MAX);
+    if SPARE_BYTES.swap(most, Ordering::Relaxed) <= most {
+        return;
+    }
+    let mut spare = SPARE.lock();
+    let mut kept: usize = spare.iter().map(Buffer::capacity).sum();
+    spare.retain(|buffer| {
+        let stays = kept <= most;
+        kept -= if stays { 0 } else { buffer.capacity() };
+        stays
+    });
+}
 
 /// What an operation brought about.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -194,7 +212,7 @@ impl Drop for AppendBuffer {
         let Some(memory) = self.memory.take() else { return };
         let mut spare = SPARE.lock();
         let kept: usize = spare.iter().map(Buffer::capacity).sum();
-        if kept + memory.capacity() <= SPARE_BYTES_MAX {
+        if kept + memory.capacity() <= SPARE_BYTES.load(Ordering::Relaxed) {
             spare.push(memory);
         }
     }

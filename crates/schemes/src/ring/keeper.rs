@@ -177,7 +177,7 @@ impl Store {
     /// and cost more than they save (`cargo xtask bench page-cache`).
     fn look_at_memory(&self) {
         let Some(available_bytes) = memory::available_bytes() else { return };
-        self.log.fit_into(available_bytes);
+        self.log.fit_into(memory::room_for_buffers(available_bytes));
         if self.options.tuning.page_cache != PageCache::Auto {
             return;
         }

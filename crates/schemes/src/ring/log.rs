@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use humboldt_sys::append_buffer::{AppendBuffer, Progress, Published, Region};
+use humboldt_sys::append_buffer::{self, AppendBuffer, Progress, Published, Region};
 use parking_lot::{Mutex, RwLock};
 
 use super::format::{
@@ -26,13 +26,23 @@ pub(crate) const PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Where memory is short, it is less, but not less than this: a buffer that is filled, one that is written, and two that wait.
 pub(crate) const PENDING_BYTES_LEAST: u64 = 4 * BUFFER_BYTES;
 
-/// Buffers take this part of the memory that they could have, those that they have included.
+/// Buffers take this part of the memory that this process can have beyond its memory cache.
 const PENDING_SHARE: u64 = 4;
 
-/// Most bytes in buffers where so much memory is available besides those that they have.
-fn pending_bytes_max(available_bytes: u64, pending_bytes: u64) -> u64 {
-    let share = available_bytes.saturating_add(pending_bytes) / PENDING_SHARE;
-    share.clamp(PENDING_BYTES_LEAST, PENDING_BYTES_MAX)
+/// Objects that are longer than [`PUT_NOW_BYTES_MAX`](super::writer::PUT_NOW_BYTES_MAX) are gathered by their writers first, up to 1 MiB
+/// of each. All writers of a ring take this part of that memory for it; beyond it an object is not stored.
+const GATHERED_SHARE: u64 = 16;
+
+/// Where memory is short, they take so many bytes all the same: two such objects.
+pub(crate) const GATHERED_BYTES_LEAST: u64 = 2 * 1024 * 1024;
+
+/// Dropped buffers that are kept for the next one take this part of what buffers may take.
+const SPARE_SHARE: u64 = 4;
+
+/// Most bytes in buffers, and with writers, where this process can have so much beyond its memory cache.
+fn shares(room_bytes: u64) -> (u64, u64) {
+    let pending = (room_bytes / PENDING_SHARE).clamp(PENDING_BYTES_LEAST, PENDING_BYTES_MAX);
+    (pending, (room_bytes / GATHERED_SHARE).max(GATHERED_BYTES_LEAST))
 }
 
 /// Of every stored byte, this part may be spent on copying what is still in demand: 1/4, so that write amplification stays below 1.3.
@@ -118,6 +128,8 @@ pub(crate) struct Log {
     pending: RwLock<Vec<Arc<Pending>>>,
     pending_bytes: AtomicU64,
     pending_bytes_max: AtomicU64,
+    gathered_bytes: AtomicU64,
+    gathered_bytes_max: AtomicU64,
     sequence: AtomicU64,
     /// Held for reading from the reservation of a record until it is in the index; for writing by a checkpoint, for a moment.
     pub(crate) settling: RwLock<()>,
@@ -132,6 +144,8 @@ impl Log {
             pending: RwLock::default(),
             pending_bytes: AtomicU64::new(0),
             pending_bytes_max: AtomicU64::new(PENDING_BYTES_MAX),
+            gathered_bytes: AtomicU64::new(0),
+            gathered_bytes_max: AtomicU64::new(PENDING_BYTES_MAX),
             sequence: AtomicU64::new(first_sequence),
             settling: RwLock::new(()),
             copy_tokens: AtomicI64::new(0),
@@ -158,10 +172,24 @@ impl Log {
         self.pending_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// So much memory is available here, of the machine or of the control group.
-    pub(crate) fn fit_into(&self, available_bytes: u64) {
-        let most = pending_bytes_max(available_bytes, self.pending_bytes.load(Ordering::Relaxed));
-        self.pending_bytes_max.store(most, Ordering::Relaxed);
+    /// This process can have so much memory beyond its memory cache. Where the system does not tell, shares stay at 64 MiB.
+    pub(crate) fn fit_into(&self, room_bytes: u64) {
+        let (pending, gathered) = shares(room_bytes);
+        self.pending_bytes_max.store(pending, Ordering::Relaxed);
+        self.gathered_bytes_max.store(gathered, Ordering::Relaxed);
+        append_buffer::limit_spare((pending / SPARE_SHARE) as usize);
+    }
+
+    /// A writer takes memory for so many bytes, until [`Log::give_back`]. `false`: writers have too much already.
+    pub(crate) fn gather(&self, bytes: u64) -> bool {
+        let most = self.gathered_bytes_max.load(Ordering::Relaxed);
+        let take = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= most);
+        self.gathered_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// A writer has given up memory for so many bytes.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.gathered_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Bytes in buffers that are on their way to the device.
@@ -436,16 +464,26 @@ mod tests {
     #[test]
     fn buffers_follow_memory() {
         const MIB: u64 = 1024 * 1024;
-        assert_eq!(pending_bytes_max(0, 0), PENDING_BYTES_LEAST);
-        assert_eq!(pending_bytes_max(20 * MIB, 0), 8 * MIB);
-        assert_eq!(pending_bytes_max(40 * MIB, 8 * MIB), 12 * MIB);
-        assert_eq!(pending_bytes_max(200 * MIB, 56 * MIB), PENDING_BYTES_MAX);
-        assert_eq!(pending_bytes_max(u64::MAX, PENDING_BYTES_MAX), PENDING_BYTES_MAX);
+        assert_eq!(shares(0), (PENDING_BYTES_LEAST, GATHERED_BYTES_LEAST));
+        assert_eq!(shares(32 * MIB), (8 * MIB, 2 * MIB));
+        assert_eq!(shares(64 * MIB), (16 * MIB, 4 * MIB));
+        assert_eq!(shares(256 * MIB), (PENDING_BYTES_MAX, 16 * MIB));
+        assert_eq!(shares(u64::MAX), (PENDING_BYTES_MAX, u64::MAX / GATHERED_SHARE));
         let log = Log::new(1);
         assert_eq!(log.pending_bytes_max(), PENDING_BYTES_MAX);
-        log.fit_into(20 * MIB);
-        assert_eq!(log.pending_bytes_max(), 8 * MIB);
+        log.fit_into(64 * MIB);
+        assert_eq!(log.pending_bytes_max(), 16 * MIB);
         log.fit_into(1024 * MIB);
         assert_eq!(log.pending_bytes_max(), PENDING_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_writers_gather_is_bounded() {
+        let log = Log::new(1);
+        log.fit_into(0);
+        assert!(log.gather(GATHERED_BYTES_LEAST - 1) && log.gather(1));
+        assert!(!log.gather(1) && !log.gather(u64::MAX));
+        log.give_back(1);
+        assert!(log.gather(1) && !log.gather(1));
     }
 }

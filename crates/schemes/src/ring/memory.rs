@@ -1,10 +1,34 @@
-//! How much memory the page cache may take here: of the machine, or of the control group that holds this process.
+//! How much memory the page cache and buffers may take here: of the machine, or of the control group that holds this process.
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where control groups are mounted.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+
+/// What the memory cache may take, in bytes. It fills within a second under load, so nothing else counts on it while it is empty.
+static PROMISED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// The memory cache of this process may take so many bytes (`cache_mem`): buffers of directories fit into what is left besides.
+pub fn promise_memory(bytes: u64) {
+    PROMISED_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// What this process can have for buffers, with those that it has, in bytes: `available_bytes`, and what it has already, without what
+/// is promised to the memory cache.
+pub(crate) fn room_for_buffers(available_bytes: u64) -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let own = own_bytes(&statm, rustix::param::page_size() as u64).unwrap_or(0);
+    available_bytes.saturating_add(own).saturating_sub(PROMISED_BYTES.load(Ordering::Relaxed))
+}
+
+/// Resident memory of this process that no file stands behind.
+fn own_bytes(statm: &str, page_bytes: u64) -> Option<u64> {
+    let mut pages = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    resident.saturating_sub(of_files).checked_mul(page_bytes)
+}
 
 /// Bytes that are free, or are page cache already and would make room. `None` where the system does not tell.
 pub(crate) fn available_bytes() -> Option<u64> {
@@ -53,6 +77,13 @@ mod tests {
     fn this_machine_tells() {
         let available = available_bytes().expect("a Linux that tells");
         assert!(available > 1 << 20, "{available}");
+    }
+
+    #[test]
+    fn what_is_resident_counts_without_files() {
+        assert_eq!(own_bytes("9000 500 200 3 0 4 0\n", 4096), Some(300 * 4096));
+        assert_eq!(own_bytes("9000", 4096), None);
+        assert!(room_for_buffers(1 << 40) > 1 << 40, "this process has some");
     }
 
     #[test]

@@ -33,6 +33,7 @@ use humboldt_store::scheme::{
 };
 use humboldt_store::{About, Key, Object};
 
+pub use self::memory::promise_memory;
 use self::store::Store;
 use self::writer::RingWriter;
 use crate::{DirOptions, OpenError};

@@ -35,6 +35,8 @@ pub(crate) struct RingWriter {
     fragments: Vec<Fragment>,
     /// Stored bytes that are in no fragment yet.
     buffered: Vec<u8>,
+    /// What it has taken of the memory for that, in bytes: the capacity.
+    gathered_bytes: u64,
     stored_bytes: u64,
 }
 
@@ -57,15 +59,34 @@ impl RingWriter {
             return Err(Full::TooLong.into());
         }
         let inline_bytes_max = store.geometry.inline_bytes_max() as u64;
-        let buffered = Vec::with_capacity(body_bytes.unwrap_or(0).min(inline_bytes_max) as usize);
-        Ok(Self {
+        let mut writer = Self {
             store: Arc::clone(store),
             record,
             extents: Vec::new(),
             fragments: Vec::new(),
-            buffered,
+            buffered: Vec::new(),
+            gathered_bytes: 0,
             stored_bytes: 0,
-        })
+        };
+        writer.make_room(body_bytes.unwrap_or(0).min(inline_bytes_max) as usize)?;
+        Ok(writer)
+    }
+
+    /// Takes memory for so many bytes more than there are in no fragment yet.
+    fn make_room(&mut self, bytes: usize) -> Result<(), SchemeError> {
+        let (len, capacity) = (self.buffered.len(), self.buffered.capacity());
+        if len.saturating_add(bytes) <= capacity {
+            return Ok(());
+        }
+        let wanted = (len + bytes).max(2 * capacity);
+        let more = (wanted - capacity) as u64;
+        if !self.store.log.gather(more) {
+            self.store.counts.shed.fetch_add(1, Ordering::Relaxed);
+            return Err(SchemeError::Busy("objects being written have taken their share of memory"));
+        }
+        self.gathered_bytes += more;
+        self.buffered.reserve_exact(wanted - len);
+        Ok(())
     }
 
     async fn append(&mut self, offset: u64, parts: &[&[u8]]) -> Result<(), SchemeError> {
@@ -81,6 +102,7 @@ impl RingWriter {
         if self.stored_bytes + bytes > self.store.body_bytes_max() {
             return Err(Full::TooLong.into());
         }
+        self.make_room(bytes as usize)?;
         self.extend(offset, end)?;
         self.stored_bytes += bytes;
         for part in parts {
@@ -290,6 +312,12 @@ pub(crate) async fn update(
         Ok(_) => Ok(()),
         // Never the old head with new times: rather nothing.
         Err(_) => store.remove(&record.key).await.map(|_| ()),
+    }
+}
+
+impl Drop for RingWriter {
+    fn drop(&mut self) {
+        self.store.log.give_back(self.gathered_bytes);
     }
 }
 

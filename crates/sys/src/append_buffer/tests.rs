@@ -155,6 +155,12 @@ fn memory_is_used_again_within_a_bound() {
     assert!(again.read(0..1).is_none(), "old content is out of reach");
     drop((again, (0..8).map(|_| AppendBuffer::new(capacity)).collect::<Vec<_>>()));
     assert!(SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= SPARE_BYTES_MAX);
+    limit_spare(7 << 20);
+    assert!(SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= 7 << 20, "given back at once");
+    drop((0..8).map(|_| AppendBuffer::new(capacity)).collect::<Vec<_>>());
+    assert!(SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= 7 << 20, "and not kept later");
+    limit_spare(usize::MAX);
+    assert_eq!(SPARE_BYTES.load(Ordering::Relaxed), SPARE_BYTES_MAX);
 }
 
 #[test]
