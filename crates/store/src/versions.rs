@@ -360,9 +360,9 @@ impl Shown {
 }
 
 /// Response time and serial number of a stored answer.
-type Identity = (i64, u32);
+pub(crate) type Identity = (i64, u32);
 
-fn identity_of(times: &Times) -> Option<Identity> {
+pub(crate) fn identity_of(times: &Times) -> Option<Identity> {
     (times.serial != 0).then_some((times.response_time, times.serial))
 }
 
@@ -541,6 +541,7 @@ impl Reading {
 pub struct Voiding {
     versions: Arc<Versions>,
     primary: Key,
+    since: u64,
     is_hiding: bool,
 }
 
@@ -550,12 +551,23 @@ impl Voiding {
         let known = shard.entry(primary).or_default();
         (known.holders, known.voidings, known.hidings) =
             (known.holders + 1, known.voidings + 1, known.hidings + 1);
+        let since = versions.now();
         drop(shard);
-        Self { versions: Arc::clone(versions), primary, is_hiding: true }
+        Self { versions: Arc::clone(versions), primary, since, is_hiding: true }
     }
 
     pub(crate) fn primary(&self) -> Key {
         self.primary
+    }
+
+    /// Complete answers that were asked for since: directories may have them, and they are not void.
+    pub(crate) fn newer(&self) -> Vec<Identity> {
+        let shard = self.versions.shard(&self.primary);
+        let notes = shard.get(&self.primary).into_iter().flat_map(|known| &known.notes);
+        let newer = notes.filter(|note| {
+            note.key == self.primary && note.stamp.asked > self.since && note.state != State::Coming
+        });
+        newer.filter_map(|note| note.identity).collect()
     }
 
     /// No index has it any more, and nothing older is on its way.

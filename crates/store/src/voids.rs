@@ -10,7 +10,7 @@ use crate::dirs::{Counted, Dir, Purged, Table, VOIDS_MAX};
 use crate::flow::FlowWriter;
 use crate::key::Key;
 use crate::together;
-use crate::versions::Voiding;
+use crate::versions::{Identity, Voiding, identity_of};
 
 impl Cache {
     /// An answer has made all earlier ones of this URL void, and may be stored itself, as one to POST: the flow is for it. Nobody
@@ -48,13 +48,31 @@ impl Cache {
     }
 
     async fn remove_when_passed(&self, table: &Table, primary: &Key, mut voiding: Voiding) {
-        match Counted::take(&self.voids, VOIDS_MAX) {
-            Some(_place) => self.commits.let_pass(primary).await,
+        let Some(_place) = Counted::take(&self.voids, VOIDS_MAX) else {
             // Nobody knows to which of them it is on its way.
-            None => return table.dirs.iter().for_each(|dir| dir.owe(*primary)),
+            return table.dirs.iter().for_each(|dir| dir.owe(*primary));
+        };
+        self.commits.let_pass(primary).await;
+        let newer = voiding.newer();
+        if newer.is_empty() {
+            together::all_then(begin_behind(table, primary), || voiding.show()).await;
+        } else {
+            together::all(table.dirs.iter().map(|dir| remove_but(dir, primary, &newer)).collect()).await;
         }
-        together::all_then(begin_behind(table, primary), || voiding.show()).await;
     }
+}
+
+/// Removes a key unless the directory has one of these answers under it. Until that is done, nothing is read there.
+fn remove_but<'a>(dir: &'a Arc<Dir>, key: &'a Key, newer: &'a [Identity]) -> Removal<'a> {
+    Box::pin(async move {
+        let found = dir.scheme.open(key).await;
+        let is_newer = matches!(&found, Ok(Some(reader))
+            if identity_of(&reader.record().times).is_some_and(|identity| newer.contains(&identity)));
+        drop(found);
+        if !is_newer {
+            dir.remove_behind(key).await;
+        }
+    })
 }
 
 type Removal<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -87,8 +105,11 @@ mod tests {
     use crate::cache::{CacheSettings, InTransit, MemoryMode};
     use crate::dirs::{DirConfig, DirSelect};
     use crate::events::NoEvents;
+    use crate::flow::FlowInfo;
     use crate::scheme::{Record, RecordKind, Scheme};
-    use crate::testing::{TestScheme, block_on, key, some_head, some_times};
+    use crate::testing::{TestScheme, block_on, info, key, some_head, some_times};
+    use crate::versions::Standing;
+    use humboldt_freshness::Times;
 
     const SETTINGS: CacheSettings = CacheSettings {
         cache_mem_bytes: 1 << 20,
@@ -149,6 +170,31 @@ mod tests {
         drop(commit);
         block_on(rest);
         assert!(!cache.on_disk(&key(1)), "and what the commit brought too");
+    }
+
+    #[test]
+    fn what_was_stored_since_is_not_void() {
+        let schemes = [TestScheme::new("/a"), TestScheme::new("/b")];
+        schemes.iter().for_each(|scheme| scheme.faults.at_once.store(true, SeqCst));
+        let cache = cache_over(&schemes);
+        let commit = cache.commits.enter(&key(1));
+        let (mut writer, voiding) = cache.void_for(key(1), 0);
+        let mut rest = std::pin::pin!(cache.remove_void(voiding));
+        assert!(poll_once(rest.as_mut()).is_pending());
+        // The answer to POST itself comes into one directory, what is void into the other.
+        writer.answer(2000, None);
+        assert_eq!(writer.announce(&[(key(1), 0)]), Standing::Newest);
+        let times = Some(Times { serial: 7, ..some_times() });
+        writer.publish_head(Arc::new(some_head()), FlowInfo { times, ..info(key(1), 1 << 20) });
+        block_on(writer.append(b"new")).expect("received");
+        writer.finish(None);
+        let stored = cache.store(writer, b"http://a.example/", Some(&cache.dirs()[0])).expect("stored");
+        assert!(stored.on_disk);
+        put(&schemes[1], 1);
+        drop(commit);
+        block_on(rest);
+        assert!(schemes[0].contains(&key(1)), "newer than what made void");
+        assert!(!schemes[1].contains(&key(1)));
     }
 
     #[test]
