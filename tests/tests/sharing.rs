@@ -5,8 +5,8 @@ use humboldt_tests::wait::{Gate, LIMIT, until};
 use humboldt_tests::{Client, Reply, World};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SIZED: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: ";
@@ -226,13 +226,13 @@ fn a_slow_client_of_a_large_object_goes_on_from_the_server() {
 }
 
 #[test]
-fn a_slow_client_of_a_large_object_goes_on_from_the_disk() {
+fn a_slow_client_does_not_wait_for_the_disk_either() {
     let world =
         World::forward("cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 16 256\n");
     until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
     world.origin.on("/large", Reply::ok(large_body()).cachable(600));
     fast_and_slow(&world);
-    assert_eq!(world.origin.count("/large"), 1, "no validator: it can only come from the disk");
+    assert_eq!(world.origin.count("/large"), 2, "no validator: all of it once more");
 }
 
 /// Bytes in which every 8 are different.
@@ -448,8 +448,134 @@ fn a_client_that_reads_nothing_stops_the_others_no_longer_than_write_timeout() {
     let _ = world.proxy.logged("ABORTED");
 }
 
+/// A connection on which `/large` has been asked for.
+fn asks(world: &World) -> TcpStream {
+    let mut client = TcpStream::connect(world.proxy.address()).expect("a connection");
+    let target = world.target("/large");
+    write!(client, "GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", world.host()).expect("sent");
+    client
+}
+
+/// The connections that were cut off because they held up others.
+fn cut_off(world: &World) -> u64 {
+    world.metric("humboldt_client_connections_cut_total{reason=\"client_held_up_others\"}")
+}
+
+/// Waits for so many to share the fetch that somebody else began.
+fn wait_for_joined(world: &World, count: u64) {
+    until("all to have joined", || {
+        (world.metric("humboldt_client_http_collapsed_total") == count).then_some(())
+    });
+}
+
 #[test]
-fn who_waits_for_the_disk_gets_the_rest_from_the_server_if_the_url_is_purged_meanwhile() {
+fn who_takes_nothing_is_cut_off_where_a_server_that_takes_one_request_at_a_time_answers_no_search() {
+    std::thread::scope(|scope| {
+        // With and without a way to ask for a range.
+        for fields in ["", "ETag: \"1\"\r\n"] {
+            scope.spawn(move || {
+                let world = World::forward("cache_mem 8 MB\n");
+                let (gate, body) = (Arc::new(Gate::default()), body_of(30_000_000));
+                let (at_origin, sent, one) = (Arc::clone(&gate), body.clone(), Mutex::new(()));
+                world.origin.handle("/large", move |_, wire| {
+                    let _alone = one.lock();
+                    wire.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}"));
+                    wire.send(format!("Content-Length: {}\r\n\r\n", sent.len()));
+                    at_origin.pass();
+                    wire.send(&sent);
+                });
+                let mut stalled = world.client();
+                stalled.request("GET", &world.target("/large"), &[], b"");
+                let _ = stalled.head();
+                let fast = asks(&world);
+                wait_for_joined(&world, 1);
+                gate.open();
+                read_slowly(fast, &body, 1 << 20, Duration::ZERO);
+                assert_eq!(cut_off(&world), 1, "{fields}");
+                let _ = world.proxy.logged("ABORTED");
+            });
+        }
+    });
+}
+
+#[test]
+fn who_takes_nothing_of_an_answer_that_changes_each_time_keeps_nobody_waiting_for_write_timeout() {
+    let world = World::forward("cache_mem 8 MB\n");
+    let gate = Arc::default();
+    let body = changing(&world, "", &gate);
+    let mut stalled = world.client();
+    stalled.request("GET", &world.target("/large"), &[], b"");
+    let _ = stalled.head();
+    let fast = [asks(&world), asks(&world), asks(&world)];
+    wait_for_joined(&world, 3);
+    gate.open();
+    std::thread::scope(|scope| {
+        for one in fast {
+            scope.spawn(|| read_slowly(one, &body, 1 << 20, Duration::ZERO));
+        }
+    });
+    assert_eq!(cut_off(&world), 1);
+}
+
+#[test]
+fn who_takes_bytes_slowly_is_not_cut_off_however_long_others_wait() {
+    let world = World::forward("cache_mem 8 MB\n");
+    let gate = Arc::default();
+    let body = changing(&world, "", &gate);
+    let (slow, fast) = (asks(&world), asks(&world));
+    wait_for_joined(&world, 1);
+    gate.open();
+    std::thread::scope(|scope| {
+        // Twenty seconds.
+        scope.spawn(|| read_slowly(slow, &body, 1 << 19, Duration::from_millis(500)));
+        scope.spawn(|| read_slowly(fast, &body, 1 << 20, Duration::ZERO));
+    });
+    assert_eq!(cut_off(&world), 0);
+}
+
+#[test]
+fn a_reload_that_replaces_the_copy_on_disk_cuts_nobody_off_who_shares_the_older_fetch() {
+    let world =
+        World::forward("cache_mem 256 MB\nmaximum_object_size 100 MB\ncache_dir aufs {dir}/cache 200 4 4\n");
+    until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
+    let (gate, reloaded) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    let (at_origin, until_reloaded) = (Arc::clone(&gate), Arc::clone(&reloaded));
+    let mut body = body_of(20_000_000);
+    let (sent, asked) = (body.clone(), AtomicU8::new(0));
+    body[0] = 1;
+    world.origin.handle("/large", move |_, wire| {
+        let number = asked.fetch_add(1, Relaxed) + 1;
+        wire.send(format!("{SIZED}{}\r\n\r\n", sent.len()));
+        at_origin.pass();
+        wire.send([number]);
+        wire.send(&sent[1..18_000_000]);
+        if number == 1 {
+            until_reloaded.pass();
+        }
+        wire.send(&sent[18_000_000..]);
+    });
+    let (mut stalled, mut fast) = stalled_and_fast(&world, &gate);
+    let got = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = fast.head();
+            for part in body.chunks(1_000_000) {
+                assert!(fast.bytes(part.len()) == part, "the fast client");
+                got.fetch_add(part.len(), Relaxed);
+            }
+        });
+        until("the slow one to look for the rest", || {
+            (world.origin.count("/large") >= 2 || got.load(Relaxed) > 12_000_000).then_some(())
+        });
+        let newer = world.ask("GET", "/large", &[("Cache-Control", "no-cache")]).expect(200);
+        assert!(newer.is_complete && newer.body[1..] == body[1..] && newer.body[0] > 1);
+        reloaded.open();
+        assert!(stalled.bytes(body.len()) == body, "the slow client");
+    });
+}
+
+#[test]
+fn who_holds_up_others_gets_the_rest_from_the_server_if_the_url_is_purged_meanwhile() {
     let world = World::forward(
         "cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 4 4\n\
          acl PURGE method PURGE\nhttp_access allow PURGE\n",

@@ -201,7 +201,7 @@ impl Feeder {
                 let took = self.writer.poll_append(cx, bytes);
                 if let (Poll::Pending, Some(leave)) = (&took, &mut *leave) {
                     leave.begin_wait();
-                    has_left |= leave.poll(cx, reader).is_ready();
+                    has_left |= leave.poll(cx, reader, None).is_ready();
                 }
                 took
             });
@@ -272,7 +272,7 @@ pub(crate) fn cut(
     let Some((one, body_bytes)) = wanted else { return Err(reader) };
     let part = ContentRange { range: Some(one), complete_bytes: Some(body_bytes) };
     reader.advance(one.first);
-    let leave = Leave::new(core, request, head, &reader).map(Leave::without_disk);
+    let leave = Leave::new(core, request, head, &reader);
     Ok(Assembly {
         head: head_of(head.head.to_response_head(), Some(part)),
         times: head.info.times,

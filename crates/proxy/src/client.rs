@@ -29,6 +29,7 @@ use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
 use crate::hit::{self, Sending};
+use crate::leave::HELD_UP;
 use crate::log::Watch;
 use crate::pipeline::{self, Admission};
 use crate::request::{ConnFacts, Request};
@@ -203,6 +204,7 @@ impl ClientConn {
         match error.kind() {
             _ if self.lifetime.is_expired() => Cut::Lifetime,
             io::ErrorKind::TimedOut => Cut::ClientStalled,
+            HELD_UP => Cut::HeldUp,
             _ => Cut::ClientGone,
         }
     }

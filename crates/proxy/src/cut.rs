@@ -52,8 +52,8 @@ cuts! {
     ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP");
     /// The fetch of the answer was given up while others were still reading.
     FetchEnded = "fetch_ended", Some("ERR_INTERNAL");
-    /// The copy on disk that the client waited for came to nothing, and the rest could not be had in another way.
-    Lagged = "client_lagged", Some("ERR_INTERNAL");
+    /// The client took nothing for 15 s while others who share its fetch waited for it, and the rest could not be had in another way.
+    HeldUp = "client_held_up_others", Some("ERR_CLIENT_GONE");
     /// There was no memory for the rest of the answer.
     NoMemory = "no_memory", Some("ERR_INTERNAL");
     /// The rest of the answer could not be read from its cache directory.

@@ -303,7 +303,7 @@ async fn rest_from_server(
             Some(Progress::Data { .. }) => {}
             Some(Progress::End) => return Ended::Aborted(AbortReason::Truncated),
             Some(Progress::Aborted(reason)) => return Ended::Aborted(reason),
-            Some(Progress::Lagged { .. }) => return Ended::Lagged,
+            Some(Progress::Lagged { .. }) => return Ended::Aborted(AbortReason::Cancelled),
         }
         let bytes = reader.slices(&mut slices, left.min(READ_BYTES as u64));
         for slice in slices.drain(..) {

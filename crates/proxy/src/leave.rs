@@ -4,15 +4,16 @@
 //! short, so that a slow one can hold up all others. Whoever does so for half of a [`LOOK_EVERY`] looks for the rest elsewhere,
 //! in this order:
 //!
-//! 1. in the complete copy on disk;
-//! 2. from the server by a range request, where a strong validator says that the answer is the same;
-//! 3. in the copy on disk that is being written, when it is complete;
-//! 4. from the server, all of it once more: what the client has is skipped if it is the same to the last bit, so that the client has the new
-//!    answer whole.
+//! 1. from the server by a range request, where a strong validator says that the answer is the same;
+//! 2. from the server, all of it once more: what the client has is skipped if it is the same (by an unkeyed 64-bit hash), so that the
+//!    client has the new answer whole.
 //!
-//! It stays with the fetch until it has found something, and for good where there is nothing: the others wait for it.
+//! It stays with the fetch, and keeps its pages, until it has found something: the copy on disk would be no promise, as a newer answer
+//! may replace it before it is complete. Where nothing is found, the others wait as long as it takes bytes. If it takes nothing at all
+//! for [`HELD_UP_MAX`] while they wait, it is cut off.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use humboldt_http::FieldName;
 use humboldt_net::deadline::DeadlineSlot;
 use humboldt_store::mem::FLOW_PAGES_GUARANTEED;
 use humboldt_store::{BodySlice, FlowHead, FlowReader, Progress, ReaderKind, StoredHead};
+use humboldt_sys::tcp::unacknowledged_bytes;
+use tokio::net::TcpStream;
 
 use crate::access;
 use crate::core::Core;
@@ -36,6 +39,19 @@ use crate::resume;
 /// How often a client that does not take all at once is asked whether it holds up others. It does if they waited for it half of
 /// the time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long others wait for a client that takes nothing at all, before it is cut off; and how long a search for the rest may bring
+/// no head: a server that takes one request at a time does not answer before the shared fetch goes on.
+const HELD_UP_MAX: Duration = Duration::from_secs(15);
+
+/// A search for the rest is dropped when nobody has waited for the client for so long.
+const UNNEEDED_MAX: Duration = Duration::from_secs(5);
+
+/// Most searches begun for one client: each is a request to the server.
+const SEARCHES_MAX: u32 = 4;
+
+/// The error of a client that is cut off because it held up others.
+pub(crate) const HELD_UP: io::ErrorKind = io::ErrorKind::ResourceBusy;
 
 /// Bytes compared at a time.
 const STEP_BYTES: u64 = 256 * 1024;
@@ -52,8 +68,6 @@ pub(crate) struct Leave {
     /// What the client gets begins at the one offset, and what was not taken yet at the other.
     start: u64,
     position: u64,
-    /// Whether its reader may wait for the copy on disk.
-    may_park: bool,
     /// Armed from the first time that the client did not take all.
     timer: Option<DeadlineSlot>,
     /// Since when it has been watched how long others wait.
@@ -61,19 +75,28 @@ pub(crate) struct Leave {
     /// How long they have waited since then.
     held_up: Duration,
     waits_since: Option<Instant>,
+    /// Since when it has taken nothing while others waited for it.
+    idle_since: Option<Instant>,
+    /// What its connection had not taken yet when it was last looked at.
+    unacknowledged: Option<usize>,
+    /// When it was last seen to hold up others.
+    needed_at: Instant,
+    /// How many more searches may be begun, and when the last one was.
+    searches_left: u32,
+    search_began: Instant,
     stage: Stage,
 }
 
 enum Stage {
     /// It stays.
     Stays,
-    /// Looks on disk and for a range, from this byte on.
+    /// Asks for a range, from this byte on.
     Searching(Search<FlowReader>, u64),
     /// Waits for the head of the answer to the same request.
     Asking(Search<FlowReader>),
     /// Compares that answer with what the client has.
     Comparing(FlowReader, Box<Xxh3>),
-    /// It has left, or cannot.
+    /// It has left.
     Over,
 }
 
@@ -97,19 +120,17 @@ impl Leave {
             taken: Xxh3::new(),
             start: reader.position(),
             position: reader.position(),
-            may_park: true,
             timer: None,
             watched_since: Instant::now(),
             held_up: Duration::ZERO,
             waits_since: None,
+            idle_since: None,
+            unacknowledged: None,
+            needed_at: Instant::now(),
+            searches_left: SEARCHES_MAX,
+            search_began: Instant::now(),
             stage: Stage::Stays,
         }))
-    }
-
-    /// For a client whose answer is put together from this one: its reader does not wait for the disk.
-    pub(crate) fn without_disk(mut self: Box<Self>) -> Box<Self> {
-        self.may_park = false;
-        self
     }
 
     /// Notes what the client is going to get next.
@@ -134,75 +155,104 @@ impl Leave {
     /// It takes more.
     pub(crate) fn end_wait(&mut self, reader: &FlowReader) {
         let Some(since) = self.waits_since.take() else { return };
+        self.idle_since = None;
         if reader.holds_up() {
             self.held_up += since.elapsed();
+            self.needed_at = Instant::now();
         }
     }
 
     /// Ready when the client has left the fetch: `reader`, which was at what it [took](Leave::take) last or before, begins behind that now.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, reader: &mut FlowReader) -> Poll<()> {
-        loop {
-            match &mut self.stage {
-                Stage::Over => return Poll::Pending,
-                Stage::Stays => {
-                    ready!(self.poll_held_up(cx, reader));
-                    let search = Box::pin(resume::rest(
-                        Rc::clone(&self.core),
-                        Rc::clone(&self.request),
-                        Arc::clone(&self.head),
-                        self.position,
-                    ));
-                    self.stage = Stage::Searching(search, self.position);
-                }
-                Stage::Searching(search, from) => {
-                    let found = ready!(search.as_mut().poll(cx));
-                    let skipped = self.position - *from;
-                    self.stage = Stage::Over;
-                    if let Some(mut rest) = found {
-                        rest.advance(skipped);
-                        *reader = rest;
-                        return Poll::Ready(());
-                    }
-                    if self.may_park && self.is_coming_to_disk() && reader.park(self.position) {
-                        return Poll::Ready(());
-                    }
-                    self.ask_again();
-                }
-                Stage::Asking(_) | Stage::Comparing(..) => {
-                    let Some(rest) = ready!(self.poll_again(cx)) else { return Poll::Pending };
-                    *reader = rest;
-                    return Poll::Ready(());
-                }
+    /// `connection` is where it has not taken all; `None` where that is not known, or it waits for nothing.
+    ///
+    /// # Errors
+    /// [`HELD_UP`]: it has taken nothing for [`HELD_UP_MAX`], and others wait for it.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut FlowReader,
+        connection: Option<&TcpStream>,
+    ) -> Poll<io::Result<()>> {
+        if matches!(self.stage, Stage::Over) {
+            return Poll::Pending;
+        }
+        let holds_up = self.look(cx, reader, connection);
+        if self.idle_since.is_some_and(|since| since.elapsed() >= HELD_UP_MAX) {
+            return Poll::Ready(Err(HELD_UP.into()));
+        }
+        self.drop_search();
+        if holds_up && matches!(self.stage, Stage::Stays) && self.searches_left > 0 {
+            self.searches_left -= 1;
+            self.search_began = Instant::now();
+            let (core, request) = (Rc::clone(&self.core), Rc::clone(&self.request));
+            let (head, position) = (Arc::clone(&self.head), self.position);
+            let search = async move { resume::from_server(&core, &request, &head, position).await };
+            self.stage = Stage::Searching(Box::pin(search), position);
+        }
+        let Some(rest) = ready!(self.poll_search(cx)) else { return Poll::Pending };
+        *reader = rest;
+        Poll::Ready(Ok(()))
+    }
+
+    /// The rest, where it has been found. `None`: there is none.
+    fn poll_search(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlowReader>> {
+        if let Stage::Searching(search, from) = &mut self.stage {
+            let skipped = self.position - *from;
+            if let Some(mut rest) = ready!(search.as_mut().poll(cx)) {
+                rest.advance(skipped);
+                self.stage = Stage::Over;
+                return Poll::Ready(Some(rest));
             }
+            self.ask_again();
+        }
+        if matches!(self.stage, Stage::Stays) {
+            return Poll::Pending;
+        }
+        let rest = ready!(self.poll_again(cx));
+        if rest.is_none() {
+            // It is another answer, or none for this client: it would be so again.
+            (self.stage, self.searches_left) = (Stage::Stays, 0);
+        }
+        Poll::Ready(rest)
+    }
+
+    /// Drops a search that has brought no head for too long, or that nobody needs any more. It may be begun again.
+    fn drop_search(&mut self) {
+        let is_over = match self.stage {
+            Stage::Searching(..) | Stage::Asking(_) => self.search_began.elapsed() >= HELD_UP_MAX,
+            _ => false,
+        };
+        if is_over || self.needed_at.elapsed() >= UNNEEDED_MAX {
+            self.stage = Stage::Stays;
         }
     }
 
-    /// Ready when others have waited for this client half of the time.
-    fn poll_held_up(&mut self, cx: &mut Context<'_>, reader: &FlowReader) -> Poll<()> {
-        let Some(timer) = &self.timer else { return Poll::Pending };
+    /// Looks once in each [`LOOK_EVERY`] whether others wait. Says whether they have waited for this client half of the time.
+    fn look(&mut self, cx: &mut Context<'_>, reader: &FlowReader, connection: Option<&TcpStream>) -> bool {
+        let mut half_of_it = false;
+        let Some(timer) = &self.timer else { return false };
         while timer.poll_expired(cx).is_ready() {
-            let now = Instant::now();
+            let (now, holds_up) = (Instant::now(), reader.holds_up());
+            if holds_up {
+                self.needed_at = now;
+            }
             if let Some(since) = &mut self.waits_since {
-                if reader.holds_up() {
+                if holds_up {
                     self.held_up += now - *since;
                 }
                 *since = now;
             }
+            let rest = connection.and_then(|stream| unacknowledged_bytes(stream).ok());
+            let takes_nothing = rest.is_some() && rest == self.unacknowledged && self.waits_since.is_some();
+            self.unacknowledged = rest;
+            self.idle_since = self.idle_since.or(Some(now)).filter(|_| takes_nothing && holds_up);
             let watched = now - self.watched_since;
             let held_up = std::mem::take(&mut self.held_up);
             self.watched_since = now;
             timer.arm(LOOK_EVERY);
-            if held_up * 2 >= watched {
-                return Poll::Ready(());
-            }
+            half_of_it |= held_up * 2 >= watched;
         }
-        Poll::Pending
-    }
-
-    /// Whether a directory may be expected to have the answer when it is complete.
-    fn is_coming_to_disk(&self) -> bool {
-        let bytes_max = self.core.shared.cache.disk_object_bytes_max();
-        self.head.info.body_bytes.is_some_and(|bytes| bytes <= bytes_max)
+        half_of_it
     }
 
     /// Begins to fetch the answer once more.

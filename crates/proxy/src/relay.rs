@@ -18,7 +18,7 @@ use crate::client::{After, ClientConn};
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::hit::{is_bodiless_status, write_connection};
-use crate::leave::Leave;
+use crate::leave::{HELD_UP, Leave};
 use crate::log::Outcome;
 use crate::reply;
 use crate::request::Request;
@@ -40,14 +40,14 @@ pub(crate) enum Ended {
     ClientStalled,
     /// The answer did not become complete.
     Aborted(AbortReason),
-    /// The client waited for the copy on disk, which is done with: go on behind what it has in another way.
-    Lagged,
+    /// The client took nothing while others waited for it.
+    HeldUp,
 }
 
 impl Ended {
     /// Whether the rest may be had in another way.
     pub(crate) fn is_lost(self) -> bool {
-        matches!(self, Self::Lagged | Self::Aborted(AbortReason::DiskFailed))
+        matches!(self, Self::Aborted(AbortReason::DiskFailed))
     }
 
     /// Why the connection is cut off; `None` where the client has everything.
@@ -57,7 +57,7 @@ impl Ended {
             Self::ClientGone => Some(conn.cut_by_client()),
             Self::ClientStalled => Some(conn.cut_by(&io::ErrorKind::TimedOut.into())),
             Self::Aborted(reason) => Some(reason.into()),
-            Self::Lagged => Some(Cut::Lagged),
+            Self::HeldUp => Some(conn.cut_by(&HELD_UP.into())),
         }
     }
 }
@@ -68,6 +68,7 @@ impl From<io::Result<()>> for Ended {
         match written.map_err(|error| error.kind()) {
             Ok(()) => Self::Complete,
             Err(io::ErrorKind::TimedOut) => Self::ClientStalled,
+            Err(HELD_UP) => Self::HeldUp,
             Err(io::ErrorKind::OutOfMemory) => Self::Aborted(AbortReason::NoMemory),
             Err(_) => Self::ClientGone,
         }
@@ -232,7 +233,10 @@ impl<'a> Relay<'a> {
                         ended => self.cut_off(conn, outcome, ended).await,
                     };
                 }
-                Progress::Lagged { .. } => return Ended::Lagged,
+                // No client is left behind: only disk writers are.
+                Progress::Lagged { .. } => {
+                    return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::Cancelled)).await;
+                }
             }
         }
     }
@@ -243,7 +247,7 @@ impl<'a> Relay<'a> {
         poll_fn(|cx| {
             // It may have begun to look for the rest when it was slower.
             if let Some(leave) = &mut self.leave {
-                _ = leave.poll(cx, reader);
+                _ = leave.poll(cx, reader, None);
             }
             if let Poll::Ready(progress) = reader.poll_data(cx) {
                 return Poll::Ready(Some(progress));
@@ -263,7 +267,7 @@ impl<'a> Relay<'a> {
 
     /// Waits until the client takes more, and lets the request body go on meanwhile: a client may send all of its body
     /// before it reads. A client that holds up others leaves the fetch meanwhile, if it can: `true` then, and `reader` begins behind
-    /// what was taken.
+    /// what was taken. It is an error if it takes nothing meanwhile.
     async fn writable(&mut self, conn: &ClientConn, mut reader: Option<&mut FlowReader>) -> io::Result<bool> {
         conn.deadline.arm(self.request.snapshot().config.write_timeout);
         if let (Some(leave), Some(_)) = (&mut self.leave, &reader) {
@@ -272,7 +276,11 @@ impl<'a> Relay<'a> {
         let mut has_left = false;
         let result = poll_fn(|cx| {
             if let (Some(leave), Some(reader)) = (&mut self.leave, &mut reader) {
-                has_left |= leave.poll(cx, reader).is_ready();
+                match leave.poll(cx, reader, Some(&conn.stream)) {
+                    Poll::Ready(Ok(())) => has_left = true,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {}
+                }
             }
             if let Some(pump) = &mut self.pump {
                 // Its failure shows when the answer is sent.

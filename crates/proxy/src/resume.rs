@@ -1,12 +1,10 @@
-//! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out not to be readable: from the copy on disk, or
-//! from the server. Never a mixture of two answers.
+//! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out not to be readable: from the
+//! server. Never a mixture of two answers.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use humboldt_http::range::ContentRange;
 use humboldt_http::{FieldName, ResponseHead};
-use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
 use humboldt_store::{FlowHead, FlowReader, ReaderKind};
 
 use crate::access;
@@ -21,8 +19,7 @@ use crate::request::Request;
 /// How often an answer goes on from elsewhere.
 const RESUMES_MAX: usize = 3;
 
-/// Goes on with an answer whose copy on disk is complete now, or cannot be read further: from the disk copy, from the server
-/// with a range request, or from the server with the whole answer, if that begins with what the client has. Ends when the client has gone.
+/// Goes on with an answer whose copy on disk cannot be read further: from the server with a range request, or from the server with the whole answer, if that begins with what the client has. Ends when the client has gone.
 pub(crate) async fn resume(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -32,15 +29,11 @@ pub(crate) async fn resume(
     outcome: &mut Outcome,
     why: Ended,
 ) -> Ended {
-    let head = Arc::new(head.clone());
     let mut ended = why;
     for _ in 0..RESUMES_MAX {
         let position = relay.body_bytes_taken();
         let search = async {
-            let found = match ended {
-                Ended::Lagged => rest(Rc::clone(core), Rc::clone(request), Arc::clone(&head), position).await,
-                _ => from_server(core, request, &head, position).await,
-            };
+            let found = from_server(core, request, head, position).await;
             if found.is_some() { found } else { relay.once_more().await }
         };
         let found = conn.while_it_stays(request, search).await;
@@ -52,46 +45,6 @@ pub(crate) async fn resume(
         }
     }
     ended
-}
-
-/// A reader of the bytes from `position` on: of the complete copy on disk, or of what the server has from there.
-pub(crate) async fn rest(
-    core: Rc<Core>,
-    request: Rc<Request>,
-    head: Arc<FlowHead>,
-    position: u64,
-) -> Option<FlowReader> {
-    if let Some(hit) = copy(&core, &request, &head).await
-        && let Some(rest) = feed_rest(&core, &request, hit, position)
-    {
-        return Some(rest);
-    }
-    from_server(&core, &request, &head, position).await
-}
-
-/// The complete copy on disk of the answer that was being sent.
-async fn copy(core: &Core, request: &Request, head: &FlowHead) -> Option<DiskHit> {
-    let found = core.shared.cache.open(request.key, &head.info.key, request.url.as_bytes()).await;
-    match found {
-        Lookup::Found(DiskEntry::Object(hit)) if is_same(&hit, head) => Some(hit),
-        _ => None,
-    }
-}
-
-/// A reader of the bytes from `position` on.
-fn feed_rest(core: &Rc<Core>, request: &Request, hit: DiskHit, position: u64) -> Option<FlowReader> {
-    let writer = core.shared.cache.private(request.key, hit.key);
-    let reader = writer.subscribe(ReaderKind::Client);
-    let core = Rc::clone(core);
-    tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer, position).await });
-    reader
-}
-
-/// Whether the record on disk is the answer that was being sent.
-fn is_same(hit: &DiskHit, head: &FlowHead) -> bool {
-    hit.is_complete()
-        && Some(hit.times) == head.info.times
-        && Arc::as_ref(&hit.head).bytes() == head.head.bytes()
 }
 
 /// Fetches the rest of an answer from `position` on: only with a strong validator, so that no two answers are ever mixed (RFC 9110 14.3 and 13.1.5).

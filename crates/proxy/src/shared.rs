@@ -300,9 +300,9 @@ mod tests {
         assert_eq!(times.results(Tag::Denied), ResultCounts { requests: 1, bytes: 7 });
         assert_eq!(times.results(Tag::Miss), ResultCounts::default());
         assert_eq!(times.aborted(), 1);
-        times.record_cut(0, Cut::Lagged);
-        times.record_cut(1, Cut::Lagged);
-        assert_eq!((times.cuts(Cut::Lagged), times.cuts(Cut::ClientGone)), (2, 0));
+        times.record_cut(0, Cut::HeldUp);
+        times.record_cut(1, Cut::HeldUp);
+        assert_eq!((times.cuts(Cut::HeldUp), times.cuts(Cut::ClientGone)), (2, 0));
         let hits = times.counts(TimesOf::Hits);
         assert_eq!((hits.buckets[0], hits.buckets[2], hits.sum_ms), (1, 1, 3));
         let all = times.counts(TimesOf::All);

@@ -1,7 +1,7 @@
 //! What we ask of a TCP connection beyond reading and writing.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
@@ -39,6 +39,15 @@ pub fn shutdown_write(socket: impl AsFd) -> io::Result<()> {
 /// of a body that ends at the close must not take a cut answer for a whole one (RFC 9112 section 8).
 pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
     SockRef::from(&socket).set_linger(Some(Duration::ZERO))
+}
+
+/// Bytes written that the peer has not acknowledged: its system has no room for them, or they are on their way. One system call.
+#[allow(unsafe_code)]
+pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open for the length of the call, which writes one `int`.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(usize::try_from(bytes).unwrap_or(0)) }
 }
 
 /// Lets the kernel find out whether the other side is still there: after `idle` without traffic it asks
@@ -88,6 +97,24 @@ mod tests {
         let error = ours.read(&mut [0_u8; 8]).expect_err("reset");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(peer_state(&ours), PeerState::Closed);
+    }
+
+    #[test]
+    fn what_the_peer_has_no_room_for_is_unacknowledged_until_it_reads() {
+        let (mut ours, theirs) = pair();
+        assert_eq!(unacknowledged_bytes(&theirs).expect("known"), 0);
+        theirs.set_nonblocking(true).expect("set");
+        let mut written = 0;
+        while let Ok(bytes) = (&theirs).write(&[0; 65536]) {
+            written += bytes;
+        }
+        let waiting = unacknowledged_bytes(&theirs).expect("known");
+        assert!(waiting > 0 && waiting <= written);
+        let mut all = vec![0; written];
+        ours.read_exact(&mut all).expect("all of it");
+        while unacknowledged_bytes(&theirs).expect("known") > 0 {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

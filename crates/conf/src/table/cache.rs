@@ -74,8 +74,9 @@ macro_rules! working {
     vary_ignore_expire: bool = OnOff("off"), "vary_ignore_expire on|off";
     /// Requests for an object that is being fetched wait for that fetch. Squid's default is off. Clients who share the fetch of a body that is too
     /// large for memory are at most 8 MB apart, or less where `cache_mem` is short. Who keeps others waiting half of the time gets the rest in
-    /// another way: from a store, from the server by a range if there is a strong validator, or by a fetch of its own, if that gives
-    /// the same. If nothing does, the others wait for it, for up to `write_timeout` if it reads nothing. Nobody is cut off.
+    /// another way: from the server by a range if there is a strong validator, or by a fetch of its own, if that gives
+    /// the same. If nothing does, the others wait for it as long as it takes bytes, however slowly. A client that takes nothing at all for
+    /// 15 s, while others wait for it, is cut off (`client_held_up_others`); one that asked for a range, after `write_timeout`.
     collapsed_forwarding: bool = OnOff("on"), "collapsed_forwarding on|off";
     /// How far into an object a range may begin so that the whole object is fetched and stored, and the client gets its range of it.
     /// The first line whose ACLs all match decides; with 0, or without a line, just what was asked for is fetched (and stored), with

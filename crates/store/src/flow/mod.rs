@@ -9,7 +9,7 @@
 //!   *fastest* client (or of the disk writer, when no client is left) and at most [`LAG_BYTES_MAX`] ahead of the *slowest* one; while
 //!   memory is short it waits until pages come back. What a client has yet to read is never taken from it.
 //! - A client that the writer waits for, while another has nothing left to read, is asked ([`FlowReader::holds_up`]) to get
-//!   the rest in another way. It stays as long as it has found none.
+//!   the rest in another way. It stays as long as it has found none, and whoever reads for it may end it if it takes nothing at all.
 //! - A writer that goes away without finishing aborts the flow: no reader takes a part for the whole.
 
 mod reader;
@@ -158,7 +158,7 @@ pub enum ReaderKind {
     Client,
     /// A disk writer: it holds pages like a client, but alone it is no reason to go on fetching.
     Disk,
-    /// A client that waits for the copy on disk ([`FlowReader::park`]): it holds no pages.
+    /// A request that waits until the directory is done with the copy on disk ([`Flow::waiter`]): it reads nothing, and holds no pages.
     Parked,
 }
 
@@ -174,10 +174,10 @@ pub enum Progress {
     End,
     /// No more will come, and the body is not complete.
     Aborted(AbortReason),
-    /// A disk writer that was too slow: its data is gone. Or a client that was parked: the directory is done. Continue from `position` in
-    /// another way.
+    /// A disk writer that was too slow: its data is gone. Or one that waited for the copy on disk: the directory is done. Never a
+    /// client that reads.
     Lagged {
-        /// Offset of the first byte not read.
+        /// Offset of the first byte that a disk writer has not read; means nothing to one that waited.
         position: u64,
     },
 }
@@ -351,7 +351,8 @@ impl Flow {
         Poll::Pending
     }
 
-    /// Waits for the directory that writes it still, although it is complete; see [`FlowReader::park`].
+    /// Waits for the directory that writes it still, although it is complete: the next progress is
+    /// [`Progress::Lagged`] when the directory is done, in one way or the other.
     pub(crate) fn waiter(self: &Arc<Self>) -> Option<FlowReader> {
         let is_coming = self.state.lock().is_coming_to_disk();
         if is_coming { FlowReader::attach(self, u64::MAX, ReaderKind::Parked, true) } else { None }

@@ -169,18 +169,6 @@ impl FlowReader {
         self.flow.state.lock().shared
     }
 
-    /// Gives up the pages from the reader's position on, and waits for the copy on disk instead: the next progress is
-    /// [`super::Progress::Lagged`], when the directory is done with it in one way or the other, or that the fetch was aborted. `position` is where
-    /// to go on then. `false`, and nothing has changed, where no copy is being written.
-    pub fn park(&mut self, position: u64) -> bool {
-        let window = self.flow.window_bytes();
-        let parked = self.flow.with(|state, wakes| state.park(self.number, window, wakes));
-        if parked {
-            self.position = position;
-        }
-        parked
-    }
-
     /// Offset of the next byte.
     pub fn position(&self) -> u64 {
         self.position

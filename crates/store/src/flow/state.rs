@@ -69,7 +69,7 @@ pub(super) struct State {
     /// A detached reader leaves a hole that the next one fills, so that numbers stay valid.
     readers: Vec<Option<ReaderState>>,
     pub(super) clients: usize,
-    /// Clients that wait for the copy on disk ([`ReaderKind::Parked`]).
+    /// Requests that wait for the copy on disk ([`ReaderKind::Parked`]).
     pub(super) parked: usize,
     pub(super) waits_for: WriterWait,
     pub(super) writer_waker: Option<Waker>,
@@ -162,20 +162,6 @@ impl State {
     /// Whether no client wants it any more.
     pub(super) fn is_deserted(&self) -> bool {
         self.clients + self.parked == 0
-    }
-
-    /// Makes a client wait for the copy on disk: it needs no pages any more. `false`, and nothing changed, where none is being written.
-    pub(super) fn park(&mut self, number: usize, window: u64, wakes: &mut WakeList) -> bool {
-        if !(self.write_through && self.has_disk_writer()) {
-            return false;
-        }
-        let Some(reader) = self.reader(number).filter(|reader| reader.kind == ReaderKind::Client) else {
-            return false;
-        };
-        reader.kind = ReaderKind::Parked;
-        (self.clients, self.parked) = (self.clients - 1, self.parked + 1);
-        self.moved(window, wakes);
-        true
     }
 
     fn wake_parked(&mut self, wakes: &mut WakeList) {
@@ -412,14 +398,10 @@ impl State {
         }
     }
 
-    /// What a parked client finds.
+    /// What a request finds that waits for the copy on disk.
     fn progress_on_disk(&mut self, number: usize) -> Option<Progress> {
         let position = self.reader(number)?.position;
-        match &self.ended {
-            _ if !self.has_disk_writer() => Some(Progress::Lagged { position }),
-            Some(Ended::Aborted(reason)) => Some(Progress::Aborted(*reason)),
-            _ => None,
-        }
+        (!self.has_disk_writer()).then_some(Progress::Lagged { position })
     }
 
     /// Handles to the published bytes `from..from + most`, appended to `out`. Returns how many bytes.

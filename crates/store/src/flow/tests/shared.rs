@@ -126,41 +126,24 @@ fn a_window_above_all_other_bounds_loses_no_wake_up() {
 }
 
 #[test]
-fn a_client_can_wait_for_the_copy_on_disk_instead_of_pages() {
-    for how in ["written", "refused", "aborted"] {
-        let (tier, table) = table(64 * MIB);
-        let mut writer = lead(&table, 1);
-        let mut slow = writer.subscribe(ReaderKind::Client).expect("at the start");
-        let disk_less = slow.park(0);
-        let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
-        writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, ..info(key(1), 0) });
-        let content = pattern(0, 5 * MIB as usize);
-        let (wakes, slow_wakes) = (Wakes::new(), Wakes::new());
-        assert_eq!(run_ahead(&mut writer, &mut disk, &wakes, &content), WINDOW_BYTES_MIN);
-        assert_eq!((disk_less, slow.park(9)), (false, true));
-        assert_eq!(wakes.take(), 1, "the writer waits for the disk alone");
-        assert!(slow_wakes.poll(|cx| slow.poll_data(cx)).is_pending());
-        assert_eq!((writer.readers(), slow.position()), (1, 9), "it still wants the answer");
-        assert_eq!(run_ahead(&mut writer, &mut disk, &wakes, &content), content.len() as u64);
-        assert!(tier.used_bytes() <= 2 * PAGE_BYTES as u64, "nothing is kept for it");
-        assert_eq!(slow_wakes.take(), 0);
-        let expected = match how {
-            "aborted" => {
-                writer.abort(AbortReason::Truncated);
-                Progress::Aborted(AbortReason::Truncated)
-            }
-            _ => {
-                if how == "written" {
-                    writer.finish(None);
-                    slow_wakes.take();
-                    assert!(slow_wakes.poll(|cx| slow.poll_data(cx)).is_pending(), "not visible yet");
-                }
-                drop(disk);
-                Progress::Lagged { position: 0 }
-            }
-        };
-        assert_eq!(slow_wakes.take(), 1, "{how}");
-        let progress = slow_wakes.poll(|cx| slow.poll_data(cx));
-        assert!(progress == Poll::Ready(expected) && slow.position() == 9, "{how}: {progress:?}");
-    }
+fn a_request_can_wait_for_the_copy_on_disk_and_holds_no_pages() {
+    let (tier, table) = table(64 * MIB);
+    let mut writer = lead(&table, 1);
+    let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
+    writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, ..info(key(1), 0) });
+    let content = pattern(0, 5 * MIB as usize);
+    let wakes = Wakes::new();
+    assert_eq!(run_ahead(&mut writer, &mut disk, &wakes, &content), content.len() as u64);
+    let flow = Arc::clone(writer.flow());
+    assert!(flow.waiter().is_none(), "not complete");
+    writer.finish(None);
+    let mut waiter = flow.waiter().expect("complete, and being written");
+    assert!(tier.used_bytes() <= 2 * PAGE_BYTES as u64, "nothing is kept for it");
+    assert!(wakes.poll(|cx| waiter.poll_data(cx)).is_pending(), "not visible yet");
+    wakes.take();
+    drop(disk);
+    assert_eq!(wakes.take(), 1, "the directory is done");
+    let progress = wakes.poll(|cx| waiter.poll_data(cx));
+    assert!(matches!(progress, Poll::Ready(Progress::Lagged { .. })), "{progress:?}");
+    assert!(flow.waiter().is_none(), "nobody writes it");
 }
