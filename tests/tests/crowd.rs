@@ -58,6 +58,81 @@ fn idle_clients_give_way_to_new_ones_the_oldest_first_and_busy_ones_stay() {
     assert!(!tunnel.has_input(), "a tunnel does not give way");
 }
 
+/// Many that say nothing hinder nobody whose request needs a descriptor for the client and one for the server.
+fn silent_clients_leave_room(lines: &str) {
+    let world = World::forward(&format!("max_filedescriptors 256\nworkers 2\n{lines}"));
+    world.origin.on("/new", Reply::ok("hello"));
+    let idle: Vec<Client> = (0..245).map(|_| world.client()).collect();
+    for _ in 0..20 {
+        assert_eq!(world.get("/new").expect(200).text(), "hello");
+    }
+    assert!(connected(&idle) > 150, "only as many give way as it takes");
+}
+
+#[test]
+fn clients_that_say_nothing_leave_room_for_requests() {
+    silent_clients_leave_room("");
+}
+
+#[test]
+fn clients_that_say_nothing_leave_room_for_requests_also_where_half_closed_ones_are_served() {
+    silent_clients_leave_room("half_closed_clients on\n");
+}
+
+/// A request takes a descriptor without any client being accepted: idle ones give way to it too.
+#[test]
+fn idle_clients_give_way_to_connections_to_servers() {
+    const ASKING: usize = 80;
+    let world = World::forward("max_filedescriptors 256\nworkers 2\n");
+    let gate = Arc::new(Gate::default());
+    let at_origin = Arc::clone(&gate);
+    world.origin.handle("/slow", move |_, wire| {
+        at_origin.pass();
+        wire.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow");
+    });
+    let idle: Vec<Client> = (0..100).map(|_| world.client()).collect();
+    let mut asking: Vec<Client> = (0..ASKING).map(|_| world.client()).collect();
+    until("the connections to be accepted", || (world.proxy.descriptors() > 180).then_some(()));
+    for client in &mut asking {
+        client.request("POST", &world.target("/slow"), &[], b"");
+    }
+    world.origin.wait_for("/slow", ASKING);
+    gate.open();
+    for client in &mut asking {
+        assert_eq!(client.response().expect(200).text(), "slow");
+    }
+    assert!((1..100).contains(&connected(&idle)), "{}", connected(&idle));
+}
+
+/// Each holds two descriptors, and looks like one that still reads. All come at once, so that the proxy accepts many before it sees
+/// that any has left.
+#[test]
+fn clients_that_leave_a_silent_server_make_room_where_half_closed_ones_are_served() {
+    let world = World::forward("max_filedescriptors 256\nworkers 2\nhalf_closed_clients on\n");
+    world.origin.on("/new", Reply::ok("hello"));
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = silent.local_addr().expect("an address");
+    let mut clients: Vec<Client> = (0..100).map(|_| world.client()).collect();
+    for round in 0..3 {
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(match number % 3 {
+                0 => format!("GET http://{server}/{round}/{number} HTTP/1.1\r\nHost: {server}\r\n\r\n"),
+                1 => {
+                    format!("POST http://{server}/ HTTP/1.1\r\nHost: {server}\r\nContent-Length: 1\r\n\r\nx")
+                }
+                _ => format!("CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n\r\n"),
+            });
+        }
+        // The old ones close as the new ones come.
+        clients = (0..100).map(|_| world.client()).collect();
+        assert_eq!(world.get("/new").expect(200).text(), "hello");
+    }
+    drop(clients);
+    for _ in 0..8 {
+        assert_eq!(world.get("/new").expect(200).text(), "hello");
+    }
+}
+
 /// Their end is behind what the proxy does not read.
 #[test]
 fn clients_that_send_too_much_and_leave_give_way() {

@@ -11,7 +11,7 @@ use crate::line::{Line, Problem, Token};
 use crate::state::{State, whole};
 use crate::suggest::suggest;
 use crate::table::{self, Config, Directive, Status};
-use crate::types::{AclKind, HttpPort};
+use crate::types::{AclDef, AclKind, HttpPort};
 
 /// Deepest nesting of `include`, as in Squid.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -104,6 +104,7 @@ impl Loader {
         check_log_paths(&config, &mut state);
         check_covered_values(&config, &mut state);
         check_upgrades(&config, &mut state);
+        check_addresses(&config, &mut state);
         if config.http_access.is_empty() && !state.diagnostics.has_errors() {
             let message = "there is no `http_access` rule: every request is denied";
             let help = "write `http_access allow localhost` and rules for your networks";
@@ -361,6 +362,29 @@ fn check_upgrades(config: &Config, state: &mut State) {
         );
         let help = "add the ACLs of the rule about CONNECT to that line";
         state.report_general(Severity::Warning, &message, help);
+    }
+}
+
+/// A proxy that leaves names to its parents often cannot look them up, and refuses what depends on an address that it does not know.
+fn check_addresses(config: &Config, state: &mut State) {
+    if config.cache_peer.is_empty() || !config.never_direct.iter().any(|rule| rule.allow) {
+        return;
+    }
+    let looks_up = |name: &str| {
+        let named = |acl: &&AclDef| acl.name.eq_ignore_ascii_case(name);
+        config.acl.iter().find(named).is_some_and(|acl| acl.kind == AclKind::Dst && !acl.flags.no_lookup)
+    };
+    for (list, rules) in [("http_access", &config.http_access), ("miss_access", &config.miss_access)] {
+        let mut terms = rules.iter().flat_map(|rule| &rule.terms);
+        if let Some(term) = terms.find(|term| looks_up(&term.name)) {
+            let message = format!(
+                "`{list}` looks up the name of every host for `{}`, though `never_direct` leaves names to parents: a \
+                 request for one that cannot be looked up here is refused",
+                term.name
+            );
+            let help = "use an ACL of type `dst -n`, or see to it that this machine can look up all names";
+            state.report_general(Severity::Warning, &message, help);
+        }
     }
 }
 

@@ -208,3 +208,17 @@ fn what_squid_accepts_is_accepted_or_refused_for_a_reason() {
     }
     assert!(files > 50);
 }
+
+#[test]
+fn a_proxy_that_leaves_names_to_its_parents_is_warned_of_rules_that_look_them_up() {
+    let child = "http_port 1\ncache_peer 127.0.0.1 parent 3128 0\nnever_direct allow all\n";
+    let warned = |lines: &str| {
+        let (_, found) = loads(&format!("{lines}http_access allow all\n"));
+        text_of(&found).matches("looks up the name of every host").count()
+    };
+    assert_eq!(warned(&format!("{child}http_access deny to_localhost\n")), 1);
+    assert_eq!(warned(&format!("{child}miss_access deny to_localhost\n")), 1);
+    assert_eq!(warned(&format!("{child}acl d dst -n 127.0.0.0/8\nhttp_access deny d\n")), 0);
+    assert_eq!(warned("http_port 1\nhttp_access deny to_localhost\n"), 0);
+    assert_eq!(warned(child), 0);
+}

@@ -35,6 +35,9 @@ use crate::ports::{CorePort, Ports};
 use crate::start::{StartError, debug_level};
 use crate::stores::Stores;
 
+/// How often a core that accepts nothing for want of descriptors looks whether there are some.
+const HOLD_BACK: Duration = Duration::from_millis(20);
+
 /// How often a core looks for idle server connections to close.
 const POOL_SWEEP: Duration = Duration::from_secs(5);
 
@@ -363,9 +366,21 @@ async fn accept(core: Rc<Core>, mut listener: Listener, port: Rc<RefCell<Arc<Htt
     let _vital = Vital::new("a task that accepts connections");
     loop {
         let (stream, client) = listener.accept_or(|| core.make_room()).await;
-        core.note_descriptor(u64::try_from(stream.as_raw_fd()).unwrap_or(0));
+        let number = u64::try_from(stream.as_raw_fd()).unwrap_or(0);
+        core.note_descriptor(number);
         let port = Arc::clone(&port.borrow());
         tokio::task::spawn_local(serve_connection(Rc::clone(&core), stream, client, port));
+        if core.is_out_of_room(Some(number)) {
+            hold_back(&core, &listener).await;
+        }
+    }
+}
+
+/// Leaves new connections in the kernel's backlog while only those descriptors are free that requests need to get on.
+async fn hold_back(core: &Core, listener: &Listener) {
+    while core.is_out_of_room(listener.next_descriptor()) {
+        core.make_room();
+        tokio::time::sleep(HOLD_BACK).await;
     }
 }
 

@@ -37,7 +37,7 @@ impl Default for ConnectOptions {
 }
 
 /// Why no address could be connected to. When several failed in different ways, the one that says most is
-/// reported: refused, then timed out, then unreachable.
+/// reported: a shortage of descriptors, then refused, then timed out, then unreachable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The machine is there, but nothing listens on the port.
@@ -52,7 +52,10 @@ pub enum ConnectError {
     /// There was no address to connect to.
     #[error("no address to connect to")]
     NoAddress,
-    /// Anything else, also a shortage of descriptors.
+    /// There was no descriptor for a socket, so that the server was not asked.
+    #[error("no descriptor is free: {0}")]
+    NoDescriptor(io::Error),
+    /// Anything else.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -146,6 +149,7 @@ async fn first_ended(running: &mut Vec<Attempt<'_>>) -> Result<Connected, Connec
 
 async fn attempt(peer: SocketAddr, options: &ConnectOptions) -> Result<Connected, ConnectError> {
     let explain = |error: io::Error| match error.kind() {
+        _ if is_shortage(&error) => ConnectError::NoDescriptor(error),
         io::ErrorKind::ConnectionRefused => ConnectError::Refused(peer),
         io::ErrorKind::TimedOut => ConnectError::Timeout,
         io::ErrorKind::HostUnreachable
@@ -171,9 +175,17 @@ async fn attempt(peer: SocketAddr, options: &ConnectOptions) -> Result<Connected
     Ok(Connected { stream, peer })
 }
 
+/// Whether the process, or the system, has no descriptor left (EMFILE, ENFILE).
+pub fn is_shortage(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
 fn more_telling(a: ConnectError, b: ConnectError) -> ConnectError {
     fn rank(error: &ConnectError) -> u8 {
         match error {
+            ConnectError::NoDescriptor(_) => 5,
             ConnectError::Refused(_) => 4,
             ConnectError::Timeout => 3,
             ConnectError::Unreachable(_) => 2,

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -133,6 +134,13 @@ impl Listener {
     /// The address it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// The number that the next descriptor of this process would have: as many are open, since it is the lowest that is free. `None`:
+    /// there is none.
+    pub fn next_descriptor(&self) -> Option<u64> {
+        let copy = self.socket.as_fd().try_clone_to_owned().ok()?;
+        u64::try_from(copy.as_raw_fd()).ok()
     }
 
     /// The next connection, with TCP_NODELAY set, and the client's address (an IPv4 client of a socket for

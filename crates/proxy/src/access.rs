@@ -86,7 +86,7 @@ pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer
         return known;
     }
     let host = String::from_utf8_lossy(request.url.host());
-    let answer = core.resolver().lookup(&host, asker(request)).await;
+    let answer = core.look_up(&host, asker(request)).await;
     request.addresses.get_or_init(|| answer)
 }
 

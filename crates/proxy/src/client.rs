@@ -42,6 +42,10 @@ pub(crate) const CLOSED: Interest = Interest::PRIORITY;
 /// The connection is broken, for example reset: EPOLLERR.
 pub(crate) const BROKEN: Interest = Interest::ERROR;
 
+/// After its FIN a client is waited for so long at most while nothing comes for it, where `half_closed_clients` lets it wait at all: it may
+/// still read, or have closed both halves, which looks the same. Tunnels have a shorter limit of their own.
+const CLIENT_FIN: Duration = Duration::from_secs(60);
+
 /// How long a connection that is being closed may go on sending, and how much of it is read.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
@@ -434,44 +438,16 @@ impl ClientConn {
     /// is read for that, so it does not matter what the client has sent before, and the next request is still there.
     ///
     /// A client that closes its sending half has gone as well, unless `half_closed_clients` says that it may still read: then it has
-    /// gone when the connection is reset. One that has closed both halves cannot be told from it; the kernel resets that one's
-    /// connection when it is sent something.
+    /// gone when the connection is reset, or nothing has come for it for [`CLIENT_FIN`]. One that has closed both halves cannot be told
+    /// from it; the kernel resets that one's connection when it is sent something.
     pub(crate) async fn gone(&self, request: &Request) {
-        let half_closed = request.snapshot().config.half_closed_clients;
-        let signs = if half_closed { BROKEN } else { BROKEN | CLOSED };
-        let mut left = pin!(async {
-            if self.is_in_doubt(half_closed).await {
-                let place = self.deadline.another();
-                place.arm_in_line(Duration::MAX);
-                _ = place.guard(self.stream.ready(signs)).await;
-            }
-        });
+        let mut left =
+            pin!(left(&self.stream, &self.deadline, request.snapshot().config.half_closed_clients));
         poll_fn(|cx| match self.lifetime.poll_expired(cx) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => left.as_mut().poll(cx),
         })
         .await;
-    }
-
-    /// Waits until the client has gone (`false`), or may have gone without a sign of it (`true`): it has closed its sending half, where it
-    /// may do that, or sent more than was asked for, behind which its end may wait. Such a client gives way where descriptors are scarce.
-    async fn is_in_doubt(&self, half_closed: bool) -> bool {
-        loop {
-            let Ok(ready) = self.stream.ready(Interest::READABLE | BROKEN).await else { return false };
-            if ready.is_error() || ready.is_write_closed() {
-                return false;
-            }
-            if ready.is_read_closed() {
-                return half_closed;
-            }
-            let unread = self.stream.try_io(Interest::READABLE, || match peer_state(&self.stream) {
-                PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
-                PeerState::Sent | PeerState::Closed => Ok(()),
-            });
-            if unread.is_ok() {
-                return true;
-            }
-        }
     }
 
     /// What `work` for `request` gives; `None` when the client goes before ([`ClientConn::gone`]). Whatever the task of a connection
@@ -487,6 +463,53 @@ impl ClientConn {
             Poll::Pending => gone.as_mut().poll(cx).map(|()| None),
         })
         .await
+    }
+}
+
+/// Ends when a client has left; see [`ClientConn::gone`]. `deadline` is one of its core, which stays as it is.
+async fn left(stream: &TcpStream, deadline: &DeadlineSlot, half_closed: bool) {
+    let doubt = match in_doubt(stream, half_closed).await {
+        None => return,
+        Some(doubt) => doubt,
+    };
+    let place = deadline.another();
+    if doubt == Doubt::SentMore {
+        place.arm_in_line(Duration::MAX);
+        let Ok(Ok(ready)) = place.guard(stream.ready(BROKEN | CLOSED)).await else { return };
+        if !half_closed || ready.is_error() || ready.is_write_closed() {
+            return;
+        }
+    }
+    place.arm_in_line(CLIENT_FIN);
+    _ = place.guard(stream.ready(BROKEN)).await;
+}
+
+/// Why a client may have left without a sign of it. Such a one gives way where descriptors are scarce.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// It has closed its sending half, and may do that.
+    HalfClosed,
+    /// It has sent more than was asked for, behind which its end may wait.
+    SentMore,
+}
+
+/// Waits until the client has gone (`None`), or may have.
+async fn in_doubt(stream: &TcpStream, half_closed: bool) -> Option<Doubt> {
+    loop {
+        let ready = stream.ready(Interest::READABLE | BROKEN).await.ok()?;
+        if ready.is_error() || ready.is_write_closed() {
+            return None;
+        }
+        if ready.is_read_closed() {
+            return half_closed.then_some(Doubt::HalfClosed);
+        }
+        let unread = stream.try_io(Interest::READABLE, || match peer_state(stream) {
+            PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
+            PeerState::Sent | PeerState::Closed => Ok(()),
+        });
+        if unread.is_ok() {
+            return Some(Doubt::SentMore);
+        }
     }
 }
 
@@ -510,5 +533,42 @@ pub(crate) fn page_for(error: HeadError) -> ErrorPage {
         501 => ErrorPage::UnsupportedMethod,
         505 => ErrorPage::UnsupportedVersion,
         _ => ErrorPage::InvalidRequest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use humboldt_net::deadline::{Deadlines, TICK};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// How long a client that has sent `more` and then its FIN is waited for; `None`: for longer than an hour.
+    async fn waited_for(more: &[u8], half_closed: bool) -> Option<Duration> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        client.write_all(more).await.unwrap();
+        client.shutdown().await.unwrap();
+        let deadlines = Deadlines::new();
+        let (slot, start) = (deadlines.slot(), Instant::now());
+        let hour = Duration::from_secs(3600);
+        let result = tokio::time::timeout(hour, left(&stream, &slot, half_closed)).await;
+        result.is_ok().then(|| start.elapsed())
+    }
+
+    #[test]
+    fn a_client_is_waited_for_so_long_after_its_fin() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        tokio::task::LocalSet::new().block_on(&runtime.unwrap(), async {
+            for more in [&b""[..], b"GET / HTTP/1.1\r\n"] {
+                let waited = waited_for(more, true).await.expect("an end");
+                assert!((CLIENT_FIN..=CLIENT_FIN + 3 * TICK).contains(&waited), "{more:?}: {waited:?}");
+                let waited = waited_for(more, false).await.expect("an end");
+                assert!(waited <= TICK, "{more:?}: {waited:?}");
+            }
+        });
     }
 }

@@ -1,13 +1,16 @@
 //! What one core owns: nothing here is shared with another thread, so nothing here is locked.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{Counter, Counters};
+use humboldt_net::connect::{self, ConnectError, ConnectOptions, Connected};
 use humboldt_net::deadline::Deadlines;
-use humboldt_net::dns::Resolver;
+use humboldt_net::dns::{Answer, Asker, DnsError, Resolver};
 use humboldt_net::pool::Pool;
 
 use crate::input::ReadBuffers;
@@ -26,6 +29,14 @@ const HEAD_BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// [`DESCRIPTORS_FREE_MAX`]: where a new connection takes one of these, idle ones give way.
 const DESCRIPTORS_FREE_SHARE: u64 = 8;
 const DESCRIPTORS_FREE_MAX: u64 = 1024;
+
+/// Of these, one in so many is for servers, name servers and files alone: while no more are free, no connection is accepted.
+const DESCRIPTORS_RESERVED_SHARE: u64 = 2;
+
+/// How often a connection to a server, or a look-up, that found no descriptor is tried again after room was made, and the wait before
+/// each: 2 s in all.
+const ROOM_TRIES_MAX: u32 = 80;
+const ROOM_WAIT: Duration = Duration::from_millis(25);
 
 /// How many give way to one that comes, so that there are fewer of them soon.
 const GIVING_WAY: usize = 2;
@@ -52,6 +63,8 @@ pub struct Core {
     /// Descriptors from this number on are those to be kept free. A new descriptor has the lowest number that is free, so as
     /// many are open as its number says.
     first_spare_descriptor: u64,
+    /// From this number on they are not for clients.
+    first_reserved_descriptor: u64,
     /// Held once by each purge that is being carried out.
     pub(crate) purges_under_way: Rc<()>,
     /// Wakes idle connections when the core starts to drain, and the core when the last connection ends.
@@ -80,6 +93,7 @@ impl Core {
             connections: Cell::new(0),
             draining: Cell::new(false),
             first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
+            first_reserved_descriptor: first_reserved_descriptor(humboldt_sys::descriptors::limit()),
             purges_under_way: Rc::new(()),
             drain: tokio::sync::Notify::new(),
             connection_ended: tokio::sync::Notify::new(),
@@ -183,6 +197,48 @@ impl Core {
         }
     }
 
+    /// Whether so many descriptors are open that no more connections are accepted: `next` is the number of the next one, if there is one.
+    pub fn is_out_of_room(&self, next: Option<u64>) -> bool {
+        next.is_none_or(|number| number >= self.first_reserved_descriptor)
+    }
+
+    /// Connects to a server; others give way where that takes a descriptor that is not there.
+    pub(crate) async fn connect(
+        &self,
+        addresses: &[IpAddr],
+        port: u16,
+        options: &ConnectOptions,
+    ) -> Result<Connected, ConnectError> {
+        self.with_room(
+            || connect::connect(addresses, port, options),
+            |result| matches!(result, Err(ConnectError::NoDescriptor(_))),
+        )
+        .await
+    }
+
+    /// Looks up a name; others give way where that takes a descriptor that is not there.
+    pub(crate) async fn look_up(&self, host: &str, asker: Asker) -> Answer {
+        let resolver = self.resolver();
+        self.with_room(|| resolver.lookup(host, asker), |answer| *answer == Err(DnsError::NoDescriptor)).await
+    }
+
+    /// Tries again while there is no descriptor, [`ROOM_TRIES_MAX`] times at most, and makes room before each time.
+    async fn with_room<T, F: Future<Output = T>>(
+        &self,
+        work: impl Fn() -> F,
+        is_short: impl Fn(&T) -> bool,
+    ) -> T {
+        for _ in 0..ROOM_TRIES_MAX {
+            let result = work().await;
+            if !is_short(&result) {
+                return result;
+            }
+            self.make_room();
+            tokio::time::sleep(ROOM_WAIT).await;
+        }
+        work().await
+    }
+
     /// Descriptors are scarce: closes the client connections that have waited longest for a request, or whose clients may have
     /// left without a word; without any, what the pool keeps; without that, those of other cores. Says whether there was something here.
     pub fn make_room(&self) -> bool {
@@ -220,9 +276,19 @@ fn first_spare_descriptor(limit: u64) -> u64 {
     limit - (limit / DESCRIPTORS_FREE_SHARE).min(DESCRIPTORS_FREE_MAX)
 }
 
+/// Number of the first descriptor of those that clients do not get.
+fn first_reserved_descriptor(limit: u64) -> u64 {
+    limit - (limit - first_spare_descriptor(limit)) / DESCRIPTORS_RESERVED_SHARE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_of_what_is_kept_free_is_not_for_clients() {
+        assert_eq!([0, 7, 8, 256, 8_192].map(first_reserved_descriptor), [0, 7, 8, 240, 7_680]);
+    }
 
     #[test]
     fn an_eighth_of_the_descriptors_is_kept_free_but_not_too_many() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use humboldt_base::counters::Counter;
 use humboldt_conf::{CachePeer, HttpPort};
-use humboldt_net::connect::{self, ConnectOptions, Connected};
+use humboldt_net::connect::{ConnectOptions, Connected};
 use humboldt_net::dns::Asker;
 use humboldt_net::pool::{Local, ServerRef};
 
@@ -95,7 +95,7 @@ pub(crate) async fn reach(
         return Ok((ServerConn::new(core, connected, true, config.read_timeout), reached));
     }
     let addresses = match peer {
-        Some(peer) => core.resolver().lookup(&peer.conf.host, Asker::Proxy).await,
+        Some(peer) => core.look_up(&peer.conf.host, Asker::Proxy).await,
         None => access::reachable(core, request).await,
     };
     let timeout = match peer {
@@ -103,7 +103,7 @@ pub(crate) async fn reach(
         None => config.connect_timeout,
     };
     let result = match addresses {
-        Ok(addresses) => connect_to(request, &addresses, &reached, timeout).await,
+        Ok(addresses) => connect_to(core, request, &addresses, &reached, timeout).await,
         Err(error) => Err(Failure::new(ErrorPage::DnsFailure, error.to_string())),
     };
     if let Some(peer) = peer {
@@ -131,6 +131,7 @@ fn local(request: &Request) -> Local {
 
 /// Connects to one of the addresses.
 async fn connect_to(
+    core: &Core,
     request: &Request,
     addresses: &[IpAddr],
     reached: &Reached,
@@ -148,7 +149,7 @@ async fn connect_to(
         local_v4: reached.local.v4,
         local_v6: reached.local.v6,
     };
-    connect::connect(&others, reached.port, &options).await.map_err(|error| Failure::from(&error))
+    core.connect(&others, reached.port, &options).await.map_err(|error| Failure::from(&error))
 }
 
 /// Whether a connection to `ip` would be one to a port of this proxy. There the proxy would be the client, with rights

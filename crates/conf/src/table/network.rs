@@ -16,8 +16,10 @@ macro_rules! working {
     client_persistent_connections: bool = OnOff("on"), "client_persistent_connections on|off";
     /// Whether connections to servers are kept for further requests.
     server_persistent_connections: bool = OnOff("on"), "server_persistent_connections on|off";
-    /// Keep a connection whose client has closed its sending half until the answer is sent. One that has closed both halves looks the same until
-    /// it is sent something, so its request is not given up.
+    /// Keep a connection whose client has closed its sending half until the answer is sent, but not for longer than 60 seconds in which
+    /// nothing comes for it (a tunnel: 10 seconds): one that has closed both halves looks the same until it is sent something. With `off`
+    /// a client that has closed its sending half gets an answer only if that is there at once, as a hit from memory is. Where
+    /// descriptors are scarce, such a connection is closed earlier.
     half_closed_clients: bool = OnOff("off"), "half_closed_clients on|off";
     /// Name servers to ask instead of those in /etc/resolv.conf.
     dns_nameservers: Vec<String> = Words(""), "dns_nameservers ADDRESS ...";

@@ -87,6 +87,12 @@ pub enum DnsError {
     /// for it within `dns_timeout` ([`WAITING_MAX`]).
     #[error("too many look-ups at once")]
     Busy,
+    /// The look-up itself failed: a defect of this program.
+    #[error("the look-up broke off")]
+    Broken,
+    /// There was no descriptor for a socket. Not remembered: the next try may have one.
+    #[error("no descriptor is free")]
+    NoDescriptor,
     /// There is no name server to ask, and why.
     #[error("there is no name server to ask: {0}")]
     Unavailable(Arc<str>),
@@ -191,13 +197,15 @@ impl Inner {
                 }
             }
             let answer = Rc::new(watch::channel(None).0);
-            let (inner, own_name, sender) = (Rc::clone(self), Box::<str>::from(name), Rc::clone(&answer));
+            let asked = Asked {
+                inner: Rc::clone(self),
+                name: name.into(),
+                sender: Rc::clone(&answer),
+                answer: Err(DnsError::Broken),
+            };
             let task = tokio::task::spawn_local(async move {
-                let answer = inner.resolve(&own_name).await;
-                let mut questions = inner.questions.borrow_mut();
-                questions.remove(&own_name);
-                questions.wake();
-                sender.send_replace(Some(answer));
+                let answer = asked.inner.resolve(&asked.name).await;
+                asked.end_with(answer);
             });
             questions.insert(name, asker, answer, task.abort_handle());
         } else {
@@ -251,8 +259,37 @@ impl Inner {
             self.counters.add(Counter::DnsErrors, 1);
             tracing::debug!("no address for {}: {error}", name.escape_debug());
         }
-        self.names.insert(name, answer.clone(), Instant::now() + keep);
+        if answer != Err(DnsError::NoDescriptor) {
+            self.names.insert(name, answer.clone(), Instant::now() + keep);
+        }
         answer
+    }
+}
+
+/// A question that is being asked, in its task. However the task ends, also by a panic, the question gives up its place.
+struct Asked {
+    inner: Rc<Inner>,
+    name: Box<str>,
+    sender: Rc<watch::Sender<Option<Answer>>>,
+    answer: Answer,
+}
+
+impl Asked {
+    fn end_with(mut self, answer: Answer) {
+        self.answer = answer;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // One that was ended for another has been removed before, and there may be a younger one about the same name.
+        let Ok(mut questions) = self.inner.questions.try_borrow_mut() else { return };
+        if questions.get_mut(&self.name).is_none_or(|known| !Rc::ptr_eq(&known.answer, &self.sender)) {
+            return;
+        }
+        questions.remove(&self.name);
+        questions.wake();
+        self.sender.send_replace(Some(std::mem::replace(&mut self.answer, Err(DnsError::Broken))));
     }
 }
 

@@ -375,3 +375,16 @@ fn without_name_servers_what_is_known_locally_still_works() {
         assert_eq!(unknown, Err(DnsError::Unavailable("no configuration".into())));
     });
 }
+
+#[test]
+fn a_question_whose_task_panics_gives_up_its_place() {
+    on_core(DnsOptions::default(), |mut resolver, _| async move {
+        Rc::get_mut(&mut resolver.inner).unwrap().upstream.panics = true;
+        for _ in 0..2 {
+            let answer = resolver.lookup("a.test", Asker::Proxy);
+            let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.expect("an end");
+            assert_eq!(answer, Err(DnsError::Broken));
+            assert_eq!(resolver.inner.questions.borrow().len(), 0);
+        }
+    });
+}

@@ -33,12 +33,21 @@ pub(super) struct Upstream {
     resolver: Result<TokioResolver, Arc<str>>,
     timeout: Duration,
     search: bool,
+    /// Stands for a defect.
+    #[cfg(test)]
+    pub(super) panics: bool,
 }
 
 impl Upstream {
     pub(super) fn new(options: &DnsOptions) -> Self {
         let resolver = build(options).map_err(|error| Arc::from(error.to_string()));
-        Self { resolver, timeout: options.timeout, search: options.search }
+        Self {
+            resolver,
+            timeout: options.timeout,
+            search: options.search,
+            #[cfg(test)]
+            panics: false,
+        }
     }
 
     pub(super) fn unavailable_reason(&self) -> Option<&str> {
@@ -47,11 +56,13 @@ impl Upstream {
 
     #[cfg(test)]
     pub(super) fn unusable(why: &str) -> Self {
-        Self { resolver: Err(why.into()), timeout: Duration::ZERO, search: false }
+        Self { resolver: Err(why.into()), timeout: Duration::ZERO, search: false, panics: false }
     }
 
     /// Asks for IPv6 and IPv4 addresses at the same time; IPv6 ones come first.
     pub(super) async fn addresses(&self, name: &str) -> Found {
+        #[cfg(test)]
+        assert!(!self.panics, "a defect");
         let resolver = self.resolver.as_ref().map_err(|why| DnsError::Unavailable(Arc::clone(why)))?;
         let mut full = Name::from_ascii(name).map_err(|_| DnsError::InvalidName)?;
         // Only a name that is not complete is tried with the search list.
@@ -122,7 +133,8 @@ async fn second(first: &Found, other: impl Future<Output = Found>) -> Option<Fou
 fn more_telling(a: DnsError, b: DnsError) -> DnsError {
     fn rank(error: &DnsError) -> u8 {
         match error {
-            DnsError::NoSuchName => 3,
+            DnsError::NoSuchName => 4,
+            DnsError::NoDescriptor => 3,
             DnsError::Timeout => 2,
             DnsError::Empty => 0,
             _ => 1,
@@ -157,6 +169,7 @@ fn explain(error: NetError) -> DnsError {
         NetError::Timeout => return DnsError::Timeout,
         NetError::Dns(HickoryDnsError::NoRecordsFound(none)) => none.response_code,
         NetError::Dns(HickoryDnsError::ResponseCode(code)) => *code,
+        NetError::Io(error) if crate::connect::is_shortage(error) => return DnsError::NoDescriptor,
         _ => return DnsError::ServFail(error.to_string().into()),
     };
     match code {
