@@ -1,6 +1,8 @@
 //! Answers that vary: many variants, asked for by many clients at once, and never one for another.
 
-use humboldt_tests::{Client, Reply, World};
+use humboldt_tests::wait::Gate;
+use humboldt_tests::{Client, Reply, World, schemes};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Clients at the same time.
@@ -122,4 +124,52 @@ fn one_encoding_stands_for_many_if_that_is_configured() {
     assert_eq!(ask("zstd").cache(), "MISS");
     assert_eq!(world.origin.last("/a").field("Accept-Encoding"), None);
     assert_eq!(world.get("/a").cache(), "HIT");
+}
+
+/// Answers `slow` with the half of a body until the gate opens, and all others at once. The list of fields by which it varies is the same
+/// one each time, or another.
+fn serve_slow_variant(world: &World, path: &str, has_one_list: bool, body_bytes: usize) -> Arc<Gate> {
+    let (gate, asked) = (Arc::new(Gate::default()), AtomicU64::new(0));
+    let open = Arc::clone(&gate);
+    world.origin.handle(path, move |head, wire| {
+        let who = head.field("X-Who").unwrap_or("-").to_owned();
+        let number = if has_one_list { 0 } else { asked.fetch_add(1, Ordering::SeqCst) };
+        wire.send(format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nVary: X-Who, X-{number}\r\n\
+             Content-Length: {body_bytes}\r\n\r\n"
+        ));
+        let body = who[..1].repeat(body_bytes);
+        wire.send(&body[..body_bytes / 2]);
+        if who == "slow" {
+            open.pass();
+        }
+        wire.send(&body[body_bytes / 2..]);
+    });
+    gate
+}
+
+#[test]
+fn a_variant_that_comes_slowly_holds_up_no_other_and_no_purge() {
+    // More than a flow may be ahead of its directory.
+    const BODY_BYTES: usize = 6 << 20;
+    for scheme in schemes(&["aufs", "ring"]) {
+        let world = World::forward(&format!(
+            "maximum_object_size 16 MB\ncache_dir {scheme} {{dir}}/store 200\nacl purge method PURGE\n\
+             http_access allow purge\n"
+        ));
+        for (path, has_one_list) in [("/one", true), ("/changing", false)] {
+            let gate = serve_slow_variant(&world, path, has_one_list, BODY_BYTES);
+            let mut slow = world.client();
+            slow.request("GET", &world.target(path), &[("X-Who", "slow")], b"");
+            assert_eq!(slow.head().word(1), "200");
+            for who in ["a", "b", "c"] {
+                let answer = world.ask("GET", path, &[("X-Who", who)]).expect(200);
+                assert!(answer.is_complete && answer.body.len() == BODY_BYTES, "{scheme} {path} {who}");
+                assert!(answer.body.iter().all(|byte| *byte == who.as_bytes()[0]), "{scheme} {path} {who}");
+            }
+            _ = world.ask("PURGE", path, &[]).expect(200);
+            gate.open();
+            assert!(slow.bytes(BODY_BYTES).iter().all(|byte| *byte == b's'), "{scheme} {path}");
+        }
+    }
 }

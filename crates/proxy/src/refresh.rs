@@ -15,7 +15,7 @@ use humboldt_logs::access::Tag;
 use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
     About, Dir, Entry, FlowInfo, FlowReader, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, Standing,
-    StoredHead, SwapOutError, VaryMarker, Voiding, next_serial,
+    StoredHead, SwapOutError, VaryMarker, Voiding, Writing, next_serial,
 };
 
 use crate::access;
@@ -439,6 +439,7 @@ async fn publish(
         Some(dir) if is_whole_at_end => Verdict::Stream { stored: true, at_end: Some(dir), part },
         Some(dir) => {
             if let Some(reader) = writer.subscribe(ReaderKind::Disk) {
+                let marker = marker.map(|marker| (marker, writer.writing()));
                 swap_out(core, dir, reader, record(key, request.url.as_bytes(), &head, times), marker);
             }
             Verdict::Stream { stored: true, at_end: None, part }
@@ -499,22 +500,27 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
     }
 }
 
-/// Follows a flow into a cache directory, from its first byte.
+/// Follows a flow into a cache directory, from its first byte. Its Vary marker is written beside it: where that takes a while, the body
+/// must not wait, nor whoever reads it.
 pub(crate) fn swap_out(
     core: &Rc<Core>,
     dir: Arc<Dir>,
     reader: FlowReader,
     record: Record,
-    marker: Option<Arc<VaryMarker>>,
+    marker: Option<(Arc<VaryMarker>, Writing)>,
 ) {
     let epoch = reader.flow().epoch();
     let core = Rc::clone(core);
     tokio::task::spawn_local(async move {
-        let cache = &core.shared.cache;
-        if let Some(marker) = marker.filter(|marker| cache.is_to_be_written(epoch, marker)) {
-            _ = cache.write_vary(epoch, &marker, record.times).await;
-        }
-        let outcome = cache.swap_out(reader, record, dir).await;
+        let (cache, times) = (&core.shared.cache, record.times);
+        let write_marker = async {
+            if let Some((marker, _writing)) = marker
+                && cache.is_to_be_written(epoch, &marker)
+            {
+                _ = cache.write_vary(epoch, &marker, times).await;
+            }
+        };
+        let ((), outcome) = tokio::join!(write_marker, cache.swap_out(reader, record, dir));
         count_swap_out(&core, outcome);
     });
 }

@@ -397,11 +397,14 @@ impl Cache {
             times,
         };
         let writer = dir.scheme.create(record, Some(0)).await?;
-        self.commit(epoch, &primary, writer, Some(0)).await.map_err(|error| match error {
+        // No longer than this, as the variant may be one whose client reads nothing.
+        let _committing = self.committing(epoch, primary);
+        let committed = self.commit(epoch, &primary, marker.generation, writer, Some(0)).await;
+        committed.map_err(|error| match error {
             SwapOutError::Scheme(error) => error,
             _ => SchemeError::Busy("purged or outdated while it was written"),
         })?;
-        if !self.is_newest(epoch, &primary) {
+        if self.while_newest(epoch, &primary, marker.generation, || ()).is_none() {
             remove_own(&dir, &primary, &times).await;
             return Err(SchemeError::Busy("outdated while it was written"));
         }
@@ -416,21 +419,24 @@ impl Cache {
         &self,
         epoch: Epoch,
         key: &Key,
+        generation: u64,
         writer: Box<dyn Writer>,
         body_bytes: Option<u64>,
     ) -> Result<(), SwapOutError> {
-        let _commit = self.commits.enter(&epoch.primary());
         if !self.in_flight.is_current(epoch) {
             return Err(SwapOutError::Purged);
         }
         if let Some(stamp) = &epoch.stamp {
             let versions = self.in_flight.versions();
-            if versions.commit_in_turn(&epoch.primary(), key, stamp).await == Commit::Outdated {
+            let commit = versions.commit_in_turn(&epoch.primary(), key, generation, stamp).await;
+            if commit == Commit::Outdated {
                 return Err(SwapOutError::Outdated);
             }
-            if !self.in_flight.is_current(epoch) {
-                return Err(SwapOutError::Purged);
-            }
+        }
+        // Not before it is its turn: a purge waits for those behind the gate.
+        let _commit = self.commits.enter(&epoch.primary());
+        if !self.in_flight.is_current(epoch) {
+            return Err(SwapOutError::Purged);
         }
         Ok(writer.commit(body_bytes).await?)
     }

@@ -118,6 +118,8 @@ impl Cache {
                     reader.flow().note_stored();
                     self.tell(StoreEventKind::SwapOut, Some(dir.index), &record, body_bytes);
                     self.remove_elsewhere(&record.key, Some(&dir)).await;
+                    // The marker of a variant may take longer.
+                    drop(self.committing(reader.flow().epoch(), record.key));
                     return Ok(body_bytes);
                 }
                 Err(error) => error,
@@ -194,7 +196,7 @@ impl Cache {
             writer.write(at, batch).await?;
             at += batch.iter().map(|part| part.len() as u64).sum::<u64>();
         }
-        self.commit(epoch, &object.key, writer, Some(body_bytes)).await
+        self.commit(epoch, &object.key, 0, writer, Some(body_bytes)).await
     }
 
     /// What follows the storing of a complete object: it is told, and what other directories have is removed. A purge that
@@ -243,6 +245,10 @@ impl Cache {
             if reader.position() > self.disk_object_bytes_max() {
                 return Err(SwapOutError::TooLarge);
             }
+            // Its body may come as slowly as its slowest client reads.
+            if matches!(progress, Progress::Data { .. }) && !self.is_newest(epoch, &record.key) {
+                return Err(SwapOutError::Outdated);
+            }
             let writer = match &mut writer {
                 Some(writer) => writer,
                 // Not before there is something to write: many a fetch is aborted early.
@@ -266,7 +272,7 @@ impl Cache {
             return Err(SwapOutError::Purged);
         }
         if let Some(writer) = writer {
-            self.commit(epoch, &record.key, writer, Some(body_bytes)).await?;
+            self.commit(epoch, &record.key, 0, writer, Some(body_bytes)).await?;
         }
         if !self.in_flight().is_current(epoch) {
             return Err(SwapOutError::Purged);

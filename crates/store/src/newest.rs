@@ -6,6 +6,21 @@ use crate::key::Key;
 use crate::mem::Entry;
 use crate::versions::Commit;
 
+/// A commit, until it has ended: a newer answer waits for it.
+pub(crate) struct Committing<'a> {
+    cache: &'a Cache,
+    epoch: Epoch,
+    key: Key,
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        if let Some(stamp) = &self.epoch.stamp {
+            self.cache.in_flight().versions().end_commit(&self.epoch.primary, &self.key, stamp);
+        }
+    }
+}
+
 impl Cache {
     /// Whether what directories have of a key is older than an answer that is not stored, as its URL was purged since its fetch began.
     pub(crate) fn is_superseded(&self, epoch: Epoch, key: &Key) -> bool {
@@ -40,7 +55,12 @@ impl Cache {
     /// meanwhile.
     pub(crate) fn begin_commit(&self, epoch: Epoch, key: &Key) -> bool {
         epoch.stamp.is_none_or(|stamp| {
-            self.in_flight().versions().begin_commit(&epoch.primary, key, &stamp) == Commit::Begun
+            self.in_flight().versions().begin_commit(&epoch.primary, key, 0, &stamp) == Commit::Begun
         })
+    }
+
+    /// To be dropped when what was committed under a key has been looked at once more.
+    pub(crate) fn committing(&self, epoch: Epoch, key: Key) -> Committing<'_> {
+        Committing { cache: self, epoch, key }
     }
 }

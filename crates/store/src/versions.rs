@@ -5,7 +5,8 @@
 //!
 //! An answer belongs to the time between the moment when its request was sent and the moment when its head came. Of two answers
 //! whose times do not overlap the later one is newer, whatever they say. Of two that overlap the one that was asked for later is
-//! newer, if its Date is not earlier (RFC 9111 4). Where these two disagree nobody knows, and neither is kept ([`Standing::Unclear`]).
+//! newer, if its Date is later (RFC 9111 4), or the same second and its head came later too, or there was a purge by tag or prefix
+//! in between. Where these disagree nobody knows, and neither is kept ([`Standing::Unclear`]).
 //!
 //! What was read from a directory has no time of its own: it is as old as the record. It goes to memory only if no answer of its key has
 //! come, or is being written, since it was opened.
@@ -37,6 +38,8 @@ pub(crate) struct Stamp {
     pub(crate) asked: u64,
     pub(crate) answered: u64,
     pub(crate) date: i64,
+    /// Number of the newest purge by tag or prefix when it was asked for.
+    pub(crate) purges: u64,
     /// Made of its strong entity tag, 0 without: answers with the same are the same version.
     pub(crate) tag: u64,
 }
@@ -55,7 +58,7 @@ pub enum Standing {
 impl Stamp {
     /// Where this one stands beside another.
     fn beside(&self, other: &Self) -> Standing {
-        use std::cmp::Ordering::Less;
+        use std::cmp::Ordering::{Greater, Less};
         if self.tag != 0 && self.tag == other.tag {
             return Standing::Newest;
         }
@@ -65,9 +68,12 @@ impl Stamp {
         if other.asked > self.answered {
             return Standing::Outdated;
         }
-        match (self.asked.cmp(&other.asked), self.date.cmp(&other.date)) {
-            (Less, date) if date.is_le() => Standing::Outdated,
-            (asked, date) if asked.is_gt() && date.is_ge() => Standing::Newest,
+        // A Date says nothing within its second. A purge does, of what was asked for before it and after it.
+        let in_second = self.purges.cmp(&other.purges).then(self.answered.cmp(&other.answered));
+        let heads = self.date.cmp(&other.date).then(in_second);
+        match (self.asked.cmp(&other.asked), heads) {
+            (Less, Less) => Standing::Outdated,
+            (Greater, Greater) => Standing::Newest,
             _ => Standing::Unclear,
         }
     }
@@ -84,6 +90,7 @@ impl Stamp {
             asked: self.asked.max(other.asked),
             answered: self.answered.max(other.answered),
             date: self.date.max(other.date),
+            purges: self.purges.max(other.purges),
             tag: if self.tag == other.tag { self.tag } else { 0 },
         }
     }
@@ -108,7 +115,7 @@ struct Note {
     stamp: Stamp,
     identity: Option<Identity>,
     state: State,
-    /// It is on its way into a directory, and nothing holds it up any more.
+    /// It is on its way into a directory, and nothing but the directory holds it up any more.
     is_committing: bool,
 }
 
@@ -211,7 +218,7 @@ pub(crate) enum Commit {
 pub(crate) struct Versions {
     shards: Box<[Mutex<HashMap<Key, Known>>]>,
     time: AtomicU64,
-    /// Told whenever an answer has been settled, or is not going to be made visible after all.
+    /// Told whenever an answer has been settled, or its commit has ended, or is not going to be after all.
     settled: Notify,
 }
 
@@ -284,11 +291,11 @@ impl Versions {
     }
 
     /// The answer is going to be made visible in a directory, if it is the newest one of its key. Another that is newer and comes later
-    /// is not read from a directory before this one is settled, and does not get there before.
-    pub(crate) fn begin_commit(&self, primary: &Key, key: &Key, stamp: &Stamp) -> Commit {
+    /// is not read from a directory before this one is settled, or its commit has ended, and does not get there before.
+    pub(crate) fn begin_commit(&self, primary: &Key, key: &Key, generation: u64, stamp: &Stamp) -> Commit {
         let mut shard = self.shard(primary);
         let Some(known) = shard.get_mut(primary) else { return Commit::Begun };
-        if known.standing(key, 0, stamp) != Standing::Newest {
+        if known.standing(key, generation, stamp) != Standing::Newest {
             return Commit::Outdated;
         }
         let is_own = |note: &Note| note.stamp.answered == stamp.answered;
@@ -301,15 +308,31 @@ impl Versions {
     }
 
     /// The same, after those that have begun before.
-    pub(crate) async fn commit_in_turn(&self, primary: &Key, key: &Key, stamp: &Stamp) -> Commit {
+    pub(crate) async fn commit_in_turn(
+        &self,
+        primary: &Key,
+        key: &Key,
+        generation: u64,
+        stamp: &Stamp,
+    ) -> Commit {
         loop {
             let mut settled = pin!(self.settled.notified());
             settled.as_mut().enable();
-            match self.begin_commit(primary, key, stamp) {
+            match self.begin_commit(primary, key, generation, stamp) {
                 Commit::Waits => settled.await,
                 commit => return commit,
             }
         }
+    }
+
+    /// It is visible in a directory, or never will be, and whether it still was the newest one has been looked at since. The body of
+    /// the fetch may take much longer, as that of a variant whose marker this was.
+    pub(crate) fn end_commit(&self, primary: &Key, key: &Key, stamp: &Stamp) {
+        if let Some(known) = self.shard(primary).get_mut(primary) {
+            let is_own = |note: &&mut Note| note.key == *key && note.stamp.answered == stamp.answered;
+            known.notes.iter_mut().filter(is_own).for_each(|note| note.is_committing = false);
+        }
+        self.settled.notify_waiters();
     }
 
     /// What directories may show of a key now.
@@ -402,10 +425,10 @@ impl Fetch {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// The head of the answer has come, with this Date and strong entity tag. The first one counts.
-    pub(crate) fn answer(&self, date: i64, tag: Option<&[u8]>) -> Stamp {
+    /// The head of the answer has come, with this Date and strong entity tag; it was asked for after this purge. The first one counts.
+    pub(crate) fn answer(&self, purges: u64, date: i64, tag: Option<&[u8]>) -> Stamp {
         let tag = tag.map_or(0, |tag| Key::primary(tag).low64() | 1);
-        let now = || Stamp { asked: self.asked(), answered: self.versions.now(), date, tag };
+        let now = || Stamp { asked: self.asked(), answered: self.versions.now(), date, purges, tag };
         *self.stamp.lock().get_or_insert_with(now)
     }
 

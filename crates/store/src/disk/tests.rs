@@ -303,7 +303,7 @@ fn a_purge_waits_for_commits_and_commits_do_not_follow_it() {
     drop(commit);
     block_on(purge);
     let late = f.schemes[0].create(object.expect("stored").record(), Some(0));
-    let late = block_on(f.cache.commit(epoch, &key(1), block_on(late).expect("created"), Some(0)));
+    let late = block_on(f.cache.commit(epoch, &key(1), 0, block_on(late).expect("created"), Some(0)));
     assert!(matches!(late, Err(SwapOutError::Purged)) && f.open().is_none());
 }
 

@@ -1,7 +1,9 @@
 //! Courses in which an older answer could come back, over directories that do what the test says.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Waker};
 
 use humboldt_freshness::Times;
 
@@ -369,4 +371,88 @@ fn a_vary_marker_is_written_once() {
     w.schemes.iter().for_each(|scheme| scheme.stored.lock().clear());
     assert!(is_to_be_written(b"accept"), "lost");
     assert!(is_to_be_written(b"cookie"), "another one");
+}
+
+/// What comes of it at once.
+fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_variant_that_comes_slowly_holds_up_no_marker_and_no_purge() {
+    for is_same_marker in [true, false] {
+        let w = world();
+        let marker = Arc::new(VaryMarker::new(URL, b"accept"));
+        let other = Arc::new(VaryMarker::new(URL, b"cookie"));
+        let other = if is_same_marker { &marker } else { &other };
+        let mut slow_ones = Vec::new();
+        for (of, marker) in [(2, &marker), (3, other), (4, &marker)] {
+            let (writer, reader) = w.reload();
+            writer.answer(1000, None);
+            assert_eq!(writer.announce(&[(key(of), 0), (key(1), marker.generation)]), Standing::Newest);
+            let written = poll_once(pin!(w.cache.write_vary(writer.epoch(), marker, some_times())));
+            assert!(matches!(written, Poll::Ready(Ok(()))), "{of}: {written:?}");
+            slow_ones.push((writer, reader));
+        }
+        assert!(poll_once(pin!(w.cache.purge(key(1)))).is_ready());
+        assert!(!w.cache.on_disk(&key(1)));
+    }
+}
+
+#[test]
+fn a_marker_is_not_outdated_by_another_answer_of_the_same_marker() {
+    let w = world();
+    let marker = VaryMarker::new(URL, b"accept");
+    let (older, _older_reader) = w.reload();
+    let (newer, _newer_reader) = w.reload();
+    older.answer(1000, None);
+    newer.answer(1000, None);
+    for (of, writer) in [(2, &older), (3, &newer)] {
+        assert_eq!(writer.announce(&[(key(of), 0), (key(1), marker.generation)]), Standing::Newest);
+    }
+    newer.complete();
+    block_on(w.cache.write_vary(older.epoch(), &marker, some_times())).expect("it says the same");
+    drop((older, newer));
+    assert!(w.cache.on_disk(&key(1)));
+}
+
+#[test]
+fn a_purge_waits_for_no_commit_that_waits_for_its_turn() {
+    let w = world();
+    let (mut slow, _slow_reader) = w.reload();
+    w.publish(&mut slow, 1, false);
+    assert!(w.cache.begin_commit(slow.epoch(), &key(1)), "on its way");
+    let (mut writer, _reader) = w.reload();
+    w.publish(&mut writer, 2, false);
+    block_on(writer.append(&body(2))).expect("memory is there");
+    writer.finish(None);
+    let (epoch, writing) = (writer.epoch(), writer.writing());
+    let stored = w.cache.store(writer, URL, None).expect("kept whole");
+    let mut written = pin!(w.cache.write_object(epoch, &stored.object, w.dir(0)));
+    assert!(poll_once(written.as_mut()).is_pending(), "after the older one");
+    assert!(poll_once(pin!(w.cache.purge(key(1)))).is_ready());
+    drop(slow);
+    assert!(matches!(block_on(written), Err(SwapOutError::Purged)));
+    drop(writing);
+    assert_eq!((w.in_memory(), w.on_disk()), (None, None));
+}
+
+#[test]
+fn what_is_outdated_is_not_written_on_while_its_body_comes() {
+    let w = world();
+    let mut slow = w.cache.private(key(1), key(1));
+    let disk = slow.subscribe(ReaderKind::Disk).expect("at the start");
+    let streamed = FlowInfo { times: Some(times(1)), write_through: true, ..info(key(1), 0) };
+    slow.publish_head(Arc::new(some_head()), streamed);
+    let batch = pattern(0, crate::flow::BATCH_BYTES as usize);
+    block_on(slow.append(&batch)).expect("memory is there");
+    let mut written = pin!(w.cache.swap_out(disk, record(1), w.dir(0)));
+    assert!(poll_once(written.as_mut()).is_pending(), "more is to come");
+    w.all_at_once();
+    let (writer, _reader) = w.reload();
+    assert_eq!(w.finish(writer, 2, Some(1)), (true, true), "it waits for nobody");
+    assert!(poll_once(pin!(slow.append(&batch))).is_ready());
+    let outcome = poll_once(written);
+    assert!(matches!(outcome, Poll::Ready(Err(SwapOutError::Outdated))), "{outcome:?}");
+    assert_eq!(w.on_disk(), Some(2));
 }
