@@ -31,6 +31,7 @@ use crate::refresh::{self, Verdict};
 use crate::relay::Relay;
 use crate::request::Request;
 use crate::server::{self, ServerConn, ServerError};
+use crate::swap_out;
 use crate::{answer, partial, purge, relay, reply};
 
 /// An answer whose head is there.
@@ -313,7 +314,7 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
     };
     if let (Some(dir), None) = (&at_end, &part)
         && let Some(body) = answer.whole_body()
-        && refresh::store_lending(core, job, &mut writer, dir, body).await
+        && swap_out::store_lending(core, job, &mut writer, dir, body).await
     {
         drop(writer);
         return answer.keep_after_whole_body(core);
@@ -326,7 +327,7 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
             if stored {
                 let (flow, written, writing) =
                     (Arc::clone(writer.flow()), writer.written(), writer.writing());
-                refresh::store(core, job, writer, at_end.dir.take()).await;
+                swap_out::store(core, job, writer, at_end.dir.take()).await;
                 if let Some(part) = part.filter(|part| part.is_complete(written)) {
                     partial::add(core, &job.request, answer.request_time, (&flow, writing), *part);
                 }
@@ -359,7 +360,7 @@ impl AtEnd {
         let head = writer.flow().published();
         let record = head.and_then(|head| head.record(job.request.url.as_bytes()));
         if let (Some(dir), Some(reader), Some(record)) = (self.dir.take(), self.reader.take(), record) {
-            refresh::swap_out(core, dir, reader, record, None);
+            swap_out::swap_out(core, dir, reader, record, None);
         }
     }
 }

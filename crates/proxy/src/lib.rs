@@ -9,6 +9,7 @@ pub mod cut;
 pub mod errors;
 pub mod shared;
 pub mod snapshot;
+mod swap_out;
 
 mod access;
 mod answer;

@@ -14,8 +14,8 @@ use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
 use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
-    About, Dir, Entry, FlowInfo, FlowReader, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, Standing,
-    StoredHead, SwapOutError, VaryMarker, Voiding, Writing, next_serial,
+    About, Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, Standing, StoredHead,
+    VaryMarker, Voiding, next_serial,
 };
 
 use crate::access;
@@ -28,6 +28,7 @@ use crate::partial::{self, NewPart, Portion};
 use crate::reply;
 use crate::request::Request;
 use crate::snapshot::{Snapshot, skips_reply_field};
+use crate::swap_out;
 
 /// What becomes of an answer.
 pub(crate) enum Verdict {
@@ -365,6 +366,25 @@ fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
     (url.authority() == base.authority() && url.scheme() == base.scheme()).then_some(url)
 }
 
+/// The head as this proxy passes it on: with itself in Via.
+fn with_via(snapshot: &Snapshot, head: &ResponseHead) -> ResponseHead {
+    let via = snapshot.names.via(head.version);
+    let mut received = head.roomy_clone();
+    if let Some(via) = via.strip_prefix(b"Via: ").and_then(|via| via.strip_suffix(b"\r\n")) {
+        received.fields.push(FieldName::Via, via);
+    }
+    received
+}
+
+/// The lines of those fields that are for the client that asked alone.
+fn own_lines(head: &ResponseHead, is_own: impl Fn(FieldName, &[u8]) -> bool) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for (_, name, value) in head.fields.iter().filter(|(id, name, _)| is_own(*id, name)) {
+        write_field(&mut lines, name, value);
+    }
+    lines
+}
+
 /// Publishes the head, under the key of its variant, and starts to write the object to disk.
 async fn publish(
     core: &Rc<Core>,
@@ -378,23 +398,15 @@ async fn publish(
     let request = &*job.request;
     let snapshot = request.snapshot();
     let (cache, hops) = (&core.shared.cache, HopByHop::of(&answer.head.fields));
-    let via = snapshot.names.via(answer.head.version);
-    let mut received = answer.head.roomy_clone();
-    if let Some(via) = via.strip_prefix(b"Via: ").and_then(|via| via.strip_suffix(b"\r\n")) {
-        received.fields.push(FieldName::Via, via);
-    }
+    let received = with_via(snapshot, &answer.head);
     let is_skipped = |id, name: &[u8]| skips_reply_field(&hops, id, name);
     let is_own =
         |name: &[u8]| times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own));
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {
         is_skipped(id, name) || is_own(name) || (times.is_some() && id == FieldName::Age)
     }));
-    let mut own_fields = Vec::new();
-    for (id, name, value) in received.fields.iter() {
-        if id != FieldName::Age && is_own(name) && !is_skipped(id, name) {
-            write_field(&mut own_fields, name, value);
-        }
-    }
+    let own_fields =
+        own_lines(&received, |id, name| id != FieldName::Age && is_own(name) && !is_skipped(id, name));
     job.report.set_own_fields(own_fields);
     let (mut key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
@@ -440,7 +452,13 @@ async fn publish(
         Some(dir) => {
             if let Some(reader) = writer.subscribe(ReaderKind::Disk) {
                 let marker = marker.map(|marker| (marker, writer.writing()));
-                swap_out(core, dir, reader, record(key, request.url.as_bytes(), &head, times), marker);
+                swap_out::swap_out(
+                    core,
+                    dir,
+                    reader,
+                    record(key, request.url.as_bytes(), &head, times),
+                    marker,
+                );
             }
             Verdict::Stream { stored: true, at_end: None, part }
         }
@@ -497,105 +515,5 @@ async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is
     } else if !cache.mem().contains(&request.key) {
         let until = request.received.secs() + HIT_FOR_MISS_S;
         cache.insert_current(epoch, request.key, Entry::HitForMiss { until });
-    }
-}
-
-/// Follows a flow into a cache directory, from its first byte. Its Vary marker is written beside it: where that takes a while, the body
-/// must not wait, nor whoever reads it.
-pub(crate) fn swap_out(
-    core: &Rc<Core>,
-    dir: Arc<Dir>,
-    reader: FlowReader,
-    record: Record,
-    marker: Option<(Arc<VaryMarker>, Writing)>,
-) {
-    let epoch = reader.flow().epoch();
-    let core = Rc::clone(core);
-    tokio::task::spawn_local(async move {
-        let (cache, times) = (&core.shared.cache, record.times);
-        let write_marker = async {
-            if let Some((marker, _writing)) = marker
-                && cache.is_to_be_written(epoch, &marker)
-            {
-                _ = cache.write_vary(epoch, &marker, times).await;
-            }
-        };
-        let ((), outcome) = tokio::join!(write_marker, cache.swap_out(reader, record, dir));
-        count_swap_out(&core, outcome);
-    });
-}
-
-fn count_swap_out(core: &Core, outcome: Result<u64, SwapOutError>) {
-    match outcome {
-        Ok(bytes) => {
-            core.count(Counter::SwapOuts, 1);
-            core.count(Counter::SwapOutBytes, bytes);
-        }
-        Err(error) => {
-            if matches!(error, SwapOutError::Scheme(_)) {
-                core.count(Counter::SwapOutErrors, 1);
-            }
-            tracing::debug!("not written to disk: {error}");
-        }
-    }
-}
-
-/// Stores an answer whose whole body has come with its head, where its client can be served without a copy of it in memory. `false`: it is
-/// to be received.
-pub(crate) async fn store_lending(
-    core: &Rc<Core>,
-    job: &Job,
-    writer: &mut FlowWriter,
-    dir: &Arc<Dir>,
-    body: &[u8],
-) -> bool {
-    let (cache, url) = (&core.shared.cache, job.request.url.as_bytes());
-    // Ranges are cut out of a flow by a task that may take its time.
-    if job.request.head.fields.has(FieldName::Range) {
-        return false;
-    }
-    let Some(head) = cache.store_lending(writer, url, dir, body) else { return false };
-    if let Some(about) = head.about(url, body.len() as u64) {
-        count_swap_out(core, cache.finish_write(writer.epoch(), &about, dir).await);
-    }
-    true
-}
-
-/// Stores an answer whose body is complete: in memory, and in the directory that waits for the end.
-pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: Option<Arc<Dir>>) {
-    let cache = &core.shared.cache;
-    let Some(head) = writer.flow().published() else { return };
-    let (epoch, key, writing) = (writer.epoch(), head.info.key, writer.writing());
-    let is_newest = || cache.is_newest(epoch, &key);
-    // Until the directory has it, requests find it in flight.
-    let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
-    let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
-    if stored.as_ref().is_some_and(|stored| stored.in_memory) {
-        core.count(Counter::MemoryStores, 1);
-    }
-    match (stored, dir) {
-        // No directory takes it: there is a newer answer than what they have, or will find when they have read their indexes.
-        (_, None) if cache.has_dirs() && is_newest() && !head.info.write_through => {
-            if let (Some(marker), Some(times)) = (&head.info.vary, head.info.times) {
-                _ = cache.write_vary(epoch, marker, times).await;
-            }
-            cache.remove_from_disk(&key).await;
-        }
-        (_, None) => {}
-        (Some(stored), Some(dir)) if stored.on_disk => {
-            count_swap_out(core, cache.finish_write(epoch, &stored.object.about(), &dir).await);
-        }
-        (Some(stored), Some(dir)) => {
-            let core = Rc::clone(core);
-            tokio::task::spawn_local(async move {
-                let _writing = writing;
-                let outcome = core.shared.cache.write_object(epoch, &stored.object, dir).await;
-                count_swap_out(&core, outcome);
-                drop(until_written);
-            });
-        }
-        // Memory was too short to keep it whole: there is a newer answer than what is stored.
-        (None, Some(_)) if is_newest() => drop(cache.remove_from_disk(&key).await),
-        (None, Some(_)) => {}
     }
 }
