@@ -1,5 +1,5 @@
 //! More clients than there are descriptors, and many at once. `cargo test -p humboldt-tests --test crowd -- --ignored` plays the large ones:
-//! about two minutes, with as many connections as `ulimit -n` lets this process have (20,000 idle and 2,000 slow ones need 45,000).
+//! a few seconds, with as many connections as `ulimit -n` lets this process have (20,000 idle and 2,000 slow ones need 45,000).
 
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
 use humboldt_tests::{Client, Proxy, Reply, World};
@@ -222,7 +222,7 @@ fn a_few_idle_and_slow_clients_hinder_nobody() {
 }
 
 #[test]
-#[ignore = "thousands of clients: about two minutes"]
+#[ignore = "thousands of clients, and most of the descriptors of the machine"]
 fn twenty_thousand_idle_and_two_thousand_slow_clients_hinder_nobody() {
     // A client has two descriptors here, and one in the proxy, which keeps an eighth free.
     let limit = usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)).unwrap_or(usize::MAX);

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::denial::Refusal;
 use crate::internal;
 use crate::request::Request;
+use crate::snapshot::Snapshot;
 
 /// What the rules say.
 #[derive(Debug)]
@@ -45,8 +46,7 @@ pub struct AsksAddresses {
 pub(crate) fn check(request: &Request) -> Access {
     let snapshot = request.snapshot();
     let subject = subject(request);
-    let lists = || [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten();
-    for list in lists() {
+    for list in client_lists(snapshot) {
         match list.check(&subject) {
             Verdict::Allowed { .. } => {}
             Verdict::Denied { last_acl, .. } => {
@@ -56,10 +56,15 @@ pub(crate) fn check(request: &Request) -> Access {
             Verdict::NeedDstIps => return Access::Denied(Refusal::unanswered()),
         }
     }
-    match permit(request, &subject, |one| lists().all(|list| list.check(one).is_allowed())) {
+    match permit(request, &subject, |one| client_lists(snapshot).all(|list| list.check(one).is_allowed())) {
         true => Access::Allowed,
         false => Access::Denied(Refusal::of_request(None)),
     }
+}
+
+/// The lists that a request of a client must pass, in their order.
+fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> {
+    [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten()
 }
 
 /// Of several addresses leaves those that rules permit also if the host had no other: one that is allowed does not
@@ -119,15 +124,17 @@ pub(crate) fn knows_enough_for_answers(request: &Request) -> bool {
 
 /// Looks up what the rules may need that are asked before a server is.
 pub(crate) async fn prepare_to_forward(core: &Core, request: &Request) {
-    if request.snapshot().asks_addresses.forwarding && host_ip(request.url.host()).is_none() {
-        look_up(core, request).await;
-    }
+    look_up_if(request.snapshot().asks_addresses.forwarding, core, request).await;
 }
 
 /// Looks up what the rules may need that are asked before a server is, and for Upgrade those about tunnels too.
 pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
-    prepare_to_forward(core, request).await;
-    if request.snapshot().asks_addresses.permission && host_ip(request.url.host()).is_none() {
+    let asks = request.snapshot().asks_addresses;
+    look_up_if(asks.forwarding || asks.permission, core, request).await;
+}
+
+async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
+    if is_asked && host_ip(request.url.host()).is_none() {
         look_up(core, request).await;
     }
 }
@@ -151,8 +158,7 @@ pub(crate) fn may_connect(request: &Request) -> bool {
         false => format!("{host}:{}", own.port),
     };
     let as_tunnel = Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
-    let lists = || [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten();
-    let allow = |subject: &Subject<'_>| lists().all(|list| list.check(subject).is_allowed());
+    let allow = |subject: &Subject<'_>| client_lists(snapshot).all(|list| list.check(subject).is_allowed());
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 

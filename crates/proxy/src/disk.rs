@@ -185,7 +185,7 @@ pub(crate) async fn serve(
 fn feed(core: &Rc<Core>, hit: DiskHit, writer: FlowWriter) -> Option<FlowReader> {
     let reader = writer.subscribe(ReaderKind::Client)?;
     let core = Rc::clone(core);
-    tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer, 0).await });
+    tokio::task::spawn_local(async move { hit.feed(&core.shared.cache, writer).await });
     Some(reader)
 }
 

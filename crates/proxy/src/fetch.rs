@@ -119,7 +119,7 @@ async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
             let info = refresh::object_info(&object);
             writer.publish_object(object, info);
         }
-        StaleBody::Disk(hit) => hit.feed(&core.shared.cache, writer, 0).await,
+        StaleBody::Disk(hit) => hit.feed(&core.shared.cache, writer).await,
     }
 }
 

@@ -469,23 +469,18 @@ impl DiskHit {
         }
     }
 
-    /// Feeds the body from `position` on (bytes; 0 is all of it) to a flow, whose head is published here, until it is
-    /// complete, nobody reads any more, or what is read does not verify (the flow is aborted then, before it has a head if not
-    /// even the first bytes can be read). Nobody may join a
-    /// flow that begins behind the first byte. Subscribe before.
-    pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter, position: u64) {
-        let Some(body_bytes) = self.body_bytes().filter(|&total| self.is_complete() && position <= total)
-        else {
+    /// Feeds the body to a flow, whose head is published here, until it is complete, nobody reads any more, or what is
+    /// read does not verify (the flow is aborted then, before it has a head if not even the first bytes can be read).
+    /// Subscribe before.
+    pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter) {
+        let Some(body_bytes) = self.body_bytes().filter(|_| self.is_complete()) else {
             return writer.abort(AbortReason::Failed);
         };
-        let mut info = self.info();
-        if position > 0 {
-            info = FlowInfo { body_bytes: Some(body_bytes - position), shareable: false, ..info };
-        }
+        let info = self.info();
         // While a client does not read, the buffer holds what it has no page for.
         let buffered = cache.tier().reserve(READ_BYTES as u64, 0);
         let mut buffer = vec![0; if buffered.is_some() { READ_BYTES } else { SMALL_READ_BYTES }];
-        let mut at = position;
+        let mut at = 0;
         let mut is_published = false;
         while at < body_bytes {
             if writer.readers() == 0 {

@@ -144,7 +144,7 @@ fn a_large_object_streams_to_disk_and_back_without_staying_in_memory() {
             }
             got
         });
-        block_on(hit.feed(&f.cache, writer, 0));
+        block_on(hit.feed(&f.cache, writer));
         reading.join().expect("no panic")
     });
     assert!(got == content);
@@ -258,7 +258,7 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
     f.schemes[0].faults.read_from.store(20_000, SeqCst);
     let writer = f.lead();
     let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
-    block_on(f.open().expect("its head verifies").feed(&f.cache, writer, 0));
+    block_on(f.open().expect("its head verifies").feed(&f.cache, writer));
     let Progress::Data { available } = block_on(reader.data()) else { panic!("some verified") };
     assert!(available >= 20_000);
     reader.advance(available);
@@ -269,14 +269,14 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
         f.schemes[0].faults.read_from.store(from, SeqCst);
         let writer = f.lead();
         let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
-        block_on(f.open().expect("its head verifies").feed(&f.cache, writer, 0));
+        block_on(f.open().expect("its head verifies").feed(&f.cache, writer));
         let head = block_on(reader.head());
         assert!(head.is_ok() == published && (published || head.err() == Some(AbortReason::DiskFailed)));
     }
 
     let writer = f.lead();
     let flow = writer.flow().clone();
-    block_on(f.open().expect("its head verifies").feed(&f.cache, writer, 0));
+    block_on(f.open().expect("its head verifies").feed(&f.cache, writer));
     assert!(flow.reader_at(0, ReaderKind::Client).is_none() && f.cache.in_flight().is_empty());
 }
 
