@@ -1,5 +1,5 @@
-//! A body decodes alike whether it comes whole, byte by byte, or cut where the first input byte says; and
-//! what was decoded, encoded again, decodes to itself.
+//! A body decodes alike whether it comes whole, byte by byte, or cut where the first input byte
+//! says; and what was decoded, encoded again, decodes to itself.
 #![no_main]
 
 use humboldt_http::h1::{BodyDecoder, BodyEncoder, BodyError, DecodeState, Framing};

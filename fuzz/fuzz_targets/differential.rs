@@ -1,5 +1,6 @@
-//! The codec and hyper's read the same, or differ for a known reason. The first byte chooses what the others are and in which
-//! pieces they come; all else is the code of `crates/http/tests/differential.rs`.
+//! The codec and hyper's read the same, or differ for a known reason. The first byte chooses what
+//! the others are and in which pieces they come; all else is the code of
+//! `crates/http/tests/differential.rs`.
 #![no_main]
 
 #[path = "../../crates/http/tests/differential/check.rs"]

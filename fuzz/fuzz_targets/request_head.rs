@@ -1,5 +1,6 @@
-//! A request head never panics the parser; a head that is accepted is unambiguous: written again from its
-//! parts it is accepted again with the same meaning, and none of its proper prefixes is accepted.
+//! A request head never panics the parser; a head that is accepted is unambiguous: written again
+//! from its parts it is accepted again with the same meaning, and none of its proper prefixes is
+//! accepted.
 #![no_main]
 
 use humboldt_http::h1::{

@@ -1,4 +1,5 @@
-//! A response head never panics the parser; an accepted one, written again from its parts, reads the same.
+//! A response head never panics the parser; an accepted one, written again from its parts, reads
+//! the same.
 #![no_main]
 
 use humboldt_http::h1::{

@@ -78,8 +78,8 @@ impl Client {
     #[must_use]
     #[track_caller]
     pub fn to(address: SocketAddr) -> Self {
-        let connected =
-            TcpStream::connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"));
+        let connected = TcpStream::connect(address)
+            .unwrap_or_else(|error| panic!("connect to {address}: {error}"));
         Self::on(connected)
     }
 
@@ -97,16 +97,25 @@ impl Client {
         Self { stream, reader }
     }
 
-    /// Sends bytes. A peer that has closed already is not an error here: the answer, or its absence, tells.
+    /// Sends bytes. A peer that has closed already is not an error here: the answer, or its
+    /// absence, tells.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         let _ = self.stream.write_all(bytes.as_ref());
         self
     }
 
     /// Sends a request with `Host`, the given fields, and a body if it is not empty.
-    pub fn request(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &[u8]) -> &mut Self {
-        let host =
-            target.strip_prefix("http://").and_then(|rest| rest.split('/').next()).unwrap_or("site.test");
+    pub fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+    ) -> &mut Self {
+        let host = target
+            .strip_prefix("http://")
+            .and_then(|rest| rest.split('/').next())
+            .unwrap_or("site.test");
         let mut head = format!("{method} {target} HTTP/1.1\r\n");
         if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             head += &format!("Host: {host}\r\n");
@@ -152,7 +161,10 @@ impl Client {
     pub fn try_response_to(&mut self, method: &str) -> Option<Response> {
         let mut interim = Vec::new();
         let head = loop {
-            let head = self.reader.head().unwrap_or_else(|error| panic!("waiting for an answer: {error}"))?;
+            let head = self
+                .reader
+                .head()
+                .unwrap_or_else(|error| panic!("waiting for an answer: {error}"))?;
             let status: u16 = head.word(1).parse().unwrap_or(0);
             if (100..200).contains(&status) && status != 101 {
                 interim.push(head);
@@ -164,8 +176,9 @@ impl Client {
         let has_none = method == "HEAD"
             || matches!(status, "204" | "304" | "101")
             || (method == "CONNECT" && status.starts_with('2'));
-        let is_chunked =
-            head.field("Transfer-Encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
+        let is_chunked = head
+            .field("Transfer-Encoding")
+            .is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
         let length = head.field("Content-Length").and_then(|value| value.parse().ok());
         let body = match length {
             _ if has_none => self.reader.sized_body(0),
@@ -178,7 +191,8 @@ impl Client {
         Some(Response { head, body: bytes, trailers, is_complete: body.is_complete, interim })
     }
 
-    /// The next head alone, so that a test can watch the body come in pieces with [`Client::bytes`].
+    /// The next head alone, so that a test can watch the body come in pieces with
+    /// [`Client::bytes`].
     ///
     /// # Panics
     /// If none comes in time.
@@ -194,9 +208,16 @@ impl Client {
     /// If they do not come in time.
     #[track_caller]
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let bytes =
-            self.reader.exactly(len).unwrap_or_else(|error| panic!("waiting for {len} bytes: {error}"));
-        assert_eq!(bytes.len(), len, "the connection ended early: {:?}", String::from_utf8_lossy(&bytes));
+        let bytes = self
+            .reader
+            .exactly(len)
+            .unwrap_or_else(|error| panic!("waiting for {len} bytes: {error}"));
+        assert_eq!(
+            bytes.len(),
+            len,
+            "the connection ended early: {:?}",
+            String::from_utf8_lossy(&bytes)
+        );
         bytes
     }
 
@@ -232,7 +253,8 @@ impl Client {
     /// # Panics
     /// If the socket cannot be told so.
     pub fn reset(self) {
-        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).expect("a socket");
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO))
+            .expect("a socket");
     }
 
     /// Sends what the sockets take now of so many bytes, and says how many that was.

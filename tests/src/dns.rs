@@ -54,12 +54,15 @@ impl NameServer {
     #[must_use]
     pub fn new() -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        let server = Self { address: socket.local_addr().expect("its address"), state: Arc::default() };
+        let server =
+            Self { address: socket.local_addr().expect("its address"), state: Arc::default() };
         let answering = server.clone();
         std::thread::spawn(move || {
             let mut packet = [0; 1500];
             while let Ok((length, from)) = socket.recv_from(&mut packet) {
-                if let Some(answer) = packet.get(..length).and_then(|question| answering.answer(question)) {
+                if let Some(answer) =
+                    packet.get(..length).and_then(|question| answering.answer(question))
+                {
                     let _ = socket.send_to(&answer, from);
                 }
             }
@@ -74,7 +77,10 @@ impl NameServer {
     /// Lines of a configuration that asks here, and remembers nothing.
     #[must_use]
     pub fn lines(&self) -> String {
-        format!("dns_nameservers {}\npositive_dns_ttl 0 seconds\nnegative_dns_ttl 0 seconds\n", self.address)
+        format!(
+            "dns_nameservers {}\npositive_dns_ttl 0 seconds\nnegative_dns_ttl 0 seconds\n",
+            self.address
+        )
     }
 
     /// What is said about a name from now on, and for `*.zone` about all names of a zone.
@@ -82,7 +88,8 @@ impl NameServer {
         self.on_each(name, vec![says]);
     }
 
-    /// What is said about a name to one question after the other, of each type; the last is repeated.
+    /// What is said about a name to one question after the other, of each type; the last is
+    /// repeated.
     pub fn on_each(&self, name: &str, says: Vec<Says>) {
         let mut state = self.state();
         state.asked.retain(|(asked, _), _| asked != name);
@@ -118,7 +125,8 @@ impl NameServer {
         let mut at = 12;
         while *question.get(at)? > 0 {
             let length = usize::from(question[at]);
-            labels.push(String::from_utf8_lossy(question.get(at + 1..=at + length)?).to_lowercase());
+            labels
+                .push(String::from_utf8_lossy(question.get(at + 1..=at + length)?).to_lowercase());
             at += 1 + length;
         }
         let kind = u16::from_be_bytes([*question.get(at + 1)?, *question.get(at + 2)?]);

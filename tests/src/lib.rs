@@ -1,8 +1,10 @@
-//! Helpers shared by the integration tests, which run the built program beside real clients and servers.
+//! Helpers shared by the integration tests, which run the built program beside real clients and
+//! servers.
 //!
-//! Nothing here uses the proxy's own crates: an error in its reading of HTTP cannot hide behind the same error in the
-//! test. `HUMBOLDT_BIN` names the program to test; otherwise it is built by cargo. Real Squid can take its place
-//! (`HUMBOLDT_BIN=/usr/sbin/squid`), which shows whether a scenario asks for what the field does.
+//! Nothing here uses the proxy's own crates: an error in its reading of HTTP cannot hide behind the
+//! same error in the test. `HUMBOLDT_BIN` names the program to test; otherwise it is built by
+//! cargo. Real Squid can take its place (`HUMBOLDT_BIN=/usr/sbin/squid`), which shows whether a
+//! scenario asks for what the field does.
 #![allow(clippy::print_stderr, reason = "a skipped test says so where the test runner shows it")]
 
 pub mod client;
@@ -22,8 +24,9 @@ pub use world::World;
 /// The storage schemes that a test is for; `HUMBOLDT_TEST_SCHEMES=ring,ufs` chooses among them.
 pub fn schemes(all: &[&'static str]) -> Vec<&'static str> {
     let wanted = std::env::var("HUMBOLDT_TEST_SCHEMES").ok();
-    let is_wanted =
-        |scheme: &&&str| wanted.as_ref().is_none_or(|wanted| wanted.split(',').any(|w| w == **scheme));
+    let is_wanted = |scheme: &&&str| {
+        wanted.as_ref().is_none_or(|wanted| wanted.split(',').any(|w| w == **scheme))
+    };
     all.iter().filter(is_wanted).copied().collect()
 }
 

@@ -147,7 +147,11 @@ impl<R: Read> Reader<R> {
     /// Everything up to the end of the stream.
     pub fn rest(&mut self) -> Result<Body> {
         while self.fill()? {}
-        Ok(Body { bytes: std::mem::take(&mut self.buffer), trailers: Vec::new(), is_complete: true })
+        Ok(Body {
+            bytes: std::mem::take(&mut self.buffer),
+            trailers: Vec::new(),
+            is_complete: true,
+        })
     }
 }
 

@@ -58,7 +58,12 @@ impl Reply {
     /// Any status, such as `404 Not Found`, with a body.
     #[must_use]
     pub fn status(status: &str, body: impl AsRef<[u8]>) -> Self {
-        Self { status: status.to_owned(), fields: Vec::new(), body: body.as_ref().to_vec(), raw: None }
+        Self {
+            status: status.to_owned(),
+            fields: Vec::new(),
+            body: body.as_ref().to_vec(),
+            raw: None,
+        }
     }
 
     /// These bytes and then a closed connection, whatever they mean.
@@ -80,8 +85,8 @@ impl Reply {
         self.with("Cache-Control", &format!("max-age={max_age_s}"))
     }
 
-    /// The answer's bytes: with Date, and Content-Length unless the status has no body. A request whose
-    /// If-None-Match names this answer's ETag gets 304.
+    /// The answer's bytes: with Date, and Content-Length unless the status has no body. A request
+    /// whose If-None-Match names this answer's ETag gets 304.
     fn bytes(&self, request: &Request) -> Vec<u8> {
         let etag = self
             .fields
@@ -113,7 +118,8 @@ impl Reply {
 /// What a handler writes its answer to.
 pub struct Wire {
     stream: TcpStream,
-    /// The reader that has taken the request, for tunnels and for bodies that a handler reads itself.
+    /// The reader that has taken the request, for tunnels and for bodies that a handler reads
+    /// itself.
     pub reader: Reader<TcpStream>,
 }
 
@@ -190,7 +196,8 @@ impl Origin {
     #[must_use]
     pub fn at_address(address: &str) -> Self {
         Self::on_listener(
-            TcpListener::bind(address).unwrap_or_else(|error| panic!("origin at {address}: {error}")),
+            TcpListener::bind(address)
+                .unwrap_or_else(|error| panic!("origin at {address}: {error}")),
         )
     }
 
@@ -351,13 +358,17 @@ fn exchange(shared: &Shared, wire: &mut Wire) -> Result<bool> {
     };
     let earlier = {
         let mut state = shared.state();
-        let earlier = state.requests.iter().filter(|earlier| path_of(earlier.target()) == path).count();
+        let earlier =
+            state.requests.iter().filter(|earlier| path_of(earlier.target()) == path).count();
         state.requests.push(request.clone());
         earlier
     };
-    let Some(reply) = replies.get(earlier.min(replies.len().saturating_sub(1))) else { return Ok(false) };
+    let Some(reply) = replies.get(earlier.min(replies.len().saturating_sub(1))) else {
+        return Ok(false);
+    };
     wire.send(reply.raw.clone().unwrap_or_else(|| reply.bytes(&request)));
-    let closes = request.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    let closes =
+        request.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
     Ok(reply.raw.is_none() && !closes)
 }
 
@@ -369,7 +380,8 @@ pub fn read_body(head: &Head, reader: &mut Reader<TcpStream>) -> Result<Body> {
     if head.field("Transfer-Encoding").is_some() {
         return reader.chunked_body();
     }
-    reader.sized_body(head.field("Content-Length").and_then(|value| value.parse().ok()).unwrap_or(0))
+    reader
+        .sized_body(head.field("Content-Length").and_then(|value| value.parse().ok()).unwrap_or(0))
 }
 
 /// The date in the standard's format, `offset_s` seconds from now.
@@ -378,7 +390,8 @@ pub fn read_body(head: &Head, reader: &mut Reader<TcpStream>) -> Result<Body> {
 /// If the `date` program is missing.
 #[must_use]
 pub fn http_date(offset_s: i64) -> String {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs().cast_signed());
+    let now_s =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs().cast_signed());
     let mut date = Command::new("date");
     date.env("LC_ALL", "C").args([
         "-u",
@@ -386,7 +399,8 @@ pub fn http_date(offset_s: i64) -> String {
         &format!("@{}", now_s + offset_s),
         "+%a, %d %b %Y %H:%M:%S GMT",
     ]);
-    let output =
-        start(date.stdout(Stdio::piped())).and_then(Child::wait_with_output).expect("the date program");
+    let output = start(date.stdout(Stdio::piped()))
+        .and_then(Child::wait_with_output)
+        .expect("the date program");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

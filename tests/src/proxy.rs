@@ -11,7 +11,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// What every scenario's configuration starts with. Access rules come last, so that a scenario can put its own first.
+/// What every scenario's configuration starts with. Access rules come last, so that a scenario can
+/// put its own first.
 const FIRST_LINES: &str = "\
 pid_filename {dir}/pid
 access_log stdio:{dir}/access.log squid
@@ -33,7 +34,8 @@ pub fn program() -> &'static Path {
             return PathBuf::from(path);
         }
         let own = std::env::current_exe().expect("the path of this test");
-        let folder = own.parent().and_then(Path::parent).expect("target/PROFILE/deps").to_path_buf();
+        let folder =
+            own.parent().and_then(Path::parent).expect("target/PROFILE/deps").to_path_buf();
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--package", "humboldt"]);
@@ -107,7 +109,8 @@ impl Proxy {
         format!("http://proxy.test:{}/{name}", self.address.port())
     }
 
-    /// Writes the configuration, creates stores if there are any, starts, and waits until it accepts connections.
+    /// Writes the configuration, creates stores if there are any, starts, and waits until it
+    /// accepts connections.
     ///
     /// # Panics
     /// If it does not start.
@@ -131,7 +134,8 @@ impl Proxy {
         let mut text = format!("http_port {} {port_options}\n{FIRST_LINES}{lines}\n", self.address);
         text += "http_access allow all\n";
         let folder = self.folder.path().display().to_string();
-        fs::write(self.configuration(), text.replace("{dir}", &folder)).expect("a configuration file");
+        fs::write(self.configuration(), text.replace("{dir}", &folder))
+            .expect("a configuration file");
     }
 
     /// Starts the program again after [`Proxy::stop`] or [`Proxy::kill`].
@@ -148,23 +152,36 @@ impl Proxy {
     /// If it does not start.
     pub fn launch_in(&mut self, group: &Path) {
         let mut shell = Command::new("sh");
-        shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs")).arg(program());
+        shell
+            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(group.join("cgroup.procs"))
+            .arg(program());
         self.launch_by(shell);
     }
 
     fn launch_by(&mut self, mut command: Command) {
-        let output =
-            File::options().append(true).create(true).open(self.path("output")).expect("a file for output");
+        let output = File::options()
+            .append(true)
+            .create(true)
+            .open(self.path("output"))
+            .expect("a file for output");
         command
             .args(["-N", "-f", &self.configuration()])
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a second handle"))
             .stderr(output);
-        let child = start(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program().display()));
+        let child =
+            start(&mut command).unwrap_or_else(|error| panic!("{}: {error}", program().display()));
         self.child = Some(child);
         until("the proxy to accept connections", || {
-            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
-                panic!("the proxy ended at once with {status}:\n{}{}", self.output(), self.text("cache.log"));
+            if let Some(status) =
+                self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
+            {
+                panic!(
+                    "the proxy ended at once with {status}:\n{}{}",
+                    self.output(),
+                    self.text("cache.log")
+                );
             }
             TcpStream::connect(self.address).ok()
         });
@@ -268,15 +285,18 @@ impl Proxy {
 
     /// Ends it at once, as a crash would.
     ///
-    /// A helper that it was about to start holds its ports until that helper's own program runs: clients of the next proxy on
-    /// this port would end up there, so this waits for the ports as well.
+    /// A helper that it was about to start holds its ports until that helper's own program runs:
+    /// clients of the next proxy on this port would end up there, so this waits for the ports as
+    /// well.
     ///
     /// # Panics
     /// If it does not end in time.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.wait_end();
-        until("the port to be given up", || TcpStream::connect(self.address).is_err().then_some(()));
+        until("the port to be given up", || {
+            TcpStream::connect(self.address).is_err().then_some(())
+        });
     }
 
     /// Waits until it has ended by itself.
@@ -308,12 +328,14 @@ impl Drop for Proxy {
         let _ = child.kill();
         let _ = child.wait();
         // A log may be a pipe, too.
-        let log = if self.path("cache.log").is_file() { self.text("cache.log") } else { String::new() };
+        let log =
+            if self.path("cache.log").is_file() { self.text("cache.log") } else { String::new() };
         let output = self.output();
         if std::thread::panicking() {
             eprintln!("--- cache.log\n{log}--- output\n{output}");
         } else {
-            let panics = log.lines().chain(output.lines()).filter(|line| line.contains("panicked at "));
+            let panics =
+                log.lines().chain(output.lines()).filter(|line| line.contains("panicked at "));
             assert_eq!(panics.collect::<Vec<_>>(), Vec::<&str>::new(), "faults of the program");
         }
     }

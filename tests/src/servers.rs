@@ -19,8 +19,9 @@ pub fn program(name: &str) -> PathBuf {
     let path = std::env::var("PATH").unwrap_or_default();
     let folders = path.split(':').chain(["/usr/sbin", "/sbin"]);
     let found = folders.map(|folder| Path::new(folder).join(name)).find(|file| file.is_file());
-    found
-        .unwrap_or_else(|| panic!("{name} is not installed; `cargo xtask test` installs what the tests need"))
+    found.unwrap_or_else(|| {
+        panic!("{name} is not installed; `cargo xtask test` installs what the tests need")
+    })
 }
 
 /// Runs a tool to its end.
@@ -30,7 +31,9 @@ pub fn program(name: &str) -> PathBuf {
 #[must_use]
 pub fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    start(command).and_then(Child::wait_with_output).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    start(command)
+        .and_then(Child::wait_with_output)
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 /// Runs a tool and returns what it printed.
@@ -112,10 +115,14 @@ impl Server {
                 .arg("-out")
                 .arg(&certificate),
         );
-        let lines =
-            format!("ssl_certificate {}; ssl_certificate_key {};", certificate.display(), key.display());
+        let lines = format!(
+            "ssl_certificate {}; ssl_certificate_key {};",
+            certificate.display(),
+            key.display()
+        );
         let server = Self::nginx("ssl", &lines);
-        fs::copy(&certificate, server.folder.path().join("cert.pem")).expect("a copy of the certificate");
+        fs::copy(&certificate, server.folder.path().join("cert.pem"))
+            .expect("a copy of the certificate");
         server
     }
 
@@ -135,13 +142,21 @@ impl Server {
         fs::write(&configuration, text).expect("a configuration file");
         let mut command = Command::new(program("squid"));
         // A service name of its own, because Squids of the same name share segments of memory.
-        command.arg("-N").arg("-n").arg(format!("test{}", address.port())).arg("-f").arg(configuration);
+        command
+            .arg("-N")
+            .arg("-n")
+            .arg(format!("test{}", address.port()))
+            .arg("-f")
+            .arg(configuration);
         Self::launch(&mut command, address, folder)
     }
 
     fn launch(command: &mut Command, address: SocketAddr, folder: TempDir) -> Self {
         let output = fs::File::create(folder.path().join("output")).expect("a file for output");
-        command.stdin(Stdio::null()).stdout(output.try_clone().expect("a second handle")).stderr(output);
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle"))
+            .stderr(output);
         let child = start(command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut server = Self { child, address, folder };
         until("a server to accept connections", || {

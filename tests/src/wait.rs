@@ -35,8 +35,9 @@ pub fn until_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Opt
     }
 }
 
-/// Held while a program is started. Between fork and exec a new process has all sockets of this one: one that is only opened
-/// to see whether a port is free would hold that port, and take connections that are meant for somebody else.
+/// Held while a program is started. Between fork and exec a new process has all sockets of this
+/// one: one that is only opened to see whether a port is free would hold that port, and take
+/// connections that are meant for somebody else.
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// Starts a program while no port is being looked for.
@@ -48,8 +49,8 @@ pub fn start(command: &mut Command) -> Result<Child> {
     command.spawn()
 }
 
-/// An address on 127.0.0.1 where nobody listens now, below the range from which connections take their own ports, and
-/// given out once in this process.
+/// An address on 127.0.0.1 where nobody listens now, below the range from which connections take
+/// their own ports, and given out once in this process.
 ///
 /// # Panics
 /// If thousands of ports in a row are taken.
@@ -97,11 +98,14 @@ impl Gate {
     /// Waits until the gate is open.
     ///
     /// # Panics
-    /// After three times [`LIMIT`]: longer than any client waits, so that the client's own message comes first.
+    /// After three times [`LIMIT`]: longer than any client waits, so that the client's own message
+    /// comes first.
     pub fn pass(&self) {
         let guard = self.open.lock().expect("no thread panics here");
-        let (guard, _) =
-            self.changed.wait_timeout_while(guard, 3 * LIMIT, |open| !*open).expect("no thread panics here");
+        let (guard, _) = self
+            .changed
+            .wait_timeout_while(guard, 3 * LIMIT, |open| !*open)
+            .expect("no thread panics here");
         assert!(*guard, "nobody opened the gate");
     }
 }

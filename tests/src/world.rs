@@ -72,7 +72,10 @@ impl World {
     pub fn metric(&self, name: &str) -> u64 {
         let target = self.proxy.page("metrics");
         let page = self.client().request("GET", &target, &[], b"").response().expect(200).text();
-        let value = page.lines().find(|line| line.starts_with(name)).and_then(|line| line.rsplit(' ').next());
+        let value = page
+            .lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.rsplit(' ').next());
         value.map_or(0, |value| value.parse::<f64>().expect("a number") as u64)
     }
 }

@@ -1,4 +1,5 @@
-//! What is stored, how long it is fresh, how it is validated, and what a client may ask of the cache (RFC 9111).
+//! What is stored, how long it is fresh, how it is validated, and what a client may ask of the
+//! cache (RFC 9111).
 
 use humboldt_tests::origin::http_date;
 use humboldt_tests::wait::until;
@@ -33,7 +34,8 @@ fn cache_status_tells_hits_from_misses() {
     assert!(hit.contains("; hit") && hit.contains("ttl="), "{hit}");
 }
 
-/// One answer of the origin, and whether a second request for it may be answered without the origin.
+/// One answer of the origin, and whether a second request for it may be answered without the
+/// origin.
 struct Storing {
     name: &'static str,
     request: &'static [(&'static str, &'static str)],
@@ -105,14 +107,24 @@ const STORING: &[Storing] = &[
         answer: || with_cache_control("max-age=60, no-cache"),
         is_stored: false,
     },
-    Storing { name: "max-age=0", request: &[], answer: || with_cache_control("max-age=0"), is_stored: false },
+    Storing {
+        name: "max-age=0",
+        request: &[],
+        answer: || with_cache_control("max-age=0"),
+        is_stored: false,
+    },
     Storing {
         name: "an answer that is already old",
         request: &[],
         answer: || fresh().with("Age", "100"),
         is_stored: false,
     },
-    Storing { name: "Vary: *", request: &[], answer: || fresh().with("Vary", "*"), is_stored: false },
+    Storing {
+        name: "Vary: *",
+        request: &[],
+        answer: || fresh().with("Vary", "*"),
+        is_stored: false,
+    },
     Storing {
         name: "a request with no-store",
         request: &[("Cache-Control", "no-store")],
@@ -174,7 +186,8 @@ fn answers_are_stored_exactly_when_the_standard_allows_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a client may ask of a cache that holds a fresh answer with an ETag, and whether the origin is asked.
+/// What a client may ask of a cache that holds a fresh answer with an ETag, and whether the origin
+/// is asked.
 type Wish = (&'static str, &'static [(&'static str, &'static str)], u16, bool);
 
 const CLIENT_WISHES: &[Wish] = &[
@@ -232,12 +245,20 @@ fn only_if_cached_without_an_answer_gets_504() {
 fn a_stale_answer_is_validated_and_its_fields_are_updated() {
     let world = World::forward("");
     let reply = Reply::ok("body").with("Cache-Control", "max-age=0").with("ETag", "\"v1\"");
-    world.origin.on_each("/a", vec![reply.clone().with("X-N", "1"), reply.clone().with("X-N", "2")]);
+    world
+        .origin
+        .on_each("/a", vec![reply.clone().with("X-N", "1"), reply.clone().with("X-N", "2")]);
     assert_eq!(world.get("/a").expect(200).field("X-N"), Some("1"));
     let second = world.get("/a").expect(200);
     assert_eq!((second.text().as_str(), second.field("X-N")), ("body", Some("2")));
     assert_eq!(world.origin.last("/a").field("If-None-Match"), Some("\"v1\""));
-    assert!(world.proxy.logged_times("/a", 2).iter().any(|line| line.contains("TCP_REFRESH_UNMODIFIED/200")));
+    assert!(
+        world
+            .proxy
+            .logged_times("/a", 2)
+            .iter()
+            .any(|line| line.contains("TCP_REFRESH_UNMODIFIED/200"))
+    );
 }
 
 #[test]
@@ -256,17 +277,26 @@ fn variants_are_kept_apart_and_side_by_side() {
     let world = World::forward("");
     for language in ["de", "en", "fr"] {
         world.origin.on("/a", fresh_in(language));
-        assert_eq!(world.ask("GET", "/a", &[("Accept-Language", language)]).expect(200).text(), language);
+        assert_eq!(
+            world.ask("GET", "/a", &[("Accept-Language", language)]).expect(200).text(),
+            language
+        );
     }
     world.origin.on("/a", fresh_in("none"));
     for language in ["de", "en", "fr", "de"] {
-        assert_eq!(world.ask("GET", "/a", &[("Accept-Language", language)]).expect(200).text(), language);
+        assert_eq!(
+            world.ask("GET", "/a", &[("Accept-Language", language)]).expect(200).text(),
+            language
+        );
     }
     assert_eq!(world.origin.count("/a"), 3);
 }
 
 fn fresh_in(language: &str) -> Reply {
-    Reply::ok(language).cachable(60).with("Vary", "Accept-Language").with("Content-Language", language)
+    Reply::ok(language)
+        .cachable(60)
+        .with("Vary", "Accept-Language")
+        .with("Content-Language", language)
 }
 
 #[test]
@@ -315,7 +345,11 @@ fn ranges_are_cut_from_a_complete_object() {
         ("bytes=4-2", 200, "0123456789", None),
     ] {
         let answer = world.ask("GET", "/a", &[("Range", range)]).expect(status);
-        assert_eq!((answer.text().as_str(), answer.field("Content-Range")), (body, content_range), "{range}");
+        assert_eq!(
+            (answer.text().as_str(), answer.field("Content-Range")),
+            (body, content_range),
+            "{range}"
+        );
     }
     let beyond = world.ask("GET", "/a", &[("Range", "bytes=10-")]).expect(416);
     assert_eq!(beyond.field("Content-Range"), Some("bytes */10"));
@@ -340,9 +374,14 @@ fn several_ranges_come_as_one_multipart_answer_or_whole() {
     match answer.status() {
         206 => {
             assert!(
-                answer.field("Content-Type").is_some_and(|kind| kind.starts_with("multipart/byteranges"))
+                answer
+                    .field("Content-Type")
+                    .is_some_and(|kind| kind.starts_with("multipart/byteranges"))
             );
-            assert!(answer.text().contains("\r\n\r\n01\r\n") && answer.text().contains("\r\n\r\n89\r\n"));
+            assert!(
+                answer.text().contains("\r\n\r\n01\r\n")
+                    && answer.text().contains("\r\n\r\n89\r\n")
+            );
         }
         200 => assert_eq!(answer.text(), "0123456789"),
         other => panic!("{other}"),
@@ -352,8 +391,9 @@ fn several_ranges_come_as_one_multipart_answer_or_whole() {
 #[test]
 fn a_stale_answer_may_be_served_while_it_is_validated() {
     let world = World::forward("");
-    let stale =
-        Reply::ok("one").with("Cache-Control", "max-age=1, stale-while-revalidate=60").with("Age", "2");
+    let stale = Reply::ok("one")
+        .with("Cache-Control", "max-age=1, stale-while-revalidate=60")
+        .with("Age", "2");
     world.origin.on_each("/a", vec![stale, Reply::ok("two").cachable(60)]);
     assert_eq!(world.get("/a").expect(200).text(), "one");
     assert_eq!(world.get("/a").expect(200).text(), "one", "the stale answer comes at once");
@@ -364,7 +404,9 @@ fn a_stale_answer_may_be_served_while_it_is_validated() {
 #[test]
 fn a_stale_answer_may_be_served_when_the_origin_fails() {
     let world = World::forward("");
-    let good = Reply::ok("good").with("Cache-Control", "max-age=0, stale-if-error=60").with("ETag", "\"v1\"");
+    let good = Reply::ok("good")
+        .with("Cache-Control", "max-age=0, stale-if-error=60")
+        .with("ETag", "\"v1\"");
     world.origin.on_each("/a", vec![good, Reply::status("503 Service Unavailable", "down")]);
     assert_eq!(world.get("/a").expect(200).text(), "good");
     assert_eq!(world.get("/a").expect(200).text(), "good");
@@ -374,7 +416,9 @@ fn a_stale_answer_may_be_served_when_the_origin_fails() {
 #[test]
 fn must_revalidate_forbids_stale_answers() {
     let world = World::forward("");
-    let good = Reply::ok("good").with("Cache-Control", "max-age=0, must-revalidate").with("ETag", "\"v1\"");
+    let good = Reply::ok("good")
+        .with("Cache-Control", "max-age=0, must-revalidate")
+        .with("ETag", "\"v1\"");
     world.origin.on_each("/a", vec![good, Reply::raw("")]);
     let _ = world.get("/a").expect(200);
     let status = world.get("/a").status();
@@ -400,12 +444,19 @@ fn negative_ttl_keeps_errors_for_a_while() {
     let _ = world.get("/gone").expect(404);
     let _ = world.get("/gone").expect(404);
     assert_eq!(world.origin.count("/gone"), 1);
-    assert!(world.proxy.logged_times("/gone", 2).iter().any(|line| line.contains("TCP_NEGATIVE_HIT/404")));
+    assert!(
+        world
+            .proxy
+            .logged_times("/gone", 2)
+            .iter()
+            .any(|line| line.contains("TCP_NEGATIVE_HIT/404"))
+    );
 }
 
 #[test]
 fn the_cache_directive_decides_what_may_be_stored() {
-    let world = World::forward("acl private_paths urlpath_regex ^/private\ncache deny private_paths\n");
+    let world =
+        World::forward("acl private_paths urlpath_regex ^/private\ncache deny private_paths\n");
     for path in ["/private/a", "/public/a"] {
         world.origin.on(path, fresh());
         let _ = world.get(path).expect(200);
@@ -458,7 +509,11 @@ fn head_makes_what_is_stored_fresh_again_or_void() {
     world.origin.on("/unknown", bare.with("Cache-Control", "stale-if-error=60"));
     let _ = world.get("/unknown").expect(200);
     let _ = world.ask("HEAD", "/unknown", &[]).expect(200);
-    assert_eq!(world.get("/unknown").expect(200).cache(), "MISS", "nothing says that it is the same");
+    assert_eq!(
+        world.get("/unknown").expect(200).cache(),
+        "MISS",
+        "nothing says that it is the same"
+    );
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn curl_speaks_https_through_the_tunnel() {
     nginx.put("a.html", "hello from TLS");
     let proxy = Proxy::forward("");
     let url = format!("https://localhost:{}/a.html", nginx.address.port());
-    let answer = succeed(curl(&proxy).arg("--cacert").arg(nginx.folder.path().join("cert.pem")).arg(url));
+    let answer =
+        succeed(curl(&proxy).arg("--cacert").arg(nginx.folder.path().join("cert.pem")).arg(url));
     assert_eq!(answer, "hello from TLS");
     assert!(proxy.logged("CONNECT").contains("TCP_TUNNEL/200"));
 }
@@ -51,7 +52,12 @@ fn curl_uploads_downloads_ranges_and_resumes() {
     let part = succeed(curl(&world.proxy).args(["--range", "5-9"]).arg(world.target("/big")));
     assert!(part == "56789", "{} bytes", part.len());
     fs::write(&file, &body[..1_000]).expect("half a file");
-    succeed(curl(&world.proxy).args(["--continue-at", "-", "--output"]).arg(&file).arg(world.target("/big")));
+    succeed(
+        curl(&world.proxy)
+            .args(["--continue-at", "-", "--output"])
+            .arg(&file)
+            .arg(world.target("/big")),
+    );
     assert!(fs::read(&file).is_ok_and(|bytes| bytes == body.as_bytes()));
     succeed(curl(&world.proxy).arg("--upload-file").arg(&file).arg(world.target("/upload")));
     assert!(world.origin.last("/upload").body.bytes == body.as_bytes());
@@ -76,7 +82,10 @@ fn debian_repository(nginx: &Server) {
     fs::write(tree.join("DEBIAN/control"), control).expect("a control file");
     let package = build.path().join("hello.deb");
     succeed(
-        Command::new(program("dpkg-deb")).args(["--root-owner-group", "--build"]).arg(&tree).arg(&package),
+        Command::new(program("dpkg-deb"))
+            .args(["--root-owner-group", "--build"])
+            .arg(&tree)
+            .arg(&package),
     );
     let sum = succeed(Command::new("sha256sum").arg(&package));
     let sum = sum.split(' ').next().unwrap_or_default();
@@ -151,7 +160,8 @@ fn pip_downloads_and_the_second_time_from_the_cache() {
     let folder = open_folder();
     succeed(Command::new("python3").args(["-c", MAKE_WHEEL]).arg(folder.path().join(wheel)));
     nginx.put(&format!("files/{wheel}"), fs::read(folder.path().join(wheel)).expect("the wheel"));
-    nginx.put("simple/humboldt-hello/index.html", format!("<a href=\"/files/{wheel}\">{wheel}</a>"));
+    nginx
+        .put("simple/humboldt-hello/index.html", format!("<a href=\"/files/{wheel}\">{wheel}</a>"));
     let proxy = Proxy::forward("");
     for round in 1..=2 {
         let target = folder.path().join(round.to_string());
@@ -191,10 +201,10 @@ const PAGE: &str = "<!doctype html><title>Humboldt</title><link rel=stylesheet h
 
 /// A red dot of one pixel.
 const PNG: &[u8] = &[
-    0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 0x0d, b'I', b'H', b'D', b'R', 0, 0, 0, 1, 0, 0,
-    0, 1, 8, 2, 0, 0, 0, 0x90, 0x77, 0x53, 0xde, 0, 0, 0, 0x0c, b'I', b'D', b'A', b'T', 8, 0xd7, 0x63, 0xf8,
-    0xcf, 0xc0, 0, 0, 3, 1, 1, 0, 0x18, 0xdd, 0x8d, 0xb0, 0, 0, 0, 0, b'I', b'E', b'N', b'D', 0xae, 0x42,
-    0x60, 0x82,
+    0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 0x0d, b'I', b'H', b'D', b'R', 0, 0, 0,
+    1, 0, 0, 0, 1, 8, 2, 0, 0, 0, 0x90, 0x77, 0x53, 0xde, 0, 0, 0, 0x0c, b'I', b'D', b'A', b'T', 8,
+    0xd7, 0x63, 0xf8, 0xcf, 0xc0, 0, 0, 3, 1, 1, 0, 0x18, 0xdd, 0x8d, 0xb0, 0, 0, 0, 0, b'I', b'E',
+    b'N', b'D', 0xae, 0x42, 0x60, 0x82,
 ];
 
 #[test]
@@ -224,14 +234,21 @@ fn chromium_loads_a_page_with_its_parts() {
             ])
             .arg("--proxy-bypass-list=<-loopback>")
             .arg(format!("--proxy-server=http://{}", proxy.address()))
-            .arg(format!("--user-data-dir={}", folder.path().join(format!("profile{round}")).display()));
+            .arg(format!(
+                "--user-data-dir={}",
+                folder.path().join(format!("profile{round}")).display()
+            ));
         let dom = succeed(
             chromium
                 .arg("--dump-dom")
                 .arg(format!("--screenshot={}", shot.display()))
                 .arg(nginx.url("/index.html")),
         );
-        assert!(dom.contains("fetched by a script"), "round {round}:\n{dom}\n{}", proxy.text("access.log"));
+        assert!(
+            dom.contains("fetched by a script"),
+            "round {round}:\n{dom}\n{}",
+            proxy.text("access.log")
+        );
     }
     for part in ["/index.html", "/s.css", "/i.png", "/t.txt"] {
         let lines = proxy.logged_times(part, 2);
@@ -252,7 +269,10 @@ fn squid_can_stand_behind_as_a_parent() {
     );
     let proxy = Proxy::forward(&peer);
     let mut client = proxy.client();
-    assert_eq!(client.request("GET", &origin.url("/a"), &[], b"").response().expect(200).text(), "hello");
+    assert_eq!(
+        client.request("GET", &origin.url("/a"), &[], b"").response().expect(200).text(),
+        "hello"
+    );
     until("Squid to log", || squid.text("access.log").contains("/a").then_some(()));
     assert!(proxy.logged("/a").contains("PARENT"), "{}", proxy.text("access.log"));
     let answer = client.request("GET", &origin.url("/a"), &[], b"").response().expect(200);

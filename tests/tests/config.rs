@@ -16,7 +16,11 @@ fn parse(text: &str) -> (bool, String, TempDir) {
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// The configuration of the published measurements, as printed.
@@ -58,7 +62,10 @@ const GOOD: &[(&str, &str)] = &[
         "all access list types",
         "acl a src 10.0.0.0/8\nacl b dst 10.0.0.1\nacl c dstdomain .example.org\nacl d dstdom_regex -i ^www\nacl e url_regex ^http\nacl f urlpath_regex \\.gif$\nacl g port 80 1025-65535\nacl h method GET POST\nacl i proto HTTP\nacl j time MTWHF 08:00-17:00\n",
     ),
-    ("units", "cache_mem 1 GB\nmaximum_object_size 512 KB\nread_timeout 5 minutes\nclient_lifetime 1 day\n"),
+    (
+        "units",
+        "cache_mem 1 GB\nmaximum_object_size 512 KB\nread_timeout 5 minutes\nclient_lifetime 1 day\n",
+    ),
     ("stores of the field", "cache_dir ufs /tmp/a 100 16 256\ncache_dir null /tmp\n"),
     (
         "an accelerator",
@@ -81,7 +88,12 @@ fn configurations_of_the_field_are_accepted() {
 
 /// A text with one error, its line, and what the message must mention.
 const BAD: &[(&str, &str, usize, &[&str])] = &[
-    ("an unknown directive", "http_port 3128\nhttp_acess allow all\n", 2, &["http_acess", "http_access"]),
+    (
+        "an unknown directive",
+        "http_port 3128\nhttp_acess allow all\n",
+        2,
+        &["http_acess", "http_access"],
+    ),
     ("an access list that does not exist", "http_access allow nobody\n", 1, &["nobody"]),
     ("an access list type that does not exist", "acl a srk 10.0.0.0/8\n", 1, &["srk"]),
     ("an address that is none", "\nacl a src 10.0.0.300\n", 2, &["10.0.0.300"]),
@@ -91,7 +103,12 @@ const BAD: &[(&str, &str, usize, &[&str])] = &[
     ("a time without sense", "read_timeout 5 parsecs\n", 1, &["parsecs"]),
     ("a store that does not exist", "cache_dir tape /dev/st0 100 16 256\n", 1, &["tape"]),
     ("on or off", "via perhaps\n", 1, &["perhaps"]),
-    ("a file that cannot be included", "include /nowhere/at/all.conf\n", 1, &["/nowhere/at/all.conf"]),
+    (
+        "a file that cannot be included",
+        "include /nowhere/at/all.conf\n",
+        1,
+        &["/nowhere/at/all.conf"],
+    ),
 ];
 
 #[test]
@@ -142,7 +159,8 @@ fn files_can_be_included_and_errors_in_them_are_placed_there() {
 fn a_server_does_not_start_with_a_broken_configuration() {
     let folder = proxy::open_folder();
     let path = folder.path().join("squid.conf");
-    fs::write(&path, format!("http_port {}\nhttp_acess allow all\n", free_address())).expect("a file");
+    fs::write(&path, format!("http_port {}\nhttp_acess allow all\n", free_address()))
+        .expect("a file");
     let output = proxy::run(&["-N", "-f", &path.display().to_string()]);
     assert!(!output.status.success());
     assert!(said(&output).contains("http_acess"), "{}", said(&output));
@@ -160,16 +178,27 @@ fn an_unknown_option_is_an_error() {
     assert!(!proxy::run(&["--no-such-option"]).status.success());
 }
 
-/// Access rules, a request, and whether it is allowed. `{o}` stands for the origin's address, `{p}` for its port.
+/// Access rules, a request, and whether it is allowed. `{o}` stands for the origin's address, `{p}`
+/// for its port.
 const RULES: &[(&str, &str, &str, bool)] = &[
-    ("nothing matches: the opposite of the last rule", "acl a src 10.9.9.9\nhttp_access deny a\n", "/", true),
+    (
+        "nothing matches: the opposite of the last rule",
+        "acl a src 10.9.9.9\nhttp_access deny a\n",
+        "/",
+        true,
+    ),
     ("src allows", "acl a src 127.0.0.0/8\nhttp_access allow a\nhttp_access deny all\n", "/", true),
     ("src as a range", "acl a src 127.0.0.1-127.0.0.9\nhttp_access deny a\n", "/", false),
     ("dst", "acl a dst 127.0.0.1\nhttp_access deny a\n", "/", false),
     ("port", "acl a port {p}\nhttp_access deny a\n", "/", false),
     ("another port", "acl a port 80 443\nhttp_access deny !a\n", "/", false),
     ("url_regex", "acl a url_regex -i FORBIDDEN\nhttp_access deny a\n", "/forbidden", false),
-    ("url_regex minds the case", "acl a url_regex FORBIDDEN\nhttp_access deny a\n", "/forbidden", true),
+    (
+        "url_regex minds the case",
+        "acl a url_regex FORBIDDEN\nhttp_access deny a\n",
+        "/forbidden",
+        true,
+    ),
     ("urlpath_regex", "acl a urlpath_regex ^/x\nhttp_access deny a\n", "/x1", false),
     ("method", "acl a method GET\nhttp_access deny a\n", "/", false),
     ("another method", "acl a method POST\nhttp_access deny a\n", "/", true),
@@ -219,7 +248,8 @@ fn domains_match_themselves_and_with_a_dot_everything_below() {
     let folder = proxy::open_folder();
     let hosts = folder.path().join("hosts");
     let names = ["example.test", "www.example.test", "badexample.test", "other.test"];
-    fs::write(&hosts, names.map(|name| format!("127.0.0.1 {name}\n")).concat()).expect("a hosts file");
+    fs::write(&hosts, names.map(|name| format!("127.0.0.1 {name}\n")).concat())
+        .expect("a hosts file");
     let origin = Origin::new();
     origin.on("/", Reply::ok("x"));
     let port = origin.address().port();
@@ -244,7 +274,10 @@ fn lists_can_come_from_files() {
     let folder = proxy::open_folder();
     let list = folder.path().join("list");
     fs::write(&list, "# comment\n^/forbidden\n\n^/also\n").expect("a list");
-    let world = World::forward(&format!("acl a urlpath_regex \"{}\"\nhttp_access deny a\n", list.display()));
+    let world = World::forward(&format!(
+        "acl a urlpath_regex \"{}\"\nhttp_access deny a\n",
+        list.display()
+    ));
     for (path, status) in [("/forbidden", 403), ("/also/this", 403), ("/fine", 200)] {
         world.origin.on(path, Reply::ok("x"));
         let _ = world.get(path).expect(status);

@@ -1,4 +1,5 @@
-//! Connections on both sides: kept, pipelined, half-closed, pooled, retried, and ended by time limits.
+//! Connections on both sides: kept, pipelined, half-closed, pooled, retried, and ended by time
+//! limits.
 
 use humboldt_tests::wait::{Gate, until};
 use humboldt_tests::{Reply, World};
@@ -46,8 +47,10 @@ fn connection_close_is_obeyed_in_both_versions() {
     let world = World::forward("");
     world.origin.on("/a", Reply::ok("x"));
     let mut client = world.client();
-    let answer =
-        client.request("GET", &world.target("/a"), &[("Connection", "close")], b"").response().expect(200);
+    let answer = client
+        .request("GET", &world.target("/a"), &[("Connection", "close")], b"")
+        .response()
+        .expect(200);
     assert!(
         answer.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close")),
         "{:?}",
@@ -75,7 +78,8 @@ fn a_client_that_half_closes_still_gets_its_answer() {
 fn a_get_is_sent_again_when_a_kept_connection_turns_out_dead() {
     let world = World::forward("");
     let connections = AtomicUsize::new(0);
-    // The first connection looks kept, but closes on the next request: what every keep-alive race looks like.
+    // The first connection looks kept, but closes on the next request: what every keep-alive race
+    // looks like.
     world.origin.handle("/a", move |_, wire| {
         wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         if connections.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -83,8 +87,14 @@ fn a_get_is_sent_again_when_a_kept_connection_turns_out_dead() {
         }
     });
     let mut client = world.client();
-    assert_eq!(client.request("GET", &world.target("/a"), &[], b"").response().expect(200).text(), "ok");
-    assert_eq!(client.request("GET", &world.target("/a"), &[], b"").response().expect(200).text(), "ok");
+    assert_eq!(
+        client.request("GET", &world.target("/a"), &[], b"").response().expect(200).text(),
+        "ok"
+    );
+    assert_eq!(
+        client.request("GET", &world.target("/a"), &[], b"").response().expect(200).text(),
+        "ok"
+    );
 }
 
 #[test]
@@ -136,7 +146,8 @@ fn a_head_that_trickles_in_is_given_up_as_well() {
     let world = World::forward("request_start_timeout 2 seconds\nrequest_timeout 2 seconds\n");
     let mut client = world.client();
     client.send("GET http://a.test/ HTTP/1.1\r\nHost: a\r\n");
-    // A byte now and then must not extend the limit of the whole head: they come for as long as there is no answer.
+    // A byte now and then must not extend the limit of the whole head: they come for as long as
+    // there is no answer.
     until("the head to be given up", || {
         client.send("x");
         client.has_input().then_some(())
@@ -149,8 +160,10 @@ fn a_body_that_stops_coming_is_given_up() {
     let world = World::forward("read_timeout 1 second\nrequest_timeout 1 second\n");
     world.origin.on("/a", Reply::ok("x"));
     let mut client = world.client();
-    client
-        .send(format!("POST {} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nstart", world.target("/a")));
+    client.send(format!(
+        "POST {} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nstart",
+        world.target("/a")
+    ));
     assert_eq!(client.response_to("POST").status(), 408);
     assert!(client.closes());
     assert_eq!(world.origin.count("/a"), 0, "the origin saw a whole request");
@@ -170,8 +183,9 @@ fn an_origin_that_does_not_answer_becomes_504() {
 /// `connect_timeout` alone would let each try go on for half a minute.
 #[test]
 fn forward_timeout_ends_what_does_not_get_through() {
-    let world =
-        World::forward("connect_timeout 30 seconds\nread_timeout 1 second\nforward_timeout 2 seconds\n");
+    let world = World::forward(
+        "connect_timeout 30 seconds\nread_timeout 1 second\nforward_timeout 2 seconds\n",
+    );
     let nobody_accepts = TcpListener::bind("127.0.0.1:0").expect("an address");
     rustix::net::listen(&nobody_accepts, 0).expect("a shorter queue");
     let address = nobody_accepts.local_addr().expect("an address");
@@ -189,7 +203,9 @@ fn an_origin_that_stops_in_its_body_truncates_the_answer() {
     let done = Arc::new(Gate::default());
     let done_at_origin = Arc::clone(&done);
     world.origin.handle("/a", move |_, wire| {
-        wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nhello");
+        wire.send(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nhello",
+        );
         done_at_origin.pass();
     });
     let answer = world.get("/a").expect(200);
@@ -215,10 +231,13 @@ fn two_hundred_connections_at_once_all_get_their_own_answer() {
 #[test]
 fn an_answer_that_comes_before_the_body_was_read_says_that_the_connection_ends() {
     let world = World::forward("");
-    world.origin.handle("/early", |_, wire| wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"));
+    world
+        .origin
+        .handle("/early", |_, wire| wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"));
     world.origin.on("/late", Reply::ok("ok"));
     let mut client = world.client();
-    let answer = client.request("POST", &world.target("/late"), &[], b"all of it").response().expect(200);
+    let answer =
+        client.request("POST", &world.target("/late"), &[], b"all of it").response().expect(200);
     assert_eq!(answer.field("Connection"), None);
     client.request("POST", &world.target("/early"), &[("Content-Length", "10")], b"");
     let answer = client.send("he").response().expect(200);

@@ -10,7 +10,11 @@ fn make_pipe(proxy: &Proxy, name: &str) {
 }
 
 fn make_pipe_at(path: &std::path::Path) {
-    let made = std::process::Command::new("mkfifo").args(["-m", "666"]).arg(path).status().expect("mkfifo");
+    let made = std::process::Command::new("mkfifo")
+        .args(["-m", "666"])
+        .arg(path)
+        .status()
+        .expect("mkfifo");
     assert!(made.success());
 }
 
@@ -50,7 +54,9 @@ fn a_reload_that_hangs_in_a_store_does_not_keep_the_end() {
     wait::until("a store that is opened", || world.proxy.path("ring").exists().then_some(()));
     let _ = world.get("/a").expect(200);
     world.proxy.signal(Signal::TERM);
-    wait::until("an order that is heard", || world.proxy.output().contains("Shutting down").then_some(()));
+    wait::until("an order that is heard", || {
+        world.proxy.output().contains("Shutting down").then_some(())
+    });
     assert!(world.proxy.wait_end().success());
 }
 
@@ -62,7 +68,8 @@ fn new_rules_are_in_force_while_a_store_hangs() {
     make_pipe(&world.proxy, "purges");
     let hanging = "cache_dir ring {dir}/ring 64\npurge_log {dir}/purges\n";
     for denied in ["/one", "/two"] {
-        let rule = format!("acl denied urlpath_regex ^{denied}\nhttp_access deny denied\n{hanging}");
+        let rule =
+            format!("acl denied urlpath_regex ^{denied}\nhttp_access deny denied\n{hanging}");
         world.proxy.write_configuration("", &rule);
         world.proxy.signal(Signal::HUP);
         wait::until("the rule", || (world.get(denied).status() == 403).then_some(()));
@@ -74,7 +81,9 @@ fn new_rules_are_in_force_while_a_store_hangs() {
     wait::until("a word about it", || world.proxy.output().contains(told).then_some(()));
     assert!(!world.proxy.output().contains("Reconfigured"));
     world.proxy.signal(Signal::TERM);
-    wait::until("an order that is heard", || world.proxy.output().contains("Shutting down").then_some(()));
+    wait::until("an order that is heard", || {
+        world.proxy.output().contains("Shutting down").then_some(())
+    });
     assert!(world.proxy.wait_end().success());
 }
 
@@ -104,7 +113,8 @@ fn a_start_that_hangs_in_a_store_does_not_keep_the_end() {
 #[test]
 fn the_first_request_after_a_clean_restart_is_a_hit() {
     for scheme in ["ring", "rock", "coss", "aufs", "ufs", "diskd"] {
-        let mut world = World::forward(&format!("cache_mem 0\ncache_dir {scheme} {{dir}}/store 64\n"));
+        let mut world =
+            World::forward(&format!("cache_mem 0\ncache_dir {scheme} {{dir}}/store 64\n"));
         world.origin.on("/a", Reply::ok("hello").cachable(60));
         wait::until("a hit", || (world.get("/a").expect(200).cache() == "HIT").then_some(()));
         for _ in 0..3 {

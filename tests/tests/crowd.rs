@@ -1,5 +1,7 @@
-//! More clients than there are descriptors, and many at once. `cargo test -p humboldt-tests --test crowd -- --ignored` plays the large ones:
-//! a few seconds, with as many connections as `ulimit -n` lets this process have (20,000 idle and 2,000 slow ones need 45,000).
+//! More clients than there are descriptors, and many at once.
+//! `cargo test -p humboldt-tests --test crowd -- --ignored` plays the large ones: a few seconds,
+//! with as many connections as `ulimit -n` lets this process have (20,000 idle and 2,000 slow ones
+//! need 45,000).
 
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
 use humboldt_tests::{Client, Proxy, Reply, World};
@@ -58,7 +60,8 @@ fn idle_clients_give_way_to_new_ones_the_oldest_first_and_busy_ones_stay() {
     assert!(!tunnel.has_input(), "a tunnel does not give way");
 }
 
-/// Many that say nothing hinder nobody whose request needs a descriptor for the client and one for the server.
+/// Many that say nothing hinder nobody whose request needs a descriptor for the client and one for
+/// the server.
 fn silent_clients_leave_room(lines: &str) {
     let world = World::forward(&format!("max_filedescriptors 256\nworkers 2\n{lines}"));
     world.origin.on("/new", Reply::ok("hello"));
@@ -104,8 +107,8 @@ fn idle_clients_give_way_to_connections_to_servers() {
     assert!((1..100).contains(&connected(&idle)), "{}", connected(&idle));
 }
 
-/// Each holds two descriptors, and looks like one that still reads. All come at once, so that the proxy accepts many before it sees
-/// that any has left.
+/// Each holds two descriptors, and looks like one that still reads. All come at once, so that the
+/// proxy accepts many before it sees that any has left.
 #[test]
 fn clients_that_leave_a_silent_server_make_room_where_half_closed_ones_are_served() {
     let world = World::forward("max_filedescriptors 256\nworkers 2\nhalf_closed_clients on\n");
@@ -136,7 +139,8 @@ fn clients_that_leave_a_silent_server_make_room_where_half_closed_ones_are_serve
 /// Their end is behind what the proxy does not read.
 #[test]
 fn clients_that_send_too_much_and_leave_give_way() {
-    let (world, silent) = (World::forward("max_filedescriptors 96\n"), TcpListener::bind("127.0.0.1:0"));
+    let (world, silent) =
+        (World::forward("max_filedescriptors 96\n"), TcpListener::bind("127.0.0.1:0"));
     let silent = silent.expect("a port");
     let server = silent.local_addr().expect("an address");
     world.origin.on("/a", Reply::ok("hello"));
@@ -183,10 +187,11 @@ fn a_herd_of_a_thousand_costs_one_fetch() {
     herd(1_000, "");
 }
 
-/// `idle` clients that keep their connections, `slow` ones that send a head of which a byte comes now and then, and others who are
-/// served as if nobody else was there.
+/// `idle` clients that keep their connections, `slow` ones that send a head of which a byte comes
+/// now and then, and others who are served as if nobody else was there.
 fn crowd(idle: usize, slow: usize) {
-    let world = World::forward("client_idle_pconn_timeout 10 minutes\nrequest_timeout 10 minutes\n");
+    let world =
+        World::forward("client_idle_pconn_timeout 10 minutes\nrequest_timeout 10 minutes\n");
     world.origin.on("/a", Reply::ok("hello").cachable(600));
     let mut idle_ones = Vec::with_capacity(idle);
     for _ in 0..idle {
@@ -225,7 +230,8 @@ fn a_few_idle_and_slow_clients_hinder_nobody() {
 #[ignore = "thousands of clients, and most of the descriptors of the machine"]
 fn twenty_thousand_idle_and_two_thousand_slow_clients_hinder_nobody() {
     // A client has two descriptors here, and one in the proxy, which keeps an eighth free.
-    let limit = usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)).unwrap_or(usize::MAX);
+    let limit = usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(1 << 20))
+        .unwrap_or(usize::MAX);
     let most = limit.saturating_sub(1_000) / 2;
     let idle = most.saturating_sub(2_000).clamp(1_000, 20_000);
     if idle < 20_000 {

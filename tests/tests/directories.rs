@@ -1,4 +1,5 @@
-//! Several cache directories: which takes what, and what happens when they change, fill up, fail, or come back.
+//! Several cache directories: which takes what, and what happens when they change, fill up, fail,
+//! or come back.
 
 #[path = "directories/changes.rs"]
 mod changes;
@@ -23,7 +24,8 @@ fn body(index: usize, bytes: usize) -> String {
     format!("object {index} of {bytes} ").repeat(bytes / 16 + 1)[..bytes].to_owned()
 }
 
-/// Asks for an object of so many bytes that the origin has from now on; returns whether it was a hit.
+/// Asks for an object of so many bytes that the origin has from now on; returns whether it was a
+/// hit.
 fn fetch(world: &World, index: usize, bytes: usize) -> bool {
     let path = format!("/{bytes}/{index}");
     world.origin.on(&path, Reply::ok(body(index, bytes)).cachable(3_600));
@@ -112,7 +114,10 @@ impl Load {
                         return;
                     }
                     let answer = client.request("GET", url, &[], b"").response().expect(200);
-                    assert!(answer.is_complete && answer.text() == body(*index, bytes), "object {index}");
+                    assert!(
+                        answer.is_complete && answer.text() == body(*index, bytes),
+                        "object {index}"
+                    );
                     answers.fetch_add(1, Ordering::Relaxed);
                 }
             })
@@ -197,7 +202,8 @@ fn round_robin_takes_turns_and_least_load_looks_for_room() {
             (0..20).for_each(|index| assert!(!fetch(&world, index, 5_000)));
             wait_for_objects(&world, &["a", "b"], 20);
             let stored = (objects(&world, "a"), objects(&world, "b"));
-            // Where I/O is not over when it is asked for, the larger one may be the busier one for a moment.
+            // Where I/O is not over when it is asked for, the larger one may be the busier one for
+            // a moment.
             let is_right = stored == expected || algorithm == "least-load" && stored.0 <= 5;
             assert!(is_right, "{scheme} {algorithm}: {stored:?}");
         }
@@ -240,7 +246,10 @@ fn a_directory_leaves_and_comes_back_with_its_content_while_requests_go_on() {
             (hit(&target) && hit(&other)).then_some(())
         });
         assert!((4..40).all(|index| is_hit(&world, index, 5_000)), "{scheme}");
-        assert!((0..4).all(|index| !is_hit(&world, index, 5_000)), "{scheme}: purged while it was away");
+        assert!(
+            (0..4).all(|index| !is_hit(&world, index, 5_000)),
+            "{scheme}: purged while it was away"
+        );
         load.end();
     }
 }
@@ -327,7 +336,8 @@ fn a_directory_that_becomes_unwritable_goes_out_of_service_once_and_is_tried_aga
 #[test]
 fn a_directory_in_use_by_another_process_is_left_out_until_it_is_free() {
     for scheme in humboldt_tests::schemes(SCHEMES) {
-        let mut holder = World::forward(&format!("cache_dir {scheme} {{dir}}/cache 20 4 4\n{NO_MEMORY}"));
+        let mut holder =
+            World::forward(&format!("cache_dir {scheme} {{dir}}/cache 20 4 4\n{NO_MEMORY}"));
         let shared = holder.proxy.path("cache");
         let lines = format!(
             "cache_dir {scheme} {} 20 4 4\ncache_dir {scheme} {{dir}}/own 20 4 4\n{NO_MEMORY}",
@@ -355,7 +365,8 @@ impl Mount {
         fs::create_dir_all(path).ok()?;
         let options = format!("mode=777,{options}");
         let path_text = path.to_str()?;
-        run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", path_text]).then(|| Self(path.to_owned()))
+        run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs", path_text])
+            .then(|| Self(path.to_owned()))
     }
 
     /// A file system on a file, which is not longer than so much.
@@ -364,13 +375,14 @@ impl Mount {
         fs::File::create(image).and_then(|file| file.set_len(bytes)).ok()?;
         let (path_text, image) = (path.to_str()?, image.to_str()?);
         let made = run("mkfs.ext4", &["-q", "-F", "-m", "0", "-O", "^has_journal", image]);
-        let mount =
-            (made && run("mount", &["-o", "loop", image, path_text])).then(|| Self(path.to_owned()))?;
+        let mount = (made && run("mount", &["-o", "loop", image, path_text]))
+            .then(|| Self(path.to_owned()))?;
         fs::set_permissions(path, Permissions::from_mode(0o777)).ok()?;
         Some(mount)
     }
 
-    /// Takes away what lies beyond so many bytes of the device that `image` is: whoever writes there gets an error.
+    /// Takes away what lies beyond so many bytes of the device that `image` is: whoever writes
+    /// there gets an error.
     fn cut_off(image: &Path, bytes: u64) {
         let file = fs::OpenOptions::new().write(true).open(image);
         file.and_then(|file| file.set_len(bytes)).expect("the image");
@@ -412,8 +424,11 @@ fn a_full_file_system_concerns_one_directory_until_it_has_room_again() {
     wait_until_ready(&world, &["full/a", "b"]);
     (0..40).for_each(|index| assert!(!fetch(&world, index, 50_000)));
     says_once(&world, "storing less than configured");
-    // Old ones make way for new ones there, and the other is not concerned: it got its share, and what found no room.
-    until("39 objects written", || (written(&world, "full/a") + written(&world, "b") >= 39).then_some(()));
+    // Old ones make way for new ones there, and the other is not concerned: it got its share, and
+    // what found no room.
+    until("39 objects written", || {
+        (written(&world, "full/a") + written(&world, "b") >= 39).then_some(())
+    });
     let (in_full, in_other) = (objects(&world, "full/a"), objects(&world, "b"));
     assert!((5..=10).contains(&in_full) && written(&world, "full/a") > in_full, "{in_full}");
     assert!((20..25).contains(&in_other), "{in_other}");
@@ -449,7 +464,8 @@ fn a_directory_on_a_read_only_file_system_is_left_out_until_it_is_writable() {
     }
 }
 
-/// Most of the device goes away: it answers writes with errors. Past the page cache, so that it is the device that answers.
+/// Most of the device goes away: it answers writes with errors. Past the page cache, so that it is
+/// the device that answers.
 #[test]
 fn a_device_that_fails_costs_its_directory_and_nothing_else() {
     let mut world = World::forward("");
@@ -472,7 +488,9 @@ fn a_device_that_fails_costs_its_directory_and_nothing_else() {
     });
     says_once(&world, "errors in a row, this cache_dir is out of service");
     (1_000..1_010).for_each(|index| assert!(!fetch(&world, index, 50_000)));
-    until("hits from b", || (1_000..1_010).all(|index| is_hit(&world, index, 50_000)).then_some(()));
+    until("hits from b", || {
+        (1_000..1_010).all(|index| is_hit(&world, index, 50_000)).then_some(())
+    });
     assert!(world.proxy.stop().success()); // before its file systems go
 }
 

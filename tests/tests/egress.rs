@@ -1,4 +1,5 @@
-//! Where requests go: rules about the addresses of servers, and the addresses that connections come from.
+//! Where requests go: rules about the addresses of servers, and the addresses that connections come
+//! from.
 
 use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::wait::{LIMIT, free_listener, until};
@@ -20,7 +21,8 @@ const WEB_SOCKET: [(&str, &str); 4] = [
     ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
 ];
 
-/// Two origins with one port: the one at 127.0.0.1 that clients may ask, and one at 127.0.0.2 with a secret.
+/// Two origins with one port: the one at 127.0.0.1 that clients may ask, and one at 127.0.0.2 with
+/// a secret.
 fn good_and_bad() -> (Origin, Origin) {
     for _ in 0..50 {
         let listener = free_listener();
@@ -49,7 +51,9 @@ fn get(proxy: &Proxy, url: &str) -> Response {
 fn a_rule_about_addresses_refuses_when_the_look_up_fails() {
     let (dns, origin) = (NameServer::new(), Origin::new());
     origin.on("/", Reply::ok("SECRET"));
-    for (name, first) in [("gone.test", Says::NoSuchName), ("empty.test", Says::Addresses(Vec::new()))] {
+    for (name, first) in
+        [("gone.test", Says::NoSuchName), ("empty.test", Says::Addresses(Vec::new()))]
+    {
         // The second question is answered: whoever asks it goes where the rule was there to forbid.
         dns.on_each(name, vec![first, loopback(1)]);
     }
@@ -59,9 +63,16 @@ fn a_rule_about_addresses_refuses_when_the_look_up_fails() {
     let proxy = Proxy::forward(&rules);
     for name in ["gone.test", "empty.test", "broken.test", "silent.test"] {
         let answer = get(&proxy, &url(name, &origin, "/")).expect(503);
-        assert_eq!(answer.field("X-Squid-Error").map(|error| &error[..12]), Some("ERR_DNS_FAIL"), "{name}");
+        assert_eq!(
+            answer.field("X-Squid-Error").map(|error| &error[..12]),
+            Some("ERR_DNS_FAIL"),
+            "{name}"
+        );
         let mut client = proxy.client();
-        client.send(format!("CONNECT {name}:{} HTTP/1.1\r\nHost: x\r\n\r\n", origin.address().port()));
+        client.send(format!(
+            "CONNECT {name}:{} HTTP/1.1\r\nHost: x\r\n\r\n",
+            origin.address().port()
+        ));
         let status = client.response_to("CONNECT").status();
         // The second question about some of them is answered, with an address that is denied.
         assert_eq!(status, if name.starts_with(['g', 'e']) { 403 } else { 503 }, "{name}");
@@ -145,7 +156,8 @@ fn a_retry_after_a_connection_died_goes_to_the_address_that_was_judged() {
     let proxy = Proxy::forward(&format!("{}{BAD}", dns.lines()));
     let (turning, times) = (dns.clone(), AtomicUsize::new(0));
     good.handle("/fails", move |_, wire| {
-        // The first time on the connection that was kept: the name leads elsewhere by the time that it dies.
+        // The first time on the connection that was kept: the name leads elsewhere by the time that
+        // it dies.
         turning.on("turns.test", loopback(2));
         if times.fetch_add(1, Ordering::SeqCst) > 0 {
             wire.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood");
@@ -156,7 +168,8 @@ fn a_retry_after_a_connection_died_goes_to_the_address_that_was_judged() {
     let answer = client.request("GET", &url("turns.test", &good, "/fails"), &[], b"").response();
     assert_eq!((answer.status(), answer.text().as_str()), (200, "good"));
     assert_eq!((good.count("/fails"), bad.connections()), (2, 0));
-    let _ = client.request("GET", &url("turns.test", &good, "/fails"), &[], b"").response().expect(403);
+    let _ =
+        client.request("GET", &url("turns.test", &good, "/fails"), &[], b"").response().expect(403);
 }
 
 #[test]
@@ -186,7 +199,8 @@ fn validation_and_the_fetch_of_a_gap_go_to_the_address_that_was_judged() {
     let mut client = proxy.client();
     for (range, body) in [("bytes=0-4", "01234"), ("bytes=2-7", "234567")] {
         let target = url("part.test", &good, "/part");
-        let answer = client.request("GET", &target, &[("Range", range)], b"").response().expect(206);
+        let answer =
+            client.request("GET", &target, &[("Range", range)], b"").response().expect(206);
         assert_eq!(answer.text(), body);
     }
     assert_eq!(good.last("/part").field("Range"), Some("bytes=5-7"), "a gap was fetched");
@@ -201,7 +215,8 @@ fn validation_and_the_fetch_of_a_gap_go_to_the_address_that_was_judged() {
 #[test]
 fn the_rest_of_an_answer_comes_from_the_address_that_was_judged() {
     let (dns, (good, bad)) = (NameServer::new(), good_and_bad());
-    // Two clients ask; the third question would come from who is too slow, and fetches the rest by itself.
+    // Two clients ask; the third question would come from who is too slow, and fetches the rest by
+    // itself.
     dns.on_each("large.test", vec![loopback(1), loopback(1), loopback(2)]);
     let body: Vec<u8> = (0..32_000_000_u32).map(|n| (n >> 8) as u8 ^ n as u8).collect();
     let sent = body.clone();
@@ -230,7 +245,10 @@ fn a_kept_connection_to_another_address_is_not_for_who_may_not_go_there() {
     let mut client = proxy.client();
     let secret = client.request("GET", &url("turns.test", &good, "/open"), &[], b"").response();
     assert_eq!(secret.text(), "SECRET", "who may go there does");
-    let other = client.request("GET", &url("turns.test", &good, "/closed"), &[], b"").response().expect(200);
+    let other = client
+        .request("GET", &url("turns.test", &good, "/closed"), &[], b"")
+        .response()
+        .expect(200);
     assert_eq!((other.text().as_str(), bad.count("/closed")), ("good", 0));
 }
 
@@ -242,11 +260,22 @@ fn of_several_addresses_only_those_that_are_allowed_are_connected_to() {
         let rules = format!("acl fine dst 127.0.0.1\n{list} allow fine\n{list} deny all\n");
         let proxy = Proxy::forward(&format!("{}{rules}", dns.lines()));
         dns.on("both.test", Says::Addresses(both.clone()));
-        assert_eq!(get(&proxy, &url("both.test", &good, "/a")).expect(200).text(), "good", "{list}");
+        assert_eq!(
+            get(&proxy, &url("both.test", &good, "/a")).expect(200).text(),
+            "good",
+            "{list}"
+        );
         let mut client = proxy.client();
-        client.send(format!("CONNECT both.test:{} HTTP/1.1\r\nHost: x\r\n\r\n", good.address().port()));
+        client.send(format!(
+            "CONNECT both.test:{} HTTP/1.1\r\nHost: x\r\n\r\n",
+            good.address().port()
+        ));
         assert_eq!(client.response_to("CONNECT").status(), 200, "{list}");
-        assert_eq!(client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").response().text(), "good", "{list}");
+        assert_eq!(
+            client.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").response().text(),
+            "good",
+            "{list}"
+        );
         assert_eq!(bad.connections(), 0, "{list}");
     }
     let proxy = Proxy::forward(&format!("{}{BAD}", dns.lines()));
@@ -254,7 +283,8 @@ fn of_several_addresses_only_those_that_are_allowed_are_connected_to() {
     // A tunnel by Upgrade goes where one by CONNECT may.
     let rules = "acl fine dst 127.0.0.1\nhttp_access deny CONNECT !fine\n";
     let proxy = Proxy::forward(&format!("{}{rules}", dns.lines()));
-    let answer = proxy.client().request("GET", &url("both.test", &good, "/a"), &WEB_SOCKET, b"").response();
+    let answer =
+        proxy.client().request("GET", &url("both.test", &good, "/a"), &WEB_SOCKET, b"").response();
     assert_eq!((answer.text().as_str(), bad.connections()), ("good", 0));
 }
 
@@ -280,7 +310,8 @@ fn lists_that_deny_see_the_addresses_of_names() {
         let proxy = with_names(rules);
         for _ in 0..2 {
             let answer = get(&proxy, &target);
-            let refused = if status == 502 { answer.status() >= 500 } else { answer.status() == status };
+            let refused =
+                if status == 502 { answer.status() >= 500 } else { answer.status() == status };
             assert!(refused, "{rules}{:?}", answer.head);
         }
         let _ = get(&with_names(&rules.replace("near", "!near")), &target).expect(200);
@@ -299,14 +330,16 @@ fn lists_about_fields_and_the_cache_see_the_addresses_of_names() {
     );
     for _ in 0..2 {
         let before = origin.count("/");
-        let answer = proxy.client().request("GET", &target, &[("X-Own", "1")], b"").response().expect(200);
+        let answer =
+            proxy.client().request("GET", &target, &[("X-Own", "1")], b"").response().expect(200);
         assert_eq!(origin.count("/"), before + 1, "it was stored");
         assert_eq!((answer.field("X-Secret"), answer.field("X-Near")), (None, Some("yes")));
         let sent = origin.last("/");
         assert_eq!((sent.field("X-Own"), sent.field("X-Added")), (None, Some("yes")));
     }
-    let proxy =
-        with_names("reply_header_access X-Secret deny near\naccess_log stdio:{dir}/near.log squid near\n");
+    let proxy = with_names(
+        "reply_header_access X-Secret deny near\naccess_log stdio:{dir}/near.log squid near\n",
+    );
     for cache in ["MISS", "HIT"] {
         let answer = get(&proxy, &target).expect(200);
         assert_eq!((answer.cache(), answer.field("X-Secret")), (cache, None));
@@ -314,7 +347,8 @@ fn lists_about_fields_and_the_cache_see_the_addresses_of_names() {
     until("two lines of the log", || (proxy.text("near.log").lines().count() >= 2).then_some(()));
     let proxy = with_names("range_offset_limit none near\n");
     let part = url("near.test", &origin, "/b");
-    let _ = proxy.client().request("GET", &part, &[("Range", "bytes=2-3")], b"").response().expect(206);
+    let _ =
+        proxy.client().request("GET", &part, &[("Range", "bytes=2-3")], b"").response().expect(206);
     assert_eq!(origin.last("/b").field("Range"), None, "it was fetched whole");
 }
 
@@ -324,7 +358,8 @@ fn lists_that_choose_a_way_see_the_addresses_of_names() {
     origin.on("/", Reply::ok("direct"));
     parent.on("/", Reply::ok("parent"));
     let target = url("near.test", &origin, "/");
-    let peer = format!("cache_peer 127.0.0.1 parent {} 0 no-query name=p\n", parent.address().port());
+    let peer =
+        format!("cache_peer 127.0.0.1 parent {} 0 no-query name=p\n", parent.address().port());
     for (rules, wanted) in [
         ("prefer_direct off\nnonhierarchical_direct off\n", "parent"),
         ("always_direct allow near\n", "direct"),
@@ -358,7 +393,8 @@ fn lists_of_protocols_to_switch_to_see_the_addresses_of_names() {
         assert_eq!(origin.last("/").field("Upgrade"), offered, "{rules}");
     }
     // A tunnel by Upgrade is for those who may have one with CONNECT.
-    for (rules, offered) in [("deny CONNECT near", None), ("deny CONNECT !near", Some("websocket"))] {
+    for (rules, offered) in [("deny CONNECT near", None), ("deny CONNECT !near", Some("websocket"))]
+    {
         let proxy = with_names(&format!("http_access {rules}\n"));
         let _ = proxy.client().request("GET", &target, &WEB_SOCKET, b"").response().expect(200);
         assert_eq!(origin.last("/").field("Upgrade"), offered, "{rules}");
@@ -388,7 +424,8 @@ fn a_list_that_is_asked_before_any_look_up_takes_no_rule_that_needs_one() {
 /// A server that keeps connections and says from which address each came.
 fn mirror() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = free_listener();
-    let (address, seen) = (listener.local_addr().expect("its address"), Arc::<Mutex<Vec<String>>>::default());
+    let (address, seen) =
+        (listener.local_addr().expect("its address"), Arc::<Mutex<Vec<String>>>::default());
     let accepted = Arc::clone(&seen);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -400,7 +437,8 @@ fn mirror() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
                 while let Some(Ok(line)) = lines.next() {
                     if line.is_empty() {
                         let body = peer.ip().to_string();
-                        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                        let head =
+                            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
                         let _ = writing.write_all(format!("{head}{body}").as_bytes());
                     }
                 }
@@ -418,7 +456,9 @@ fn a_kept_connection_is_for_those_who_come_from_the_same_address() {
     let proxy = Proxy::forward(rules);
     let mut client = proxy.client();
     for _ in 0..3 {
-        for (path, from) in [("guests", "127.0.0.2"), ("staff", "127.0.0.3"), ("others", "127.0.0.1")] {
+        for (path, from) in
+            [("guests", "127.0.0.2"), ("staff", "127.0.0.3"), ("others", "127.0.0.1")]
+        {
             let target = format!("http://{address}/{path}");
             assert_eq!(
                 client.request("GET", &target, &[], b"").response().expect(200).text(),
@@ -438,8 +478,10 @@ fn outgoing_addresses_are_chosen_by_the_addresses_of_names() {
     let proxy = with_names("tcp_outgoing_address 127.0.0.4 near\ntcp_outgoing_address 127.0.0.5\n");
     let port = address.port();
     assert_eq!(get(&proxy, &format!("http://near.test:{port}/")).expect(200).text(), "127.0.0.4");
-    let far =
-        get(&with_names("tcp_outgoing_address 127.0.0.4 !near\n"), &format!("http://near.test:{port}/"));
+    let far = get(
+        &with_names("tcp_outgoing_address 127.0.0.4 !near\n"),
+        &format!("http://near.test:{port}/"),
+    );
     assert_eq!(far.expect(200).text(), "127.0.0.1");
 }
 
@@ -452,7 +494,9 @@ fn wait_for_silent_names(proxy: &Proxy, dns: &NameServer, count: usize) -> Vec<C
         client
     };
     let waiting = (0..count).map(ask).collect();
-    until("questions at the name server", || (dns.names_asked(".silent.test") >= 200).then_some(()));
+    until("questions at the name server", || {
+        (dns.names_asked(".silent.test") >= 200).then_some(())
+    });
     waiting
 }
 
@@ -476,7 +520,8 @@ fn names_whose_servers_are_silent_take_nobody_elses_look_ups() {
 fn a_rule_about_addresses_refuses_while_there_is_no_place_for_questions() {
     let (dns, origin) = (NameServer::new(), Origin::new());
     origin.on("/", Reply::ok("SECRET"));
-    let proxy = Proxy::forward(&format!("{}workers 1\nhttp_access deny to_localhost\n", dns.lines()));
+    let proxy =
+        Proxy::forward(&format!("{}workers 1\nhttp_access deny to_localhost\n", dns.lines()));
     let waiting = wait_for_silent_names(&proxy, &dns, 1_200);
     let statuses: Vec<u16> = (0..40)
         .map(|n| {
@@ -498,7 +543,10 @@ fn redirected_connections_are_refused_when_the_file_is_read() {
         std::fs::write(&file, format!("http_port 3128\nhttp_port 3129 {mode}\n")).expect("a file");
         let output = proxy::run(&["-k", "parse", "-f", &file.display().to_string()]);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(&format!("`{mode}` is not supported")), "{said}");
+        assert!(
+            !output.status.success() && said.contains(&format!("`{mode}` is not supported")),
+            "{said}"
+        );
         assert!(said.contains("squid.conf:2"), "{said}");
     }
 }

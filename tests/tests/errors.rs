@@ -60,7 +60,8 @@ fn nothing_of_the_request_is_reflected_unescaped() {
         ("http://a.test/".to_owned(), attack.to_owned()),
     ] {
         let mut client = proxy.client();
-        let fields = [("Accept", "text/html"), ("User-Agent", field.as_str()), ("X-Attack", field.as_str())];
+        let fields =
+            [("Accept", "text/html"), ("User-Agent", field.as_str()), ("X-Attack", field.as_str())];
         let answer = client.request("GET", &target, &fields, b"").response();
         assert!((400..500).contains(&answer.status()));
         assert!(!answer.text().contains("<script>"), "{}", answer.text());
@@ -100,9 +101,10 @@ fn a_request_body_beyond_the_limit_gets_413() {
 fn a_request_body_of_more_than_4_gb_is_refused_when_it_is_announced() {
     let world = World::forward("");
     world.origin.on("/a", Reply::ok("x"));
-    for (fields, chunk) in
-        [(("Content-Length", "4294967301"), ""), (("Transfer-Encoding", "chunked"), "100000005\r\n")]
-    {
+    for (fields, chunk) in [
+        (("Content-Length", "4294967301"), ""),
+        (("Transfer-Encoding", "chunked"), "100000005\r\n"),
+    ] {
         let mut client = world.client();
         client.request("POST", &world.target("/a"), &[fields], b"").send(chunk);
         assert_eq!(client.response().status(), 413, "{fields:?}");

@@ -1,4 +1,5 @@
-//! The machine does not play along: ports in use, old pid files, unusable stores, a full disk, few rights.
+//! The machine does not play along: ports in use, old pid files, unusable stores, a full disk, few
+//! rights.
 
 use humboldt_tests::wait::{free_address, until};
 use humboldt_tests::{Client, Origin, Reply, World, proxy};
@@ -45,7 +46,8 @@ fn a_stale_pid_file_is_no_obstacle() {
     let _ = world.get("/a").expect(200);
 }
 
-/// A program started by hand, where the usual start would create stores first or have too many rights.
+/// A program started by hand, where the usual start would create stores first or have too many
+/// rights.
 struct ByHand {
     child: Child,
     address: SocketAddr,
@@ -58,12 +60,14 @@ impl ByHand {
         let (folder, address) = (proxy::open_folder(), free_address());
         let dir = folder.path().display().to_string();
         let configuration = folder.path().join("squid.conf");
-        let text =
-            format!("http_port {address}\nshutdown_lifetime 1 seconds\n{lines}\nhttp_access allow all\n");
+        let text = format!(
+            "http_port {address}\nshutdown_lifetime 1 seconds\n{lines}\nhttp_access allow all\n"
+        );
         fs::write(&configuration, text.replace("{dir}", &dir)).expect("a file");
         let output = fs::File::create(folder.path().join("output")).expect("a file for output");
         command.arg("-N").arg("-f").arg(&configuration).stdin(Stdio::null());
-        let child = command.stdout(output.try_clone().expect("a second handle")).stderr(output).spawn();
+        let child =
+            command.stdout(output.try_clone().expect("a second handle")).stderr(output).spawn();
         let mut started = Self { child: child.expect("the program starts"), address, folder };
         until("the proxy to accept connections", || {
             if let Ok(Some(status)) = started.child.try_wait() {
@@ -76,7 +80,8 @@ impl ByHand {
 
     /// Its log and its output.
     fn said(&self) -> String {
-        let text = |name: &str| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        let text =
+            |name: &str| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         text("cache.log") + &text("output")
     }
 
@@ -120,7 +125,8 @@ fn a_user_without_rights_needs_no_writable_directory_but_the_cache() {
     let folder = proxy::open_folder();
     let copy = folder.path().join("humboldt"); // the build directory may be closed to other users
     fs::copy(proxy::program(), &copy).expect("a copy of the program");
-    // A process that another test was just starting may hold the copy open for writing, for a moment.
+    // A process that another test was just starting may hold the copy open for writing, for a
+    // moment.
     until("the copy to be executable", || Command::new(&copy).arg("--version").output().ok());
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
@@ -132,7 +138,8 @@ fn a_user_without_rights_needs_no_writable_directory_but_the_cache() {
     command.current_dir("/").env_remove("HOME").env_remove("XDG_CACHE_HOME");
     let store = folder.path().join("store");
     fs::create_dir(&store).expect("a directory");
-    fs::set_permissions(&store, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("open to all");
+    fs::set_permissions(&store, std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("open to all");
     let lines = format!(
         "pid_filename none\naccess_log stdio:/dev/stdout\ncache_log /dev/stderr\ncache_dir ufs {} 100 4 4\n",
         store.display()
@@ -184,6 +191,9 @@ fn a_full_disk_costs_hits_and_nothing_else() {
         assert!(world.get(&path).expect(200).text() == body(index));
     }
     for index in 0..100 {
-        assert!(world.get(&format!("/{index}")).expect(200).text() == body(index), "object {index} is wrong");
+        assert!(
+            world.get(&format!("/{index}")).expect(200).text() == body(index),
+            "object {index} is wrong"
+        );
     }
 }

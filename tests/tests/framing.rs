@@ -15,11 +15,16 @@ enum Want {
 }
 use Want::{Passed, Refused, Status};
 
-/// `{t}` stands for the target of the case, `{h}` for the host; `\r\n` are written out as in the standard.
+/// `{t}` stands for the target of the case, `{h}` for the host; `\r\n` are written out as in the
+/// standard.
 const REQUESTS: &[(&str, Want, &str)] = &[
     ("a plain request", Passed, "GET {t} HTTP/1.1\r\nHost: {h}\r\n\r\n"),
     ("an empty line before the request", Passed, "\r\nGET {t} HTTP/1.1\r\nHost: {h}\r\n\r\n"),
-    ("a body with its length", Passed, "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "a body with its length",
+        Passed,
+        "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     (
         "a chunked body",
         Passed,
@@ -101,11 +106,31 @@ const REQUESTS: &[(&str, Want, &str)] = &[
         Refused,
         "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\nhello",
     ),
-    ("two lengths in a list", Refused, "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 0, 5\r\n\r\nhello"),
-    ("a length with a sign", Refused, "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: +5\r\n\r\nhello"),
-    ("a negative length", Refused, "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: -5\r\n\r\nhello"),
-    ("a hexadecimal length", Refused, "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 0x5\r\n\r\nhello"),
-    ("a length with a blank", Refused, "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 5 0\r\n\r\nhello"),
+    (
+        "two lengths in a list",
+        Refused,
+        "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 0, 5\r\n\r\nhello",
+    ),
+    (
+        "a length with a sign",
+        Refused,
+        "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: +5\r\n\r\nhello",
+    ),
+    (
+        "a negative length",
+        Refused,
+        "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: -5\r\n\r\nhello",
+    ),
+    (
+        "a hexadecimal length",
+        Refused,
+        "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 0x5\r\n\r\nhello",
+    ),
+    (
+        "a length with a blank",
+        Refused,
+        "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: 5 0\r\n\r\nhello",
+    ),
     ("an empty length", Refused, "POST {t} HTTP/1.1\r\nHost: {h}\r\nContent-Length: \r\n\r\nhello"),
     (
         "a length beyond 64 bits",
@@ -183,9 +208,12 @@ fn run_table(world: &World) {
     for (index, (name, want, text)) in REQUESTS.iter().enumerate() {
         let path = format!("/case{index}");
         world.origin.on(&path, Reply::ok("fine"));
-        let text =
-            text.replace("{t}", &world.target(&path)).replace("{s}", &smuggled).replace("{h}", &world.host());
-        let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect(); // Latin-1: `\u{fc}` is one byte
+        let text = text
+            .replace("{t}", &world.target(&path))
+            .replace("{s}", &smuggled)
+            .replace("{h}", &world.host());
+        // Latin-1: `\u{fc}` is one byte
+        let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect();
         let mut client = world.client();
         let answer = client.send(bytes).try_response_to("POST");
         let seen = world.origin.count(&path);
@@ -196,7 +224,9 @@ fn run_table(world: &World) {
             Passed => (200, 1),
         };
         if (status, seen) != (wanted_status, wanted_seen) {
-            wrong.push(format!("{name}: status {status}, {seen} requests at the origin; wanted {want:?}"));
+            wrong.push(format!(
+                "{name}: status {status}, {seen} requests at the origin; wanted {want:?}"
+            ));
         } else if *want != Passed && !client.closes() {
             wrong.push(format!("{name}: something follows the error"));
         }
@@ -222,7 +252,10 @@ const BAD_ANSWERS: &[(&str, &str)] = &[
         "an answer of 1.0 with both lengths",
         "HTTP/1.0 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ),
-    ("an answer with two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc"),
+    (
+        "an answer with two lengths",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+    ),
     ("an answer with a bad length", "HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\nabc"),
     ("an answer with a NUL", "HTTP/1.1 200 OK\r\nX-A: b\0\r\nContent-Length: 3\r\n\r\nabc"),
     ("a status of four digits", "HTTP/1.1 2000 OK\r\nContent-Length: 3\r\n\r\nabc"),
@@ -256,7 +289,9 @@ fn ambiguous_answers_become_502_and_are_not_stored() {
 #[test]
 fn a_blank_before_a_colon_in_an_answer_is_not_passed_on() {
     let world = World::forward("");
-    world.origin.on("/a", Reply::raw("HTTP/1.1 200 OK\r\nX-A : b\r\nContent-Length : 3\r\n\r\nabc"));
+    world
+        .origin
+        .on("/a", Reply::raw("HTTP/1.1 200 OK\r\nX-A : b\r\nContent-Length : 3\r\n\r\nabc"));
     let answer = world.get("/a");
     let names: Vec<&str> = answer.head.fields.iter().map(|(name, _)| name.as_str()).collect();
     assert!(names.iter().all(|name| !name.ends_with(' ')), "{names:?}");
@@ -271,7 +306,10 @@ fn text_is_empty(index: usize) -> bool {
 fn an_answer_that_ends_early_reaches_the_client_as_truncated_and_is_not_stored() {
     let world = World::forward("");
     for (path, text) in [
-        ("/sized", "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nhello"),
+        (
+            "/sized",
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nhello",
+        ),
         (
             "/chunked",
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -302,8 +340,7 @@ fn an_answer_that_ends_early_is_not_complete_for_an_old_client_either() {
 #[test]
 fn leftover_bytes_of_an_answer_are_never_given_to_the_next_client() {
     let world = World::forward("");
-    let poison =
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+    let poison = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
     world.origin.handle("/a", move |_, wire| {
         wire.send(poison);
         let _ = wire.reader.head(); // keeps the connection open and swallows what comes next
@@ -326,12 +363,17 @@ fn messages_are_written_anew_for_the_origin() {
     let _ = client.response().expect(200);
     let request = world.origin.last("/a");
     assert_eq!(request.body.bytes, b"abcde");
-    assert_eq!(request.field("Host"), Some(world.host().as_str()), "the authority of the target wins");
+    assert_eq!(
+        request.field("Host"),
+        Some(world.host().as_str()),
+        "the authority of the target wins"
+    );
     assert_eq!(request.head.all("Host").count(), 1);
     assert_eq!(request.target(), "/a");
 }
 
-/// The project's wider list of payloads is a program of its own; this runs it where somebody has it.
+/// The project's wider list of payloads is a program of its own; this runs it where somebody has
+/// it.
 #[test]
 fn the_external_smuggling_probe_finds_nothing_if_it_is_at_hand() {
     let Some(script) = std::env::var_os("HUMBOLDT_SMUGGLE") else { return };
@@ -339,9 +381,10 @@ fn the_external_smuggling_probe_finds_nothing_if_it_is_at_hand() {
     let reverse = World::reverse("");
     let origin = reverse.origin.address().port().to_string();
     drop(reverse.origin);
-    for (proxy, mode, more) in
-        [(&world.proxy, "forward", vec![]), (&reverse.proxy, "reverse", vec!["--origin-port", &origin])]
-    {
+    for (proxy, mode, more) in [
+        (&world.proxy, "forward", vec![]),
+        (&reverse.proxy, "reverse", vec!["--origin-port", &origin]),
+    ] {
         let output = Command::new("python3")
             .arg(&script)
             .args(["--proxy", &proxy.address().to_string(), "--mode", mode])
@@ -359,13 +402,33 @@ fn heads_beyond_the_limit_get_431_and_long_targets_414() {
     origin.on("/a", Reply::ok("fine"));
     let proxy = proxy::Proxy::forward("request_header_max_size 16 KB\n");
     for (wanted, request) in [
-        (431, format!("GET {} HTTP/1.1\r\nHost: a\r\nX-A: {}\r\n\r\n", origin.url("/a"), "x".repeat(20_000))),
-        (431, format!("GET {} HTTP/1.1\r\nHost: a\r\n{}\r\n", origin.url("/a"), "A: b\r\n".repeat(4_000))),
-        (414, format!("GET {}?{} HTTP/1.1\r\nHost: a\r\n\r\n", origin.url("/a"), "x".repeat(40_000))),
+        (
+            431,
+            format!(
+                "GET {} HTTP/1.1\r\nHost: a\r\nX-A: {}\r\n\r\n",
+                origin.url("/a"),
+                "x".repeat(20_000)
+            ),
+        ),
+        (
+            431,
+            format!(
+                "GET {} HTTP/1.1\r\nHost: a\r\n{}\r\n",
+                origin.url("/a"),
+                "A: b\r\n".repeat(4_000)
+            ),
+        ),
+        (
+            414,
+            format!("GET {}?{} HTTP/1.1\r\nHost: a\r\n\r\n", origin.url("/a"), "x".repeat(40_000)),
+        ),
     ] {
         let mut client = Client::to(proxy.address());
         let status = client.send(request).response().status();
-        assert!(status == wanted || (wanted == 414 && status == 431), "{status} instead of {wanted}");
+        assert!(
+            status == wanted || (wanted == 414 && status == 431),
+            "{status} instead of {wanted}"
+        );
         client.closes();
     }
     assert_eq!(origin.count("/a"), 0);

@@ -1,5 +1,5 @@
-//! A hostile server: whatever it sends, its client gets a right answer, 502, or an answer that shows that it is cut; the next
-//! request gets its own answer; and nothing wrong is stored.
+//! A hostile server: whatever it sends, its client gets a right answer, 502, or an answer that
+//! shows that it is cut; the next request gets its own answer; and nothing wrong is stored.
 
 #[path = "hostile/answers.rs"]
 mod answers;
@@ -30,7 +30,8 @@ fn get(client: &mut Client, proxy: &Proxy, url: &str) -> Response {
 
 /// What is wrong with an answer, if anything.
 fn objection(want: Want, answer: &Response) -> Option<String> {
-    let is_right = |body: &str| answer.status() == 200 && answer.is_complete && answer.text() == body;
+    let is_right =
+        |body: &str| answer.status() == 200 && answer.is_complete && answer.text() == body;
     let is_refused = answer.status() == 502 && answer.is_complete;
     let is_as_wanted = match want {
         Want::Refused => is_refused,
@@ -38,13 +39,16 @@ fn objection(want: Want, answer: &Response) -> Option<String> {
         Want::RefusedOr(body) => is_refused || is_right(body),
         Want::Cut => is_refused || (answer.status() == 200 && !answer.is_complete),
     };
-    let is_poisoned = answer.text().contains("POISON") || format!("{:?}", answer.head).contains("POISON");
-    let framings = answer.head.all("Content-Length").count() + answer.head.all("Transfer-Encoding").count();
+    let is_poisoned =
+        answer.text().contains("POISON") || format!("{:?}", answer.head).contains("POISON");
+    let framings =
+        answer.head.all("Content-Length").count() + answer.head.all("Transfer-Encoding").count();
     (!is_as_wanted || is_poisoned || framings > 1)
         .then(|| format!("wanted {want:?}, got {:?} {:?}", answer.head, answer.text()))
 }
 
-/// A proxy in front of a hostile server: a forward proxy with memory alone, or an accelerator that stores on disk alone.
+/// A proxy in front of a hostile server: a forward proxy with memory alone, or an accelerator that
+/// stores on disk alone.
 struct Stage {
     server: Hostile,
     proxy: Proxy,
@@ -71,18 +75,28 @@ impl Stage {
     }
 
     /// Plays a case and says what is wrong.
-    fn play(&self, client: &mut Client, index: usize, case: &Case, first_lines: &str) -> Vec<String> {
+    fn play(
+        &self,
+        client: &mut Client,
+        index: usize,
+        case: &Case,
+        first_lines: &str,
+    ) -> Vec<String> {
         let (name, end, want, text) = case;
-        let (path, next, warm) = (format!("/case{index}"), format!("/next{index}"), format!("/warm{index}"));
-        let text = format!("{first_lines}{text}").replacen("\r\n", "\r\nCache-Control: max-age=60\r\n", 1);
-        let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect(); // Latin-1: `\u{e9}` is one byte
+        let (path, next, warm) =
+            (format!("/case{index}"), format!("/next{index}"), format!("/warm{index}"));
+        let text =
+            format!("{first_lines}{text}").replacen("\r\n", "\r\nCache-Control: max-age=60\r\n", 1);
+        // Latin-1: `\u{e9}` is one byte
+        let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect();
         self.server.once(&path, Act::new(bytes, *end));
         let mut wrong = Vec::new();
         if self.get(client, &warm).text() != right(&warm) {
             wrong.push(format!("before {name}: a wrong answer"));
         }
         let first = self.get(client, &path);
-        // A connection that has served before may have died of age: then the request is sent again, and answered well.
+        // A connection that has served before may have died of age: then the request is sent again,
+        // and answered well.
         let was_sent_again =
             first.text() == right(&path) && self.server.seen(&path).len() == 2 && *end != End::Keep;
         if !was_sent_again && let Some(objection) = objection(*want, &first) {
@@ -90,7 +104,11 @@ impl Stage {
         }
         let following = self.get(client, &next);
         if following.text() != right(&next) {
-            wrong.push(format!("{name}: the next request got {:?} {:?}", following.head, following.text()));
+            wrong.push(format!(
+                "{name}: the next request got {:?} {:?}",
+                following.head,
+                following.text()
+            ));
         }
         // Stored, if it was good, or asked for anew: a directory may still be writing.
         let is_first_good = first.status() == 200 && first.is_complete;
@@ -98,7 +116,11 @@ impl Stage {
         let is_second_good =
             second.text() == right(&path) || (is_first_good && second.text() == first.text());
         if second.status() != 200 || !second.is_complete || !is_second_good {
-            wrong.push(format!("{name}: the next client got {:?} {:?}", second.head, second.text()));
+            wrong.push(format!(
+                "{name}: the next client got {:?} {:?}",
+                second.head,
+                second.text()
+            ));
         }
         wrong
     }
@@ -143,7 +165,9 @@ fn what_is_repaired_is_told_where_that_is_asked_for() {
         server.once(path, Act::new(text, End::Keep));
         assert_eq!(get(&mut proxy.client(), &proxy, &server.url(path)).text(), "hello");
     }
-    until("a line in cache.log", || proxy.text("cache.log").contains("/lf: the answer's head").then_some(()));
+    until("a line in cache.log", || {
+        proxy.text("cache.log").contains("/lf: the answer's head").then_some(())
+    });
     assert!(!proxy.text("cache.log").contains("/good: "));
 }
 
@@ -157,7 +181,8 @@ fn malformed_chunks_cut_the_answer() {
     run_table(CHUNKS, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 }
 
-/// Answers whose status or request forbids a body, to GET unless it says HEAD: what the client gets, and what the server said.
+/// Answers whose status or request forbids a body, to GET unless it says HEAD: what the client
+/// gets, and what the server said.
 const BODILESS: &[(&str, &str, u16, &str)] = &[
     ("204 with a length", "GET", 204, "HTTP/1.1 204 No Content\r\nContent-Length: 6\r\n\r\nPOISON"),
     (
@@ -222,7 +247,9 @@ fn an_answer_on_an_idle_connection_is_never_taken_for_the_next_one() {
     world.origin.handle("/first", move |_, wire| {
         wire.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
         handler_is_idle.pass();
-        wire.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\nPOISON");
+        wire.send(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\nPOISON",
+        );
         handler_was_sent.open();
         let _ = wire.reader.head(); // swallows a request that comes here
     });
@@ -231,12 +258,16 @@ fn an_answer_on_an_idle_connection_is_never_taken_for_the_next_one() {
     assert_eq!(client.request("GET", &world.target("/first"), &[], b"").response().text(), "first");
     is_idle.open();
     was_sent.pass();
-    assert_eq!(client.request("GET", &world.target("/second"), &[], b"").response().text(), "second");
+    assert_eq!(
+        client.request("GET", &world.target("/second"), &[], b"").response().text(),
+        "second"
+    );
     assert_eq!(world.get("/second").text(), "second");
     assert_eq!(world.origin.connections(), 2);
 }
 
-/// The server answers before it has the body. Its connection then holds half a request, and must not get another one.
+/// The server answers before it has the body. Its connection then holds half a request, and must
+/// not get another one.
 #[test]
 fn an_answer_before_the_body_leaves_no_connection_in_doubt() {
     let server = Hostile::new();
@@ -263,16 +294,25 @@ fn an_answer_before_the_body_leaves_no_connection_in_doubt() {
     assert_eq!(ask(&mut client, "/d").status(), 413);
     client.send(" HTTP/1.1\r\nHost: a.test\r\n\r\n....");
     assert_eq!(get(&mut client, &proxy, &server.url("/e")).text(), right("/e"));
-    // A client that waits for leave to send, and is told the answer instead: what it sends next is in doubt.
+    // A client that waits for leave to send, and is told the answer instead: what it sends next is
+    // in doubt.
     early("/f");
     let mut client = proxy.client();
-    client.request("POST", &server.url("/f"), &[("Expect", "100-continue"), ("Content-Length", "40")], b"");
+    client.request(
+        "POST",
+        &server.url("/f"),
+        &[("Expect", "100-continue"), ("Content-Length", "40")],
+        b"",
+    );
     assert_eq!(client.response().status(), 413);
     client.send(format!("GET {} HTTP/1.1\r\nHost: a.test\r\n\r\n", server.url("/stolen")));
     assert!(client.closes());
     let connections: Vec<usize> =
         ["/a", "/b", "/d"].iter().map(|path| server.seen(path)[0].connection).collect();
-    assert!(connections[0] != connections[1] && connections[0] != connections[2], "{connections:?}");
+    assert!(
+        connections[0] != connections[1] && connections[0] != connections[2],
+        "{connections:?}"
+    );
     assert!(server.seen("/stolen").is_empty());
 }
 
@@ -281,7 +321,10 @@ fn a_flood_of_interim_answers_is_cut_to_a_few() {
     let server = Hostile::new();
     let proxy = Proxy::forward(ONE_CORE);
     let flood = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(10_000);
-    server.once("/a", Act::new(flood + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", End::Keep));
+    server.once(
+        "/a",
+        Act::new(flood + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", End::Keep),
+    );
     let mut client = proxy.client();
     let answer = client.request("GET", &server.url("/a"), &[], b"").response();
     assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
@@ -301,7 +344,8 @@ fn old_clients_get_no_interim_answers() {
     assert_eq!((answer.text().as_str(), answer.interim.len()), ("hello", 0));
 }
 
-/// What never ends, as its beginning and what is repeated. The first four are heads, the others bodies.
+/// What never ends, as its beginning and what is repeated. The first four are heads, the others
+/// bodies.
 const ENDLESS: &[(&str, &str, &str)] = &[
     ("a status line", "HTTP/1.1 200 ", "x"),
     ("a field", "HTTP/1.1 200 OK\r\nX-A: ", "x"),
@@ -342,7 +386,8 @@ fn what_never_ends_is_given_up() {
     }
 }
 
-/// Buffers of requests are used again: nothing of an earlier one may show where a later one has no URL of its own.
+/// Buffers of requests are used again: nothing of an earlier one may show where a later one has no
+/// URL of its own.
 #[test]
 fn a_request_without_a_host_is_not_told_about_others() {
     let world = World::forward(ONE_CORE);
@@ -361,7 +406,8 @@ fn a_request_without_a_host_is_not_told_about_others() {
     assert!(world.proxy.logged("/mine").contains("/mine"));
 }
 
-/// Interim answers without end are silence about the answer itself: `read_timeout` ends them, and others are served meanwhile.
+/// Interim answers without end are silence about the answer itself: `read_timeout` ends them, and
+/// others are served meanwhile.
 #[test]
 fn interim_answers_without_end_are_given_up_in_time() {
     let world = World::forward(&format!("{ONE_CORE}read_timeout 1 second\n"));
@@ -402,19 +448,25 @@ fn trailers_bring_no_fields_that_belong_into_the_head() {
     for _ in 0..2 {
         let mut client = proxy.client();
         let answer = client.request("GET", &server.url("/a"), &[], b"").response();
-        assert_eq!((answer.status(), answer.text().as_str(), answer.is_complete), (200, "hello", true));
+        assert_eq!(
+            (answer.status(), answer.text().as_str(), answer.is_complete),
+            (200, "hello", true)
+        );
         let all = format!("{:?} {:?}", answer.head, answer.trailers);
         assert!(!all.contains("POISON") && answer.age() != Some(7), "{all}");
         assert!(
-            answer.trailers.iter().all(|(name, value)| (name.as_str(), value.as_str()) == ("X-T", "fine"))
+            answer
+                .trailers
+                .iter()
+                .all(|(name, value)| (name.as_str(), value.as_str()) == ("X-T", "fine"))
         );
         assert_eq!(get(&mut client, &proxy, &server.url("/b")).text(), right("/b"));
     }
     assert_eq!(server.seen("/a").len(), 1, "a good answer with trailers is stored");
 }
 
-/// Statuses beyond those of the standard, and answers to questions that were not asked: passed on or refused, never stored as
-/// what the next client gets.
+/// Statuses beyond those of the standard, and answers to questions that were not asked: passed on
+/// or refused, never stored as what the next client gets.
 const UNASKED: &[(&str, &str)] = &[
     ("status 600", "HTTP/1.1 600 What\r\nContent-Length: 6\r\n\r\nPOISON"),
     ("status 999", "HTTP/1.1 999 What\r\nContent-Length: 6\r\n\r\nPOISON"),
@@ -428,7 +480,10 @@ const UNASKED: &[(&str, &str)] = &[
         "a 206 of everything",
         "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-5/6\r\nContent-Length: 6\r\n\r\nPOISON",
     ),
-    ("a 206 without Content-Range", "HTTP/1.1 206 Partial Content\r\nContent-Length: 6\r\n\r\nPOISON"),
+    (
+        "a 206 without Content-Range",
+        "HTTP/1.1 206 Partial Content\r\nContent-Length: 6\r\n\r\nPOISON",
+    ),
     (
         "a 416",
         "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */6\r\nContent-Length: 6\r\n\r\nPOISON",
@@ -469,17 +524,20 @@ fn answers_that_nobody_asked_for_are_not_stored() {
         play(&format!("/case{index}"), name, text, &[]);
     }
     for (index, (name, field)) in LIES.iter().enumerate() {
-        let text = format!("HTTP/1.1 206 Partial Content\r\n{field}\r\nContent-Length: 6\r\n\r\nPOISON");
+        let text =
+            format!("HTTP/1.1 206 Partial Content\r\n{field}\r\nContent-Length: 6\r\n\r\nPOISON");
         play(&format!("/lie{index}"), name, &text, &[("Range", "bytes=0-5")]);
     }
 }
 
-/// A server that does not switch protocols leaves an HTTP connection: what the client sends next is a request like any other.
+/// A server that does not switch protocols leaves an HTTP connection: what the client sends next is
+/// a request like any other.
 #[test]
 fn a_refused_upgrade_opens_no_tunnel() {
     let server = Hostile::new();
-    let proxy =
-        Proxy::forward(&format!("{ONE_CORE}acl secret urlpath_regex ^/secret\nhttp_access deny secret\n"));
+    let proxy = Proxy::forward(&format!(
+        "{ONE_CORE}acl secret urlpath_regex ^/secret\nhttp_access deny secret\n"
+    ));
     for (index, status) in
         ["426 Upgrade Required", "200 OK", "400 Bad Request", "100 Continue\r\n\r\nHTTP/1.1 200 OK"]
             .iter()
@@ -491,7 +549,8 @@ fn a_refused_upgrade_opens_no_tunnel() {
         );
         server.once(&path, Act::new(text, End::Keep));
         let mut client = proxy.client();
-        let fields = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "777")];
+        let fields =
+            [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "777")];
         client.request("GET", &server.url(&path), &fields, b"");
         assert_eq!(client.response().text(), "no", "{status}");
         let answer = get(&mut client, &proxy, &server.url("/secret"));
@@ -500,17 +559,21 @@ fn a_refused_upgrade_opens_no_tunnel() {
     assert!(server.seen("/secret").is_empty());
 }
 
-/// Requests in one packet: each gets its own answer, although the server sends two answers to the first.
+/// Requests in one packet: each gets its own answer, although the server sends two answers to the
+/// first.
 #[test]
 fn pipelined_requests_get_no_answer_of_another() {
     let server = Hostile::new();
     let proxy = Proxy::forward(ONE_CORE);
-    let two =
-        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON";
+    let two = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON";
     server.once("/a", Act::new(two, End::Keep));
     let mut client = proxy.client();
     for path in ["/a", "/b", "/c"] {
-        client.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", server.url(path), server.address()));
+        client.send(format!(
+            "GET {} HTTP/1.1\r\nHost: {}\r\n\r\n",
+            server.url(path),
+            server.address()
+        ));
     }
     for wanted in ["hello".to_owned(), right("/b"), right("/c")] {
         assert_eq!(client.response().text(), wanted);

@@ -1,4 +1,5 @@
-//! Passing messages on: methods, bodies, interim answers, tunnels, upgrades, and the fields a proxy must touch.
+//! Passing messages on: methods, bodies, interim answers, tunnels, upgrades, and the fields a proxy
+//! must touch.
 
 use humboldt_tests::message::Reader;
 use humboldt_tests::wait::Gate;
@@ -42,7 +43,8 @@ fn every_method_gets_through_with_its_body_known_or_not() {
         let body: &[u8] =
             if matches!(method, "POST" | "PUT" | "PATCH" | "BREW") { b"some text" } else { b"" };
         let mut client = world.client();
-        let answer = client.request(method, &world.target(&path), &[], body).response_to(method).expect(200);
+        let answer =
+            client.request(method, &world.target(&path), &[], body).response_to(method).expect(200);
         assert_eq!(answer.text(), "done");
         let request = world.origin.last(&path);
         assert_eq!((request.method(), request.body.bytes.as_slice()), (method, body));
@@ -54,7 +56,8 @@ fn head_gets_the_fields_of_get_and_no_body() {
     let world = World::forward("");
     world.origin.on("/a", Reply::ok("hello"));
     let mut client = world.client();
-    let head = client.request("HEAD", &world.target("/a"), &[], b"").response_to("HEAD").expect(200);
+    let head =
+        client.request("HEAD", &world.target("/a"), &[], b"").response_to("HEAD").expect(200);
     assert_eq!(head.field("Content-Length"), Some("5"));
     let next = client.request("GET", &world.target("/a"), &[], b"").response().expect(200);
     assert_eq!(next.text(), "hello", "the connection is in step after HEAD");
@@ -96,7 +99,8 @@ fn a_client_of_1_0_gets_no_chunks_and_a_closed_connection() {
         wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     });
     let mut client = world.client();
-    let answer = client.send(format!("GET {} HTTP/1.0\r\n\r\n", world.target("/a"))).response().expect(200);
+    let answer =
+        client.send(format!("GET {} HTTP/1.0\r\n\r\n", world.target("/a"))).response().expect(200);
     assert_eq!(answer.field("Transfer-Encoding"), None);
     assert_eq!(answer.text(), "hello");
     assert!(client.closes());
@@ -105,9 +109,10 @@ fn a_client_of_1_0_gets_no_chunks_and_a_closed_connection() {
 #[test]
 fn an_origin_of_1_0_ends_its_body_by_closing() {
     let world = World::forward("");
-    world
-        .origin
-        .on("/a", Reply::raw("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nas long as it lasts"));
+    world.origin.on(
+        "/a",
+        Reply::raw("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nas long as it lasts"),
+    );
     let mut client = world.client();
     let answer = client.request("GET", &world.target("/a"), &[], b"").response().expect(200);
     assert!(answer.is_complete);
@@ -125,7 +130,10 @@ fn a_request_body_is_streamed_and_not_collected_first() {
         seen_by_origin.open();
         let rest = wire.reader.exactly(1_000_000 - 1_000).unwrap_or_default();
         assert_eq!(head.field("Content-Length"), Some("1000000"));
-        wire.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{:07}", first.len() + rest.len()));
+        wire.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{:07}",
+            first.len() + rest.len()
+        ));
     });
     let mut client = world.client();
     client.send(format!(
@@ -206,8 +214,10 @@ fn connect_to_a_closed_port_is_an_error_and_no_tunnel() {
     let proxy = Proxy::forward("");
     let nobody = humboldt_tests::wait::free_address();
     let mut client = proxy.client();
-    let status =
-        client.send(format!("CONNECT {nobody} HTTP/1.1\r\nHost: {nobody}\r\n\r\n")).response().status();
+    let status = client
+        .send(format!("CONNECT {nobody} HTTP/1.1\r\nHost: {nobody}\r\n\r\n"))
+        .response()
+        .status();
     assert!(matches!(status, 502 | 503), "{status}");
 }
 
@@ -245,7 +255,9 @@ fn a_websocket_upgrade_turns_into_a_tunnel() {
 #[test]
 fn fields_of_one_hop_stay_on_that_hop() {
     let world = World::forward("");
-    world.origin.on("/a", Reply::ok("x").with("Connection", "X-Reply-Hop").with("X-Reply-Hop", "1"));
+    world
+        .origin
+        .on("/a", Reply::ok("x").with("Connection", "X-Reply-Hop").with("X-Reply-Hop", "1"));
     let fields = [
         ("Connection", "keep-alive, X-Hop"),
         ("X-Hop", "1"),
@@ -269,7 +281,12 @@ fn connection_cannot_nominate_what_framing_and_routing_need() {
     let world = World::forward("");
     world.origin.on("/a", Reply::ok("x"));
     let mut client = world.client();
-    client.request("POST", &world.target("/a"), &[("Connection", "Host, Content-Length")], b"hello");
+    client.request(
+        "POST",
+        &world.target("/a"),
+        &[("Connection", "Host, Content-Length")],
+        b"hello",
+    );
     let _ = client.response().expect(200);
     let request = world.origin.last("/a");
     assert_eq!(request.body.bytes, b"hello");
@@ -335,7 +352,10 @@ fn an_origin_with_an_ipv6_address_is_reached() {
     origin.on("/a", Reply::ok("six"));
     let proxy = Proxy::forward("");
     let mut client = proxy.client();
-    assert_eq!(client.request("GET", &origin.url("/a"), &[], b"").response().expect(200).text(), "six");
+    assert_eq!(
+        client.request("GET", &origin.url("/a"), &[], b"").response().expect(200).text(),
+        "six"
+    );
 }
 
 #[test]

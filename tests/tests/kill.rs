@@ -1,6 +1,8 @@
-//! `kill -9` under load, again and again: no wrong byte, no purged object that comes back, and always another start.
+//! `kill -9` under load, again and again: no wrong byte, no purged object that comes back, and
+//! always another start.
 //!
-//! `HUMBOLDT_TEST_KILLS=200` kills each scheme so often (10 otherwise), `HUMBOLDT_TEST_SEED=7` chooses another course.
+//! `HUMBOLDT_TEST_KILLS=200` kills each scheme so often (10 otherwise), `HUMBOLDT_TEST_SEED=7`
+//! chooses another course.
 
 #![allow(clippy::print_stdout, reason = "shown when a test fails")]
 
@@ -28,7 +30,9 @@ const ANSWERS_MAX: usize = 150;
 
 /// A number from the environment.
 fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+    std::env::var(name)
+        .ok()
+        .map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
 /// A proxy that is killed again and again, and its clients.
@@ -59,8 +63,8 @@ impl Stage {
         Self { world, scheme, workers, random: Random(own), version: 0, keys: BTreeSet::new() }
     }
 
-    /// One life of the proxy, under load, up to its sudden end. Every other one ends before the directory is ready, or a
-    /// little later; every third one takes the proxy's helpers with it.
+    /// One life of the proxy, under load, up to its sudden end. Every other one ends before the
+    /// directory is ready, or a little later; every third one takes the proxy's helpers with it.
     fn live(&mut self, round: u64) {
         let life = self.life();
         let (answered, answers) = channel();
@@ -114,7 +118,8 @@ impl Stage {
         let (answers, purges) = (count(|counts| counts.answers), count(|counts| counts.purges));
         let (survivors, older) = (count(|counts| counts.survivors), count(|counts| counts.older));
         let log = self.world.proxy.text("access.log");
-        let (hits, renewed) = (log.matches("TCP_HIT/").count(), log.matches("REFRESH_UNMODIFIED/").count());
+        let (hits, renewed) =
+            (log.matches("TCP_HIT/").count(), log.matches("REFRESH_UNMODIFIED/").count());
         let seen = format!(
             "{}: {answers} answers, {purges} purges, {renewed} renewed heads, {hits} TCP_HIT, {survivors} hits on objects \
              older than the last kill, {older} answers older than one before",
@@ -169,7 +174,8 @@ fn wait_until_ready(world: &World) {
         let target = world.proxy.page("metrics");
         let page = world.client().request("GET", &target, &[], b"").response().expect(200).text();
         let has = |name: &str, value: &str| {
-            page.lines().any(|line| line.starts_with(name) && line.rsplit(' ').next() == Some(value))
+            page.lines()
+                .any(|line| line.starts_with(name) && line.rsplit(' ').next() == Some(value))
         };
         (has("humboldt_store_rebuild_ratio", "1") && has("humboldt_store_down", "0")).then_some(())
     });
@@ -180,7 +186,8 @@ fn kill_children(parent: u32) {
     for entry in fs::read_dir("/proc").expect("/proc").filter_map(Result::ok) {
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         let of = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        let pid =
+            entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         if let (true, Some(pid)) = (of == Some(parent), pid) {
             let _ = kill_process(pid, Signal::KILL);
         }

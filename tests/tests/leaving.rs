@@ -1,4 +1,5 @@
-//! Clients that leave before they have an answer: whatever is being waited for, it ends, and its descriptors are free.
+//! Clients that leave before they have an answer: whatever is being waited for, it ends, and its
+//! descriptors are free.
 
 use humboldt_tests::wait::{Gate, LIMIT, until, until_within};
 use humboldt_tests::{Client, Proxy, Reply, World};
@@ -12,8 +13,8 @@ use std::time::Duration;
 /// Clients of each kind.
 const CLIENTS: usize = 100;
 
-/// How long the descriptors of clients that have gone may stay; most are free within a second. A tunnel whose client has only sent its FIN
-/// has 10 s.
+/// How long the descriptors of clients that have gone may stay; most are free within a second. A
+/// tunnel whose client has only sent its FIN has 10 s.
 const FREE_WITHIN: Duration = Duration::from_secs(20);
 
 const ONE_CORE: &str = "workers 1\n";
@@ -74,7 +75,10 @@ const KINDS: &[Kind] = &[
         name: "the same URL",
         request: "GET http://SERVER/ HTTP/1.1\r\nHost: SERVER\r\nCache-Control: no-store\r\n\r\n",
     },
-    Kind { name: "GET and more", request: "GET http://SERVER/N HTTP/1.1\r\nHost: SERVER\r\n\r\nMORE" },
+    Kind {
+        name: "GET and more",
+        request: "GET http://SERVER/N HTTP/1.1\r\nHost: SERVER\r\n\r\nMORE",
+    },
     Kind {
         name: "PUT",
         request: "PUT http://SERVER/N HTTP/1.1\r\nHost: SERVER\r\nContent-Length: 4\r\n\r\nbody",
@@ -103,7 +107,8 @@ impl Kind {
     }
 }
 
-/// How many descriptors the proxy has open when every core has served somebody and nobody is there any more.
+/// How many descriptors the proxy has open when every core has served somebody and nobody is there
+/// any more.
 fn descriptors_at_rest(proxy: &Proxy) -> usize {
     for _ in 0..20 {
         let _ = proxy.client().request("GET", &proxy.page("metrics"), &[], b"").response();
@@ -137,7 +142,11 @@ fn leave(lines: &str, go: fn(Client)) {
             })
             .collect();
         server.wait_for(before + CLIENTS);
-        assert!(proxy.descriptors() >= base + 2 * CLIENTS, "{}: a descriptor for each side", kind.name);
+        assert!(
+            proxy.descriptors() >= base + 2 * CLIENTS,
+            "{}: a descriptor for each side",
+            kind.name
+        );
         clients.into_iter().for_each(go);
         has_free(&proxy, base, kind.name);
     }
@@ -165,7 +174,11 @@ fn a_client_that_half_closes_and_then_resets_is_noticed() {
             client.half_close();
         }
         server.wait_for(before + CLIENTS);
-        assert!(proxy.descriptors() >= base + 2 * CLIENTS, "{}: a descriptor for each side", kind.name);
+        assert!(
+            proxy.descriptors() >= base + 2 * CLIENTS,
+            "{}: a descriptor for each side",
+            kind.name
+        );
         clients.into_iter().for_each(Client::reset);
         has_free(&proxy, base, kind.name);
     }
@@ -205,8 +218,7 @@ fn a_client_that_leaves_while_a_name_is_looked_up_is_noticed() {
     let name_server = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = name_server.local_addr().expect("an address");
     let dns = format!("dns_nameservers {address}\ndns_timeout 5 minutes\n");
-    let by_address =
-        "acl there dst 192.0.2.1\nacl silent dstdomain .silent.test\nhttp_access deny silent there\n";
+    let by_address = "acl there dst 192.0.2.1\nacl silent dstdomain .silent.test\nhttp_access deny silent there\n";
     for lines in [dns.clone(), dns + by_address] {
         let world = World::forward(&lines);
         for (number, kind) in KINDS.iter().enumerate() {
@@ -260,8 +272,7 @@ impl Drop for Hung {
     }
 }
 
-const ON_DISK_ONLY: &str =
-    "cache_mem 0\ncache_dir diskd {dir}/store 64\nacl purge method PURGE\nhttp_access allow purge\n";
+const ON_DISK_ONLY: &str = "cache_mem 0\ncache_dir diskd {dir}/store 64\nacl purge method PURGE\nhttp_access allow purge\n";
 
 /// A world in which an object is in a directory, and only there.
 fn with_an_object_on_disk() -> World {
@@ -289,7 +300,10 @@ fn a_client_that_leaves_while_a_disk_hangs_is_noticed_and_its_purge_is_made_all_
         until("requests that are read", || {
             (world.metric("humboldt_client_http_requests_total") > before + 20).then_some(())
         });
-        assert!(clients.iter().all(|client| !client.has_input()), "{method}: the disk does not hang");
+        assert!(
+            clients.iter().all(|client| !client.has_input()),
+            "{method}: the disk does not hang"
+        );
         clients.into_iter().for_each(Client::abort);
         has_free(&world.proxy, base, method);
         drop(hung);
@@ -359,7 +373,8 @@ fn a_tunnel_whose_client_has_sent_all_still_brings_what_the_server_says() {
         let (mut stream, _) = listener.accept().expect("a connection");
         let mut said = String::new();
         std::io::Read::read_to_string(&mut stream, &mut said).expect("all that the client says");
-        std::io::Write::write_all(&mut stream, format!("you said {said}").as_bytes()).expect("an answer");
+        std::io::Write::write_all(&mut stream, format!("you said {said}").as_bytes())
+            .expect("an answer");
     });
     let mut client = proxy.client();
     client.send(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"));

@@ -1,5 +1,5 @@
-//! Each request has one line in access.log, whatever becomes of it, and a connection that is cut off is counted with its
-//! reason.
+//! Each request has one line in access.log, whatever becomes of it, and a connection that is cut
+//! off is counted with its reason.
 
 use humboldt_tests::wait::{Gate, free_address, free_listener, until};
 use humboldt_tests::{Client, Reply, World};
@@ -49,7 +49,8 @@ impl Played {
     /// Ends the proxy: there must be nothing else in the log, and the counters must agree.
     fn ends(mut self) {
         let page = self.world.proxy.page("metrics");
-        let page = self.world.client().request("GET", &page, &[], b"").response().expect(200).text();
+        let page =
+            self.world.client().request("GET", &page, &[], b"").response().expect(200).text();
         let counted: BTreeMap<&str, u64> = page
             .lines()
             .filter_map(|line| line.strip_prefix("humboldt_client_connections_cut_total{reason=\""))
@@ -111,7 +112,8 @@ fn what_the_cache_answers_has_one_line() {
     let mut played = Played::new("maximum_object_size_in_memory 64 MB\n");
     played.world.origin.on("/a", Reply::ok("x").cachable(60));
     let url = played.world.target("/a");
-    for (method, wanted) in [("GET", "TCP_MISS/200"), ("GET", "TCP_MEM_HIT/200"), ("HEAD", "TCP_MEM_HIT/200")]
+    for (method, wanted) in
+        [("GET", "TCP_MISS/200"), ("GET", "TCP_MEM_HIT/200"), ("HEAD", "TCP_MEM_HIT/200")]
     {
         assert_eq!(played.ask(method, &url), 200);
         let server = if wanted.contains("MISS") { "HIER_DIRECT/127.0.0.1" } else { "HIER_NONE/-" };
@@ -158,8 +160,10 @@ fn what_is_refused_has_one_line() {
     played.logs(&format!("TCP_DENIED/403 GET {url} HIER_NONE/- ERR_ACCESS_DENIED -"));
     let url = target(&played, "/reset");
     assert!(played.sent(&(played.head("GET", "/reset") + "\r\n")).closes());
-    played
-        .logs_cut("deny_info", &format!("TCP_DENIED/403 GET {url} HIER_NONE/- ERR_ACCESS_DENIED deny_info"));
+    played.logs_cut(
+        "deny_info",
+        &format!("TCP_DENIED/403 GET {url} HIER_NONE/- ERR_ACCESS_DENIED deny_info"),
+    );
     let url = target(&played, "/missing");
     assert_eq!(played.ask("GET", &url), 403);
     played.logs(&format!("TCP_MISS/403 GET {url} HIER_NONE/- ERR_FORWARDING_DENIED -"));
@@ -174,14 +178,20 @@ fn what_is_refused_has_one_line() {
     assert!(!played.world.get("/limited/chunked").expect(200).is_complete);
     played.logs_cut(
         "reply_too_large",
-        &format!("TCP_MISS_ABORTED/200 GET {url} HIER_DIRECT/127.0.0.1 ERR_TOO_BIG reply_too_large"),
+        &format!(
+            "TCP_MISS_ABORTED/200 GET {url} HIER_DIRECT/127.0.0.1 ERR_TOO_BIG reply_too_large"
+        ),
     );
     let url = target(&played, "/a");
-    let _ =
-        played.sent(&(played.head("POST", "/a") + "Content-Length: 200000\r\n\r\n")).response().expect(413);
+    let _ = played
+        .sent(&(played.head("POST", "/a") + "Content-Length: 200000\r\n\r\n"))
+        .response()
+        .expect(413);
     let detail = "request_body_max_size%20is%20102400%20bytes";
     played.logs(&format!("NONE_NONE/413 POST {url} HIER_NONE/- ERR_TOO_BIG {detail}"));
-    let _ = played.sent(&(played.head("GET", "/a") + "Via: 1.1 proxy.test (humboldt/0)\r\n\r\n")).response();
+    let _ = played
+        .sent(&(played.head("GET", "/a") + "Via: 1.1 proxy.test (humboldt/0)\r\n\r\n"))
+        .response();
     played.logs(&format!("NONE_NONE/508 GET {url} HIER_NONE/- ERR_FORWARDING_LOOP -"));
     for (method, status) in [("PURGE", 404), ("PRI", 405)] {
         assert_eq!(played.ask(method, &url), status);
@@ -201,14 +211,19 @@ fn what_cannot_be_read_has_one_line_as_squid_writes_it() {
     let url = played.world.target("/a");
     played.world.origin.on("/a", Reply::ok("x"));
     let long = format!("GET http://a.test/{} HTTP/1.1\r\n\r\n", "a".repeat(100_000));
-    let wide = played.head("GET", "/a") + &format!("A: {}\r\n", "a".repeat(60_000)).repeat(2) + "\r\n";
+    let wide =
+        played.head("GET", "/a") + &format!("A: {}\r\n", "a".repeat(60_000)).repeat(2) + "\r\n";
     for (request, status, wanted) in [
         (
             &*long,
             414,
             "GET error:request-too-large HIER_NONE/- ERR_URI_TOO_LONG request%20target%20too%20long",
         ),
-        (&wide, 431, "GET error:request-too-large HIER_NONE/- ERR_HEADERS_TOO_BIG head%20too%20large"),
+        (
+            &wide,
+            431,
+            "GET error:request-too-large HIER_NONE/- ERR_HEADERS_TOO_BIG head%20too%20large",
+        ),
         (
             "\x16\x03\x01\r\n\r\n",
             400,
@@ -241,7 +256,8 @@ fn what_cannot_be_read_has_one_line_as_squid_writes_it() {
     played.logs(
         "NONE_NONE/400 HELLO error:invalid-request HIER_NONE/- ERR_INVALID_REQ malformed%20request%20line",
     );
-    // A head that does not come to its end; and a connection on which nothing came, which was no request.
+    // A head that does not come to its end; and a connection on which nothing came, which was no
+    // request.
     played.sent("GET http://a.test/ HT").abort();
     played.logs_cut(
         "client_gone",
@@ -256,7 +272,8 @@ fn what_the_server_does_not_answer_has_one_line() {
     let mut played = Played::new("");
     let closed = free_address();
     let url = format!("http://{closed}/");
-    let refused = format!("HIER_DIRECT/127.0.0.1 ERR_CONNECT_FAIL connection%20refused%20by%20{closed}");
+    let refused =
+        format!("HIER_DIRECT/127.0.0.1 ERR_CONNECT_FAIL connection%20refused%20by%20{closed}");
     for method in ["GET", "HEAD", "DELETE"] {
         assert_eq!(played.ask(method, &url), 503);
         played.logs(&format!("TCP_MISS/503 {method} {url} {refused}"));
@@ -270,7 +287,12 @@ fn what_the_server_does_not_answer_has_one_line() {
     played.logs(&format!("TCP_MISS/503 POST {url} {refused}"));
     for (path, answer, status, error) in [
         ("/nothing", "", 502, "ERR_READ_ERROR the%20connection%20closed%20without%20an%20answer"),
-        ("/garbage", "\0\r\n\r\n", 502, "ERR_INVALID_RESP invalid%20answer:%20malformed%20status%20line"),
+        (
+            "/garbage",
+            "\0\r\n\r\n",
+            502,
+            "ERR_INVALID_RESP invalid%20answer:%20malformed%20status%20line",
+        ),
     ] {
         played.world.origin.on(path, Reply::raw(answer));
         for method in ["GET", "POST"] {
@@ -281,7 +303,12 @@ fn what_the_server_does_not_answer_has_one_line() {
         }
     }
     for (path, answer, reason, error) in [
-        ("/cut", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "server_truncated", "ERR_READ_ERROR"),
+        (
+            "/cut",
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx",
+            "server_truncated",
+            "ERR_READ_ERROR",
+        ),
         (
             "/bad",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nzz\r\n",
@@ -301,7 +328,8 @@ fn what_the_server_does_not_answer_has_one_line() {
     }
     // A server whose connection breaks.
     let (listener, address) = listener();
-    let mut client = played.sent(&format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    let mut client =
+        played.sent(&format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n\r\n"));
     let (mut server, _) = listener.accept().expect("the proxy");
     let _ = server.read(&mut [0; 1000]);
     server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx").expect("sent");
@@ -342,30 +370,43 @@ fn a_client_that_leaves_has_one_line() {
     });
     sharing.abort();
     let url = played.world.target("/head");
-    played.logs_cut("client_gone", &format!("TCP_CF_MISS_ABORTED/000 GET {url} HIER_NONE/- {gone}"));
+    played
+        .logs_cut("client_gone", &format!("TCP_CF_MISS_ABORTED/000 GET {url} HIER_NONE/- {gone}"));
     leaving.abort();
-    played.logs_cut("client_gone", &format!("TCP_MISS_ABORTED/000 GET {url} HIER_DIRECT/127.0.0.1 {gone}"));
+    played.logs_cut(
+        "client_gone",
+        &format!("TCP_MISS_ABORTED/000 GET {url} HIER_DIRECT/127.0.0.1 {gone}"),
+    );
     gate.open();
     // In the middle of the body.
     let (listener, address) = listener();
-    let mut leaving = played.sent(&format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    let mut leaving =
+        played.sent(&format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n\r\n"));
     let (mut server, _) = listener.accept().expect("the proxy");
     server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx").expect("sent");
     assert_eq!(leaving.head().word(1), "200");
     leaving.abort();
     let url = format!("http://{address}/");
-    played.logs_cut("client_gone", &format!("TCP_MISS_ABORTED/200 GET {url} HIER_DIRECT/127.0.0.1 {gone}"));
+    played.logs_cut(
+        "client_gone",
+        &format!("TCP_MISS_ABORTED/200 GET {url} HIER_DIRECT/127.0.0.1 {gone}"),
+    );
     drop(server);
     // In the middle of an upload.
-    let leaving =
-        played.sent(&format!("POST {url} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 9\r\n\r\nx"));
+    let leaving = played
+        .sent(&format!("POST {url} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 9\r\n\r\nx"));
     let (server, _) = listener.accept().expect("the proxy");
     leaving.abort();
-    played.logs_cut("client_gone", &format!("TCP_MISS_ABORTED/000 POST {url} HIER_DIRECT/127.0.0.1 {gone}"));
+    played.logs_cut(
+        "client_gone",
+        &format!("TCP_MISS_ABORTED/000 POST {url} HIER_DIRECT/127.0.0.1 {gone}"),
+    );
     drop(server);
     // Before it is told that its tunnel is there.
-    let gate = played
-        .serves("/up", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: own\r\nConnection: upgrade\r\n\r\n");
+    let gate = played.serves(
+        "/up",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: own\r\nConnection: upgrade\r\n\r\n",
+    );
     let upgrade = "Connection: upgrade\r\nUpgrade: own\r\n\r\n";
     let mut leaving = TcpStream::connect(played.world.proxy.address()).expect("the proxy");
     leaving.write_all((played.head("GET", "/up") + upgrade).as_bytes()).expect("sent");
@@ -373,7 +414,8 @@ fn a_client_that_leaves_has_one_line() {
     reset(leaving);
     gate.open();
     let (url, at) = (played.world.target("/up"), played.lines);
-    let line = until("a line", || played.world.proxy.text("mine.log").lines().nth(at).map(str::to_owned));
+    let line =
+        until("a line", || played.world.proxy.text("mine.log").lines().nth(at).map(str::to_owned));
     assert!(line.contains("_ABORTED/"), "{line}");
     played.logs_cut("client_gone", &line);
     assert!(line.ends_with(&format!(" GET {url} HIER_DIRECT/127.0.0.1 {gone}")), "{line}");
@@ -401,8 +443,10 @@ fn who_shares_a_fetch_that_fails_has_a_line_of_its_own() {
     });
     lines.sort_unstable();
     let why = |text: &str| format!("ERR_INVALID_RESP {}", text.replace(' ', "%20"));
-    let (own, shared) =
-        (why("invalid answer: malformed status line"), why("the fetch that this request had joined failed"));
+    let (own, shared) = (
+        why("invalid answer: malformed status line"),
+        why("the fetch that this request had joined failed"),
+    );
     assert_eq!(
         lines,
         [
@@ -440,19 +484,28 @@ fn a_tunnel_has_one_line() {
     played.logs(&line);
     // By Upgrade.
     played
-        .serves("/up", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: own\r\nConnection: upgrade\r\n\r\n")
+        .serves(
+            "/up",
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: own\r\nConnection: upgrade\r\n\r\n",
+        )
         .open();
     let mut client =
         played.sent(&(played.head("GET", "/up") + "Connection: upgrade\r\nUpgrade: own\r\n\r\n"));
     assert_eq!(client.head().word(1), "101");
     assert!(client.closes());
     client.abort();
-    played.logs(&format!("TCP_TUNNEL/101 GET {} HIER_DIRECT/127.0.0.1 - -", played.world.target("/up")));
+    played.logs(&format!(
+        "TCP_TUNNEL/101 GET {} HIER_DIRECT/127.0.0.1 - -",
+        played.world.target("/up")
+    ));
     // A server that does not switch, and one that is not there.
     played.world.origin.on("/no", Reply::ok("x"));
     let upgrade = "Connection: upgrade\r\nUpgrade: own\r\n\r\n";
     let _ = played.sent(&(played.head("GET", "/no") + upgrade)).response().expect(200);
-    played.logs(&format!("TCP_MISS/200 GET {} HIER_DIRECT/127.0.0.1 - -", played.world.target("/no")));
+    played.logs(&format!(
+        "TCP_MISS/200 GET {} HIER_DIRECT/127.0.0.1 - -",
+        played.world.target("/no")
+    ));
     let closed = free_address();
     let _ = played
         .sent(&format!("GET http://{closed}/ HTTP/1.1\r\nHost: {closed}\r\n{upgrade}"))
@@ -470,7 +523,9 @@ fn what_takes_too_long_has_one_line() {
          maximum_object_size_in_memory 64 MB\n",
     );
     let _ = played.sent("GET http://a.test/ HT").response().expect(408);
-    played.logs("NONE_NONE/408 - error:transaction-end-before-headers HIER_NONE/- ERR_REQUEST_TIMEOUT -");
+    played.logs(
+        "NONE_NONE/408 - error:transaction-end-before-headers HIER_NONE/- ERR_REQUEST_TIMEOUT -",
+    );
     let gate = played.serves("/slow", "");
     let url = played.world.target("/slow");
     assert_eq!(played.ask("GET", &url), 504);
@@ -495,14 +550,19 @@ fn what_takes_too_long_has_one_line() {
     let url = played.world.target("/large");
     let error = "ERR_CLIENT_GONE client_stalled";
     let stalled = played.sent(&(played.head("GET", "/large") + "\r\n"));
-    played
-        .logs_cut("client_stalled", &format!("TCP_MISS_ABORTED/200 GET {url} HIER_DIRECT/127.0.0.1 {error}"));
+    played.logs_cut(
+        "client_stalled",
+        &format!("TCP_MISS_ABORTED/200 GET {url} HIER_DIRECT/127.0.0.1 {error}"),
+    );
     assert_eq!(played.ask("GET", &url), 200);
     let at = played.lines;
     played.lines += 1;
     until("its line", || played.world.proxy.text("mine.log").lines().nth(at).map(drop));
     let stalled_too = played.sent(&(played.head("GET", "/large") + "\r\n"));
-    played.logs_cut("client_stalled", &format!("TCP_MEM_HIT_ABORTED/200 GET {url} HIER_NONE/- {error}"));
+    played.logs_cut(
+        "client_stalled",
+        &format!("TCP_MEM_HIT_ABORTED/200 GET {url} HIER_NONE/- {error}"),
+    );
     stalled.abort();
     stalled_too.abort();
     played.ends();

@@ -1,4 +1,5 @@
-//! Memory while everything else goes on: reconfigurations that change `cache_mem`, slow clients, what is kept for whom.
+//! Memory while everything else goes on: reconfigurations that change `cache_mem`, slow clients,
+//! what is kept for whom.
 //!
 //! `HUMBOLDT_TEST_RELOADS=1000` reads the configuration so often.
 
@@ -56,8 +57,11 @@ fn in_pieces(world: &World, path: &str, body: Vec<u8>) {
 #[test]
 fn a_cache_without_memory_stores_bodies_of_every_size_and_says_so_only_when_it_is_true() {
     for scheme in humboldt_tests::schemes(SCHEMES) {
-        let world = World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 0\n"));
-        until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+        let world =
+            World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 0\n"));
+        until("the directory", || {
+            (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(())
+        });
         let mut stored = 0;
         for (number, &size) in SIZES.iter().enumerate() {
             for way in ["whole", "pieces"] {
@@ -90,7 +94,11 @@ fn a_cache_without_memory_stores_bodies_of_every_size_and_says_so_only_when_it_i
                     "{scheme} {path}: {:?}",
                     again.head
                 );
-                assert_eq!(world.origin.count(&path), if is_taken { 1 } else { 2 }, "{scheme} {path}");
+                assert_eq!(
+                    world.origin.count(&path),
+                    if is_taken { 1 } else { 2 },
+                    "{scheme} {path}"
+                );
             }
         }
     }
@@ -126,7 +134,8 @@ fn neither_memory_nor_a_directory_is_said_to_store_what_it_does_not_take() {
     }
 }
 
-/// A client that asks, and reads nothing before it is told to. The kernel takes some megabytes for it.
+/// A client that asks, and reads nothing before it is told to. The kernel takes some megabytes for
+/// it.
 fn lazy_reader(world: &World, paths: &[String]) -> TcpStream {
     let mut stream = TcpStream::connect(world.proxy.address()).expect("the proxy listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit");
@@ -154,7 +163,8 @@ const MIB: u64 = 1 << 20;
 /// What each transfer may hold beyond the share of what is in flight.
 const GUARANTEED_BYTES: u64 = 16 * 1024;
 
-/// Asks for a small object again and again until `is_settled`: it is a hit every time, and what is in flight keeps to its bound.
+/// Asks for a small object again and again until `is_settled`: it is a hit every time, and what is
+/// in flight keeps to its bound.
 fn hot_object_stays(world: &World, in_flight_max: u64, mut is_settled: impl FnMut() -> bool) {
     let mut client = world.client();
     let deadline = std::time::Instant::now() + 3 * LIMIT;
@@ -162,7 +172,8 @@ fn hot_object_stays(world: &World, in_flight_max: u64, mut is_settled: impl FnMu
     while !is_settled() || rounds < 20 {
         assert!(std::time::Instant::now() < deadline, "they do not come to rest");
         for _ in 0..10 {
-            let answer = client.request("GET", &world.target("/hot"), &[], b"").response().expect(200);
+            let answer =
+                client.request("GET", &world.target("/hot"), &[], b"").response().expect(200);
             assert!(answer.cache() == "HIT" && answer.body == body(99, 2000), "{:?}", answer.head);
         }
         // What is small and new comes through as ever.
@@ -205,7 +216,8 @@ fn clients_that_read_nothing_take_no_memory_from_what_is_stored() {
     let mut before = 0;
     hot_object_stays(&world, MIB + READERS as u64 * GUARANTEED_BYTES, || {
         let now = sent.load(Ordering::Relaxed);
-        std::mem::replace(&mut before, now) == now && paths.iter().all(|path| world.origin.count(path) == 1)
+        std::mem::replace(&mut before, now) == now
+            && paths.iter().all(|path| world.origin.count(path) == 1)
     });
     assert!(sent.load(Ordering::Relaxed) < READERS * LARGE, "nobody had to wait");
     readers.iter_mut().take(3).for_each(|reader| read_answer(reader, &content));
@@ -217,33 +229,45 @@ fn clients_that_do_not_read_what_directories_have_take_no_memory_from_what_is_st
     const PIPELINED: usize = 16;
     const OBJECTS: usize = READERS * PIPELINED;
     for scheme in humboldt_tests::schemes(SCHEMES) {
-        let world = World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 2 MB\n"));
-        until("the directory", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
+        let world =
+            World::forward(&format!("cache_dir {scheme} {{dir}}/cache 200 4 4\ncache_mem 2 MB\n"));
+        until("the directory", || {
+            (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(())
+        });
         // Such as lie at hand when they have been opened, and such as have to be read.
         let content = |number: usize| body(number, if number % 4 == 1 { 60_000 } else { 500_000 });
         for number in 0..OBJECTS {
             world.origin.on(&format!("/{number}"), Reply::ok(content(number)).cachable(600));
             let _ = world.get(&format!("/{number}")).expect(200);
         }
-        until("all objects", || (world.metric("humboldt_store_objects") >= OBJECTS as u64).then_some(()));
+        until("all objects", || {
+            (world.metric("humboldt_store_objects") >= OBJECTS as u64).then_some(())
+        });
         world.origin.on("/hot", Reply::ok(body(99, 2000)).cachable(600));
         let _ = world.get("/hot").expect(200);
         let asked = |reader: usize| reader * PIPELINED..(reader + 1) * PIPELINED;
         let mut readers: Vec<TcpStream> = (0..READERS)
-            .map(|reader| lazy_reader(&world, &asked(reader).map(|n| format!("/{n}")).collect::<Vec<_>>()))
+            .map(|reader| {
+                lazy_reader(&world, &asked(reader).map(|n| format!("/{n}")).collect::<Vec<_>>())
+            })
             .collect();
         let mut before = 0;
         // What had to leave while it was being sent was in the other half before.
         hot_object_stays(&world, 2 * MIB + READERS as u64 * GUARANTEED_BYTES, || {
             let log = world.proxy.text("access.log");
-            let now =
-                log.lines().filter(|line| !line.contains("/hot ") && !line.contains("/metrics ")).count();
+            let now = log
+                .lines()
+                .filter(|line| !line.contains("/hot ") && !line.contains("/metrics "))
+                .count();
             std::mem::replace(&mut before, now) == now
         });
         for (reader, stream) in readers.iter_mut().enumerate().take(3) {
             asked(reader).for_each(|number| read_answer(stream, &content(number)));
         }
-        assert!((0..OBJECTS).all(|number| world.origin.count(&format!("/{number}")) == 1), "{scheme}");
+        assert!(
+            (0..OBJECTS).all(|number| world.origin.count(&format!("/{number}")) == 1),
+            "{scheme}"
+        );
     }
 }
 
@@ -270,8 +294,9 @@ fn cache_mem_is_lowered_and_raised_under_load_and_no_answer_is_harmed() {
                     // Fetched again, so that pages come and go by the hundred.
                     let fields = &[("Cache-Control", "no-cache")];
                     let object = turn * 7 % OBJECTS;
-                    let answer =
-                        client.request("GET", &world.target(&format!("/{object}")), fields, b"").response();
+                    let answer = client
+                        .request("GET", &world.target(&format!("/{object}")), fields, b"")
+                        .response();
                     assert!(answer.status() == 200 && answer.is_complete, "{:?}", answer.head);
                     assert!(answer.body == bodies[object], "wrong bytes of {object}");
                     answers.fetch_add(1, Ordering::Relaxed);
@@ -332,9 +357,11 @@ impl Drop for Group {
 
 /// Resident memory of the proxy that no file stands behind, in bytes; 0 when it runs no more.
 fn anonymous_bytes(world: &World) -> usize {
-    let status = fs::read_to_string(format!("/proc/{}/status", world.proxy.id())).unwrap_or_default();
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", world.proxy.id())).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
-    line.split_ascii_whitespace().next().and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0) * 1024
+    line.split_ascii_whitespace().next().and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0)
+        * 1024
 }
 
 #[test]
@@ -354,7 +381,9 @@ fn a_ring_lives_with_32_mb_of_cache_mem_in_a_control_group_of_64_mb() {
     let path_of = |client: usize, round: usize| format!("/{client}/{round}");
     let length_of = |client: usize, round: usize| LENGTHS[(client + round) % LENGTHS.len()];
     let rounds = scaled("HUMBOLDT_TEST_ROUNDS", 25);
-    for (client, round) in (0..CLIENTS).flat_map(|client| (0..rounds).map(move |round| (client, round))) {
+    for (client, round) in
+        (0..CLIENTS).flat_map(|client| (0..rounds).map(move |round| (client, round)))
+    {
         let (content, length) = (Arc::clone(&content), length_of(client, round));
         world.origin.handle(&path_of(client, round), move |_, wire| {
             wire.send(format!(
@@ -381,7 +410,10 @@ fn a_ring_lives_with_32_mb_of_cache_mem_in_a_control_group_of_64_mb() {
         let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || ask(client))).collect();
         let ends: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
-        assert!(ends.iter().all(Result::is_ok), "it ended, as the control group has no memory for it");
+        assert!(
+            ends.iter().all(Result::is_ok),
+            "it ended, as the control group has no memory for it"
+        );
     });
     let most = most.into_inner();
     assert!((32 << 20..GROUP_BYTES).contains(&most), "{most} bytes");

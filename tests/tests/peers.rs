@@ -3,7 +3,8 @@
 use humboldt_tests::{Origin, Proxy, Reply, proxy};
 use std::fs;
 
-/// Three servers that answer everything, and a proxy that has them as parents, each with the options of its row.
+/// Three servers that answer everything, and a proxy that has them as parents, each with the
+/// options of its row.
 fn behind(options: [&str; 3]) -> ([Origin; 3], Proxy) {
     let origins = [Origin::new(), Origin::new(), Origin::new()];
     let mut lines = "never_direct allow all\n".to_owned();
@@ -31,7 +32,8 @@ fn ask(origins: &[Origin; 3], proxy: &Proxy, count: usize) -> [usize; 3] {
 
 #[test]
 fn parents_take_turns_as_often_as_their_weight_says() {
-    let (origins, proxy) = behind(["round-robin weight=3", "round-robin", "weighted-round-robin weight=2"]);
+    let (origins, proxy) =
+        behind(["round-robin weight=3", "round-robin", "weighted-round-robin weight=2"]);
     assert_eq!(ask(&origins, &proxy, 60), [30, 10, 20]);
     assert!(proxy.logged("/1 ").contains("ROUNDROBIN_PARENT"));
 }
@@ -75,7 +77,11 @@ fn vport_takes_the_place_of_the_port_that_the_client_names() {
         let _ = client.request("GET", "/a", &[("Host", host)], b"").response().expect(200);
     }
     assert_eq!(origin.count("/a"), 1, "one URL, one object");
-    assert!(proxy.logged("/a").contains(" http://site.test:8080/a "), "{}", proxy.text("access.log"));
+    assert!(
+        proxy.logged("/a").contains(" http://site.test:8080/a "),
+        "{}",
+        proxy.text("access.log")
+    );
 }
 
 #[test]
@@ -83,8 +89,10 @@ fn a_port_whose_name_does_not_resolve_does_not_become_every_address() {
     let folder = proxy::open_folder();
     let path = folder.path().join("squid.conf");
     let dir = folder.path().display();
-    let lines = "http_port no-such-host.invalid:3128\naccess_log none\nhttp_access allow localhost\n";
-    fs::write(&path, format!("{lines}pid_filename {dir}/pid\ncache_log {dir}/cache.log\n")).expect("a file");
+    let lines =
+        "http_port no-such-host.invalid:3128\naccess_log none\nhttp_access allow localhost\n";
+    fs::write(&path, format!("{lines}pid_filename {dir}/pid\ncache_log {dir}/cache.log\n"))
+        .expect("a file");
     let output = proxy::run(&["-N", "-f", &path.display().to_string()]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("no port that can be opened"), "{said}");

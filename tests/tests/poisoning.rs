@@ -1,7 +1,8 @@
 //! Attempts to have an answer stored where others find it who did not ask for it.
 //!
-//! What a server makes of a field that is not part of the key is its own affair, unless it says so with Vary. These tests
-//! show that the proxy adds nothing to that: what is one thing in the cache is one thing at the server, byte for byte.
+//! What a server makes of a field that is not part of the key is its own affair, unless it says so
+//! with Vary. These tests show that the proxy adds nothing to that: what is one thing in the cache
+//! is one thing at the server, byte for byte.
 
 #[path = "poisoning/echo.rs"]
 mod echo;
@@ -61,7 +62,8 @@ fn a_server_that_obeys_such_a_field_is_safe_if_it_says_so_with_vary() {
     assert_eq!(server.seen().len(), 2);
 }
 
-/// Targets that look alike to somebody. None is changed on its way, so each is its own thing here and at the server.
+/// Targets that look alike to somebody. None is changed on its way, so each is its own thing here
+/// and at the server.
 const SPELLINGS: &[&str] = &[
     "/a/b",
     "/a/b/",
@@ -131,7 +133,8 @@ fn what_differs_in_a_byte_is_another_thing_here_and_at_the_server() {
     let host = server.address().to_string();
     for round in ["MISS", "HIT"] {
         for target in SPELLINGS {
-            let answer = send(&forward, &format!("GET http://{host}{target} HTTP/1.1\nHost: {host}"));
+            let answer =
+                send(&forward, &format!("GET http://{host}{target} HTTP/1.1\nHost: {host}"));
             assert_eq!((answer.cache(), answer.text()), (round, format!("GET {host} {target}")));
             let answer = send(&reverse, &format!("GET {target} HTTP/1.1\nHost: site.test"));
             assert_eq!((answer.cache(), answer.text()), (round, format!("GET site.test {target}")));
@@ -146,8 +149,8 @@ fn targets_that_nobody_should_send_are_refused() {
     let (forward, reverse) = (Proxy::forward(""), server.accelerator(""));
     let host = server.address().to_string();
     let ends = [
-        "/a#b", "/a#", "/#/../b", "/a?b#c", "/a\x01", "/a\tb", "/a\0b", "/a\x7f", "/a\x0bb", "/a\rb",
-        "/a\x1b",
+        "/a#b", "/a#", "/#/../b", "/a?b#c", "/a\x01", "/a\tb", "/a\0b", "/a\x7f", "/a\x0bb",
+        "/a\rb", "/a\x1b",
     ];
     for end in ends {
         for proxy in [&forward, &reverse] {
@@ -200,7 +203,8 @@ fn targets_that_nobody_should_send_are_refused() {
     assert!(server.seen().is_empty(), "{:?}", server.seen());
 }
 
-/// Host as sent, and as the server sees it: the answer to each always speaks of its own canonical form, whether stored or not.
+/// Host as sent, and as the server sees it: the answer to each always speaks of its own canonical
+/// form, whether stored or not.
 #[test]
 fn spellings_of_a_host_are_one_host_here_and_at_the_server() {
     let server = Echo::of_identity();
@@ -237,11 +241,16 @@ fn the_target_decides_where_host_says_something_else() {
     assert_eq!((first.seen().len(), second.seen().len()), (1, 1));
 }
 
-/// Redirects that a server builds from Host, stored: each host has its own, and with `no-vhost` there is one host only.
+/// Redirects that a server builds from Host, stored: each host has its own, and with `no-vhost`
+/// there is one host only.
 #[test]
 fn a_redirect_built_from_host_stays_with_that_host() {
     let redirect = |seen: &echo::Seen| {
-        answer("301 Moved Permanently", &format!("Location: http://{}/new\r\n", seen.list("Host")), "")
+        answer(
+            "301 Moved Permanently",
+            &format!("Location: http://{}/new\r\n", seen.list("Host")),
+            "",
+        )
     };
     let heads = [
         ("GET /old HTTP/1.1\nHost: evil.test", "evil.test"),
@@ -263,7 +272,11 @@ fn a_redirect_built_from_host_stays_with_that_host() {
     let server = Echo::new(redirect);
     let proxy = server.accelerator("no-vhost");
     for (head, _) in heads {
-        assert_eq!(send(&proxy, head).field("Location"), Some("http://site.test/new"), "no-vhost, {head}");
+        assert_eq!(
+            send(&proxy, head).field("Location"),
+            Some("http://site.test/new"),
+            "no-vhost, {head}"
+        );
     }
     assert_eq!(server.seen().len(), 1);
 }
@@ -328,23 +341,32 @@ fn an_answer_to_head_is_never_the_body_of_get() {
     let head = send(&proxy, "HEAD /a HTTP/1.1\nHost: site.test");
     assert_eq!((head.field("Content-Length"), head.cache()), (Some("16"), "HIT"));
     for method in ["get", "Get", "GETT", "POST", "BREW"] {
-        let answer = send(&proxy, &format!("{method} /a HTTP/1.1\nHost: site.test\nContent-Length: 0"));
-        assert_eq!(answer.text(), format!("{method} site.test /a"), "methods are told apart by their bytes");
+        let answer =
+            send(&proxy, &format!("{method} /a HTTP/1.1\nHost: site.test\nContent-Length: 0"));
+        assert_eq!(
+            answer.text(),
+            format!("{method} site.test /a"),
+            "methods are told apart by their bytes"
+        );
     }
 }
 
 /// The key knows no body: such a request is neither answered from the cache nor its answer stored.
 #[test]
 fn get_with_a_body_stays_away_from_the_cache() {
-    let server = Echo::new(|seen| answer("200 OK", "", &format!("{}:{}", seen.list("X-A"), seen.body)));
+    let server =
+        Echo::new(|seen| answer("200 OK", "", &format!("{}:{}", seen.list("X-A"), seen.body)));
     let proxy = server.accelerator("");
     let bodies = ["Content-Length: 3\n\nabc", "Transfer-Encoding: chunked\n\n3\nabc\n0"];
     let fat = |body: &str, path: &str| {
         let text = format!("GET {path} HTTP/1.1\nHost: site.test\nX-A: fat\n{body}");
-        // `send` ends the head with an empty line: that of the last chunk, or one before the next request.
+        // `send` ends the head with an empty line: that of the last chunk, or one before the next
+        // request.
         send(&proxy, &text).text()
     };
-    let thin = |path: &str| send(&proxy, &format!("GET {path} HTTP/1.1\nHost: site.test\nX-A: thin")).text();
+    let thin = |path: &str| {
+        send(&proxy, &format!("GET {path} HTTP/1.1\nHost: site.test\nX-A: thin")).text()
+    };
     for (index, body) in bodies.iter().enumerate() {
         let path = format!("/{index}");
         assert_eq!(fat(body, &path), "fat:abc");
@@ -366,7 +388,9 @@ fn what_was_made_for_one_user_is_for_that_user() {
         answer("200 OK", lines, &format!("{}|{}", seen.list("Authorization"), seen.list("Cookie")))
     });
     let proxy = server.accelerator("");
-    let ask = |path: &str, lines: &str| send(&proxy, &format!("GET {path} HTTP/1.1\nHost: site.test{lines}"));
+    let ask = |path: &str, lines: &str| {
+        send(&proxy, &format!("GET {path} HTTP/1.1\nHost: site.test{lines}"))
+    };
     assert_eq!(ask("/plain", "\nAuthorization: Basic YTpi").text(), "Basic YTpi|");
     assert_eq!(ask("/plain", "").text(), "|", "an answer to credentials was stored without leave");
     let users = [
@@ -395,9 +419,11 @@ fn a_part_is_never_stored_as_the_whole() {
         "" => answer("200 OK", "", "whole"),
         "bytes=0-1" => answer("206 Partial Content", "Content-Range: bytes 0-1/5\r\n", "wh"),
         "bytes=0-" => answer("206 Partial Content", "Content-Range: bytes 0-4/5\r\n", "whole"),
-        "bytes=0-0,2-2" => {
-            answer("206 Partial Content", "Content-Type: multipart/byteranges; boundary=x\r\n", "--x--")
-        }
+        "bytes=0-0,2-2" => answer(
+            "206 Partial Content",
+            "Content-Type: multipart/byteranges; boundary=x\r\n",
+            "--x--",
+        ),
         "lines=1" => answer("200 OK", "", "whole"),
         _ => answer("416 Range Not Satisfiable", "Content-Range: bytes */5\r\n", "bad"),
     });
@@ -451,7 +477,8 @@ fn values_that_imitate_other_variants_have_their_own_answers() {
         for variant in &variants[..variants.len() - 1] {
             let answer = send(&proxy, &format!("GET /a HTTP/1.1\nHost: site.test{variant}"));
             let of = |name: &str| {
-                let values: Vec<&str> = variant.lines().filter_map(|line| line.strip_prefix(name)).collect();
+                let values: Vec<&str> =
+                    variant.lines().filter_map(|line| line.strip_prefix(name)).collect();
                 values.join(", ")
             };
             assert_eq!(answer.text(), format!("[{}][{}]", of("X-A: "), of("X-B: ")), "{variant:?}");
@@ -468,7 +495,9 @@ fn values_that_imitate_other_variants_have_their_own_answers() {
 #[test]
 fn vary_that_cannot_be_kept_is_not_stored() {
     for vary in ["*", "X-A, *", "*, X-A", "X-A\r\nVary: *", "x a", "\"X-A\"", "X-A;q=1"] {
-        let server = Echo::new(move |seen| answer("200 OK", &format!("Vary: {vary}\r\n"), &seen.list("X-A")));
+        let server = Echo::new(move |seen| {
+            answer("200 OK", &format!("Vary: {vary}\r\n"), &seen.list("X-A"))
+        });
         let proxy = server.accelerator("");
         for value in ["1", "2", "1"] {
             let answer = send(&proxy, &format!("GET /a HTTP/1.1\nHost: site.test\nX-A: {value}"));
@@ -477,7 +506,8 @@ fn vary_that_cannot_be_kept_is_not_stored() {
     }
 }
 
-/// RFC 9110 7.6.1: Connection must not name what is meant for all. Those who do it all the same strip nothing that matters.
+/// RFC 9110 7.6.1: Connection must not name what is meant for all. Those who do it all the same
+/// strip nothing that matters.
 #[test]
 fn connection_takes_nothing_from_a_request_that_matters_later() {
     let server = Echo::of_identity();
@@ -495,7 +525,9 @@ fn connection_takes_nothing_from_a_request_that_matters_later() {
     ];
     for (index, (name, value)) in fields.iter().enumerate() {
         let options = format!("close, {}", name.to_lowercase());
-        let head = format!("GET /{index} HTTP/1.1\nHost: site.test\nConnection: {options}\n{name}: {value}");
+        let head = format!(
+            "GET /{index} HTTP/1.1\nHost: site.test\nConnection: {options}\n{name}: {value}"
+        );
         // The server sends the whole; what is stored of it gives a range.
         assert_eq!(send(&proxy, &head).status(), if *name == "Range" { 206 } else { 200 });
         assert_eq!(server.last().list(name), *value, "{name} was stripped");
@@ -506,8 +538,8 @@ fn connection_takes_nothing_from_a_request_that_matters_later() {
     assert!(server.last().list("Via").starts_with("1.1 a, 1.1 proxy.test"), "{:?}", server.last());
 }
 
-/// A field that Connection removes is not there for Vary either: otherwise the answer to a request without the field would be
-/// stored for those who send it.
+/// A field that Connection removes is not there for Vary either: otherwise the answer to a request
+/// without the field would be stored for those who send it.
 #[test]
 fn what_connection_removes_does_not_choose_a_variant() {
     let server = Echo::new(|seen| {
@@ -523,7 +555,11 @@ fn what_connection_removes_does_not_choose_a_variant() {
             "{name} goes on"
         );
         let victim = send(&proxy, &head);
-        assert_eq!(victim.text(), "[de]", "the answer to a request without {name} was stored for {name}: de");
+        assert_eq!(
+            victim.text(),
+            "[de]",
+            "the answer to a request without {name} was stored for {name}: de"
+        );
     }
 }
 
@@ -532,13 +568,18 @@ fn what_connection_removes_does_not_choose_a_variant() {
 fn connection_in_an_answer_hides_no_rule_of_the_cache() {
     for line in ["Cache-Control: no-store", "Cache-Control: private, max-age=60", "Vary: *"] {
         let name = line.split(':').next().unwrap_or_default();
-        let lines = format!("Connection: {name}\r\nExpires: Fri, 01 Jan 2100 00:00:00 GMT\r\n{line}\r\n");
+        let lines =
+            format!("Connection: {name}\r\nExpires: Fri, 01 Jan 2100 00:00:00 GMT\r\n{line}\r\n");
         let server = Echo::new(move |seen| answer("200 OK", &lines, &seen.list("X-A")));
         let proxy = server.accelerator("");
         for value in ["1", "2"] {
             let answer = send(&proxy, &format!("GET /a HTTP/1.1\nHost: site.test\nX-A: {value}"));
             assert_eq!(answer.text(), value, "{line}");
-            assert_eq!(answer.field(name), Some(&line[name.len() + 2..]), "{line} is for clients too");
+            assert_eq!(
+                answer.field(name),
+                Some(&line[name.len() + 2..]),
+                "{line} is for clients too"
+            );
         }
     }
 }
@@ -558,7 +599,11 @@ fn who_asks_at_the_same_time_gets_an_answer_of_their_own() {
         if seen.list("X-First") == "1" {
             held.pass();
         }
-        answer("200 OK", "Vary: X-A\r\n", &format!("[{}][{}]", seen.list("X-A"), seen.list("Authorization")))
+        answer(
+            "200 OK",
+            "Vary: X-A\r\n",
+            &format!("[{}][{}]", seen.list("X-A"), seen.list("Authorization")),
+        )
     });
     let proxy = server.accelerator("");
     let ask = |lines: &str| {

@@ -1,4 +1,5 @@
-//! Purging by tag and by prefix: at once, on every core, whatever is on its way, and also after a crash.
+//! Purging by tag and by prefix: at once, on every core, whatever is on its way, and also after a
+//! crash.
 
 #[path = "purge/events.rs"]
 mod events;
@@ -145,7 +146,8 @@ fn what_is_not_clear_is_refused_and_purges_nothing() {
     }
 }
 
-/// An origin's path whose first answer waits: its head for one gate, its body for another. Later ones come at once.
+/// An origin's path whose first answer waits: its head for one gate, its body for another. Later
+/// ones come at once.
 fn slow_once(world: &World, path: &str) -> (Arc<Gate>, Arc<Gate>) {
     let (head, body) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
     let (first, gates) = (AtomicBool::new(true), (head.clone(), body.clone()));
@@ -200,7 +202,11 @@ fn a_request_after_a_purge_does_not_join_a_fetch_from_before() {
             body.open();
             assert_eq!(before.join().expect("an answer"), "old");
             // What came last is from before the purge, and was not stored.
-            assert_eq!((text(&world, &path), world.origin.count(&path)), ("new".into(), 2), "{path}");
+            assert_eq!(
+                (text(&world, &path), world.origin.count(&path)),
+                ("new".into(), 2),
+                "{path}"
+            );
         }
     }
 }
@@ -221,7 +227,10 @@ fn a_purge_of_something_else_does_not_part_those_who_share_a_fetch() {
     after.request("GET", &world.target("/a"), &[], b"");
     assert_eq!(after.head().word(1), "200", "the same head");
     body.open();
-    assert_eq!((before.join().expect("an answer"), &after.bytes(3)[..]), ("old".into(), &b"old"[..]));
+    assert_eq!(
+        (before.join().expect("an answer"), &after.bytes(3)[..]),
+        ("old".into(), &b"old"[..])
+    );
     until("it is stored", || (cache(&world, "/a") == "HIT").then_some(()));
     assert_eq!(world.origin.count("/a"), 1);
 }
@@ -229,8 +238,9 @@ fn a_purge_of_something_else_does_not_part_those_who_share_a_fetch() {
 #[test]
 fn what_is_purged_is_neither_validated_nor_served_stale() {
     let world = World::forward(ALLOW);
-    let stale =
-        |lines: &str| Reply::ok("old").with("ETag", "\"1\"").with("Cache-Control", lines).with(TAG.0, TAG.1);
+    let stale = |lines: &str| {
+        Reply::ok("old").with("ETag", "\"1\"").with("Cache-Control", lines).with(TAG.0, TAG.1)
+    };
     for (path, lines) in [
         ("/validated", "max-age=0"),
         ("/swr", "max-age=0, stale-while-revalidate=600"),
@@ -239,7 +249,11 @@ fn what_is_purged_is_neither_validated_nor_served_stale() {
         world.origin.on(path, stale(lines));
         assert_eq!((text(&world, path), text(&world, path)), ("old".into(), "old".into()));
         world.origin.wait_for(path, 2);
-        assert_eq!(world.origin.last(path).field("If-None-Match"), Some("\"1\""), "{path} is stored");
+        assert_eq!(
+            world.origin.last(path).field("If-None-Match"),
+            Some("\"1\""),
+            "{path} is stored"
+        );
     }
     purge(&world, "/", TAG);
     world.origin.on("/sie", Reply::status("503 Service Unavailable", "down"));
@@ -285,7 +299,9 @@ fn a_304_from_before_a_purge_does_not_bring_back_what_it_confirms() {
         });
         assert_eq!(text(&world, "/a"), "old");
         if !disk.is_empty() {
-            until("it is on disk", || world.proxy.text("store.log").contains("SWAPOUT").then_some(()));
+            until("it is on disk", || {
+                world.proxy.text("store.log").contains("SWAPOUT").then_some(())
+            });
         }
         let validating = ask_in_background(&world, "/a");
         world.origin.wait_for("/a", 2);
@@ -443,7 +459,11 @@ fn what_is_being_written_is_purged_too() {
         assert_eq!(before.bytes(500_000).len(), 500_000);
         purge(world, "/", TAG);
         gate.open();
-        assert_eq!(before.bytes(300_000).get(299_996..), Some(&b"old "[..]), "{scheme}: it is not cut off");
+        assert_eq!(
+            before.bytes(300_000).get(299_996..),
+            Some(&b"old "[..]),
+            "{scheme}: it is not cut off"
+        );
         assert_eq!(text(world, "/a"), "new", "{scheme}");
         wait_until_stored(world, "/a");
         crash(world);
@@ -460,7 +480,8 @@ fn a_purge_holds_under_load() {
 #[test]
 fn every_core_sees_a_purge_that_was_acknowledged() {
     let world = World::forward(&format!("workers 2\n{ALLOW}"));
-    let mut connections: Vec<_> = (0..16).map(|number| (format!("/{number}"), world.client())).collect();
+    let mut connections: Vec<_> =
+        (0..16).map(|number| (format!("/{number}"), world.client())).collect();
     for (path, _) in &connections {
         world.origin.on(path, Reply::ok("x").cachable(600).with(TAG.0, TAG.1));
     }
@@ -468,7 +489,8 @@ fn every_core_sees_a_purge_that_was_acknowledged() {
         let field = if round % 2 == 0 { TAG } else { PREFIX };
         for expected in ["MISS", "HIT"] {
             for (path, client) in &mut connections {
-                let answer = client.request("GET", &world.target(path), &[], b"").response().expect(200);
+                let answer =
+                    client.request("GET", &world.target(path), &[], b"").response().expect(200);
                 assert_eq!(answer.cache(), expected, "round {round}: {path}");
             }
         }
@@ -478,7 +500,8 @@ fn every_core_sees_a_purge_that_was_acknowledged() {
 
 #[test]
 fn beyond_the_bound_more_is_purged_and_never_less() {
-    let mut world = World::forward(&format!("{ALLOW}cache_dir ring {{dir}}/cache 100\n{NO_MEMORY}"));
+    let mut world =
+        World::forward(&format!("{ALLOW}cache_dir ring {{dir}}/cache 100\n{NO_MEMORY}"));
     wait_until_ready(&world);
     versions(&world, "/first", 3_000, "first");
     versions(&world, "/later", 3_000, "later");
@@ -496,7 +519,11 @@ fn beyond_the_bound_more_is_purged_and_never_less() {
     assert_eq!(cache(&world, "/first"), "HIT", "10,000 purges of something else");
     world.proxy.restart();
     wait_until_stored(&world, "/later");
-    assert_eq!(cache(&world, "/first"), "HIT", "10,000 purges of something else, read from the log");
+    assert_eq!(
+        cache(&world, "/first"),
+        "HIT",
+        "10,000 purges of something else, read from the log"
+    );
     purge(&world, "/", ("Surrogate-Key", "one-more"));
     crash(&mut world);
     wait_until_stored(&world, "/later");
@@ -507,7 +534,8 @@ fn beyond_the_bound_more_is_purged_and_never_less() {
 
 #[test]
 fn a_purge_that_cannot_be_written_down_is_refused() {
-    let lines = format!("{ALLOW}cache_dir ufs {{dir}}/cache 24 4 4\npurge_log {{dir}}/none/purges\n");
+    let lines =
+        format!("{ALLOW}cache_dir ufs {{dir}}/cache 24 4 4\npurge_log {{dir}}/none/purges\n");
     let mut world = World::forward(&lines);
     world.origin.on("/a", Reply::ok("x").cachable(600).with(TAG.0, TAG.1));
     is_fetched_anew(&world, "/a");
@@ -538,7 +566,12 @@ fn a_directory_that_was_away_comes_back_without_what_was_purged() {
         let world = World::forward(&both);
         wait_until_ready(&world);
         for number in 0..10 {
-            versions(&world, &format!("/{number}"), 5_000, if number < 8 { "news" } else { "other" });
+            versions(
+                &world,
+                &format!("/{number}"),
+                5_000,
+                if number < 8 { "news" } else { "other" },
+            );
             assert_eq!(cache(&world, &format!("/{number}")), "MISS");
             wait_until_stored(&world, &format!("/{number}"));
         }
@@ -548,7 +581,8 @@ fn a_directory_that_was_away_comes_back_without_what_was_purged() {
         reconfigure(&world, &both);
         wait_until_stored(&world, "/8");
         wait_until_stored(&world, "/9");
-        (0..8).for_each(|number| assert_eq!(cache(&world, &format!("/{number}")), "MISS", "{away}"));
+        (0..8)
+            .for_each(|number| assert_eq!(cache(&world, &format!("/{number}")), "MISS", "{away}"));
         let logs = ["a", "b"].map(|dir| world.proxy.path(dir).join("humboldt.purges").exists());
         assert_eq!(logs, [true, false], "one log");
     }
@@ -567,7 +601,9 @@ fn a_directory_that_was_away_for_a_whole_life_comes_back_without_what_was_purged
     for (dirs, key) in [("cache_dir rock {dir}/b 20\n", "news"), ("", "sport")] {
         world.proxy.write_configuration("", &lines(dirs));
         assert!(
-            humboldt_tests::proxy::run(&["-z", "-N", "-f", &world.proxy.configuration()]).status.success()
+            humboldt_tests::proxy::run(&["-z", "-N", "-f", &world.proxy.configuration()])
+                .status
+                .success()
         );
         world.proxy.restart();
         purge(&world, "/", ("Cache-Tag", key));

@@ -27,7 +27,8 @@ struct Server {
 impl Server {
     /// Answers `path` with content of this length, and parts of it.
     fn on(world: &World, path: &str, length: u64) -> Arc<Self> {
-        let server = Arc::new(Self { version: AtomicU64::new(1), sent_bytes: AtomicU64::new(0), length });
+        let server =
+            Arc::new(Self { version: AtomicU64::new(1), sent_bytes: AtomicU64::new(0), length });
         let (own, date) = (Arc::clone(&server), http_date(0));
         world.origin.handle(path, move |head, wire| {
             let version = own.version.load(Ordering::SeqCst);
@@ -96,7 +97,8 @@ fn a_part_is_stored_and_ranges_within_it_need_no_server() {
     }
     assert_eq!((world.origin.count("/a"), server.sent()), (1, 200));
     // Connections may be served by different cores, whose lines are written in any order.
-    let hits = world.proxy.logged_times("/a", 4).into_iter().filter(|line| line.contains("TCP_HIT/206"));
+    let hits =
+        world.proxy.logged_times("/a", 4).into_iter().filter(|line| line.contains("TCP_HIT/206"));
     assert_eq!(hits.count(), 3);
 }
 
@@ -127,7 +129,8 @@ fn parts_of_two_versions_never_meet() {
     let server = Server::on(&world, "/a", 1000);
     assert_part(range(&world, "/a", "0-99"), 0..100, 1000);
     server.version.store(2, Ordering::SeqCst);
-    // The gap is asked for with If-Range, and the server sends the new version whole; the client gets its range of that.
+    // The gap is asked for with If-Range, and the server sends the new version whole; the client
+    // gets its range of that.
     let answer = range(&world, "/a", "50-149").expect(206);
     assert_eq!((answer.field("ETag"), &*answer.body), (Some("\"v2\""), &*content(2, 50..150)));
     let whole = world.get("/a").expect(200);
@@ -146,12 +149,17 @@ fn a_server_that_ignores_if_range_does_not_get_its_new_part_behind_an_old_one() 
         let reply = Reply::status("206 Partial Content", body).cachable(60);
         reply.with("Content-Range", &range).with("ETag", tag)
     };
-    let replies = vec![part("\"1\"", 0, "aaaaa"), part("\"2\"", 5, "bbbbb"), part("\"2\"", 0, "bbbbbbbbb")];
+    let replies =
+        vec![part("\"1\"", 0, "aaaaa"), part("\"2\"", 5, "bbbbb"), part("\"2\"", 0, "bbbbbbbbb")];
     world.origin.on_each("/a", replies);
     assert_eq!(range(&world, "/a", "0-4").expect(206).text(), "aaaaa");
     assert_eq!(range(&world, "/a", "0-8").expect(206).text(), "bbbbbbbbb");
-    let asked: Vec<_> =
-        world.origin.requests("/a").iter().map(|it| it.field("Range").unwrap().to_owned()).collect();
+    let asked: Vec<_> = world
+        .origin
+        .requests("/a")
+        .iter()
+        .map(|it| it.field("Range").unwrap().to_owned())
+        .collect();
     assert_eq!(asked, ["bytes=0-4", "bytes=5-8", "bytes=0-8"]);
 }
 
@@ -163,7 +171,11 @@ fn a_new_version_of_a_part_replaces_the_list() {
     server.version.store(2, Ordering::SeqCst);
     assert_eq!(range(&world, "/a", "500-599").expect(206).body, content(2, 500..600));
     server.sent();
-    assert_eq!(range(&world, "/a", "0-99").expect(206).body, content(2, 0..100), "the old part is not used");
+    assert_eq!(
+        range(&world, "/a", "0-99").expect(206).body,
+        content(2, 0..100),
+        "the old part is not used"
+    );
 }
 
 #[test]
@@ -205,8 +217,9 @@ fn a_part_that_contradicts_itself_is_passed_on_and_not_stored() {
         ("bytes x", "01234"),
     ] {
         let world = World::forward("");
-        let reply =
-            Reply::status("206 Partial Content", body).cachable(60).with("Content-Range", content_range);
+        let reply = Reply::status("206 Partial Content", body)
+            .cachable(60)
+            .with("Content-Range", content_range);
         world.origin.on("/a", reply);
         assert_eq!(range(&world, "/a", "0-4").text(), body);
         assert_eq!(range(&world, "/a", "0-4").cache(), "MISS", "{content_range}");
@@ -229,7 +242,10 @@ fn several_ranges_come_as_multipart() {
         check_multipart(&answer, 5000, &[0..10, 100..200, 4995..5000]);
         assert_eq!(server.sent(), 0);
         let one = range(&world, "/a", "7-8,9000-").expect(206);
-        assert_eq!((one.field("Content-Range"), &*one.body), (Some("bytes 7-8/5000"), &*content(1, 7..9)));
+        assert_eq!(
+            (one.field("Content-Range"), &*one.body),
+            (Some("bytes 7-8/5000"), &*content(1, 7..9))
+        );
         let too_much = range(&world, "/a", "0-,0-,0-").expect(200);
         assert_eq!(too_much.body.len(), 5000, "more than there is: the whole");
     }
@@ -255,8 +271,10 @@ fn check_multipart(answer: &Response, length: u64, ranges: &[std::ops::Range<u64
     assert_eq!(answer.field("Content-Range"), None);
     let mut expected = Vec::new();
     for range in ranges {
-        expected.extend_from_slice(format!("\r\n--{boundary}\r\nContent-Type: text/x\r\n").as_bytes());
-        let part = format!("Content-Range: bytes {}-{}/{length}\r\n\r\n", range.start, range.end - 1);
+        expected
+            .extend_from_slice(format!("\r\n--{boundary}\r\nContent-Type: text/x\r\n").as_bytes());
+        let part =
+            format!("Content-Range: bytes {}-{}/{length}\r\n\r\n", range.start, range.end - 1);
         expected.extend_from_slice(part.as_bytes());
         expected.extend(content(1, range.clone()));
     }
@@ -294,10 +312,13 @@ fn the_answer_to_a_missed_condition_is_stored() {
     assert_eq!(world.get("/b").expect(200).text(), "hello", "a 304 is nothing to store");
 }
 
-/// Many clients ask for ranges of an answer that changes again and again: what each gets is of one version, the one that its tag says.
+/// Many clients ask for ranges of an answer that changes again and again: what each gets is of one
+/// version, the one that its tag says.
 #[test]
 fn many_clients_and_a_changing_answer() {
-    for lines in ["", "cache_mem 1 MB\nmaximum_object_size_in_memory 8 KB\ncache_dir ring {dir}/cache 64\n"] {
+    for lines in
+        ["", "cache_mem 1 MB\nmaximum_object_size_in_memory 8 KB\ncache_dir ring {dir}/cache 64\n"]
+    {
         let world = World::forward(lines);
         let length = 100_000;
         let server = Server::on(&world, "/a", length);
@@ -316,7 +337,8 @@ fn many_clients_and_a_changing_answer() {
                         let last = (first + span).min(length - 1);
                         let text = format!("bytes={first}-{last}");
                         let own = [("Range", &*text)];
-                        let fields: &[(&str, &str)] = if state.is_multiple_of(16) { &[] } else { &own };
+                        let fields: &[(&str, &str)] =
+                            if state.is_multiple_of(16) { &[] } else { &own };
                         client.request("GET", &world.target("/a"), fields, b"");
                         check_version(&client.response(), first..last + 1, length);
                         if answers.fetch_add(1, Ordering::SeqCst) % 50 == 49 {
@@ -341,8 +363,8 @@ fn check_version(answer: &Response, wanted: std::ops::Range<u64>, length: u64) {
     assert!(answer.body == content(version, bytes), "not what {tag} is: {:?}", answer.head);
 }
 
-/// Any ranges in any order, across restarts, in memory and on disk: always the right bytes, and each byte comes once from the server while
-/// nothing is evicted.
+/// Any ranges in any order, across restarts, in memory and on disk: always the right bytes, and
+/// each byte comes once from the server while nothing is evicted.
 #[test]
 fn any_ranges_in_any_order() {
     for scheme in ["", "ufs", "ring", "rock"] {
@@ -358,7 +380,9 @@ fn any_ranges_in_any_order() {
         let server = Server::on(&world, "/a", length);
         let mut state = 42_u64;
         let mut random = move |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
         for round in 0..60 {

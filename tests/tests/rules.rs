@@ -1,4 +1,5 @@
-//! What rules do beyond allowing and denying: who the client is, what is said to those denied, which answers pass.
+//! What rules do beyond allowing and denying: who the client is, what is said to those denied,
+//! which answers pass.
 
 use humboldt_tests::origin::http_date;
 use humboldt_tests::wait::{Gate, until};
@@ -11,7 +12,8 @@ static LARGE: [u8; 100_000] = [b'a'; 100_000];
 /// A chunked answer of 100,000 bytes that may be stored.
 fn chunked() -> Reply {
     let mut bytes =
-        b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n"
+            .to_vec();
     bytes.extend_from_slice(format!("{:x}\r\n", LARGE.len()).as_bytes());
     bytes.extend_from_slice(&LARGE);
     bytes.extend_from_slice(b"\r\n0\r\n\r\n");
@@ -54,7 +56,8 @@ fn the_client_behind_a_trusted_proxy_is_the_one_that_rules_see() {
 
 #[test]
 fn an_untrusted_client_cannot_pretend_to_be_another() {
-    let world = World::forward("acl lan src 192.0.2.0/24\nhttp_access allow lan\nhttp_access deny all\n");
+    let world =
+        World::forward("acl lan src 192.0.2.0/24\nhttp_access allow lan\nhttp_access deny all\n");
     let _ = get_with(&world, "/a", "X-Forwarded-For", "192.0.2.7").expect(403);
     let rules = "acl lan src 192.0.2.0/24\nacl front src 198.51.100.1\nfollow_x_forwarded_for allow front\n\
                  http_access allow lan\nhttp_access deny all\n";
@@ -185,7 +188,9 @@ fn removed_fields_are_replaced_where_there_is_a_replacement() {
                  request_header_replace X-Kept never\nreply_header_access Server deny all\n\
                  reply_header_access X-Away deny all\nreply_header_replace Server a thing\n";
     let world = World::forward(rules);
-    world.origin.on("/a", Reply::ok("x").with("Server", "real/1.0").with("X-Away", "1").cachable(60));
+    world
+        .origin
+        .on("/a", Reply::ok("x").with("Server", "real/1.0").with("X-Away", "1").cachable(60));
     let fields = [("User-Agent", "real"), ("X-Gone", "1"), ("X-Kept", "1")];
     for cache in ["MISS", "HIT"] {
         let answer = world.ask("GET", "/a", &fields).expect(200);
@@ -221,12 +226,16 @@ fn rules_about_fields_that_a_reload_brings_hold_for_what_is_stored() {
 
 #[test]
 fn added_fields_in_quotes_carry_what_the_codes_stand_for() {
-    let world =
-        World::forward("request_header_add X-Client \"from %>a\" all\nrequest_header_add X-Raw %>a all\n");
+    let world = World::forward(
+        "request_header_add X-Client \"from %>a\" all\nrequest_header_add X-Raw %>a all\n",
+    );
     world.origin.on("/a", Reply::ok("x"));
     let _ = world.get("/a").expect(200);
     let request = world.origin.last("/a");
-    assert_eq!((request.field("X-Client"), request.field("X-Raw")), (Some("from 127.0.0.1"), Some("%>a")));
+    assert_eq!(
+        (request.field("X-Client"), request.field("X-Raw")),
+        (Some("from 127.0.0.1"), Some("%>a"))
+    );
 }
 
 #[test]
@@ -267,14 +276,16 @@ fn the_proxy_answers_to_its_other_names() {
         assert!(matches!(answer.status(), 200 | 404), "it was looked up: {:?}", answer.head);
     }
     let mut client = proxy.client();
-    let answer = client.request("GET", &format!("http://third.test:{port}/metrics"), &[], b"").response();
+    let answer =
+        client.request("GET", &format!("http://third.test:{port}/metrics"), &[], b"").response();
     assert!(answer.status() >= 500, "{:?}", answer.head);
 }
 
 #[test]
 fn a_condition_goes_to_the_origin_where_that_is_asked_for() {
     let world = World::forward("refresh_all_ims on\n");
-    let page = Reply::ok("x").with("ETag", "\"1\"").with("Last-Modified", "Mon, 05 Jan 2026 00:00:00 GMT");
+    let page =
+        Reply::ok("x").with("ETag", "\"1\"").with("Last-Modified", "Mon, 05 Jan 2026 00:00:00 GMT");
     world.origin.on("/a", page.cachable(60));
     let _ = world.get("/a").expect(200);
     let _ = world.get("/a").expect(200);
@@ -288,7 +299,8 @@ fn an_expiry_that_only_speaks_to_old_caches_is_ignored_where_that_is_asked_for()
     for (line, asked) in [("", 2), ("vary_ignore_expire on\n", 1)] {
         let world = World::forward(&format!("{line}refresh_pattern . 10 20% 60\n"));
         let now = http_date(0);
-        let page = Reply::ok("x").with("Date", &now).with("Expires", &now).with("Vary", "Accept-Encoding");
+        let page =
+            Reply::ok("x").with("Date", &now).with("Expires", &now).with("Vary", "Accept-Encoding");
         world.origin.on("/a", page);
         let _ = world.get("/a").expect(200);
         let _ = world.get("/a").expect(200);
@@ -321,7 +333,11 @@ fn a_connection_ends_with_its_lifetime_in_the_middle_of_an_answer() {
     let mut client = proxy.client();
     let answer = client.request("GET", &origin.url("/slow"), &[], b"").response();
     assert!(!answer.is_complete && answer.text() == "start", "{:?}", answer.head);
-    assert!(proxy.logged("/slow").contains("TCP_MISS_TIMEDOUT/200"), "{}", proxy.text("access.log"));
+    assert!(
+        proxy.logged("/slow").contains("TCP_MISS_TIMEDOUT/200"),
+        "{}",
+        proxy.text("access.log")
+    );
     done.open();
 }
 
@@ -330,5 +346,7 @@ fn more_is_said_in_the_log_when_debugging_is_asked_for() {
     let proxy = Proxy::forward("debug_options ALL,2\n");
     let mut client = proxy.client();
     let _ = client.request("GET", "http://does-not-exist.invalid/", &[], b"").response();
-    until("a message about the name", || proxy.text("cache.log").contains("no address for").then_some(()));
+    until("a message about the name", || {
+        proxy.text("cache.log").contains("no address for").then_some(())
+    });
 }

@@ -53,12 +53,14 @@ fn a_logformat_with_a_code_that_has_no_value_is_written_with_a_dash() {
     );
     world.origin.on("/a", Reply::ok("x").cachable(60).with("Age", "100").with("ETag", "\"v1\""));
     let _ = world.get("/a").expect(200);
-    let first = until("a line", || Some(world.proxy.text("mine.log")).filter(|text| text.ends_with('\n')));
+    let first =
+        until("a line", || Some(world.proxy.text("mine.log")).filter(|text| text.ends_with('\n')));
     assert_eq!(first, "200 200 - - - GET 127.0.0.1\n");
     world.origin.on("/a", Reply::status("304 Not Modified", "").with("ETag", "\"v1\""));
     let _ = world.get("/a").expect(200);
-    let both =
-        until("another line", || Some(world.proxy.text("mine.log")).filter(|t| t.lines().count() == 2));
+    let both = until("another line", || {
+        Some(world.proxy.text("mine.log")).filter(|t| t.lines().count() == 2)
+    });
     assert!(both.ends_with("200 304 - - - GET 127.0.0.1\n"), "{both}");
 }
 
@@ -69,7 +71,9 @@ fn access_logs_may_ask_for_the_status_and_none_keeps_a_request_out_of_those_that
                  access_log none quiet\naccess_log stdio:{dir}/rest.log squid\n";
     let mut world = World::forward(lines);
     world.origin.on("/quiet", Reply::ok("x").with("Content-Type", "text/html"));
-    world.origin.on("/lost", Reply::status("404 Not Found", "x").with("Content-Type", "text/plain"));
+    world
+        .origin
+        .on("/lost", Reply::status("404 Not Found", "x").with("Content-Type", "text/plain"));
     world.origin.on("/last", Reply::ok("x"));
     for (path, status) in [("/quiet", 200), ("/lost", 404), ("/last", 200)] {
         let _ = world.get(path).expect(status);
@@ -78,42 +82,56 @@ fn access_logs_may_ask_for_the_status_and_none_keeps_a_request_out_of_those_that
     let _ = world.proxy.stop();
     let paths = |name: &str| {
         let text = world.proxy.text(name);
-        let path = |line: &str| line.split(' ').filter(|word| !word.is_empty()).nth(6).map(str::to_owned);
-        let urls = text.lines().filter_map(path).map(|url| url.rsplit('/').next().unwrap_or("").to_owned());
+        let path =
+            |line: &str| line.split(' ').filter(|word| !word.is_empty()).nth(6).map(str::to_owned);
+        let urls = text
+            .lines()
+            .filter_map(path)
+            .map(|url| url.rsplit('/').next().unwrap_or("").to_owned());
         let mut urls: Vec<_> = urls.collect();
         urls.sort();
         urls
     };
     assert_eq!(paths("rest.log"), ["last", "lost"]);
-    assert_eq!((paths("bad.log"), paths("html.log")), (vec!["lost".to_owned()], vec!["quiet".to_owned()]));
+    assert_eq!(
+        (paths("bad.log"), paths("html.log")),
+        (vec!["lost".to_owned()], vec!["quiet".to_owned()])
+    );
 }
 
 #[test]
 fn answers_of_our_own_are_logged_with_their_media_type() {
     let world = World::forward("acl bad urlpath_regex ^/bad\nhttp_access deny bad\n");
     let _ = world.ask("GET", "/bad", &[("Accept", "text/html")]).expect(403);
-    assert!(world.proxy.logged("/bad").ends_with(" text/html"), "{}", world.proxy.text("access.log"));
+    assert!(
+        world.proxy.logged("/bad").ends_with(" text/html"),
+        "{}",
+        world.proxy.text("access.log")
+    );
 }
 
 #[test]
 fn pages_with_a_password_are_shown_to_nobody_as_none_is_asked_for() {
-    let lines =
-        "cachemgr_passwd none info\ncachemgr_passwd disable metrics\ncachemgr_passwd secret counters mem\n";
+    let lines = "cachemgr_passwd none info\ncachemgr_passwd disable metrics\ncachemgr_passwd secret counters mem\n";
     let world = World::forward(lines);
     let status = |path: &str| {
         let mut client = world.proxy.client();
         let host = world.proxy.address().to_string();
         client.request("GET", path, &[("Host", &host)], b"").response().status()
     };
-    for (page, wanted) in [("info", 200), ("menu", 200), ("counters", 403), ("mem", 403), ("events", 200)] {
+    for (page, wanted) in
+        [("info", 200), ("menu", 200), ("counters", 403), ("mem", 403), ("events", 200)]
+    {
         assert_eq!(status(&format!("/squid-internal-mgr/{page}")), wanted, "{page}");
     }
     assert_eq!(status("/metrics"), 403);
     let all = World::forward("cachemgr_passwd none menu\ncachemgr_passwd secret all\n");
     let mut client = all.proxy.client();
     let host = all.proxy.address().to_string();
-    let menu =
-        client.request("GET", "/squid-internal-mgr/menu", &[("Host", &host)], b"").response().expect(200);
+    let menu = client
+        .request("GET", "/squid-internal-mgr/menu", &[("Host", &host)], b"")
+        .response()
+        .expect(200);
     assert!(
         menu.text().contains("disabled") && menu.text().matches("public").count() == 1,
         "{}",
@@ -162,11 +180,15 @@ fn hup_reads_the_configuration_again_and_drops_no_connection() {
     let mut kept = world.client();
     let _ = kept.request("GET", &world.target("/secret"), &[], b"").response().expect(200);
 
-    world.proxy.write_configuration("", "acl secret urlpath_regex ^/secret\nhttp_access deny secret\n");
+    world
+        .proxy
+        .write_configuration("", "acl secret urlpath_regex ^/secret\nhttp_access deny secret\n");
     world.proxy.signal(Signal::HUP);
     until("the new rules", || {
-        let answer =
-            world.client().request("GET", &world.target("/secret"), &[], b"").try_response_to("GET")?;
+        let answer = world
+            .client()
+            .request("GET", &world.target("/secret"), &[], b"")
+            .try_response_to("GET")?;
         (answer.status() == 403).then_some(())
     });
     gate.open();
@@ -235,7 +257,10 @@ fn k_commands_reach_the_running_process() {
 fn page(proxy: &Proxy, path: &str) -> humboldt_tests::Response {
     let mut client = proxy.client();
     client
-        .send(format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", proxy.address()))
+        .send(format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            proxy.address()
+        ))
         .response()
 }
 
@@ -263,8 +288,11 @@ fn the_managers_pages_have_squids_layout() {
             line.and_then(|value| value.trim().parse::<f64>().ok())
                 .unwrap_or_else(|| panic!("no {name} in\n{counters}"))
         };
-        let wanted =
-            [("client_http.requests", 2.0), ("client_http.hits", 1.0), ("server.http.requests", 1.0)];
+        let wanted = [
+            ("client_http.requests", 2.0),
+            ("client_http.hits", 1.0),
+            ("server.http.requests", 1.0),
+        ];
         wanted.iter().all(|&(name, least)| value(name) >= least).then_some(())
     });
 }
@@ -330,18 +358,25 @@ fn a_page_that_rebinds_its_name_does_not_read_the_pages_of_a_proxy() {
     let proxy = Proxy::forward("hostname_aliases stats.test\n");
     let port = proxy.address().port();
     for path in ["/squid-internal-mgr/info", "/metrics"] {
-        for host in ["evil.example".to_owned(), format!("evil.example:{port}"), "1.evil.example".to_owned()] {
+        for host in
+            ["evil.example".to_owned(), format!("evil.example:{port}"), "1.evil.example".to_owned()]
+        {
             assert_eq!(internal(&proxy, path, &host).0, 400, "{path} of {host}");
         }
         // An address cannot be rebound, whatever port it was reached by.
         for host in ["localhost", "127.0.0.1", "192.0.2.1", "[::1]", "proxy.test", "stats.test"] {
             assert_eq!(internal(&proxy, path, host).0, 200, "{path} of {host}");
-            assert_eq!(internal(&proxy, path, &format!("{host}:{port}")).0, 200, "{path} of {host}");
+            assert_eq!(
+                internal(&proxy, path, &format!("{host}:{port}")).0,
+                200,
+                "{path} of {host}"
+            );
         }
     }
 }
 
-/// What a client may not ask for itself, the proxy does not ask itself for in its name: it would come from this machine.
+/// What a client may not ask for itself, the proxy does not ask itself for in its name: it would
+/// come from this machine.
 #[test]
 fn pages_of_the_proxy_are_not_fetched_through_it() {
     let other = free_address().port();
@@ -350,7 +385,10 @@ fn pages_of_the_proxy_are_not_fetched_through_it() {
     ));
     let own = proxy.address().port();
     let mut direct = Client::to(([127, 0, 0, 2], other).into());
-    assert_eq!(direct.request("GET", "/metrics", &[("Host", "127.0.0.2")], b"").response().status(), 200);
+    assert_eq!(
+        direct.request("GET", "/metrics", &[("Host", "127.0.0.2")], b"").response().status(),
+        200
+    );
     for target in [
         format!("http://127.0.0.2:{own}/metrics"),
         format!("http://127.0.0.2:{other}/metrics"),
@@ -372,14 +410,24 @@ fn no_spelling_of_an_address_leads_back_to_the_proxy() {
         let address = SocketAddr::from(([127, 0, 0, 1], own));
         until("the second port", || TcpStream::connect(address).ok());
         let mut direct = Client::to(address);
-        assert_eq!(direct.request("GET", "/metrics", &[("Host", "127.0.0.1")], b"").response().status(), 200);
-        for host in
-            ["0.0.0.0", "127.0.0.1", "127.7.7.7", "[::]", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:0.0.0.0]"]
-        {
+        assert_eq!(
+            direct.request("GET", "/metrics", &[("Host", "127.0.0.1")], b"").response().status(),
+            200
+        );
+        for host in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "127.7.7.7",
+            "[::]",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:0.0.0.0]",
+        ] {
             let (status, text) = internal(&proxy, &format!("http://{host}:{own}/metrics"), "a");
             assert!(status >= 400 && !text.contains("humboldt_"), "{host}: {status} {text}");
             let mut tunnel = Client::to(proxy.address());
-            let status = tunnel.request("CONNECT", &format!("{host}:{own}"), &[], b"").response().status();
+            let status =
+                tunnel.request("CONNECT", &format!("{host}:{own}"), &[], b"").response().status();
             assert_eq!(status, 508, "{host}");
         }
     }
@@ -415,5 +463,8 @@ fn without_options_it_runs_with_a_built_in_configuration_and_ends_on_ctrl_c() {
     let said = fs::read_to_string(home.path().join("output")).unwrap_or_default();
     assert!(outcome.is_ok(), "{said}");
     assert!(status.success(), "{status}\n{said}");
-    assert!(said.contains(&address.port().to_string()), "it does not say where it listens:\n{said}");
+    assert!(
+        said.contains(&address.port().to_string()),
+        "it does not say where it listens:\n{said}"
+    );
 }

@@ -46,7 +46,10 @@ fn every_scenario_holds() {
     let start = Instant::now();
     let wanted = std::env::var("HUMBOLDT_SCENARIO").unwrap_or_default();
     let (scenarios, mut failures) = read_all(&wanted);
-    assert!(!scenarios.is_empty() || !failures.is_empty(), "no scenario's path has `{wanted}` in it");
+    assert!(
+        !scenarios.is_empty() || !failures.is_empty(),
+        "no scenario's path has `{wanted}` in it"
+    );
     let results = play_all(&scenarios);
     let mut known = 0;
     let mut slowest = (Duration::ZERO, "");
@@ -59,8 +62,10 @@ fn every_scenario_holds() {
                 eprintln!("known: {reason}\n  {}", failure.lines().next().unwrap_or_default());
                 known += 1;
             }
-            (Some(reason), Ok(())) => failures
-                .push(format!("{}: this holds now: remove the line `known: {reason}`\n", scenario.path)),
+            (Some(reason), Ok(())) => failures.push(format!(
+                "{}: this holds now: remove the line `known: {reason}`\n",
+                scenario.path
+            )),
         }
     }
     eprintln!(
@@ -104,7 +109,8 @@ fn read_all(part: &str) -> (Vec<Scenario>, Vec<String>) {
 }
 
 fn find(folder: &Path, paths: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
         if path.is_dir() {
             find(&path, paths);
@@ -134,7 +140,9 @@ fn play_all(scenarios: &[Scenario]) -> Vec<Played> {
     // Those that take seconds begin first: disks that are written at the end, and waiting in vain.
     let mut order: Vec<usize> = (0..scenarios.len()).collect();
     order.sort_by_key(|&index| {
-        scenarios.get(index).is_some_and(|scenario| scenario.stores() == 0 && scenario.known.is_none())
+        scenarios
+            .get(index)
+            .is_some_and(|scenario| scenario.stores() == 0 && scenario.known.is_none())
     });
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Played>>> = scenarios.iter().map(|_| Mutex::new(None)).collect();
@@ -142,19 +150,25 @@ fn play_all(scenarios: &[Scenario]) -> Vec<Played> {
         for _ in 0..THREADS.min(scenarios.len()) {
             scope.spawn(|| {
                 while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let (Some(scenario), Some(result)) = (scenarios.get(index), results.get(index)) else {
+                    let (Some(scenario), Some(result)) = (scenarios.get(index), results.get(index))
+                    else {
                         break;
                     };
                     let start = Instant::now();
                     let outcome = catch_unwind(AssertUnwindSafe(|| play_one(scenario, &shared)))
-                        .unwrap_or_else(|panic| Err(format!("{}: {}\n", scenario.path, reason(&*panic))));
+                        .unwrap_or_else(|panic| {
+                            Err(format!("{}: {}\n", scenario.path, reason(&*panic)))
+                        });
                     let played = Played { outcome, took: start.elapsed() };
                     *result.lock().expect("nobody panics here") = Some(played);
                 }
             });
         }
     });
-    results.into_iter().filter_map(|played| played.into_inner().expect("nobody panics here")).collect()
+    results
+        .into_iter()
+        .filter_map(|played| played.into_inner().expect("nobody panics here"))
+        .collect()
 }
 
 fn play_one(scenario: &Scenario, shared: &BTreeMap<&str, OnceLock<Proxy>>) -> Result<(), String> {

@@ -1,4 +1,5 @@
-//! One object in flight, many clients: collapsed forwarding, early first bytes, slow readers, aborts.
+//! One object in flight, many clients: collapsed forwarding, early first bytes, slow readers,
+//! aborts.
 
 #[path = "sharing/held_up.rs"]
 mod held_up;
@@ -100,7 +101,11 @@ fn requests_that_waited_for_an_uncachable_answer_get_their_own() {
     world.origin.wait_for("/own", 1);
     gate.open();
     for (index, client) in clients.iter_mut().enumerate() {
-        assert_eq!(client.response().expect(200).text(), format!("user={index}"), "somebody else's answer");
+        assert_eq!(
+            client.response().expect(200).text(),
+            format!("user={index}"),
+            "somebody else's answer"
+        );
     }
 }
 
@@ -157,7 +162,9 @@ fn quick_abort_decides_whether_an_abandoned_fetch_goes_on() {
         client.request("GET", &world.target("/new"), &[], b"");
         let _ = client.head();
         client.abort();
-        until("the abort in access.log", || world.proxy.text("access.log").contains("ABORTED").then_some(()));
+        until("the abort in access.log", || {
+            world.proxy.text("access.log").contains("ABORTED").then_some(())
+        });
         gate.open();
         ended.pass();
         world.origin.on("/new", Reply::ok("again").cachable(60));
@@ -194,7 +201,8 @@ fn large_body() -> Vec<u8> {
     (0..4_000_000_u64).flat_map(u64::to_be_bytes).collect()
 }
 
-/// A fast and a slow client of one large object: the fast one is not held up, and both get every byte.
+/// A fast and a slow client of one large object: the fast one is not held up, and both get every
+/// byte.
 fn fast_and_slow(world: &World) {
     let mut slow = world.client();
     slow.request("GET", &world.target("/large"), &[], b"");
@@ -230,8 +238,9 @@ fn a_slow_client_of_a_large_object_goes_on_from_the_server() {
 
 #[test]
 fn a_slow_client_does_not_wait_for_the_disk_either() {
-    let world =
-        World::forward("cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 16 256\n");
+    let world = World::forward(
+        "cache_mem 16 MB\nmaximum_object_size 100 MB\ncache_dir ufs {dir}/cache 200 16 256\n",
+    );
     until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
     world.origin.on("/large", Reply::ok(large_body()).cachable(600));
     fast_and_slow(&world);
@@ -275,7 +284,8 @@ fn line_of(answer: &mut impl BufRead) -> String {
     line.trim_end().to_ascii_lowercase()
 }
 
-/// Reads an answer in pieces of so many bytes, with a pause after each. Every byte is checked, and none is kept.
+/// Reads an answer in pieces of so many bytes, with a pause after each. Every byte is checked, and
+/// none is kept.
 fn read_slowly(stream: TcpStream, body: &[u8], piece: usize, pause: Duration) {
     stream.set_read_timeout(Some(3 * LIMIT)).expect("a read limit");
     let mut answer = BufReader::with_capacity(64 * 1024, stream);
@@ -287,7 +297,8 @@ fn read_slowly(stream: TcpStream, body: &[u8], piece: usize, pause: Duration) {
     let (mut at, mut chunk_bytes, mut got) = (0, body.len(), vec![0; piece]);
     while at < body.len() {
         if is_chunked && (at == 0 || chunk_bytes == 0) {
-            chunk_bytes = usize::from_str_radix(&line_of(&mut answer), 16).expect("the length of a chunk");
+            chunk_bytes =
+                usize::from_str_radix(&line_of(&mut answer), 16).expect("the length of a chunk");
         }
         let got = &mut got[..piece.min(chunk_bytes)];
         answer.read_exact(got).unwrap_or_else(|error| panic!("cut off behind {at} bytes: {error}"));
@@ -303,8 +314,8 @@ fn read_slowly(stream: TcpStream, body: &[u8], piece: usize, pause: Duration) {
     }
 }
 
-/// So many clients who ask for one new object at the same time, each with a speed of its own, of an origin that knows neither
-/// validators nor ranges: each gets every byte.
+/// So many clients who ask for one new object at the same time, each with a speed of its own, of an
+/// origin that knows neither validators nor ranges: each gets every byte.
 fn clients_of_all_speeds(cache_mem: &str, framed: Framed, clients: usize, bytes: usize) {
     let world = World::forward(&format!("cache_mem {cache_mem}\n"));
     let (gate, body) = (Arc::new(Gate::default()), Arc::new(body_of(bytes)));
@@ -317,17 +328,20 @@ fn clients_of_all_speeds(cache_mem: &str, framed: Framed, clients: usize, bytes:
         for number in 0..clients {
             let mut client = TcpStream::connect(world.proxy.address()).expect("a connection");
             let target = world.target("/large");
-            write!(client, "GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", world.host()).expect("sent");
+            write!(client, "GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", world.host())
+                .expect("sent");
             let body = &body;
             scope.spawn(move || {
-                // Every other one reads as fast as it can, and each fourth a sixteenth of what the next one does at a time.
+                // Every other one reads as fast as it can, and each fourth a sixteenth of what the
+                // next one does at a time.
                 let (piece, pause_ms) =
                     [(1 << 20, 0), (64 << 10, 1), (1 << 20, 0), (16 << 10, 1)][number % 4];
                 read_slowly(client, body, piece, Duration::from_millis(pause_ms));
             });
         }
         until("all to have joined", || {
-            (world.metric("humboldt_client_http_collapsed_total") == clients as u64 - 1).then_some(())
+            (world.metric("humboldt_client_http_collapsed_total") == clients as u64 - 1)
+                .then_some(())
         });
         gate.open();
     });
@@ -354,18 +368,27 @@ fn sixty_clients_of_all_speeds_get_every_byte_with_any_memory() {
 #[test]
 #[ignore = "takes about a minute, and 4000 descriptors"]
 fn a_thousand_clients_of_all_speeds_get_every_byte_with_any_memory() {
-    for (cache_mem, framed) in [("0", Framed::Length), ("8 MB", Framed::Chunked), ("256 MB", Framed::Length)]
+    for (cache_mem, framed) in
+        [("0", Framed::Length), ("8 MB", Framed::Chunked), ("256 MB", Framed::Length)]
     {
-        clients_of_all_speeds(cache_mem, framed, 1000, if cache_mem == "0" { 300_000 } else { 9_000_000 });
+        clients_of_all_speeds(
+            cache_mem,
+            framed,
+            1000,
+            if cache_mem == "0" { 300_000 } else { 9_000_000 },
+        );
     }
 }
 
 #[test]
 fn who_asks_again_while_a_directory_still_writes_gets_a_hit() {
-    for scheme in ["aufs {dir}/cache 100 4 4", "diskd {dir}/cache 100 4 4", "rock {dir}/cache 100"] {
+    for scheme in ["aufs {dir}/cache 100 4 4", "diskd {dir}/cache 100 4 4", "rock {dir}/cache 100"]
+    {
         let world = World::forward(&format!("cache_mem 0\ncache_dir {scheme}\n"));
         if !scheme.starts_with("rock") {
-            until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
+            until("the store", || {
+                world.proxy.text("cache.log").contains("objects found").then_some(())
+            });
         }
         let mut client = world.client();
         for number in 0..60 {
@@ -373,7 +396,8 @@ fn who_asks_again_while_a_directory_still_writes_gets_a_hit() {
             let body = body_of([1000, 17_000, 65_000, 300_000][number % 4]);
             world.origin.on(&path, Reply::ok(&body).cachable(600));
             for expected in ["MISS", "HIT"] {
-                let answer = client.request("GET", &world.target(&path), &[], b"").response().expect(200);
+                let answer =
+                    client.request("GET", &world.target(&path), &[], b"").response().expect(200);
                 assert!(answer.body == body && answer.is_complete);
                 assert_eq!(answer.cache(), expected, "{scheme}: {number}");
             }
@@ -385,18 +409,23 @@ fn who_asks_again_while_a_directory_still_writes_gets_a_hit() {
 fn what_a_directory_cannot_read_further_comes_from_the_server_if_that_has_the_same() {
     for (is_same, fields) in [(true, ""), (true, "ETag: W/\"1\"\r\n"), (false, "")] {
         let world = World::forward("cache_mem 0\ncache_dir ufs {dir}/cache 100 4 4\n");
-        until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
+        until("the store", || {
+            world.proxy.text("cache.log").contains("objects found").then_some(())
+        });
         let body = body_of(3_000_000);
         let answer = |body: &[u8]| {
             let mut bytes =
-                format!("{}{fields}Content-Length: {}\r\n\r\n", &SIZED[..44], body.len()).into_bytes();
+                format!("{}{fields}Content-Length: {}\r\n\r\n", &SIZED[..44], body.len())
+                    .into_bytes();
             bytes.extend_from_slice(body);
             Reply::raw(bytes)
         };
         world.origin.on("/large", answer(&body));
         assert!(world.get("/large").expect(200).body == body);
         let path = world.proxy.path("cache/00/00/00000000");
-        let stored = until("the file", || std::fs::read(&path).ok().filter(|bytes| bytes.len() > body.len()));
+        let stored = until("the file", || {
+            std::fs::read(&path).ok().filter(|bytes| bytes.len() > body.len())
+        });
         let mut damaged = stored.clone();
         damaged[stored.len() / 2] ^= 1;
         std::fs::write(&path, damaged).expect("a damaged file");

@@ -6,10 +6,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
 
-const LINES: &str =
-    "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\nacl purge method PURGE\nhttp_access allow purge\n";
+const LINES: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\nacl purge method PURGE\nhttp_access allow purge\n";
 
-/// The helper of a `diskd`, which does nothing as long as this exists. So nothing that the directory has to do is ever done.
+/// The helper of a `diskd`, which does nothing as long as this exists. So nothing that the
+/// directory has to do is ever done.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -17,12 +17,14 @@ impl Stopped {
     fn helper_of(world: &World) -> Self {
         let own = world.proxy.id().to_string();
         let is_child = |stat: &str| {
-            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)) == Some(own.as_str())
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1))
+                == Some(own.as_str())
         };
-        let helper = fs::read_dir("/proc").expect("/proc").filter_map(Result::ok).find_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-            is_child(&fs::read_to_string(entry.path().join("stat")).ok()?).then_some(pid)
-        });
+        let helper =
+            fs::read_dir("/proc").expect("/proc").filter_map(Result::ok).find_map(|entry| {
+                let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+                is_child(&fs::read_to_string(entry.path().join("stat")).ok()?).then_some(pid)
+            });
         let helper = helper.expect("a helper");
         kill_process(helper, Signal::STOP).expect("our own child's child");
         Self(helper)
@@ -58,7 +60,9 @@ fn a_purge_is_answered_though_the_directory_hangs() {
     assert!(answer.text().contains("Purged for now only"), "{}", answer.text());
     assert_eq!(cache(&world, "/x"), "MISS");
     drop(stopped);
-    until("a purge that is written down", || (world.ask("PURGE", "/x", &[]).status() != 503).then_some(()));
+    until("a purge that is written down", || {
+        (world.ask("PURGE", "/x", &[]).status() != 503).then_some(())
+    });
     until("a directory in service", || (cache(&world, "/y") == "HIT").then_some(()));
 }
 
@@ -75,7 +79,9 @@ fn a_post_waits_for_no_disk() {
 
 /// What is in the logs of removals of a `ring`.
 fn removals(store: &Path) -> Vec<Vec<u8>> {
-    (0..2).map(|log| fs::read(store.join(format!("ring.removed.{log}"))).unwrap_or_default()).collect()
+    (0..2)
+        .map(|log| fs::read(store.join(format!("ring.removed.{log}"))).unwrap_or_default())
+        .collect()
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn fill(world: &World, count: usize) {
     }
 }
 
-/// The same, and then waits for their files. What was fetched before the store was ready is asked for again.
+/// The same, and then waits for their files. What was fetched before the store was ready is asked
+/// for again.
 fn fill_disk(world: &World, count: usize) {
     fill(world, count);
     until(&format!("{count} files"), || {
@@ -32,7 +33,8 @@ fn fill_disk(world: &World, count: usize) {
     });
 }
 
-/// How many of the objects still come without the origin. Every answer must be right, wherever it comes from.
+/// How many of the objects still come without the origin. Every answer must be right, wherever it
+/// comes from.
 fn hits(world: &World, count: usize) -> usize {
     let answers = (0..count).map(|index| {
         let answer = world.get(&format!("/{index}")).expect(200);
@@ -80,7 +82,8 @@ fn objects_are_hits_from_disk_after_a_crash() {
     let mut world = World::forward(UFS);
     fill_disk(&world, 30);
     // The log is written once a second: what it does not have yet is lost.
-    let log_bytes = || fs::metadata(world.proxy.path("cache/swap.state")).map_or(0, |found| found.len());
+    let log_bytes =
+        || fs::metadata(world.proxy.path("cache/swap.state")).map_or(0, |found| found.len());
     until("the log of 30 objects", || (log_bytes() >= 31 * 32).then_some(()));
     world.proxy.kill();
     let _ = fs::remove_file(world.proxy.path("pid"));
@@ -138,15 +141,18 @@ fn damaged_files_are_misses_and_not_wrong_answers() {
 
 #[test]
 fn the_water_marks_hold() {
-    let lines = "cache_dir ufs {dir}/cache 2 4 4\ncache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\n";
+    let lines =
+        "cache_dir ufs {dir}/cache 2 4 4\ncache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\n";
     let world = World::forward(lines);
     fill(&world, 400); // about five times the store
     until("room", || {
         let used: u64 = walk_bytes(&world.proxy.path("cache"));
         (used < 3 << 20).then_some(())
     });
-    // The newest are still there. All of them in turn would each push out the one that is asked for last.
-    let newest = (390..400).filter(|index| world.get(&format!("/{index}")).cache() == "HIT").count();
+    // The newest are still there. All of them in turn would each push out the one that is asked for
+    // last.
+    let newest =
+        (390..400).filter(|index| world.get(&format!("/{index}")).cache() == "HIT").count();
     assert!(newest > 0);
 }
 
@@ -169,7 +175,8 @@ fn the_null_store_is_accepted_and_memory_still_works() {
 
 #[test]
 fn a_purge_survives_a_restart() {
-    let mut world = World::forward(&format!("{UFS}acl purge method PURGE\nhttp_access allow purge\n"));
+    let mut world =
+        World::forward(&format!("{UFS}acl purge method PURGE\nhttp_access allow purge\n"));
     fill_disk(&world, 2);
     let _ = world.ask("PURGE", "/0", &[]).expect(200);
     let _ = world.ask("PURGE", "/missing", &[]).expect(404);
@@ -192,7 +199,10 @@ fn variants_survive_a_restart() {
     until("the rebuilt index", || {
         (world.ask("GET", "/a", &[("Accept-Language", "en")]).cache() == "HIT").then_some(())
     });
-    assert_eq!(world.ask("GET", "/a", &[("Accept-Language", "de")]).expect(200).text(), "de".repeat(2_000));
+    assert_eq!(
+        world.ask("GET", "/a", &[("Accept-Language", "de")]).expect(200).text(),
+        "de".repeat(2_000)
+    );
 }
 
 const RING: &str = "cache_dir ring {dir}/cache 100\ncache_mem 1 MB\n";
@@ -211,7 +221,8 @@ fn ring(lines: &str) -> World {
     world
 }
 
-/// 80 objects of half again as much as memory has room for, all of them stored in a ring, with the first ones in memory.
+/// 80 objects of half again as much as memory has room for, all of them stored in a ring, with the
+/// first ones in memory.
 fn more_than_memory_holds() -> World {
     let world = ring(RING);
     store_80(&world);
@@ -230,7 +241,8 @@ fn store_80(world: &World) {
     until("all objects", || (world.metric("humboldt_store_objects") >= before + 80).then_some(()));
 }
 
-/// The same, after a restart: the last ones fill memory, and of the first ones nothing is known but where they are.
+/// The same, after a restart: the last ones fill memory, and of the first ones nothing is known but
+/// where they are.
 fn more_on_disk_than_memory_holds() -> World {
     let mut world = more_than_memory_holds();
     world.proxy.restart();
@@ -261,20 +273,23 @@ fn with_a_full_memory_the_second_request_moves_an_object_there() {
 
 #[test]
 fn memory_cache_mode_says_what_memory_keeps() {
-    // For an object that is asked for at once again, and for one that memory would have lost meanwhile.
+    // For an object that is asked for at once again, and for one that memory would have lost
+    // meanwhile.
     let modes = [
         ("always", ["TCP_MEM_HIT/200", "TCP_MEM_HIT/200"], ["TCP_HIT/200", "TCP_MEM_HIT/200"]),
         ("disk", ["TCP_HIT/200", "TCP_MEM_HIT/200"], ["TCP_HIT/200", "TCP_MEM_HIT/200"]),
         ("network", ["TCP_MEM_HIT/200", "TCP_MEM_HIT/200"], ["TCP_HIT/200", "TCP_HIT/200"]),
     ];
     for (mode, at_once, later) in modes {
-        let world = ring(&format!("{RING}memory_cache_mode {mode}\nmemory_replacement_policy lru\n"));
+        let world =
+            ring(&format!("{RING}memory_cache_mode {mode}\nmemory_replacement_policy lru\n"));
         store_80(&world);
         for (path, expected) in [("/79", at_once), ("/0", later)] {
             let _ = world.proxy.logged(&format!("{path} "));
             let mut client = world.client();
             for _ in 0..2 {
-                let answer = client.request("GET", &world.target(path), &[], b"").response().expect(200);
+                let answer =
+                    client.request("GET", &world.target(path), &[], b"").response().expect(200);
                 assert_eq!(answer.cache(), "HIT");
             }
             assert_eq!(tags(&world, path, 3)[1..], expected, "memory_cache_mode {mode}: {path}");
@@ -312,7 +327,10 @@ fn whatever_is_asked_of_an_object_on_disk_is_answered_from_where_it_was_read_to(
     let head = world.ask("HEAD", "/7", &[]).expect(200);
     let length = text(7).len().to_string();
     assert_eq!((head.cache(), head.field("Content-Length")), ("HIT", Some(&*length)));
-    assert!((1..=7).all(|index| world.origin.count(&format!("/{index}")) == 1), "nothing was asked again");
+    assert!(
+        (1..=7).all(|index| world.origin.count(&format!("/{index}")) == 1),
+        "nothing was asked again"
+    );
 }
 
 /// Far more answers than sockets take, which come whole with their heads.

@@ -1,7 +1,8 @@
-//! Large objects on their way: memory stays bounded, slow clients get every byte, the disk gets all of it.
+//! Large objects on their way: memory stays bounded, slow clients get every byte, the disk gets all
+//! of it.
 //!
-//! `HUMBOLDT_TEST_LARGE_MB=5120` makes the object of these tests so large; they take minutes then. `HUMBOLDT_TEST_SCHEMES=ring`
-//! tries one scheme only.
+//! `HUMBOLDT_TEST_LARGE_MB=5120` makes the object of these tests so large; they take minutes then.
+//! `HUMBOLDT_TEST_SCHEMES=ring` tries one scheme only.
 
 use humboldt_tests::World;
 use humboldt_tests::wait::{Gate, until};
@@ -25,7 +26,8 @@ fn large_bytes(usual_mb: u64) -> u64 {
     wanted.unwrap_or(usual_mb) * MIB
 }
 
-/// Bytes `from..from + out.len()` of every body here; `from` is a multiple of 8. No two places are alike.
+/// Bytes `from..from + out.len()` of every body here; `from` is a multiple of 8. No two places are
+/// alike.
 fn fill(from: u64, out: &mut [u8]) {
     for (at, word) in out.chunks_mut(8).enumerate() {
         let number = (from / 8 + at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
@@ -96,13 +98,17 @@ fn serve_parts(world: &World, path: &str, bytes: u64) {
     });
 }
 
-/// Lets the origin serve the large object, with or without a length. It stops after the first part until the gate is open.
+/// Lets the origin serve the large object, with or without a length. It stops after the first part
+/// until the gate is open.
 fn serve_behind_gate(world: &World, path: &str, bytes: u64, has_length: bool) -> Arc<Gate> {
     let gate = Arc::new(Gate::default());
     let for_origin = Arc::clone(&gate);
     world.origin.handle(path, move |_, wire| {
-        let length =
-            if has_length { format!("Content-Length: {bytes}\r\n") } else { "Connection: close\r\n".into() };
+        let length = if has_length {
+            format!("Content-Length: {bytes}\r\n")
+        } else {
+            "Connection: close\r\n".into()
+        };
         wire.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\n{length}\r\n"));
         let mut part = vec![0; 1 << 18];
         for from in (0..bytes).step_by(1 << 18) {
@@ -122,7 +128,8 @@ fn serve(world: &World, path: &str, bytes: u64, has_length: bool) {
 
 /// Most memory that the proxy ever had, in KiB.
 fn resident_max_kib(world: &World) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", world.proxy.id())).expect("a running proxy");
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", world.proxy.id())).expect("a running proxy");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
     line.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
 }
@@ -137,7 +144,8 @@ fn world(scheme: &str, policy: &str, bytes: u64) -> World {
     world
 }
 
-/// One large object, fetched by a fast client and a slow one that joins it and leaves it again, then from the disk.
+/// One large object, fetched by a fast client and a slow one that joins it and leaves it again,
+/// then from the disk.
 fn comes_through(scheme: &str, policy: &str, bytes: u64, has_length: bool) {
     let world = world(scheme, policy, bytes);
     let gate = serve_behind_gate(&world, "/large", bytes, has_length);
@@ -147,9 +155,14 @@ fn comes_through(scheme: &str, policy: &str, bytes: u64, has_length: bool) {
     gate.open();
     slow.read_to(MIB);
     fast.read_to(bytes);
-    // It has fallen behind by more than memory holds. There is no validator: it goes on with a fetch of its own, which gives the same.
+    // It has fallen behind by more than memory holds. There is no validator: it goes on with a
+    // fetch of its own, which gives the same.
     slow.read_to(bytes);
-    assert_eq!(world.origin.count("/large"), 2, "{scheme} {policy}: one for both, and one for the slow one");
+    assert_eq!(
+        world.origin.count("/large"),
+        2,
+        "{scheme} {policy}: one for both, and one for the slow one"
+    );
     until("the object on disk", || (world.metric("humboldt_store_objects") == 1).then_some(()));
     let mut again = Checker::ask(proxy, &url, "");
     again.read_to(bytes);
@@ -160,7 +173,8 @@ fn comes_through(scheme: &str, policy: &str, bytes: u64, has_length: bool) {
     assert!(resident < RESIDENT_KIB_MAX, "{scheme} {policy}: {resident} KiB");
 }
 
-/// Bytes that the proxy has read from its disk: by the directory's own figures, or where it counts none by the kernel's.
+/// Bytes that the proxy has read from its disk: by the directory's own figures, or where it counts
+/// none by the kernel's.
 fn bytes_read(world: &World) -> u64 {
     let counted = world.metric("humboldt_store_device_read_bytes_total");
     if counted > 0 {
@@ -183,8 +197,9 @@ fn parts_need_no_more_than_themselves(world: &World, scheme: &str, url: &str, by
         checker.read_to(first + 100_000);
     }
     let read = bytes_read(world) - before;
-    // Checksums cover units of 64 KiB, of which a part touches up to three; a head, and the list of checksums, has to be read.
-    // `ring` reads fragments whole, a MiB each, of which a part touches up to two.
+    // Checksums cover units of 64 KiB, of which a part touches up to three; a head, and the list of
+    // checksums, has to be read. `ring` reads fragments whole, a MiB each, of which a part touches
+    // up to two.
     let most = if scheme == "ring" { 3 * 2 * (MIB + 64 * 1024) } else { 1_000_000 };
     assert!(
         (300_000..most + bytes / 2_000).contains(&read),
@@ -225,7 +240,9 @@ fn an_object_of_unknown_length_comes_through_little_memory() {
                 let mut rest = Vec::new();
                 client.stream.read_to_end(&mut rest).expect("to the end");
             }
-            until("the object on disk", || (world.metric("humboldt_store_objects") == 1).then_some(()));
+            until("the object on disk", || {
+                (world.metric("humboldt_store_objects") == 1).then_some(())
+            });
         }
         assert!(resident_max_kib(&world) < RESIDENT_KIB_MAX, "{scheme}");
     }
@@ -246,8 +263,8 @@ fn with_in_transit_disk_a_small_object_is_not_kept_in_memory() {
     }
 }
 
-/// A world whose directory has the large object, and two clients that have begun to read it from there: one all of it, the
-/// other bytes 8,000,000 to 61,999,999.
+/// A world whose directory has the large object, and two clients that have begun to read it from
+/// there: one all of it, the other bytes 8,000,000 to 61,999,999.
 fn half_read(scheme: &str, bytes: u64) -> (World, Checker, Checker) {
     let world = world(scheme, "auto", bytes);
     serve_parts(&world, "/large", bytes);
@@ -268,16 +285,21 @@ fn who_reads_from_a_directory_that_is_opened_anew_gets_every_byte() {
     for scheme in humboldt_tests::schemes(SCHEMES) {
         let bytes = 60 * MIB;
         let (world, mut whole, mut part) = half_read(scheme, bytes);
-        let lines =
-            format!("cache_dir {scheme} {{dir}}/cache 500 4 4\ncache_mem 8 MB\nmaximum_object_size 10 GB\n");
+        let lines = format!(
+            "cache_dir {scheme} {{dir}}/cache 500 4 4\ncache_mem 8 MB\nmaximum_object_size 10 GB\n"
+        );
         world.proxy.write_configuration("", &lines);
         world.proxy.signal(rustix::process::Signal::HUP);
-        until("the reload", || world.proxy.text("cache.log").contains("Reconfigured").then_some(()));
+        until("the reload", || {
+            world.proxy.text("cache.log").contains("Reconfigured").then_some(())
+        });
         whole.read_to(bytes);
         part.read_to(62_000_000);
         // A directory is closed, and opened anew, when nobody reads from it any more.
         drop((whole, part));
-        until("the new size", || (world.metric("humboldt_store_capacity_bytes") == 500 * MIB).then_some(()));
+        until("the new size", || {
+            (world.metric("humboldt_store_capacity_bytes") == 500 * MIB).then_some(())
+        });
         until("its index", || (world.metric("humboldt_store_rebuild_ratio") == 1).then_some(()));
         let mut again = Checker::ask(world.proxy.address(), &world.origin.url("/large"), "");
         again.read_to(bytes);

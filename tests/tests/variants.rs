@@ -11,8 +11,9 @@ const CLIENTS: u64 = 6;
 /// Requests of each.
 const REQUESTS: u64 = 400;
 
-/// An origin that varies by `X-Who` and Accept-Encoding, says so on every path, and puts both into the body, whose length depends on
-/// them. On `/changing` it varies by one of them at a time, in turns.
+/// An origin that varies by `X-Who` and Accept-Encoding, says so on every path, and puts both into
+/// the body, whose length depends on them. On `/changing` it varies by one of them at a time, in
+/// turns.
 fn serve(world: &World) {
     let turns = AtomicU64::new(0);
     let answer = move |path: &'static str, head: &humboldt_tests::message::Head| {
@@ -43,10 +44,14 @@ fn body(who: &str, encoding: &str) -> String {
 /// What the answer says it was selected by must be what was asked for.
 #[track_caller]
 fn check(text: &str, who: &str, encoding: &str) {
-    let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).expect("a line for it");
+    let line =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).expect("a line for it");
     let (for_who, for_encoding) = (line("who="), line("encoding="));
     assert!(for_who == who || for_who == "any", "asked as {who}, got the answer for {for_who}");
-    assert!(for_encoding == encoding || for_encoding == "any", "asked for {encoding}, got {for_encoding}");
+    assert!(
+        for_encoding == encoding || for_encoding == "any",
+        "asked for {encoding}, got {for_encoding}"
+    );
     assert_eq!(text, body(for_who, for_encoding), "the body is another one");
 }
 
@@ -64,8 +69,9 @@ fn run(world: &World, path: &str, variants: u64) {
                 let mut client = world.client();
                 let mut state = number + 1;
                 for _ in 0..REQUESTS {
-                    state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     let who = ((state >> 33) % variants).to_string();
                     let encoding = ["gzip", "br", "gzip, br"][(state >> 20) as usize % 3];
                     ask(&mut client, target, &who, encoding);
@@ -126,9 +132,14 @@ fn one_encoding_stands_for_many_if_that_is_configured() {
     assert_eq!(world.get("/a").cache(), "HIT");
 }
 
-/// Answers `slow` with the half of a body until the gate opens, and all others at once. The list of fields by which it varies is the same
-/// one each time, or another.
-fn serve_slow_variant(world: &World, path: &str, has_one_list: bool, body_bytes: usize) -> Arc<Gate> {
+/// Answers `slow` with the half of a body until the gate opens, and all others at once. The list of
+/// fields by which it varies is the same one each time, or another.
+fn serve_slow_variant(
+    world: &World,
+    path: &str,
+    has_one_list: bool,
+    body_bytes: usize,
+) -> Arc<Gate> {
     let (gate, asked) = (Arc::new(Gate::default()), AtomicU64::new(0));
     let open = Arc::clone(&gate);
     world.origin.handle(path, move |head, wire| {
@@ -164,8 +175,14 @@ fn a_variant_that_comes_slowly_holds_up_no_other_and_no_purge() {
             assert_eq!(slow.head().word(1), "200");
             for who in ["a", "b", "c"] {
                 let answer = world.ask("GET", path, &[("X-Who", who)]).expect(200);
-                assert!(answer.is_complete && answer.body.len() == BODY_BYTES, "{scheme} {path} {who}");
-                assert!(answer.body.iter().all(|byte| *byte == who.as_bytes()[0]), "{scheme} {path} {who}");
+                assert!(
+                    answer.is_complete && answer.body.len() == BODY_BYTES,
+                    "{scheme} {path} {who}"
+                );
+                assert!(
+                    answer.body.iter().all(|byte| *byte == who.as_bytes()[0]),
+                    "{scheme} {path} {who}"
+                );
             }
             _ = world.ask("PURGE", path, &[]).expect(200);
             gate.open();

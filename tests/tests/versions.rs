@@ -1,4 +1,5 @@
-//! Which of two answers for one URL everybody gets from then on: with slow fetches, reloads, validations and changed clocks of servers.
+//! Which of two answers for one URL everybody gets from then on: with slow fetches, reloads,
+//! validations and changed clocks of servers.
 
 use humboldt_tests::origin::http_date;
 use humboldt_tests::wait::{Gate, until};
@@ -17,7 +18,8 @@ enum Slow {
 
 const ALL: [Slow; 3] = [Slow::Head, Slow::HeadWithEarlyDate, Slow::Body];
 
-/// An origin whose first request is answered with version 1, late, and all later ones with version 2, at once.
+/// An origin whose first request is answered with version 1, late, and all later ones with version
+/// 2, at once.
 struct Origin {
     half: Arc<Gate>,
     whole: Arc<Gate>,
@@ -67,12 +69,21 @@ fn version(world: &World, path: &str, fields: &[(&str, &str)]) -> char {
     version
 }
 
-fn a_slow_fetch_that_began_before_a_reload(world: &World, path: &str, slow: Slow, body_bytes: usize) {
+fn a_slow_fetch_that_began_before_a_reload(
+    world: &World,
+    path: &str,
+    slow: Slow,
+    body_bytes: usize,
+) {
     let origin = Origin::new(world, path, slow, body_bytes);
     let mut first: Client = world.client();
     first.request("GET", &world.target(path), &[], b"");
     origin.half.pass();
-    assert_eq!(version(world, path, &[("Cache-Control", "no-cache")]), '2', "{slow:?}: it joins nobody");
+    assert_eq!(
+        version(world, path, &[("Cache-Control", "no-cache")]),
+        '2',
+        "{slow:?}: it joins nobody"
+    );
     assert_eq!(version(world, path, &[]), '2', "{slow:?}: after the reload");
     origin.whole.open();
     assert!(first.response().expect(200).text().starts_with('1'));
@@ -95,7 +106,8 @@ fn a_slow_fetch_does_not_come_after_a_reload_in_memory() {
     let world = World::forward("maximum_object_size_in_memory 100 KB\n");
     for slow in ALL {
         a_slow_fetch_that_began_before_a_reload(&world, &format!("/small-{slow:?}"), slow, 2_000);
-        // Too large for memory, and no directory: nothing of it is stored, and nobody joins the older fetch.
+        // Too large for memory, and no directory: nothing of it is stored, and nobody joins the
+        // older fetch.
         let path = format!("/large-{slow:?}");
         let origin = Origin::new(&world, &path, slow, 900_000);
         let mut first = world.client();
@@ -141,8 +153,11 @@ fn a_reload_joins_no_fetch_that_was_asked_for_before() {
 #[test]
 fn a_newer_answer_that_may_not_be_stored_takes_the_older_one_away() {
     let world = World::forward("");
-    let replies =
-        vec![Reply::ok("1").cachable(1000), Reply::ok("2").with("Cache-Control", "no-store"), Reply::ok("3")];
+    let replies = vec![
+        Reply::ok("1").cachable(1000),
+        Reply::ok("2").with("Cache-Control", "no-store"),
+        Reply::ok("3"),
+    ];
     world.origin.on_each("/a", replies);
     assert_eq!(world.get("/a").text(), "1");
     assert_eq!(world.ask("GET", "/a", &[("Cache-Control", "no-cache")]).text(), "2");
@@ -172,7 +187,11 @@ fn a_304_for_another_version_leaves_the_stored_one_for_when_the_server_fails() {
     });
     assert_eq!(world.get("/a").expect(200).text(), "old");
     for _ in 0..2 {
-        assert_eq!(world.get("/a").expect(200).text(), "old", "it covers for the server, and stays stored");
+        assert_eq!(
+            world.get("/a").expect(200).text(),
+            "old",
+            "it covers for the server, and stays stored"
+        );
     }
     let fields: Vec<_> = world
         .origin
@@ -199,7 +218,9 @@ fn a_304_for_another_version_is_followed_by_a_fetch_of_that_version() {
         );
         match head.field("If-Modified-Since") {
             Some(_) => wire.send(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n")),
-            None => wire.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 3\r\n\r\n{version}")),
+            None => {
+                wire.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 3\r\n\r\n{version}"))
+            }
         }
     });
     assert_eq!(world.get("/a").expect(200).text(), "old");

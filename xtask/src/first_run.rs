@@ -1,7 +1,8 @@
-//! `cargo xtask first-run`: runs what `docs/first-run.md` shows, and writes that page with what came out.
+//! `cargo xtask first-run`: runs what `docs/first-run.md` shows, and writes that page with what
+//! came out.
 //!
-//! Everything is on loopback: the servers are nginx with files made on the spot. A page that would name another
-//! machine is not written.
+//! Everything is on loopback: the servers are nginx with files made on the spot. A page that would
+//! name another machine is not written.
 
 mod page;
 mod stage;
@@ -26,7 +27,8 @@ const PARALLEL_CLIENTS: usize = 100;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Run the benchmarks as well, which takes many minutes; without this, their last figures stay in the page
+    /// Run the benchmarks as well, which takes many minutes; without this, their last figures stay
+    /// in the page
     #[arg(long)]
     with_bench: bool,
 }
@@ -81,7 +83,12 @@ fn start(stage: &mut Stage, page: &mut Page) -> Outcome {
     );
     page.show(
         stage,
-        &["humboldt -v", "cat squid.conf", "humboldt -k parse -f squid.conf", "humboldt -z -f squid.conf"],
+        &[
+            "humboldt -v",
+            "cat squid.conf",
+            "humboldt -k parse -f squid.conf",
+            "humboldt -z -f squid.conf",
+        ],
     )?;
     stage.start_proxy()?;
     page.show_started(stage)
@@ -115,11 +122,14 @@ fn apt(stage: &mut Stage, page: &mut Page) -> Outcome {
     );
     page.show(stage, &["cat apt.conf sources.list"])?;
     page.prose("What the first machine downloads …");
-    let download =
-        ["APT_CONFIG=apt.conf apt-get update", "APT_CONFIG=apt.conf apt-get download humboldt-hello"];
+    let download = [
+        "APT_CONFIG=apt.conf apt-get update",
+        "APT_CONFIG=apt.conf apt-get download humboldt-hello",
+    ];
     page.show(stage, &download)?;
     page.prose("… the second one gets from the cache.");
-    let fresh = "rm -r apt/state/lists humboldt-hello_1.0_all.deb && mkdir -p apt/state/lists/partial";
+    let fresh =
+        "rm -r apt/state/lists humboldt-hello_1.0_all.deb && mkdir -p apt/state/lists/partial";
     page.show(stage, &[fresh, download[0], download[1]])?;
     stage.expect_codes("/debian/./hello.deb", &["TCP_MISS", "TCP_MEM_HIT"])?;
     stage.expect_one_fetch("hello.deb")?;
@@ -130,7 +140,9 @@ fn apt(stage: &mut Stage, page: &mut Page) -> Outcome {
 
 fn pip(stage: &mut Stage, page: &mut Page) -> Outcome {
     wares::python_index(stage)?;
-    page.prose("## pip\n\nAn index with one small wheel, downloaded twice into different directories.");
+    page.prose(
+        "## pip\n\nAn index with one small wheel, downloaded twice into different directories.",
+    );
     let download = |target: &str| {
         format!(
             "python3 -m pip --isolated download --no-cache-dir --disable-pip-version-check --progress-bar off \\\n    \
@@ -144,7 +156,10 @@ fn pip(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.prose("pip wants its index validated, as apt does. The wheel is a hit.");
     page.show(
         stage,
-        &["grep -e /simple/ -e /wheels/ access.log | sort", "grep -c py3-none-any.whl origin/access.log"],
+        &[
+            "grep -e /simple/ -e /wheels/ access.log | sort",
+            "grep -c py3-none-any.whl origin/access.log",
+        ],
     )
 }
 
@@ -172,9 +187,10 @@ fn chromium(stage: &mut Stage, page: &mut Page, root: &Path) -> Outcome {
     let picture = stage.path("second.png");
     let picture_bytes = fs::metadata(&picture)?.len();
     if picture_bytes > SCREENSHOT_BYTES_MAX {
-        return Err(
-            format!("the screenshot has {picture_bytes} bytes, more than {SCREENSHOT_BYTES_MAX}").into()
-        );
+        return Err(format!(
+            "the screenshot has {picture_bytes} bytes, more than {SCREENSHOT_BYTES_MAX}"
+        )
+        .into());
     }
     fs::copy(picture, root.join(SCREENSHOT))?;
     page.prose("![The page in Chromium, loaded through Humboldt](img/chromium.png)");
@@ -191,7 +207,8 @@ fn parallel(stage: &mut Stage, page: &mut Page) -> Outcome {
     let get = format!(
         "seq {PARALLEL_CLIENTS} | xargs -P {PARALLEL_CLIENTS} -I N curl -s -x {{proxy}} -o got/N http://{{origin}}/slow/object"
     );
-    let sums = ["mkdir got", &get, "sha256sum got/* site/slow/object | cut -c 1-64 | sort | uniq -c"];
+    let sums =
+        ["mkdir got", &get, "sha256sum got/* site/slow/object | cut -c 1-64 | sort | uniq -c"];
     page.show(stage, &sums)?;
     let mut codes = vec!["TCP_MISS"];
     codes.resize(PARALLEL_CLIENTS, "TCP_CF_MISS");
@@ -216,14 +233,17 @@ fn bench(root: &Path) -> Outcome<String> {
     let mut text = page::machine()?;
     for what in ["hit", "miss", "memory", "idle"] {
         println!("first-run: cargo xtask bench {what}");
-        let output =
-            Command::new(std::env::current_exe()?).args(["bench", what]).current_dir(root).output()?;
+        let output = Command::new(std::env::current_exe()?)
+            .args(["bench", what])
+            .current_dir(root)
+            .output()?;
         let printed = String::from_utf8(output.stdout)?;
         println!("{printed}");
         if !output.status.success() {
             return Err(format!("bench {what}: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
-        text += &format!("\n\n### `cargo xtask bench {what}`\n\n{}", page::benchmark_tables(&printed));
+        text +=
+            &format!("\n\n### `cargo xtask bench {what}`\n\n{}", page::benchmark_tables(&printed));
     }
     Ok(text)
 }

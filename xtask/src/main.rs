@@ -1,5 +1,10 @@
-//! The project's own commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask conformance`, `cargo xtask bench …`.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program talks on its terminal")]
+//! The project's own commands: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask conformance`,
+//! `cargo xtask bench …`.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line program talks on its terminal"
+)]
 
 mod bench;
 mod conformance;
@@ -38,15 +43,18 @@ enum Command {
     Conformance(conformance::Arguments),
     /// Run what docs/first-run.md shows, and write that page with what came out
     FirstRun(first_run::Arguments),
-    /// Check the tables of docs/results/README.md, which put published figures beside ours, or write them
+    /// Check the tables of docs/results/README.md, which put published figures beside ours, or
+    /// write them
     Results(results::Arguments),
-    /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and their origin
+    /// Serve `/BYTES/anything` on one thread and nothing else: the floor of the benchmarks, and
+    /// their origin
     #[command(hide = true)]
     Floor {
         /// Address to listen on
         listen: std::net::SocketAddr,
     },
-    /// Pass bytes between clients and an origin on one thread, and nothing else: the floor of a miss
+    /// Pass bytes between clients and an origin on one thread, and nothing else: the floor of a
+    /// miss
     #[command(hide = true)]
     Relay {
         /// Address to listen on

@@ -1,6 +1,7 @@
 //! Parts of pages that commands write, between two marks that no reader sees.
 
-/// The page with `text` between `<!-- begin LABEL -->` and `<!-- end LABEL -->`; `None` if it has no such marks.
+/// The page with `text` between `<!-- begin LABEL -->` and `<!-- end LABEL -->`; `None` if it has
+/// no such marks.
 pub(crate) fn replaced(page: &str, label: &str, text: &str) -> Option<String> {
     let (begin, end) = (format!("<!-- begin {label} -->\n"), format!("<!-- end {label} -->"));
     let (before, rest) = page.split_once(&begin)?;

@@ -40,7 +40,8 @@ const PEERS: [Needed; 4] = [
     ("traffic_server", "trafficserver"),
 ];
 
-/// The load generator of `cargo xtask bench`; the caches to compare with are used if they are there.
+/// The load generator of `cargo xtask bench`; the caches to compare with are used if they are
+/// there.
 const FOR_BENCHMARKS: [Needed; 2] = [("wrk", "wrk"), ("taskset", "util-linux")];
 
 /// Debian asks this script before it starts a service that it has just installed.
@@ -67,8 +68,11 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 fn install(needed: &[Needed]) -> Outcome {
-    let mut missing: Vec<&str> =
-        needed.iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect();
+    let mut missing: Vec<&str> = needed
+        .iter()
+        .filter(|(program, _)| find(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
     missing.dedup();
     if missing.is_empty() {
         println!("packages: all there");
@@ -82,7 +86,10 @@ fn install(needed: &[Needed]) -> Outcome {
     println!("packages: installing {list}");
     let held_services = become_root.is_empty() && hold_services()?;
     let outcome = apt_get(become_root, &["update", "-q"]).and_then(|()| {
-        apt_get(become_root, &[&["install", "-q", "-y", "--no-install-recommends"], &*missing].concat())
+        apt_get(
+            become_root,
+            &[&["install", "-q", "-y", "--no-install-recommends"], &*missing].concat(),
+        )
     });
     if held_services {
         fs::remove_file(SERVICE_POLICY)?;
@@ -97,7 +104,8 @@ fn apt_get(become_root: &[&str], arguments: &[&str]) -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("`{}` failed", words.join(" ")).into()) }
 }
 
-/// Keeps an installed Squid from starting at once and taking port 3128. False if the machine has its own policy.
+/// Keeps an installed Squid from starting at once and taking port 3128. False if the machine has
+/// its own policy.
 fn hold_services() -> Outcome<bool> {
     if Path::new(SERVICE_POLICY).exists() {
         return Ok(false);

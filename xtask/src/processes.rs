@@ -1,4 +1,5 @@
-//! Processes that a command starts: watched as a tree, and ended by their own ids, however the command itself ends.
+//! Processes that a command starts: watched as a tree, and ended by their own ids, however the
+//! command itself ends.
 
 use crate::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,8 +15,9 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a guard does: it waits for the end of its input, which comes at the latest when this program ends, however that happens,
-/// and then ends the whole process group that it was told. The signal has a `-s`, or Debian's shell does not know `--`.
+/// What a guard does: it waits for the end of its input, which comes at the latest when this
+/// program ends, however that happens, and then ends the whole process group that it was told. The
+/// signal has a `-s`, or Debian's shell does not know `--`.
 const GUARD: &str = "read -r _; kill -s KILL -- \"-$0\" 2>/dev/null";
 
 /// A running program; dropping it ends it, and so does the end of this program by any signal.
@@ -27,7 +29,12 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts `command` on one core with its output in `log`.
-    pub(crate) fn pinned(name: &str, core: usize, command: &mut Command, log: &Path) -> Outcome<Self> {
+    pub(crate) fn pinned(
+        name: &str,
+        core: usize,
+        command: &mut Command,
+        log: &Path,
+    ) -> Outcome<Self> {
         let mut pinned = Command::new("taskset");
         pinned.arg("-c").arg(core.to_string()).arg(command.get_program()).args(command.get_args());
         for (key, value) in command.get_envs() {
@@ -102,7 +109,8 @@ impl Running {
     /// Resident memory of the process and its descendants, in bytes.
     pub(crate) fn resident_bytes(&self) -> Outcome<u64> {
         let page_bytes = rustix::param::page_size() as u64;
-        Ok(tree(self.child.id())?.iter().map(|process| process.resident_pages).sum::<u64>() * page_bytes)
+        Ok(tree(self.child.id())?.iter().map(|process| process.resident_pages).sum::<u64>()
+            * page_bytes)
     }
 }
 
@@ -155,14 +163,19 @@ fn tree(root: u32) -> Outcome<Vec<Process>> {
         let Ok(id) = entry?.file_name().to_string_lossy().parse() else { continue };
         // A process may end while the list is read.
         all.extend(
-            fs::read_to_string(format!("/proc/{id}/stat")).ok().and_then(|line| parse_stat(id, &line)),
+            fs::read_to_string(format!("/proc/{id}/stat"))
+                .ok()
+                .and_then(|line| parse_stat(id, &line)),
         );
     }
     let mut members = HashSet::from([root]);
     loop {
         let before = members.len();
         members.extend(
-            all.iter().filter(|process| members.contains(&process.parent)).map(|p| p.id).collect::<Vec<_>>(),
+            all.iter()
+                .filter(|process| members.contains(&process.parent))
+                .map(|p| p.id)
+                .collect::<Vec<_>>(),
         );
         if members.len() == before {
             break;
@@ -202,13 +215,17 @@ mod tests {
     #[test]
     fn a_process_sees_itself() {
         let own = tree(std::process::id()).unwrap();
-        assert!(own.iter().any(|process| process.id == std::process::id() && process.resident_pages > 0));
+        assert!(
+            own.iter()
+                .any(|process| process.id == std::process::id() && process.resident_pages > 0)
+        );
     }
 
     #[test]
     fn the_guard_ends_what_this_program_leaves_behind() {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let mut running = Running::start("sleep", Command::new("sleep").arg("60"), log.path()).unwrap();
+        let mut running =
+            Running::start("sleep", Command::new("sleep").arg("60"), log.path()).unwrap();
         // What the end of this program does to it.
         drop(running.guard.stdin.take());
         let status = running.wait_end(Duration::from_secs(20)).unwrap();

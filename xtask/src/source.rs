@@ -16,7 +16,9 @@ pub(crate) fn mask(text: &str) -> String {
             (rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len()), b' ')
         } else if rest.starts_with(b"/*") {
             (block_comment_len(rest), b' ')
-        } else if let Some(len) = raw_string_len(rest).filter(|_| at == 0 || !is_word(bytes[at - 1])) {
+        } else if let Some(len) =
+            raw_string_len(rest).filter(|_| at == 0 || !is_word(bytes[at - 1]))
+        {
             (len, FILLER)
         } else if rest[0] == b'"' {
             (quoted_len(rest, b'"'), FILLER)
@@ -93,7 +95,8 @@ pub(crate) fn without_tests(masked: &str) -> String {
     while let Some(found) = text[from..].find("#[cfg(test)]") {
         let start = from + found;
         let end = item_end(text.as_bytes(), start + "#[cfg(test)]".len());
-        let blank: String = text[start..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
+        let blank: String =
+            text[start..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
         text.replace_range(start..end, &blank);
         from = end;
     }
@@ -162,12 +165,18 @@ pub(crate) struct Function<'a> {
 pub(crate) fn functions(masked: &str) -> Vec<Function<'_>> {
     let tokens = tokens(masked);
     let mut found = Vec::new();
-    for pair in tokens.windows(2).filter(|pair| pair[0].text == "fn" && is_word(pair[1].text.as_bytes()[0])) {
+    for pair in
+        tokens.windows(2).filter(|pair| pair[0].text == "fn" && is_word(pair[1].text.as_bytes()[0]))
+    {
         let Some(open) = body_start(masked.as_bytes(), pair[1].at) else { continue };
         let end = item_end(masked.as_bytes(), open);
         let body = masked[open + 1..end].trim_end_matches('}');
         let lines = body.lines().filter(|line| !line.trim().is_empty()).count();
-        found.push(Function { name: pair[1].text, line: line_of(masked, pair[0].at), body_lines: lines });
+        found.push(Function {
+            name: pair[1].text,
+            line: line_of(masked, pair[0].at),
+            body_lines: lines,
+        });
     }
     found
 }
@@ -193,8 +202,7 @@ mod tests {
 
     #[test]
     fn comments_and_literals_are_masked_and_code_is_kept() {
-        let text =
-            "let a = \"fn x {\\\" }\"; // unsafe\nlet b = r#\"un\"safe\"#; /* a /* b */ c */ let c = '{';";
+        let text = "let a = \"fn x {\\\" }\"; // unsafe\nlet b = r#\"un\"safe\"#; /* a /* b */ c */ let c = '{';";
         let masked = mask(text);
         assert_eq!(masked.len(), text.len());
         assert!(!masked.contains("unsafe") && !masked.contains('{') && !masked.contains("b */"));
@@ -208,7 +216,8 @@ mod tests {
 
     #[test]
     fn function_bodies_are_counted_without_blank_lines_and_comments() {
-        let masked = mask("fn a() {\n    // why\n\n    one();\n    two();\n}\ntrait T { fn b(&self); }\n");
+        let masked =
+            mask("fn a() {\n    // why\n\n    one();\n    two();\n}\ntrait T { fn b(&self); }\n");
         assert_eq!(functions(&masked), [Function { name: "a", line: 1, body_lines: 2 }]);
     }
 

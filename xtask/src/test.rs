@@ -58,7 +58,11 @@ fn stop_at_failure(steps: &[Step]) -> Outcome {
 /// A minimal installation of Rust lacks rustfmt and clippy.
 fn components() -> Outcome {
     for (command, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
-        let found = Command::new(workspace::cargo()).args([command, "--version"]).output()?.status.success();
+        let found = Command::new(workspace::cargo())
+            .args([command, "--version"])
+            .output()?
+            .status
+            .success();
         if found {
             continue;
         }
@@ -105,7 +109,8 @@ fn tests(root: &Path) -> Outcome<String> {
         counts.add(&line);
     }
     let status = child.wait()?;
-    let text = format!("{} passed, {} failed, {} ignored", counts.passed, counts.failed, counts.ignored);
+    let text =
+        format!("{} passed, {} failed, {} ignored", counts.passed, counts.failed, counts.ignored);
     if status.success() && counts.failed == 0 {
         return Ok(text);
     }
@@ -124,7 +129,9 @@ struct Counts {
 impl Counts {
     /// Reads `test NAME ... FAILED` and `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
     fn add(&mut self, line: &str) {
-        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+        if let Some(name) =
+            line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
+        {
             self.failures.push(name.to_owned());
         }
         let Some(result) = line.strip_prefix("test result: ") else { return };
@@ -169,7 +176,11 @@ mod tests {
             "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
         );
         counts.add("test a::b ... FAILED");
-        counts.add("test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
-        assert_eq!(counts, Counts { passed: 15, failed: 1, ignored: 1, failures: vec!["a::b".into()] });
+        counts
+            .add("test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+        assert_eq!(
+            counts,
+            Counts { passed: 15, failed: 1, ignored: 1, failures: vec!["a::b".into()] }
+        );
     }
 }

@@ -28,7 +28,8 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Every file whose name ends in one of `endings`, sorted by path; files that are not UTF-8 are left out.
+/// Every file whose name ends in one of `endings`, sorted by path; files that are not UTF-8 are
+/// left out.
 pub(crate) fn files(root: &Path, endings: &[&str]) -> Outcome<Vec<File>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
@@ -90,7 +91,8 @@ pub(crate) fn target_dir(root: &Path) -> Outcome<PathBuf> {
 /// All packages that a build for this machine's kind can reach.
 pub(crate) fn packages(root: &Path) -> Outcome<Vec<Package>> {
     let metadata = metadata(root, &["--filter-platform", "x86_64-unknown-linux-gnu"])?;
-    let members: Vec<&str> = items(&metadata["workspace_members"]).filter_map(Value::as_str).collect();
+    let members: Vec<&str> =
+        items(&metadata["workspace_members"]).filter_map(Value::as_str).collect();
     let reachable: Vec<&str> =
         items(&metadata["resolve"]["nodes"]).filter_map(|node| node["id"].as_str()).collect();
     let wanted = items(&metadata["packages"])
@@ -101,7 +103,8 @@ pub(crate) fn packages(root: &Path) -> Outcome<Vec<Package>> {
 fn read_package(package: &Value, members: &[&str], root: &Path) -> Package {
     let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
     let manifest = text("manifest_path");
-    let relative = Path::new(&manifest).strip_prefix(root).map(|path| path.to_string_lossy().into_owned());
+    let relative =
+        Path::new(&manifest).strip_prefix(root).map(|path| path.to_string_lossy().into_owned());
     let dependencies = items(&package["dependencies"]).map(|dependency| Dependency {
         name: dependency["name"].as_str().unwrap_or_default().to_owned(),
         is_path: dependency["path"].is_string(),

@@ -1,4 +1,5 @@
-//! Sets of IP addresses. IPv4 addresses live in their mapped range `::ffff:0:0/96`, so that one set holds both.
+//! Sets of IP addresses. IPv4 addresses live in their mapped range `::ffff:0:0/96`, so that one set
+//! holds both.
 
 use std::net::{IpAddr, ToSocketAddrs};
 
@@ -21,8 +22,8 @@ pub(crate) struct AddressSet {
 }
 
 impl AddressSet {
-    /// Compiles `all`, `ipv4`, `ipv6`, `none`, addresses, ranges `a-b`, either with `/prefix` or `/mask`, and names of
-    /// hosts, which are looked up here and now, as Squid does: this blocks.
+    /// Compiles `all`, `ipv4`, `ipv6`, `none`, addresses, ranges `a-b`, either with `/prefix` or
+    /// `/mask`, and names of hosts, which are looked up here and now, as Squid does: this blocks.
     pub(crate) fn compile(values: &[String]) -> Result<Self, AclProblem> {
         let mut ranges = Vec::with_capacity(values.len());
         let mut none = false;
@@ -65,9 +66,10 @@ fn is_host_name(text: &str) -> bool {
 }
 
 fn resolve(host: &str, ranges: &mut Vec<(u128, u128)>) -> Result<(), AclProblem> {
-    let found = (host, 0)
-        .to_socket_addrs()
-        .map_err(|error| AclProblem::Unresolved { host: host.to_string(), reason: error.to_string() })?;
+    let found = (host, 0).to_socket_addrs().map_err(|error| AclProblem::Unresolved {
+        host: host.to_string(),
+        reason: error.to_string(),
+    })?;
     ranges.extend(found.map(|address| number(address.ip())).map(|address| (address, address)));
     Ok(())
 }
@@ -128,13 +130,25 @@ mod tests {
             (&["0.0.0.0/0.0.0.0"], &["1.2.3.4", "2001:db8::1"], &[]),
             (&["::/0"], &["1.2.3.4", "2001:db8::1"], &[]),
             (&["ipv4"], &["0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"], &["::1", "ff::"]),
-            (&["ipv6"], &["::", "::1", "ffff::"], &["0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"]),
+            (
+                &["ipv6"],
+                &["::", "::1", "ffff::"],
+                &["0.0.0.0", "255.255.255.255", "::ffff:1.2.3.4"],
+            ),
             (&["10.1.2.3"], &["10.1.2.3", "::ffff:10.1.2.3"], &["10.1.2.4"]),
-            (&["10.0.0.0/8"], &["10.0.0.0", "10.255.255.255"], &["9.255.255.255", "11.0.0.0", "::a00:1"]),
+            (
+                &["10.0.0.0/8"],
+                &["10.0.0.0", "10.255.255.255"],
+                &["9.255.255.255", "11.0.0.0", "::a00:1"],
+            ),
             (&["10.0.0.0/255.0.0.0"], &["10.9.9.9"], &["11.0.0.0"]),
             (&["10.1.2.3/8"], &["10.9.9.9"], &["11.0.0.0"]),
             (&["10.0.0.5-10.0.0.9"], &["10.0.0.5", "10.0.0.9"], &["10.0.0.4", "10.0.0.10"]),
-            (&["10.1.0.0-10.2.0.0/16"], &["10.1.0.0", "10.2.255.255"], &["10.3.0.0", "10.0.255.255"]),
+            (
+                &["10.1.0.0-10.2.0.0/16"],
+                &["10.1.0.0", "10.2.255.255"],
+                &["10.3.0.0", "10.0.255.255"],
+            ),
             (&["fe80::/10", "::1"], &["fe80::1", "febf::1", "::1"], &["fec0::1", "::2"]),
             (&["[2001:db8::]/32"], &["2001:db8:1::"], &["2001:db9::"]),
         ];

@@ -7,8 +7,8 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `test` with `text` percent-decoded. Unlike in Squid a malformed sequence does not leave the whole text
-/// encoded: it alone is kept as it is, so that adding one is no way around a rule.
+/// Calls `test` with `text` percent-decoded. Unlike in Squid a malformed sequence does not leave
+/// the whole text encoded: it alone is kept as it is, so that adding one is no way around a rule.
 pub(crate) fn with_decoded(text: &[u8], test: impl FnOnce(&[u8]) -> bool) -> bool {
     if memchr::memchr(b'%', text).is_none() {
         return test(text);
@@ -19,7 +19,8 @@ pub(crate) fn with_decoded(text: &[u8], test: impl FnOnce(&[u8]) -> bool) -> boo
     while let Some(at) = memchr::memchr(b'%', rest) {
         let (plain, sequence) = rest.split_at(at);
         decoded.extend_from_slice(plain);
-        let digits = sequence.get(1..3).and_then(|digits| Some(hex(digits[0])? << 4 | hex(digits[1])?));
+        let digits =
+            sequence.get(1..3).and_then(|digits| Some(hex(digits[0])? << 4 | hex(digits[1])?));
         decoded.push(digits.unwrap_or(b'%'));
         rest = sequence.get(if digits.is_some() { 3 } else { 1 }..).unwrap_or_default();
     }

@@ -1,11 +1,12 @@
-//! Sets of domain names with Squid's `dstdomain` semantics: `.example.com` is the domain and everything below it,
-//! `example.com` only itself.
+//! Sets of domain names with Squid's `dstdomain` semantics: `.example.com` is the domain and
+//! everything below it, `example.com` only itself.
 
 use std::cmp::Ordering;
 
-/// Names in one block of memory, sorted by their reversed text with the dot as the smallest byte. In that order a
-/// domain is followed by everything below it. Names below a listed domain are left out, so that the only name that can
-/// match a host is its predecessor: one binary search, whatever the size.
+/// Names in one block of memory, sorted by their reversed text with the dot as the smallest byte.
+/// In that order a domain is followed by everything below it. Names below a listed domain are left
+/// out, so that the only name that can match a host is its predecessor: one binary search, whatever
+/// the size.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DomainSet {
     reversed: Vec<u8>,
@@ -21,19 +22,23 @@ struct Entry {
 }
 
 impl DomainSet {
-    /// Compiles names, with or without leading dot; case and a trailing dot do not matter. Names longer than 64 KiB
-    /// cannot match any host and are left out, as is what exceeds 4 GiB of names.
+    /// Compiles names, with or without leading dot; case and a trailing dot do not matter. Names
+    /// longer than 64 KiB cannot match any host and are left out, as is what exceeds 4 GiB of
+    /// names.
     pub(crate) fn compile(values: &[String]) -> Self {
-        let mut names: Vec<(Vec<u8>, bool)> = values.iter().filter_map(|value| prepare(value)).collect();
+        let mut names: Vec<(Vec<u8>, bool)> =
+            values.iter().filter_map(|value| prepare(value)).collect();
         // A domain comes before the single host of the same name, which it covers.
         names.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         let mut set = Self::default();
         for (name, subtree) in names {
             let previous = set.entries.last().copied();
-            if previous.is_some_and(|previous| covers(set.text(previous), previous.subtree, &name)) {
+            if previous.is_some_and(|previous| covers(set.text(previous), previous.subtree, &name))
+            {
                 continue;
             }
-            let (Ok(start), Ok(length)) = (u32::try_from(set.reversed.len()), u16::try_from(name.len()))
+            let (Ok(start), Ok(length)) =
+                (u32::try_from(set.reversed.len()), u16::try_from(name.len()))
             else {
                 continue;
             };
@@ -46,8 +51,9 @@ impl DomainSet {
     /// Whether the lower-case `host` is in the set. A trailing dot does not matter.
     pub(crate) fn contains(&self, host: &[u8]) -> bool {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        let after =
-            self.entries.partition_point(|entry| compare(self.text(*entry), host) != Ordering::Greater);
+        let after = self
+            .entries
+            .partition_point(|entry| compare(self.text(*entry), host) != Ordering::Greater);
         let Some(entry) = after.checked_sub(1).and_then(|at| self.entries.get(at)).copied() else {
             return false;
         };
@@ -83,7 +89,8 @@ fn prepare(value: &str) -> Option<(Vec<u8>, bool)> {
     };
     let name = name.strip_suffix('.').unwrap_or(name);
     let name = name.strip_prefix('[').and_then(|inside| inside.strip_suffix(']')).unwrap_or(name);
-    let reversed: Vec<u8> = name.bytes().rev().map(|byte| sort_byte(byte.to_ascii_lowercase())).collect();
+    let reversed: Vec<u8> =
+        name.bytes().rev().map(|byte| sort_byte(byte.to_ascii_lowercase())).collect();
     (!reversed.is_empty()).then_some((reversed, subtree))
 }
 
@@ -165,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_large_list() {
-        let values: Vec<String> = (0..100_000).map(|n| format!(".host{n}.example{}.org", n % 977)).collect();
+        let values: Vec<String> =
+            (0..100_000).map(|n| format!(".host{n}.example{}.org", n % 977)).collect();
         let set = DomainSet::compile(&values);
         assert_eq!(set.entries.len(), values.len());
         assert!(set.contains(b"www.host99999.example345.org"));

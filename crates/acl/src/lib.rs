@@ -1,9 +1,10 @@
 //! Access control: `acl` definitions compiled into matchers, and ordered lists of rules over them.
 //!
-//! [`AclSet::compile`] takes the definitions once per configuration; [`RuleList::compile`] takes one access list.
-//! [`RuleList::check`] then answers for one [`Subject`], which borrows everything from the request: no allocation, no
-//! lock, no name look-up. A rule that needs the addresses of the destination says so with [`Verdict::NeedDstIps`];
-//! the caller resolves the name and asks again.
+//! [`AclSet::compile`] takes the definitions once per configuration; [`RuleList::compile`] takes
+//! one access list. [`RuleList::check`] then answers for one [`Subject`], which borrows everything
+//! from the request: no allocation, no lock, no name look-up. A rule that needs the addresses of
+//! the destination says so with [`Verdict::NeedDstIps`]; the caller resolves the name and asks
+//! again.
 
 mod addresses;
 mod decode;

@@ -57,7 +57,11 @@ impl Term {
 /// All of `terms` match. The first that does not decides.
 #[inline]
 pub(crate) fn all(terms: &[Term], subject: &Subject<'_>) -> Match {
-    terms.iter().map(|term| term.check(subject)).find(|result| *result != Match::Yes).unwrap_or(Match::Yes)
+    terms
+        .iter()
+        .map(|term| term.check(subject))
+        .find(|result| *result != Match::Yes)
+        .unwrap_or(Match::Yes)
 }
 
 /// The test of each kind.
@@ -115,12 +119,14 @@ impl Matcher {
         }
     }
 
-    /// Whether the subject matches. What is not known about it does not match, as in Squid, but for addresses that
-    /// cannot be found.
+    /// Whether the subject matches. What is not known about it does not match, as in Squid, but for
+    /// addresses that cannot be found.
     pub(crate) fn check(&self, subject: &Subject<'_>) -> Match {
         let matched = match self {
             Self::Source(addresses) => addresses.contains(subject.client_ip),
-            Self::Destination { addresses, no_lookup } => return destination(addresses, *no_lookup, subject),
+            Self::Destination { addresses, no_lookup } => {
+                return destination(addresses, *no_lookup, subject);
+            }
             Self::LocalAddress(addresses) => addresses.contains(subject.local_ip),
             Self::Host(domains) => domains.contains(subject.host),
             Self::HostRegex(regexes) => regexes.is_match(subject.host),
@@ -129,25 +135,27 @@ impl Matcher {
                 subject.is_internal || with_decoded(subject.url, |url| regexes.is_match(url))
             }
             Self::UrlPath(regexes) => {
-                !subject.path.is_empty() && with_decoded(subject.path, |path| regexes.is_match(path))
+                !subject.path.is_empty()
+                    && with_decoded(subject.path, |path| regexes.is_match(path))
             }
-            Self::UrlLogin(regexes) => {
-                login(subject.url).is_some_and(|login| with_decoded(login, |login| regexes.is_match(login)))
-            }
+            Self::UrlLogin(regexes) => login(subject.url)
+                .is_some_and(|login| with_decoded(login, |login| regexes.is_match(login))),
             Self::Port(ports) => ports.contains(subject.port),
             Self::LocalPort(ports) => ports.contains(subject.local_port),
             Self::PortName(names) => {
                 subject.port_name.is_some_and(|name| names.iter().any(|known| known == name))
             }
             Self::Method(methods) => methods.iter().any(|method| method.as_ref() == subject.method),
-            Self::Scheme(schemes) => schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case(subject.scheme)),
+            Self::Scheme(schemes) => {
+                schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case(subject.scheme))
+            }
             Self::Time(schedule) => schedule.is_open(subject.now, subject.local_offset_s),
             Self::RequestField { name, regexes } => {
                 subject.request.is_some_and(|request| field_matches(&request.fields, name, regexes))
             }
-            Self::ResponseField { name, regexes } => {
-                subject.response.is_some_and(|response| field_matches(&response.fields, name, regexes))
-            }
+            Self::ResponseField { name, regexes } => subject
+                .response
+                .is_some_and(|response| field_matches(&response.fields, name, regexes)),
             Self::Status(statuses) => {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }

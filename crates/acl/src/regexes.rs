@@ -41,7 +41,8 @@ struct Pattern<'a> {
 }
 
 impl RegexList {
-    /// Compiles the values; `-i` and `+i` among them switch case-insensitivity on and off for those that follow.
+    /// Compiles the values; `-i` and `+i` among them switch case-insensitivity on and off for those
+    /// that follow.
     pub(crate) fn compile(values: &[String]) -> Result<Self, AclProblem> {
         let mut ignore_case = false;
         let mut patterns = Vec::with_capacity(values.len());
@@ -52,7 +53,8 @@ impl RegexList {
                 text => patterns.push(Pattern { text, ignore_case }),
             }
         }
-        // Each one by itself first: only so it is known which one is wrong, and that it has no part outside its group.
+        // Each one by itself first: only so it is known which one is wrong, and that it has no part
+        // outside its group.
         let alone: Vec<Regex> = patterns.iter().map(compile_one).collect::<Result<_, _>>()?;
         if patterns.len() > MAX_SEPARATE {
             drop(alone);
@@ -62,8 +64,10 @@ impl RegexList {
             }
             return Ok(Self(merged));
         }
-        let gated =
-            patterns.iter().zip(alone).map(|(pattern, regex)| Gated { gate: Gate::of(pattern), regex });
+        let gated = patterns
+            .iter()
+            .zip(alone)
+            .map(|(pattern, regex)| Gated { gate: Gate::of(pattern), regex });
         Ok(Self(gated.collect()))
     }
 
@@ -94,9 +98,15 @@ impl Gate {
     fn admits(&self, text: &[u8]) -> bool {
         match self {
             Self::Open => true,
-            Self::StartsWith { text: start, ignore_case } => text.get(..start.len()).is_some_and(|head| {
-                if *ignore_case { head.eq_ignore_ascii_case(start) } else { head == start.as_ref() }
-            }),
+            Self::StartsWith { text: start, ignore_case } => {
+                text.get(..start.len()).is_some_and(|head| {
+                    if *ignore_case {
+                        head.eq_ignore_ascii_case(start)
+                    } else {
+                        head == start.as_ref()
+                    }
+                })
+            }
             Self::Contains(finder) => finder.find(text).is_some(),
         }
     }
@@ -112,7 +122,8 @@ fn compile_one(pattern: &Pattern<'_>) -> Result<Regex, AclProblem> {
     compiled.map_err(|error| problem(pattern.text, &error))
 }
 
-/// Compiles all `patterns`, each valid by itself, into one expression, or into more if it grows too big.
+/// Compiles all `patterns`, each valid by itself, into one expression, or into more if it grows too
+/// big.
 fn merge(patterns: &[Pattern<'_>], out: &mut Vec<Gated>) -> Result<(), AclProblem> {
     let alternatives: Vec<String> = (patterns.iter())
         .map(|pattern| {
@@ -127,7 +138,9 @@ fn merge(patterns: &[Pattern<'_>], out: &mut Vec<Gated>) -> Result<(), AclProble
             merge(left, out)?;
             merge(right, out)?;
         }
-        Err(error) => return Err(problem(patterns.first().map_or("", |pattern| pattern.text), &error)),
+        Err(error) => {
+            return Err(problem(patterns.first().map_or("", |pattern| pattern.text), &error));
+        }
     }
     Ok(())
 }
@@ -153,7 +166,8 @@ fn has_back_reference(pattern: &str) -> bool {
 fn problem(pattern: &str, error: &regex::Error) -> AclProblem {
     let reason = error.to_string();
     // The message draws the expression over several lines; its last line says what is wrong.
-    let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
+    let reason =
+        reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
     AclProblem::Regex { pattern: pattern.to_string(), reason }
 }
 
@@ -191,7 +205,8 @@ mod tests {
 
     #[test]
     fn long_lists_mean_the_same() {
-        let mut values: Vec<String> = (0..1200).map(|n| format!("site{n}\\.example|^alt{n}x")).collect();
+        let mut values: Vec<String> =
+            (0..1200).map(|n| format!("site{n}\\.example|^alt{n}x")).collect();
         values.push("-i".to_string());
         values.push("UPPER".to_string());
         let list = RegexList::compile(&values).unwrap();
@@ -211,7 +226,9 @@ mod tests {
     fn the_wrong_one_is_named() {
         let mut values: Vec<String> = (0..20).map(|n| format!("p{n}")).collect();
         values[13] = "a)|(b".to_string();
-        let Err(AclProblem::Regex { pattern, reason }) = RegexList::compile(&values) else { panic!() };
+        let Err(AclProblem::Regex { pattern, reason }) = RegexList::compile(&values) else {
+            panic!()
+        };
         assert_eq!(pattern, "a)|(b");
         assert!(!reason.is_empty() && !reason.contains('\n'));
         assert!(RegexList::compile(&["*.example.com".to_string()]).is_err());

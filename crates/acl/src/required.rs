@@ -1,4 +1,5 @@
-//! A text that every match of a regular expression contains: cheap to look for before the automaton runs.
+//! A text that every match of a regular expression contains: cheap to look for before the automaton
+//! runs.
 
 /// A text that every match of a (POSIX) pattern contains.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,8 +10,9 @@ pub(crate) struct Required {
     pub(crate) at_start: bool,
 }
 
-/// Finds the longest required text that is easy to see, preferring one at the start. Cautious: what is in doubt ends the
-/// search, with what was found before it. Missing a text costs time; a wrong one would let a request slip by a rule.
+/// Finds the longest required text that is easy to see, preferring one at the start. Cautious: what
+/// is in doubt ends the search, with what was found before it. Missing a text costs time; a wrong
+/// one would let a request slip by a rule.
 pub(crate) fn required(pattern: &str) -> Option<Required> {
     if pattern.contains('|') || pattern.contains("(?") {
         return None;
@@ -62,7 +64,8 @@ pub(crate) fn required(pattern: &str) -> Option<Required> {
     (!text.is_empty()).then(|| Required { text: text.clone(), at_start })
 }
 
-/// What follows a plain bracket expression whose `[` was read; `None` where escapes or classes are in it.
+/// What follows a plain bracket expression whose `[` was read; `None` where escapes or classes are
+/// in it.
 fn skip_bracket(inside: &str) -> Option<&str> {
     let set = inside.strip_prefix('^').unwrap_or(inside);
     let set = set.strip_prefix(']').unwrap_or(set);

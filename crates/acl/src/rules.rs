@@ -22,8 +22,9 @@ pub enum Verdict<'a> {
         /// The last ACL of that rule, which selects the `deny_info` page.
         last_acl: Option<&'a str>,
     },
-    /// Not to be decided without the addresses of the destination: look the host up and check again with
-    /// [`Subject::dst_ips`]. Where these are empty, because the look-up failed, the list cannot be answered at all.
+    /// Not to be decided without the addresses of the destination: look the host up and check again
+    /// with [`Subject::dst_ips`]. Where these are empty, because the look-up failed, the list
+    /// cannot be answered at all.
     NeedDstIps,
 }
 
@@ -50,12 +51,17 @@ struct Rule {
 }
 
 impl RuleList {
-    /// Compiles a list. `default_allow` holds if it is empty; if no rule matches, the opposite of the last one does.
+    /// Compiles a list. `default_allow` holds if it is empty; if no rule matches, the opposite of
+    /// the last one does.
     ///
     /// # Errors
-    /// Every ACL in it that is not defined or cannot be evaluated. Such a rule is never skipped: that could allow what
-    /// it is there to deny.
-    pub fn compile(acls: &AclSet, rules: &[AccessRule], default_allow: bool) -> Result<Self, Vec<AclError>> {
+    /// Every ACL in it that is not defined or cannot be evaluated. Such a rule is never skipped:
+    /// that could allow what it is there to deny.
+    pub fn compile(
+        acls: &AclSet,
+        rules: &[AccessRule],
+        default_allow: bool,
+    ) -> Result<Self, Vec<AclError>> {
         let mut errors = Vec::new();
         let mut compiled = Vec::with_capacity(rules.len());
         for rule in rules {

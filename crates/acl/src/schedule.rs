@@ -22,8 +22,8 @@ struct Window {
 }
 
 impl Schedule {
-    /// Compiles lines of words like `MTWHF` (or each day by itself) and `08:00-17:30`. Days hold for the hours that
-    /// follow them on their line; days without hours are whole days.
+    /// Compiles lines of words like `MTWHF` (or each day by itself) and `08:00-17:30`. Days hold
+    /// for the hours that follow them on their line; days without hours are whole days.
     pub(crate) fn compile(lines: &[String]) -> Result<Self, AclProblem> {
         let mut windows = Vec::new();
         for line in lines {
@@ -32,13 +32,15 @@ impl Schedule {
         Ok(Self(windows))
     }
 
-    /// Whether a window is open at `now` (unix seconds), where local time is `offset_s` ahead of UTC.
+    /// Whether a window is open at `now` (unix seconds), where local time is `offset_s` ahead of
+    /// UTC.
     pub(crate) fn is_open(&self, now: i64, offset_s: i32) -> bool {
         let local = now.saturating_add(i64::from(offset_s));
         let today = 1_u8 << (local.div_euclid(DAY_S) + EPOCH_WEEKDAY).rem_euclid(7);
         let minute = local.rem_euclid(DAY_S) / 60;
         self.0.iter().any(|window| {
-            window.days & today != 0 && (i64::from(window.first)..=i64::from(window.last)).contains(&minute)
+            window.days & today != 0
+                && (i64::from(window.first)..=i64::from(window.last)).contains(&minute)
         })
     }
 }
@@ -138,7 +140,11 @@ mod tests {
         ];
         for (text, day, hour, minute, open) in rows {
             let now = MONDAY + day * DAY_S + hour * 3600 + minute * 60;
-            assert_eq!(schedule(text).unwrap().is_open(now, 0), open, "{text} {day} {hour}:{minute}");
+            assert_eq!(
+                schedule(text).unwrap().is_open(now, 0),
+                open,
+                "{text} {day} {hour}:{minute}"
+            );
         }
     }
 

@@ -24,13 +24,15 @@ pub struct AclSet {
 }
 
 impl AclSet {
-    /// Compiles all definitions. Names of hosts among addresses are looked up here, which blocks. One of a kind that cannot be evaluated is kept as such: it is an error only in
+    /// Compiles all definitions. Names of hosts among addresses are looked up here, which blocks.
+    /// One of a kind that cannot be evaluated is kept as such: it is an error only in
     /// [`crate::RuleList::compile`] of a list that uses it.
     ///
     /// # Errors
     /// Every definition with a value that its kind does not take.
     pub fn compile(definitions: &[AclDef]) -> Result<Self, Vec<AclError>> {
-        let by_name = definitions.iter().map(|definition| (folded(&definition.name), definition)).collect();
+        let by_name =
+            definitions.iter().map(|definition| (folded(&definition.name), definition)).collect();
         let mut compiler = Compiler { by_name, done: HashMap::new() };
         for definition in definitions {
             // Its error, if any, is in `done`.
@@ -77,7 +79,9 @@ impl Compiler<'_> {
         if let Some(done) = self.done.get(&folded(name)) {
             return done.clone();
         }
-        let Some(definition) = self.by_name.get(&folded(name)).copied() else { return Err(undefined(name)) };
+        let Some(definition) = self.by_name.get(&folded(name)).copied() else {
+            return Err(undefined(name));
+        };
         let wrong = |problem| AclError {
             acl: definition.name.clone(),
             location: definition.location.clone(),
@@ -90,10 +94,13 @@ impl Compiler<'_> {
             AclKind::AnyOf => self.terms(&definition.values, depth).map(Matcher::AnyOf),
             AclKind::AllOf => {
                 let lines = definition.values.iter().map(|line| {
-                    let names: Vec<String> = line.split_ascii_whitespace().map(str::to_string).collect();
+                    let names: Vec<String> =
+                        line.split_ascii_whitespace().map(str::to_string).collect();
                     self.terms(&names, depth)
                 });
-                lines.collect::<Result<Vec<_>, _>>().map(|lines| Matcher::AllOf(lines.into_boxed_slice()))
+                lines
+                    .collect::<Result<Vec<_>, _>>()
+                    .map(|lines| Matcher::AllOf(lines.into_boxed_slice()))
             }
             _ => compile(definition).map_err(wrong),
         };
@@ -101,7 +108,8 @@ impl Compiler<'_> {
             AclProblem::Undefined => AclError { location: definition.location.clone(), ..error },
             _ => error,
         });
-        let acl = matcher.map(|matcher| Arc::new(Acl { name: definition.name.as_str().into(), matcher }));
+        let acl =
+            matcher.map(|matcher| Arc::new(Acl { name: definition.name.as_str().into(), matcher }));
         // In a circle every member ends here once, with the error of the innermost.
         self.done.insert(folded(name), acl.clone());
         acl
@@ -124,7 +132,8 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
         return Err(AclProblem::Missing);
     }
     let regexes = || RegexList::compile(values);
-    let request_field = |name: &[u8]| Ok(Matcher::RequestField { name: name.into(), regexes: regexes()? });
+    let request_field =
+        |name: &[u8]| Ok(Matcher::RequestField { name: name.into(), regexes: regexes()? });
     Ok(match definition.kind {
         AclKind::Src => Matcher::Source(AddressSet::compile(values)?),
         AclKind::Dst => Matcher::Destination {
@@ -135,7 +144,9 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
         AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
         // Its regular expressions are Squid's; what they cannot say is which `/metrics` is ours.
-        AclKind::UrlRegex if definition.name.eq_ignore_ascii_case("manager") => Matcher::Manager(regexes()?),
+        AclKind::UrlRegex if definition.name.eq_ignore_ascii_case("manager") => {
+            Matcher::Manager(regexes()?)
+        }
         AclKind::UrlRegex => Matcher::Url(regexes()?),
         AclKind::UrlPathRegex => Matcher::UrlPath(regexes()?),
         AclKind::UrlLogin => Matcher::UrlLogin(regexes()?),
@@ -171,7 +182,8 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
     })
 }
 
-/// An ACL without values never matches, which an empty file of values may well mean; only these make no sense so.
+/// An ACL without values never matches, which an empty file of values may well mean; only these
+/// make no sense so.
 fn needs_values(kind: AclKind) -> bool {
     matches!(kind, AclKind::ReqHeader | AclKind::RepHeader | AclKind::MaxConn | AclKind::Random)
 }
@@ -195,7 +207,8 @@ fn statuses(values: &[String]) -> Result<RangeSet<u16>, AclProblem> {
     values.iter().map(parse).collect::<Result<_, _>>().map(RangeSet::new)
 }
 
-/// Known methods are found in any case, others only as written, because methods have case (RFC 9110 section 9.1).
+/// Known methods are found in any case, others only as written, because methods have case (RFC 9110
+/// section 9.1).
 fn method(value: &str) -> Box<[u8]> {
     let upper = value.to_ascii_uppercase();
     let name = if Method::from_bytes(upper.as_bytes()) == Method::Other { value } else { &upper };
@@ -205,8 +218,10 @@ fn method(value: &str) -> Box<[u8]> {
 /// Field name and expressions. Flags may stand before the name.
 fn named_field(values: &[String]) -> Result<(Box<[u8]>, RegexList), AclProblem> {
     let mut expressions = values.to_vec();
-    let at =
-        expressions.iter().position(|value| value != "-i" && value != "+i").ok_or(AclProblem::Missing)?;
+    let at = expressions
+        .iter()
+        .position(|value| value != "-i" && value != "+i")
+        .ok_or(AclProblem::Missing)?;
     let name = expressions.remove(at);
     if expressions.is_empty() {
         return Err(AclProblem::Missing);
@@ -214,7 +229,8 @@ fn named_field(values: &[String]) -> Result<(Box<[u8]>, RegexList), AclProblem> 
     Ok((name.into_bytes().into(), RegexList::compile(&expressions)?))
 }
 
-/// The limit of `maxconn`. As in Squid one line is meant; of several the last counts. `-s` may stand before it.
+/// The limit of `maxconn`. As in Squid one line is meant; of several the last counts. `-s` may
+/// stand before it.
 fn connections(values: &[String]) -> Result<u32, AclProblem> {
     let value = values.last().ok_or(AclProblem::Missing)?;
     value.parse().map_err(|_| value_error(value, "a number of connections"))

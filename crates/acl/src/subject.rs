@@ -33,8 +33,8 @@ pub struct Subject<'a> {
     pub request: Option<&'a RequestHead>,
     /// The response, once there is one.
     pub response: Option<&'a ResponseHead>,
-    /// Addresses of the host: `None` if not looked up yet, empty if that failed. Empty, only a set with `none` matches;
-    /// no other can be answered.
+    /// Addresses of the host: `None` if not looked up yet, empty if that failed. Empty, only a set
+    /// with `none` matches; no other can be answered.
     pub dst_ips: Option<&'a [IpAddr]>,
     /// Unix seconds.
     pub now: i64,

@@ -37,8 +37,11 @@ fn definitions(text: &str) -> Vec<AclDef> {
         let (name, kind) = (words[1], AclKind::from_name(words[2]).expect("a kind"));
         let flags = AclFlags { no_lookup: words.get(3) == Some(&"-n") };
         let rest = words[3..].iter().filter(|word| **word != "-n").map(ToString::to_string);
-        let values: Vec<String> =
-            if kind == AclKind::AllOf { vec![rest.collect::<Vec<_>>().join(" ")] } else { rest.collect() };
+        let values: Vec<String> = if kind == AclKind::AllOf {
+            vec![rest.collect::<Vec<_>>().join(" ")]
+        } else {
+            rest.collect()
+        };
         match defined.iter_mut().find(|definition| definition.name.eq_ignore_ascii_case(name)) {
             Some(definition) => definition.values.extend(values),
             None => {
@@ -108,8 +111,14 @@ fn matches(acl: &str, subject: &Subject<'_>) -> bool {
 fn the_sample_rules() {
     let list = list(SAMPLE, SAMPLE_RULES);
     let get = subject();
-    let connect =
-        Subject { method: b"CONNECT", scheme: b"", url: b"www.example.com:443", path: b"", port: 443, ..get };
+    let connect = Subject {
+        method: b"CONNECT",
+        scheme: b"",
+        url: b"www.example.com:443",
+        path: b"",
+        port: 443,
+        ..get
+    };
     let manager = Subject { url: b"http://proxy:3128/squid-internal-mgr/info", port: 3128, ..get };
     let denied = |rule, acl| Verdict::Denied { rule: Some(rule), last_acl: Some(acl) };
     let rows = [
@@ -123,8 +132,14 @@ fn the_sample_rules() {
         (Subject { port: 8443, ..connect }, denied(1, "SSL_ports")),
         (manager, denied(3, "manager")),
         (Subject { client_ip: ip("127.0.0.1"), ..manager }, Verdict::Allowed { rule: Some(2) }),
-        (Subject { url: b"http://proxy/squid%2dinternal-mgr/info", ..manager }, denied(3, "manager")),
-        (Subject { url: b"http://proxy/metrics", is_internal: true, ..manager }, denied(3, "manager")),
+        (
+            Subject { url: b"http://proxy/squid%2dinternal-mgr/info", ..manager },
+            denied(3, "manager"),
+        ),
+        (
+            Subject { url: b"http://proxy/metrics", is_internal: true, ..manager },
+            denied(3, "manager"),
+        ),
         (Subject { url: b"CACHE_object://proxy/", ..manager }, denied(3, "manager")),
         (
             Subject { url: b"http://proxy/x/squid-internal-mgr/", ..manager },
@@ -148,8 +163,11 @@ fn the_built_in_configuration() {
     assert!(list.check(&home).is_allowed());
     assert!(!list.check(&away).is_allowed());
     assert!(!list.check(&Subject { port: 25, ..home }).is_allowed());
-    let manager =
-        list.check(&Subject { url: b"http://proxy:3128/squid-internal-mgr/info", port: 3128, ..away });
+    let manager = list.check(&Subject {
+        url: b"http://proxy:3128/squid-internal-mgr/info",
+        port: 3128,
+        ..away
+    });
     assert!(matches!(manager, Verdict::Denied { last_acl: Some("manager"), .. }), "{manager:?}");
 }
 
@@ -220,7 +238,8 @@ fn every_kind() {
 #[test]
 fn kinds_about_messages() {
     let mut request = RequestHead::default();
-    for (name, value) in [("User-Agent", "curl/8"), ("Referer", "http://r/"), ("X-A", "one"), ("x-a", "two")]
+    for (name, value) in
+        [("User-Agent", "curl/8"), ("Referer", "http://r/"), ("X-A", "one"), ("x-a", "two")]
     {
         request.fields.push_named(name.as_bytes(), value.as_bytes());
     }
@@ -255,21 +274,31 @@ fn kinds_about_messages() {
 
 #[test]
 fn destinations_are_looked_up_only_when_they_matter() {
-    let acls =
-        "acl bad dst 192.0.2.0/24\nacl here src 10.0.0.0/8\nacl quiet dst -n 192.0.2.0/24\nacl lost dst none";
+    let acls = "acl bad dst 192.0.2.0/24\nacl here src 10.0.0.0/8\nacl quiet dst -n 192.0.2.0/24\nacl lost dst none";
     let rules = list(acls, "deny !here\ndeny bad\nallow here");
     let get = subject();
     assert_eq!(rules.check(&get), Verdict::NeedDstIps);
     assert!(!rules.check(&Subject { client_ip: ip("8.8.8.8"), ..get }).is_allowed());
     let (good, evil) = ([ip("203.0.113.1")], [ip("203.0.113.1"), ip("192.0.2.7")]);
     assert!(rules.check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
-    assert_eq!(rules.check(&Subject { dst_ips: Some(&[]), ..get }), Verdict::NeedDstIps, "a failed look-up");
+    assert_eq!(
+        rules.check(&Subject { dst_ips: Some(&[]), ..get }),
+        Verdict::NeedDstIps,
+        "a failed look-up"
+    );
     assert!(!rules.check(&Subject { dst_ips: Some(&evil), ..get }).is_allowed());
     assert!(!rules.check(&Subject { host_ip: Some(ip("192.0.2.1")), ..get }).is_allowed());
     assert!(rules.check(&Subject { host_ip: Some(ip("192.0.3.1")), ..get }).is_allowed());
-    assert_eq!(list(acls, "allow !bad").check(&get), Verdict::NeedDstIps, "negation does not hide it");
+    assert_eq!(
+        list(acls, "allow !bad").check(&get),
+        Verdict::NeedDstIps,
+        "negation does not hide it"
+    );
     assert!(list(acls, "allow !quiet").check(&get).is_allowed());
-    assert_eq!(list(acls, "allow !bad").check(&Subject { dst_ips: Some(&[]), ..get }), Verdict::NeedDstIps);
+    assert_eq!(
+        list(acls, "allow !bad").check(&Subject { dst_ips: Some(&[]), ..get }),
+        Verdict::NeedDstIps
+    );
     assert!(list(acls, "allow lost").check(&Subject { dst_ips: Some(&[]), ..get }).is_allowed());
     assert!(!list(acls, "allow lost").check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
 }
@@ -320,7 +349,10 @@ fn wrong_definitions_are_listed_with_their_place() {
     );
     let names: Vec<&str> = errors.iter().map(|error| error.acl.as_str()).collect();
     assert_eq!(names, ["a", "b", "c", "d", "e", "g", "h", "i"]);
-    assert_eq!(errors[1].to_string(), "squid.conf:2:5: acl b: `x` is not a port or a range of ports");
+    assert_eq!(
+        errors[1].to_string(),
+        "squid.conf:2:5: acl b: `x` is not a port or a range of ports"
+    );
     let missing = compile_errors("acl f any-of nothing");
     assert_eq!(missing[0].to_string(), "squid.conf:0:5: acl nothing: not defined");
     assert_eq!(compile_errors("acl x maxconn")[0].problem, AclProblem::Missing);
@@ -349,7 +381,8 @@ fn what_cannot_be_evaluated_is_an_error_only_where_it_is_used() {
         assert_eq!(errors[0].acl, "users");
         assert!(matches!(errors[0].problem, AclProblem::Unsupported { kind: "proxy_auth", .. }));
     }
-    let unknown = RuleList::compile(&acls, &access_rules("allow nobody"), false).expect_err("unknown");
+    let unknown =
+        RuleList::compile(&acls, &access_rules("allow nobody"), false).expect_err("unknown");
     assert_eq!(unknown[0].problem, AclProblem::Undefined);
 }
 

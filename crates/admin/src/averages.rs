@@ -119,7 +119,9 @@ fn render(interval: Interval<'_>) -> String {
             Count(label, counter) => {
                 writeln!(out, "{label} = {:.6}/sec", interval.rate(|t| t.count(*counter)))
             }
-            Median(label, of) => writeln!(out, "{label} = {:.6} seconds", interval.percentile(*of, 0.5)),
+            Median(label, of) => {
+                writeln!(out, "{label} = {:.6} seconds", interval.percentile(*of, 0.5))
+            }
             Absent(label, unit) => writeln!(out, "{label} = 0.000000{unit}"),
         };
     }
@@ -154,7 +156,9 @@ mod tests {
     fn lines_look_as_in_squid() {
         let page = render_five(&Figures::busy());
         assert!(
-            page.contains("\nclient_http.requests = 100.000000/sec\nclient_http.hits = 75.000000/sec\n"),
+            page.contains(
+                "\nclient_http.requests = 100.000000/sec\nclient_http.hits = 75.000000/sec\n"
+            ),
             "{page}"
         );
         let connections = (10_000.0 + Counter::ClientConnections as usize as f64) / 100.0;

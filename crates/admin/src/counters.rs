@@ -29,12 +29,18 @@ pub(crate) const LINES: &[Line] = &[
     ("client_http.requests", Number(|t| t.count(Counter::ClientRequests))),
     ("client_http.hits", Number(|t| t.count(Counter::ClientHits))),
     // Squid counts refusals among errors, too.
-    ("client_http.errors", Number(|t| t.count(Counter::ClientErrors) + t.count(Counter::ClientDenied))),
+    (
+        "client_http.errors",
+        Number(|t| t.count(Counter::ClientErrors) + t.count(Counter::ClientDenied)),
+    ),
     ("client_http.kbytes_in", Number(|t| kib(t, Counter::ClientInBytes))),
     ("client_http.kbytes_out", Number(|t| kib(t, Counter::ClientOutBytes))),
     ("client_http.hit_kbytes_out", Number(|t| kib(t, Counter::ClientHitOutBytes))),
     // As in Squid, a tunnel is a request to a server that is not HTTP.
-    ("server.all.requests", Number(|t| t.count(Counter::ServerRequests) + t.count(Counter::Tunnels))),
+    (
+        "server.all.requests",
+        Number(|t| t.count(Counter::ServerRequests) + t.count(Counter::Tunnels)),
+    ),
     ("server.all.errors", Number(|t| t.count(Counter::ServerErrors))),
     ("server.all.kbytes_in", Number(|t| kib(t, Counter::ServerInBytes))),
     ("server.all.kbytes_out", Number(|t| kib(t, Counter::ServerOutBytes))),

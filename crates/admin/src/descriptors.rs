@@ -35,7 +35,8 @@ fn kind(target: &str) -> &'static str {
 /// The page.
 pub(crate) fn render(figures: &Figures) -> String {
     let mut counts = BTreeMap::<&str, u64>::new();
-    // A descriptor that is closed meanwhile is no longer there: the one that reads the directory, for example.
+    // A descriptor that is closed meanwhile is no longer there: the one that reads the directory,
+    // for example.
     for target in open().take(LOOKED_AT_MAX).filter_map(|path| fs::read_link(path).ok()) {
         *counts.entry(kind(&target.to_string_lossy())).or_default() += 1;
     }

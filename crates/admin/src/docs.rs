@@ -79,7 +79,9 @@ fn markdown() -> String {
     out.push_str(NOTES);
     write_absent(&mut out);
     write_metrics(&mut out);
-    out.push_str("\nThe values of the label `use` of `humboldt_memory_bytes`:\n\nuse | meaning\n--- | ---\n");
+    out.push_str(
+        "\nThe values of the label `use` of `humboldt_memory_bytes`:\n\nuse | meaning\n--- | ---\n",
+    );
     for memory in memory::USES {
         _ = writeln!(out, "`{}` | {}", memory.name, memory.help);
     }

@@ -165,8 +165,9 @@ impl Figures {
         totals.cpu = std::time::Duration::from_millis(2500);
         totals = Counter::ALL.iter().fold(totals, |totals, c| totals.with(*c, 10_000 + *c as u64));
         totals = totals.with(Counter::ClientHits, 7500).with(Counter::ClientRequests, 10_000);
-        totals =
-            Tag::ALL.iter().fold(totals, |totals, tag| totals.with_result(*tag, 5 + *tag as u64, 1 << 40));
+        totals = Tag::ALL
+            .iter()
+            .fold(totals, |totals, tag| totals.with_result(*tag, 5 + *tag as u64, 1 << 40));
         for of in TimesOf::ALL {
             let buckets = std::array::from_fn(|bucket| (bucket as u64 + 1) % (TIME_BUCKETS as u64));
             totals = totals.with_times(of, TimeCounts { buckets, sum_ms: 123_456 });
@@ -192,8 +193,13 @@ impl Figures {
             shed: 3,
             ..SchemeStats::default()
         };
-        let dir =
-            |index, scheme| DirFigures { index, scheme, path: "/a \"b\"\\c\nd".into(), load: 500, stats };
+        let dir = |index, scheme| DirFigures {
+            index,
+            scheme,
+            path: "/a \"b\"\\c\nd".into(),
+            load: 500,
+            stats,
+        };
         figures.dirs = vec![dir(0, "ufs"), dir(1, "ufs")];
         figures
     }

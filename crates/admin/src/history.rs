@@ -27,8 +27,8 @@ impl History {
         Self { oldest: first, samples: VecDeque::new() }
     }
 
-    /// Takes a sample if the last one is old enough. When the clock went backwards, earlier samples are dropped: nothing
-    /// can be said about how long ago they were.
+    /// Takes a sample if the last one is old enough. When the clock went backwards, earlier samples
+    /// are dropped: nothing can be said about how long ago they were.
     pub(crate) fn tick(&mut self, now: UnixMillis, gather: impl FnOnce() -> Totals) {
         let last = self.samples.back().unwrap_or(&self.oldest).at;
         if now < last {
@@ -44,7 +44,8 @@ impl History {
         }
     }
 
-    /// The newest sample that is at least `minutes` older than `now`; the oldest one when there is none.
+    /// The newest sample that is at least `minutes` older than `now`; the oldest one when there is
+    /// none.
     pub(crate) fn before(&self, now: UnixMillis, minutes: u64) -> &Totals {
         let is_old = |sample: &&Totals| now.since_ms(sample.at) >= minutes * 60_000;
         self.samples.iter().rev().find(is_old).unwrap_or(&self.oldest)
@@ -85,7 +86,10 @@ mod tests {
             for minutes in [5, 60] {
                 let length = now - before(&history, now, minutes);
                 let wanted = minutes as i64 * 60;
-                assert!((wanted..wanted + 30).contains(&length), "{length} s for {minutes} minutes at {now}");
+                assert!(
+                    (wanted..wanted + 30).contains(&length),
+                    "{length} s for {minutes} minutes at {now}"
+                );
             }
         }
     }

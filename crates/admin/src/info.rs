@@ -74,7 +74,8 @@ fn write_cache(out: &mut String, figures: &Figures) {
         let (five, sixty) = (percent(figures.five_minutes()), percent(figures.sixty_minutes()));
         _ = writeln!(out, "\t{label}:\t5min: {five:.1}%, 60min: {sixty:.1}%");
     }
-    let (used, capacity) = (figures.disk(|dir| dir.used_bytes), figures.disk(|dir| dir.capacity_bytes));
+    let (used, capacity) =
+        (figures.disk(|dir| dir.used_bytes), figures.disk(|dir| dir.capacity_bytes));
     write_capacity(out, "Storage Swap", used, capacity);
     write_capacity(out, "Storage Mem", figures.mem.used_bytes, figures.mem.limit_bytes);
     let mean = ratio(kib(used), figures.disk(|dir| dir.objects) as f64).unwrap_or(0.0);
@@ -123,7 +124,11 @@ fn write_descriptors(out: &mut String, figures: &Figures) {
     _ = writeln!(out, "\tFiles queued for open:                {:4}", 0);
     _ = writeln!(out, "\tAvailable number of file descriptors: {available:4}");
     _ = writeln!(out, "\tReserved number of file descriptors:  {:4}", 0);
-    _ = writeln!(out, "\tStore Disk files open:                {:4}", figures.disk(|dir| dir.open_files));
+    _ = writeln!(
+        out,
+        "\tStore Disk files open:                {:4}",
+        figures.disk(|dir| dir.open_files)
+    );
 }
 
 fn write_structures(out: &mut String, figures: &Figures) {

@@ -21,7 +21,8 @@ impl Interval<'_> {
         self.to.at.since_ms(self.from.at) as f64 / 1000.0
     }
 
-    /// How much a figure grew. A figure that became smaller (a log or cache directory was replaced) did not grow.
+    /// How much a figure grew. A figure that became smaller (a log or cache directory was replaced)
+    /// did not grow.
     pub(crate) fn grown(&self, read: impl Fn(&Totals) -> u64) -> u64 {
         read(self.to).saturating_sub(read(self.from))
     }
@@ -70,11 +71,13 @@ impl Interval<'_> {
         ratio(self.cpu_secs(), self.secs()).unwrap_or(0.0)
     }
 
-    /// The service time in seconds that `fraction` of the answers stayed below; 0 without answers, as Squid says it.
+    /// The service time in seconds that `fraction` of the answers stayed below; 0 without answers,
+    /// as Squid says it.
     pub(crate) fn percentile(&self, of: TimesOf, fraction: f64) -> f64 {
         let (from, to) = (self.from.times(of), self.to.times(of));
         let mut grown = TimeCounts::default();
-        for (cell, (to, from)) in grown.buckets.iter_mut().zip(to.buckets.iter().zip(&from.buckets)) {
+        for (cell, (to, from)) in grown.buckets.iter_mut().zip(to.buckets.iter().zip(&from.buckets))
+        {
             *cell = to.saturating_sub(*from);
         }
         percentile(&grown.buckets, fraction)
@@ -86,8 +89,8 @@ pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// Bounds of a bucket in ms: from the first to below the second. The last bucket has no upper bound and counts as
-/// its lower one; what is below a millisecond counts as 0.
+/// Bounds of a bucket in ms: from the first to below the second. The last bucket has no upper bound
+/// and counts as its lower one; what is below a millisecond counts as 0.
 fn bounds_ms(bucket: usize) -> (f64, f64) {
     let low = if bucket == 0 { 0.0 } else { (1_u64 << (bucket - 1)) as f64 };
     let is_exact = bucket == 0 || bucket == TIME_BUCKETS - 1;
@@ -143,7 +146,10 @@ mod tests {
         assert_eq!(interval.secs(), 10.0);
         assert_eq!(interval.rate(|t| t.count(Counter::ClientRequests)), 4.0);
         assert_eq!((interval.hit_ratio(), interval.byte_hit_ratio()), (Some(0.25), None));
-        assert_eq!((interval.memory_hit_ratio(), interval.disk_hit_ratio()), (Some(0.4), Some(0.5)));
+        assert_eq!(
+            (interval.memory_hit_ratio(), interval.disk_hit_ratio()),
+            (Some(0.4), Some(0.5))
+        );
         assert_eq!(interval.cpu_ratio(), 0.1);
     }
 

@@ -1,5 +1,5 @@
-//! Compares pages line by line with what Squid 5.7 answered, its numbers replaced by `#` with as many `#` behind the
-//! point as it shows decimals.
+//! Compares pages line by line with what Squid 5.7 answered, its numbers replaced by `#` with as
+//! many `#` behind the point as it shows decimals.
 
 use crate::figures::{DirFigures, Figures};
 use crate::{averages, counters, info, service_times, storedir};
@@ -41,11 +41,12 @@ fn line_shape(line: &str) -> String {
     out.replace("\t #", "\t#") + date
 }
 
-/// A number at the start of the text, with blanks before it: its length and its shape. Numbers that belong to a label
-/// stay as they are.
+/// A number at the start of the text, with blanks before it: its length and its shape. Numbers that
+/// belong to a label stay as they are.
 fn number(text: &str) -> Option<(usize, String)> {
     let unpadded = text.trim_start_matches(' ');
-    let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let digits =
+        |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let sign = usize::from(unpadded.starts_with('-'));
     let whole = digits(&unpadded[sign..]);
     if whole == 0 {
@@ -55,8 +56,9 @@ fn number(text: &str) -> Option<(usize, String)> {
     let decimals = after.strip_prefix('.').map_or(0, digits);
     let after = if decimals > 0 { &after[1 + decimals..] } else { after };
     let length = text.len() - after.len();
-    let is_label =
-        after.starts_with("min") || after.starts_with(" min") || decimals == 0 && after.starts_with('%');
+    let is_label = after.starts_with("min")
+        || after.starts_with(" min")
+        || decimals == 0 && after.starts_with('%');
     if is_label {
         return Some((length, text[..length].to_owned()));
     }
@@ -75,7 +77,10 @@ fn expect(page: &str, expected: &str) {
 
 #[test]
 fn shapes_tell_lines_apart() {
-    assert_eq!(line_shape("\tCPU Usage, 5 minute avg:\t0.12%"), "\tCPU Usage, 5 minute avg:\t#.##%");
+    assert_eq!(
+        line_shape("\tCPU Usage, 5 minute avg:\t0.12%"),
+        "\tCPU Usage, 5 minute avg:\t#.##%"
+    );
     assert_eq!(
         line_shape("\tCache Hits:            5%   0.00100  1.00000"),
         "\tCache Hits:            5% #.##### #.#####"
@@ -102,8 +107,9 @@ fn pages_have_squids_lines_in_squids_order() {
 fn storedir_has_squids_lines_among_others() {
     let mut figures = Figures::busy();
     figures.dirs = vec![DirFigures { path: "/".to_owned(), ..figures.dirs.remove(0) }];
-    let without_percents =
-        |page: &str| page.lines().map(|l| line_shape(l.split(" (").next().unwrap_or(l))).collect::<Vec<_>>();
+    let without_percents = |page: &str| {
+        page.lines().map(|l| line_shape(l.split(" (").next().unwrap_or(l))).collect::<Vec<_>>()
+    };
     let page = without_percents(&storedir::render(&figures));
     let mut lines = page.iter();
     for squids in without_percents(include_str!("expected/storedir.txt")) {
@@ -129,12 +135,16 @@ fn columns_are_where_squid_has_them() {
     assert!(times.contains("\n\tICP Queries:          95%   0.00000  0.00000\n"));
 }
 
-/// What exporters do with `counters`: everything before `=` is the key, the first word behind it a number.
+/// What exporters do with `counters`: everything before `=` is the key, the first word behind it a
+/// number.
 #[test]
 fn counters_are_numbers_as_exporters_read_them() {
     for line in counters::render(&Figures::busy()).lines() {
         let (key, value) = line.split_once('=').expect(line);
         assert!(!key.trim().is_empty());
-        assert!(value.split_ascii_whitespace().next().expect(line).parse::<f64>().is_ok(), "{line}");
+        assert!(
+            value.split_ascii_whitespace().next().expect(line).parse::<f64>().is_ok(),
+            "{line}"
+        );
     }
 }

@@ -76,7 +76,10 @@ mod tests {
         let sum: u64 = USES.iter().map(|memory| (memory.read)(&figures)).sum();
         assert_eq!(sum, figures.mem.used_bytes + figures.mem.reserved_bytes + 5000);
         let page = render(&figures);
-        assert!(page.contains("\nin_flight                40  Pages of bodies being received"), "{page}");
+        assert!(
+            page.contains("\nin_flight                40  Pages of bodies being received"),
+            "{page}"
+        );
         assert!(page.contains("\nIndex of cache_dir #0 (ufs): 5 KB, 30 objects\n"), "{page}");
     }
 }

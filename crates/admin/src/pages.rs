@@ -29,7 +29,11 @@ pub(crate) struct AdminPage {
     render: fn(&Figures) -> String,
 }
 
-const fn page(name: &'static str, description: &'static str, render: fn(&Figures) -> String) -> AdminPage {
+const fn page(
+    name: &'static str,
+    description: &'static str,
+    render: fn(&Figures) -> String,
+) -> AdminPage {
     AdminPage { name, description, content_type: PLAIN, render }
 }
 
@@ -72,16 +76,23 @@ fn cuts(figures: &Figures) -> String {
     for cut in Cut::ALL {
         _ = writeln!(out, "{} = {}\t{}", cut.name(), figures.totals.cut(*cut), cut.help());
     }
-    _ = writeln!(out, "\npanics = {}\t{}", figures.totals.count(Counter::Panics), Counter::Panics.help());
+    _ = writeln!(
+        out,
+        "\npanics = {}\t{}",
+        figures.totals.count(Counter::Panics),
+        Counter::Panics.help()
+    );
     out
 }
 
 fn events(_: &Figures) -> String {
-    "There is no queue of events: each core has its own timers, and they are not listed.\n".to_owned()
+    "There is no queue of events: each core has its own timers, and they are not listed.\n"
+        .to_owned()
 }
 
 fn open_objects(_: &Figures) -> String {
-    "Objects are not listed by their open files; `filedescriptors` says how many files are open.\n".to_owned()
+    "Objects are not listed by their open files; `filedescriptors` says how many files are open.\n"
+        .to_owned()
 }
 
 fn active_requests(figures: &Figures) -> String {
@@ -91,8 +102,8 @@ fn active_requests(figures: &Figures) -> String {
     )
 }
 
-/// The proxy's own pages. Cloning gives another handle: one for [`Shared::set_internal_pages`], one to call
-/// [`AdminPages::tick`] with.
+/// The proxy's own pages. Cloning gives another handle: one for [`Shared::set_internal_pages`], one
+/// to call [`AdminPages::tick`] with.
 #[derive(Clone)]
 pub struct AdminPages {
     // Weak, because `Shared` owns a handle.
@@ -107,8 +118,9 @@ impl AdminPages {
         Self { shared: Arc::downgrade(shared), history: Arc::new(Mutex::new(history)) }
     }
 
-    /// Feeds the averages over 5 and 60 minutes. To be called every few seconds (at least once a minute) from a thread
-    /// that serves no requests; most calls return at once, one in 30 s reads all counters.
+    /// Feeds the averages over 5 and 60 minutes. To be called every few seconds (at least once a
+    /// minute) from a thread that serves no requests; most calls return at once, one in 30 s reads
+    /// all counters.
     pub fn tick(&self, now: UnixMillis) {
         let Some(shared) = self.shared.upgrade() else { return };
         self.history.lock().tick(now, || Totals::gather(&shared, &ProcessStats::read(), now));
@@ -131,7 +143,9 @@ mod tests {
     use humboldt_base::counters::Counter;
     use humboldt_net::dns::NameCache;
     use humboldt_proxy::snapshot::Snapshot;
-    use humboldt_store::{Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy};
+    use humboldt_store::{
+        Cache, CacheSettings, DirSelect, InTransit, MemoryMode, NoEvents, Policy,
+    };
 
     use super::*;
 
@@ -182,17 +196,25 @@ mod tests {
         shared.set_internal_pages(Box::new(pages.clone()));
         shared.counters(0).add(Counter::ClientRequests, 40);
         shared.counters(1).add(Counter::ClientHits, 10);
-        assert!(text(&pages, "counters").contains("\nclient_http.requests = 40\nclient_http.hits = 10\n"));
-        assert!(text(&pages, "info").contains("\tHits as % of all requests:\t5min: 25.0%, 60min: 25.0%\n"));
+        assert!(
+            text(&pages, "counters")
+                .contains("\nclient_http.requests = 40\nclient_http.hits = 10\n")
+        );
+        assert!(
+            text(&pages, "info")
+                .contains("\tHits as % of all requests:\t5min: 25.0%, 60min: 25.0%\n")
+        );
         assert!(text(&pages, "metrics").contains("\nhumboldt_client_http_requests_total 40\n"));
         // A sample of the far past: from it on, all requests are hits.
-        pages
-            .history
-            .lock()
-            .tick(UnixMillis(0), || Totals::gather(&shared, &ProcessStats::default(), UnixMillis(0)));
+        pages.history.lock().tick(UnixMillis(0), || {
+            Totals::gather(&shared, &ProcessStats::default(), UnixMillis(0))
+        });
         shared.counters(0).add(Counter::ClientRequests, 5);
         shared.counters(0).add(Counter::ClientHits, 5);
-        assert!(text(&pages, "info").contains("\tHits as % of all requests:\t5min: 100.0%, 60min: 100.0%\n"));
+        assert!(
+            text(&pages, "info")
+                .contains("\tHits as % of all requests:\t5min: 100.0%, 60min: 100.0%\n")
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The page `storedir`: Squid's labels where it has them, and what else there is to know about a cache directory.
+//! The page `storedir`: Squid's labels where it has them, and what else there is to know about a
+//! cache directory.
 
 use std::fmt::Write;
 
@@ -7,7 +8,8 @@ use crate::interval::ratio;
 
 /// The page.
 pub(crate) fn render(figures: &Figures) -> String {
-    let (used, capacity) = (figures.disk(|dir| dir.used_bytes), figures.disk(|dir| dir.capacity_bytes));
+    let (used, capacity) =
+        (figures.disk(|dir| dir.used_bytes), figures.disk(|dir| dir.capacity_bytes));
     let percent = percent(used, capacity);
     let free = (100.0 - percent).max(0.0);
     let mut out = "Store Directory Statistics:\n".to_owned();
@@ -52,9 +54,18 @@ fn write_dir(out: &mut String, dir: &DirFigures) {
         "Objects read: {}, written: {}, evicted: {}, errors: {}",
         stats.reads, stats.writes, stats.evictions, stats.errors
     );
-    _ = writeln!(out, "Objects not read or not written because too much was waiting: {}", stats.shed);
+    _ = writeln!(
+        out,
+        "Objects not read or not written because too much was waiting: {}",
+        stats.shed
+    );
     _ = writeln!(out, "Reads of the device: {}, {:.2} KB", stats.read_ops, kib(stats.read_bytes));
-    _ = writeln!(out, "Writes to the device: {}, {:.2} KB", stats.write_ops, kib(stats.write_bytes));
+    _ = writeln!(
+        out,
+        "Writes to the device: {}, {:.2} KB",
+        stats.write_ops,
+        kib(stats.write_bytes)
+    );
     let amplification = dir.write_amplification().unwrap_or(0.0);
     let stored = kib(stats.object_bytes);
     _ = writeln!(out, "Objects stored: {stored:.2} KB, write amplification {amplification:.2}");
@@ -89,16 +100,20 @@ mod tests {
         figures.dirs[0].stats.index_bytes = 1200;
         figures.dirs[1].stats.down = true;
         let page = render(&figures);
-        let (first, second) =
-            page.split_once("\nStore Directory #1 (ufs): /a \"b\"\\c?d\n").expect("two directories");
+        let (first, second) = page
+            .split_once("\nStore Directory #1 (ufs): /a \"b\"\\c?d\n")
+            .expect("two directories");
         assert!(first.contains("\n\nStore Directory #0 (ufs): /\nFS Block Size "), "{page}");
-        let figures = ["Index: 1.17 KB, 40.0 bytes an object, 0% rebuilt", "Reads of the device: 7, 0.00 KB"];
+        let figures =
+            ["Index: 1.17 KB, 40.0 bytes an object, 0% rebuilt", "Reads of the device: 7, 0.00 KB"];
         let waiting = "Objects not read or not written because too much was waiting: 3";
         let stored = "Objects stored: 0.98 KB, write amplification 1.30";
         for line in figures.into_iter().chain([waiting, stored]) {
             assert!(first.contains(&format!("\n{line}\n")), "{line}: {first}");
         }
-        for line in ["Maximum Size: 4096 KB", "Current Size: 1024.00 KB", "Percent Used: 25.00%", "Flags:"] {
+        for line in
+            ["Maximum Size: 4096 KB", "Current Size: 1024.00 KB", "Percent Used: 25.00%", "Flags:"]
+        {
             assert!(first.contains(&format!("\n{line}\n")), "{line}");
         }
         assert!(first.contains("\nFilesystem Space in use: ") && !second.contains("Filesystem"));

@@ -1,4 +1,5 @@
-//! Everything that only grows, read at one moment: the difference of two of them is what happened in between.
+//! Everything that only grows, read at one moment: the difference of two of them is what happened
+//! in between.
 
 use std::time::Duration;
 
@@ -89,12 +90,14 @@ impl Totals {
     }
 }
 
-/// What no core counts, because it does not happen on behalf of a request: evictions are counted where they happen, lost
-/// log lines and panics by the logs.
+/// What no core counts, because it does not happen on behalf of a request: evictions are counted
+/// where they happen, lost log lines and panics by the logs.
 fn counted_elsewhere(shared: &Shared, counter: Counter) -> u64 {
     match counter {
         Counter::MemoryEvictions => shared.cache.mem().stats().evictions,
-        Counter::SwapEvictions => shared.cache.dirs().iter().map(|dir| dir.scheme.stats().evictions).sum(),
+        Counter::SwapEvictions => {
+            shared.cache.dirs().iter().map(|dir| dir.scheme.stats().evictions).sum()
+        }
         Counter::AccessLogDropped => shared
             .access_logs()
             .iter()

@@ -1,7 +1,7 @@
 //! Wall-clock readings in the units the rest of the program uses.
 //!
-//! Pure crates never call this: they take `now` as an argument. The proxy reads the clock once per request
-//! and hands the value down.
+//! Pure crates never call this: they take `now` as an argument. The proxy reads the clock once per
+//! request and hands the value down.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

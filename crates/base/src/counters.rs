@@ -1,8 +1,8 @@
 //! Every counter of the program, from one table.
 //!
-//! Each core owns one [`Counters`]: it alone adds, with relaxed atomics that never share a cache line with
-//! another core's; readers sum over all cores. Manager pages and `/metrics` are generated from
-//! [`Counter::ALL`], so a counter exists everywhere or nowhere.
+//! Each core owns one [`Counters`]: it alone adds, with relaxed atomics that never share a cache
+//! line with another core's; readers sum over all cores. Manager pages and `/metrics` are generated
+//! from [`Counter::ALL`], so a counter exists everywhere or nowhere.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -17,8 +17,8 @@ macro_rules! counters {
             /// All counters, in the order of their declaration.
             pub const ALL: &[Counter] = &[$(Counter::$variant,)+];
 
-            /// The name under which `/metrics` exports it, without the `humboldt_` prefix. Names end in
-            /// `_total` for counts and `_bytes_total` for bytes.
+            /// The name under which `/metrics` exports it, without the `humboldt_` prefix. Names
+            /// end in `_total` for counts and `_bytes_total` for bytes.
             pub fn name(self) -> &'static str {
                 match self { $(Counter::$variant => $name,)+ }
             }
@@ -120,7 +120,8 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Adds `n`. Only the owning core may call this (a plain load and store, no locked instruction).
+    /// Adds `n`. Only the owning core may call this (a plain load and store, no locked
+    /// instruction).
     pub fn add(&self, counter: Counter, n: u64) {
         let cell = &self.0[counter as usize];
         cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);

@@ -1,5 +1,5 @@
-//! A small seeded generator for decisions that must be repeatable in tests (sampling, back-off, spreading).
-//! Not for secrets.
+//! A small seeded generator for decisions that must be repeatable in tests (sampling, back-off,
+//! spreading). Not for secrets.
 
 /// SplitMix64: one addition and two multiplications a number, full period, any seed.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! What the program cannot do without: threads and tasks that others wait for. Where one of them panics, the program
-//! has to end in order, because what waits would wait for ever.
+//! What the program cannot do without: threads and tasks that others wait for. Where one of them
+//! panics, the program has to end in order, because what waits would wait for ever.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -41,7 +41,9 @@ mod tests {
 
     #[test]
     fn the_end_of_something_vital_is_noticed_if_it_is_a_panic() {
-        std::thread::spawn(|| drop(Vital::new("one that ends well"))).join().expect("it ended well");
+        std::thread::spawn(|| drop(Vital::new("one that ends well")))
+            .join()
+            .expect("it ended well");
         assert_eq!(failed(), None);
         let panics = || {
             let _vital = Vital::new("one that does not");

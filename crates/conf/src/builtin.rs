@@ -8,8 +8,8 @@ use crate::table::Config;
 /// The folder of the store, below that of the built-in configuration.
 pub const BUILTIN_STORE: &str = "ring";
 
-/// The text of the built-in configuration: a proxy for this machine alone, with its store, logs and process number
-/// below `dir`. IPv6 is listened on where it exists.
+/// The text of the built-in configuration: a proxy for this machine alone, with its store, logs and
+/// process number below `dir`. IPv6 is listened on where it exists.
 pub fn builtin_text(dir: &Path) -> String {
     let v6 = if has_ipv6_loopback() { "http_port [::1]:3128\n" } else { "" };
     let path = |name: &str| quote(&dir.join(name).to_string_lossy());
@@ -84,10 +84,17 @@ mod tests {
             assert_eq!(found.render(false), "");
             assert_eq!(config.cache_dir[0].path, Path::new(dir).join(BUILTIN_STORE));
             assert_eq!(config.cache_dir[0].size_bytes, 1 << 30);
-            assert!(config.http_port.iter().all(|port| port.addr.is_some_and(|addr| addr.is_loopback())));
+            assert!(
+                config
+                    .http_port
+                    .iter()
+                    .all(|port| port.addr.is_some_and(|addr| addr.is_loopback()))
+            );
             assert_eq!(config.http_access.len(), 6);
             assert_eq!(config.cache_mem, 256 << 20);
-            assert!(config.access_log[0].place.as_ref().is_some_and(|place| place.starts_with(dir)));
+            assert!(
+                config.access_log[0].place.as_ref().is_some_and(|place| place.starts_with(dir))
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Values of ACLs that others of the same ACL cover: they change nothing, and often something else was meant.
+//! Values of ACLs that others of the same ACL cover: they change nothing, and often something else
+//! was meant.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -12,7 +13,8 @@ pub(crate) struct Covered<'a> {
     pub(crate) by: &'a str,
 }
 
-/// The values of an ACL that other values cover, in the order of the file (of addresses: by address).
+/// The values of an ACL that other values cover, in the order of the file (of addresses: by
+/// address).
 pub(crate) fn find(acl: &AclDef) -> Vec<Covered<'_>> {
     match acl.kind {
         AclKind::Src | AclKind::Dst | AclKind::LocalIp => addresses(&acl.values),
@@ -40,7 +42,8 @@ fn domains(values: &[String]) -> Vec<Covered<'_>> {
         let bare = lower.strip_prefix('.').unwrap_or(&lower);
         let own = known(&lower).filter(|found| *found < index);
         let whole = || if lower.starts_with('.') { None } else { known(&format!(".{bare}")) };
-        let above = || bare.match_indices('.').find_map(|(at, _)| known(bare.get(at..).unwrap_or("")));
+        let above =
+            || bare.match_indices('.').find_map(|(at, _)| known(bare.get(at..).unwrap_or("")));
         own.or_else(whole).or_else(above)
     };
     let covered = |(index, value): (usize, &'_ String)| cover(index, value).map(|by| (index, by));
@@ -96,7 +99,11 @@ fn range(text: &str) -> Option<Range> {
             _ => return None,
         },
     };
-    Some(Range { is_v4: first.is_ipv4(), first: number(first) & net, last: number(last) & net | !net & all })
+    Some(Range {
+        is_v4: first.is_ipv4(),
+        first: number(first) & net,
+        last: number(last) & net | !net & all,
+    })
 }
 
 fn address(text: &str) -> Option<IpAddr> {
@@ -127,13 +134,22 @@ mod tests {
     fn what_another_value_covers_is_said() {
         for (rest, part) in [
             ("src 10.0.0.0/8 10.1.0.0/16", "`10.1.0.0/16` is covered by `10.0.0.0/8`"),
-            ("src 10.1.2.3 10.0.0.0-10.9.0.0/16", "`10.1.2.3` is covered by `10.0.0.0-10.9.0.0/16`"),
+            (
+                "src 10.1.2.3 10.0.0.0-10.9.0.0/16",
+                "`10.1.2.3` is covered by `10.0.0.0-10.9.0.0/16`",
+            ),
             ("src 10.0.0.0/255.0.0.0 10.0.0.1", "`10.0.0.1` is covered"),
             ("src fe80::1 fe80::/10", "`fe80::1` is covered by `fe80::/10`"),
             ("src 10.0.0.1 10.0.0.1", "`10.0.0.1` is there twice"),
             ("src all 10.0.0.1", "`10.0.0.1` is covered by `all`"),
-            ("dstdomain .example.com www.Example.com", "`www.Example.com` is covered by `.example.com`"),
-            ("dstdomain a.b.example.com .b.example.com", "`a.b.example.com` is covered by `.b.example.com`"),
+            (
+                "dstdomain .example.com www.Example.com",
+                "`www.Example.com` is covered by `.example.com`",
+            ),
+            (
+                "dstdomain a.b.example.com .b.example.com",
+                "`a.b.example.com` is covered by `.b.example.com`",
+            ),
             ("dstdomain .example.com example.com", "`example.com` is covered by `.example.com`"),
             ("dstdomain x.example x.example", "`x.example` is there twice"),
             ("method GET POST GET", "`GET` is there twice"),

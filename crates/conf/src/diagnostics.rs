@@ -28,7 +28,8 @@ pub enum Severity {
 pub struct Diagnostic {
     /// How serious it is.
     pub severity: Severity,
-    /// Name of the file as given or included; empty when the finding concerns the configuration as a whole.
+    /// Name of the file as given or included; empty when the finding concerns the configuration as
+    /// a whole.
     pub file: String,
     /// Line from 1; 0 without a place.
     pub line: u32,
@@ -77,7 +78,8 @@ impl Diagnostics {
         self.list.iter().filter(|d| d.severity == severity).count()
     }
 
-    /// All findings as text for people, each with its source line; with terminal colours when `color`.
+    /// All findings as text for people, each with its source line; with terminal colours when
+    /// `color`.
     pub fn render(&self, color: bool) -> String {
         self.render_from(color, Severity::Note)
     }
@@ -120,7 +122,12 @@ impl Diagnostics {
     }
 
     /// A finding without a place.
-    pub(crate) fn add_general(&mut self, severity: Severity, message: String, help: Option<String>) {
+    pub(crate) fn add_general(
+        &mut self,
+        severity: Severity,
+        message: String,
+        help: Option<String>,
+    ) {
         self.add(Diagnostic {
             severity,
             file: String::new(),
@@ -206,7 +213,8 @@ impl Diagnostic {
         }
     }
 
-    /// The part of the source line that is shown, with tabs and control characters as blanks, and the span in it.
+    /// The part of the source line that is shown, with tabs and control characters as blanks, and
+    /// the span in it.
     fn shown(&self) -> (String, Range<usize>) {
         let line = &self.source_line;
         let start = self.span.start.saturating_sub(self.line_start).min(line.len());
@@ -219,7 +227,8 @@ impl Diagnostic {
         let to = line.floor_char_boundary((from + SHOWN_LINE_BYTES_MAX).min(line.len()));
         let part = line.get(from..to).unwrap_or("");
         // One byte in, one byte out, so that the span stays right.
-        let shown = part.chars().map(|c| if c.is_ascii_control() { ' ' } else { c }).collect::<String>();
+        let shown =
+            part.chars().map(|c| if c.is_ascii_control() { ' ' } else { c }).collect::<String>();
         let start = shown.floor_char_boundary((start - from).min(shown.len()));
         let end = shown.ceil_char_boundary(end.saturating_sub(from).min(shown.len())).max(start);
         (shown, start..end)
@@ -246,7 +255,8 @@ impl<'a> Place<'a> {
         let line_end = line_start + line_text.len();
         let column = text.get(line_start..start).unwrap_or("").chars().count() + 1;
         Self {
-            line: u32::try_from(before.bytes().filter(|b| *b == b'\n').count() + 1).unwrap_or(u32::MAX),
+            line: u32::try_from(before.bytes().filter(|b| *b == b'\n').count() + 1)
+                .unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
             line_start,
             text: line_text,

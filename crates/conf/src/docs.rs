@@ -34,10 +34,11 @@ pub fn docs_markdown() -> String {
     let mut sections: BTreeMap<usize, (&str, Vec<&Directive>)> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     for directive in table::directives() {
-        let at = order.iter().position(|section| *section == directive.section).unwrap_or_else(|| {
-            order.push(directive.section);
-            order.len() - 1
-        });
+        let at =
+            order.iter().position(|section| *section == directive.section).unwrap_or_else(|| {
+                order.push(directive.section);
+                order.len() - 1
+            });
         sections.entry(at).or_insert((directive.section, Vec::new())).1.push(directive);
     }
     let mut out = HEAD.to_owned();
@@ -69,7 +70,8 @@ const STATUSES: [(&str, StatusTest); 4] = [
 
 fn push_acl_kinds(out: &mut String) {
     let kinds = crate::AclKind::ALL.iter();
-    let works: Vec<_> = kinds.clone().filter(|k| k.unsupported().is_none()).map(|k| code(k.name())).collect();
+    let works: Vec<_> =
+        kinds.clone().filter(|k| k.unsupported().is_none()).map(|k| code(k.name())).collect();
     out.push_str(&format!("These are evaluated: {}.\n\n", works.join(", ")));
     out.push_str(
         "What only an answer can tell (`http_status`, `rep_mime_type`, `rep_header`) is evaluated in \
@@ -96,7 +98,11 @@ fn push_acl_kinds(out: &mut String) {
 fn push_working(directive: &Directive, out: &mut String) {
     out.push_str(&format!("\n### {}\n\n```\n{}\n```\n\n", directive.name, directive.syntax));
     let default = if directive.default.is_empty() { "none" } else { directive.default };
-    out.push_str(&format!("{} Type: {}. Default: `{default}`.", sentence(directive.doc), directive.value));
+    out.push_str(&format!(
+        "{} Type: {}. Default: `{default}`.",
+        sentence(directive.doc),
+        directive.value
+    ));
     if !directive.aliases.is_empty() {
         let names: Vec<_> = directive.aliases.iter().map(|name| code(name)).collect();
         out.push_str(&format!(" Also: {}.", names.join(", ")));
@@ -118,14 +124,18 @@ fn push_known(directives: &[&Directive], out: &mut String) {
         out.push_str("\nKnown only:\n\ndirective | meaning | here\n--- | --- | ---\n");
     }
     for directive in known {
-        let names: Vec<_> =
-            std::iter::once(&directive.name).chain(directive.aliases).map(|name| code(name)).collect();
+        let names: Vec<_> = std::iter::once(&directive.name)
+            .chain(directive.aliases)
+            .map(|name| code(name))
+            .collect();
         let names = names.join(", ");
         let row = match directive.status {
             Status::Works => continue,
             Status::Obsolete(advice) => format!("{names} | {advice}\n"),
             Status::Ignored(why) => format!("{names} | {} | no effect: {why}\n", directive.doc),
-            Status::Unsupported(why) => format!("{names} | {} | not supported: {why}\n", directive.doc),
+            Status::Unsupported(why) => {
+                format!("{names} | {} | not supported: {why}\n", directive.doc)
+            }
         };
         out.push_str(&row);
     }

@@ -1,9 +1,10 @@
-//! Directives that hand requests or answers to something that decides what passes, and that is not implemented: URL
-//! rewriting, adaptation, TLS interception.
+//! Directives that hand requests or answers to something that decides what passes, and that is not
+//! implemented: URL rewriting, adaptation, TLS interception.
 //!
-//! Leaving them out would let through what they are there to stop, so the file is refused, unless it says by
-//! `run_without` that it is meant. What a line means may depend on later lines (`icap_enable`, `adaptation_access`,
-//! `run_without`): each is reported as an error at first, and what turns out to be less is said less loudly at the end.
+//! Leaving them out would let through what they are there to stop, so the file is refused, unless
+//! it says by `run_without` that it is meant. What a line means may depend on later lines
+//! (`icap_enable`, `adaptation_access`, `run_without`): each is reported as an error at first, and
+//! what turns out to be less is said less loudly at the end.
 
 use crate::diagnostics::{Diagnostics, Severity};
 use crate::line::{Line, Token};
@@ -44,7 +45,9 @@ impl Filters {
             },
             "ssl_bump" => match line.next() {
                 // A tunnel passes unread either way.
-                Ok(Some(action)) if matches!(action.text.as_str(), "splice" | "peek" | "none" | "deny") => {
+                Ok(Some(action))
+                    if matches!(action.text.as_str(), "splice" | "peek" | "none" | "deny") =>
+                {
                     return false;
                 }
                 Ok(Some(action)) => self.report(line, &action, MissingFilter::SslBump, true, why),
@@ -61,7 +64,8 @@ impl Filters {
             }
             "adaptation_access" | "icap_access" => {
                 let words: Vec<_> = std::iter::from_fn(|| line.next().ok().flatten()).collect();
-                self.is_used |= words.get(1).is_none_or(|action| !action.text.eq_ignore_ascii_case("deny"));
+                self.is_used |=
+                    words.get(1).is_none_or(|action| !action.text.eq_ignore_ascii_case("deny"));
                 self.report(line, &name, MissingFilter::Adaptation, false, why);
             }
             "icap_service" | "ecap_service" => {
@@ -76,7 +80,14 @@ impl Filters {
         true
     }
 
-    fn report(&mut self, line: &mut Line<'_>, at: &Token, filter: MissingFilter, decides: bool, why: &str) {
+    fn report(
+        &mut self,
+        line: &mut Line<'_>,
+        at: &Token,
+        filter: MissingFilter,
+        decides: bool,
+        why: &str,
+    ) {
         let what = if at.text == line.name.text {
             at.text.clone()
         } else {
@@ -98,7 +109,9 @@ impl Filters {
             let is_adaptation = line.filter == MissingFilter::Adaptation;
             let severity = if is_adaptation && !adapts {
                 Severity::Note
-            } else if run_without.contains(&line.filter) || !line.decides || (is_adaptation && !self.is_used)
+            } else if run_without.contains(&line.filter)
+                || !line.decides
+                || (is_adaptation && !self.is_used)
             {
                 Severity::Warning
             } else {
@@ -116,7 +129,8 @@ impl Filters {
     }
 }
 
-/// Whether messages may pass while a service is down: `bypass=on`, or `1` in the old form. By default they may not.
+/// Whether messages may pass while a service is down: `bypass=on`, or `1` in the old form. By
+/// default they may not.
 fn may_be_bypassed(line: &mut Line<'_>) -> bool {
     let words: Vec<_> = std::iter::from_fn(|| line.next().ok().flatten()).collect();
     let bypass = |word: &Token| match word.text.as_str() {
@@ -136,7 +150,8 @@ mod tests {
 
     /// Errors and warnings of a file.
     fn counts(text: &str) -> (usize, usize) {
-        let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow localhost\n{text}\n"));
+        let (_, found) =
+            parse_str("t", &format!("http_port 1\nhttp_access allow localhost\n{text}\n"));
         (found.count(Severity::Error), found.count(Severity::Warning))
     }
 
@@ -181,7 +196,9 @@ mod tests {
             (0, 3)
         );
         assert_eq!(
-            counts("ecap_enable on\necap_service s reqmod_precache ecap://x\nadaptation_access s allow all"),
+            counts(
+                "ecap_enable on\necap_service s reqmod_precache ecap://x\nadaptation_access s allow all"
+            ),
             (1, 2)
         );
     }
@@ -189,11 +206,17 @@ mod tests {
     #[test]
     fn adaptation_that_is_off_or_unused_is_no_error() {
         let service = "icap_service s reqmod_precache icap://127.0.0.1:1344/x";
-        assert_eq!(counts(&format!("icap_enable off\n{service}\nadaptation_access s allow all")), (0, 0));
+        assert_eq!(
+            counts(&format!("icap_enable off\n{service}\nadaptation_access s allow all")),
+            (0, 0)
+        );
         assert_eq!(
             counts(&format!("{service}\nadaptation_access s allow all\nicap_preview_enable on")),
             (0, 0)
         );
-        assert_eq!(counts(&format!("icap_enable on\n{service}\nadaptation_access s deny all")), (0, 3));
+        assert_eq!(
+            counts(&format!("icap_enable on\n{service}\nadaptation_access s deny all")),
+            (0, 3)
+        );
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 /// Most files that one pattern may give; further ones are left out.
 const MATCHES_MAX: usize = 4096;
 
-/// The files that a pattern means, sorted, and whether it is a pattern at all. A plain name is given back as it is,
-/// existing or not.
+/// The files that a pattern means, sorted, and whether it is a pattern at all. A plain name is
+/// given back as it is, existing or not.
 pub(crate) fn expand(pattern: &str) -> (Vec<PathBuf>, bool) {
     if !pattern.contains(['*', '?', '[']) {
         return (vec![PathBuf::from(pattern)], false);
@@ -92,7 +92,8 @@ fn bracket(pattern: &[u8], byte: u8) -> One {
     let body = pattern.get(1..).unwrap_or(&[]);
     let negated = matches!(body.first(), Some(b'!' | b'^'));
     let set_start = usize::from(negated);
-    let Some(len) = body.iter().skip(set_start + 1).position(|b| *b == b']').map(|at| at + set_start + 1)
+    let Some(len) =
+        body.iter().skip(set_start + 1).position(|b| *b == b']').map(|at| at + set_start + 1)
     else {
         return if byte == b'[' { One::Matched(1) } else { One::Failed };
     };

@@ -1,5 +1,5 @@
-//! From text to logical lines: comments, continuation, macros. Each logical line remembers where its bytes came
-//! from.
+//! From text to logical lines: comments, continuation, macros. Each logical line remembers where
+//! its bytes came from.
 
 use std::ops::Range;
 
@@ -198,8 +198,11 @@ mod tests {
         let line = Lines::new(source).next().expect("line");
         let at = line.text.find("10.0.0.1").expect("value");
         assert_eq!(&source[line.source_span(at..at + 8)], "10.0.0.1");
-        let macros =
-            Macros { service_name: "squid", process_name: "p", process_number: "12345678901234567890" };
+        let macros = Macros {
+            service_name: "squid",
+            process_name: "p",
+            process_number: "12345678901234567890",
+        };
         let line = expand(line, &macros);
         let at = line.text.find("1234567890").expect("expanded");
         assert_eq!(&source[line.source_span(at..at + 5)], "${process_number}");

@@ -1,7 +1,7 @@
 //! squid.conf: lexer, the table of directives, typed configuration, diagnostics.
 //!
-//! [`load`] reads a file into a [`Config`] and [`Diagnostics`]; a configuration with errors must not be used. Nothing
-//! in here panics on any input, and every size is bounded.
+//! [`load`] reads a file into a [`Config`] and [`Diagnostics`]; a configuration with errors must
+//! not be used. Nothing in here panics on any input, and every size is bounded.
 
 mod builtin;
 mod covered;

@@ -1,4 +1,5 @@
-//! A cursor over the words of one directive, with everything a value needs to parse itself and to report problems.
+//! A cursor over the words of one directive, with everything a value needs to parse itself and to
+//! report problems.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -108,7 +109,8 @@ impl<'a> Line<'a> {
         let end = self.logical.text.len();
         let at = if self.pos >= end && end > 0 { 0..end } else { self.name.at.clone() };
         let mut problem = Problem::error(at, format!("{what} is missing"));
-        if let Some(syntax) = crate::table::find(&self.name.text).map(|d| d.syntax).filter(|s| !s.is_empty())
+        if let Some(syntax) =
+            crate::table::find(&self.name.text).map(|d| d.syntax).filter(|s| !s.is_empty())
         {
             problem = problem.with_help(format!("write `{syntax}`"));
         }
@@ -129,8 +131,8 @@ impl<'a> Line<'a> {
         token
     }
 
-    /// Everything up to the end of the line as it stands, without surrounding blanks; a quoted value where those are
-    /// recognised.
+    /// Everything up to the end of the line as it stands, without surrounding blanks; a quoted
+    /// value where those are recognised.
     pub(crate) fn rest(&mut self) -> Result<Option<Token>, Problem> {
         self.skip_blanks();
         let text = self.logical.text.get(self.pos..).unwrap_or("");
@@ -166,8 +168,19 @@ impl<'a> Line<'a> {
         self.report_about(Severity::Note, token, message.into(), help);
     }
 
-    fn report_about(&mut self, severity: Severity, token: &Token, message: String, help: Option<&str>) {
-        self.report(Problem { severity, at: token.at.clone(), message, help: help.map(str::to_owned) });
+    fn report_about(
+        &mut self,
+        severity: Severity,
+        token: &Token,
+        message: String,
+        help: Option<&str>,
+    ) {
+        self.report(Problem {
+            severity,
+            at: token.at.clone(),
+            message,
+            help: help.map(str::to_owned),
+        });
     }
 
     /// Where a word stands in its file.
@@ -211,8 +224,9 @@ impl<'a> Line<'a> {
     /// `parameters("file")`: the words of the file take its place.
     fn read_parameters(&mut self, start: usize) -> Result<(), Problem> {
         let rest = self.logical.text.get(start..).unwrap_or("");
-        let whole = Problem::error(start..start + rest.len(), "parameters() takes one file name in quotes")
-            .with_help("write `parameters(\"/path/to/file\")`");
+        let whole =
+            Problem::error(start..start + rest.len(), "parameters() takes one file name in quotes")
+                .with_help("write `parameters(\"/path/to/file\")`");
         let inner = rest.strip_prefix("parameters(").unwrap_or("");
         let quoted = inner.trim_start_matches(is_blank);
         let lead = rest.len() - quoted.len();
@@ -238,16 +252,20 @@ impl<'a> Line<'a> {
         depth: usize,
     ) -> Result<VecDeque<Token>, Problem> {
         if depth >= PARAMETER_DEPTH_MAX {
-            return Err(Problem::error(at.clone(), format!("{path}: files are nested more than 16 deep")));
+            return Err(Problem::error(
+                at.clone(),
+                format!("{path}: files are nested more than 16 deep"),
+            ));
         }
-        let text = self.state.read_value_file(path).map_err(|why| Problem::error(at.clone(), why))?;
+        let text =
+            self.state.read_value_file(path).map_err(|why| Problem::error(at.clone(), why))?;
         let mut words = VecDeque::new();
         for line in text.lines() {
             let mut rest = line.trim_start_matches(is_blank);
             while !rest.is_empty() && !rest.starts_with('#') {
                 let (text, len, quoted) = if rest.starts_with(['"', '\'']) {
-                    let (text, len) =
-                        unquote(rest).map_err(|why| Problem::error(at.clone(), format!("{path}: {why}")))?;
+                    let (text, len) = unquote(rest)
+                        .map_err(|why| Problem::error(at.clone(), format!("{path}: {why}")))?;
                     (text, len, true)
                 } else if let Some(inner) = rest.strip_prefix("parameters(\"") {
                     let name_len = inner.find("\")").unwrap_or(inner.len());

@@ -112,13 +112,17 @@ impl Loader {
         }
         if config.cache_swap_low > config.cache_swap_high {
             let help = "make `cache_swap_low` the smaller one";
-            state.report_general(Severity::Error, "`cache_swap_low` is above `cache_swap_high`", help);
+            state.report_general(
+                Severity::Error,
+                "`cache_swap_low` is above `cache_swap_high`",
+                help,
+            );
         }
         (config, state.diagnostics)
     }
 
-    /// Files of old versions of Squid need not say where to listen; a file whose ports are all of kinds that cannot be
-    /// opened means something else.
+    /// Files of old versions of Squid need not say where to listen; a file whose ports are all of
+    /// kinds that cannot be opened means something else.
     fn default_port(&mut self) {
         if self.other_ports {
             let help = "write `http_port 3128` to serve plain HTTP as well";
@@ -151,7 +155,8 @@ impl Loader {
             self.statement(line, &mut conditions, depth);
         }
         for open in &conditions {
-            self.state.report(&open.line, Problem::error(whole(&open.line), "this `if` has no `endif`"));
+            self.state
+                .report(&open.line, Problem::error(whole(&open.line), "this `if` has no `endif`"));
         }
         self.open_files.pop();
         self.state.leave(before);
@@ -160,17 +165,20 @@ impl Loader {
     fn check_continuation(&mut self, line: &LogicalLine) {
         let end = line.text.len();
         if line.false_continuation {
-            let problem = Problem::error(end.saturating_sub(1)..end, "blanks follow this backslash")
-                .with_help("remove them: only a backslash at the very end continues the line");
+            let problem =
+                Problem::error(end.saturating_sub(1)..end, "blanks follow this backslash")
+                    .with_help("remove them: only a backslash at the very end continues the line");
             self.state.report(line, problem);
         } else if line.cut_short {
-            let mut problem = Problem::error(0..end, "the file ends where this line is to be continued");
+            let mut problem =
+                Problem::error(0..end, "the file ends where this line is to be continued");
             problem.severity = Severity::Warning;
             self.state.report(line, problem.with_help("remove the backslash at its end"));
         }
     }
 
-    /// Handles `if`, `else`, `endif` and `include`, and hands everything else to [`Self::directive`].
+    /// Handles `if`, `else`, `endif` and `include`, and hands everything else to
+    /// [`Self::directive`].
     fn statement(&mut self, line: LogicalLine, conditions: &mut Vec<Condition>, depth: usize) {
         let active = conditions.iter().all(|condition| condition.active);
         let (word, rest) = line.text.split_once([' ', '\t']).unwrap_or((&line.text, ""));
@@ -190,17 +198,24 @@ impl Loader {
                     condition.had_else = true;
                 }
                 Some(_) => {
-                    self.state.report(&line, Problem::error(whole(&line), "this `if` already has an `else`"));
+                    self.state.report(
+                        &line,
+                        Problem::error(whole(&line), "this `if` already has an `else`"),
+                    );
                 }
                 None => {
-                    self.state
-                        .report(&line, Problem::error(whole(&line), "there is no `if` for this `else`"));
+                    self.state.report(
+                        &line,
+                        Problem::error(whole(&line), "there is no `if` for this `else`"),
+                    );
                 }
             },
             "endif" => {
                 if conditions.pop().is_none() {
-                    self.state
-                        .report(&line, Problem::error(whole(&line), "there is no `if` for this `endif`"));
+                    self.state.report(
+                        &line,
+                        Problem::error(whole(&line), "there is no `if` for this `endif`"),
+                    );
                 }
             }
             _ if !active => {}
@@ -216,7 +231,8 @@ impl Loader {
             "false" => return false,
             _ => {}
         }
-        let sides = text.split_once('=').map(|(a, b)| (parse_integer(a.trim()), parse_integer(b.trim())));
+        let sides =
+            text.split_once('=').map(|(a, b)| (parse_integer(a.trim()), parse_integer(b.trim())));
         if let Some((Some(a), Some(b))) = sides {
             return a == b;
         }
@@ -297,7 +313,11 @@ impl Loader {
                 }
             }
             Status::Obsolete(advice) => {
-                line.warn(&name, format!("`{}` no longer exists and has no effect", name.text), Some(advice));
+                line.warn(
+                    &name,
+                    format!("`{}` no longer exists and has no effect", name.text),
+                    Some(advice),
+                );
             }
         }
     }
@@ -309,7 +329,9 @@ fn check_log_paths(config: &Config, state: &mut State) {
         return;
     }
     let places = config.access_log.iter().map(|log| log.place.as_deref());
-    for path in places.chain([config.cache_log.as_deref(), config.cache_store_log.as_deref()]).flatten() {
+    for path in
+        places.chain([config.cache_log.as_deref(), config.cache_store_log.as_deref()]).flatten()
+    {
         if !path.starts_with('/') {
             let message = format!("the path of the log `{path}` is relative: it is not written");
             let help = "write an absolute path, or `coredump_dir`, below which it is then";
@@ -318,7 +340,8 @@ fn check_log_paths(config: &Config, state: &mut State) {
     }
 }
 
-/// Values of ACLs that change nothing. The predefined ones are there for those who define them once more.
+/// Values of ACLs that change nothing. The predefined ones are there for those who define them once
+/// more.
 fn check_covered_values(config: &Config, state: &mut State) {
     for acl in &config.acl {
         let covered = crate::covered::find(acl);
@@ -338,7 +361,8 @@ fn check_covered_values(config: &Config, state: &mut State) {
     }
 }
 
-/// A tunnel by Upgrade for everybody where a rule denies tunnels by CONNECT to somebody, or to some places.
+/// A tunnel by Upgrade for everybody where a rule denies tunnels by CONNECT to somebody, or to some
+/// places.
 fn check_upgrades(config: &Config, state: &mut State) {
     let is_connect = |name: &str| {
         config.acl.iter().any(|acl| {
@@ -347,13 +371,13 @@ fn check_upgrades(config: &Config, state: &mut State) {
                 && acl.values.iter().any(|method| method.eq_ignore_ascii_case("CONNECT"))
         })
     };
-    let denies_connect = config
-        .http_access
-        .iter()
-        .any(|rule| !rule.allow && rule.terms.iter().any(|term| !term.negated && is_connect(&term.name)));
+    let denies_connect = config.http_access.iter().any(|rule| {
+        !rule.allow && rule.terms.iter().any(|term| !term.negated && is_connect(&term.name))
+    });
     let for_all = config.http_upgrade_request_protocols.iter().find(|upgrade| {
         let terms = &upgrade.rule.terms;
-        upgrade.rule.allow && terms.iter().all(|term| !term.negated && term.name.eq_ignore_ascii_case("all"))
+        upgrade.rule.allow
+            && terms.iter().all(|term| !term.negated && term.name.eq_ignore_ascii_case("all"))
     });
     if denies_connect && let Some(upgrade) = for_all {
         let message = format!(
@@ -365,16 +389,23 @@ fn check_upgrades(config: &Config, state: &mut State) {
     }
 }
 
-/// A proxy that leaves names to its parents often cannot look them up, and refuses what depends on an address that it does not know.
+/// A proxy that leaves names to its parents often cannot look them up, and refuses what depends on
+/// an address that it does not know.
 fn check_addresses(config: &Config, state: &mut State) {
     if config.cache_peer.is_empty() || !config.never_direct.iter().any(|rule| rule.allow) {
         return;
     }
     let looks_up = |name: &str| {
         let named = |acl: &&AclDef| acl.name.eq_ignore_ascii_case(name);
-        config.acl.iter().find(named).is_some_and(|acl| acl.kind == AclKind::Dst && !acl.flags.no_lookup)
+        config
+            .acl
+            .iter()
+            .find(named)
+            .is_some_and(|acl| acl.kind == AclKind::Dst && !acl.flags.no_lookup)
     };
-    for (list, rules) in [("http_access", &config.http_access), ("miss_access", &config.miss_access)] {
+    for (list, rules) in
+        [("http_access", &config.http_access), ("miss_access", &config.miss_access)]
+    {
         let mut terms = rules.iter().flat_map(|rule| &rule.terms);
         if let Some(term) = terms.find(|term| looks_up(&term.name)) {
             let message = format!(
@@ -382,7 +413,8 @@ fn check_addresses(config: &Config, state: &mut State) {
                  request for one that cannot be looked up here is refused",
                 term.name
             );
-            let help = "use an ACL of type `dst -n`, or see to it that this machine can look up all names";
+            let help =
+                "use an ACL of type `dst -n`, or see to it that this machine can look up all names";
             state.report_general(Severity::Warning, &message, help);
         }
     }
@@ -400,7 +432,8 @@ fn explain_odd_blanks(problem: Problem, logical: &LogicalLine) -> Problem {
 }
 
 fn unknown(name: &Token) -> Problem {
-    let names = table::directives().flat_map(|d| std::iter::once(d.name).chain(d.aliases.iter().copied()));
+    let names =
+        table::directives().flat_map(|d| std::iter::once(d.name).chain(d.aliases.iter().copied()));
     let problem = name.error(format!("there is no directive `{}`", name.text));
     match suggest(&name.text, names.chain(["include", "if", "else", "endif"])) {
         Some(found) => problem.with_help(format!("did you mean `{found}`?")),
@@ -408,7 +441,8 @@ fn unknown(name: &Token) -> Problem {
     }
 }
 
-/// Words after a complete value. Squid ignores them silently; often they are a line whose break was lost.
+/// Words after a complete value. Squid ignores them silently; often they are a line whose break was
+/// lost.
 fn check_trailing(directive: &Directive, line: &mut Line<'_>) -> Result<(), Problem> {
     let Some(first) = line.next()? else { return Ok(()) };
     let mut end = first.at.end;
@@ -443,9 +477,8 @@ fn read_patterns(line: &LogicalLine, state: &mut State) -> Result<Vec<Token>, Pr
         patterns.push(token);
     }
     if patterns.is_empty() {
-        return Err(
-            Problem::error(whole(line), "a file name is missing").with_help("write `include PATH ...`")
-        );
+        return Err(Problem::error(whole(line), "a file name is missing")
+            .with_help("write `include PATH ...`"));
     }
     Ok(patterns)
 }

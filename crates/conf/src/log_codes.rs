@@ -6,7 +6,8 @@ macro_rules! codes {
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         pub enum LogCode { $(#[doc = $doc] $variant,)+ }
 
-        /// Names, codes and meanings. A name may begin with another one: the longest that fits counts.
+        /// Names, codes and meanings. A name may begin with another one: the longest that fits
+        /// counts.
         const CODES: &[(&str, LogCode, &str)] = &[$(($name, LogCode::$variant, $doc),)+];
     };
 }
@@ -55,7 +56,8 @@ codes! {
     "err_detail" => ErrorDetail, "More about that: the reason on the error page, or why the connection was cut off, as in docs/metrics.md.";
 }
 
-/// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that begin so.
+/// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that
+/// begin so.
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
     (&["un", "ul", "us", "ue", "credentials"], "nobody is authenticated"),
     (&["ui"], "the ident protocol is not implemented"),
@@ -81,16 +83,21 @@ const WITHOUT_VALUE: &[(&[&str], &str)] = &[
 /// A code, or why it has no value.
 pub(crate) type Found = Result<LogCode, &'static str>;
 
-/// The code that `text` begins with, and its length in bytes. `http::` in front of it changes nothing.
+/// The code that `text` begins with, and its length in bytes. `http::` in front of it changes
+/// nothing.
 pub(crate) fn longest(text: &str) -> Option<(Found, usize)> {
     let bare = text.strip_prefix("http::").unwrap_or(text);
     let works = CODES.iter().map(|(name, code, _)| (*name, Ok(*code)));
-    let empty = WITHOUT_VALUE.iter().flat_map(|(names, why)| names.iter().map(|name| (*name, Err(*why))));
-    let (name, found) =
-        works.chain(empty).filter(|(name, _)| bare.starts_with(name)).max_by_key(|(name, _)| name.len())?;
+    let empty =
+        WITHOUT_VALUE.iter().flat_map(|(names, why)| names.iter().map(|name| (*name, Err(*why))));
+    let (name, found) = works
+        .chain(empty)
+        .filter(|(name, _)| bare.starts_with(name))
+        .max_by_key(|(name, _)| name.len())?;
     let rest = bare.get(name.len()..).unwrap_or("");
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '<' | '>' | ':');
-    let more = if name.ends_with("::") { rest.find(|c| !is_name(c)).unwrap_or(rest.len()) } else { 0 };
+    let more =
+        if name.ends_with("::") { rest.find(|c| !is_name(c)).unwrap_or(rest.len()) } else { 0 };
     Some((found, text.len() - bare.len() + name.len() + more))
 }
 
@@ -124,7 +131,8 @@ mod tests {
 
     #[test]
     fn no_code_has_a_value_and_none() {
-        let empty: Vec<&str> = WITHOUT_VALUE.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+        let empty: Vec<&str> =
+            WITHOUT_VALUE.iter().flat_map(|(names, _)| names.iter().copied()).collect();
         assert!(CODES.iter().all(|(name, ..)| !empty.contains(name)));
     }
 }

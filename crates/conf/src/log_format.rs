@@ -52,9 +52,10 @@ pub struct LogFormatProblem {
     pub is_error: bool,
 }
 
-/// Takes a format like `%ts.%03tu %6tr %>a` apart. Between `%` and the code may stand: a quoting character (`"`, `[`,
-/// `#`, `'`), `-` for left-aligned, `0` for filling with zeros, a width, `.` and a longest length, and an argument in
-/// braces, which may also follow the code. What is wrong is listed, and is none of the parts.
+/// Takes a format like `%ts.%03tu %6tr %>a` apart. Between `%` and the code may stand: a quoting
+/// character (`"`, `[`, `#`, `'`), `-` for left-aligned, `0` for filling with zeros, a width, `.`
+/// and a longest length, and an argument in braces, which may also follow the code. What is wrong
+/// is listed, and is none of the parts.
 pub fn log_parts(template: &str) -> (Vec<LogPart<'_>>, Vec<LogFormatProblem>) {
     let (mut parts, mut problems) = (Vec::new(), Vec::new());
     let mut rest = template;
@@ -76,7 +77,11 @@ pub fn log_parts(template: &str) -> (Vec<LogPart<'_>>, Vec<LogFormatProblem>) {
             }
             Err(message) => {
                 let word = after.find(char::is_whitespace).unwrap_or(after.len());
-                problems.push(LogFormatProblem { at: start..start + 1 + word, message, is_error: true });
+                problems.push(LogFormatProblem {
+                    at: start..start + 1 + word,
+                    message,
+                    is_error: true,
+                });
                 rest = after;
             }
         }
@@ -157,7 +162,8 @@ fn check_time(format: &str) -> Result<(), String> {
     let mut chars = format.chars();
     while let Some(c) = chars.next() {
         if c == '%' {
-            let conversion = chars.next().filter(|conversion| TIME_CONVERSIONS.contains(*conversion));
+            let conversion =
+                chars.next().filter(|conversion| TIME_CONVERSIONS.contains(*conversion));
             if conversion.is_none() {
                 return Err(format!("`{format}` has a conversion that is not supported"));
             }
@@ -177,7 +183,10 @@ mod tests {
 
     fn messages(template: &str) -> Vec<(Range<usize>, bool, String)> {
         let (_, problems) = log_parts(template);
-        problems.into_iter().map(|problem| (problem.at, problem.is_error, problem.message)).collect()
+        problems
+            .into_iter()
+            .map(|problem| (problem.at, problem.is_error, problem.message))
+            .collect()
     }
 
     #[test]
@@ -186,10 +195,21 @@ mod tests {
         let places: Vec<_> = found.iter().map(|(at, is_error, _)| (at.start, *is_error)).collect();
         assert_eq!(
             places,
-            [(4, true), (12, false), (16, true), (23, true), (31, true), (33, true), (39, true), (44, true)],
+            [
+                (4, true),
+                (12, false),
+                (16, true),
+                (23, true),
+                (31, true),
+                (33, true),
+                (39, true),
+                (44, true)
+            ],
             "{found:?}"
         );
-        assert!(found[0].2.contains("`%zz`") && found[1].2.contains("`%sn` is always written as `-`"));
+        assert!(
+            found[0].2.contains("`%zz`") && found[1].2.contains("`%sn` is always written as `-`")
+        );
         assert!(!messages("100%").is_empty(), "a % at the end");
         assert!(!messages(&"%ts".repeat(1000)).is_empty());
     }

@@ -1,4 +1,5 @@
-//! Regular expressions as squid.conf writes them (POSIX extended, GNU's additions) for the engine used here.
+//! Regular expressions as squid.conf writes them (POSIX extended, GNU's additions) for the engine
+//! used here.
 //!
 //! The engine never backtracks, so no expression can be made slow by the text it is matched with.
 
@@ -7,8 +8,8 @@ use regex::bytes::{Regex, RegexBuilder};
 /// Largest compiled program of one expression, in bytes; a larger one is refused.
 const PROGRAM_BYTES_MAX: usize = 8 << 20;
 
-/// Compiles a POSIX extended expression. It is matched against bytes; `\d`, which POSIX does not have, means a
-/// digit, as those who write it intend.
+/// Compiles a POSIX extended expression. It is matched against bytes; `\d`, which POSIX does not
+/// have, means a digit, as those who write it intend.
 ///
 /// # Errors
 /// A sentence for people: the expression is malformed or too large.
@@ -71,13 +72,16 @@ fn push_escape(escaped: Option<char>, out: &mut String) {
             out.push('\\');
             out.push(c);
         }
-        // A back reference: the engine refuses it. Read as the digit, it would match something else than is meant.
+        // A back reference: the engine refuses it. Read as the digit, it would match something else
+        // than is meant.
         Some(c @ '1'..='9') => {
             out.push('\\');
             out.push(c);
         }
         // In POSIX a backslash before any other character only takes away its meaning.
-        Some(c) if c.is_ascii_alphanumeric() || !c.is_ascii() || c.is_ascii_whitespace() => out.push(c),
+        Some(c) if c.is_ascii_alphanumeric() || !c.is_ascii() || c.is_ascii_whitespace() => {
+            out.push(c)
+        }
         Some(c) if c.is_ascii_control() => out.push(c),
         Some(c) => {
             out.push('\\');

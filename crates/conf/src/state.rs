@@ -1,5 +1,5 @@
-//! What is remembered while a configuration is read: its files, what was found wrong, and the names that later
-//! lines refer to.
+//! What is remembered while a configuration is read: its files, what was found wrong, and the names
+//! that later lines refer to.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -33,7 +33,8 @@ pub(crate) struct KnownAcl {
     pub(crate) index: usize,
     /// Why no rule that uses it can be evaluated.
     pub(crate) unusable: Option<String>,
-    /// What in it asks about an answer, in words and by kind: no rule that is asked before can be evaluated with it.
+    /// What in it asks about an answer, in words and by kind: no rule that is asked before can be
+    /// evaluated with it.
     pub(crate) answers: Option<(String, AclKind)>,
     /// Line of the definition, or 0 for the predefined ones.
     pub(crate) location: Location,
@@ -54,9 +55,10 @@ impl Moment {
     /// When the rules of this directive are asked.
     pub(crate) fn of(directive: &str) -> Self {
         match directive {
-            "http_reply_access" | "reply_body_max_size" | "reply_header_access" | "reply_header_add" => {
-                Self::Answer
-            }
+            "http_reply_access"
+            | "reply_body_max_size"
+            | "reply_header_access"
+            | "reply_header_add" => Self::Answer,
             "access_log" => Self::End,
             _ => Self::Request,
         }
@@ -68,9 +70,9 @@ impl KnownAcl {
     pub(crate) fn unusable_at(&self, at: Moment) -> Option<String> {
         let answers = self.answers.as_ref().and_then(|(what, kind)| match at {
             Moment::Request => Some(format!("{what}, and this is asked before there is an answer")),
-            Moment::End if *kind == AclKind::RepHeader => {
-                Some(format!("{what}, and of an answer that was sent only status and media type are known"))
-            }
+            Moment::End if *kind == AclKind::RepHeader => Some(format!(
+                "{what}, and of an answer that was sent only status and media type are known"
+            )),
             Moment::Answer | Moment::End => None,
         });
         self.unusable.clone().or(answers)
@@ -99,7 +101,8 @@ pub(crate) struct State {
     pub(crate) log_formats: HashSet<String>,
     pub(crate) peers: Vec<String>,
     undefined: Vec<Undefined>,
-    /// ACLs that rules use, by lower-case name and what is known then; true when the use was refused.
+    /// ACLs that rules use, by lower-case name and what is known then; true when the use was
+    /// refused.
     pub(crate) used: HashMap<(String, Moment), bool>,
     files_read: usize,
     bytes_read: u64,
@@ -122,7 +125,13 @@ impl State {
         match &self.source {
             Some(source) => {
                 let span = line.source_span(problem.at);
-                self.diagnostics.add_at(problem.severity, source, span, problem.message, problem.help);
+                self.diagnostics.add_at(
+                    problem.severity,
+                    source,
+                    span,
+                    problem.message,
+                    problem.help,
+                );
             }
             None => self.diagnostics.add_general(problem.severity, problem.message, problem.help),
         }
@@ -133,7 +142,8 @@ impl State {
     pub(crate) fn location(&self, line: &LogicalLine, offset: usize) -> Location {
         match &self.source {
             Some(source) if !self.built_in => {
-                let (number, column) = source.line_and_column(line.source_span(offset..offset + 1).start);
+                let (number, column) =
+                    source.line_and_column(line.source_span(offset..offset + 1).start);
                 Location { file: source.name.clone(), line: number, column }
             }
             _ => Location { file: "built-in".to_owned(), line: 0, column: 0 },
@@ -158,7 +168,8 @@ impl State {
         }
     }
 
-    /// Refuses rules whose groups of ACLs got a member that cannot be evaluated after the rule was read.
+    /// Refuses rules whose groups of ACLs got a member that cannot be evaluated after the rule was
+    /// read.
     pub(crate) fn check_used_groups(&mut self, acls: &[AclDef]) {
         let accepted = self.used.iter().filter(|(_, refused)| !**refused).map(|(used, _)| used);
         let mut visited: HashMap<Moment, HashSet<usize>> = HashMap::new();
@@ -187,7 +198,9 @@ impl State {
         if reason.is_some() || depth > GROUP_DEPTH_MAX || !visited.insert(known.index) {
             return reason;
         }
-        let def = acls.get(known.index).filter(|def| matches!(def.kind, AclKind::AnyOf | AclKind::AllOf))?;
+        let def = acls
+            .get(known.index)
+            .filter(|def| matches!(def.kind, AclKind::AnyOf | AclKind::AllOf))?;
         let mut members = def.values.iter().flat_map(|value| value.split(' '));
         members.find_map(|member| {
             self.unusable_member(member.trim_start_matches('!'), at, acls, depth + 1, visited)

@@ -4,7 +4,10 @@
 const WORD_BYTES_MAX: usize = 64;
 
 /// The candidate nearest to `word`, if it is near enough to be a slip.
-pub(crate) fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn suggest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     if word.is_empty() || word.len() > WORD_BYTES_MAX {
         return None;
     }
@@ -15,7 +18,9 @@ pub(crate) fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .filter(|candidate| {
             candidate.len().abs_diff(word.len()) <= bound && candidate.len() <= WORD_BYTES_MAX
         })
-        .map(|candidate| (distance(word.as_bytes(), candidate.to_ascii_lowercase().as_bytes()), candidate))
+        .map(|candidate| {
+            (distance(word.as_bytes(), candidate.to_ascii_lowercase().as_bytes()), candidate)
+        })
         .filter(|(distance, _)| *distance <= bound)
         .min()
         .map(|(_, candidate)| candidate)

@@ -18,7 +18,10 @@ fn loads(text: &str) -> (Config, Diagnostics) {
 fn a_file_with_every_kind_of_value_loads() {
     let (config, found) = loads(include_str!("fixtures/everything.conf"));
     assert_eq!(found.count(Severity::Warning), 0, "{}", text_of(&found));
-    assert_eq!((config.http_port.len(), config.cache_dir.len(), config.http_access.len()), (3, 2, 5));
+    assert_eq!(
+        (config.http_port.len(), config.cache_dir.len(), config.http_access.len()),
+        (3, 2, 5)
+    );
     assert!(!config.via, "the macro after `workers 2` is 1");
     assert_eq!(config.hosts_file.as_deref(), Some("/etc/hosts"));
     assert_eq!(config.client_idle_pconn_timeout.as_secs(), 5400);
@@ -29,7 +32,10 @@ fn defaults_need_no_file() {
     let (config, found) = loads("http_port 3128\nhttp_access allow localhost\n");
     assert_eq!(found.iter().count(), 0, "{}", text_of(&found));
     assert_eq!((config.cache_mem, config.maximum_object_size), (256 << 20, 4 << 20));
-    assert_eq!((config.cache_swap_low, config.cache_swap_high, config.quick_abort_pct), (90, 95, 95));
+    assert_eq!(
+        (config.cache_swap_low, config.cache_swap_high, config.quick_abort_pct),
+        (90, 95, 95)
+    );
     assert_eq!(config.max_stale.as_secs(), 7 * 86_400);
     assert!(config.collapsed_forwarding && config.via && !config.half_closed_clients);
     assert_eq!(config.acl.len(), 6);
@@ -54,13 +60,22 @@ logfile_rotate 0
 fn the_benchmark_configuration_loads_as_published() {
     let (config, found) = parse_str("squid.conf", BENCHMARK);
     // It relies on port 3128 being the default, as it was in Squid 2.
-    let errors: Vec<_> = found.iter().filter(|d| d.severity == Severity::Error).map(|d| &d.message).collect();
+    let errors: Vec<_> =
+        found.iter().filter(|d| d.severity == Severity::Error).map(|d| &d.message).collect();
     assert!(errors.is_empty(), "{}", text_of(&found));
     assert_eq!(config.cache_dir.len(), 3);
-    assert!(config.cache_dir.iter().all(|dir| dir.scheme == Scheme::Aufs && dir.size_bytes == 7500 << 20));
+    assert!(
+        config
+            .cache_dir
+            .iter()
+            .all(|dir| dir.scheme == Scheme::Aufs && dir.size_bytes == 7500 << 20)
+    );
     assert_eq!(config.http_access[0].terms[0].name, "all");
     assert_eq!(config.access_log[0].place.as_deref(), Some("/dev/null"));
-    assert_eq!((config.logfile_rotate, config.cache_effective_group.as_deref()), (0, Some("nobody")));
+    assert_eq!(
+        (config.logfile_rotate, config.cache_effective_group.as_deref()),
+        (0, Some("nobody"))
+    );
     assert_eq!(config.http_port[0].port, 3128);
 }
 
@@ -94,7 +109,10 @@ fn the_lines_of_the_tuning_article() {
     let (config, found) = loads(text);
     assert_eq!(found.iter().count(), 0, "{}", text_of(&found));
     assert_eq!((config.cache_mem, config.maximum_object_size), (32 << 20, 1 << 20));
-    assert_eq!((config.cache_swap_low, config.cache_swap_high, config.max_open_disk_fds), (80, 100, 90));
+    assert_eq!(
+        (config.cache_swap_low, config.cache_swap_high, config.max_open_disk_fds),
+        (80, 100, 90)
+    );
     let (_, found) = parse_str("squid.conf", "http_port 3128\ncache_dir 6000 14 256\n");
     let text = text_of(&found);
     assert!(text.contains("squid.conf:2:11") && text.contains("^^^^"), "{text}");
@@ -106,7 +124,12 @@ fn directives_that_are_not_obeyed_say_so() {
     let text = "http_port 1\nhttp_access allow localhost\numask 022\nurl_rewrite_children 5\n\
                 hierarchy_stoplist cgi-bin ?\nhttpd_accel_host x\n";
     let (_, found) = loads(text);
-    assert_eq!((found.count(Severity::Note), found.count(Severity::Warning)), (1, 3), "{}", text_of(&found));
+    assert_eq!(
+        (found.count(Severity::Note), found.count(Severity::Warning)),
+        (1, 3),
+        "{}",
+        text_of(&found)
+    );
     let (_, found) = parse_str("t", "http_port 1\nhtpt_access allow all\n");
     assert!(text_of(&found).contains("did you mean `http_access`?"), "{}", text_of(&found));
 }
@@ -114,7 +137,9 @@ fn directives_that_are_not_obeyed_say_so() {
 #[test]
 fn interception_that_filters_is_never_left_out_silently() {
     let base = "http_port 3128 ssl-bump\nhttp_access allow localhost\n";
-    assert!(!parse_str("t", &format!("{base}ssl_bump splice all\nssl_bump peek all\n")).1.has_errors());
+    assert!(
+        !parse_str("t", &format!("{base}ssl_bump splice all\nssl_bump peek all\n")).1.has_errors()
+    );
     assert!(parse_str("t", &format!("{base}ssl_bump bump all\n")).1.has_errors());
     assert!(parse_str("t", &format!("{base}ssl_bump terminate all\n")).1.has_errors());
     assert!(parse_str("t", &format!("{base}ssl_bump stare all\n")).1.has_errors());
@@ -140,17 +165,24 @@ fn conditions_nest() {
 #[test]
 fn files_are_included_by_pattern_and_not_in_circles() {
     let dir = tempfile::tempdir().expect("dir");
-    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");
+    let write =
+        |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");
     let main = dir.path().join("squid.conf");
     let at = dir.path().display();
-    write("squid.conf", &format!("include {at}/d?.inc \"{at}/last\" # why\nhttp_access allow lan\n"));
+    write(
+        "squid.conf",
+        &format!("include {at}/d?.inc \"{at}/last\" # why\nhttp_access allow lan\n"),
+    );
     write("d1.inc", "http_port 1\nacl lan src 192.0.2.0/24\n");
     write("d2.inc", "acl lan src 198.51.100.0/24\nvia\n");
     write("last", "visible_hostname x\n");
     let (config, found) = load(&main);
     assert_eq!(found.count(Severity::Error), 1, "{}", text_of(&found));
     assert!(text_of(&found).contains("d2.inc:2:1"), "{}", text_of(&found));
-    assert_eq!(config.acl.iter().find(|acl| acl.name == "lan").map(|acl| acl.values.len()), Some(2));
+    assert_eq!(
+        config.acl.iter().find(|acl| acl.name == "lan").map(|acl| acl.values.len()),
+        Some(2)
+    );
     assert_eq!(config.visible_hostname.as_deref(), Some("x"));
 
     write("squid.conf", &format!("http_port 1\ninclude {at}/loop\n"));
@@ -182,20 +214,22 @@ fn blanks_that_are_none_are_pointed_out() {
 fn bytes_that_are_not_utf8_do_no_harm() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().join("c");
-    std::fs::write(&path, b"# caf\xe9\nhttp_port 1\nhttp_access allow localhost # \xff\n").expect("write");
+    std::fs::write(&path, b"# caf\xe9\nhttp_port 1\nhttp_access allow localhost # \xff\n")
+        .expect("write");
     let (config, found) = load(&path);
     assert!(!found.has_errors(), "{}", text_of(&found));
     assert_eq!(config.http_access.len(), 1);
 }
 
-/// Real files from the net, when there are some: `HUMBOLDT_CORPUS` names a directory with `squidconf/*.conf` and
-/// `squidconf/squid57-parse.tsv`, what Squid 5.7 said about each.
+/// Real files from the net, when there are some: `HUMBOLDT_CORPUS` names a directory with
+/// `squidconf/*.conf` and `squidconf/squid57-parse.tsv`, what Squid 5.7 said about each.
 #[test]
 fn what_squid_accepts_is_accepted_or_refused_for_a_reason() {
     let Some(corpus) = std::env::var_os("HUMBOLDT_CORPUS") else { return };
     let dir = Path::new(&corpus).join("squidconf");
     let verdicts = std::fs::read_to_string(dir.join("squid57-parse.tsv")).expect("verdicts");
-    let accepted = verdicts.lines().filter_map(|line| line.split_once("\trc=0\t").map(|(file, _)| file));
+    let accepted =
+        verdicts.lines().filter_map(|line| line.split_once("\trc=0\t").map(|(file, _)| file));
     let reasons = ["cannot read", "cannot be evaluated", "not supported", "not implemented"];
     let mut files = 0;
     for file in accepted {

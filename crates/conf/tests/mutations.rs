@@ -74,7 +74,8 @@ fn a_real_file_with_damage() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) as usize % bound.max(1)
     };
-    for entry in std::fs::read_dir(std::path::Path::new(&corpus).join("squidconf")).expect("corpus") {
+    for entry in std::fs::read_dir(std::path::Path::new(&corpus).join("squidconf")).expect("corpus")
+    {
         let path = entry.expect("entry").path();
         if path.extension().is_none_or(|ext| ext != "conf") {
             continue;

@@ -2,16 +2,20 @@
 
 use humboldt_http::{FieldName, Fields, split_list};
 
-/// The largest number of seconds this crate works with: 2^31 (RFC 9111 section 1.2.2). Larger values count as this.
+/// The largest number of seconds this crate works with: 2^31 (RFC 9111 section 1.2.2). Larger
+/// values count as this.
 pub const MAX_SECONDS: u32 = 1 << 31;
 
-/// Longest directive name that is known (`stale-while-revalidate`); longer ones are extensions, which are ignored.
+/// Longest directive name that is known (`stale-while-revalidate`); longer ones are extensions,
+/// which are ignored.
 const MAX_NAME_BYTES: usize = 22;
 
-/// Bound on the field names kept from `private="…"` and `no-cache="…"`; a longer list counts as the unqualified form.
+/// Bound on the field names kept from `private="…"` and `no-cache="…"`; a longer list counts as the
+/// unqualified form.
 const MAX_WITHHELD_BYTES: usize = 1024;
 
-/// Fields without which a stored answer would be misread: a list naming one of them counts as the unqualified form.
+/// Fields without which a stored answer would be misread: a list naming one of them counts as the
+/// unqualified form.
 const ESSENTIAL: [&[u8]; 5] =
     [b"cache-control", b"content-encoding", b"content-length", b"content-type", b"vary"];
 
@@ -34,7 +38,8 @@ pub(crate) enum Directive {
     MinFresh,
     StaleWhileRevalidate,
     StaleIfError,
-    /// Not on the wire: the directives came from a targeted field, so that `Expires` is ignored (RFC 9213).
+    /// Not on the wire: the directives came from a targeted field, so that `Expires` is ignored
+    /// (RFC 9213).
     Targeted,
     /// Not on the wire: the request has If-Modified-Since, which `refresh-ims` looks at.
     Conditional,
@@ -69,7 +74,8 @@ impl Directive {
     }
 }
 
-/// The directives of one message. Parsing a message without the field, and testing for that, cost next to nothing.
+/// The directives of one message. Parsing a message without the field, and testing for that, cost
+/// next to nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
     present: u32,
@@ -136,7 +142,8 @@ impl CacheControl {
         self.has(Directive::OnlyIfCached)
     }
 
-    /// `max-age`, seconds; 0 when its argument is missing or malformed (sections 5.2.1.1, 5.2.2.1 and 4.2.1).
+    /// `max-age`, seconds; 0 when its argument is missing or malformed (sections 5.2.1.1, 5.2.2.1
+    /// and 4.2.1).
     pub fn max_age_s(&self) -> Option<u32> {
         self.value(Directive::MaxAge, self.max_age_s)
     }
@@ -166,7 +173,8 @@ impl CacheControl {
         self.value(Directive::StaleIfError, self.stale_if_error_s)
     }
 
-    /// The directives came from a targeted field such as CDN-Cache-Control: `Expires` does not count (RFC 9213 2.2).
+    /// The directives came from a targeted field such as CDN-Cache-Control: `Expires` does not
+    /// count (RFC 9213 2.2).
     pub fn is_targeted(&self) -> bool {
         self.has(Directive::Targeted)
     }
@@ -176,8 +184,8 @@ impl CacheControl {
         self.has(Directive::Conditional)
     }
 
-    /// Lower-case names of the fields that `private="…"` and `no-cache="…"` keep out of the stored head
-    /// (RFC 9111 sections 5.2.2.4 and 5.2.2.7). The answer being forwarded keeps them.
+    /// Lower-case names of the fields that `private="…"` and `no-cache="…"` keep out of the stored
+    /// head (RFC 9111 sections 5.2.2.4 and 5.2.2.7). The answer being forwarded keeps them.
     pub fn withheld_fields(&self) -> impl Iterator<Item = &[u8]> {
         self.withheld.split(|&byte| byte == b',').filter(|name| !name.is_empty())
     }
@@ -209,8 +217,9 @@ impl CacheControl {
         parsed
     }
 
-    /// The directives of a response for a cache whose target list (RFC 9213 section 2.2, most specific name first) is
-    /// `target_list`: the first of those fields that is present, well-formed and not empty replaces Cache-Control.
+    /// The directives of a response for a cache whose target list (RFC 9213 section 2.2, most
+    /// specific name first) is `target_list`: the first of those fields that is present,
+    /// well-formed and not empty replaces Cache-Control.
     pub fn of_response(fields: &Fields, target_list: &[Box<[u8]>]) -> Self {
         target_list
             .iter()
@@ -218,8 +227,9 @@ impl CacheControl {
             .unwrap_or_else(|| Self::parse(fields.get_all(FieldName::CacheControl)))
     }
 
-    /// Parses field lines of Cache-Control. Names have no case; an argument may be a token or a quoted string; of a
-    /// repeated directive the first one counts; what is malformed is read in the way that caches less.
+    /// Parses field lines of Cache-Control. Names have no case; an argument may be a token or a
+    /// quoted string; of a repeated directive the first one counts; what is malformed is read in
+    /// the way that caches less.
     pub fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut parsed = Self::default();
         for value in values {
@@ -243,11 +253,13 @@ impl CacheControl {
             Directive::NoCache | Directive::Private => {
                 self.add_listing(directive, argument.unwrap_or_default())
             }
-            _ => self.set_seconds(directive, argument.map(|argument| delta_seconds(unquoted(argument)))),
+            _ => self
+                .set_seconds(directive, argument.map(|argument| delta_seconds(unquoted(argument)))),
         }
     }
 
-    /// Adds `directive` with its argument: absent (`None`), malformed (`Some(None)`) or a number of seconds.
+    /// Adds `directive` with its argument: absent (`None`), malformed (`Some(None)`) or a number of
+    /// seconds.
     pub(crate) fn set_seconds(&mut self, directive: Directive, argument: Option<Option<u32>>) {
         if self.has(directive) {
             return; // RFC 9111 section 4.2.1: the first occurrence counts
@@ -279,14 +291,19 @@ impl CacheControl {
         self.mark(directive);
     }
 
-    /// Adds `no-cache` or `private`, whose argument is a (quoted) list of field names, or absent: everything. So is what
-    /// is no such list: who wrote `private="a, b" c` may have meant more than `a`.
+    /// Adds `no-cache` or `private`, whose argument is a (quoted) list of field names, or absent:
+    /// everything. So is what is no such list: who wrote `private="a, b" c` may have meant more
+    /// than `a`.
     pub(crate) fn add_listing(&mut self, directive: Directive, argument: &[u8]) {
-        let is_open = argument.starts_with(b"\"") && (argument.len() < 2 || !argument.ends_with(b"\""));
+        let is_open =
+            argument.starts_with(b"\"") && (argument.len() < 2 || !argument.ends_with(b"\""));
         let names = if is_open { Vec::new() } else { unquoted(argument).to_ascii_lowercase() };
         let before = self.withheld.len();
         let mut usable = false;
-        for name in names.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty())
+        for name in names
+            .split(|&byte| byte == b',')
+            .map(<[u8]>::trim_ascii)
+            .filter(|name| !name.is_empty())
         {
             usable = true;
             if !is_token(name)
@@ -315,7 +332,8 @@ fn is_token(name: &[u8]) -> bool {
     name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
-/// The inside of a quoted string, or the argument itself. Escapes are left alone: no number or field name has any.
+/// The inside of a quoted string, or the argument itself. Escapes are left alone: no number or
+/// field name has any.
 fn unquoted(argument: &[u8]) -> &[u8] {
     match argument.strip_prefix(b"\"") {
         Some(inside) => inside.strip_suffix(b"\"").unwrap_or(inside),
@@ -387,10 +405,17 @@ mod tests {
 
     #[test]
     fn flags() {
-        let all =
-            cc("no-store,no-cache, private ,public,must-revalidate,,proxy-revalidate, must-understand;\n\
-                      must-understand,no-transform,immutable,only-if-cached");
-        assert!(all.no_store() && all.no_cache() && all.private() && all.public() && all.must_revalidate());
+        let all = cc(
+            "no-store,no-cache, private ,public,must-revalidate,,proxy-revalidate, must-understand;\n\
+                      must-understand,no-transform,immutable,only-if-cached",
+        );
+        assert!(
+            all.no_store()
+                && all.no_cache()
+                && all.private()
+                && all.public()
+                && all.must_revalidate()
+        );
         assert!(all.proxy_revalidate() && all.must_understand());
         assert!(all.immutable() && all.only_if_cached() && !all.is_targeted());
         assert!(cc("").is_empty() && cc(", ,").is_empty() && cc("nostore, no_store").is_empty());
@@ -412,7 +437,8 @@ mod tests {
             "private=\"x\"y\"",
             "private=\"x\\\"\"",
         ];
-        let nothing = ["private=\"\"", "private=\", ,\"", "private=", "private=\"x, Vary\"", "private"];
+        let nothing =
+            ["private=\"\"", "private=\", ,\"", "private=", "private=\"x, Vary\"", "private"];
         for unqualified in nothing.into_iter().chain(malformed) {
             let parsed = cc(unqualified);
             assert!(parsed.private() && parsed.withheld_fields().next().is_none(), "{unqualified}");

@@ -1,4 +1,5 @@
-//! What to do with a stored answer for a request (RFC 9111 section 4.2.4 and 5.2.1, RFC 5861, RFC 8246).
+//! What to do with a stored answer for a request (RFC 9111 section 4.2.4 and 5.2.1, RFC 5861, RFC
+//! 8246).
 
 use crate::directives::CacheControl;
 use crate::settings::{RefreshRule, Settings};
@@ -13,17 +14,19 @@ pub enum Disposition {
     StaleWhileRevalidate,
     /// Validate it first, or fetch anew if it has no validator.
     Revalidate {
-        /// Whether the stored answer may be served if the origin fails: no answer, or status 500, 502, 503 or 504.
+        /// Whether the stored answer may be served if the origin fails: no answer, or status 500,
+        /// 502, 503 or 504.
         may_serve_stale_on_error: bool,
     },
     /// Fetch anew without conditions: the client asked for a reload.
     Refetch,
-    /// The client wants a stored answer or none, and this one will not do: 504 (RFC 9111 section 5.2.1.7).
+    /// The client wants a stored answer or none, and this one will not do: 504 (RFC 9111 section
+    /// 5.2.1.7).
     GatewayTimeout,
 }
 
-/// Judges a stored answer. `rule` looks up the `refresh_pattern` of the URL; it is not called for the common hit, which
-/// is a handful of comparisons.
+/// Judges a stored answer. `rule` looks up the `refresh_pattern` of the URL; it is not called for
+/// the common hit, which is a handful of comparisons.
 #[inline]
 pub fn judge<'r>(
     times: &Times,
@@ -33,7 +36,10 @@ pub fn judge<'r>(
     now: i64,
 ) -> Disposition {
     let age_s = age(times, now);
-    if request_cc.is_empty() && age_s < times.lifetime_s && !times.flags.contains(TimesFlags::NO_CACHE) {
+    if request_cc.is_empty()
+        && age_s < times.lifetime_s
+        && !times.flags.contains(TimesFlags::NO_CACHE)
+    {
         return Disposition::Fresh;
     }
     if settings.offline {
@@ -59,7 +65,8 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn disposition(&self) -> Disposition {
-        let validate = Disposition::Revalidate { may_serve_stale_on_error: self.may_serve_on_error() };
+        let validate =
+            Disposition::Revalidate { may_serve_stale_on_error: self.may_serve_on_error() };
         if self.request_cc.no_cache() && !self.rule.ignore_reload {
             let cheaply = self.settings.reload_into_ims || self.rule.reload_into_ims;
             return if cheaply { validate } else { Disposition::Refetch };
@@ -82,11 +89,12 @@ impl Case<'_> {
         validate
     }
 
-    /// `max-age` and `min-fresh` of the request, and the operator's `refresh-ims` and `refresh_all_ims`.
+    /// `max-age` and `min-fresh` of the request, and the operator's `refresh-ims` and
+    /// `refresh_all_ims`.
     fn client_wants_newer(&self) -> bool {
         let too_old = self.request_cc.max_age_s().is_some_and(|max_s| {
-            let exempt =
-                self.is_fresh() && self.is(TimesFlags::IMMUTABLE) || max_s == 0 && self.rule.ignore_reload;
+            let exempt = self.is_fresh() && self.is(TimesFlags::IMMUTABLE)
+                || max_s == 0 && self.rule.ignore_reload;
             !exempt && (self.age_s > max_s || max_s == 0)
         });
         let left_s = self.times.lifetime_s.saturating_sub(self.age_s);
@@ -95,8 +103,9 @@ impl Case<'_> {
         too_old || too_short || asks_origin && self.request_cc.is_conditional()
     }
 
-    /// Whether the origin's failure to answer may be covered with the stored answer: what is stale needs the consent
-    /// of the origin (`stale-if-error`), of the client (likewise) or of the operator (`max_stale`).
+    /// Whether the origin's failure to answer may be covered with the stored answer: what is stale
+    /// needs the consent of the origin (`stale-if-error`), of the client (likewise) or of the
+    /// operator (`max_stale`).
     fn may_serve_on_error(&self) -> bool {
         if self.is(TimesFlags::NO_CACHE) {
             return false;
@@ -178,7 +187,12 @@ mod tests {
             ("Cache-Control: s-maxage=10", "", 10, STRICT),
             ("Cache-Control: max-age=10, stale-while-revalidate=5", "", 14, W),
             ("Cache-Control: max-age=10, stale-while-revalidate=5", "", 15, V),
-            ("Cache-Control: max-age=10, stale-while-revalidate=5, must-revalidate", "", 12, STRICT),
+            (
+                "Cache-Control: max-age=10, stale-while-revalidate=5, must-revalidate",
+                "",
+                12,
+                STRICT,
+            ),
             ("Cache-Control: max-age=10, stale-if-error=5", "", 15, V),
             ("Cache-Control: max-age=10, stale-if-error=5", "", 16, STRICT),
             ("Cache-Control: max-age=10, stale-if-error=5, must-revalidate", "", 11, STRICT),
@@ -203,7 +217,12 @@ mod tests {
             ("Cache-Control: no-cache", "Cache-Control: max-stale", 11, STRICT),
             (ten, "Cache-Control: stale-if-error=500", 400, V),
             (ten, "Cache-Control: no-store", 5, F),
-            ("Cache-Control: max-age=10, stale-while-revalidate=5", "Cache-Control: max-age=11", 12, V),
+            (
+                "Cache-Control: max-age=10, stale-while-revalidate=5",
+                "Cache-Control: max-age=11",
+                12,
+                V,
+            ),
             // immutable
             ("Cache-Control: max-age=10, immutable", "Cache-Control: max-age=0", 9, F),
             ("Cache-Control: max-age=10, immutable", "Cache-Control: max-age=0", 10, V),
@@ -273,7 +292,11 @@ mod tests {
     #[test]
     fn the_common_hit_does_not_look_up_the_rule() {
         let settings = Settings::default();
-        let times = times_of(&response(200, "Cache-Control: max-age=10"), &RefreshRule::default(), &settings);
+        let times = times_of(
+            &response(200, "Cache-Control: max-age=10"),
+            &RefreshRule::default(),
+            &settings,
+        );
         let rule = || -> &RefreshRule { panic!("looked up") };
         assert_eq!(judge(&times, &CacheControl::default(), &settings, rule, ARRIVAL), F);
     }

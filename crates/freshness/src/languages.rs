@@ -1,4 +1,5 @@
-//! Accept-Language and Content-Language (RFC 9110 sections 12.5.4 and 8.5), as far as they help to find a stored answer.
+//! Accept-Language and Content-Language (RFC 9110 sections 12.5.4 and 8.5), as far as they help to
+//! find a stored answer.
 
 use humboldt_http::{FieldName, Fields};
 
@@ -8,15 +9,20 @@ const LANGUAGES_MAX: usize = 32;
 /// One accepted language, and how much it is wanted: 0 to 1000.
 type Wanted<'a> = (u16, &'a [u8]);
 
-/// Appends `:` and the languages, those wanted most first and in the order of the alphabet where several are wanted equally: their order in
-/// the field says nothing (section 12.5.4). What cannot be understood is appended as it is.
-pub(crate) fn append_normal<'a>(members: impl Iterator<Item = &'a [u8]> + Clone, out: &mut Vec<u8>) {
+/// Appends `:` and the languages, those wanted most first and in the order of the alphabet where
+/// several are wanted equally: their order in the field says nothing (section 12.5.4). What cannot
+/// be understood is appended as it is.
+pub(crate) fn append_normal<'a>(
+    members: impl Iterator<Item = &'a [u8]> + Clone,
+    out: &mut Vec<u8>,
+) {
     let mut list = [(0, &b""[..]); LANGUAGES_MAX];
     let start = out.len();
     out.push(b':');
     match read(members.clone(), &mut list) {
         Some(wanted) => {
-            wanted.sort_unstable_by(|one, two| two.0.cmp(&one.0).then_with(|| compare(one.1, two.1)));
+            wanted
+                .sort_unstable_by(|one, two| two.0.cmp(&one.0).then_with(|| compare(one.1, two.1)));
             for (quality, language) in wanted {
                 out.extend_from_slice(language);
                 out.extend_from_slice(b";q=");
@@ -86,7 +92,8 @@ fn read_one(member: &[u8]) -> Option<Wanted<'_>> {
     Some((quality(digits)?, language))
 }
 
-/// `0`, `1`, or either with up to three digits behind a point (RFC 9110 section 12.4.2), in thousandths.
+/// `0`, `1`, or either with up to three digits behind a point (RFC 9110 section 12.4.2), in
+/// thousandths.
 fn quality(text: &[u8]) -> Option<u16> {
     let (whole, rest) = text.split_first()?;
     let thousandths = match rest {

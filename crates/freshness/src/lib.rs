@@ -1,14 +1,17 @@
 //! RFC 9111 as pure functions: storing, freshness, validation, invalidation.
 //!
-//! Nothing here reads a clock or does I/O: `now` is an argument, a head is borrowed, and the answer is a small value.
-//! Times are unix seconds (`i64`), durations are seconds (`u32`, at most [`MAX_SECONDS`]).
+//! Nothing here reads a clock or does I/O: `now` is an argument, a head is borrowed, and the answer
+//! is a small value. Times are unix seconds (`i64`), durations are seconds (`u32`, at most
+//! [`MAX_SECONDS`]).
 //!
 //! The order in which a proxy asks:
 //!
 //! 1. [`CacheControl::of_request`] once per request;
-//! 2. on a hit, [`judge`] decides between serving, serving while revalidating, validating and fetching anew;
-//! 3. on a miss, [`storability`] decides whether the answer may be kept, [`times`] condenses what later judgements
-//!    need into 48 bytes, and [`vary`] says which request fields belong to the key;
+//! 2. on a hit, [`judge`] decides between serving, serving while revalidating, validating and
+//!    fetching anew;
+//! 3. on a miss, [`storability`] decides whether the answer may be kept, [`times`] condenses what
+//!    later judgements need into 48 bytes, and [`vary`] says which request fields belong to the
+//!    key;
 //! 4. on a 304, [`freshens`] and [`update_304`]; after an unsafe method, [`invalidates`].
 
 mod directives;

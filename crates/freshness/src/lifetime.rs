@@ -6,11 +6,13 @@ use crate::directives::{CacheControl, MAX_SECONDS, delta_seconds};
 use crate::settings::{RefreshRule, Settings};
 use crate::times::{Times, TimesFlags, storable};
 
-/// Longest lifetime that is guessed for an error, seconds: what Squid's `negative_ttl` was for long.
+/// Longest lifetime that is guessed for an error, seconds: what Squid's `negative_ttl` was for
+/// long.
 const ERROR_GUESS_MAX_S: u32 = 300;
 
-/// Condenses an answer into what later judgements need. `request_time` and `response_time` are when the request was
-/// sent and the head received, unix seconds. After a 304 the head is the one [`crate::update_304`] made.
+/// Condenses an answer into what later judgements need. `request_time` and `response_time` are when
+/// the request was sent and the head received, unix seconds. After a 304 the head is the one
+/// [`crate::update_304`] made.
 pub fn times(
     request_time: i64,
     response_time: i64,
@@ -22,7 +24,8 @@ pub fn times(
     let fields = &response.fields;
     let date = instant(fields, FieldName::Date).unwrap_or(response_time);
     let last_modified = instant(fields, FieldName::LastModified);
-    let (lifetime_s, mut flags) = lifetime(response, response_cc, date, last_modified, rule, settings);
+    let (lifetime_s, mut flags) =
+        lifetime(response, response_cc, date, last_modified, rule, settings);
     if last_modified.is_some() || fields.has(FieldName::Etag) {
         flags |= TimesFlags::HAS_VALIDATOR;
     }
@@ -56,13 +59,14 @@ pub fn times(
     }
 }
 
-/// Statuses that a cache may store without explicit freshness (RFC 9110 section 15.1), other than errors.
+/// Statuses that a cache may store without explicit freshness (RFC 9110 section 15.1), other than
+/// errors.
 pub(crate) fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 410)
 }
 
-/// Errors that a cache may store without explicit freshness (section 15.1). Only an answer that says when it was last modified is
-/// taken for one that somebody wrote, and not for an accident.
+/// Errors that a cache may store without explicit freshness (section 15.1). Only an answer that
+/// says when it was last modified is taken for one that somebody wrote, and not for an accident.
 pub(crate) fn is_lasting_error(status: u16, last_modified: Option<i64>) -> bool {
     last_modified.is_some() && matches!(status, 404 | 405 | 414 | 501)
 }
@@ -73,7 +77,11 @@ pub(crate) fn is_negatively_cacheable(status: u16) -> bool {
 }
 
 /// The answer says itself how long it is fresh (RFC 9111 section 4.2.1).
-pub(crate) fn has_explicit_lifetime(fields: &Fields, cc: &CacheControl, settings: &Settings) -> bool {
+pub(crate) fn has_explicit_lifetime(
+    fields: &Fields,
+    cc: &CacheControl,
+    settings: &Settings,
+) -> bool {
     (settings.shared && cc.s_maxage_s().is_some())
         || cc.max_age_s().is_some()
         || (!cc.is_targeted() && fields.has(FieldName::Expires))
@@ -118,7 +126,8 @@ fn explicit_s(fields: &Fields, cc: &CacheControl, date: i64, settings: &Settings
     })
 }
 
-/// Squid's refresh_pattern arithmetic: a share of the age at last modification, or `min_s` where that is unknown.
+/// Squid's refresh_pattern arithmetic: a share of the age at last modification, or `min_s` where
+/// that is unknown.
 fn heuristic_s(date: i64, last_modified: Option<i64>, rule: &RefreshRule) -> u32 {
     let guess_s = match last_modified {
         Some(modified) if modified < date => {
@@ -260,8 +269,10 @@ mod tests {
 
     #[test]
     fn targeted_fields_replace_cache_control_and_expires() {
-        let target_list =
-            vec![b"Humboldt-Cache-Control".as_slice().into(), b"CDN-Cache-Control".as_slice().into()];
+        let target_list = vec![
+            b"Humboldt-Cache-Control".as_slice().into(),
+            b"CDN-Cache-Control".as_slice().into(),
+        ];
         let settings = Settings { target_list, ..Settings::default() };
         let rule = RefreshRule::new(7, 0.0, 7);
         let rows = [
@@ -302,7 +313,8 @@ mod tests {
             let response = response(200, head);
             let cc = CacheControl::default();
             let rule = RefreshRule::default();
-            let times = times(ARRIVAL - delay_s, ARRIVAL, &response, &cc, &rule, &Settings::default());
+            let times =
+                times(ARRIVAL - delay_s, ARRIVAL, &response, &cc, &rule, &Settings::default());
             assert_eq!(times.initial_age_s, want, "{head}");
         }
     }
@@ -327,7 +339,9 @@ mod tests {
         let dated = times_of(&response(404, "Last-Modified: @-5"), &rule, &Settings::default());
         assert_eq!(dated.last_modified(), Some(ARRIVAL - 5));
         assert!(
-            dated.flags.contains(TimesFlags::HAS_VALIDATOR | TimesFlags::NEGATIVE | TimesFlags::HEURISTIC)
+            dated
+                .flags
+                .contains(TimesFlags::HAS_VALIDATOR | TimesFlags::NEGATIVE | TimesFlags::HEURISTIC)
         );
     }
 }

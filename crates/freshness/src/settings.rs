@@ -11,13 +11,16 @@ const DEFAULT_MAX_S: u32 = 3 * 24 * 3600;
 pub struct Settings {
     /// A shared cache (a proxy), not a private one (RFC 9111 section 1).
     pub shared: bool,
-    /// `negative_ttl`: how long an error without freshness information is kept, seconds; 0 is not at all.
+    /// `negative_ttl`: how long an error without freshness information is kept, seconds; 0 is not
+    /// at all.
     pub negative_ttl_s: u32,
     /// `max_stale`: how stale an answer may be served when the origin cannot be reached, seconds.
     pub max_stale_s: u32,
-    /// `minimum_expiry_time`: an answer fresh for less, seconds, is kept only if it can be validated.
+    /// `minimum_expiry_time`: an answer fresh for less, seconds, is kept only if it can be
+    /// validated.
     pub minimum_expiry_time_s: u32,
-    /// `reload_into_ims`: a client's reload validates instead of fetching anew. Violates RFC 9111 5.2.1.4.
+    /// `reload_into_ims`: a client's reload validates instead of fetching anew. Violates RFC 9111
+    /// 5.2.1.4.
     pub reload_into_ims: bool,
     /// `refresh_all_ims`: a client's condition always validates with the origin.
     pub refresh_all_ims: bool,
@@ -42,12 +45,14 @@ impl Default for Settings {
     }
 }
 
-/// One `refresh_pattern` rule without its pattern. The options violate RFC 9111 on the operator's order.
+/// One `refresh_pattern` rule without its pattern. The options violate RFC 9111 on the operator's
+/// order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefreshRule {
     /// Lifetime of an answer with neither explicit expiry nor Last-Modified, seconds.
     pub min_s: u32,
-    /// Lifetime in percent of the time since the last modification (RFC 9111 section 4.2.2); may exceed 100.
+    /// Lifetime in percent of the time since the last modification (RFC 9111 section 4.2.2); may
+    /// exceed 100.
     pub percent: f64,
     /// Bound on both, seconds.
     pub max_s: u32,
@@ -92,7 +97,8 @@ impl RefreshRule {
 }
 
 impl Default for RefreshRule {
-    /// `refresh_pattern . 0 20% 4320`: the last one shipped, and what applies where no pattern matches.
+    /// `refresh_pattern . 0 20% 4320`: the last one shipped, and what applies where no pattern
+    /// matches.
     fn default() -> Self {
         Self::new(0, DEFAULT_PERCENT, DEFAULT_MAX_S)
     }

@@ -26,7 +26,8 @@ pub enum WhyNot {
     /// Not final, partial, or an answer to a condition.
     #[error("status cannot be stored")]
     Status,
-    /// `must-understand` with a status whose caching rules are not known (RFC 9111 section 5.2.2.3).
+    /// `must-understand` with a status whose caching rules are not known (RFC 9111 section
+    /// 5.2.2.3).
     #[error("must-understand, and the status is not understood")]
     NotUnderstood,
     /// The origin said so.
@@ -49,8 +50,9 @@ pub enum WhyNot {
     NotReusable,
 }
 
-/// Decides whether the answer may be stored. `times` is what [`crate::times`] made of the same answer. One to POST may be stored for
-/// GET, if it says that it is what GET would give (RFC 9110 section 9.3.3), which the caller is to see to.
+/// Decides whether the answer may be stored. `times` is what [`crate::times`] made of the same
+/// answer. One to POST may be stored for GET, if it says that it is what GET would give (RFC 9110
+/// section 9.3.3), which the caller is to see to.
 ///
 /// # Errors
 /// The first reason against it.
@@ -69,7 +71,8 @@ pub fn storability(
         return Err(WhyNot::Method);
     }
     response_allows(response, response_cc, settings, rule)?;
-    if settings.shared && request.fields.has(FieldName::Authorization) && !is_shareable(response_cc) {
+    if settings.shared && request.fields.has(FieldName::Authorization) && !is_shareable(response_cc)
+    {
         return Err(WhyNot::Authorization);
     }
     if vary::of(&response.fields) == Vary::Any {
@@ -134,12 +137,14 @@ fn is_shareable(cc: &CacheControl) -> bool {
     cc.public() || cc.must_revalidate() || cc.s_maxage_s().is_some()
 }
 
-/// Final statuses of RFC 9110 (and 308) that need nothing else from a cache than what this one does.
+/// Final statuses of RFC 9110 (and 308) that need nothing else from a cache than what this one
+/// does.
 fn is_understood(status: u16) -> bool {
     matches!(status, 200..=205 | 300..=303 | 305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505)
 }
 
-/// The last item of the list in RFC 9111 section 3, with `negative_ttl` as the operator's licence for errors.
+/// The last item of the list in RFC 9111 section 3, with `negative_ttl` as the operator's licence
+/// for errors.
 fn has_basis(
     response: &ResponseHead,
     cc: &CacheControl,
@@ -249,11 +254,21 @@ mod tests {
             ("", 200, "Cache-Control: max-age=3600|Cache-Control: NO-STORE", Err(WhyNot::NoStore)),
             ("", 200, "Cache-Control: no-store=x, max-age=3600", Err(WhyNot::NoStore)),
             ("", 200, "Cache-Control: no-store, must-understand, max-age=3600", Ok(())),
-            ("", 299, "Cache-Control: no-store, must-understand, max-age=3600", Err(WhyNot::NotUnderstood)),
+            (
+                "",
+                299,
+                "Cache-Control: no-store, must-understand, max-age=3600",
+                Err(WhyNot::NotUnderstood),
+            ),
             ("", 299, "Cache-Control: must-understand, max-age=3600", Err(WhyNot::NotUnderstood)),
             ("", 200, "Cache-Control: private, max-age=3600", Err(WhyNot::Private)),
             ("", 200, "Cache-Control: private, public, max-age=3600", Err(WhyNot::Private)),
-            ("", 200, "Cache-Control: private=\"Set-Cookie\", max-age=3600|Set-Cookie: a=b", Ok(())),
+            (
+                "",
+                200,
+                "Cache-Control: private=\"Set-Cookie\", max-age=3600|Set-Cookie: a=b",
+                Ok(()),
+            ),
             ("", 200, "Cache-Control: max-age=3600|Set-Cookie: a=b", Ok(())),
             ("", 200, "Cache-Control: no-cache, max-age=3600", Err(WhyNot::NotReusable)),
             ("", 200, "Cache-Control: no-cache, max-age=3600|ETag: \"a\"", Ok(())),
@@ -290,7 +305,9 @@ mod tests {
         for method in [Method::Head, Method::Options, Method::Other, Method::Put] {
             assert_eq!(verdict(method, "", 200, hour, &settings, &rule), Err(WhyNot::Method));
         }
-        let post = |client, status, answer| verdict(Method::Post, client, status, answer, &settings, &rule);
+        let post = |client, status, answer| {
+            verdict(Method::Post, client, status, answer, &settings, &rule)
+        };
         assert_eq!(post("Content-Length: 5", 200, hour), Ok(()));
         assert_eq!(post("", 201, hour), Err(WhyNot::Method));
         assert_eq!(post("", 200, "Last-Modified: @-1000"), Err(WhyNot::Method));
@@ -324,12 +341,26 @@ mod tests {
             (401, "", &eager, &plain, Err(WhyNot::NoFreshness)),
         ];
         for (status, answer, settings, rule, want) in rows {
-            assert_eq!(verdict(Method::Get, "", status, answer, settings, rule), want, "{status} {answer}");
+            assert_eq!(
+                verdict(Method::Get, "", status, answer, settings, rule),
+                want,
+                "{status} {answer}"
+            );
         }
         let negative = Settings { negative_ttl_s: 5, ..Settings::default() };
-        assert_eq!(verdict(Method::Get, "", 404, "", &negative, &plain), Ok(()), "below minimum_expiry_time");
-        let authorized =
-            verdict(Method::Get, "Authorization: x", 200, "Cache-Control: max-age=99", &own, &plain);
+        assert_eq!(
+            verdict(Method::Get, "", 404, "", &negative, &plain),
+            Ok(()),
+            "below minimum_expiry_time"
+        );
+        let authorized = verdict(
+            Method::Get,
+            "Authorization: x",
+            200,
+            "Cache-Control: max-age=99",
+            &own,
+            &plain,
+        );
         assert_eq!(authorized, Ok(()));
     }
 

@@ -1,4 +1,5 @@
-//! Targeted cache-control fields (RFC 9213): directives as a structured-field dictionary (RFC 9651 section 3.2).
+//! Targeted cache-control fields (RFC 9213): directives as a structured-field dictionary (RFC 9651
+//! section 3.2).
 
 use humboldt_http::Fields;
 
@@ -21,8 +22,8 @@ enum Value<'a> {
     Other,
 }
 
-/// The directives in the field called `name`, or `None` if it is absent, empty or malformed: it is then as if it were
-/// not there (RFC 9213 section 2.1).
+/// The directives in the field called `name`, or `None` if it is absent, empty or malformed: it is
+/// then as if it were not there (RFC 9213 section 2.1).
 pub(crate) fn parse(fields: &Fields, name: &[u8]) -> Option<CacheControl> {
     let mut joined = Vec::new();
     for (_, field_name, value) in fields.iter() {
@@ -40,7 +41,9 @@ pub(crate) fn parse(fields: &Fields, name: &[u8]) -> Option<CacheControl> {
     let mut parsed = CacheControl::default();
     parsed.mark(Directive::Targeted);
     for (key, value) in members {
-        let (Some(directive), false) = (Directive::named(key), value == Value::Flag(false)) else { continue };
+        let (Some(directive), false) = (Directive::named(key), value == Value::Flag(false)) else {
+            continue;
+        };
         match (directive, value) {
             (Directive::NoCache | Directive::Private, Value::Text(names)) => {
                 parsed.add_listing(directive, names)
@@ -59,11 +62,13 @@ fn in_range(seconds: i64) -> Option<u32> {
     (seconds >= 0).then(|| u32::try_from(seconds).unwrap_or(MAX_SECONDS).min(MAX_SECONDS))
 }
 
-/// What is left to read. Every method takes what it recognises, or returns `None` for malformed input.
+/// What is left to read. Every method takes what it recognises, or returns `None` for malformed
+/// input.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Members in order; of a repeated key the last value, in the place of the first (RFC 9651 section 4.2.2).
+    /// Members in order; of a repeated key the last value, in the place of the first (RFC 9651
+    /// section 4.2.2).
     fn dictionary(&mut self) -> Option<Vec<(&'a [u8], Value<'a>)>> {
         let mut members: Vec<(&[u8], Value<'_>)> = Vec::new();
         self.0 = self.0.trim_ascii();
@@ -135,7 +140,9 @@ impl<'a> Reader<'a> {
                 matches!(self.number()?, Value::Integer(_)).then_some(Value::Other)
             }
             b'*' | b'A'..=b'Z' | b'a'..=b'z' => {
-                self.run(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte));
+                self.run(|byte| {
+                    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte)
+                });
                 Some(Value::Other)
             }
             _ => None,
@@ -265,7 +272,10 @@ mod tests {
     #[test]
     fn last_of_a_repeated_key_counts() {
         let members = Reader(b"max-age=1, no-store, max-age=9, no-store=?0").dictionary().unwrap();
-        assert_eq!(members, [(&b"max-age"[..], Value::Integer(9)), (b"no-store", Value::Flag(false))]);
+        assert_eq!(
+            members,
+            [(&b"max-age"[..], Value::Integer(9)), (b"no-store", Value::Flag(false))]
+        );
     }
 
     #[test]

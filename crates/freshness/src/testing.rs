@@ -7,7 +7,8 @@ use crate::{CacheControl, RefreshRule, Settings, Times, times};
 /// When the answers of the tests arrive; unix seconds.
 pub(crate) const ARRIVAL: i64 = 1_700_000_000;
 
-/// Reads `Name: value` lines separated by `|`. `@n` in a value is the date `n` seconds after [`ARRIVAL`].
+/// Reads `Name: value` lines separated by `|`. `@n` in a value is the date `n` seconds after
+/// [`ARRIVAL`].
 pub(crate) fn fields(text: &str, fields: &mut Fields) {
     for line in text.split('|').filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').expect("name and value");

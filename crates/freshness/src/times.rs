@@ -15,8 +15,9 @@ const _: () = assert!(TimesFlags::ALL < 1 << FLAG_BITS, "flags and purge number 
 /// Serial numbers are below this one: as many bits as two times leave.
 const SERIAL_END: u32 = 1 << (64 - TIME_BITS);
 
-/// A stored answer may come from so many seconds ahead of `now`: a request has its time when it begins, and an answer that it waited for
-/// is younger. What is farther ahead was stored while the clock was wrong.
+/// A stored answer may come from so many seconds ahead of `now`: a request has its time when it
+/// begins, and an answer that it waited for is younger. What is farther ahead was stored while the
+/// clock was wrong.
 pub const AHEAD_S_MAX: i64 = 60;
 
 /// Response times are before this one, in unix seconds.
@@ -32,7 +33,8 @@ pub(crate) fn storable(time: i64) -> i64 {
 pub struct TimesFlags(u32);
 
 impl TimesFlags {
-    /// Must not be served stale: `must-revalidate`, and in a shared cache `proxy-revalidate` or `s-maxage`.
+    /// Must not be served stale: `must-revalidate`, and in a shared cache `proxy-revalidate` or
+    /// `s-maxage`.
     pub const MUST_REVALIDATE: Self = Self(1);
     /// `no-cache`: every use needs a successful validation.
     pub const NO_CACHE: Self = Self(1 << 1);
@@ -71,7 +73,8 @@ impl BitOrAssign for TimesFlags {
     }
 }
 
-/// The condensed freshness information of a stored answer: 56 bytes in memory, [`Times::BYTES`] on disk.
+/// The condensed freshness information of a stored answer: 56 bytes in memory, [`Times::BYTES`] on
+/// disk.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Times {
     /// When the answer (or the 304 that last confirmed it) arrived; unix seconds.
@@ -90,11 +93,12 @@ pub struct Times {
     pub sie_s: u32,
     /// The rest.
     pub flags: TimesFlags,
-    /// Number of the newest purge by tag or prefix when the answer was asked for, at most [`Times::PURGE_NUMBER_MAX`]: those with
-    /// larger numbers may concern it. 0 before there were any. What asks for an answer sets it; nothing here looks at it.
+    /// Number of the newest purge by tag or prefix when the answer was asked for, at most
+    /// [`Times::PURGE_NUMBER_MAX`]: those with larger numbers may concern it. 0 before there were
+    /// any. What asks for an answer sets it; nothing here looks at it.
     pub purge_number: u64,
-    /// Tells answers of one second apart, below 2^24; 0 where nobody gave it one. What stores an answer sets it; nothing here looks
-    /// at it.
+    /// Tells answers of one second apart, below 2^24; 0 where nobody gave it one. What stores an
+    /// answer sets it; nothing here looks at it.
     pub serial: u32,
 }
 
@@ -108,10 +112,11 @@ impl Times {
     /// Largest [`Times::purge_number`]: it has 48 bits on disk.
     pub const PURGE_NUMBER_MAX: u64 = (1 << 48) - 1;
 
-    /// The serialised form: the fields in order of declaration, little-endian. The purge number has no place of its own: its
-    /// lower 24 bits are the upper ones of the flags; its upper 24 bits are the upper ones of the response time, which needs
-    /// 40 bits with its sign, by XOR with that sign. So records from before there were purge numbers have 0. The serial number is
-    /// with the Date in the same way.
+    /// The serialised form: the fields in order of declaration, little-endian. The purge number has
+    /// no place of its own: its lower 24 bits are the upper ones of the flags; its upper 24 bits
+    /// are the upper ones of the response time, which needs 40 bits with its sign, by XOR with that
+    /// sign. So records from before there were purge numbers have 0. The serial number is with the
+    /// Date in the same way.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let mut at = 0;
@@ -133,7 +138,8 @@ impl Times {
         bytes
     }
 
-    /// Reads the serialised form. Any bytes are safe: durations are capped and unknown flags dropped.
+    /// Reads the serialised form. Any bytes are safe: durations are capped and unknown flags
+    /// dropped.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let wide = |at: usize| {
             let mut part = [0; 8];
@@ -173,8 +179,9 @@ impl Times {
     }
 }
 
-/// current_age in seconds (RFC 9111 section 4.2.3), at most [`MAX_SECONDS`]: what the Age field says.
-/// An answer from the future ([`AHEAD_S_MAX`]) is as old as can be: it was stored while the clock was ahead, and nobody knows when.
+/// current_age in seconds (RFC 9111 section 4.2.3), at most [`MAX_SECONDS`]: what the Age field
+/// says. An answer from the future ([`AHEAD_S_MAX`]) is as old as can be: it was stored while the
+/// clock was ahead, and nobody knows when.
 #[inline]
 pub fn age(times: &Times, now: i64) -> u32 {
     let resident_s = now.saturating_sub(times.response_time);
@@ -186,7 +193,8 @@ pub fn age(times: &Times, now: i64) -> u32 {
     u32::try_from(age_s).unwrap_or(MAX_SECONDS).min(MAX_SECONDS)
 }
 
-/// Seconds of freshness left, negative once stale: the `ttl` of Cache-Status (RFC 9211 section 2.4).
+/// Seconds of freshness left, negative once stale: the `ttl` of Cache-Status (RFC 9211 section
+/// 2.4).
 #[inline]
 pub fn ttl(times: &Times, now: i64) -> i64 {
     i64::from(times.lifetime_s) - i64::from(age(times, now))
@@ -226,13 +234,17 @@ mod tests {
         }
         let beyond = Times { response_time: i64::MAX, purge_number: u64::MAX, ..SAMPLE };
         let read = Times::from_bytes(&beyond.to_bytes());
-        assert_eq!((read.response_time, read.purge_number), (TIME_END - 1, Times::PURGE_NUMBER_MAX));
+        assert_eq!(
+            (read.response_time, read.purge_number),
+            (TIME_END - 1, Times::PURGE_NUMBER_MAX)
+        );
     }
 
     #[test]
     fn records_from_before_there_were_purge_numbers_have_none() {
         for response_time in [-5_i64, 0, 1_700_000_000] {
-            let times = Times { purge_number: 0, serial: 0, response_time, date: response_time, ..SAMPLE };
+            let times =
+                Times { purge_number: 0, serial: 0, response_time, date: response_time, ..SAMPLE };
             let mut bytes = times.to_bytes();
             assert_eq!(bytes[..8], response_time.to_le_bytes(), "as it was written before");
             assert_eq!(bytes[8..16], response_time.to_le_bytes(), "the Date too");

@@ -2,8 +2,8 @@
 
 use humboldt_http::{FieldName, Fields, Method, ResponseHead, etag, h1::HopByHop};
 
-/// Whether a 304 confirms the stored answer rather than another one: its validators, if any, must match
-/// (RFC 9111 section 4.3.4). If not, fetch anew without conditions.
+/// Whether a 304 confirms the stored answer rather than another one: its validators, if any, must
+/// match (RFC 9111 section 4.3.4). If not, fetch anew without conditions.
 pub fn freshens(stored: &ResponseHead, not_modified: &ResponseHead) -> bool {
     let (old, new) = (&stored.fields, &not_modified.fields);
     match (old.get(FieldName::Etag), new.get(FieldName::Etag)) {
@@ -16,31 +16,37 @@ pub fn freshens(stored: &ResponseHead, not_modified: &ResponseHead) -> bool {
     }
 }
 
-/// The stored head brought up to date with a 304 (RFC 9111 section 3.2). Status and reason stay; fields of the 304
-/// replace those of the same name, except those that describe the connection or the stored body. Age is only there if
-/// the 304 had one, Date likewise, so that [`crate::times`] reckons from the validation.
+/// The stored head brought up to date with a 304 (RFC 9111 section 3.2). Status and reason stay;
+/// fields of the 304 replace those of the same name, except those that describe the connection or
+/// the stored body. Age is only there if the 304 had one, Date likewise, so that [`crate::times`]
+/// reckons from the validation.
 pub fn update_304(stored: &ResponseHead, not_modified: &ResponseHead) -> ResponseHead {
     let mut updated = stored.clone();
     updated.fields.remove(FieldName::Age);
     updated.fields.remove(FieldName::Date);
     let hop_by_hop = HopByHop::of(&not_modified.fields);
-    let taken = |name: FieldName, text: &[u8]| !describes_body(name) && !hop_by_hop.is_hop(name, text);
+    let taken =
+        |name: FieldName, text: &[u8]| !describes_body(name) && !hop_by_hop.is_hop(name, text);
     for (name, text, _) in not_modified.fields.iter().filter(|(name, text, _)| taken(*name, text)) {
         remove(&mut updated.fields, name, text);
     }
-    for (_, text, value) in not_modified.fields.iter().filter(|(name, text, _)| taken(*name, text)) {
+    for (_, text, value) in not_modified.fields.iter().filter(|(name, text, _)| taken(*name, text))
+    {
         updated.fields.push_named(text, value);
     }
     updated
 }
 
-/// Whether the stored answers of a URL are void after this method was answered with this status: an unsafe method
-/// that did not fail (RFC 9111 section 4.4). PURGE is the cache's own and not meant.
+/// Whether the stored answers of a URL are void after this method was answered with this status: an
+/// unsafe method that did not fail (RFC 9111 section 4.4). PURGE is the cache's own and not meant.
 pub fn invalidates(method: Method, status: u16) -> bool {
     let unsafe_method = match method {
-        Method::Get | Method::Head | Method::Options | Method::Trace | Method::Connect | Method::Purge => {
-            false
-        }
+        Method::Get
+        | Method::Head
+        | Method::Options
+        | Method::Trace
+        | Method::Connect
+        | Method::Purge => false,
         Method::Post | Method::Put | Method::Delete | Method::Patch | Method::Other => true,
     };
     unsafe_method && (200..=399).contains(&status)
@@ -97,7 +103,9 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         let without_date = update_304(&stored, &response(304, "ETag: \"a\""));
-        assert!(!without_date.fields.has(FieldName::Date) && !without_date.fields.has(FieldName::Age));
+        assert!(
+            !without_date.fields.has(FieldName::Date) && !without_date.fields.has(FieldName::Age)
+        );
     }
 
     #[test]
@@ -116,15 +124,23 @@ mod tests {
             ("ETag: \"a\"|Last-Modified: @-5", "ETag: \"a\"|Last-Modified: @-4", true),
         ];
         for (stored, fresh, want) in rows {
-            assert_eq!(freshens(&response(200, stored), &response(304, fresh)), want, "{stored} / {fresh}");
+            assert_eq!(
+                freshens(&response(200, stored), &response(304, fresh)),
+                want,
+                "{stored} / {fresh}"
+            );
         }
     }
 
     #[test]
     fn unsafe_methods_that_succeed_invalidate() {
         for method in [Method::Post, Method::Put, Method::Delete, Method::Patch, Method::Other] {
-            assert!(invalidates(method, 200) && invalidates(method, 204) && invalidates(method, 303));
-            assert!(!invalidates(method, 404) && !invalidates(method, 500) && !invalidates(method, 100));
+            assert!(
+                invalidates(method, 200) && invalidates(method, 204) && invalidates(method, 303)
+            );
+            assert!(
+                !invalidates(method, 404) && !invalidates(method, 500) && !invalidates(method, 100)
+            );
         }
         for method in [Method::Get, Method::Head, Method::Options, Method::Trace, Method::Connect] {
             assert!(!invalidates(method, 200));

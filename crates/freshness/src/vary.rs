@@ -23,8 +23,8 @@ pub enum Vary {
     Any,
 }
 
-/// The set of request fields an answer varies on: lower-case names in order, each followed by a comma. Two Vary fields
-/// that mean the same give the same `Spec`.
+/// The set of request fields an answer varies on: lower-case names in order, each followed by a
+/// comma. Two Vary fields that mean the same give the same `Spec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec(Box<[u8]>);
 
@@ -82,8 +82,9 @@ impl Spec {
         Some(Self(bytes.into()))
     }
 
-    /// Appends what of `request` selects a variant: each field's name and normalised value. Requests with equal bytes
-    /// select the same variant, and different values give different bytes.
+    /// Appends what of `request` selects a variant: each field's name and normalised value.
+    /// Requests with equal bytes select the same variant, and different values give different
+    /// bytes.
     pub fn append_key(&self, request: &Fields, out: &mut Vec<u8>) {
         for name in self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
             out.extend_from_slice(name);
@@ -92,10 +93,16 @@ impl Spec {
         }
     }
 
-    /// The same, but with an answer's language in the place of the languages that the request accepts: under such a key an answer is
-    /// found by all requests that want this language most ([`languages::favourite`]) and agree in everything else. `false`, and
-    /// nothing of use in `out`, where languages do not matter.
-    pub fn append_language_key(&self, request: &Fields, language: &[u8], out: &mut Vec<u8>) -> bool {
+    /// The same, but with an answer's language in the place of the languages that the request
+    /// accepts: under such a key an answer is found by all requests that want this language most
+    /// ([`languages::favourite`]) and agree in everything else. `false`, and nothing of use in
+    /// `out`, where languages do not matter.
+    pub fn append_language_key(
+        &self,
+        request: &Fields,
+        language: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
         let mut matters = false;
         for name in self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
             if name == b"accept-language" {
@@ -112,8 +119,9 @@ impl Spec {
     }
 }
 
-/// Appends `:value`, or nothing for an absent field. Lines are joined with commas, as RFC 9111 section 4.1 allows, and white space
-/// around the members of lists is left out. Fields that are known not to be lists count as they are.
+/// Appends `:value`, or nothing for an absent field. Lines are joined with commas, as RFC 9111
+/// section 4.1 allows, and white space around the members of lists is left out. Fields that are
+/// known not to be lists count as they are.
 fn append_value(request: &Fields, name: &[u8], out: &mut Vec<u8>) {
     use FieldName as F;
     let known = F::from_bytes(name);
@@ -125,12 +133,15 @@ fn append_value(request: &Fields, name: &[u8], out: &mut Vec<u8>) {
             append_list(&mut request.get_all(known).peekable(), out);
             out.get_mut(start..).unwrap_or_default().make_ascii_lowercase();
         }
-        F::AcceptLanguage if request.has(known) => languages::append_normal(request.list(known), out),
+        F::AcceptLanguage if request.has(known) => {
+            languages::append_normal(request.list(known), out)
+        }
         _ => _ = join(request.get_all(known), out),
     };
 }
 
-/// Appends `:` and the members of all lines of a field, which may be none, or nothing for an absent field.
+/// Appends `:` and the members of all lines of a field, which may be none, or nothing for an absent
+/// field.
 fn append_list<'a>(lines: &mut Peekable<impl Iterator<Item = &'a [u8]>>, out: &mut Vec<u8>) {
     let is_present = lines.peek().is_some();
     if !join(lines.flat_map(split_list), out) && is_present {
@@ -200,7 +211,11 @@ mod tests {
         let language_key = |client: &str, language: &str| {
             let Vary::On(spec) = spec("Vary: Accept-Language, X-One") else { panic!() };
             let mut out = Vec::new();
-            assert!(spec.append_language_key(&request(client).fields, language.as_bytes(), &mut out));
+            assert!(spec.append_language_key(
+                &request(client).fields,
+                language.as_bytes(),
+                &mut out
+            ));
             out
         };
         let one = language_key("X-One: a|Accept-Language: en, de", "de");
@@ -215,7 +230,12 @@ mod tests {
     #[test]
     fn equivalent_requests_share_a_variant() {
         let rows = [
-            ("Vary: Accept-Encoding", "Accept-Encoding: gzip, br", "accept-encoding: GZIP,br", true),
+            (
+                "Vary: Accept-Encoding",
+                "Accept-Encoding: gzip, br",
+                "accept-encoding: GZIP,br",
+                true,
+            ),
             (
                 "Vary: Accept-Encoding",
                 "Accept-Encoding: gzip|Accept-Encoding: br",
@@ -236,7 +256,12 @@ mod tests {
             ("Vary: X-One", "X-One: a b", "X-One: a  b", false),
             ("Vary: Cookie", "Cookie: a=1, b", "Cookie: a=1,b", false),
             ("Vary: Accept-Language", "Accept-Language: en, de", "Accept-Language: de,EN", true),
-            ("Vary: Accept-Language", "Accept-Language: en, de;q=0.5", "Accept-Language: de;q=0.5,en", true),
+            (
+                "Vary: Accept-Language",
+                "Accept-Language: en, de;q=0.5",
+                "Accept-Language: de;q=0.5,en",
+                true,
+            ),
             (
                 "Vary: Accept-Language",
                 "Accept-Language: en, de;q=0.5",

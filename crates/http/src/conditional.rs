@@ -26,9 +26,9 @@ pub enum Outcome {
     PreconditionFailed,
 }
 
-/// Evaluates all preconditions but `If-Range` in the order of RFC 9110 13.2.2, for a representation that
-/// exists. `If-Match` and `If-Unmodified-Since` are the origin server's to judge (RFC 9111 4.3.2): a cache
-/// that cannot proceed with them forwards the request instead of answering 412.
+/// Evaluates all preconditions but `If-Range` in the order of RFC 9110 13.2.2, for a representation
+/// that exists. `If-Match` and `If-Unmodified-Since` are the origin server's to judge (RFC 9111
+/// 4.3.2): a cache that cannot proceed with them forwards the request instead of answering 412.
 #[must_use]
 pub fn evaluate(method: Method, fields: &Fields, validators: Validators<'_>) -> Outcome {
     if fields.has(FieldName::IfMatch) {
@@ -55,8 +55,9 @@ pub fn evaluate(method: Method, fields: &Fields, validators: Validators<'_>) -> 
 }
 
 /// Whether the `Range` field counts (RFC 9110 13.1.5): there is no `If-Range`, or it names this
-/// representation, by a strong tag or by the exact date. `date` is the answer's `Date` in unix seconds: a
-/// modification date is a strong validator only when it is at least a minute older (RFC 9110 8.8.2.2).
+/// representation, by a strong tag or by the exact date. `date` is the answer's `Date` in unix
+/// seconds: a modification date is a strong validator only when it is at least a minute older (RFC
+/// 9110 8.8.2.2).
 #[must_use]
 pub fn range_applies(fields: &Fields, validators: Validators<'_>, date: i64) -> bool {
     let Some(value) = fields.get(FieldName::IfRange) else { return true };
@@ -65,12 +66,15 @@ pub fn range_applies(fields: &Fields, validators: Validators<'_>, date: i64) -> 
     }
     if let Some(wanted) = date::parse(value) {
         let is_strong = |modified: i64| date.saturating_sub(modified) >= 60;
-        return validators.last_modified.is_some_and(|modified| modified == wanted && is_strong(modified));
+        return validators
+            .last_modified
+            .is_some_and(|modified| modified == wanted && is_strong(modified));
     }
     validators.etag.is_some_and(|tag| etag::strong_eq(tag, value))
 }
 
-/// Whether any listed tag equals the representation's. `*` means any representation, and there is one.
+/// Whether any listed tag equals the representation's. `*` means any representation, and there is
+/// one.
 fn matches_any(
     fields: &Fields,
     name: FieldName,
@@ -98,8 +102,14 @@ mod tests {
         fields
     }
 
-    fn outcome(method: Method, lines: &[(FieldName, &str)], etag: &str, last_modified: i64) -> Outcome {
-        let validators = Validators { etag: Some(etag.as_bytes()), last_modified: Some(last_modified) };
+    fn outcome(
+        method: Method,
+        lines: &[(FieldName, &str)],
+        etag: &str,
+        last_modified: i64,
+    ) -> Outcome {
+        let validators =
+            Validators { etag: Some(etag.as_bytes()), last_modified: Some(last_modified) };
         evaluate(method, &fields(lines), validators)
     }
 
@@ -124,7 +134,10 @@ mod tests {
         let get = |lines: &[_], etag, modified| outcome(Method::Get, lines, etag, modified);
         assert_eq!(get(&[(IfMatch, "\"a\"")], "\"a\"", 0), Outcome::Proceed);
         assert_eq!(get(&[(IfMatch, "\"a\"")], "W/\"a\"", 0), Outcome::PreconditionFailed);
-        assert_eq!(get(&[(IfMatch, "\"a\""), (IfUnmodifiedSince, T0)], "\"a\"", T0_S + 1), Outcome::Proceed);
+        assert_eq!(
+            get(&[(IfMatch, "\"a\""), (IfUnmodifiedSince, T0)], "\"a\"", T0_S + 1),
+            Outcome::Proceed
+        );
         assert_eq!(get(&[(IfUnmodifiedSince, T0)], "\"a\"", T0_S), Outcome::Proceed);
         assert_eq!(get(&[(IfUnmodifiedSince, T0)], "\"a\"", T0_S + 1), Outcome::PreconditionFailed);
     }

@@ -9,9 +9,9 @@ const WRITABLE_S: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_
 const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";
 const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
 
-/// Reads any of the three forms of RFC 9110 5.6.7, in any case, and nothing else: a malformed date counts as absent, and as past in
-/// `Expires`. Two-digit years, which only the obsolete RFC 850 form has, are 1970 to 2069. The name of the day is not compared with
-/// the date.
+/// Reads any of the three forms of RFC 9110 5.6.7, in any case, and nothing else: a malformed date
+/// counts as absent, and as past in `Expires`. Two-digit years, which only the obsolete RFC 850
+/// form has, are 1970 to 2069. The name of the day is not compared with the date.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<i64> {
     parse_preferred(text).or_else(|| parse_rfc850(text)).or_else(|| parse_asctime(text))
@@ -43,8 +43,30 @@ pub fn format(unix_s: i64) -> [u8; DATE_BYTES] {
 
 /// The preferred form exactly, without searching.
 fn parse_preferred(text: &[u8]) -> Option<i64> {
-    let [_, _, _, b',', b' ', d1, d2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' ', time @ .., b' ', g, m, t] =
-        text
+    let [
+        _,
+        _,
+        _,
+        b',',
+        b' ',
+        d1,
+        d2,
+        b' ',
+        m1,
+        m2,
+        m3,
+        b' ',
+        y1,
+        y2,
+        y3,
+        y4,
+        b' ',
+        time @ ..,
+        b' ',
+        g,
+        m,
+        t,
+    ] = text
     else {
         return None;
     };
@@ -62,7 +84,8 @@ fn parse_rfc850(text: &[u8]) -> Option<i64> {
         [b"Thursday", b"Friday", b"Saturday", b"Sunday", b"Monday", b"Tuesday", b"Wednesday"];
     let (day_name, rest) = text.split_at_checked(text.iter().position(|&byte| byte == b',')?)?;
     LONG.into_iter().find(|long| day_name.eq_ignore_ascii_case(long))?;
-    let [b',', b' ', d1, d2, b'-', m1, m2, m3, b'-', y1, y2, b' ', time @ .., b' ', g, m, t] = rest else {
+    let [b',', b' ', d1, d2, b'-', m1, m2, m3, b'-', y1, y2, b' ', time @ .., b' ', g, m, t] = rest
+    else {
         return None;
     };
     if ![*g, *m, *t].eq_ignore_ascii_case(b"GMT") {
@@ -128,11 +151,13 @@ fn seconds((year, month, day): (i64, i64, i64), second_of_day: i64) -> Option<i6
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     };
-    (1..=days_of_month).contains(&day).then(|| days_from_civil(year, month, day) * 86_400 + second_of_day)
+    (1..=days_of_month)
+        .contains(&day)
+        .then(|| days_from_civil(year, month, day) * 86_400 + second_of_day)
 }
 
-/// Days since 1970-01-01 of a date in the proleptic Gregorian calendar (Hinnant's algorithm: years begin in
-/// March, eras are 400 years).
+/// Days since 1970-01-01 of a date in the proleptic Gregorian calendar (Hinnant's algorithm: years
+/// begin in March, eras are 400 years).
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -147,7 +172,8 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;

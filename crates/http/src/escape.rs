@@ -1,7 +1,7 @@
 //! Text from outside made safe for pages, and percent-encoding.
 
-/// Appends `text` for use in HTML content or a quoted attribute. Bytes that are not UTF-8 become U+FFFD,
-/// control bytes other than line ends and tabs are left out.
+/// Appends `text` for use in HTML content or a quoted attribute. Bytes that are not UTF-8 become
+/// U+FFFD, control bytes other than line ends and tabs are left out.
 pub fn write_html(out: &mut String, text: &[u8]) {
     for letter in String::from_utf8_lossy(text).chars() {
         match letter {
@@ -17,14 +17,17 @@ pub fn write_html(out: &mut String, text: &[u8]) {
     }
 }
 
-/// `text` with each `%XX` replaced by its byte. A percent sign without two hexadecimal digits stays as it is.
+/// `text` with each `%XX` replaced by its byte. A percent sign without two hexadecimal digits stays
+/// as it is.
 #[must_use]
 pub fn percent_decode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = match (byte, tail) {
-            (b'%', [high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (b'%', [high, low, after @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 out.push(hex_value(*high) << 4 | hex_value(*low));
                 after
             }

@@ -2,8 +2,8 @@
 
 use crate::syntax::trim_ows;
 
-/// Strong comparison: equal and neither is weak (RFC 9110 8.8.3.2). Arguments are whole tags, `W/` and quotes
-/// included.
+/// Strong comparison: equal and neither is weak (RFC 9110 8.8.3.2). Arguments are whole tags, `W/`
+/// and quotes included.
 #[must_use]
 pub fn strong_eq(a: &[u8], b: &[u8]) -> bool {
     a == b && !is_weak(a)
@@ -21,8 +21,8 @@ pub fn is_weak(tag: &[u8]) -> bool {
     tag.starts_with(b"W/")
 }
 
-/// The tags of an `If-Match` or `If-None-Match` value, quotes included. Text without quotes, which some
-/// servers send as a tag and clients return, counts as a tag up to the next comma.
+/// The tags of an `If-Match` or `If-None-Match` value, quotes included. Text without quotes, which
+/// some servers send as a tag and clients return, counts as a tag up to the next comma.
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = value;
     std::iter::from_fn(move || {

@@ -4,8 +4,8 @@ use crate::list::split_list;
 use crate::name::FieldName;
 use crate::syntax;
 
-/// Most bytes a [`Fields`] holds. A field that would exceed it is not added: received heads are bounded far
-/// below (64 KiB by default), so only a faulty caller gets here.
+/// Most bytes a [`Fields`] holds. A field that would exceed it is not added: received heads are
+/// bounded far below (64 KiB by default), so only a faulty caller gets here.
 pub const FIELDS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Room that a parsed head keeps for lines that are added to it.
@@ -98,8 +98,8 @@ impl Fields {
         lines.iter().filter(move |field| field.id == name).map(|field| self.value(field))
     }
 
-    /// The elements of the comma list that all lines with this known name form together (RFC 9110 5.6.1):
-    /// trimmed, quoted strings kept whole, empty elements skipped.
+    /// The elements of the comma list that all lines with this known name form together (RFC 9110
+    /// 5.6.1): trimmed, quoted strings kept whole, empty elements skipped.
     pub fn list(&self, name: FieldName) -> impl Iterator<Item = &[u8]> + Clone {
         self.get_all(name).flat_map(split_list)
     }
@@ -111,14 +111,18 @@ impl Fields {
     }
 
     /// The values of all lines whose name equals `name` without regard to case.
-    pub fn get_all_by_name<'a, 'n>(&'a self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+    pub fn get_all_by_name<'a, 'n>(
+        &'a self,
+        name: &'n [u8],
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let id = FieldName::from_bytes(name);
         let known_absent = id != FieldName::Other && !self.has(id);
         let lines = if known_absent { &[] } else { self.fields.as_slice() };
         lines
             .iter()
             .filter(move |field| {
-                field.id == id && (id != FieldName::Other || self.name(field).eq_ignore_ascii_case(name))
+                field.id == id
+                    && (id != FieldName::Other || self.name(field).eq_ignore_ascii_case(name))
             })
             .map(|field| self.value(field))
     }
@@ -160,20 +164,21 @@ impl Fields {
         self.fields.is_empty()
     }
 
-    /// Adds a line with a known name; [`FieldName::Other`] has no text and adds nothing.
-    /// A byte that cannot stand in a value (CR, LF, NUL, other controls) becomes a space, so that no value
+    /// Adds a line with a known name; [`FieldName::Other`] has no text and adds nothing. A byte
+    /// that cannot stand in a value (CR, LF, NUL, other controls) becomes a space, so that no value
     /// can end its line (RFC 9110 5.5).
     pub fn push(&mut self, name: FieldName, value: &[u8]) {
         self.append(name, name.as_str().as_bytes(), value);
     }
 
-    /// Adds a line with any name. A name that is not a token (RFC 9110 5.1) adds nothing; the value is
-    /// treated as in [`Fields::push`].
+    /// Adds a line with any name. A name that is not a token (RFC 9110 5.1) adds nothing; the value
+    /// is treated as in [`Fields::push`].
     pub fn push_named(&mut self, name: &[u8], value: &[u8]) {
         self.append(FieldName::from_bytes(name), name, value);
     }
 
-    /// Removes all lines with this known name. Their bytes stay in the buffer until [`Fields::clear`].
+    /// Removes all lines with this known name. Their bytes stay in the buffer until
+    /// [`Fields::clear`].
     pub fn remove(&mut self, name: FieldName) {
         if self.has(name) {
             self.fields.retain(|field| field.id != name);
@@ -204,7 +209,8 @@ impl Fields {
     /// A copy with room for a few more lines.
     #[must_use]
     pub fn roomy_clone(&self) -> Fields {
-        let mut copy = Fields { present: self.present, repeated: self.repeated, ..Fields::default() };
+        let mut copy =
+            Fields { present: self.present, repeated: self.repeated, ..Fields::default() };
         copy.reserve(self.bytes.len(), self.fields.len());
         copy.bytes.extend_from_slice(&self.bytes);
         copy.fields.extend_from_slice(&self.fields);

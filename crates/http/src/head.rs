@@ -47,8 +47,8 @@ impl RequestHead {
         self.target_span.of(&self.fields.bytes)
     }
 
-    /// Sets the request line, as when a request is built rather than parsed. `method` and `target` must come
-    /// from a parsed request or be valid; text beyond [`FIELDS_BYTES_MAX`] is left out.
+    /// Sets the request line, as when a request is built rather than parsed. `method` and `target`
+    /// must come from a parsed request or be valid; text beyond [`FIELDS_BYTES_MAX`] is left out.
     pub fn set_line(&mut self, method: &[u8], target: &[u8], form: Target, version: Version) {
         self.method = Method::from_bytes(method);
         self.method_span = append(&mut self.fields, method);
@@ -132,7 +132,10 @@ mod tests {
         head.fields.push(FieldName::Vary, b"b");
         let mut copy = head.roomy_clone();
         copy.fields.push(FieldName::Via, b"1.1 here");
-        assert_eq!((copy.version, copy.status, copy.reason()), (Version::Http10, 203, &b"Odd Reason"[..]));
+        assert_eq!(
+            (copy.version, copy.status, copy.reason()),
+            (Version::Http10, 203, &b"Odd Reason"[..])
+        );
         let lines = |head: &ResponseHead| -> Vec<(Vec<u8>, Vec<u8>)> {
             head.fields.iter().map(|(_, name, value)| (name.to_vec(), value.to_vec())).collect()
         };

@@ -1,8 +1,8 @@
-//! HTTP messages and the sans-I/O HTTP/1 codec: all message framing lives here and nowhere else, so that
-//! request smuggling has one place to be prevented, tested and reviewed.
+//! HTTP messages and the sans-I/O HTTP/1 codec: all message framing lives here and nowhere else, so
+//! that request smuggling has one place to be prevented, tested and reviewed.
 //!
-//! Bytes in, events out: nothing in this crate touches a socket or a clock. A head owns its bytes in one
-//! reusable buffer; everything else is spans into it.
+//! Bytes in, events out: nothing in this crate touches a socket or a clock. A head owns its bytes
+//! in one reusable buffer; everything else is spans into it.
 
 mod base64;
 pub mod conditional;

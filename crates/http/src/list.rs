@@ -8,12 +8,13 @@ pub struct ListItems<'a> {
     rest: &'a [u8],
 }
 
-/// The elements of a comma-separated list: trimmed, empty ones skipped. A comma inside a quoted string does
-/// not separate.
+/// The elements of a comma-separated list: trimmed, empty ones skipped. A comma inside a quoted
+/// string does not separate.
 ///
-/// A quoted string begins where a value does: directly behind `=`, or at the start of an element. Behind it
-/// comes a comma, a semicolon or the end, with white space before them. All other quotes are bytes like others:
-/// a stray pair in `foo", no-store, bar"` must not hide what stands between, nor must one that is not closed.
+/// A quoted string begins where a value does: directly behind `=`, or at the start of an element.
+/// Behind it comes a comma, a semicolon or the end, with white space before them. All other quotes
+/// are bytes like others: a stray pair in `foo", no-store, bar"` must not hide what stands between,
+/// nor must one that is not closed.
 #[must_use]
 pub fn split_list(value: &[u8]) -> ListItems<'_> {
     ListItems { rest: value }
@@ -37,8 +38,8 @@ impl<'a> Iterator for ListItems<'a> {
 
 /// Index of the comma that ends the first element, or the length.
 ///
-/// Linear in the length of the list, over all its elements: what is searched for the end of a string that turns
-/// out to be none has no other place in it where one could begin.
+/// Linear in the length of the list, over all its elements: what is searched for the end of a
+/// string that turns out to be none has no other place in it where one could begin.
 fn element_end(value: &[u8]) -> usize {
     let mut at = 0;
     let mut may_begin = true;
@@ -54,8 +55,9 @@ fn element_end(value: &[u8]) -> usize {
             },
             b'=' => may_begin = true,
             // White space before the first byte of an element.
-            b' ' | b'\t' if may_begin && at.checked_sub(1).is_none_or(|before| is_ows(value.get(before))) => {
-            }
+            b' ' | b'\t'
+                if may_begin
+                    && at.checked_sub(1).is_none_or(|before| is_ows(value.get(before))) => {}
             _ => may_begin = false,
         }
         at += 1;
@@ -63,7 +65,8 @@ fn element_end(value: &[u8]) -> usize {
     value.len()
 }
 
-/// The index behind the quoted string that begins at `start`, if it is one, and what follows may follow a value.
+/// The index behind the quoted string that begins at `start`, if it is one, and what follows may
+/// follow a value.
 fn quoted_end(value: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -100,7 +103,12 @@ mod tests {
             (br#"a="""#, &[br#"a="""#]),
         ];
         for (value, want) in cases {
-            assert_eq!(split_list(value).collect::<Vec<_>>(), *want, "{}", String::from_utf8_lossy(value));
+            assert_eq!(
+                split_list(value).collect::<Vec<_>>(),
+                *want,
+                "{}",
+                String::from_utf8_lossy(value)
+            );
         }
     }
 
@@ -124,7 +132,12 @@ mod tests {
             (br#"a="b\"#, &[br#"a="b\"#]),
         ];
         for (value, want) in cases {
-            assert_eq!(split_list(value).collect::<Vec<_>>(), *want, "{}", String::from_utf8_lossy(value));
+            assert_eq!(
+                split_list(value).collect::<Vec<_>>(),
+                *want,
+                "{}",
+                String::from_utf8_lossy(value)
+            );
         }
     }
 }

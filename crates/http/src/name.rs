@@ -1,7 +1,7 @@
 //! Field names the proxy knows, as small integers.
 //!
-//! One table gives the variants, their wire names and a collision-free hash computed at compile time, so that
-//! recognising a name costs one multiplication, one load and one comparison.
+//! One table gives the variants, their wire names and a collision-free hash computed at compile
+//! time, so that recognising a name costs one multiplication, one load and one comparison.
 
 /// Declares [`FieldName`] and the table of wire names from one list.
 macro_rules! field_names {
@@ -95,7 +95,8 @@ field_names! {
 }
 
 impl FieldName {
-    /// The known name equal to `name` without regard to case (RFC 9110 5.1), or [`FieldName::Other`].
+    /// The known name equal to `name` without regard to case (RFC 9110 5.1), or
+    /// [`FieldName::Other`].
     #[inline]
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> FieldName {
@@ -108,7 +109,11 @@ impl FieldName {
         let index = SLOTS.get(slot).copied().unwrap_or(0);
         match TABLE.get(usize::from(index)) {
             // Nearly every sender uses the usual spelling, and equality is the cheaper comparison.
-            Some((id, wire)) if wire.as_bytes() == name || wire.as_bytes().eq_ignore_ascii_case(name) => *id,
+            Some((id, wire))
+                if wire.as_bytes() == name || wire.as_bytes().eq_ignore_ascii_case(name) =>
+            {
+                *id
+            }
             _ => FieldName::Other,
         }
     }
@@ -140,12 +145,14 @@ pub(crate) const fn set_of(names: &[FieldName]) -> u128 {
 // The bit sets have 128 places.
 const _: () = assert!(TABLE.len() <= 128);
 
-/// Slots of the hash table: a power of two, about eight for each name so that a perfect seed is found soon.
+/// Slots of the hash table: a power of two, about eight for each name so that a perfect seed is
+/// found soon.
 const SLOT_COUNT: usize = 512;
 
 /// What tells the known names apart: length and three letters, case folded.
 const fn features(len: usize, first: u8, middle: u8, last: u8) -> u32 {
-    // Longer names than 255 bytes alias shorter ones here; the comparison that follows rejects them.
+    // Longer names than 255 bytes alias shorter ones here; the comparison that follows rejects
+    // them.
     u32::from_le_bytes([(len & 0xff) as u8, first | 0x20, middle | 0x20, last | 0x20])
 }
 
@@ -160,7 +167,8 @@ const fn fill(seed: u32) -> Option<[u8; SLOT_COUNT]> {
     let mut i = 1;
     while i < TABLE.len() {
         let name = TABLE[i].1.as_bytes();
-        let at = slot(features(name.len(), name[0], name[name.len() / 2], name[name.len() - 1]), seed);
+        let at =
+            slot(features(name.len(), name[0], name[name.len() / 2], name[name.len() - 1]), seed);
         if slots[at] != 0 {
             return None;
         }
@@ -204,7 +212,8 @@ mod tests {
         for name in ["", "A", "Hosts", "Hast", "Content_Length", "Content-Lengti", "X-Foo"] {
             assert_eq!(FieldName::from_bytes(name.as_bytes()), FieldName::Other, "{name}");
         }
-        // 4 + 256 bytes: the same features as "Host" would have, were only the low byte of the length used.
+        // 4 + 256 bytes: the same features as "Host" would have, were only the low byte of the
+        // length used.
         assert_eq!(FieldName::from_bytes(&[b'h'; 260]), FieldName::Other);
     }
 }

@@ -53,13 +53,16 @@ pub enum Resolved {
 }
 
 impl RangeSet {
-    /// The first byte that is asked for, counted from the beginning; `None` where the end of the content must be known.
+    /// The first byte that is asked for, counted from the beginning; `None` where the end of the
+    /// content must be known.
     #[must_use]
     pub fn first_byte(&self) -> Option<u64> {
         let mut first = None;
         for spec in &self.specs {
             match *spec {
-                Spec::From { first: own, .. } => first = Some(first.map_or(own, |least: u64| least.min(own))),
+                Spec::From { first: own, .. } => {
+                    first = Some(first.map_or(own, |least: u64| least.min(own)))
+                }
                 Spec::Suffix { .. } => return None,
                 Spec::Unused => {}
             }
@@ -77,8 +80,8 @@ impl RangeSet {
     }
 }
 
-/// Reads a `Range` value. `None` when the unit is not `bytes`, the text is malformed or the list too long;
-/// the field is then ignored.
+/// Reads a `Range` value. `None` when the unit is not `bytes`, the text is malformed or the list
+/// too long; the field is then ignored.
 #[must_use]
 pub fn parse_range(value: &[u8]) -> Option<RangeSet> {
     let (unit, list) = value.split_at_checked(value.iter().position(|&byte| byte == b'=')?)?;
@@ -87,7 +90,8 @@ pub fn parse_range(value: &[u8]) -> Option<RangeSet> {
     }
     let mut set = RangeSet { specs: [Spec::Unused; RANGES_MAX] };
     let mut places = set.specs.iter_mut();
-    let elements = list.get(1..)?.split(|&byte| byte == b',').map(trim_ows).filter(|text| !text.is_empty());
+    let elements =
+        list.get(1..)?.split(|&byte| byte == b',').map(trim_ows).filter(|text| !text.is_empty());
     for element in elements {
         *places.next()? = parse_spec(element)?;
     }
@@ -112,7 +116,8 @@ fn parse_spec(text: &[u8]) -> Option<Spec> {
 /// Compares requested ranges with content of `len` bytes (RFC 9110 14.1.2).
 #[must_use]
 pub fn resolve(set: &RangeSet, len: u64) -> Resolved {
-    let ranges: Vec<ByteRange> = set.specs.iter().filter_map(|spec| resolve_one(spec, len)).collect();
+    let ranges: Vec<ByteRange> =
+        set.specs.iter().filter_map(|spec| resolve_one(spec, len)).collect();
     let wanted = ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.byte_count()));
     if ranges.is_empty() {
         Resolved::Unsatisfiable
@@ -147,13 +152,14 @@ pub struct ContentRange {
 }
 
 impl ContentRange {
-    /// Reads `bytes first-last/length`, with `*` for an unknown length or an unsatisfied range. `None` when
-    /// it is malformed or contradicts itself; a 206 with such a value must not be used.
+    /// Reads `bytes first-last/length`, with `*` for an unknown length or an unsatisfied range.
+    /// `None` when it is malformed or contradicts itself; a 206 with such a value must not be used.
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<ContentRange> {
         let (unit, rest) = value.split_at_checked(value.iter().position(|&byte| byte == b' ')?)?;
         let rest = trim_ows(rest);
-        let (range, complete) = rest.split_at_checked(rest.iter().position(|&byte| byte == b'/')?)?;
+        let (range, complete) =
+            rest.split_at_checked(rest.iter().position(|&byte| byte == b'/')?)?;
         if !unit.eq_ignore_ascii_case(b"bytes") {
             return None;
         }
@@ -199,7 +205,9 @@ mod tests {
     }
 
     fn satisfiable(pairs: &[(u64, u64)]) -> Option<Resolved> {
-        Some(Resolved::Satisfiable(pairs.iter().map(|&(first, last)| ByteRange { first, last }).collect()))
+        Some(Resolved::Satisfiable(
+            pairs.iter().map(|&(first, last)| ByteRange { first, last }).collect(),
+        ))
     }
 
     #[test]
@@ -218,9 +226,16 @@ mod tests {
         assert_eq!(ranges("bytes=-0", 100), Some(Resolved::Unsatisfiable));
         assert_eq!(ranges("bytes=0-", 0), Some(Resolved::Unsatisfiable));
         assert_eq!(ranges("bytes=0-,0-", 100), Some(Resolved::Whole));
-        for bad in
-            ["bytes", "bytes=", "bytes=5-4", "bytes=a-b", "bytes=-", "lines=0-1", "bytes=1-2-3", "bytes=+1-2"]
-        {
+        for bad in [
+            "bytes",
+            "bytes=",
+            "bytes=5-4",
+            "bytes=a-b",
+            "bytes=-",
+            "lines=0-1",
+            "bytes=1-2-3",
+            "bytes=+1-2",
+        ] {
             assert_eq!(ranges(bad, 100), None, "{bad}");
         }
         let many = format!("bytes={}", "0-0,".repeat(RANGES_MAX + 1));

@@ -109,7 +109,11 @@ mod tests {
     #[test]
     fn value_bytes_exclude_controls() {
         for byte in 0..=255u8 {
-            assert_eq!(is_value_byte(byte), byte == 9 || (byte >= 0x20 && byte != 0x7f), "{byte:#x}");
+            assert_eq!(
+                is_value_byte(byte),
+                byte == 9 || (byte >= 0x20 && byte != 0x7f),
+                "{byte:#x}"
+            );
         }
         assert!(is_qdtext(b'a') && !is_qdtext(b'"') && !is_qdtext(b'\\') && !is_qdtext(b'\n'));
     }

@@ -48,9 +48,9 @@ pub struct UrlParts<'a> {
     pub path_and_query: &'a [u8],
 }
 
-/// Takes `host[:port]` apart: a target of CONNECT, or the value of `Host`. `None` when it is empty or
-/// malformed: user information, an empty label, port 0, a byte that no host name in use has. RFC 3986 would
-/// also allow sub-delimiters and percent-encoding, which only serve to confuse.
+/// Takes `host[:port]` apart: a target of CONNECT, or the value of `Host`. `None` when it is empty
+/// or malformed: user information, an empty label, port 0, a byte that no host name in use has. RFC
+/// 3986 would also allow sub-delimiters and percent-encoding, which only serve to confuse.
 #[must_use]
 pub fn split_authority(text: &[u8]) -> Option<Authority<'_>> {
     if let [b'[', rest @ ..] = text {
@@ -66,7 +66,8 @@ pub fn split_authority(text: &[u8]) -> Option<Authority<'_>> {
     is_host_name(host).then_some(Authority { host, is_ipv6_literal: false, port })
 }
 
-/// Takes an absolute URL `scheme://authority[/path][?query][#fragment]` apart. `None` when it is malformed.
+/// Takes an absolute URL `scheme://authority[/path][?query][#fragment]` apart. `None` when it is
+/// malformed.
 #[must_use]
 pub fn split_absolute(text: &[u8]) -> Option<UrlParts<'_>> {
     let colon = text.iter().take(SCHEME_BYTES_MAX + 1).position(|&byte| byte == b':')?;
@@ -128,9 +129,9 @@ fn is_host_name(host: &[u8]) -> bool {
     is_valid
 }
 
-/// A URL in the canonical form that keys, access rules and logs use: scheme and host in lower case, a final
-/// dot of the host and the default port removed, an empty path `/`, no fragment; nothing else changed. For a
-/// CONNECT target it is `host:port`, without scheme and path.
+/// A URL in the canonical form that keys, access rules and logs use: scheme and host in lower case,
+/// a final dot of the host and the default port removed, an empty path `/`, no fragment; nothing
+/// else changed. For a CONNECT target it is `host:port`, without scheme and path.
 ///
 /// Reusable: setting it again keeps the buffer.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -153,11 +154,12 @@ impl Url {
         *self = Self { text, ..Self::default() };
     }
 
-    /// The URL of a request: an absolute target as it is; an origin or asterisk target with `Host`, or
-    /// `default_host` when there is none (HTTP/1.0), under `scheme`.
+    /// The URL of a request: an absolute target as it is; an origin or asterisk target with `Host`,
+    /// or `default_host` when there is none (HTTP/1.0), under `scheme`.
     ///
     /// # Errors
-    /// No host, or a malformed one; parsed heads are well-formed, but `Host` can be absent in HTTP/1.0.
+    /// No host, or a malformed one; parsed heads are well-formed, but `Host` can be absent in
+    /// HTTP/1.0.
     pub fn set_from_request(
         &mut self,
         head: &RequestHead,
@@ -169,7 +171,8 @@ impl Url {
             Target::Absolute => self.set_absolute(target),
             Target::Authority => self.set_authority(target),
             Target::Origin | Target::Asterisk => {
-                let host = head.fields.get(FieldName::Host).or(default_host).ok_or(UriError::NoHost)?;
+                let host =
+                    head.fields.get(FieldName::Host).or(default_host).ok_or(UriError::NoHost)?;
                 let path_and_query = if head.target == Target::Asterisk { b"" } else { target };
                 self.set_parts(scheme, host, path_and_query)
             }
@@ -191,8 +194,9 @@ impl Url {
     /// # Errors
     /// The text is malformed or has no port.
     pub fn set_authority(&mut self, text: &[u8]) -> Result<(), UriError> {
-        let authority =
-            split_authority(text).filter(|parts| parts.port.is_some()).ok_or(UriError::Malformed)?;
+        let authority = split_authority(text)
+            .filter(|parts| parts.port.is_some())
+            .ok_or(UriError::Malformed)?;
         self.assign(&UrlParts { scheme: b"", authority, path_and_query: b"" });
         Ok(())
     }
@@ -201,12 +205,21 @@ impl Url {
     ///
     /// # Errors
     /// The host is malformed, or the path is neither empty nor starts with `/` or `?`.
-    pub fn set_parts(&mut self, scheme: &[u8], host: &[u8], path_and_query: &[u8]) -> Result<(), UriError> {
+    pub fn set_parts(
+        &mut self,
+        scheme: &[u8],
+        host: &[u8],
+        path_and_query: &[u8],
+    ) -> Result<(), UriError> {
         let authority = split_authority(host).ok_or(UriError::Malformed)?;
         if !matches!(path_and_query.first(), None | Some(b'/' | b'?')) {
             return Err(UriError::Malformed);
         }
-        self.assign(&UrlParts { scheme, authority, path_and_query: without_fragment(path_and_query) });
+        self.assign(&UrlParts {
+            scheme,
+            authority,
+            path_and_query: without_fragment(path_and_query),
+        });
         Ok(())
     }
 
@@ -229,7 +242,8 @@ impl Url {
         host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host)
     }
 
-    /// `host[:port]` as a `Host` field carries it: the port only where it is not the scheme's default.
+    /// `host[:port]` as a `Host` field carries it: the port only where it is not the scheme's
+    /// default.
     #[must_use]
     pub fn authority(&self) -> &[u8] {
         self.text.get(self.host_start..self.path_start).unwrap_or_default()
@@ -247,8 +261,8 @@ impl Url {
         self.text.get(self.path_start..).unwrap_or_default()
     }
 
-    /// Whether the URL came with a path or query of its own. An OPTIONS request without one goes to the
-    /// origin server with the target `*` (RFC 9112 3.2.4).
+    /// Whether the URL came with a path or query of its own. An OPTIONS request without one goes to
+    /// the origin server with the target `*` (RFC 9112 3.2.4).
     #[must_use]
     pub fn has_path(&self) -> bool {
         self.is_path_given

@@ -49,8 +49,12 @@ fn mix([mut a, mut b, mut c, mut d, mut e]: [u32; 5], block: &[u8]) -> [u32; 5] 
             2 => (b & c | b & d | c & d, 0x8f1b_bcdc),
             _ => (b ^ c ^ d, 0xca62_c1d6_u32),
         };
-        let sum =
-            a.rotate_left(5).wrapping_add(chosen).wrapping_add(e).wrapping_add(constant).wrapping_add(word);
+        let sum = a
+            .rotate_left(5)
+            .wrapping_add(chosen)
+            .wrapping_add(e)
+            .wrapping_add(constant)
+            .wrapping_add(word);
         (a, b, c, d, e) = (sum, a, b.rotate_left(30), c, d);
     }
     [a, b, c, d, e]

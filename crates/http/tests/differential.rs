@@ -1,7 +1,8 @@
 //! The codec beside hyper's: what both make of the same bytes in the same pieces.
 //!
-//! Both tokenise heads with `httparse`, so what this shows is about framing, about what we refuse beyond it, and about bodies.
-//! `HUMBOLDT_FUZZ_CASES=10000000` for more cases (80,000 a second), `HUMBOLDT_FUZZ_SEED=7` for others.
+//! Both tokenise heads with `httparse`, so what this shows is about framing, about what we refuse
+//! beyond it, and about bodies. `HUMBOLDT_FUZZ_CASES=10000000` for more cases (80,000 a second),
+//! `HUMBOLDT_FUZZ_SEED=7` for others.
 
 #[path = "differential/check.rs"]
 mod check;
@@ -37,7 +38,8 @@ fn play(cases: u64, seed: u64) -> (Classes, Classes) {
         let (selector, bytes) = generate::case(&mut rng);
         let verdict = check::check(selector, &bytes);
         let classes = if known::is_known(&verdict) { &mut seen } else { &mut findings };
-        let class = classes.entry(format!("{verdict:?}")).or_insert_with(|| (0, selector, bytes.clone()));
+        let class =
+            classes.entry(format!("{verdict:?}")).or_insert_with(|| (0, selector, bytes.clone()));
         class.0 += 1;
         if bytes.len() < class.2.len() {
             (class.1, class.2) = (selector, bytes);
@@ -57,7 +59,8 @@ fn both_readers_agree_or_differ_for_a_known_reason() {
         })
         .collect();
     assert!(findings.is_empty(), "{}", listed.join("\n"));
-    // A reason for what does not happen any more is none, and cases that nobody accepts show nothing.
+    // A reason for what does not happen any more is none, and cases that nobody accepts show
+    // nothing.
     if cases >= CASES {
         let wanted = [
             (STRICTER, Verdict::Stricter as fn(String) -> Verdict),
@@ -77,7 +80,11 @@ fn both_readers_agree_or_differ_for_a_known_reason() {
 /// Cases by hand: what a difference of each kind looks like, and what once was one.
 const CASES_BY_HAND: &[(u8, &str, &str)] = &[
     (6, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "Same"),
-    (14, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-T: 1\r\n\r\n", "Same"),
+    (
+        14,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-T: 1\r\n\r\n",
+        "Same",
+    ),
     (6, "HTTP/1.1 200 OK\r\n\r\nhello", "Same"),
     (4, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "Same"),
     (

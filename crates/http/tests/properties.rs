@@ -1,9 +1,10 @@
-//! Properties that hold for every input: reading undoes writing, where the network cuts makes no difference,
-//! and nothing panics.
+//! Properties that hold for every input: reading undoes writing, where the network cuts makes no
+//! difference, and nothing panics.
 
 use humboldt_http::h1::{
-    BodyDecoder, BodyEncoder, BodyError, DecodeState, Framing, HeadError, HeadLimits, may_complete_head,
-    parse_request, parse_response, write_end, write_field, write_request_line, write_status_line,
+    BodyDecoder, BodyEncoder, BodyError, DecodeState, Framing, HeadError, HeadLimits,
+    may_complete_head, parse_request, parse_response, write_end, write_field, write_request_line,
+    write_status_line,
 };
 use humboldt_http::range::ContentRange;
 use humboldt_http::{
@@ -81,7 +82,8 @@ fn chunked_like() -> impl Strategy<Value = Vec<u8>> {
         " ",
         "ETag: \"a\"\r\n",
     ];
-    vec(proptest::sample::select(&PIECES[..]), 0..10).prop_map(|pieces| pieces.concat().into_bytes())
+    vec(proptest::sample::select(&PIECES[..]), 0..10)
+        .prop_map(|pieces| pieces.concat().into_bytes())
 }
 
 /// Cuts `input` at the given positions.
@@ -103,7 +105,9 @@ fn decode(framing: Framing, pieces: &[&[u8]]) -> (Vec<u8>, usize, Result<bool, B
                 Ok(step) => step,
                 Err(error) => return (data, 0, Err(error), String::new()),
             };
-            assert!(step.consumed > 0 && step.data.end <= step.consumed && step.consumed <= rest.len());
+            assert!(
+                step.consumed > 0 && step.data.end <= step.consumed && step.consumed <= rest.len()
+            );
             assert_eq!(step.state == DecodeState::Done, decoder.is_done());
             data.extend_from_slice(&rest[step.data]);
             consumed += step.consumed;
@@ -117,7 +121,9 @@ fn decode(framing: Framing, pieces: &[&[u8]]) -> (Vec<u8>, usize, Result<bool, B
 fn lines(fields: &Fields) -> String {
     fields
         .iter()
-        .map(|(id, name, value)| format!("{id:?} {} {}\n", name.escape_ascii(), value.escape_ascii()))
+        .map(|(id, name, value)| {
+            format!("{id:?} {} {}\n", name.escape_ascii(), value.escape_ascii())
+        })
         .collect()
 }
 
@@ -225,8 +231,8 @@ proptest! {
         }
     }
 
-    /// What a relaxed reader takes, it takes whole, reads as a strict one reads the repaired head, and takes in the same
-    /// way wherever the input is cut.
+    /// What a relaxed reader takes, it takes whole, reads as a strict one reads the repaired head,
+    /// and takes in the same way wherever the input is cut.
     #[test]
     fn a_relaxed_reader_differs_in_what_it_repairs_only(pieces in vec(response_piece(), 0..12)) {
         let input = ["HTTP/1.1 200 OK", &pieces.concat()].concat().into_bytes();

@@ -1,6 +1,6 @@
-//! What a request must not be allowed to say, as a table: every way known to make two implementations
-//! disagree about where a message ends, who it is for, or what it contains; and beside it what must get
-//! through.
+//! What a request must not be allowed to say, as a table: every way known to make two
+//! implementations disagree about where a message ends, who it is for, or what it contains; and
+//! beside it what must get through.
 
 use humboldt_http::h1::{
     BodyDecoder, BodyError, DecodeState, HeadLimits, HopByHop, LEADING_CRLF_MAX, parse_request,
@@ -155,7 +155,9 @@ fn transfer_encodings() {
     ] {
         refused(400, &post(&format!("Transfer-Encoding: {value}\r\n"), HIDDEN));
     }
-    for value in ["gzip, chunked", "identity, chunked", "cow,chunked", "gzip;q=1, deflate , Chunked"] {
+    for value in
+        ["gzip, chunked", "identity, chunked", "cow,chunked", "gzip;q=1, deflate , Chunked"]
+    {
         refused(501, &post(&format!("Transfer-Encoding: {value}\r\n"), HIDDEN));
     }
     refused(400, &post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", HIDDEN));
@@ -163,11 +165,15 @@ fn transfer_encodings() {
     refused(501, &post("Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n", HIDDEN));
     for byte in [0, 0x0b, 0x0c, 0x7f, 0x85, 0xa0, 0xff] {
         for value in ["@chunked", "chunked@", "@chunked@"] {
-            refused(400, &with_byte(post(&format!("Transfer-Encoding: {value}\r\n"), HIDDEN), byte));
+            refused(
+                400,
+                &with_byte(post(&format!("Transfer-Encoding: {value}\r\n"), HIDDEN), byte),
+            );
         }
     }
     for version_line in ["", "Connection: keep-alive\r\n"] {
-        let old = format!("POST /p HTTP/1.0\r\nTransfer-Encoding: chunked\r\n{version_line}\r\n{HIDDEN}");
+        let old =
+            format!("POST /p HTTP/1.0\r\nTransfer-Encoding: chunked\r\n{version_line}\r\n{HIDDEN}");
         refused(400, old.as_bytes());
     }
 }
@@ -201,7 +207,10 @@ fn content_lengths() {
         refused(400, &post(&format!("Content-Length: {value}\r\n"), "hello"));
     }
     for (first, second) in [("5", "5"), ("0", "5"), ("5", "0"), ("5", "05"), ("", "5"), ("5", "")] {
-        refused(400, &post(&format!("Content-Length: {first}\r\nContent-Length: {second}\r\n"), "hello"));
+        refused(
+            400,
+            &post(&format!("Content-Length: {first}\r\nContent-Length: {second}\r\n"), "hello"),
+        );
     }
     for byte in [0, 0x0b, 0xa0] {
         refused(400, &with_byte(post("Content-Length: @5\r\n", "hello"), byte));
@@ -325,7 +334,8 @@ fn request_lines() {
     ] {
         refused(400, &line(request_line));
     }
-    for request_line in ["GET /p HTTP/2.0", "GET /p HTTP/1.2", "GET /p HTTP/0.9", "GET /p HTTP/9.9"] {
+    for request_line in ["GET /p HTTP/2.0", "GET /p HTTP/1.2", "GET /p HTTP/0.9", "GET /p HTTP/9.9"]
+    {
         refused(505, &line(request_line));
     }
     refused(505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -337,8 +347,8 @@ fn hosts() {
     refused(400, &get(""));
     refused(400, b"GET http://h.example/ HTTP/1.1\r\n\r\n");
     for host in [
-        "", "h/x", "h@evil", "h evil", "h,evil", "h:80x", "h:99999", "h:0", "a..b", "[::1", "::1", "h%2e",
-        "h?", "h\\x", "u:p@h:80", "[::1]80", "http://h",
+        "", "h/x", "h@evil", "h evil", "h,evil", "h:80x", "h:99999", "h:0", "a..b", "[::1", "::1",
+        "h%2e", "h?", "h\\x", "u:p@h:80", "[::1]80", "http://h",
     ] {
         refused(400, &get(&format!("Host: {host}\r\n")));
         refused(400, format!("GET http://h.example/ HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
@@ -356,9 +366,16 @@ fn hosts() {
 fn content_where_there_is_none() {
     for method in ["TRACE /p", "CONNECT h:1"] {
         for lines in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
-            refused(400, format!("{method} HTTP/1.1\r\nHost: h\r\n{lines}\r\n\r\nhello").as_bytes());
+            refused(
+                400,
+                format!("{method} HTTP/1.1\r\nHost: h\r\n{lines}\r\n\r\nhello").as_bytes(),
+            );
         }
-        whole("", 0, format!("{method} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").as_bytes());
+        whole(
+            "",
+            0,
+            format!("{method} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").as_bytes(),
+        );
     }
     refused(417, &post("Content-Length: 5\r\nExpect: 100-continueX\r\n", "hello"));
 }
@@ -394,7 +411,9 @@ fn chunked_bodies() {
     ] {
         assert_eq!(body(bad), End::Body(BodyError::ChunkExtension), "{bad:?}");
     }
-    for bad in ["5\r\nhello0\r\n\r\n", "3\r\nhello\r\n", "5\r\nhelloXX0\r\n\r\n", "5\r\nhello\n0\r\n\r\n"] {
+    for bad in
+        ["5\r\nhello0\r\n\r\n", "3\r\nhello\r\n", "5\r\nhelloXX0\r\n\r\n", "5\r\nhello\n0\r\n\r\n"]
+    {
         assert_eq!(body(bad), End::Body(BodyError::ChunkEnd), "{bad:?}");
     }
     for bad in [
@@ -407,28 +426,38 @@ fn chunked_bodies() {
     ] {
         assert_eq!(body(bad), End::Body(BodyError::Trailer), "{bad:?}");
     }
-    assert_eq!(body(&format!("5;{}\r\nhello\r\n", "a".repeat(8192))), End::Body(BodyError::ChunkOverhead));
-    for dropped in
-        ["Content-Length: 0", "Transfer-Encoding: chunked", "Host: evil.example", "X:GET /x HTTP/1.1"]
-    {
-        assert_eq!(body(&format!("2\r\nhi\r\n0\r\n{dropped}\r\n\r\nrest")), End::Whole(b"hi".to_vec(), 4));
+    assert_eq!(
+        body(&format!("5;{}\r\nhello\r\n", "a".repeat(8192))),
+        End::Body(BodyError::ChunkOverhead)
+    );
+    for dropped in [
+        "Content-Length: 0",
+        "Transfer-Encoding: chunked",
+        "Host: evil.example",
+        "X:GET /x HTTP/1.1",
+    ] {
+        assert_eq!(
+            body(&format!("2\r\nhi\r\n0\r\n{dropped}\r\n\r\nrest")),
+            End::Whole(b"hi".to_vec(), 4)
+        );
     }
     assert_eq!(body("100000005\r\nhello\r\n0\r\n\r\n"), End::Partial);
 }
 
 #[test]
 fn connection_cannot_remove_framing() {
-    let named =
-        "Connection: keep-alive, Content-Length, Transfer-Encoding, Host, X-Own, Upgrade, HTTP2-Settings\r\n";
+    let named = "Connection: keep-alive, Content-Length, Transfer-Encoding, Host, X-Own, Upgrade, HTTP2-Settings\r\n";
     let input = post(&format!("{named}Content-Length: 2\r\nX-Own: 1\r\n"), "hi");
     whole("hi", 0, &input);
     let mut head = RequestHead::default();
     parse_request(&input, &HeadLimits::default(), &mut head).expect("valid");
     let hops = HopByHop::of(&head.fields);
     assert!(
-        !hops.is_hop(FieldName::Host, b"Host") && !hops.is_hop(FieldName::ContentLength, b"Content-Length")
+        !hops.is_hop(FieldName::Host, b"Host")
+            && !hops.is_hop(FieldName::ContentLength, b"Content-Length")
     );
-    for (id, name) in [(FieldName::Other, "x-own"), (FieldName::Upgrade, ""), (FieldName::Http2Settings, "")]
+    for (id, name) in
+        [(FieldName::Other, "x-own"), (FieldName::Upgrade, ""), (FieldName::Http2Settings, "")]
     {
         assert!(hops.is_hop(id, name.as_bytes()));
     }
@@ -436,13 +465,18 @@ fn connection_cannot_remove_framing() {
 
 #[test]
 fn bounds() {
-    let limits =
-        HeadLimits { max_head_bytes: 400, max_fields: 4, max_target_bytes: 100, ..HeadLimits::default() };
+    let limits = HeadLimits {
+        max_head_bytes: 400,
+        max_fields: 4,
+        max_target_bytes: 100,
+        ..HeadLimits::default()
+    };
     let status = |input: &str| {
         let mut head = RequestHead::default();
         parse_request(input.as_bytes(), &limits, &mut head).map_err(|error| error.status())
     };
-    let fields = |count: usize| format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a: b\r\n".repeat(count - 1));
+    let fields =
+        |count: usize| format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a: b\r\n".repeat(count - 1));
     assert!(matches!(status(&fields(4)), Ok(Some(_))));
     assert_eq!(status(&fields(5)), Err(431));
     let target = |len: usize| format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "x".repeat(len - 1));
@@ -450,7 +484,8 @@ fn bounds() {
     assert_eq!(status(&target(101)), Err(414));
     assert_eq!(status(&format!("GET /{}", "x".repeat(100))), Ok(None));
     assert_eq!(status(&format!("GET /{}", "x".repeat(200))), Err(414));
-    let padded = |pad: usize| format!("GET / HTTP/1.1\r\nHost: h\r\na: {}\r\n\r\n", "x".repeat(pad));
+    let padded =
+        |pad: usize| format!("GET / HTTP/1.1\r\nHost: h\r\na: {}\r\n\r\n", "x".repeat(pad));
     let rest = padded(0).len();
     assert!(matches!(status(&padded(400 - rest)), Ok(Some(400))));
     assert_eq!(status(&padded(401 - rest)), Err(431));
@@ -463,10 +498,11 @@ fn bounds() {
 fn options_of_connection_are_bounded() {
     let limits = HeadLimits::default();
     let status = |options: usize| {
-        let lists = ["a,".repeat(options / 2), "a,".repeat(options - options / 2)].map(|mut list| {
-            list.pop();
-            list
-        });
+        let lists =
+            ["a,".repeat(options / 2), "a,".repeat(options - options / 2)].map(|mut list| {
+                list.pop();
+                list
+            });
         let text = format!(
             "GET / HTTP/1.1\r\nHost: h\r\nConnection: {}\r\nconnection: {}\r\n\r\n",
             lists[0], lists[1]

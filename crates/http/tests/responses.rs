@@ -13,14 +13,20 @@ fn parse(input: &[u8]) -> Result<Option<ResponseHead>, HeadError> {
 
 #[test]
 fn usable_heads() {
-    let head = parse(b"HTTP/1.0 404 Not  Found\r\nServer : x\r\nAge:\r\n\r\nbody").unwrap().unwrap();
-    assert_eq!((head.version, head.status, head.reason()), (Version::Http10, 404, &b"Not  Found"[..]));
+    let head =
+        parse(b"HTTP/1.0 404 Not  Found\r\nServer : x\r\nAge:\r\n\r\nbody").unwrap().unwrap();
+    assert_eq!(
+        (head.version, head.status, head.reason()),
+        (Version::Http10, 404, &b"Not  Found"[..])
+    );
     // RFC 9112 5.1: a proxy removes white space before the colon of a response.
     assert_eq!(head.fields.get(FieldName::Server), Some(&b"x"[..]));
     assert_eq!(head.fields.get(FieldName::Age), Some(&b""[..]));
-    for (line, reason) in
-        [("HTTP/1.1 200", ""), ("HTTP/1.1 200 ", ""), ("HTTP/1.1 299 \u{e9}t\u{e9}", "\u{e9}t\u{e9}")]
-    {
+    for (line, reason) in [
+        ("HTTP/1.1 200", ""),
+        ("HTTP/1.1 200 ", ""),
+        ("HTTP/1.1 299 \u{e9}t\u{e9}", "\u{e9}t\u{e9}"),
+    ] {
         let head = parse(format!("{line}\r\n\r\n").as_bytes()).unwrap().unwrap();
         assert_eq!(head.reason(), reason.as_bytes());
     }

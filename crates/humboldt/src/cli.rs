@@ -6,8 +6,9 @@ use clap::{Parser, ValueEnum};
 
 /// A web cache: forward proxy and accelerator that reads squid.conf.
 ///
-/// Without options it runs in the foreground with a built-in configuration: a proxy on 127.0.0.1:3128, for this machine
-/// only, that caches in memory and in your cache directory. Ctrl-C ends it.
+/// Without options it runs in the foreground with a built-in configuration: a proxy on
+/// 127.0.0.1:3128, for this machine only, that caches in memory and in your cache directory. Ctrl-C
+/// ends it.
 #[derive(Parser, Debug, Clone)]
 #[command(name = "humboldt", version, disable_version_flag = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -51,7 +52,8 @@ pub(crate) struct Cli {
     #[arg(short = 'n', value_name = "NAME", default_value = "humboldt")]
     pub service: String,
 
-    /// Accepted for Squid's sake and without effect: -D (no DNS test), -S (check store), -Y, -s (syslog), -R.
+    /// Accepted for Squid's sake and without effect: -D (no DNS test), -S (check store), -Y, -s
+    /// (syslog), -R.
     #[arg(short = 'D', hide = true)]
     pub ignored_dns: bool,
     #[arg(short = 'S', hide = true)]

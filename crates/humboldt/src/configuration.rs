@@ -24,7 +24,9 @@ impl Source {
     pub(crate) fn of(cli: &Cli) -> Result<Self, StartError> {
         match &cli.config {
             // The working directory changes when going into the background.
-            Some(path) => Ok(Self::File(std::path::absolute(path).unwrap_or_else(|_| path.clone()))),
+            Some(path) => {
+                Ok(Self::File(std::path::absolute(path).unwrap_or_else(|_| path.clone())))
+            }
             None => user_cache_dir().map(Self::BuiltIn),
         }
     }
@@ -80,9 +82,11 @@ fn colored() -> bool {
 
 /// `$XDG_CACHE_HOME/humboldt`, or `~/.cache/humboldt`.
 fn user_cache_dir() -> Result<PathBuf, StartError> {
-    let absolute =
-        |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    let absolute = |name| {
+        std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
+    };
+    let base =
+        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
     base.map(|base| base.join("humboldt")).ok_or(StartError::NoHome)
 }
 

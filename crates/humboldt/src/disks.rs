@@ -35,7 +35,9 @@ pub(crate) async fn indexes_read(shared: &Arc<Shared>) {
     let begin = Instant::now();
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let read = async { tokio::time::timeout_at(begin + INDEXES_WAIT_MAX, read_indexes(&shared)).await };
+        let read = async {
+            tokio::time::timeout_at(begin + INDEXES_WAIT_MAX, read_indexes(&shared)).await
+        };
         if runtime.is_ok_and(|runtime| runtime.block_on(read).is_ok()) {
             let _ = done.send(()); // nobody may wait any more
         }
@@ -50,7 +52,8 @@ pub(crate) async fn indexes_read(shared: &Arc<Shared>) {
 async fn read_indexes(shared: &Shared) {
     let mut step = tokio::time::interval(INDEXES_STEP);
     loop {
-        shared.cache.maintain().await; // it begins the reading, and does a part of it with some schemes
+        // it begins the reading, and does a part of it with some schemes
+        shared.cache.maintain().await;
         let is_read = |dir: &Arc<Dir>| dir.scheme.stats().rebuild_percent == 100;
         if shared.cache.dirs().iter().all(is_read) {
             return shared.cache.maintain().await; // what is kept beside the scheme
@@ -155,7 +158,9 @@ impl Reconfiguration {
     fn note(&mut self, is_done: bool) {
         self.running = None;
         if !is_done {
-            tracing::error!("cache directories are not reconfigured: the thread for that has failed");
+            tracing::error!(
+                "cache directories are not reconfigured: the thread for that has failed"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! Opening the logs that a configuration asks for. A log that cannot be opened is reported, and the service goes on.
+//! Opening the logs that a configuration asks for. A log that cannot be opened is reported, and the
+//! service goes on.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +16,11 @@ use humboldt_store::events::{StoreEvent, StoreEventKind, StoreEvents};
 use parking_lot::RwLock;
 
 /// Opens the `access_log`s. Lines that are lost are counted by the sinks.
-pub(crate) fn open_access_logs(service: &LogService, snapshot: &Snapshot, cores: usize) -> Vec<AccessLog> {
+pub(crate) fn open_access_logs(
+    service: &LogService,
+    snapshot: &Snapshot,
+    cores: usize,
+) -> Vec<AccessLog> {
     let config = &snapshot.config;
     let mut logs = Vec::new();
     for line in &config.access_log {
@@ -39,7 +44,12 @@ pub(crate) fn open_access_logs(service: &LogService, snapshot: &Snapshot, cores:
                 }
             },
         };
-        logs.push(AccessLog { sink, format, condition, strip_query_terms: config.strip_query_terms });
+        logs.push(AccessLog {
+            sink,
+            format,
+            condition,
+            strip_query_terms: config.strip_query_terms,
+        });
     }
     logs
 }

@@ -36,7 +36,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Is a helper of `diskd` instead. Nobody but the proxy starts one, so the command line (`cli`) does not know of it.
+/// Is a helper of `diskd` instead. Nobody but the proxy starts one, so the command line (`cli`)
+/// does not know of it.
 fn helper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match humboldt_schemes::serve_as_helper(arguments) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! The ports to listen on: opened by the main thread, one socket for each core, handed over at start and when the
-//! configuration changes.
+//! The ports to listen on: opened by the main thread, one socket for each core, handed over at
+//! start and when the configuration changes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
@@ -51,12 +51,16 @@ impl Ports {
 
     fn add(&self, place: Place, port: Arc<HttpPort>) -> Result<(), ListenError> {
         let sockets = listener::bind(place.0, place.1, self.cores)?;
-        self.open.lock().push(OpenPort { place, port, sockets: sockets.into_iter().map(Some).collect() });
+        self.open.lock().push(OpenPort {
+            place,
+            port,
+            sockets: sockets.into_iter().map(Some).collect(),
+        });
         Ok(())
     }
 
-    /// Closes ports that a new configuration no longer has, opens new ones, keeps the others. One that cannot be opened is
-    /// reported and left out.
+    /// Closes ports that a new configuration no longer has, opens new ones, keeps the others. One
+    /// that cannot be opened is reported and left out.
     pub(crate) fn reconfigure(&self, config: &Config) {
         let wanted: HashMap<Place, Arc<HttpPort>> = places(config).into_iter().collect();
         self.open.lock().retain(|open| wanted.contains_key(&open.place));
@@ -97,18 +101,21 @@ impl Ports {
     }
 }
 
-/// The sockets that a configuration asks for. A port with a host name listens on that name's first address.
+/// The sockets that a configuration asks for. A port with a host name listens on that name's first
+/// address.
 fn places(config: &Config) -> Vec<(Place, Arc<HttpPort>)> {
     let mut places = Vec::new();
     for port in &config.http_port {
-        let found = port
-            .host
-            .as_deref()
-            .map(|host| (host, port.port).to_socket_addrs().ok().and_then(|mut found| found.next()));
+        let found = port.host.as_deref().map(|host| {
+            (host, port.port).to_socket_addrs().ok().and_then(|mut found| found.next())
+        });
         let resolved = match found {
             // Every address would be more than the file says.
             Some(None) => {
-                tracing::error!("http_port {}: the name does not resolve; the port is not opened", port.name);
+                tracing::error!(
+                    "http_port {}: the name does not resolve; the port is not opened",
+                    port.name
+                );
                 continue;
             }
             found => found.flatten().map(|address| address.ip()),

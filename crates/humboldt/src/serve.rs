@@ -44,7 +44,8 @@ const POOL_SWEEP: Duration = Duration::from_secs(5);
 /// How often the cache directories do their housekeeping.
 const MAINTENANCE: Duration = Duration::from_secs(1);
 
-/// How often the control thread looks whether a core has ended unexpectedly, and feeds the averages.
+/// How often the control thread looks whether a core has ended unexpectedly, and feeds the
+/// averages.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// How long logs may take to be written at the end.
@@ -96,7 +97,8 @@ pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
     ended.cores.map_err(StartError::from)
 }
 
-/// Waits for the indexes before there are cores. A signal that ends the service is obeyed meanwhile: says which.
+/// Waits for the indexes before there are cores. A signal that ends the service is obeyed
+/// meanwhile: says which.
 async fn first_wait(shared: &Arc<Shared>, signals: &mut Signals) -> Option<&'static str> {
     signal_mask::unblock_control_signals();
     let ended = tokio::select! {
@@ -105,7 +107,8 @@ async fn first_wait(shared: &Arc<Shared>, signals: &mut Signals) -> Option<&'sta
         _ = signals.int.recv() => Some("interrupted"),
         () = disks::indexes_read(shared) => None,
     };
-    signal_mask::block_control_signals(); // cores are started by this thread, and do not obey signals
+    // cores are started by this thread, and do not obey signals
+    signal_mask::block_control_signals();
     if ended.is_some() {
         tracing::info!("Shutting down before cache directories have been read");
     }
@@ -140,7 +143,8 @@ fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartE
         (Arc::clone(&service.shared), Arc::clone(&service.ports), broadcast.clone());
     let count = shared.cores();
     let main = move |id: CoreId| {
-        let (shared, ports, subscription) = (Arc::clone(&shared), Arc::clone(&ports), broadcast.subscribe());
+        let (shared, ports, subscription) =
+            (Arc::clone(&shared), Arc::clone(&ports), broadcast.subscribe());
         core_main(id, shared, ports, subscription)
     };
     runtime::spawn_cores(count, main).map_err(StartError::from)
@@ -228,8 +232,9 @@ impl Service {
         "shut down"
     }
 
-    /// Reads the configuration again. With errors in it, the old one stays in force. Everything is in force at once but what may wait
-    /// for a disk: the directories follow ([`Service::reconfigured`]).
+    /// Reads the configuration again. With errors in it, the old one stays in force. Everything is
+    /// in force at once but what may wait for a disk: the directories follow
+    /// ([`Service::reconfigured`]).
     async fn reconfigure(&mut self, broadcast: &Broadcast, directories: &mut Reconfiguration) {
         let loaded = match self.source.load(&self.cli, Severity::Warning) {
             Ok(loaded) => loaded,
@@ -280,7 +285,8 @@ fn each_line(text: &str, log: impl Fn(&str)) {
     text.lines().filter(|line| !line.trim().is_empty()).for_each(log);
 }
 
-/// What one core is listening on: the settings, which a reconfiguration may change, and the accepting task.
+/// What one core is listening on: the settings, which a reconfiguration may change, and the
+/// accepting task.
 struct Listening {
     port: Rc<RefCell<Arc<HttpPort>>>,
     task: JoinHandle<()>,
@@ -289,7 +295,12 @@ struct Listening {
 type Place = (Option<IpAddr>, u16);
 
 /// The life of one core.
-async fn core_main(id: CoreId, shared: Arc<Shared>, ports: Arc<Ports>, mut subscription: Subscription) {
+async fn core_main(
+    id: CoreId,
+    shared: Arc<Shared>,
+    ports: Arc<Ports>,
+    mut subscription: Subscription,
+) {
     let core = Core::new(id.0, shared);
     let mut listening = HashMap::new();
     listen(&core, ports.of_core(id.0), &mut listening);
@@ -353,7 +364,11 @@ fn listen(core: &Rc<Core>, ports: Vec<CorePort>, listening: &mut HashMap<Place, 
             match Listener::new(socket) {
                 Ok(listener) => {
                     let port = Rc::new(RefCell::new(port));
-                    let task = tokio::task::spawn_local(accept(Rc::clone(core), listener, Rc::clone(&port)));
+                    let task = tokio::task::spawn_local(accept(
+                        Rc::clone(core),
+                        listener,
+                        Rc::clone(&port),
+                    ));
                     listening.insert(place, Listening { port, task });
                 }
                 Err(error) => tracing::error!("cannot listen on port {}: {error}", place.1),
@@ -376,7 +391,8 @@ async fn accept(core: Rc<Core>, mut listener: Listener, port: Rc<RefCell<Arc<Htt
     }
 }
 
-/// Leaves new connections in the kernel's backlog while only those descriptors are free that requests need to get on.
+/// Leaves new connections in the kernel's backlog while only those descriptors are free that
+/// requests need to get on.
 async fn hold_back(core: &Core, listener: &Listener) {
     while core.is_out_of_room(listener.next_descriptor()) {
         core.make_room();
@@ -407,7 +423,8 @@ async fn maintain(core: Rc<Core>) {
     loop {
         interval.tick().await;
         let shared = Arc::clone(&core.shared);
-        // What goes wrong with one directory is told by its panic, and tried again. One that hangs does not keep the others.
+        // What goes wrong with one directory is told by its panic, and tried again. One that hangs
+        // does not keep the others.
         drop(tokio::task::spawn_local(async move { shared.cache.maintain().await }));
     }
 }

@@ -99,9 +99,11 @@ pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
     serve(cli, source, loaded, cache_log)
 }
 
-/// How much is written to cache.log: what `debug_options` says, or more if the command line asks for it.
+/// How much is written to cache.log: what `debug_options` says, or more if the command line asks
+/// for it.
 pub(crate) fn debug_level(cli: &Cli, config: &Config) -> DebugLevel {
-    let configured = DebugLevel::from_debug_options(&config.debug_options.join(" ")).unwrap_or_default();
+    let configured =
+        DebugLevel::from_debug_options(&config.debug_options.join(" ")).unwrap_or_default();
     let asked_for = if cli.debug_all { 9 } else { cli.debug_stderr.unwrap_or(0) };
     configured.max(DebugLevel::new(asked_for))
 }
@@ -117,7 +119,8 @@ fn create_stores(config: &Config, source: &Source) -> Result<(), StartError> {
 
 /// The service from binding its ports to its end.
 fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Result<(), StartError> {
-    // Whoever sees the port open may send a signal before there is someone to obey it: it waits until then.
+    // Whoever sees the port open may send a signal before there is someone to obey it: it waits
+    // until then.
     signal_mask::block_control_signals();
     let snapshot = loaded.snapshot;
     let config = &snapshot.config;
@@ -189,8 +192,8 @@ fn raise_descriptor_limit(config: &Config) {
     }
 }
 
-/// Holds the pid file. Another process that runs with it is fatal; a directory that cannot be written to, as in a container,
-/// is not.
+/// Holds the pid file. Another process that runs with it is fatal; a directory that cannot be
+/// written to, as in a container, is not.
 fn create_pid_file(path: Option<&str>) -> Result<Option<PidFile>, StartError> {
     let Some(path) = path else { return Ok(None) };
     match PidFile::create(Path::new(path)) {
@@ -223,13 +226,15 @@ fn target_user<'a>(config: &'a Config, source: &Source) -> Option<&'a str> {
     (privileges::is_root() && !source.is_built_in()).then_some(user)
 }
 
-/// `cache_effective_group`. One that this system does not have (`nobody` is called `nogroup` on some) gives way to the user's
-/// own groups, which have no more rights.
+/// `cache_effective_group`. One that this system does not have (`nobody` is called `nogroup` on
+/// some) gives way to the user's own groups, which have no more rights.
 fn target_group<'a>(config: &'a Config, user: &str) -> Option<&'a str> {
     let group = config.cache_effective_group.as_deref()?;
     match privileges::find(user, Some(group)) {
         Err(PrivilegeError::NoSuchGroup(_)) => {
-            tracing::warn!("cache_effective_group: there is no group {group}; the groups of {user} are used");
+            tracing::warn!(
+                "cache_effective_group: there is no group {group}; the groups of {user} are used"
+            );
             None
         }
         _ => Some(group),
@@ -244,11 +249,17 @@ fn drop_privileges(config: &Config, source: &Source) -> Result<(), StartError> {
 }
 
 /// Sends cache.log to its file, and to standard error in the foreground or with `-d`.
-fn attach_cache_log(cache_log: &CacheLog, logs: &LogService, config: &Config, cli: &Cli, foreground: bool) {
+fn attach_cache_log(
+    cache_log: &CacheLog,
+    logs: &LogService,
+    config: &Config,
+    cli: &Cli,
+    foreground: bool,
+) {
     let place = config.cache_log.as_deref().unwrap_or("none");
     let file = log_files::open(logs, place, config, 0);
-    let on_stderr =
-        (foreground || cli.debug_stderr.is_some()) && !matches!(place, "/dev/stderr" | "stdio:/dev/stderr");
+    let on_stderr = (foreground || cli.debug_stderr.is_some())
+        && !matches!(place, "/dev/stderr" | "stdio:/dev/stderr");
     let stderr = if on_stderr { log_files::open(logs, "/dev/stderr", config, 0) } else { None };
     cache_log.attach(file, stderr);
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use humboldt_conf::{
-    CacheDir, Config, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode, Scheme as ConfScheme,
+    CacheDir, Config, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode,
+    Scheme as ConfScheme,
 };
 use humboldt_proxy::snapshot::Snapshot;
 use humboldt_schemes::{self as schemes, DirOptions, IoChoice, OpenError, PageCache, Tuning};
@@ -20,17 +21,20 @@ use humboldt_store::scheme::Scheme;
 
 use crate::start::StartError;
 
-/// How long directories may take, before they are closed, to remove what was replaced while their indexes were being read.
+/// How long directories may take, before they are closed, to remove what was replaced while their
+/// indexes were being read.
 const PREPARE_CLOSE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a reconfiguration waits for those who still read from a directory that it closes, or write to it. Those who need longer go
-/// on all the same: the directory is closed when the last of them has ended.
+/// How long a reconfiguration waits for those who still read from a directory that it closes, or
+/// write to it. Those who need longer go on all the same: the directory is closed when the last of
+/// them has ended.
 const LAST_READERS_WAIT: Duration = Duration::from_secs(1);
 
 /// How often it looks whether they have ended.
 const LAST_READERS_STEP: Duration = Duration::from_millis(5);
 
-/// How long they have in all. Then the directory is closed, and they are cut off where they cannot go on without it.
+/// How long they have in all. Then the directory is closed, and they are cut off where they cannot
+/// go on without it.
 pub(crate) const LAST_READERS_MAX: Duration = Duration::from_secs(600);
 
 /// Directories that are open, by path, so that a reconfiguration keeps them.
@@ -71,8 +75,8 @@ struct Open {
 }
 
 impl Stores {
-    /// Opens the directories of a configuration. One that cannot be opened is reported and left out: the service goes on
-    /// with the others.
+    /// Opens the directories of a configuration. One that cannot be opened is reported and left
+    /// out: the service goes on with the others.
     pub(crate) fn open(&mut self, config: &Config) -> Vec<DirConfig> {
         humboldt_schemes::promise_memory(config.cache_mem);
         for (index, dir) in dirs(config) {
@@ -116,15 +120,18 @@ impl Stores {
         Ok(())
     }
 
-    /// Takes over a new configuration: directories that are the same and in service are not touched; one that is gone, has
-    /// other options, or is down is closed; one that is new or was closed is opened. Who still reads from one that is to be closed
-    /// reads on ([`LAST_READERS_MAX`]). Blocks, so not for a core.
+    /// Takes over a new configuration: directories that are the same and in service are not
+    /// touched; one that is gone, has other options, or is down is closed; one that is new or was
+    /// closed is opened. Who still reads from one that is to be closed reads on
+    /// ([`LAST_READERS_MAX`]). Blocks, so not for a core.
     pub(crate) fn reconfigure(&mut self, snapshot: &Arc<Snapshot>, cache: &Cache) {
         self.wanted = Some(Arc::clone(snapshot));
         let config = &snapshot.config;
         let is_wanted = |path: &PathBuf, open: &Open| {
             let same = dirs(config).any(|(_, dir)| {
-                dir.path == *path && dir.scheme.name() == open.name && options(config, dir) == open.options
+                dir.path == *path
+                    && dir.scheme.name() == open.name
+                    && options(config, dir) == open.options
             });
             same && !open.scheme.stats().down
         };
@@ -152,7 +159,8 @@ impl Stores {
         self.leaving.iter().any(|leaving| leaving.is_to_end(now))
     }
 
-    /// Closes the directories whose last readers have ended, and opens them as they are configured now. Blocks.
+    /// Closes the directories whose last readers have ended, and opens them as they are configured
+    /// now. Blocks.
     pub(crate) fn end_leaving(&mut self, cache: &Cache) {
         let Some(snapshot) = self.wanted.clone() else { return };
         let config = &snapshot.config;
@@ -161,7 +169,10 @@ impl Stores {
             match self.open_one(config, index, dir) {
                 Ok(()) => tracing::info!("cache_dir {}: opened again", dir.path.display()),
                 Err(error) => {
-                    tracing::error!("cache_dir {}: {error}; going on without it", dir.path.display())
+                    tracing::error!(
+                        "cache_dir {}: {error}; going on without it",
+                        dir.path.display()
+                    )
                 }
             }
         }
@@ -183,7 +194,8 @@ impl Stores {
     fn wait_for_readers(&self) {
         let deadline = Instant::now() + LAST_READERS_WAIT;
         // What is down has nothing to give.
-        let is_waited_for = |leaving: &Leaving| leaving.is_in_use() && !leaving.open.scheme.stats().down;
+        let is_waited_for =
+            |leaving: &Leaving| leaving.is_in_use() && !leaving.open.scheme.stats().down;
         while self.leaving.iter().any(is_waited_for) && Instant::now() < deadline {
             std::thread::sleep(LAST_READERS_STEP);
         }
@@ -192,7 +204,8 @@ impl Stores {
     /// Closes those that have no readers any more; returns their paths.
     fn close_left(&mut self, cache: &Cache) -> Vec<PathBuf> {
         let now = Instant::now();
-        let is_to_end = |leaving: &mut Leaving| leaving.is_to_end(now) || leaving.open.scheme.stats().down;
+        let is_to_end =
+            |leaving: &mut Leaving| leaving.is_to_end(now) || leaving.open.scheme.stats().down;
         let left: Vec<Leaving> = self.leaving.extract_if(.., is_to_end).collect();
         if !left.is_empty() {
             prepare_close(cache.prepare_close());
@@ -200,7 +213,9 @@ impl Stores {
         for Leaving { path, open, .. } in &left {
             match open.scheme.close() {
                 Ok(()) => tracing::info!("cache_dir {}: closed", path.display()),
-                Err(error) => tracing::warn!("cache_dir {}: not closed cleanly: {error}", path.display()),
+                Err(error) => {
+                    tracing::warn!("cache_dir {}: not closed cleanly: {error}", path.display())
+                }
             }
         }
         left.into_iter().map(|left| left.path).collect()
@@ -209,11 +224,15 @@ impl Stores {
 
 /// Waits, on a thread that may block, for what is to be done before directories are closed.
 pub(crate) fn prepare_close(removals: impl Future<Output = ()>) {
-    let waited = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
-        runtime.block_on(async { tokio::time::timeout(PREPARE_CLOSE_MAX, removals).await.is_ok() })
-    });
+    let waited =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
+            runtime
+                .block_on(async { tokio::time::timeout(PREPARE_CLOSE_MAX, removals).await.is_ok() })
+        });
     if !waited.unwrap_or(false) {
-        tracing::warn!("what was replaced while a cache_dir was being read may be found in it again");
+        tracing::warn!(
+            "what was replaced while a cache_dir was being read may be found in it again"
+        );
     }
 }
 
@@ -221,11 +240,14 @@ impl Stores {
     /// Opens the log of purges, before anything that is stored is served.
     pub(crate) fn keep_purges(&self, config: &Config, cache: &Cache) {
         if let Err(error) = cache.purges().keep_in(self.purge_places(config)) {
-            tracing::error!("{error}; purges by tag and prefix are refused until it can be written");
+            tracing::error!(
+                "{error}; purges by tag and prefix are refused until it can be written"
+            );
         }
     }
 
-    /// Where purges are kept: what `purge_log` says, or beside the first directory that is open. Nowhere if there is none.
+    /// Where purges are kept: what `purge_log` says, or beside the first directory that is open.
+    /// Nowhere if there is none.
     fn purge_places(&self, config: &Config) -> Option<PurgePlaces> {
         let open = dirs(config).filter(|(_, dir)| self.open.contains_key(&dir.path));
         let mut beside: Vec<PathBuf> = open.map(|(_, dir)| purge_log_beside(dir)).collect();
@@ -277,9 +299,11 @@ fn options(config: &Config, dir: &CacheDir) -> DirOptions {
     }
 }
 
-/// The directory in which a store makes its files: its path, unless that names the one file of a `coss`.
+/// The directory in which a store makes its files: its path, unless that names the one file of a
+/// `coss`.
 pub(crate) fn folder(dir: &CacheDir) -> Option<&Path> {
-    let is_file = dir.scheme == ConfScheme::Coss && !dir.path.as_os_str().as_bytes().ends_with(b"/");
+    let is_file =
+        dir.scheme == ConfScheme::Coss && !dir.path.as_os_str().as_bytes().ends_with(b"/");
     if is_file { dir.path.parent() } else { Some(&dir.path) }
 }
 
@@ -299,7 +323,9 @@ fn tuning(config: &Config, written: &DirTuning) -> Tuning {
         diskd_program: None,
         block_bytes: written.block_bytes.unwrap_or(default.block_bytes),
         membufs,
-        maxfullbufs: written.maxfullbufs.unwrap_or(default.maxfullbufs.min(membufs.saturating_sub(1))),
+        maxfullbufs: written
+            .maxfullbufs
+            .unwrap_or(default.maxfullbufs.min(membufs.saturating_sub(1))),
         overwrite_percent: written.overwrite_percent.unwrap_or(default.overwrite_percent),
         max_stripe_waste: written.max_stripe_waste_bytes.or(default.max_stripe_waste),
         slot_bytes: written.slot_bytes.unwrap_or(default.slot_bytes),
@@ -374,7 +400,10 @@ mod tests {
         ] {
             assert_eq!(documented(&page, option), value.to_string(), "{option}");
         }
-        assert_eq!((documented(&page, "page-cache").as_str(), default.page_cache), ("auto", PageCache::Auto));
+        assert_eq!(
+            (documented(&page, "page-cache").as_str(), default.page_cache),
+            ("auto", PageCache::Auto)
+        );
     }
 
     #[test]
@@ -382,7 +411,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let parse = |most: u32| {
             let path = dir.path().display();
-            let text = format!("http_port 1\ncache_dir diskd {path}/d 10 1 1 Q1={most} Q2={most}\n");
+            let text =
+                format!("http_port 1\ncache_dir diskd {path}/d 10 1 1 Q1={most} Q2={most}\n");
             humboldt_conf::parse_str("t", &text)
         };
         let (config, found) = parse(3000);

@@ -1,7 +1,7 @@
 //! cache.log: what the program has to say about itself, through the macros of `tracing`.
 //!
-//! Lines look like Squid's: `2026/01/31 12:00:00| WARNING: text`. They go to a [`LineSink`] and, if wanted,
-//! to standard error; before a sink is attached, to standard error directly.
+//! Lines look like Squid's: `2026/01/31 12:00:00| WARNING: text`. They go to a [`LineSink`] and, if
+//! wanted, to standard error; before a sink is attached, to standard error directly.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -38,8 +38,8 @@ impl DebugLevel {
         Self(level.min(9))
     }
 
-    /// Understands `debug_options`: `ALL,1 33,2`. There are no sections here: the level of `ALL` counts, or
-    /// without it the highest one.
+    /// Understands `debug_options`: `ALL,1 33,2`. There are no sections here: the level of `ALL`
+    /// counts, or without it the highest one.
     pub fn from_debug_options(text: &str) -> Option<Self> {
         let mut highest = None;
         for word in text.split_ascii_whitespace() {
@@ -98,8 +98,9 @@ struct Sinks {
 }
 
 impl CacheLog {
-    /// Makes this log the receiver of all messages of the process, panics among them (see [`crate::panics`]), on
-    /// standard error for now. Returns `None` when the process has one already.
+    /// Makes this log the receiver of all messages of the process, panics among them (see
+    /// [`crate::panics`]), on standard error for now. Returns `None` when the process has one
+    /// already.
     pub fn install(level: DebugLevel) -> Option<Self> {
         let log = Self::new(level);
         tracing::subscriber::set_global_default(log.clone().into_subscriber()).ok()?;
@@ -108,15 +109,18 @@ impl CacheLog {
     }
 
     fn new(level: DebugLevel) -> Self {
-        Self { shared: Arc::new(Shared { level: AtomicU8::new(level.0), sinks: RwLock::default() }) }
+        Self {
+            shared: Arc::new(Shared { level: AtomicU8::new(level.0), sinks: RwLock::default() }),
+        }
     }
 
     fn into_subscriber(self) -> impl Subscriber {
         Messages { shared: self.shared }
     }
 
-    /// From now on messages go to `file`, and to `stderr` too if there is one (`-d`, `-N`). Neither makes the
-    /// caller of a message wait. With two `None` they go straight to standard error again.
+    /// From now on messages go to `file`, and to `stderr` too if there is one (`-d`, `-N`). Neither
+    /// makes the caller of a message wait. With two `None` they go straight to standard error
+    /// again.
     pub fn attach(&self, file: Option<Arc<LineSink>>, stderr: Option<Arc<LineSink>>) {
         let attached = file.is_some() || stderr.is_some();
         *self.shared.sinks.write() = Sinks { attached, file, stderr };
@@ -161,7 +165,10 @@ struct Messages {
 }
 
 impl Subscriber for Messages {
-    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> tracing::subscriber::Interest {
+    fn register_callsite(
+        &self,
+        metadata: &'static Metadata<'static>,
+    ) -> tracing::subscriber::Interest {
         if self.enabled(metadata) {
             tracing::subscriber::Interest::always()
         } else {
@@ -211,9 +218,13 @@ impl Subscriber for Messages {
 fn push_time(line: &mut Vec<u8>, unix_s: i64) {
     let time = Calendar::at(unix_s, local_time::utc_offset_s(unix_s));
     push_padded(line, time.year, 4, b'0');
-    for (separator, number) in
-        [(b'/', time.month), (b'/', time.day), (b' ', time.hour), (b':', time.minute), (b':', time.second)]
-    {
+    for (separator, number) in [
+        (b'/', time.month),
+        (b'/', time.day),
+        (b' ', time.hour),
+        (b':', time.minute),
+        (b':', time.second),
+    ] {
         line.push(separator);
         push_padded(line, number, 2, b'0');
     }
@@ -284,7 +295,8 @@ mod tests {
             ["ready%0Ato serve %1B[1m", "WARNING: slow port=3128 name=\"x\"", "ERROR: broken"]
         );
         let date = text.split_once('|').unwrap().0;
-        let shape: String = date.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+        let shape: String =
+            date.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
         assert_eq!(shape, "9999/99/99 99:99:99");
     }
 
@@ -309,7 +321,8 @@ mod tests {
 
     #[test]
     fn long_messages_are_cut() {
-        let text = written(1, |_| tracing::info!(target: "humboldt", "{}", "ä".repeat(MESSAGE_BYTES_MAX)));
+        let text =
+            written(1, |_| tracing::info!(target: "humboldt", "{}", "ä".repeat(MESSAGE_BYTES_MAX)));
         assert_eq!(messages(&text)[0].len(), MESSAGE_BYTES_MAX);
     }
 

@@ -30,9 +30,9 @@ pub enum DestinationError {
 }
 
 impl Destination {
-    /// Understands `none`, `/path`, `stdio:/path` and `daemon:/path` (no helper process is needed: writing
-    /// never blocks here). `/dev/stdout` and `/dev/stderr` mean this process's own streams, which work even
-    /// where the device may not be opened any more.
+    /// Understands `none`, `/path`, `stdio:/path` and `daemon:/path` (no helper process is needed:
+    /// writing never blocks here). `/dev/stdout` and `/dev/stderr` mean this process's own streams,
+    /// which work even where the device may not be opened any more.
     pub fn parse(text: &str) -> Result<Self, DestinationError> {
         let text = text.trim();
         if text.is_empty() {

@@ -1,7 +1,7 @@
 //! access.log, store.log and cache.log: writers that never block a request.
 //!
-//! A core appends whole lines to a buffer of its own ([`LineSink`]); one background thread writes all
-//! buffers of all logs ([`LogService`]). When it cannot keep up, lines are dropped and counted.
+//! A core appends whole lines to a buffer of its own ([`LineSink`]); one background thread writes
+//! all buffers of all logs ([`LogService`]). When it cannot keep up, lines are dropped and counted.
 
 pub mod access;
 pub mod cache_log;

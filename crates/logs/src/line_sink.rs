@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::service::Inbox;
 
-/// Most bytes waiting to be written for one core and one log. Beyond it lines are dropped and counted until
-/// the writer has caught up. (The line that crosses the bound is kept whole.)
+/// Most bytes waiting to be written for one core and one log. Beyond it lines are dropped and
+/// counted until the writer has caught up. (The line that crosses the bound is kept whole.)
 pub const BUFFER_BYTES_MAX: usize = 4 << 20;
 
 /// The writer is woken early when a buffer holds this much.
@@ -59,11 +59,12 @@ impl LineSink {
         self.discard
     }
 
-    /// Appends what `write` adds to the buffer, as one line of `core`; the newline is added when missing.
+    /// Appends what `write` adds to the buffer, as one line of `core`; the newline is added when
+    /// missing.
     ///
-    /// Takes an uncontended lock; allocates only while the buffer grows to its usual size. `write` is not
-    /// called when the line is dropped. Lines of one core stay in order; those of different cores may be
-    /// out of order by as much as a writing interval.
+    /// Takes an uncontended lock; allocates only while the buffer grows to its usual size. `write`
+    /// is not called when the line is dropped. Lines of one core stay in order; those of different
+    /// cores may be out of order by as much as a writing interval.
     pub fn append(&self, core: usize, write: impl FnOnce(&mut Vec<u8>)) {
         if self.discard {
             return;
@@ -108,8 +109,8 @@ impl LineSink {
         self.buffers.iter().any(|CoreBuffer(buffer)| !buffer.lock().is_empty())
     }
 
-    /// Calls `write` with the content of each buffer that has any, having exchanged it for `spare`, which
-    /// must be empty. The lock is not held while writing.
+    /// Calls `write` with the content of each buffer that has any, having exchanged it for `spare`,
+    /// which must be empty. The lock is not held while writing.
     pub(crate) fn drain(&self, spare: &mut Vec<u8>, mut write: impl FnMut(&mut Vec<u8>)) {
         for CoreBuffer(buffer) in &self.buffers {
             let mut held = buffer.lock();

@@ -101,7 +101,8 @@ impl Output {
         }
     }
 
-    /// Opens the file anew, so that one that was renamed or removed is created again. Standard streams stay.
+    /// Opens the file anew, so that one that was renamed or removed is created again. Standard
+    /// streams stay.
     pub(crate) fn reopen(&mut self) {
         let Some(path) = &self.path else { return };
         match open_file(path) {
@@ -131,7 +132,11 @@ impl Output {
 }
 
 /// Writes everything, or says how many bytes of `lines` were written before the error.
-fn write_counted(file: &mut impl Write, lines: &[u8], torn: bool) -> Result<(), (usize, io::Error)> {
+fn write_counted(
+    file: &mut impl Write,
+    lines: &[u8],
+    torn: bool,
+) -> Result<(), (usize, io::Error)> {
     if torn {
         file.write_all(b"\n").map_err(|error| (0, error))?;
     }
@@ -151,8 +156,8 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// `path` becomes `path.0`, `path.0` becomes `path.1`, and so on; `keep` old files stay (`logfile_rotate`;
-/// with 0 nothing is renamed: something else has done so).
+/// `path` becomes `path.0`, `path.0` becomes `path.1`, and so on; `keep` old files stay
+/// (`logfile_rotate`; with 0 nothing is renamed: something else has done so).
 pub(crate) fn shift_files(path: &Path, keep: u32) -> io::Result<()> {
     let keep = keep.min(KEEP_MAX);
     let numbered = |n: u32| {
@@ -218,7 +223,10 @@ mod tests {
             shift_files(&path, 3).unwrap();
         }
         let read = |n: u32| fs::read_to_string(dir.path().join(format!("access.log.{n}"))).ok();
-        assert_eq!((read(0), read(1), read(2)), (Some("4".into()), Some("3".into()), Some("2".into())));
+        assert_eq!(
+            (read(0), read(1), read(2)),
+            (Some("4".into()), Some("3".into()), Some("2".into()))
+        );
         assert_eq!(read(3), None);
         fs::write(&path, "now").unwrap();
         shift_files(&path, 0).unwrap();

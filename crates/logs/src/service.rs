@@ -1,7 +1,7 @@
 //! The one thread that writes all logs.
 //!
-//! While lines arrive it writes them every [`WRITE_EVERY`], in large pieces; when nothing came for that long
-//! it sleeps until something does.
+//! While lines arrive it writes them every [`WRITE_EVERY`], in large pieces; when nothing came for
+//! that long it sleeps until something does.
 
 use std::collections::HashSet;
 use std::io;
@@ -78,11 +78,11 @@ impl Inbox {
     }
 }
 
-/// Owns the writing thread; dropping it writes what is left and ends the thread. What is appended later is
-/// never written: [`crate::cache_log::CacheLog::attach`] standard error again before.
+/// Owns the writing thread; dropping it writes what is left and ends the thread. What is appended
+/// later is never written: [`crate::cache_log::CacheLog::attach`] standard error again before.
 ///
-/// Start it after going into the background (threads do not survive that), and open logs after privileges
-/// were dropped (rotation opens them again, with what rights are left then).
+/// Start it after going into the background (threads do not survive that), and open logs after
+/// privileges were dropped (rotation opens them again, with what rights are left then).
 pub struct LogService {
     inbox: Arc<Inbox>,
     thread: Option<thread::JoinHandle<()>>,
@@ -108,10 +108,14 @@ impl LogService {
         Ok(Self { inbox, thread: Some(thread) })
     }
 
-    /// Opens a log; fails when its file cannot be opened now. A named pipe that nobody reads is opened when somebody does: lines
-    /// until then are lost, and counted. It is closed when the last `Arc` is dropped
-    /// and its lines are written.
-    pub fn open(&self, destination: Destination, options: SinkOptions) -> io::Result<Arc<LineSink>> {
+    /// Opens a log; fails when its file cannot be opened now. A named pipe that nobody reads is
+    /// opened when somebody does: lines until then are lost, and counted. It is closed when the
+    /// last `Arc` is dropped and its lines are written.
+    pub fn open(
+        &self,
+        destination: Destination,
+        options: SinkOptions,
+    ) -> io::Result<Arc<LineSink>> {
         let (file, later) = match output::open(&destination) {
             Err(error) if is_without_reader(&error) => (None, Some(error)),
             opened => (opened?, None),
@@ -126,15 +130,15 @@ impl LogService {
         Ok(sink)
     }
 
-    /// Rotates all logs that are regular files, keeping `keep` old ones of each (`logfile_rotate`); with 0
-    /// the files are only opened anew. Lines appended before go to the old files; those appended before it is
-    /// done (see [`Self::flush`]) may. Returns at once.
+    /// Rotates all logs that are regular files, keeping `keep` old ones of each (`logfile_rotate`);
+    /// with 0 the files are only opened anew. Lines appended before go to the old files; those
+    /// appended before it is done (see [`Self::flush`]) may. Returns at once.
     pub fn rotate(&self, keep: u32) {
         self.inbox.send(Command::Rotate { keep });
     }
 
-    /// Waits until everything appended and asked for before is written and done, or `limit` has passed.
-    /// Returns whether it was done. Blocks: not for cores that serve.
+    /// Waits until everything appended and asked for before is written and done, or `limit` has
+    /// passed. Returns whether it was done. Blocks: not for cores that serve.
     pub fn flush(&self, limit: Duration) -> bool {
         let (done, is_done) = mpsc::sync_channel(1);
         self.inbox.send(Command::Flushed(done));
@@ -185,8 +189,8 @@ impl Writer {
     /// Waits without limit, unless a line came in before everybody could see that we sleep.
     fn sleep(&self) -> Vec<Command> {
         self.inbox.sleeping.store(true, Ordering::Relaxed);
-        // The locks of the buffers order this: a line that we do not see here was put in after, by a core
-        // that sees `sleeping`.
+        // The locks of the buffers order this: a line that we do not see here was put in after, by
+        // a core that sees `sleeping`.
         let missed = self.outputs.iter().any(Output::has_lines);
         let commands = self.inbox.wait(missed.then_some(Duration::ZERO));
         self.inbox.sleeping.store(false, Ordering::Relaxed);
@@ -243,7 +247,9 @@ mod tests {
                 let sink = &sink;
                 scope.spawn(move || {
                     for n in 0..5000 {
-                        sink.append(core, |out| out.extend_from_slice(format!("{core} {n}").as_bytes()));
+                        sink.append(core, |out| {
+                            out.extend_from_slice(format!("{core} {n}").as_bytes())
+                        });
                     }
                 });
             }
@@ -335,7 +341,8 @@ mod tests {
     #[test]
     fn a_stalled_reader_costs_lines_but_never_blocks_and_memory_is_bounded() {
         let (reader, pipe) = io::pipe().unwrap();
-        let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pipe)));
+        let path =
+            PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pipe)));
         let service = LogService::start().unwrap();
         let sink = open(&service, &path, 1);
         let line = [b'x'; 1000];

@@ -1,5 +1,5 @@
-//! Numbers, addresses, dates and escaped text into a line, without allocation and (but for IPv6) without
-//! formatting machinery.
+//! Numbers, addresses, dates and escaped text into a line, without allocation and (but for IPv6)
+//! without formatting machinery.
 //!
 //! Everything that comes from a network goes through one of the escapes: a line break or a control
 //! character in a URL must not make a second log record.
@@ -158,10 +158,12 @@ impl Calendar {
         // Years 0 to 9999: what lies outside is not a time of this program.
         let local = unix_s.saturating_add(offset_s.into()).clamp(-62_167_219_200, 253_402_300_799);
         let (days, secs) = (local.div_euclid(86_400), local.rem_euclid(86_400));
-        // Days since 0000-03-01, in eras of 400 years; a year starts in March, so that leap days come last.
+        // Days since 0000-03-01, in eras of 400 years; a year starts in March, so that leap days
+        // come last.
         let shifted = days + 719_468;
         let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_index = (5 * day_of_year + 2) / 153;
         let day = (day_of_year - (153 * month_index + 2) / 5 + 1) as u8;
@@ -195,9 +197,14 @@ mod tests {
     #[test]
     fn no_escape_lets_a_control_character_through() {
         let all: Vec<u8> = (0..=255).collect();
-        for escape in
-            [Escape::Url, Escape::Percent, Escape::PercentAll, Escape::Quotes, Escape::Brackets, Escape::AsIs]
-        {
+        for escape in [
+            Escape::Url,
+            Escape::Percent,
+            Escape::PercentAll,
+            Escape::Quotes,
+            Escape::Brackets,
+            Escape::AsIs,
+        ] {
             let mut out = Vec::new();
             push_escaped(&mut out, &all, escape);
             assert!(out.iter().all(|byte| *byte >= 0x20 && *byte != 0x7f), "{escape:?}");

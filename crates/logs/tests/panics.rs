@@ -25,7 +25,8 @@ fn each_panic_is_one_line_of_the_log_and_counted() {
     let path = dir.path().join("cache.log");
     let log = CacheLog::install(DebugLevel::default()).expect("the only one");
     let service = LogService::start().expect("a log thread");
-    let sink = service.open(Destination::File(path.clone()), SinkOptions::default()).expect("a log");
+    let sink =
+        service.open(Destination::File(path.clone()), SinkOptions::default()).expect("a log");
     log.attach(Some(sink), None);
     assert_eq!(panics::count(), 0);
     in_thread("first", || panic!("two\nlines"));
@@ -34,7 +35,8 @@ fn each_panic_is_one_line_of_the_log_and_counted() {
     assert_eq!(panics::count(), 3);
     assert!(service.flush(Duration::from_secs(30)));
     let text = std::fs::read_to_string(path).expect("the log");
-    let lines: Vec<&str> = text.lines().filter_map(|line| line.split_once("| ")).map(|line| line.1).collect();
+    let lines: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once("| ")).map(|line| line.1).collect();
     assert_eq!(lines.len(), 3, "{text}");
     for (line, thread, why) in [
         (lines[0], "first", ": two%0Alines"),

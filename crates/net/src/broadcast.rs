@@ -1,7 +1,7 @@
 //! One word from the control thread to every core: reconfigure, shut down.
 //!
-//! Like a watch channel, it keeps only what is newest: two reconfigurations that no core has seen yet are
-//! one. The sender can wait until every core has dealt with what was sent.
+//! Like a watch channel, it keeps only what is newest: two reconfigurations that no core has seen
+//! yet are one. The sender can wait until every core has dealt with what was sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,8 @@ pub enum Notice {
     Shutdown(Duration),
 }
 
-/// How often each thing was asked for. Sequence numbers, not flags, so that none is lost and none repeated.
+/// How often each thing was asked for. Sequence numbers, not flags, so that none is lost and none
+/// repeated.
 #[derive(Copy, Clone, Debug, Default)]
 struct Asked {
     sequence: u64,
@@ -56,8 +57,8 @@ impl Broadcast {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Tells every subscriber. Never blocks; works without subscribers. A second shutdown replaces the
-    /// grace of the first.
+    /// Tells every subscriber. Never blocks; works without subscribers. A second shutdown replaces
+    /// the grace of the first.
     pub fn send(&self, notice: Notice) {
         self.shared.sender.send_modify(|asked| {
             asked.sequence += 1;
@@ -68,8 +69,8 @@ impl Broadcast {
         });
     }
 
-    /// Waits until every subscriber has dealt with everything sent before this call: it asked for its next
-    /// notice, or is gone.
+    /// Waits until every subscriber has dealt with everything sent before this call: it asked for
+    /// its next notice, or is gone.
     pub async fn settled(&self) {
         let target = self.shared.sender.borrow().sequence;
         loop {
@@ -89,7 +90,8 @@ impl Broadcast {
         handled.iter().all(|seen| seen.load(Ordering::Acquire) >= target)
     }
 
-    /// A new subscriber. It hears what is sent from now on, and a shutdown that was already asked for.
+    /// A new subscriber. It hears what is sent from now on, and a shutdown that was already asked
+    /// for.
     pub fn subscribe(&self) -> Subscription {
         let receiver = self.shared.sender.subscribe();
         let now = *receiver.borrow();
@@ -110,8 +112,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next notice; a shutdown goes before anything else. Asking again says that the one before has
-    /// been dealt with. Cancel-safe.
+    /// The next notice; a shutdown goes before anything else. Asking again says that the one before
+    /// has been dealt with. Cancel-safe.
     pub async fn next(&mut self) -> Notice {
         loop {
             let asked = *self.receiver.borrow_and_update();

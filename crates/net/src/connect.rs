@@ -36,8 +36,8 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Why no address could be connected to. When several failed in different ways, the one that says most is
-/// reported: a shortage of descriptors, then refused, then timed out, then unreachable.
+/// Why no address could be connected to. When several failed in different ways, the one that says
+/// most is reported: a shortage of descriptors, then refused, then timed out, then unreachable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The machine is there, but nothing listens on the port.
@@ -69,8 +69,8 @@ pub struct Connected {
     pub peer: SocketAddr,
 }
 
-/// Connects to `port` at the first of `addresses` that answers. Families take turns, starting with that of
-/// the first address; each attempt gets a head start, shorter when it fails sooner.
+/// Connects to `port` at the first of `addresses` that answers. Families take turns, starting with
+/// that of the first address; each attempt gets a head start, shorter when it fails sooner.
 pub async fn connect(
     addresses: &[IpAddr],
     port: u16,
@@ -215,7 +215,8 @@ mod tests {
 
     #[test]
     fn families_take_turns() {
-        let order = interleave(&[ip("::1"), ip("::2"), ip("::3"), ip("1.1.1.1"), ip("2.2.2.2")], 80);
+        let order =
+            interleave(&[ip("::1"), ip("::2"), ip("::3"), ip("1.1.1.1"), ip("2.2.2.2")], 80);
         let ips: Vec<_> = order.iter().map(|peer| peer.ip()).collect();
         assert_eq!(ips, [ip("::1"), ip("1.1.1.1"), ip("::2"), ip("2.2.2.2"), ip("::3")]);
         assert_eq!(interleave(&[V4; 100], 80).len(), ATTEMPTS_MAX);
@@ -247,7 +248,8 @@ mod tests {
         let (_full, silent) = silent_port().await;
         let server = TcpListener::bind((ip("127.0.0.7"), silent.port())).unwrap();
         let addresses = [silent.ip(), ip("127.0.0.7")];
-        let connected = connect(&addresses, silent.port(), &ConnectOptions::default()).await.unwrap();
+        let connected =
+            connect(&addresses, silent.port(), &ConnectOptions::default()).await.unwrap();
         assert_eq!(connected.peer, server.local_addr().unwrap());
     }
 
@@ -268,7 +270,10 @@ mod tests {
         let port = closed_port();
         assert!(matches!(connect(&[], 80, &options).await, Err(ConnectError::NoAddress)));
         let refused = connect(&[V4], port, &options).await.unwrap_err();
-        assert!(matches!(refused, ConnectError::Refused(peer) if peer.port() == port), "{refused:?}");
+        assert!(
+            matches!(refused, ConnectError::Refused(peer) if peer.port() == port),
+            "{refused:?}"
+        );
         let both = connect(&[ip("127.0.0.2"), V4], port, &options).await.unwrap_err();
         assert!(matches!(both, ConnectError::Refused(_)), "{both:?}");
     }
@@ -276,16 +281,19 @@ mod tests {
     #[tokio::test]
     async fn all_attempts_together_end_at_the_timeout() {
         let (_full, silent) = silent_port().await;
-        let options = ConnectOptions { timeout: Duration::from_millis(300), ..ConnectOptions::default() };
+        let options =
+            ConnectOptions { timeout: Duration::from_millis(300), ..ConnectOptions::default() };
         let start = Instant::now();
         let error = connect(&[silent.ip()], silent.port(), &options).await.unwrap_err();
         assert!(matches!(error, ConnectError::Timeout), "{error:?}");
         assert!(start.elapsed() >= options.timeout);
     }
 
-    /// A port that does not answer: its queue of connections is full, and the kernel drops the rest.
+    /// A port that does not answer: its queue of connections is full, and the kernel drops the
+    /// rest.
     async fn silent_port() -> (Vec<Box<dyn std::any::Any>>, SocketAddr) {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         let any: SocketAddr = (V4, 0).into();
         socket.bind(&any.into()).unwrap();
         socket.listen(0).unwrap();

@@ -1,9 +1,9 @@
 //! Coarse deadlines, cheap enough to set and clear for every read of every connection.
 //!
-//! Squid's timeouts are seconds to days, so a deadline here is two stores into a table: no allocation, no
-//! timer-wheel entry. One sweeper task per core looks through the table every [`TICK`] while any slot is
-//! armed, and sleeps otherwise. A deadline fires up to two ticks late, and early only by as much as something
-//! kept the whole core from running.
+//! Squid's timeouts are seconds to days, so a deadline here is two stores into a table: no
+//! allocation, no timer-wheel entry. One sweeper task per core looks through the table every
+//! [`TICK`] while any slot is armed, and sleeps otherwise. A deadline fires up to two ticks late,
+//! and early only by as much as something kept the whole core from running.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -32,7 +32,8 @@ pub struct Elapsed;
 
 /// All deadlines of one core. Clones share one table.
 ///
-/// Bounded by what holds the slots: a few per connection, and one per fetch that waits for its head.
+/// Bounded by what holds the slots: a few per connection, and one per fetch that waits for its
+/// head.
 #[derive(Clone)]
 pub struct Deadlines {
     core: Rc<Core>,
@@ -40,7 +41,8 @@ pub struct Deadlines {
 
 struct Core {
     start: Instant,
-    /// Time of the last sweep in ms since `start`: what `arm` counts from, so that it reads no clock.
+    /// Time of the last sweep in ms since `start`: what `arm` counts from, so that it reads no
+    /// clock.
     now_ms: Cell<u64>,
     /// No armed slot is due before this; lets a sweep skip the table.
     earliest_ms: Cell<u64>,
@@ -119,8 +121,8 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// An empty table and its sweeper task. Call it inside the core's `LocalSet`. The sweeper ends with the
-    /// last clone and slot.
+    /// An empty table and its sweeper task. Call it inside the core's `LocalSet`. The sweeper ends
+    /// with the last clone and slot.
     pub fn new() -> Self {
         let wake_sweeper = Rc::new(Notify::new());
         let core = Rc::new(Core {
@@ -161,7 +163,8 @@ impl Deadlines {
         DeadlineSlot { core: Rc::clone(&self.core), index }
     }
 
-    /// Lets the deadline that has been in line for longest expire now. `false` when nobody is in line.
+    /// Lets the deadline that has been in line for longest expire now. `false` when nobody is in
+    /// line.
     pub fn expire_first_in_line(&self) -> bool {
         let waker = {
             let mut table = self.core.table.borrow_mut();
@@ -196,8 +199,8 @@ pub struct DeadlineSlot {
 }
 
 impl DeadlineSlot {
-    /// Sets the deadline to `after` from now, replacing an earlier one. Fires between `after` and `after`
-    /// plus two ticks from now.
+    /// Sets the deadline to `after` from now, replacing an earlier one. Fires between `after` and
+    /// `after` plus two ticks from now.
     pub fn arm(&self, after: Duration) {
         let due_ms = self.core.due_ms(after);
         let mut table = self.core.table.borrow_mut();
@@ -211,8 +214,8 @@ impl DeadlineSlot {
         }
     }
 
-    /// As [`DeadlineSlot::arm`], for what gives way when room is needed: it may expire at any time, after all that were armed so
-    /// before it ([`Deadlines::expire_first_in_line`]).
+    /// As [`DeadlineSlot::arm`], for what gives way when room is needed: it may expire at any time,
+    /// after all that were armed so before it ([`Deadlines::expire_first_in_line`]).
     pub fn arm_in_line(&self, after: Duration) {
         self.arm(after);
         self.core.table.borrow_mut().enter_line(self.index);
@@ -262,8 +265,8 @@ impl DeadlineSlot {
         Poll::Pending
     }
 
-    /// Runs `future` until it ends or the deadline, armed before or meanwhile, has passed. A future that is
-    /// ready at the deadline wins. The deadline stays armed.
+    /// Runs `future` until it ends or the deadline, armed before or meanwhile, has passed. A future
+    /// that is ready at the deadline wins. The deadline stays armed.
     pub async fn guard<F: Future>(&self, future: F) -> Result<F::Output, Elapsed> {
         let mut future = pin!(future);
         poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -282,8 +285,9 @@ impl Drop for DeadlineSlot {
 }
 
 impl Core {
-    /// The time at which a deadline of `after` from now is due. While the sweeper ticks, its last reading
-    /// is used and made up for with one tick; otherwise the clock is read and the sweeper started.
+    /// The time at which a deadline of `after` from now is due. While the sweeper ticks, its last
+    /// reading is used and made up for with one tick; otherwise the clock is read and the sweeper
+    /// started.
     fn due_ms(&self, after: Duration) -> u64 {
         let after_ms = u64::try_from(after.as_millis()).unwrap_or(NEVER_MS);
         let base_ms = if self.sweeping.get() {
@@ -405,7 +409,8 @@ mod tests {
             let deadlines = Deadlines::new();
             let (slot, arming) = (Rc::new(deadlines.slot()), deadlines.slot());
             let other = Rc::clone(&slot);
-            let waiting = tokio::task::spawn_local(async move { other.guard(pending::<()>()).await });
+            let waiting =
+                tokio::task::spawn_local(async move { other.guard(pending::<()>()).await });
             assert_eq!(arming.guard(sleep(Duration::from_secs(5))).await, Ok(()));
             slot.arm(Duration::from_secs(2));
             assert_eq!(waiting.await.expect("joined"), Err(Elapsed));
@@ -444,7 +449,8 @@ mod tests {
             assert!(!slots[3].gave_way(), "its time was over");
             let mut order = Vec::new();
             while deadlines.expire_first_in_line() {
-                let newest = (0..6).find(|index| slots[*index].gave_way() && !order.contains(index));
+                let newest =
+                    (0..6).find(|index| slots[*index].gave_way() && !order.contains(index));
                 order.extend(newest);
             }
             assert_eq!(order, [2, 4, 0], "3 has expired already");

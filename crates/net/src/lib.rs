@@ -1,8 +1,8 @@
 //! Per-core runtime, listeners, deadlines, DNS, connecting, connection pools.
 //!
-//! Everything here knows sockets and time but no HTTP: a request is none of its business. Types that live
-//! on one core are `Rc` inside and not `Send`; what cores share ([`dns::NameCache`], [`broadcast::Broadcast`])
-//! says so.
+//! Everything here knows sockets and time but no HTTP: a request is none of its business. Types
+//! that live on one core are `Rc` inside and not `Send`; what cores share ([`dns::NameCache`],
+//! [`broadcast::Broadcast`]) says so.
 
 pub mod broadcast;
 pub mod connect;

@@ -1,7 +1,8 @@
 //! Listening sockets: one per core and port, sharing the port with SO_REUSEPORT.
 //!
-//! They are opened by the main thread, before privileges are dropped, and handed to the cores. Accepting
-//! never fails: without free descriptors it pauses and leaves new connections in the kernel's backlog.
+//! They are opened by the main thread, before privileges are dropped, and handed to the cores.
+//! Accepting never fails: without free descriptors it pauses and leaves new connections in the
+//! kernel's backlog.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,8 +15,8 @@ use tokio::time::Instant;
 
 use crate::port_owner;
 
-/// Connections the kernel holds for each listening socket before we accept them (`net.core.somaxconn` may
-/// lower it).
+/// Connections the kernel holds for each listening socket before we accept them
+/// (`net.core.somaxconn` may lower it).
 const BACKLOG: i32 = 4096;
 
 /// First and longest pause after the system had no descriptor or memory for a new connection.
@@ -58,12 +59,17 @@ pub enum ListenError {
     },
 }
 
-/// Opens `count` sockets that listen on the same port. Without an address they listen on all addresses of
-/// both families, or of IPv4 alone where IPv6 is not available. Port 0 takes any free port, the same for all.
+/// Opens `count` sockets that listen on the same port. Without an address they listen on all
+/// addresses of both families, or of IPv4 alone where IPv6 is not available. Port 0 takes any free
+/// port, the same for all.
 ///
-/// Fails when anyone else listens there, even with SO_REUSEPORT: two caches must not share a port by
-/// accident.
-pub fn bind(ip: Option<IpAddr>, port: u16, count: usize) -> Result<Vec<std::net::TcpListener>, ListenError> {
+/// Fails when anyone else listens there, even with SO_REUSEPORT: two caches must not share a port
+/// by accident.
+pub fn bind(
+    ip: Option<IpAddr>,
+    port: u16,
+    count: usize,
+) -> Result<Vec<std::net::TcpListener>, ListenError> {
     if let Some(ip) = ip {
         return bind_all(SocketAddr::new(ip, port), count);
     }
@@ -107,7 +113,9 @@ fn open(addr: SocketAddr, share_port: bool) -> io::Result<Socket> {
 
 fn explain(addr: SocketAddr, source: io::Error) -> ListenError {
     match source.kind() {
-        io::ErrorKind::AddrInUse => ListenError::InUse { addr, by: port_owner::who_listens(addr.port()) },
+        io::ErrorKind::AddrInUse => {
+            ListenError::InUse { addr, by: port_owner::who_listens(addr.port()) }
+        }
         io::ErrorKind::PermissionDenied => ListenError::Denied { addr },
         io::ErrorKind::AddrNotAvailable => ListenError::NoSuchAddress { addr },
         _ => ListenError::Other { addr, source },
@@ -136,24 +144,28 @@ impl Listener {
         self.local
     }
 
-    /// The number that the next descriptor of this process would have: as many are open, since it is the lowest that is free. `None`:
-    /// there is none.
+    /// The number that the next descriptor of this process would have: as many are open, since it
+    /// is the lowest that is free. `None`: there is none.
     pub fn next_descriptor(&self) -> Option<u64> {
         let copy = self.socket.as_fd().try_clone_to_owned().ok()?;
         u64::try_from(copy.as_raw_fd()).ok()
     }
 
-    /// The next connection, with TCP_NODELAY set, and the client's address (an IPv4 client of a socket for
-    /// both families has its IPv4 address). Cancel-safe.
+    /// The next connection, with TCP_NODELAY set, and the client's address (an IPv4 client of a
+    /// socket for both families has its IPv4 address). Cancel-safe.
     ///
-    /// A connection that ended before it was accepted is skipped. When descriptors or memory are short it
-    /// pauses, longer each time, and says so once a minute.
+    /// A connection that ended before it was accepted is skipped. When descriptors or memory are
+    /// short it pauses, longer each time, and says so once a minute.
     pub async fn accept(&mut self) -> (TcpStream, SocketAddr) {
         self.accept_or(|| false).await
     }
 
-    /// As [`Listener::accept`]; `make_room` is asked when descriptors or memory are short, and says whether some will be free soon.
-    pub async fn accept_or(&mut self, mut make_room: impl FnMut() -> bool) -> (TcpStream, SocketAddr) {
+    /// As [`Listener::accept`]; `make_room` is asked when descriptors or memory are short, and says
+    /// whether some will be free soon.
+    pub async fn accept_or(
+        &mut self,
+        mut make_room: impl FnMut() -> bool,
+    ) -> (TcpStream, SocketAddr) {
         loop {
             match self.socket.accept().await {
                 Ok((stream, peer)) => {
@@ -177,13 +189,16 @@ impl Listener {
     fn report(&mut self, error: &io::Error) {
         if self.reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
             self.reported = Some(Instant::now());
-            tracing::warn!("cannot accept connections on {} for now: {error}; they wait", self.local);
+            tracing::warn!(
+                "cannot accept connections on {} for now: {error}; they wait",
+                self.local
+            );
         }
     }
 }
 
-/// Errors of accept(2) that say something of the connection, not of this process. Linux passes on pending
-/// network errors of the new socket.
+/// Errors of accept(2) that say something of the connection, not of this process. Linux passes on
+/// pending network errors of the new socket.
 fn is_about_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::*;
     matches!(
@@ -213,7 +228,8 @@ mod tests {
         let sockets = bind(Some(LOOPBACK), 0, 2).unwrap();
         let addr = sockets[0].local_addr().unwrap();
         assert_eq!(addr, sockets[1].local_addr().unwrap());
-        let mut listeners: Vec<_> = sockets.into_iter().map(|s| Listener::new(s).unwrap()).collect();
+        let mut listeners: Vec<_> =
+            sockets.into_iter().map(|s| Listener::new(s).unwrap()).collect();
         let (second, first) = (listeners.pop().unwrap(), listeners.pop().unwrap());
         let (mut first, mut second) = (first, second);
         for _ in 0..8 {

@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-/// Whether `ip` is an address of this machine: one that a socket may have. Asks the system, without sending anything.
+/// Whether `ip` is an address of this machine: one that a socket may have. Asks the system, without
+/// sending anything.
 ///
-/// An address that needs a scope (`fe80::`) is taken for another machine's, as nothing can be connected to it without.
+/// An address that needs a scope (`fe80::`) is taken for another machine's, as nothing can be
+/// connected to it without.
 pub fn is_own_address(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -1,7 +1,8 @@
 //! Idle connections to servers, kept for the next request: one pool per core.
 //!
-//! The most recently used connection of a key is taken first, so that the others can grow old and be closed.
-//! A connection of which this core has heard that the server closed it, or said something unasked, is never handed out.
+//! The most recently used connection of a key is taken first, so that the others can grow old and
+//! be closed. A connection of which this core has heard that the server closed it, or said
+//! something unasked, is never handed out.
 
 use std::cell::RefCell;
 use std::hash::Hash;
@@ -37,9 +38,10 @@ impl Default for PoolLimits {
 
 /// Something that can be pooled.
 pub trait Poolable {
-    /// Whether the other side neither closed nor sent anything, as far as this core's event loop knows: what happens during the same
-    /// turn of the loop is found out when the connection is used, as what happens right after. So only requests that can
-    /// be sent again use a connection twice.
+    /// Whether the other side neither closed nor sent anything, as far as this core's event loop
+    /// knows: what happens during the same turn of the loop is found out when the connection is
+    /// used, as what happens right after. So only requests that can be sent again use a connection
+    /// twice.
     fn is_reusable(&self) -> bool;
 }
 
@@ -63,7 +65,8 @@ impl Poolable for Connected {
 /// To which server a connection leads, as a key that owns its name. Look-ups use [`ServerRef`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerKey {
-    /// Name or address as text, lower case; or the name of a peer, with a prefix that no host name has.
+    /// Name or address as text, lower case; or the name of a peer, with a prefix that no host name
+    /// has.
     pub host: Box<str>,
     /// TCP port.
     pub port: u16,
@@ -71,8 +74,8 @@ pub struct ServerKey {
     pub local: Local,
 }
 
-/// The addresses that rules want connections to come from (`tcp_outgoing_address`). A connection that was made from one
-/// is not for those who are to come from another.
+/// The addresses that rules want connections to come from (`tcp_outgoing_address`). A connection
+/// that was made from one is not for those who are to come from another.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Local {
     /// When the server's address is IPv4.
@@ -110,7 +113,8 @@ struct Idle<T> {
 }
 
 struct Lists<K, T> {
-    /// A list may be empty until the next sweep, so that a busy key does not allocate again and again.
+    /// A list may be empty until the next sweep, so that a busy key does not allocate again and
+    /// again.
     by_key: HashMap<K, Vec<Idle<T>>>,
     total: usize,
 }
@@ -127,9 +131,13 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         Self { lists: RefCell::new(Lists { by_key: HashMap::new(), total: 0 }), limits }
     }
 
-    /// Takes the most recently used connection of `key` that is still good, of those that `may_use` agrees to; those
-    /// found bad are closed.
-    pub fn checkout<Q: Hash + Equivalent<K>>(&self, key: &Q, may_use: impl Fn(&T) -> bool) -> Option<T> {
+    /// Takes the most recently used connection of `key` that is still good, of those that `may_use`
+    /// agrees to; those found bad are closed.
+    pub fn checkout<Q: Hash + Equivalent<K>>(
+        &self,
+        key: &Q,
+        may_use: impl Fn(&T) -> bool,
+    ) -> Option<T> {
         let now = Instant::now();
         let mut guard = self.lists.borrow_mut();
         let lists = &mut *guard;
@@ -171,8 +179,8 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         lists.total += 1;
     }
 
-    /// Closes what has been idle too long or was closed by its server, and forgets unused keys. Returns how
-    /// many it closed. To be called every few seconds.
+    /// Closes what has been idle too long or was closed by its server, and forgets unused keys.
+    /// Returns how many it closed. To be called every few seconds.
     pub fn sweep(&self) -> usize {
         let now = Instant::now();
         let mut guard = self.lists.borrow_mut();
@@ -192,8 +200,8 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         before - left
     }
 
-    /// Closes all connections, and says how many: at shutdown, when a reconfiguration changed how servers are reached, or when descriptors
-    /// are scarce.
+    /// Closes all connections, and says how many: at shutdown, when a reconfiguration changed how
+    /// servers are reached, or when descriptors are scarce.
     pub fn clear(&self) -> usize {
         let mut guard = self.lists.borrow_mut();
         guard.by_key = HashMap::new();
@@ -315,7 +323,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_idle_connection_older_than_the_limit_is_not_handed_out_even_before_a_sweep() {
-        let pool: Pool = Pool::new(PoolLimits { idle: Duration::from_secs(60), ..PoolLimits::default() });
+        let pool: Pool =
+            Pool::new(PoolLimits { idle: Duration::from_secs(60), ..PoolLimits::default() });
         let (stream, _keep) = pair().await;
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
         pool.checkin(&A, Connected { stream, peer });
@@ -328,7 +337,8 @@ mod tests {
     async fn a_connection_is_for_those_who_come_from_the_same_address_and_agree_to_it() {
         let pool = pool(PoolLimits::default());
         let from = |last| Local { v4: Some(Ipv4Addr::new(127, 0, 0, last)), ..LOCAL };
-        let (guests, staff) = (ServerRef { local: from(2), ..A }, ServerRef { local: from(3), ..A });
+        let (guests, staff) =
+            (ServerRef { local: from(2), ..A }, ServerRef { local: from(3), ..A });
         let (first, _keep1) = pair().await;
         let (second, _keep2) = pair().await;
         let ports = [port(&first), port(&second)];

@@ -1,5 +1,5 @@
-//! Finds out which process listens on a port, for a message that helps: from `/proc`, so only processes that
-//! we may look into are found.
+//! Finds out which process listens on a port, for a message that helps: from `/proc`, so only
+//! processes that we may look into are found.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +9,10 @@ const LISTEN: &str = "0A";
 
 /// The process that listens on TCP `port`, as `name (process 123)`.
 pub(crate) fn who_listens(port: u16) -> Option<String> {
-    let inodes: Vec<String> =
-        ["/proc/net/tcp", "/proc/net/tcp6"].iter().flat_map(|table| listening_inodes(table, port)).collect();
+    let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .flat_map(|table| listening_inodes(table, port))
+        .collect();
     if inodes.is_empty() {
         return None;
     }
@@ -46,10 +48,9 @@ fn listening_inodes(table: &str, port: u16) -> Vec<String> {
 
 fn holds_one_of(process: &Path, inodes: &[String]) -> bool {
     let Ok(descriptors) = fs::read_dir(process.join("fd")) else { return false };
-    descriptors
-        .flatten()
-        .filter_map(|descriptor| fs::read_link(descriptor.path()).ok())
-        .any(|target| target.to_str().is_some_and(|target| inodes.iter().any(|inode| inode == target)))
+    descriptors.flatten().filter_map(|descriptor| fs::read_link(descriptor.path()).ok()).any(
+        |target| target.to_str().is_some_and(|target| inodes.iter().any(|inode| inode == target)),
+    )
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ pub enum CoreError {
     /// The number of cores is 0 or more than `CORES_MAX`.
     #[error("{0} cores asked for: between 1 and {CORES_MAX} are possible")]
     Count(usize),
-    /// The thread or its runtime could not be created. Cores already started keep running: end the process.
+    /// The thread or its runtime could not be created. Cores already started keep running: end the
+    /// process.
     #[error("cannot start core {core}: {source}")]
     Start {
         /// Which core.
@@ -53,7 +54,8 @@ where
     let mut threads = Vec::with_capacity(count);
     for core in 0..count {
         let failed = |source| CoreError::Start { core, source };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let main = main.clone();
         let thread = thread::Builder::new()
             .name(format!("core-{core}"))
@@ -65,7 +67,8 @@ where
 }
 
 impl Cores {
-    /// Waits until every core's future has ended. Reports the first core that panicked, after all ended.
+    /// Waits until every core's future has ended. Reports the first core that panicked, after all
+    /// ended.
     pub fn join(self) -> Result<(), CoreError> {
         let mut first_panic = Ok(());
         for (core, thread) in self.threads.into_iter().enumerate() {
@@ -101,7 +104,9 @@ mod tests {
                 let local = Rc::new(Cell::new(id.0));
                 let task_local = Rc::clone(&local);
                 let named = thread::current().name() == Some(format!("core-{}", id.0).as_str());
-                tokio::task::spawn_local(async move { task_local.set(task_local.get() + 10) }).await.unwrap();
+                tokio::task::spawn_local(async move { task_local.set(task_local.get() + 10) })
+                    .await
+                    .unwrap();
                 if named {
                     sum.fetch_add(local.get(), Ordering::SeqCst);
                 }

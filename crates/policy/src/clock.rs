@@ -30,7 +30,8 @@ impl Clock {
         self.inflation.load(Relaxed)
     }
 
-    /// Two parts may do this at once: the lower key may win, which costs a little order and nothing else.
+    /// Two parts may do this at once: the lower key may win, which costs a little order and nothing
+    /// else.
     pub(crate) fn raise_inflation(&self, key: u32) {
         if is_less(self.inflation(), key) {
             self.inflation.store(key, Relaxed);
@@ -38,13 +39,15 @@ impl Clock {
     }
 }
 
-/// Whether key `a` comes before key `b`. Keys wrap: those that live together lie within half of the circle.
+/// Whether key `a` comes before key `b`. Keys wrap: those that live together lie within half of the
+/// circle.
 pub(crate) fn is_less(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// How urgently an order wants to get rid of its first candidate, in a form that fits an atomic number: value,
-/// presence, whether it is a key, whether it goes before all others, and how far a stamp was shifted up.
+/// How urgently an order wants to get rid of its first candidate, in a form that fits an atomic
+/// number: value, presence, whether it is a key, whether it goes before all others, and how far a
+/// stamp was shifted up.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Rank(u64);
 
@@ -81,7 +84,8 @@ impl Rank {
         Self(bits)
     }
 
-    /// A number that is the higher the sooner the candidate should leave; `None` without a candidate.
+    /// A number that is the higher the sooner the candidate should leave; `None` without a
+    /// candidate.
     pub fn urgency(self, clock: &Clock) -> Option<u64> {
         let value = self.0 as u32;
         if self.0 & IS_SOME == 0 {

@@ -13,7 +13,8 @@ const TICK_MASK: u32 = (1 << TICK_BITS) - 1;
 /// Ticks that a ghost is remembered: as long as it takes to remember as many as there are cells.
 const TICKS_REMEMBERED: u32 = 64;
 
-/// Fingerprints of objects that left probation, about as many as there are objects. A cell of 0 is empty.
+/// Fingerprints of objects that left probation, about as many as there are objects. A cell of 0 is
+/// empty.
 #[derive(Debug, Default)]
 pub(crate) struct Ghosts {
     buckets: Box<[[u32; BUCKET]]>,
@@ -38,7 +39,8 @@ impl Ghosts {
         }
         let ((bucket, print), tick) = (self.place(hash), self.next_tick());
         let Some(cells) = self.buckets.get_mut(bucket) else { return };
-        let age = |cell: &u32| if *cell == 0 { u32::MAX } else { tick.wrapping_sub(*cell) & TICK_MASK };
+        let age =
+            |cell: &u32| if *cell == 0 { u32::MAX } else { tick.wrapping_sub(*cell) & TICK_MASK };
         if let Some(oldest) = cells.iter_mut().max_by_key(|cell| age(cell)) {
             *oldest = print | tick & TICK_MASK;
         }
@@ -48,7 +50,9 @@ impl Ghosts {
     pub(crate) fn recall(&mut self, hash: u64) -> bool {
         let ((bucket, print), tick) = (self.place(hash), self.tick);
         let Some(cells) = self.buckets.get_mut(bucket) else { return false };
-        let Some(cell) = cells.iter_mut().find(|cell| **cell & !TICK_MASK == print) else { return false };
+        let Some(cell) = cells.iter_mut().find(|cell| **cell & !TICK_MASK == print) else {
+            return false;
+        };
         let found = std::mem::take(cell);
         tick.wrapping_sub(found) & TICK_MASK <= TICKS_REMEMBERED
     }

@@ -1,11 +1,11 @@
 //! Squid's heap policies: the object with the lowest key leaves.
 //!
-//! GDSF: key = inflation + uses / size. LFUDA: key = inflation + uses. Inflation is the key of the last victim, so
-//! that what was popular long ago does not stay for ever. Among equal keys the one that was not used for longest leaves
-//! (Squid's "tie").
+//! GDSF: key = inflation + uses / size. LFUDA: key = inflation + uses. Inflation is the key of the
+//! last victim, so that what was popular long ago does not stay for ever. Among equal keys the one
+//! that was not used for longest leaves (Squid's "tie").
 //!
-//! A key is a whole number of 32 bits that wraps: uses count up to [`MARK_MAX`], and the unit of GDSF is such that one
-//! use of 512 bytes weighs 65,536 and one use of 4 MB weighs 8.
+//! A key is a whole number of 32 bits that wraps: uses count up to [`MARK_MAX`], and the unit of
+//! GDSF is such that one use of 512 bytes weighs 65,536 and one use of 4 MB weighs 8.
 
 use crate::clock::{Clock, is_less};
 use crate::places::Places;
@@ -86,10 +86,14 @@ impl Heap {
 
     /// All slots, the lowest key first.
     pub(crate) fn sorted<N: Nodes>(&self, nodes: &N, now: u32) -> Vec<u32> {
-        let mut all: Vec<u32> = (0..self.places.len()).map(|place| self.places.get(place)).collect();
-        // Keys wrap, so they are compared by their distance from the lowest one: a total order, whatever they are.
+        let mut all: Vec<u32> =
+            (0..self.places.len()).map(|place| self.places.get(place)).collect();
+        // Keys wrap, so they are compared by their distance from the lowest one: a total order,
+        // whatever they are.
         let lowest = all.first().map_or(0, |first| nodes.older(*first));
-        all.sort_by_key(|at| (nodes.older(*at).wrapping_sub(lowest), u32::MAX - age(nodes, *at, now)));
+        all.sort_by_key(|at| {
+            (nodes.older(*at).wrapping_sub(lowest), u32::MAX - age(nodes, *at, now))
+        });
         all
     }
 
@@ -135,7 +139,11 @@ impl Heap {
             let first_child = u64::from(place) * u64::from(ARITY) + 1;
             let children = first_child..len.min(first_child + u64::from(ARITY));
             let before = |a: u32, b: u32| {
-                if Self::comes_before(nodes, self.places.get(b), self.places.get(a), now) { b } else { a }
+                if Self::comes_before(nodes, self.places.get(b), self.places.get(a), now) {
+                    b
+                } else {
+                    a
+                }
             };
             let Some(least) = children.map(|child| child as u32).reduce(before) else { break };
             let below = self.places.get(least);

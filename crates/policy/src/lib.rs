@@ -1,9 +1,9 @@
 //! Replacement policies: which object leaves a cache first.
 //!
-//! [`Policy`] is the choice, with its name in squid.conf; [`Order`] is a policy at work. An order owns no object: it
-//! works on slots that are addressed by number and belong to somebody else ([`Nodes`]), and keeps 12 bytes of links,
-//! stamp and mark in each. The memory tier, the index of the file schemes and the laboratory's simulator have slots
-//! of their own, and the same orders.
+//! [`Policy`] is the choice, with its name in squid.conf; [`Order`] is a policy at work. An order
+//! owns no object: it works on slots that are addressed by number and belong to somebody else
+//! ([`Nodes`]), and keeps 12 bytes of links, stamp and mark in each. The memory tier, the index of
+//! the file schemes and the laboratory's simulator have slots of their own, and the same orders.
 //!
 //! Bytes count, not objects: shares of queues are shares of bytes. All sizes are in bytes.
 
@@ -36,22 +36,32 @@ pub enum Policy {
     Lru,
     /// Squid's `heap LRU`: the same order as [`Policy::Lru`], and the same code.
     HeapLru,
-    /// Greedy dual size with frequency: many uses and few bytes keep an object. Good for hits by count.
+    /// Greedy dual size with frequency: many uses and few bytes keep an object. Good for hits by
+    /// count.
     HeapGdsf,
-    /// Least frequently used with dynamic aging: many uses keep an object of any size. Good for hits by bytes.
+    /// Least frequently used with dynamic aging: many uses keep an object of any size. Good for
+    /// hits by bytes.
     HeapLfuda,
     /// A small queue on probation, a main queue, and the memory of what left probation.
     S3Fifo,
     /// One queue, and a hand that goes through it and spares what was used.
     Sieve,
-    /// W-TinyLFU: a small window and a segmented LRU list; frequencies, estimated, decide who goes from one to the other.
+    /// W-TinyLFU: a small window and a segmented LRU list; frequencies, estimated, decide who goes
+    /// from one to the other.
     TinyLfu,
 }
 
 impl Policy {
     /// Every policy, in the order of the documentation.
-    pub const ALL: [Self; 7] =
-        [Self::Lru, Self::HeapLru, Self::HeapGdsf, Self::HeapLfuda, Self::S3Fifo, Self::Sieve, Self::TinyLfu];
+    pub const ALL: [Self; 7] = [
+        Self::Lru,
+        Self::HeapLru,
+        Self::HeapGdsf,
+        Self::HeapLfuda,
+        Self::S3Fifo,
+        Self::Sieve,
+        Self::TinyLfu,
+    ];
 
     /// The name in squid.conf.
     pub fn name(self) -> &'static str {
@@ -73,7 +83,8 @@ impl Policy {
 }
 
 /// The slots that an [`Order`] works on. What an order keeps in a slot belongs to the order from
-/// [`Order::admit`] until the slot is removed or evicted. Slots out of range are a mistake of the caller.
+/// [`Order::admit`] until the slot is removed or evicted. Slots out of range are a mistake of the
+/// caller.
 pub trait Nodes {
     /// Bits of a stamp that are kept, 1 to 32; differences between stamps count modulo this.
     const STAMP_BITS: u32 = 32;
@@ -86,7 +97,8 @@ pub trait Nodes {
     fn older(&self, at: u32) -> u32;
     /// Sets the second link.
     fn set_older(&mut self, at: u32, to: u32);
-    /// Logical time of the last use that the policy cares about; only [`Nodes::STAMP_BITS`] of it need be kept.
+    /// Logical time of the last use that the policy cares about; only [`Nodes::STAMP_BITS`] of it
+    /// need be kept.
     fn stamp(&self, at: u32) -> u32;
     /// Sets the stamp.
     fn set_stamp(&mut self, at: u32, to: u32);

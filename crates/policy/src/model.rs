@@ -4,8 +4,8 @@ use hashbrown::HashMap;
 
 use crate::{Clock, NONE, Nodes, Order, Policy};
 
-/// A cache of at most `capacity_bytes`. As in the memory tier, what is new is stored first, and then takes part in
-/// the choice of who leaves.
+/// A cache of at most `capacity_bytes`. As in the memory tier, what is new is stored first, and
+/// then takes part in the choice of who leaves.
 #[derive(Debug)]
 pub struct ModelCache {
     order: Order,
@@ -31,8 +31,9 @@ impl ModelCache {
         }
     }
 
-    /// A request for an object of `bytes`; whether it was a hit. After a miss the object is in the cache, unless it is
-    /// larger than the cache or the policy did not want it. It keeps the size of that request.
+    /// A request for an object of `bytes`; whether it was a hit. After a miss the object is in the
+    /// cache, unless it is larger than the cache or the policy did not want it. It keeps the size
+    /// of that request.
     pub fn request(&mut self, id: u64, bytes: u32) -> bool {
         self.clock.tick();
         if let Some(&at) = self.slots.get(&id) {

@@ -8,11 +8,12 @@ use crate::sieve::Sieve;
 use crate::tinylfu::TinyLfu;
 use crate::{Nodes, Policy};
 
-/// Most objects that one eviction spares. The next one leaves although it was used: an eviction has an end that does not
-/// depend on how much there is.
+/// Most objects that one eviction spares. The next one leaves although it was used: an eviction has
+/// an end that does not depend on how much there is.
 pub(crate) const SCAN_MAX: usize = 1024;
 
-/// The order in which the objects of one part of a cache leave. Nothing here locks: whoever owns the slots does.
+/// The order in which the objects of one part of a cache leave. Nothing here locks: whoever owns
+/// the slots does.
 #[derive(Debug)]
 pub struct Order(Kind);
 
@@ -52,15 +53,16 @@ impl Order {
         }
     }
 
-    /// A use of the object in slot `at`; says whether [`Order::rank`] may have changed. O(1), except O(log n) for the heap
-    /// policies; no allocation.
+    /// A use of the object in slot `at`; says whether [`Order::rank`] may have changed. O(1),
+    /// except O(log n) for the heap policies; no allocation.
     #[inline(always)] // a hit is counted in single instructions
     pub fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) -> bool {
         match &mut self.0 {
             Kind::Lru(list) => {
                 let now = clock.now();
                 let was_first = list.oldest == at;
-                // Nothing was stored since its last move: moving it again would change nothing that matters.
+                // Nothing was stored since its last move: moving it again would change nothing that
+                // matters.
                 if crate::age(nodes, at, now) != 0 {
                     nodes.set_stamp(at, now);
                     list.renew(nodes, at);
@@ -87,7 +89,8 @@ impl Order {
         list.bytes = list.bytes.saturating_sub(before_bytes).saturating_add(nodes.cost_bytes(at));
     }
 
-    /// The object in slot `at` leaves for another reason than room. Its slot still has what it cost.
+    /// The object in slot `at` leaves for another reason than room. Its slot still has what it
+    /// cost.
     pub fn remove<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) {
         match &mut self.0 {
             Kind::Lru(list) => list.remove(nodes, at),
@@ -124,12 +127,14 @@ impl Order {
         }
     }
 
-    /// How urgently the first candidate should leave, to be compared with other parts of the same cache.
+    /// How urgently the first candidate should leave, to be compared with other parts of the same
+    /// cache.
     pub fn rank<N: Nodes>(&self, nodes: &N) -> Rank {
         let Some(at) = self.first(nodes) else { return Rank::NOTHING };
         match &self.0 {
             Kind::Heap(_) => Rank::of_key(nodes.older(at)),
-            // Where a newcomer is to be weighed, somebody should leave: elsewhere a victim would leave without a contest.
+            // Where a newcomer is to be weighed, somebody should leave: elsewhere a victim would
+            // leave without a contest.
             Kind::TinyLfu(parts) if parts.is_window_full(nodes) => {
                 Rank::of_stamp::<N>(nodes.stamp(at)).first()
             }
@@ -137,8 +142,8 @@ impl Order {
         }
     }
 
-    /// Every slot, those first that would leave first (nearly so). To admit them to a new order in this sequence keeps
-    /// most of the order; counts of uses are lost.
+    /// Every slot, those first that would leave first (nearly so). To admit them to a new order in
+    /// this sequence keeps most of the order; counts of uses are lost.
     pub fn for_each<N: Nodes>(&self, nodes: &N, clock: &Clock, mut see: impl FnMut(u32)) {
         match &self.0 {
             Kind::Lru(list) => list.for_each(nodes, see),
@@ -149,8 +154,8 @@ impl Order {
         }
     }
 
-    /// Memory of the order besides what it keeps in slots, in bytes: at most 5 an object, from some hundreds
-    /// on.
+    /// Memory of the order besides what it keeps in slots, in bytes: at most 5 an object, from some
+    /// hundreds on.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Kind::Lru(_) | Kind::Sieve(_) => 0,

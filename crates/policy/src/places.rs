@@ -1,4 +1,5 @@
-//! An array that grows a piece at a time: no moment in which it exists twice, no room for twice as many.
+//! An array that grows a piece at a time: no moment in which it exists twice, no room for twice as
+//! many.
 
 /// Elements of a piece (512 bytes).
 const PIECE: usize = 128;
@@ -10,7 +11,10 @@ const PIECE: usize = 128;
     reason = "a vector of arrays would be copied, and up to twice as large, when it grows"
 )]
 pub(crate) struct Places {
-    #[expect(clippy::vec_box, reason = "growing must not move, and for a moment double, all that is there")]
+    #[expect(
+        clippy::vec_box,
+        reason = "growing must not move, and for a moment double, all that is there"
+    )]
     pieces: Vec<Box<[u32; PIECE]>>,
     len: u32,
 }
@@ -36,7 +40,8 @@ impl Places {
         self.set(self.len - 1, slot);
     }
 
-    /// Drops the last place. One empty piece is kept, so that a length that goes up and down allocates nothing.
+    /// Drops the last place. One empty piece is kept, so that a length that goes up and down
+    /// allocates nothing.
     pub(crate) fn pop(&mut self) {
         self.len = self.len.saturating_sub(1);
         if self.len as usize + 2 * PIECE <= self.pieces.len() * PIECE {

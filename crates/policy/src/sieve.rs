@@ -1,5 +1,5 @@
-//! SIEVE: one queue in order of arrival, and a hand that goes from the oldest to the newest, spares what was used
-//! since it came by last, and takes the first that was not.
+//! SIEVE: one queue in order of arrival, and a hand that goes from the oldest to the newest, spares
+//! what was used since it came by last, and takes the first that was not.
 
 use crate::clock::Clock;
 use crate::list::List;

@@ -1,8 +1,9 @@
-//! How often something was asked for lately, in at most 5 bytes an object: a count-min sketch of 4-bit counters behind
-//! a doorkeeper.
+//! How often something was asked for lately, in at most 5 bytes an object: a count-min sketch of
+//! 4-bit counters behind a doorkeeper.
 //!
-//! The doorkeeper, a row of bits, takes the first use of everything, so that what is asked for once does not fill the
-//! sketch. After five uses an object all counts are halved and the doorkeeper begins anew.
+//! The doorkeeper, a row of bits, takes the first use of everything, so that what is asked for once
+//! does not fill the sketch. After five uses an object all counts are halved and the doorkeeper
+//! begins anew.
 
 /// Rows of counters; the lowest of an object's four counts.
 const ROWS: usize = 4;
@@ -16,7 +17,8 @@ const WIDTH_EIGHTHS: usize = 10;
 /// Bits of the doorkeeper for an object.
 const DOOR_BITS: usize = 8;
 
-/// Uses for an object until everything is halved. Ten are usual; with so few counters for an object, five count better.
+/// Uses for an object until everything is halved. Ten are usual; with so few counters for an
+/// object, five count better.
 const SAMPLE_PER_OBJECT: usize = 5;
 
 /// Fewest objects that a sketch is made for.
@@ -42,7 +44,8 @@ impl Sketch {
     /// Makes it large enough for `objects`. What was counted stays.
     #[inline]
     pub(crate) fn fit(&mut self, objects: usize) {
-        // Doubling is put off until there are 7/5 of the objects, so that it takes at most 5 bytes an object.
+        // Doubling is put off until there are 7/5 of the objects, so that it takes at most 5 bytes
+        // an object.
         while objects * 5 > self.objects * 7 {
             self.double();
         }
@@ -61,7 +64,8 @@ impl Sketch {
             uses: self.uses,
         };
         if self.width > 0 {
-            // Cells of all rows lie one behind the other, so halving a cell's number halves its column.
+            // Cells of all rows lie one behind the other, so halving a cell's number halves its
+            // column.
             (0..ROWS * width).for_each(|at| grown.set_count(at, self.count(at / 2)));
             for (bit, byte) in (0..grown.door.len() * 8).map(|bit| (bit, bit / 2)) {
                 grown.door[bit / 8] |= (self.door[byte / 8] >> (byte % 8) & 1) << (bit % 8);

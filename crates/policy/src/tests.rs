@@ -107,7 +107,8 @@ fn tinylfu_by_hand() {
     // 10 is in the window. The first that is too many moves it on, and 1 leaves without a contest.
     ask(&mut cache, [11]);
     assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-    // From now on who is in the window has to be asked for more often than the oldest: 11 is not, and so on.
+    // From now on who is in the window has to be asked for more often than the oldest: 11 is not,
+    // and so on.
     ask(&mut cache, [12, 13]);
     assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 13]);
     ask(&mut cache, 100..105);
@@ -128,7 +129,9 @@ fn a_scan_spoils_lru_and_not_the_others() {
         ask(&mut cache, 0..50)
     };
     assert_eq!(hits(Policy::Lru), 0);
-    for policy in [Policy::HeapGdsf, Policy::HeapLfuda, Policy::S3Fifo, Policy::Sieve, Policy::TinyLfu] {
+    for policy in
+        [Policy::HeapGdsf, Policy::HeapLfuda, Policy::S3Fifo, Policy::Sieve, Policy::TinyLfu]
+    {
         // TinyLFU overrates a few newcomers: its counters are shared.
         let least = if policy == Policy::TinyLfu { 45 } else { 50 };
         assert!(hits(policy) >= least, "{policy:?}: {}", hits(policy));
@@ -158,7 +161,8 @@ fn what_was_popular_long_ago_leaves_in_the_end() {
     }
 }
 
-/// Hits of Belady's rule with unit sizes, by the book: whoever is asked for latest leaves, the newcomer included.
+/// Hits of Belady's rule with unit sizes, by the book: whoever is asked for latest leaves, the
+/// newcomer included.
 fn optimum(capacity: usize, ids: &[u64]) -> usize {
     let mut cached: Vec<u64> = Vec::new();
     let mut hits = 0;
@@ -169,8 +173,11 @@ fn optimum(capacity: usize, ids: &[u64]) -> usize {
         }
         cached.push(*id);
         if cached.len() > capacity {
-            let next = |id: &u64| ids[now + 1..].iter().position(|other| other == id).unwrap_or(usize::MAX);
-            let furthest = (0..cached.len()).max_by_key(|at| next(&cached[*at])).expect("not empty");
+            let next = |id: &u64| {
+                ids[now + 1..].iter().position(|other| other == id).unwrap_or(usize::MAX)
+            };
+            let furthest =
+                (0..cached.len()).max_by_key(|at| next(&cached[*at])).expect("not empty");
             cached.swap_remove(furthest);
         }
     }

@@ -1,5 +1,5 @@
-//! W-TinyLFU: newcomers wait in a small window. Who leaves the window gets a place in the main part only if it is asked
-//! for more often than those who would have to go.
+//! W-TinyLFU: newcomers wait in a small window. Who leaves the window gets a place in the main part
+//! only if it is asked for more often than those who would have to go.
 //!
 //! The main part is a segmented LRU list: a second use leads from probation to protection.
 
@@ -74,7 +74,8 @@ impl TinyLfu {
                 self.protected.push(nodes, at);
                 self.demote(nodes);
             }
-            // Nothing was stored since its last move: moving it again would change nothing that matters.
+            // Nothing was stored since its last move: moving it again would change nothing that
+            // matters.
             _ if before == now => {}
             PROTECTED => self.protected.renew(nodes, at),
             _ => self.window.renew(nodes, at),

@@ -28,21 +28,24 @@ pub(crate) enum Access {
     NeedsAddresses,
 }
 
-/// Which rules of a configuration may need the addresses of the host, so that those are there when they are asked.
+/// Which rules of a configuration may need the addresses of the host, so that those are there when
+/// they are asked.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AsksAddresses {
     /// Those that permit: `http_access`, `adapted_http_access`, `miss_access`.
     pub permission: bool,
-    /// Those that are asked about every answer, hits too: `cache`, `http_reply_access`, `reply_body_max_size`,
-    /// `reply_header_access`, `reply_header_add`, `range_offset_limit`, `access_log`.
+    /// Those that are asked about every answer, hits too: `cache`, `http_reply_access`,
+    /// `reply_body_max_size`, `reply_header_access`, `reply_header_add`, `range_offset_limit`,
+    /// `access_log`.
     pub answers: bool,
-    /// Those that are asked before a server is: `miss_access`, `always_direct`, `never_direct`, `cache_peer_access`,
-    /// `tcp_outgoing_address`, `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`.
+    /// Those that are asked before a server is: `miss_access`, `always_direct`, `never_direct`,
+    /// `cache_peer_access`, `tcp_outgoing_address`, `request_header_access`, `request_header_add`,
+    /// `http_upgrade_request_protocols`.
     pub forwarding: bool,
 }
 
-/// Checks `http_access` and `adapted_http_access`. When a failed look-up leaves them without an answer, the request is
-/// refused.
+/// Checks `http_access` and `adapted_http_access`. When a failed look-up leaves them without an
+/// answer, the request is refused.
 pub(crate) fn check(request: &Request) -> Access {
     let snapshot = request.snapshot();
     let subject = subject(request);
@@ -56,7 +59,9 @@ pub(crate) fn check(request: &Request) -> Access {
             Verdict::NeedDstIps => return Access::Denied(Refusal::unanswered()),
         }
     }
-    match permit(request, &subject, |one| client_lists(snapshot).all(|list| list.check(one).is_allowed())) {
+    match permit(request, &subject, |one| {
+        client_lists(snapshot).all(|list| list.check(one).is_allowed())
+    }) {
         true => Access::Allowed,
         false => Access::Denied(Refusal::of_request(None)),
     }
@@ -67,14 +72,15 @@ fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> {
     [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten()
 }
 
-/// Of several addresses leaves those that rules permit also if the host had no other: one that is allowed does not
-/// open the way to its neighbours. `false`: none is left.
+/// Of several addresses leaves those that rules permit also if the host had no other: one that is
+/// allowed does not open the way to its neighbours. `false`: none is left.
 fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>) -> bool) -> bool {
     let Some(known @ [_, _, ..]) = subject.dst_ips else { return true };
     if !request.snapshot().asks_addresses.permission || subject.host_ip.is_some() {
         return true;
     }
-    let is_allowed = |ip: &&IpAddr| allow(&Subject { dst_ips: Some(std::slice::from_ref(*ip)), ..*subject });
+    let is_allowed =
+        |ip: &&IpAddr| allow(&Subject { dst_ips: Some(std::slice::from_ref(*ip)), ..*subject });
     let mut permitted = request.permitted.borrow_mut();
     let left: Arc<[IpAddr]> =
         permitted.as_deref().unwrap_or(known).iter().filter(is_allowed).copied().collect();
@@ -85,7 +91,8 @@ fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>)
     true
 }
 
-/// Looks up the addresses of the host, once for a request. Whoever stops waiting gives its place to others.
+/// Looks up the addresses of the host, once for a request. Whoever stops waiting gives its place to
+/// others.
 pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer {
     if let Some(known) = request.addresses.get() {
         return known;
@@ -106,8 +113,8 @@ pub(crate) async fn reachable(core: &Core, request: &Request) -> Answer {
     Ok(request.permitted.borrow().clone().unwrap_or(known))
 }
 
-/// Whether a connection to `ip` that was made for another request will do for this one: where rules have judged
-/// addresses, only if this is among them.
+/// Whether a connection to `ip` that was made for another request will do for this one: where rules
+/// have judged addresses, only if this is among them.
 pub(crate) fn may_reuse(request: &Request, ip: IpAddr) -> bool {
     match request.permitted.borrow().as_deref().or(known(request)) {
         Some(judged) => judged.contains(&ip),
@@ -127,7 +134,8 @@ pub(crate) async fn prepare_to_forward(core: &Core, request: &Request) {
     look_up_if(request.snapshot().asks_addresses.forwarding, core, request).await;
 }
 
-/// Looks up what the rules may need that are asked before a server is, and for Upgrade those about tunnels too.
+/// Looks up what the rules may need that are asked before a server is, and for Upgrade those about
+/// tunnels too.
 pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
     let asks = request.snapshot().asks_addresses;
     look_up_if(asks.forwarding || asks.permission, core, request).await;
@@ -147,8 +155,8 @@ pub(crate) fn why_unanswered(request: &Request) -> String {
     }
 }
 
-/// Whether the client may open a tunnel to the server of its request with CONNECT. Not if that cannot be decided:
-/// [`prepare_to_switch`] comes first.
+/// Whether the client may open a tunnel to the server of its request with CONNECT. Not if that
+/// cannot be decided: [`prepare_to_switch`] comes first.
 pub(crate) fn may_connect(request: &Request) -> bool {
     let snapshot = request.snapshot();
     let own = subject(request);
@@ -157,8 +165,10 @@ pub(crate) fn may_connect(request: &Request) -> bool {
         true => format!("[{host}]:{}", own.port),
         false => format!("{host}:{}", own.port),
     };
-    let as_tunnel = Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
-    let allow = |subject: &Subject<'_>| client_lists(snapshot).all(|list| list.check(subject).is_allowed());
+    let as_tunnel =
+        Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
+    let allow =
+        |subject: &Subject<'_>| client_lists(snapshot).all(|list| list.check(subject).is_allowed());
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
@@ -171,15 +181,17 @@ pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refus
     match list.check(&subject) {
         Verdict::Denied { last_acl, .. } => Err(Refusal::of_miss(snapshot.denials.find(last_acl))),
         Verdict::NeedDstIps => Err(Refusal::unanswered()),
-        Verdict::Allowed { .. } => match permit(request, &subject, |one| list.check(one).is_allowed()) {
-            true => Ok(()),
-            false => Err(Refusal::of_miss(None)),
-        },
+        Verdict::Allowed { .. } => {
+            match permit(request, &subject, |one| list.check(one).is_allowed()) {
+                true => Ok(()),
+                false => Err(Refusal::of_miss(None)),
+            }
+        }
     }
 }
 
-/// What a list says about an answer to the request. [`Verdict::NeedDstIps`]: nothing, as the host's addresses are not
-/// known.
+/// What a list says about an answer to the request. [`Verdict::NeedDstIps`]: nothing, as the host's
+/// addresses are not known.
 pub(crate) fn verdict_on_answer<'l>(
     list: &'l RuleList,
     request: &Request,
@@ -198,8 +210,13 @@ pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
     says(list, request, None) == Some(true)
 }
 
-/// Whether a list allows the request, or its answer. `None`: it cannot be answered, as the host's addresses are not known.
-pub(crate) fn says(list: &RuleList, request: &Request, response: Option<&ResponseHead>) -> Option<bool> {
+/// Whether a list allows the request, or its answer. `None`: it cannot be answered, as the host's
+/// addresses are not known.
+pub(crate) fn says(
+    list: &RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+) -> Option<bool> {
     match list.check(&Subject { response, ..subject(request) }) {
         Verdict::NeedDstIps => None,
         known => Some(known.is_allowed()),
@@ -217,7 +234,10 @@ pub(crate) fn may_use_cache(request: &Request) -> bool {
 }
 
 /// A list that allows exactly what matches all `terms`.
-pub(crate) fn compile_condition(acls: &AclSet, terms: &[AclTerm]) -> Result<RuleList, Vec<AclError>> {
+pub(crate) fn compile_condition(
+    acls: &AclSet,
+    terms: &[AclTerm],
+) -> Result<RuleList, Vec<AclError>> {
     RuleList::compile(acls, &[AccessRule { allow: true, terms: terms.to_vec() }], false)
 }
 
@@ -270,7 +290,8 @@ pub(crate) fn unmapped(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// The host when it is an address; names never start with a digit-only last label or contain a colon.
+/// The host when it is an address; names never start with a digit-only last label or contain a
+/// colon.
 pub(crate) fn host_ip(host: &[u8]) -> Option<IpAddr> {
     let last = host.last()?;
     if !last.is_ascii_digit() && !host.contains(&b':') {

@@ -38,7 +38,8 @@ impl Local {
     /// Its Content-Type, for the log; none where there is no body to have one.
     fn content_type(&self) -> Option<&[u8]> {
         let values = self.fields.split(|&byte| byte == b'\n').filter_map(|line| {
-            let (name, value) = line.split_at_checked(line.iter().position(|&byte| byte == b':')?)?;
+            let (name, value) =
+                line.split_at_checked(line.iter().position(|&byte| byte == b':')?)?;
             name.eq_ignore_ascii_case(b"Content-Type").then(|| value.trim_ascii_start())
         });
         values.map(|value| value.strip_prefix(b":").unwrap_or(value).trim_ascii()).next()
@@ -98,7 +99,8 @@ pub(crate) async fn error(
     failed(core, conn, request, Failure::new(page, detail), (tag, None)).await
 }
 
-/// Answers a request that could not be fulfilled; `way` is the result code and where the answer should have come from.
+/// Answers a request that could not be fulfilled; `way` is the result code and where the answer
+/// should have come from.
 pub(crate) async fn failed(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -123,8 +125,8 @@ pub(crate) async fn failed_with(
     send(core, conn, request, local, outcome).await
 }
 
-/// Answers a request that a rule denies, or whose answer it denies, as `deny_info` says. `route` is where the answer came
-/// from.
+/// Answers a request that a rule denies, or whose answer it denies, as `deny_info` says. `route` is
+/// where the answer came from.
 pub(crate) async fn refused(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -160,7 +162,11 @@ pub(crate) async fn refused(
 
 fn redirect(core: &Core, request: &Request, status: u16, url: &str) -> Local {
     let mut fields = Vec::with_capacity(256);
-    humboldt_http::h1::write_field(&mut fields, b"Date", &humboldt_http::date::format(core.now().secs()));
+    humboldt_http::h1::write_field(
+        &mut fields,
+        b"Date",
+        &humboldt_http::date::format(core.now().secs()),
+    );
     humboldt_http::h1::write_field(&mut fields, b"Location", &denial::expand(url, request));
     humboldt_http::h1::write_field(&mut fields, b"Cache-Control", b"no-store");
     Local { status, fields, ..Local::default() }
@@ -183,7 +189,8 @@ pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, deta
     Local { status: page.status(), fields, body, fault: Some(Fault::of_page(page, detail)) }
 }
 
-/// Sends an answer, logs it, and says whether the connection goes on: not when a request body was left unread.
+/// Sends an answer, logs it, and says whether the connection goes on: not when a request body was
+/// left unread.
 pub(crate) async fn send(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -191,10 +198,11 @@ pub(crate) async fn send(
     mut local: Local,
     mut outcome: Outcome,
 ) -> After {
-    let keep_alive = request.snapshot.as_ref().is_some_and(|snapshot| snapshot.keeps_alive(request))
-        && !request.has_body()
-        && request.head.method != Method::Connect
-        && !core.is_draining();
+    let keep_alive =
+        request.snapshot.as_ref().is_some_and(|snapshot| snapshot.keeps_alive(request))
+            && !request.has_body()
+            && request.head.method != Method::Connect
+            && !core.is_draining();
     let mut bytes = serialise(&local, core.snapshot().names.cache_status.local());
     if let Some(snapshot) = &request.snapshot {
         snapshot.header_rules.apply_to_reply(&mut bytes, 0, request);
@@ -236,7 +244,11 @@ fn serialise(local: &Local, fields: &[u8]) -> Vec<u8> {
 }
 
 /// Answers a head that does not parse; the connection ends.
-pub(crate) async fn refuse(core: &Rc<Core>, conn: &mut ClientConn, refused: &unparsed::Refused) -> After {
+pub(crate) async fn refuse(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    refused: &unparsed::Refused,
+) -> After {
     let page = page_for(refused.error);
     let target = refused.target_for_the_log(page.status());
     let unparsed = unparsed::request(core, conn, &refused.method, target);
@@ -281,7 +293,12 @@ pub(crate) fn gone_waiting(
     gone_as(core, conn, request, Outcome { collapsed: report.is_none(), ..outcome })
 }
 
-fn gone_as(core: &Rc<Core>, conn: &ClientConn, request: &Rc<Request>, mut outcome: Outcome) -> After {
+fn gone_as(
+    core: &Rc<Core>,
+    conn: &ClientConn,
+    request: &Rc<Request>,
+    mut outcome: Outcome,
+) -> After {
     let cut = conn.cut_by_client();
     outcome.end(Some(cut));
     log::transaction(core, request, &outcome, None);

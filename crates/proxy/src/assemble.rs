@@ -1,5 +1,6 @@
-//! Answers that are put together: a range cut out of an answer that is fetched whole, several ranges in one answer, and ranges from
-//! several stored parts. The sources are fed one after the other into a flow of its own, which the client follows like any other.
+//! Answers that are put together: a range cut out of an answer that is fetched whole, several
+//! ranges in one answer, and ranges from several stored parts. The sources are fed one after the
+//! other into a flow of its own, which the client follows like any other.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -13,7 +14,8 @@ use humboldt_http::range::{self, ByteRange, ContentRange, Resolved};
 use humboldt_http::{FieldName, Method, ResponseHead, Version};
 use humboldt_store::disk::DiskHit;
 use humboldt_store::{
-    AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, Progress, ReaderKind, StoredHead,
+    AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, Progress, ReaderKind,
+    StoredHead,
 };
 
 use crate::access;
@@ -32,7 +34,8 @@ pub(crate) enum Source {
     Memory(Arc<Object>, Range<u64>),
     /// A range of one of [`Assembly::disk`].
     Disk(usize, Range<u64>),
-    /// A range of a body in flight, whose reader is at the first byte of the range, and how to go on without it.
+    /// A range of a body in flight, whose reader is at the first byte of the range, and how to go
+    /// on without it.
     Flow(FlowReader, Range<u64>, Option<Box<Leave>>),
 }
 
@@ -82,7 +85,8 @@ impl Assembly {
             times: self.times,
             vary: None,
         };
-        let mut feeder = Feeder { writer, head: Some((Arc::new(self.head), info)), disk: self.disk };
+        let mut feeder =
+            Feeder { writer, head: Some((Arc::new(self.head), info)), disk: self.disk };
         for source in self.sources {
             if let Err(reason) = feeder.feed(source).await {
                 return feeder.writer.abort(reason);
@@ -95,7 +99,8 @@ impl Assembly {
 
 struct Feeder {
     writer: FlowWriter,
-    /// Goes out with the first bytes: an answer that cannot even be begun may be had in another way.
+    /// Goes out with the first bytes: an answer that cannot even be begun may be had in another
+    /// way.
     head: Option<(Arc<StoredHead>, FlowInfo)>,
     disk: Vec<DiskHit>,
 }
@@ -124,7 +129,11 @@ impl Feeder {
         }
     }
 
-    async fn feed_memory(&mut self, object: &Object, mut range: Range<u64>) -> Result<(), AbortReason> {
+    async fn feed_memory(
+        &mut self,
+        object: &Object,
+        mut range: Range<u64>,
+    ) -> Result<(), AbortReason> {
         while !range.is_empty() {
             let mut part = [std::io::IoSlice::new(&[])];
             object.slices(range.start, range.end, &mut part);
@@ -141,7 +150,8 @@ impl Feeder {
     async fn feed_disk(&mut self, at: usize, mut range: Range<u64>) -> Result<(), AbortReason> {
         let mut buffer = vec![0; STEP_BYTES];
         while !range.is_empty() {
-            let wanted = usize::try_from(range.end - range.start).unwrap_or(STEP_BYTES).min(STEP_BYTES);
+            let wanted =
+                usize::try_from(range.end - range.start).unwrap_or(STEP_BYTES).min(STEP_BYTES);
             let (Some(hit), Some(space)) = (self.disk.get_mut(at), buffer.get_mut(..wanted)) else {
                 return Err(AbortReason::DiskFailed);
             };
@@ -167,7 +177,8 @@ impl Feeder {
                 Progress::Aborted(reason) => return Err(reason),
                 Progress::Lagged { .. } => return Err(AbortReason::Cancelled),
             }
-            let bytes = reader.slices(&mut slices, (range.end - range.start).min(STEP_BYTES as u64));
+            let bytes =
+                reader.slices(&mut slices, (range.end - range.start).min(STEP_BYTES as u64));
             if let Some(leave) = &mut leave {
                 leave.take(&slices);
             }
@@ -214,7 +225,8 @@ impl Feeder {
     }
 }
 
-/// The head of a whole answer, or of the part of it that `content_range` names, made from one that may say something else.
+/// The head of a whole answer, or of the part of it that `content_range` names, made from one that
+/// may say something else.
 pub(crate) fn head_of(mut head: ResponseHead, content_range: Option<ContentRange>) -> StoredHead {
     head.fields.remove(FieldName::ContentRange);
     match content_range {
@@ -229,9 +241,14 @@ pub(crate) fn head_of(mut head: ResponseHead, content_range: Option<ContentRange
     StoredHead::from_response(&head, |_, _| false)
 }
 
-/// What of an answer to GET with this head and `body_bytes` a request wants; `None` if its method or conditions want something
-/// else. `date` is the answer's.
-pub(crate) fn wanted(request: &Request, head: &StoredHead, date: i64, body_bytes: u64) -> Option<Resolved> {
+/// What of an answer to GET with this head and `body_bytes` a request wants; `None` if its method
+/// or conditions want something else. `date` is the answer's.
+pub(crate) fn wanted(
+    request: &Request,
+    head: &StoredHead,
+    date: i64,
+    body_bytes: u64,
+) -> Option<Resolved> {
     let (fields, validators) = (&request.head.fields, head.validators());
     if request.head.method != Method::Get
         || conditional::evaluate(Method::Get, fields, validators) != conditional::Outcome::Proceed
@@ -243,8 +260,14 @@ pub(crate) fn wanted(request: &Request, head: &StoredHead, date: i64, body_bytes
     Some(set.map_or(Resolved::Whole, |set| range::resolve(&set, body_bytes)))
 }
 
-/// The ranges that a request wants of a complete 200 answer of `body_bytes`; `None` if it gets the whole of it, or something else.
-fn wanted_ranges(request: &Request, head: &StoredHead, date: i64, body_bytes: u64) -> Option<Vec<ByteRange>> {
+/// The ranges that a request wants of a complete 200 answer of `body_bytes`; `None` if it gets the
+/// whole of it, or something else.
+fn wanted_ranges(
+    request: &Request,
+    head: &StoredHead,
+    date: i64,
+    body_bytes: u64,
+) -> Option<Vec<ByteRange>> {
     if !request.head.fields.has(FieldName::Range) || head.status != 200 {
         return None;
     }
@@ -254,8 +277,9 @@ fn wanted_ranges(request: &Request, head: &StoredHead, date: i64, body_bytes: u6
     }
 }
 
-/// The one range that the client wants of an answer that comes in whole, and is stored. Of any other answer the next range may be of
-/// another whole: it goes to the client as the server sent it.
+/// The one range that the client wants of an answer that comes in whole, and is stored. Of any
+/// other answer the next range may be of another whole: it goes to the client as the server sent
+/// it.
 pub(crate) fn cut(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -282,8 +306,8 @@ pub(crate) fn cut(
     })
 }
 
-/// Several ranges of one answer as `multipart/byteranges` (RFC 9110 14.6). `sources_of` says where the bytes of a range are; it is asked for
-/// each in turn.
+/// Several ranges of one answer as `multipart/byteranges` (RFC 9110 14.6). `sources_of` says where
+/// the bytes of a range are; it is asked for each in turn.
 pub(crate) fn multipart(
     mut head: ResponseHead,
     ranges: &[ByteRange],
@@ -316,7 +340,8 @@ pub(crate) fn multipart(
 /// Whether a request may be for several ranges.
 pub(crate) fn has_several_ranges(request: &Request) -> bool {
     let fields = &request.head.fields;
-    fields.has(FieldName::Range) && fields.get(FieldName::Range).is_some_and(|value| value.contains(&b','))
+    fields.has(FieldName::Range)
+        && fields.get(FieldName::Range).is_some_and(|value| value.contains(&b','))
 }
 
 /// The several ranges that a request wants of a complete answer; `None` for all other requests.
@@ -332,12 +357,14 @@ pub(crate) fn several_ranges(
     wanted_ranges(request, head, times.date, body_bytes).filter(|ranges| ranges.len() > 1)
 }
 
-/// The answer to a request for several ranges of an object in memory; `None` for all other requests.
+/// The answer to a request for several ranges of an object in memory; `None` for all other
+/// requests.
 pub(crate) fn of_object(request: &Request, object: &Arc<Object>) -> Option<Assembly> {
     let complete_bytes = object.body_bytes();
     let ranges = several_ranges(request, &object.head, &object.times, complete_bytes)?;
     let sources_of = |range| vec![Source::Memory(Arc::clone(object), range)];
-    let (head, sources) = multipart(object.head.to_response_head(), &ranges, complete_bytes, sources_of);
+    let (head, sources) =
+        multipart(object.head.to_response_head(), &ranges, complete_bytes, sources_of);
     Some(Assembly { head, times: Some(object.times), key: object.key, disk: Vec::new(), sources })
 }
 
@@ -345,6 +372,7 @@ pub(crate) fn of_object(request: &Request, object: &Arc<Object>) -> Option<Assem
 pub(crate) fn of_disk(hit: DiskHit, ranges: &[ByteRange]) -> Assembly {
     let complete_bytes = hit.body_bytes().unwrap_or(0);
     let received = hit.head.to_response_head();
-    let (head, sources) = multipart(received, ranges, complete_bytes, |range| vec![Source::Disk(0, range)]);
+    let (head, sources) =
+        multipart(received, ranges, complete_bytes, |range| vec![Source::Disk(0, range)]);
     Assembly { head, times: Some(hit.times), key: hit.key, disk: vec![hit], sources }
 }

@@ -1,7 +1,8 @@
 //! A request body on its way from the client to the server.
 //!
-//! Decoded and framed anew, never passed on as bytes. Nothing is read from the client while the server does not take what was
-//! read before: that is all the back-pressure there is, and all that is needed.
+//! Decoded and framed anew, never passed on as bytes. Nothing is read from the client while the
+//! server does not take what was read before: that is all the back-pressure there is, and all that
+//! is needed.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -46,7 +47,8 @@ pub(crate) struct BodyPump {
     begun: bool,
     /// Data bytes received.
     received_bytes: u64,
-    /// `request_body_max_size`, compared with what is announced: a chunk too many is refused before its data.
+    /// `request_body_max_size`, compared with what is announced: a chunk too many is refused before
+    /// its data.
     limit_bytes: Option<u64>,
     /// All was sent.
     done: bool,
@@ -83,7 +85,8 @@ impl BodyPump {
         core: &Core,
         conn: &ClientConn,
     ) -> Poll<Result<(), PumpError>> {
-        // What came with the head goes out with it; if it is malformed, the server sees nothing of the request.
+        // What came with the head goes out with it; if it is malformed, the server sees nothing of
+        // the request.
         let has_begun = std::mem::replace(&mut self.begun, true);
         let came_along = !has_begun && !conn.carry.borrow().is_empty();
         if came_along && let Poll::Ready(Err(error)) = self.poll_receive(cx, core, conn) {
@@ -120,7 +123,9 @@ impl BodyPump {
 
     fn poll_send(&mut self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<()>> {
         let rest = self.out.get(self.sent..).unwrap_or_default();
-        let Some(server) = &self.server else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
+        let Some(server) = &self.server else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
         match server.poll_write(cx, rest) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             Poll::Ready(Ok(n)) => {
@@ -144,7 +149,9 @@ impl BodyPump {
         if is_used_up && !self.decoder.is_done() {
             match conn.poll_read_more(cx, core) {
                 Poll::Ready(Ok(true)) => {}
-                Poll::Ready(Ok(false) | Err(_)) => return Poll::Ready(Err(PumpError::Client(None))),
+                Poll::Ready(Ok(false) | Err(_)) => {
+                    return Poll::Ready(Err(PumpError::Client(None)));
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -209,7 +216,8 @@ impl BodyPump {
                         return Poll::Ready(Err(Some(ErrorPage::RequestTimeout)));
                     }
                 }
-                // Also while the server does not take what was read, and when there is nothing more to read.
+                // Also while the server does not take what was read, and when there is nothing more
+                // to read.
                 if gone.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Err(None));
                 }

@@ -1,4 +1,5 @@
-//! Cache-Status (RFC 9211): how the cache was used for an answer. X-Cache says the same shortly, as Squid does.
+//! Cache-Status (RFC 9211): how the cache was used for an answer. X-Cache says the same shortly, as
+//! Squid does.
 
 /// Why a request went to a server (RFC 9211 2.2).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -34,12 +35,14 @@ impl Forward {
     }
 }
 
-/// Whether an answer from a server is stored (RFC 9211 2.5), as far as that is known when its head goes out.
+/// Whether an answer from a server is stored (RFC 9211 2.5), as far as that is known when its head
+/// goes out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Storing {
     /// It is not to be stored.
     No,
-    /// It is to be stored, once the rest of it has come, which may come to nothing: a detail, and not `stored`.
+    /// It is to be stored, once the rest of it has come, which may come to nothing: a detail, and
+    /// not `stored`.
     Begun,
     /// It is stored: whoever asks for it now gets it.
     Done,
@@ -48,7 +51,8 @@ pub(crate) enum Storing {
 /// X-Cache and Cache-Status, serialised as far as the names of this proxy go.
 #[derive(Debug)]
 pub(crate) struct CacheStatus {
-    /// After the Age value of a hit: its line's end, X-Cache and Cache-Status up to the value of `ttl`.
+    /// After the Age value of a hit: its line's end, X-Cache and Cache-Status up to the value of
+    /// `ttl`.
     hit: Vec<u8>,
     /// The same for an answer that was validated, to the end of the line.
     validated: Vec<u8>,
@@ -64,7 +68,8 @@ impl CacheStatus {
     /// `hostname` is the name in X-Cache, `name` that in Cache-Status.
     pub(crate) fn new(hostname: &str, name: &str) -> Self {
         let fields = |x_cache: &str, status: &str| {
-            format!("X-Cache: {x_cache} from {hostname}\r\nCache-Status: {name}{status}").into_bytes()
+            format!("X-Cache: {x_cache} from {hostname}\r\nCache-Status: {name}{status}")
+                .into_bytes()
         };
         let after_age = |status: &str| [&b"\r\n"[..], &fields("HIT", status)].concat();
         Self {
@@ -86,13 +91,14 @@ impl CacheStatus {
         out.extend_from_slice(&self.validated);
     }
 
-    /// After the Age value of an answer that is served although it is stale, since its server failed.
+    /// After the Age value of an answer that is served although it is stale, since its server
+    /// failed.
     pub(crate) fn write_failed(&self, out: &mut Vec<u8>, ttl: i64) {
         write_ttl(out, &self.failed, ttl);
     }
 
-    /// The lines of an answer that came from a server: whether it is stored, was fetched for another request, and with which
-    /// status it came where that is not the one that is sent.
+    /// The lines of an answer that came from a server: whether it is stored, was fetched for
+    /// another request, and with which status it came where that is not the one that is sent.
     pub(crate) fn write_forwarded(
         &self,
         out: &mut Vec<u8>,

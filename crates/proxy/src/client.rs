@@ -1,8 +1,9 @@
 //! The HTTP/1 side towards clients: one task per connection.
 //!
-//! An idle connection costs its task and nothing else: reading goes through the core's own buffer, and only bytes that
-//! belong to a later request, or to a head that is not complete yet, are kept with the connection. A hit that the socket
-//! takes whole is served inside [`ClientConn::poll_turn`], without allocation; everything else is boxed.
+//! An idle connection costs its task and nothing else: reading goes through the core's own buffer,
+//! and only bytes that belong to a later request, or to a head that is not complete yet, are kept
+//! with the connection. A hit that the socket takes whole is served inside
+//! [`ClientConn::poll_turn`], without allocation; everything else is boxed.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -35,15 +36,17 @@ use crate::pipeline::{self, Admission};
 use crate::request::{ConnFacts, Request};
 use crate::unparsed::Refused;
 
-/// The other side has closed its sending half, or both: [`TcpStream::ready`] with this interest waits for EPOLLRDHUP and EPOLLHUP, but not
-/// for bytes to read. (TCP's urgent data, which the name is about, is not asked for when a socket is registered.)
+/// The other side has closed its sending half, or both: [`TcpStream::ready`] with this interest
+/// waits for EPOLLRDHUP and EPOLLHUP, but not for bytes to read. (TCP's urgent data, which the name
+/// is about, is not asked for when a socket is registered.)
 pub(crate) const CLOSED: Interest = Interest::PRIORITY;
 
 /// The connection is broken, for example reset: EPOLLERR.
 pub(crate) const BROKEN: Interest = Interest::ERROR;
 
-/// After its FIN a client is waited for so long at most while nothing comes for it, where `half_closed_clients` lets it wait at all: it may
-/// still read, or have closed both halves, which looks the same. Tunnels have a shorter limit of their own.
+/// After its FIN a client is waited for so long at most while nothing comes for it, where
+/// `half_closed_clients` lets it wait at all: it may still read, or have closed both halves, which
+/// looks the same. Tunnels have a shorter limit of their own.
 const CLIENT_FIN: Duration = Duration::from_secs(60);
 
 /// How long a connection that is being closed may go on sending, and how much of it is read.
@@ -60,7 +63,8 @@ const KEEPALIVE_PROBES: u32 = 9;
 pub(crate) enum After {
     /// The next request may come.
     Keep,
-    /// Everything was sent: close, reading what the client still sends for a moment so that it sees the answer.
+    /// Everything was sent: close, reading what the client still sends for a moment so that it sees
+    /// the answer.
     Close,
     /// Both sides have said all, as at the end of a tunnel: close.
     Over,
@@ -72,8 +76,8 @@ pub(crate) enum After {
 pub(crate) struct ClientConn {
     /// The socket.
     pub stream: TcpStream,
-    /// Bytes read beyond what has been used: a head that is not complete, or what one read gave behind it. Nothing more is read
-    /// until an answer is out.
+    /// Bytes read beyond what has been used: a head that is not complete, or what one read gave
+    /// behind it. Nothing more is read until an answer is out.
     pub carry: RefCell<Vec<u8>>,
     /// Timer of whatever is being waited for.
     pub deadline: DeadlineSlot,
@@ -83,7 +87,8 @@ pub(crate) struct ClientConn {
     pub lifetime: DeadlineSlot,
     /// Requests served.
     pub served: u64,
-    /// How much of `carry` has been parsed and found incomplete: a head that trickles in is not parsed at every byte.
+    /// How much of `carry` has been parsed and found incomplete: a head that trickles in is not
+    /// parsed at every byte.
     parsed_bytes: usize,
 }
 
@@ -99,18 +104,25 @@ enum Turn {
     Unfinished(Cut),
     /// The head did not arrive in time.
     TimedOut,
-    /// The connection ends: the client has gone, or was idle for too long, or the answer was the last.
+    /// The connection ends: the client has gone, or was idle for too long, or the answer was the
+    /// last.
     End(After),
 }
 
 /// Serves a connection until it ends.
-pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, port: Arc<HttpPort>) {
+pub async fn serve_connection(
+    core: Rc<Core>,
+    stream: TcpStream,
+    client: SocketAddr,
+    port: Arc<HttpPort>,
+) {
     let Ok(local) = stream.local_addr() else { return };
     keep_alive_probes(&stream, &port);
     let mut open = Open::new(&core);
     core.count(Counter::ClientConnections, 1);
     let snapshot = core.snapshot();
-    let counted = snapshot.counts_clients.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
+    let counted =
+        snapshot.counts_clients.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
     let connections = counted.as_ref().map(Counted::connections);
     let mut conn = ClientConn {
         deadline: core.deadlines.slot(),
@@ -135,8 +147,8 @@ pub async fn serve_connection(core: Rc<Core>, stream: TcpStream, client: SocketA
     drop(counted);
 }
 
-/// An open connection in the figures of its core. It leaves them however its task ends: by a panic, too, or because
-/// the core ends.
+/// An open connection in the figures of its core. It leaves them however its task ends: by a panic,
+/// too, or because the core ends.
 struct Open<'a> {
     core: &'a Core,
     is_served: bool,
@@ -223,7 +235,8 @@ impl ClientConn {
         !core.is_draining() && !self.lifetime.is_expired()
     }
 
-    /// Resolves when what is being waited for has taken too long, or the connection has lived too long.
+    /// Resolves when what is being waited for has taken too long, or the connection has lived too
+    /// long.
     pub(crate) fn poll_out_of_time(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.lifetime.poll_expired(cx) {
             Poll::Ready(()) => Poll::Ready(()),
@@ -276,7 +289,8 @@ impl ClientConn {
     /// Serves from bytes that were read earlier. `None` when more must be read.
     fn serve_carried(&mut self, core: &Rc<Core>) -> Option<Result<(), Turn>> {
         let carry = self.carry.get_mut();
-        if carry.is_empty() || !h1::may_complete_head(carry, self.parsed_bytes, &core.snapshot().head_limits)
+        if carry.is_empty()
+            || !h1::may_complete_head(carry, self.parsed_bytes, &core.snapshot().head_limits)
         {
             return None;
         }
@@ -387,8 +401,8 @@ impl ClientConn {
         }
     }
 
-    /// Closes our side and reads a little of what the client still sends, so that it gets the last answer instead of a reset
-    /// (RFC 9112 9.6).
+    /// Closes our side and reads a little of what the client still sends, so that it gets the last
+    /// answer instead of a reset (RFC 9112 9.6).
     async fn linger(&mut self, core: &Core) {
         if socket_shutdown(&self.stream).is_err() {
             return;
@@ -414,8 +428,13 @@ impl ClientConn {
         }
     }
 
-    /// Reads once into the carry, as for a request body; `false` when the client has closed its side.
-    pub(crate) fn poll_read_more(&self, cx: &mut Context<'_>, core: &Core) -> Poll<io::Result<bool>> {
+    /// Reads once into the carry, as for a request body; `false` when the client has closed its
+    /// side.
+    pub(crate) fn poll_read_more(
+        &self,
+        cx: &mut Context<'_>,
+        core: &Core,
+    ) -> Poll<io::Result<bool>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
             let read = core.read_buffers.with(|buffer| {
@@ -434,12 +453,14 @@ impl ClientConn {
         }
     }
 
-    /// Ends when the client of `request` has gone while something is being done for it, or its connection has lived too long. Nothing
-    /// is read for that, so it does not matter what the client has sent before, and the next request is still there.
+    /// Ends when the client of `request` has gone while something is being done for it, or its
+    /// connection has lived too long. Nothing is read for that, so it does not matter what the
+    /// client has sent before, and the next request is still there.
     ///
-    /// A client that closes its sending half has gone as well, unless `half_closed_clients` says that it may still read: then it has
-    /// gone when the connection is reset, or nothing has come for it for [`CLIENT_FIN`]. One that has closed both halves cannot be told
-    /// from it; the kernel resets that one's connection when it is sent something.
+    /// A client that closes its sending half has gone as well, unless `half_closed_clients` says
+    /// that it may still read: then it has gone when the connection is reset, or nothing has come
+    /// for it for [`CLIENT_FIN`]. One that has closed both halves cannot be told from it; the
+    /// kernel resets that one's connection when it is sent something.
     pub(crate) async fn gone(&self, request: &Request) {
         let mut left =
             pin!(left(&self.stream, &self.deadline, request.snapshot().config.half_closed_clients));
@@ -450,8 +471,9 @@ impl ClientConn {
         .await;
     }
 
-    /// What `work` for `request` gives; `None` when the client goes before ([`ClientConn::gone`]). Whatever the task of a connection
-    /// waits for is waited for in here, but for the client itself.
+    /// What `work` for `request` gives; `None` when the client goes before ([`ClientConn::gone`]).
+    /// Whatever the task of a connection waits for is waited for in here, but for the client
+    /// itself.
     pub(crate) async fn while_it_stays<T>(
         &self,
         request: &Request,
@@ -466,7 +488,8 @@ impl ClientConn {
     }
 }
 
-/// Ends when a client has left; see [`ClientConn::gone`]. `deadline` is one of its core, which stays as it is.
+/// Ends when a client has left; see [`ClientConn::gone`]. `deadline` is one of its core, which
+/// stays as it is.
 async fn left(stream: &TcpStream, deadline: &DeadlineSlot, half_closed: bool) {
     let doubt = match in_doubt(stream, half_closed).await {
         None => return,
@@ -484,7 +507,8 @@ async fn left(stream: &TcpStream, deadline: &DeadlineSlot, half_closed: bool) {
     _ = place.guard(stream.ready(BROKEN)).await;
 }
 
-/// Why a client may have left without a sign of it. Such a one gives way where descriptors are scarce.
+/// Why a client may have left without a sign of it. Such a one gives way where descriptors are
+/// scarce.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Doubt {
     /// It has closed its sending half, and may do that.
@@ -545,7 +569,8 @@ mod tests {
 
     use super::*;
 
-    /// How long a client that has sent `more` and then its FIN is waited for; `None`: for longer than an hour.
+    /// How long a client that has sent `more` and then its FIN is waited for; `None`: for longer
+    /// than an hour.
     async fn waited_for(more: &[u8], half_closed: bool) -> Option<Duration> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -561,11 +586,15 @@ mod tests {
 
     #[test]
     fn a_client_is_waited_for_so_long_after_its_fin() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         tokio::task::LocalSet::new().block_on(&runtime.unwrap(), async {
             for more in [&b""[..], b"GET / HTTP/1.1\r\n"] {
                 let waited = waited_for(more, true).await.expect("an end");
-                assert!((CLIENT_FIN..=CLIENT_FIN + 3 * TICK).contains(&waited), "{more:?}: {waited:?}");
+                assert!(
+                    (CLIENT_FIN..=CLIENT_FIN + 3 * TICK).contains(&waited),
+                    "{more:?}: {waited:?}"
+                );
                 let waited = waited_for(more, false).await.expect("an end");
                 assert!(waited <= TICK, "{more:?}: {waited:?}");
             }

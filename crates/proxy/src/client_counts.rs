@@ -1,4 +1,5 @@
-//! Open connections by client address, for `maxconn` ACLs. Counted over all cores, and only when such an ACL exists.
+//! Open connections by client address, for `maxconn` ACLs. Counted over all cores, and only when
+//! such an ACL exists.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

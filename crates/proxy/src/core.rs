@@ -25,16 +25,18 @@ const SPARE_REQUESTS_MAX: usize = 64;
 /// Capacity above which the head buffer is given back instead of being kept, in bytes.
 const HEAD_BUFFER_BYTES_MAX: usize = 256 * 1024;
 
-/// Of the descriptors that the process may have, one in so many is kept free for servers and files, but no more than
-/// [`DESCRIPTORS_FREE_MAX`]: where a new connection takes one of these, idle ones give way.
+/// Of the descriptors that the process may have, one in so many is kept free for servers and files,
+/// but no more than [`DESCRIPTORS_FREE_MAX`]: where a new connection takes one of these, idle ones
+/// give way.
 const DESCRIPTORS_FREE_SHARE: u64 = 8;
 const DESCRIPTORS_FREE_MAX: u64 = 1024;
 
-/// Of these, one in so many is for servers, name servers and files alone: while no more are free, no connection is accepted.
+/// Of these, one in so many is for servers, name servers and files alone: while no more are free,
+/// no connection is accepted.
 const DESCRIPTORS_RESERVED_SHARE: u64 = 2;
 
-/// How often a connection to a server, or a look-up, that found no descriptor is tried again after room was made, and the wait before
-/// each: 2 s in all.
+/// How often a connection to a server, or a look-up, that found no descriptor is tried again after
+/// room was made, and the wait before each: 2 s in all.
 const ROOM_TRIES_MAX: u32 = 80;
 const ROOM_WAIT: Duration = Duration::from_millis(25);
 
@@ -60,14 +62,15 @@ pub struct Core {
     spare_requests: RefCell<Vec<Rc<Request>>>,
     connections: Cell<usize>,
     draining: Cell<bool>,
-    /// Descriptors from this number on are those to be kept free. A new descriptor has the lowest number that is free, so as
-    /// many are open as its number says.
+    /// Descriptors from this number on are those to be kept free. A new descriptor has the lowest
+    /// number that is free, so as many are open as its number says.
     first_spare_descriptor: u64,
     /// From this number on they are not for clients.
     first_reserved_descriptor: u64,
     /// Held once by each purge that is being carried out.
     pub(crate) purges_under_way: Rc<()>,
-    /// Wakes idle connections when the core starts to drain, and the core when the last connection ends.
+    /// Wakes idle connections when the core starts to drain, and the core when the last connection
+    /// ends.
     pub drain: tokio::sync::Notify,
     /// Notified when a connection ends.
     pub connection_ended: tokio::sync::Notify,
@@ -78,8 +81,11 @@ impl Core {
     pub fn new(id: usize, shared: Arc<Shared>) -> Rc<Self> {
         let snapshot = shared.snapshot();
         let pool = Pool::new(snapshot.pool_limits());
-        let resolver =
-            Resolver::new(snapshot.dns_options(), Arc::clone(&shared.names), Arc::clone(shared.counters(id)));
+        let resolver = Resolver::new(
+            snapshot.dns_options(),
+            Arc::clone(&shared.names),
+            Arc::clone(shared.counters(id)),
+        );
         Rc::new(Self {
             id,
             resolver: RefCell::new(Rc::new(resolver)),
@@ -190,14 +196,16 @@ impl Core {
         self.connection_ended.notify_one();
     }
 
-    /// Looks at the number of a descriptor that was just opened for a client; where descriptors get scarce, others give way.
+    /// Looks at the number of a descriptor that was just opened for a client; where descriptors get
+    /// scarce, others give way.
     pub fn note_descriptor(&self, number: u64) {
         if number >= self.first_spare_descriptor {
             self.make_room();
         }
     }
 
-    /// Whether so many descriptors are open that no more connections are accepted: `next` is the number of the next one, if there is one.
+    /// Whether so many descriptors are open that no more connections are accepted: `next` is the
+    /// number of the next one, if there is one.
     pub fn is_out_of_room(&self, next: Option<u64>) -> bool {
         next.is_none_or(|number| number >= self.first_reserved_descriptor)
     }
@@ -219,10 +227,15 @@ impl Core {
     /// Looks up a name; others give way where that takes a descriptor that is not there.
     pub(crate) async fn look_up(&self, host: &str, asker: Asker) -> Answer {
         let resolver = self.resolver();
-        self.with_room(|| resolver.lookup(host, asker), |answer| *answer == Err(DnsError::NoDescriptor)).await
+        self.with_room(
+            || resolver.lookup(host, asker),
+            |answer| *answer == Err(DnsError::NoDescriptor),
+        )
+        .await
     }
 
-    /// Tries again while there is no descriptor, [`ROOM_TRIES_MAX`] times at most, and makes room before each time.
+    /// Tries again while there is no descriptor, [`ROOM_TRIES_MAX`] times at most, and makes room
+    /// before each time.
     async fn with_room<T, F: Future<Output = T>>(
         &self,
         work: impl Fn() -> F,
@@ -239,8 +252,9 @@ impl Core {
         work().await
     }
 
-    /// Descriptors are scarce: closes the client connections that have waited longest for a request, or whose clients may have
-    /// left without a word; without any, what the pool keeps; without that, those of other cores. Says whether there was something here.
+    /// Descriptors are scarce: closes the client connections that have waited longest for a
+    /// request, or whose clients may have left without a word; without any, what the pool keeps;
+    /// without that, those of other cores. Says whether there was something here.
     pub fn make_room(&self) -> bool {
         let is_made = self.make_own_room();
         if !is_made {
@@ -293,6 +307,9 @@ mod tests {
     #[test]
     fn an_eighth_of_the_descriptors_is_kept_free_but_not_too_many() {
         let limits = [0, 7, 8, 256, 8_192, 8_200, 1 << 20];
-        assert_eq!(limits.map(first_spare_descriptor), [0, 7, 7, 224, 7_168, 7_176, (1 << 20) - 1024]);
+        assert_eq!(
+            limits.map(first_spare_descriptor),
+            [0, 7, 7, 224, 7_168, 7_176, (1 << 20) - 1024]
+        );
     }
 }

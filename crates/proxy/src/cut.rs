@@ -1,4 +1,5 @@
-//! Why connections to clients are cut off: one table for the log, the counters and the manager's pages.
+//! Why connections to clients are cut off: one table for the log, the counters and the manager's
+//! pages.
 
 use humboldt_store::AbortReason;
 
@@ -52,13 +53,15 @@ cuts! {
     ServerMalformed = "server_malformed", Some("ERR_INVALID_RESP");
     /// The fetch of the answer was given up while others were still reading.
     FetchEnded = "fetch_ended", Some("ERR_INTERNAL");
-    /// The client took nothing for 15 s while others who share its fetch waited for it, and the rest could not be had in another way.
+    /// The client took nothing for 15 s while others who share its fetch waited for it, and the
+    /// rest could not be had in another way.
     HeldUp = "client_held_up_others", Some("ERR_CLIENT_GONE");
     /// There was no memory for the rest of the answer.
     NoMemory = "no_memory", Some("ERR_INTERNAL");
     /// The rest of the answer could not be read from its cache directory.
     DiskFailed = "disk_failed", Some("ERR_INTERNAL");
-    /// Nothing moved in a tunnel for a minute, for `read_timeout` if that is longer, or for 10 s after the client's FIN.
+    /// Nothing moved in a tunnel for a minute, for `read_timeout` if that is longer, or for 10 s
+    /// after the client's FIN.
     TunnelIdle = "tunnel_idle", Some("ERR_READ_TIMEOUT");
     /// One side of a tunnel was reset, which is how many programs end theirs.
     TunnelBroken = "tunnel_broken", None;
@@ -78,7 +81,9 @@ impl Cut {
 impl From<AbortReason> for Cut {
     fn from(reason: AbortReason) -> Self {
         match reason {
-            AbortReason::Cancelled | AbortReason::NotShareable | AbortReason::Outdated => Self::FetchEnded,
+            AbortReason::Cancelled | AbortReason::NotShareable | AbortReason::Outdated => {
+                Self::FetchEnded
+            }
             AbortReason::NoMemory => Self::NoMemory,
             AbortReason::TimedOut => Self::ServerTimedOut,
             AbortReason::Truncated => Self::ServerTruncated,
@@ -101,8 +106,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Cut::ALL.len());
         assert!(Cut::ALL.iter().enumerate().all(|(index, cut)| *cut as usize == index));
-        assert!(Cut::ALL.iter().all(
-            |cut| cut.help().ends_with('.') && cut.error().is_none_or(|error| error.starts_with("ERR_"))
-        ));
+        assert!(Cut::ALL.iter().all(|cut| cut.help().ends_with('.')
+            && cut.error().is_none_or(|error| error.starts_with("ERR_"))));
     }
 }

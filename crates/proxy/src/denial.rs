@@ -60,9 +60,16 @@ pub(crate) enum Instead {
 pub struct Denials(Vec<(Vec<String>, Instead)>);
 
 impl Denials {
-    /// Reads the lines. One that cannot be obeyed as it is written is obeyed as far as it can, and reported.
+    /// Reads the lines. One that cannot be obeyed as it is written is obeyed as far as it can, and
+    /// reported.
     pub(crate) fn compile(config: &Config) -> Self {
-        Self(config.deny_info.iter().map(|line| (line.acls.clone(), Instead::parse(&line.page))).collect())
+        Self(
+            config
+                .deny_info
+                .iter()
+                .map(|line| (line.acls.clone(), Instead::parse(&line.page)))
+                .collect(),
+        )
     }
 
     /// The first line that names the ACL which decided.
@@ -93,7 +100,9 @@ impl Instead {
         let fitting = if is_url { 300..=399 } else { 400..=599 };
         let usable = status.filter(|status| fitting.contains(status));
         if usable != status {
-            tracing::warn!("deny_info {text}: this status does not go with that; the usual one is used");
+            tracing::warn!(
+                "deny_info {text}: this status does not go with that; the usual one is used"
+            );
         }
         if is_url {
             return Self::Redirect(usable.unwrap_or(302), rest.to_owned());
@@ -106,9 +115,10 @@ impl Instead {
     }
 }
 
-/// The URL to redirect to: `%u`, `%U`, `%s` and `%B` become the URL that was asked for, `%H` its host, `%p` its port, `%P`
-/// its scheme, `%R` its path, `%M` the method, `%i` the client's address, `%h` our name, `%w` the administrator. All of it
-/// percent-encoded, so that nothing a client sends can end the field or start another part of the URL.
+/// The URL to redirect to: `%u`, `%U`, `%s` and `%B` become the URL that was asked for, `%H` its
+/// host, `%p` its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address,
+/// `%h` our name, `%w` the administrator. All of it percent-encoded, so that nothing a client sends
+/// can end the field or start another part of the URL.
 pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
     let names = &request.snapshot().names;
     let mut out = Vec::with_capacity(template.len() + request.url.as_bytes().len());

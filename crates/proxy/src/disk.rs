@@ -1,5 +1,5 @@
-//! Answers that are on disk: small ones are served from where they were read to, or from memory, large ones through a flow that
-//! others can join, and a range of a large one is read by itself.
+//! Answers that are on disk: small ones are served from where they were read to, or from memory,
+//! large ones through a flow that others can join, and a range of a large one is read by itself.
 
 use std::rc::Rc;
 
@@ -10,7 +10,8 @@ use humboldt_http::range::ByteRange;
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
 use humboldt_store::{
-    AbortReason, Begin, Entry, FlowHead, FlowReader, FlowWriter, Held, PARTIAL, Progress, ReaderKind,
+    AbortReason, Begin, Entry, FlowHead, FlowReader, FlowWriter, Held, PARTIAL, Progress,
+    ReaderKind,
 };
 
 use crate::answer;
@@ -42,7 +43,11 @@ pub(crate) enum Stored {
 }
 
 /// Looks a request up in the cache directories. `None`: not there.
-pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut Found) -> Option<Stored> {
+pub(crate) async fn look_up(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    found: &mut Found,
+) -> Option<Stored> {
     let cache = &core.shared.cache;
     let mut key = found.key?;
     // A Vary marker leads to a second look-up, never to a third.
@@ -72,7 +77,12 @@ pub(crate) async fn look_up(core: &Rc<Core>, request: &Rc<Request>, found: &mut 
 }
 
 /// Decides what to do with an answer on disk.
-async fn judge(core: &Rc<Core>, request: &Rc<Request>, mut hit: DiskHit, found: &mut Found) -> Stored {
+async fn judge(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    mut hit: DiskHit,
+    found: &mut Found,
+) -> Stored {
     let snapshot = request.snapshot();
     if hit.head.status == PARTIAL {
         match hit.into_object(&core.shared.cache).await {
@@ -86,8 +96,13 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, mut hit: DiskHit, found: 
         return Stored::Judged;
     }
     let rule = || snapshot.refresh_rule(request.url.as_bytes());
-    let disposition =
-        freshness::judge(&hit.times, &request.cc, &snapshot.freshness, rule, request.received.secs());
+    let disposition = freshness::judge(
+        &hit.times,
+        &request.cc,
+        &snapshot.freshness,
+        rule,
+        request.received.secs(),
+    );
     let body_bytes = hit.body_bytes().unwrap_or(0);
     let needs_pages = disposition != Disposition::Fresh || assemble::has_several_ranges(request);
     // What memory has no room for on its way is streamed as a larger one is.
@@ -119,7 +134,8 @@ async fn judge(core: &Rc<Core>, request: &Rc<Request>, mut hit: DiskHit, found: 
                 Disposition::Revalidate { may_serve_stale_on_error } => may_serve_stale_on_error,
                 _ => true,
             };
-            found.stale = stale(core, hit, small).await.map(|body| Stale { body, may_serve_on_error });
+            found.stale =
+                stale(core, hit, small).await.map(|body| Stale { body, may_serve_on_error });
             found.serve_stale &= found.stale.is_some();
             found.swap_failed = found.stale.is_none();
         }
@@ -144,7 +160,8 @@ async fn stale(core: &Rc<Core>, hit: DiskHit, small: bool) -> Option<StaleBody> 
     }
 }
 
-/// Serves a fresh answer that is too large for memory. `None`: it could not be read, nothing was sent.
+/// Serves a fresh answer that is too large for memory. `None`: it could not be read, nothing was
+/// sent.
 pub(crate) async fn serve(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -154,7 +171,8 @@ pub(crate) async fn serve(
     let body_bytes = hit.body_bytes().unwrap_or(0);
     if let Some(ranges) = assemble::several_ranges(request, &hit.head, &hit.times, body_bytes) {
         let assembly = assemble::of_disk(hit, &ranges);
-        return pipeline::serve_assembled(core, conn, request, assembly, &Report::new(), Tag::Hit).await;
+        return pipeline::serve_assembled(core, conn, request, assembly, &Report::new(), Tag::Hit)
+            .await;
     }
     let selection = hit::select(request, &stored(&hit));
     if request.head.method == Method::Head || selection.status != hit.head.status {
@@ -200,7 +218,8 @@ fn stored(hit: &DiskHit) -> hit::Stored<'_> {
     }
 }
 
-/// Serves a head, a 304, a 416, or a part, without reading the rest. `None`: it could not be read, nothing was sent.
+/// Serves a head, a 304, a 416, or a part, without reading the rest. `None`: it could not be read,
+/// nothing was sent.
 async fn serve_alone(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -238,7 +257,12 @@ async fn serve_alone(
 }
 
 /// Reads the beginning of `part` into `buffer`: at least one verified byte.
-async fn read_some(core: &Core, hit: &mut DiskHit, part: ByteRange, buffer: &mut Vec<u8>) -> Option<()> {
+async fn read_some(
+    core: &Core,
+    hit: &mut DiskHit,
+    part: ByteRange,
+    buffer: &mut Vec<u8>,
+) -> Option<()> {
     let want = usize::try_from(part.byte_count()).unwrap_or(READ_BYTES).min(READ_BYTES);
     buffer.resize(want, 0);
     match hit.read(part.first, buffer).await {
@@ -253,8 +277,8 @@ async fn read_some(core: &Core, hit: &mut DiskHit, part: ByteRange, buffer: &mut
     }
 }
 
-/// Sends bytes of a stored body, verified before they are sent; `begun` is the part and what was read of it. What cannot be
-/// read comes from the server, if it has the same answer.
+/// Sends bytes of a stored body, verified before they are sent; `begun` is the part and what was
+/// read of it. What cannot be read comes from the server, if it has the same answer.
 async fn send_part(
     core: &Rc<Core>,
     conn: &mut ClientConn,

@@ -1,7 +1,8 @@
 //! Error pages: one table, rendered as HTML for people and as plain text for programs.
 //!
-//! Nothing that a client or a server sent is reflected unescaped: every variable part goes through the HTML escape, and
-//! plain text is served as `text/plain` with `nosniff`, its control characters replaced.
+//! Nothing that a client or a server sent is reflected unescaped: every variable part goes through
+//! the HTML escape, and plain text is served as `text/plain` with `nosniff`, its control characters
+//! replaced.
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_http::date;
@@ -137,7 +138,8 @@ pub struct ErrorContext<'a> {
     pub page: ErrorPage,
     /// The URL as the client sent it; cut and escaped before it is shown.
     pub url: &'a [u8],
-    /// What exactly happened, written by this program (never by client or server): `connection refused by 192.0.2.1:80`.
+    /// What exactly happened, written by this program (never by client or server):
+    /// `connection refused by 192.0.2.1:80`.
     pub detail: &'a str,
     /// The name this proxy goes by.
     pub hostname: &'a str,
@@ -149,15 +151,20 @@ pub struct ErrorContext<'a> {
     pub now: UnixMillis,
 }
 
-/// Writes head fields (each line ended, no final empty line) and body of an error answer. `html` is what the request's
-/// `Accept` prefers. The status line, `Content-Length` and `Connection` are the caller's.
+/// Writes head fields (each line ended, no final empty line) and body of an error answer. `html` is
+/// what the request's `Accept` prefers. The status line, `Content-Length` and `Connection` are the
+/// caller's.
 pub fn render(context: &ErrorContext<'_>, html: bool) -> (Vec<u8>, Vec<u8>) {
     let body = if html { html_body(context) } else { plain_body(context) };
     let mut fields = Vec::with_capacity(256);
     fields.extend_from_slice(b"Date: ");
     fields.extend_from_slice(&date::format(context.now.secs()));
     fields.extend_from_slice(b"\r\nContent-Type: ");
-    fields.extend_from_slice(if html { b"text/html; charset=utf-8" } else { b"text/plain; charset=utf-8" });
+    fields.extend_from_slice(if html {
+        b"text/html; charset=utf-8"
+    } else {
+        b"text/plain; charset=utf-8"
+    });
     fields.extend_from_slice(
         b"\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Squid-Error: ",
     );
@@ -166,8 +173,9 @@ pub fn render(context: &ErrorContext<'_>, html: bool) -> (Vec<u8>, Vec<u8>) {
     (fields, body)
 }
 
-/// Whether `Accept` (RFC 9110 12.5.1) prefers HTML to plain text. A client that does not name HTML (curl, apt, pip) gets
-/// plain text, and so does one that likes both as much but names plain text alone.
+/// Whether `Accept` (RFC 9110 12.5.1) prefers HTML to plain text. A client that does not name HTML
+/// (curl, apt, pip) gets plain text, and so does one that likes both as much but names plain text
+/// alone.
 pub fn wants_html<'a>(accept: impl Iterator<Item = &'a [u8]>) -> bool {
     let (mut html, mut plain, mut text, mut any) = (None, None, None, None);
     for range in accept {
@@ -203,8 +211,10 @@ fn weight_permille(parameter: &[u8]) -> Option<u32> {
 
 fn shown_url(url: &[u8]) -> String {
     let cut = &url[..url.len().min(URL_SHOWN_BYTES_MAX)];
-    let mut text: String =
-        String::from_utf8_lossy(cut).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let mut text: String = String::from_utf8_lossy(cut)
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
     if cut.len() < url.len() {
         text.push('…');
     }

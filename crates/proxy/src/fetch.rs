@@ -1,4 +1,5 @@
-//! Getting an answer from a server into a flow: choose a way → connect → send → read the head → decide storability → stream.
+//! Getting an answer from a server into a flow: choose a way → connect → send → read the head →
+//! decide storability → stream.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -85,12 +86,18 @@ async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     core.return_request(job.request);
 }
 
-/// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a flow nobody needs to wait for it.
-pub(crate) async fn while_wanted<T>(flow: Option<Arc<Flow>>, work: impl Future<Output = T>) -> Option<T> {
+/// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a
+/// flow nobody needs to wait for it.
+pub(crate) async fn while_wanted<T>(
+    flow: Option<Arc<Flow>>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending if flow.as_ref().is_some_and(|flow| flow.poll_readers_gone(cx).is_ready()) => {
+        Poll::Pending
+            if flow.as_ref().is_some_and(|flow| flow.poll_readers_gone(cx).is_ready()) =>
+        {
             Poll::Ready(None)
         }
         Poll::Pending => Poll::Pending,
@@ -98,12 +105,15 @@ pub(crate) async fn while_wanted<T>(flow: Option<Arc<Flow>>, work: impl Future<O
     .await
 }
 
-/// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111 4.2.4).
+/// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111
+/// 4.2.4).
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
     job.report.set_validating(job.stale.is_some());
-    let stored = job.stale.take().or_else(|| job.in_reserve.take()).or_else(|| job.to_learn_about.take());
-    if let Some(stale) = purge::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error) {
+    let stored =
+        job.stale.take().or_else(|| job.in_reserve.take()).or_else(|| job.to_learn_about.take());
+    if let Some(stale) = purge::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error)
+    {
         job.report.set_object_tag(Tag::RefreshFailOld);
         return serve_stored(core, stale.body, writer).await;
     }
@@ -138,7 +148,11 @@ pub(crate) async fn converse(
     })
 }
 
-async fn attempt_all(core: &Rc<Core>, job: &Job, writer: &mut FlowWriter) -> Result<Box<Answer>, Failure> {
+async fn attempt_all(
+    core: &Rc<Core>,
+    job: &Job,
+    writer: &mut FlowWriter,
+) -> Result<Box<Answer>, Failure> {
     let request = &*job.request;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
     let mut tries = request.snapshot().config.forward_max_tries.max(1);
@@ -183,7 +197,12 @@ pub(crate) fn note_failed_way(job: &Job, way: &Way, failure: &Failure, request: 
     }
 }
 
-pub(crate) fn note_way(job: &Job, way: &Way, peer: Option<std::net::SocketAddr>, request: &Request) {
+pub(crate) fn note_way(
+    job: &Job,
+    way: &Way,
+    peer: Option<std::net::SocketAddr>,
+    request: &Request,
+) {
     let host = String::from_utf8_lossy(request.url.host());
     match way {
         Way::Direct => job.report.set_route(Hierarchy::Direct, peer, &host),
@@ -247,8 +266,8 @@ impl Answer {
     ) -> Result<Box<Self>, ServerError> {
         let relaxed = request.snapshot().config.relaxed_header_parser;
         let framing = server::framing(&head, request.head.method, relaxed != RelaxedParser::Off)?;
-        let has_two_lengths =
-            head.fields.has(FieldName::TransferEncoding) && head.fields.has(FieldName::ContentLength);
+        let has_two_lengths = head.fields.has(FieldName::TransferEncoding)
+            && head.fields.has(FieldName::ContentLength);
         let was_repaired = head.repaired || has_two_lengths && framing == Framing::Chunked;
         if was_repaired && relaxed == RelaxedParser::Warn {
             tracing::warn!(
@@ -262,7 +281,8 @@ impl Answer {
             Framing::Length(length) => Some(length),
             _ => None,
         };
-        // A server that announces a body with a status that has none may send one (RFC 9110 15.3.5).
+        // A server that announces a body with a status that has none may send one (RFC 9110
+        // 15.3.5).
         let announces_void_body = head.status == 204
             && (head.fields.has(FieldName::TransferEncoding)
                 || head.fields.get(FieldName::ContentLength).is_some_and(|length| length != b"0"));
@@ -287,7 +307,8 @@ impl Answer {
     }
 }
 
-/// The length to announce for an answer without a body: what GET would give, for HEAD; nothing unless it was said.
+/// The length to announce for an answer without a body: what GET would give, for HEAD; nothing
+/// unless it was said.
 fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
     // Beside a transfer coding the length means nothing (RFC 9112 6.3).
     let has_coding = head.fields.has(FieldName::TransferEncoding);
@@ -299,7 +320,12 @@ fn bodiless_length(head: &ResponseHead, request: &Request) -> Option<u64> {
 }
 
 /// Decides what becomes of an answer, then streams it into the flow.
-pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answer>, mut writer: FlowWriter) {
+pub(crate) async fn deliver(
+    core: &Rc<Core>,
+    job: &mut Job,
+    mut answer: Box<Answer>,
+    mut writer: FlowWriter,
+) {
     let (stored, at_end, part) = match refresh::decide(core, job, &mut answer, &mut writer).await {
         Verdict::Confirmed(body) => {
             answer.keep(core);
@@ -338,7 +364,8 @@ pub(crate) async fn deliver(core: &Rc<Core>, job: &mut Job, mut answer: Box<Answ
     }
 }
 
-/// A directory that gets an answer in one piece when it is complete, or as it arrives if memory turns out to be too short for that.
+/// A directory that gets an answer in one piece when it is complete, or as it arrives if memory
+/// turns out to be too short for that.
 struct AtEnd {
     dir: Option<Arc<Dir>>,
     /// Keeps what has arrived until the directory has it; not for what a flow may hold in any case.
@@ -348,7 +375,8 @@ struct AtEnd {
 impl AtEnd {
     fn new(dir: Option<Arc<Dir>>, answer: &Answer, writer: &FlowWriter) -> Self {
         let may_be_short = answer.body_bytes.is_none_or(|bytes| bytes > FLOW_BYTES_GUARANTEED);
-        let reader = dir.as_ref().filter(|_| may_be_short).and_then(|_| writer.subscribe(ReaderKind::Disk));
+        let reader =
+            dir.as_ref().filter(|_| may_be_short).and_then(|_| writer.subscribe(ReaderKind::Disk));
         Self { dir, reader }
     }
 
@@ -359,14 +387,16 @@ impl AtEnd {
         }
         let head = writer.flow().published();
         let record = head.and_then(|head| head.record(job.request.url.as_bytes()));
-        if let (Some(dir), Some(reader), Some(record)) = (self.dir.take(), self.reader.take(), record) {
+        if let (Some(dir), Some(reader), Some(record)) =
+            (self.dir.take(), self.reader.take(), record)
+        {
             swap_out::swap_out(core, dir, reader, record, None);
         }
     }
 }
 
-/// Fetches without a condition what could not be validated. The stored answer, which nothing is known about, may still cover for an
-/// error.
+/// Fetches without a condition what could not be validated. The stored answer, which nothing is
+/// known about, may still cover for an error.
 async fn again(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
     match converse(core, job, &mut writer).await {
         Ok(answer) => deliver(core, job, answer, writer).await,
@@ -374,7 +404,8 @@ async fn again(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
     }
 }
 
-/// Streams the body. Stops early when nobody wants it any more and `quick_abort` does not say otherwise.
+/// Streams the body. Stops early when nobody wants it any more and `quick_abort` does not say
+/// otherwise.
 async fn receive(
     core: &Rc<Core>,
     job: &Job,
@@ -399,7 +430,9 @@ async fn receive(
         })
         .await;
         match step {
-            Step::Body(Ok(_)) if answer.body_bytes.is_none() && writer.written() > answer.limit_bytes => {
+            Step::Body(Ok(_))
+                if answer.body_bytes.is_none() && writer.written() > answer.limit_bytes =>
+            {
                 return Err(AbortReason::TooLarge);
             }
             Step::Body(Ok(true)) => return Ok(()),
@@ -411,7 +444,8 @@ async fn receive(
     }
 }
 
-/// `quick_abort_min`, `quick_abort_max`, `quick_abort_pct`: whether a fetch is finished although its clients have left.
+/// `quick_abort_min`, `quick_abort_max`, `quick_abort_pct`: whether a fetch is finished although
+/// its clients have left.
 fn goes_on_alone(job: &Job, answer: &Answer, received: u64) -> bool {
     let config = &job.request.snapshot().config;
     let Some(min) = config.quick_abort_min else { return true };
@@ -429,11 +463,13 @@ fn goes_on_alone(job: &Job, answer: &Answer, received: u64) -> bool {
 impl Answer {
     /// The body, if it has a length and all of it has been received.
     fn whole_body(&self) -> Option<&[u8]> {
-        let body_bytes = self.body_bytes.filter(|&bytes| bytes == self.decoder.announced_bytes())?;
+        let body_bytes =
+            self.body_bytes.filter(|&bytes| bytes == self.decoder.announced_bytes())?;
         self.server.received(usize::try_from(body_bytes).ok()?)
     }
 
-    /// Gives the connection back, if it can be used again, when [`Answer::whole_body`] has been used.
+    /// Gives the connection back, if it can be used again, when [`Answer::whole_body`] has been
+    /// used.
     fn keep_after_whole_body(mut self: Box<Self>, core: &Core) {
         if self.server.skip_body(core, &mut self.decoder).is_ok() {
             self.keep(core);
@@ -447,15 +483,19 @@ impl Answer {
         }
     }
 
-    /// Whether it came from a peer whose answers are not to be stored (`proxy-only`), or had to be repaired: what one
-    /// client can live with is not for all.
+    /// Whether it came from a peer whose answers are not to be stored (`proxy-only`), or had to be
+    /// repaired: what one client can live with is not for all.
     pub(crate) fn is_not_to_be_stored(&self) -> bool {
         self.key.proxy_only || self.was_repaired
     }
 }
 
 /// A request with a body: read from the client and sent on while the answer is awaited and relayed.
-pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
+pub(crate) async fn with_body(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+) -> After {
     let report = Report::because(Forward::Method);
     let mut job = match request.head.method {
         Method::Post => Job::as_asked(&request, &report),
@@ -479,8 +519,8 @@ pub(crate) async fn with_body(core: &Rc<Core>, conn: &mut ClientConn, request: R
     }
 }
 
-/// Connects, then sends head and body until the final head of the answer is there. A body cannot be sent twice: only
-/// connecting is tried again.
+/// Connects, then sends head and body until the final head of the answer is there. A body cannot be
+/// sent twice: only connecting is tried again.
 async fn send_with_body(
     core: &Rc<Core>,
     conn: &ClientConn,
@@ -517,8 +557,8 @@ async fn send_with_body(
     Err(last)
 }
 
-/// Relays an answer to the one request it is for, whose body may still be on its way. It comes from a task of its own: a client that
-/// leaves does not wait for what becomes of the answer.
+/// Relays an answer to the one request it is for, whose body may still be on its way. It comes from
+/// a task of its own: a client that leaves does not wait for what becomes of the answer.
 pub(crate) async fn relay_with_body(
     core: &Rc<Core>,
     conn: &mut ClientConn,

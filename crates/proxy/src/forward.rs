@@ -1,4 +1,5 @@
-//! The request as it goes to a server: always serialised anew, never passed on as bytes (RFC 9110 7.6).
+//! The request as it goes to a server: always serialised anew, never passed on as bytes (RFC 9110
+//! 7.6).
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -19,7 +20,8 @@ pub(crate) struct Manner<'a> {
     pub to_proxy: bool,
     /// Host field to send instead of the URL's (`forceddomain=`).
     pub forced_host: Option<&'a str>,
-    /// Value of an Authorization (to a server) or Proxy-Authorization (to a proxy) field to add (`login=`).
+    /// Value of an Authorization (to a server) or Proxy-Authorization (to a proxy) field to add
+    /// (`login=`).
     pub login: Option<&'a str>,
     /// Ask only for what the stored answer does not say already.
     pub validate: Option<&'a StoredHead>,
@@ -40,7 +42,8 @@ pub(crate) fn write_head(out: &mut Vec<u8>, request: &Request, manner: &Manner<'
         (false, true) => b"*",
         (false, false) => url.path_and_query(),
     };
-    // GET fills the cache for HEAD too only if the whole answer is fetched; a HEAD that may not is sent as it is.
+    // GET fills the cache for HEAD too only if the whole answer is fetched; a HEAD that may not is
+    // sent as it is.
     write_request_line(out, method, target, Version::Http11);
     let host = manner.forced_host.map_or(url.authority(), str::as_bytes);
     write_field(out, b"Host", host);
@@ -76,7 +79,9 @@ fn copy_fields(out: &mut Vec<u8>, request: &Request, manner: &Manner<'_>) {
             // Credentials for a proxy are for this one, unless it asks the next to check them.
             FieldName::ProxyAuthorization => !manner.to_proxy || manner.login.is_some(),
             FieldName::Authorization => manner.login.is_some() && !manner.to_proxy,
-            FieldName::IfNoneMatch | FieldName::IfModifiedSince => manner.whole || manner.validate.is_some(),
+            FieldName::IfNoneMatch | FieldName::IfModifiedSince => {
+                manner.whole || manner.validate.is_some()
+            }
             FieldName::IfMatch | FieldName::IfUnmodifiedSince => manner.whole,
             FieldName::Range | FieldName::IfRange => manner.whole,
             FieldName::MaxForwards => forwards_left(request).is_some(),
@@ -95,7 +100,11 @@ fn copy_fields(out: &mut Vec<u8>, request: &Request, manner: &Manner<'_>) {
         }
     }
     if let Some(left) = forwards_left(request) {
-        write_field(out, b"Max-Forwards", itoa::Buffer::new().format(left.saturating_sub(1)).as_bytes());
+        write_field(
+            out,
+            b"Max-Forwards",
+            itoa::Buffer::new().format(left.saturating_sub(1)).as_bytes(),
+        );
     }
 }
 
@@ -136,7 +145,9 @@ fn write_forwarded_for(out: &mut Vec<u8>, request: &Request) {
     let earlier = request.head.fields.get_all(FieldName::XForwardedFor);
     match mode {
         ForwardedFor::Delete => {}
-        ForwardedFor::Transparent => earlier.for_each(|value| write_field(out, b"X-Forwarded-For", value)),
+        ForwardedFor::Transparent => {
+            earlier.for_each(|value| write_field(out, b"X-Forwarded-For", value))
+        }
         ForwardedFor::Truncate => write_client(out, &[], request, true),
         ForwardedFor::On | ForwardedFor::Off => {
             let earlier: Vec<&[u8]> = earlier.collect();

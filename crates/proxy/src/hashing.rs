@@ -1,5 +1,5 @@
-//! Which of several parents gets what: the Cache Array Routing Protocol, with Squid's numbers, so that proxies with the same
-//! parents agree.
+//! Which of several parents gets what: the Cache Array Routing Protocol, with Squid's numbers, so
+//! that proxies with the same parents agree.
 
 /// Spreads bits over the word.
 const MIX: u32 = 0x6253_1965;
@@ -34,7 +34,11 @@ impl Hashing {
             let multiplier = sum.powf(1.0 / left);
             product *= multiplier;
             (last_share, last_multiplier) = (share, multiplier);
-            members.push(Member { index: *index, hash: mixed(hash_of(name.as_bytes())), multiplier });
+            members.push(Member {
+                index: *index,
+                hash: mixed(hash_of(name.as_bytes())),
+                multiplier,
+            });
         }
         Self { members }
     }
@@ -43,15 +47,17 @@ impl Hashing {
     pub(crate) fn order(&self, text: &[u8]) -> Vec<usize> {
         let key = hash_of(text);
         let score = |member: &Member| f64::from(mixed(key ^ member.hash)) * member.multiplier;
-        let mut scored: Vec<_> = self.members.iter().map(|member| (score(member), member.index)).collect();
+        let mut scored: Vec<_> =
+            self.members.iter().map(|member| (score(member), member.index)).collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
         scored.into_iter().map(|(_, index)| index).collect()
     }
 }
 
 fn hash_of(text: &[u8]) -> u32 {
-    text.iter()
-        .fold(0_u32, |hash, &byte| hash.wrapping_add(hash.rotate_left(19).wrapping_add(u32::from(byte))))
+    text.iter().fold(0_u32, |hash, &byte| {
+        hash.wrapping_add(hash.rotate_left(19).wrapping_add(u32::from(byte)))
+    })
 }
 
 fn mixed(hash: u32) -> u32 {
@@ -75,12 +81,16 @@ mod tests {
             let group = group(weights);
             let mut got = [0_usize; 3];
             for _ in 0..60_000 {
-                let score = |member: &Member| (random.next_u64() as f64 * member.multiplier, member.index);
+                let score =
+                    |member: &Member| (random.next_u64() as f64 * member.multiplier, member.index);
                 let scores = group.members.iter().map(score);
                 got[scores.max_by(|a, b| a.0.total_cmp(&b.0)).expect("members").1] += 1;
             }
             let near = |got: usize, want: usize| got.abs_diff(want) < want / 20;
-            assert!(got.iter().zip(want).all(|(got, want)| near(*got, want)), "{weights:?}: {got:?}");
+            assert!(
+                got.iter().zip(want).all(|(got, want)| near(*got, want)),
+                "{weights:?}: {got:?}"
+            );
         }
     }
 

@@ -1,5 +1,5 @@
-//! Rules about header fields: `request_header_access`, `request_header_replace`, `request_header_add`, and the same for
-//! answers.
+//! Rules about header fields: `request_header_access`, `request_header_replace`,
+//! `request_header_add`, and the same for answers.
 
 use std::net::SocketAddr;
 
@@ -74,12 +74,18 @@ impl HeaderRules {
 
     /// The lists about requests.
     pub(crate) fn lists_of_requests(&self) -> impl Iterator<Item = &RuleList> {
-        self.request.iter().map(|(_, list)| list).chain(self.request_add.iter().map(|add| &add.condition))
+        self.request
+            .iter()
+            .map(|(_, list)| list)
+            .chain(self.request_add.iter().map(|add| &add.condition))
     }
 
     /// The lists about answers.
     pub(crate) fn lists_of_replies(&self) -> impl Iterator<Item = &RuleList> {
-        self.reply.iter().map(|(_, list)| list).chain(self.reply_add.iter().map(|add| &add.condition))
+        self.reply
+            .iter()
+            .map(|(_, list)| list)
+            .chain(self.reply_add.iter().map(|add| &add.condition))
     }
 
     /// What becomes of a field of the request on its way to the server.
@@ -92,10 +98,10 @@ impl HeaderRules {
         add(&self.request_add, out, Asked { request, answer: None });
     }
 
-    /// Applies the rules about answers to a head for the client that sent `request`: status line and field lines from
-    /// `start` to the end of `out`, without the empty line. Every answer to a request that could be read comes by here,
-    /// after what the proxy says of itself, so that what is stored can be what the server said. Without rules nothing
-    /// is done.
+    /// Applies the rules about answers to a head for the client that sent `request`: status line
+    /// and field lines from `start` to the end of `out`, without the empty line. Every answer to a
+    /// request that could be read comes by here, after what the proxy says of itself, so that what
+    /// is stored can be what the server said. Without rules nothing is done.
     #[inline]
     pub(crate) fn apply_to_reply(&self, out: &mut Vec<u8>, start: usize, request: &Request) {
         if !self.reply.is_empty() || !self.reply_add.is_empty() {
@@ -117,7 +123,8 @@ impl HeaderRules {
             match fate(&self.reply, &self.reply_replace, asked, name) {
                 Fate::Kept => out.extend_from_slice(line),
                 Fate::Removed => {}
-                Fate::Replaced(_) if replaced.iter().any(|earlier| earlier.eq_ignore_ascii_case(name)) => {}
+                Fate::Replaced(_)
+                    if replaced.iter().any(|earlier| earlier.eq_ignore_ascii_case(name)) => {}
                 Fate::Replaced(value) => {
                     write_field(out, name, value);
                     replaced.push(name);
@@ -127,8 +134,14 @@ impl HeaderRules {
         add(&self.reply_add, out, asked);
     }
 
-    /// Leaves out the trailer fields that the client may not get as fields; `head` is the answer's. None is replaced.
-    pub(crate) fn apply_to_trailers(&self, trailers: &mut Fields, head: &StoredHead, request: &Request) {
+    /// Leaves out the trailer fields that the client may not get as fields; `head` is the answer's.
+    /// None is replaced.
+    pub(crate) fn apply_to_trailers(
+        &self,
+        trailers: &mut Fields,
+        head: &StoredHead,
+        request: &Request,
+    ) {
         if self.reply.is_empty() {
             return;
         }
@@ -177,7 +190,8 @@ fn name_and_value(line: &[u8]) -> (&[u8], &[u8]) {
 fn taken_apart(head: &[u8]) -> ResponseHead {
     let mut answer = ResponseHead::default();
     let mut lines = head.split_inclusive(|&byte| byte == b'\n');
-    let status = lines.next().and_then(|line| std::str::from_utf8(line.get(9..12)?).ok()?.parse().ok());
+    let status =
+        lines.next().and_then(|line| std::str::from_utf8(line.get(9..12)?).ok()?.parse().ok());
     answer.set_line(Version::Http11, status.unwrap_or_default(), b"");
     for line in lines {
         let (name, value) = name_and_value(line);
@@ -201,8 +215,8 @@ fn fate<'a>(
     matching.next().map_or(Fate::Removed, |rule| Fate::Replaced(rule.value.as_bytes()))
 }
 
-/// First match wins among the rules for the field's own name; then among those for `Other` (fields without a name of their
-/// own in the program) and `All`.
+/// First match wins among the rules for the field's own name; then among those for `Other` (fields
+/// without a name of their own in the program) and `All`.
 fn keeps(rules: &[(HeaderRule, RuleList)], asked: Asked<'_>, name: &[u8]) -> bool {
     let is_other = FieldName::from_bytes(name) == FieldName::Other;
     let matching = |wanted: &str| {
@@ -239,13 +253,15 @@ fn add(rules: &[Addition], out: &mut Vec<u8>, asked: Asked<'_>) {
     for rule in rules.iter().filter(|rule| asked.matches(&rule.condition) == Some(true)) {
         match &rule.value {
             Value::Text(text) => write_field(out, &rule.name, text),
-            Value::Format(format) => write_field(out, &rule.name, &formatted(format, asked.request)),
+            Value::Format(format) => {
+                write_field(out, &rule.name, &formatted(format, asked.request))
+            }
         }
     }
 }
 
-/// The value that a format gives for the request. What a client sent cannot end the field: control characters are left
-/// out.
+/// The value that a format gives for the request. What a client sent cannot end the field: control
+/// characters are left out.
 fn formatted(format: &AccessFormat, request: &Request) -> Vec<u8> {
     let facts = request.facts();
     let client = SocketAddr::new(access::unmapped(request.client_ip()), facts.client.port());

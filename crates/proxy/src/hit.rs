@@ -1,5 +1,5 @@
-//! Serving a complete object from memory, or from where it was read to: one head, one vectored write, no allocation when the
-//! socket takes it whole.
+//! Serving a complete object from memory, or from where it was read to: one head, one vectored
+//! write, no allocation when the socket takes it whole.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -24,7 +24,8 @@ use crate::request::Request;
 /// Parts of a body that one write takes: 64 pages, 256 KiB.
 const PARTS_MAX: usize = 64;
 
-/// A body up to this size is copied behind its head, so that one plain `send` does: cheaper than a vectored write.
+/// A body up to this size is copied behind its head, so that one plain `send` does: cheaper than a
+/// vectored write.
 const COPY_BYTES_MAX: u64 = 4096;
 
 /// An object that is to be served, and how it came to be.
@@ -112,7 +113,12 @@ pub(crate) struct Selection {
 }
 
 /// Builds the answer and writes as much of it as the socket takes.
-pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>, hit: HitObject) -> Started {
+pub(crate) fn start(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    request: Rc<Request>,
+    hit: HitObject,
+) -> Started {
     let stored = hit.stored();
     let selection = select(&request, &stored);
     let keep_alive = request.snapshot().keeps_alive(&request) && !core.is_draining();
@@ -141,7 +147,9 @@ pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>
             let needs_body = sending.at < sending.to;
             match sending.object.kept(&core.shared.cache, needs_body) {
                 Ok(object) => Started::Rest(Box::new(Sending { object, ..sending })),
-                Err(object) => Started::Done(Sending { object, ..sending }.failed(core, Cut::NoMemory)),
+                Err(object) => {
+                    Started::Done(Sending { object, ..sending }.failed(core, Cut::NoMemory))
+                }
             }
         }
         Err(error) => Started::Done(sending.failed(core, conn.cut_by(&error))),
@@ -149,7 +157,11 @@ pub(crate) fn start(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>
 }
 
 /// Sends the rest of a hit.
-pub(crate) async fn finish(core: &Rc<Core>, conn: &mut ClientConn, mut sending: Box<Sending>) -> After {
+pub(crate) async fn finish(
+    core: &Rc<Core>,
+    conn: &mut ClientConn,
+    mut sending: Box<Sending>,
+) -> After {
     loop {
         let writable = poll_fn(|cx| {
             if conn.poll_out_of_time(cx).is_ready() {
@@ -238,7 +250,9 @@ pub(crate) fn select(request: &Request, stored: &Stored<'_>) -> Selection {
         return bodiless;
     }
     let validators = head.validators();
-    if conditional::evaluate(request.head.method, fields, validators) == conditional::Outcome::NotModified {
+    if conditional::evaluate(request.head.method, fields, validators)
+        == conditional::Outcome::NotModified
+    {
         let by_tag = fields.has(FieldName::IfNoneMatch);
         let tag = match tag {
             Tag::MemHit | Tag::Hit if by_tag => Tag::InmHit,
@@ -253,12 +267,21 @@ pub(crate) fn select(request: &Request, stored: &Stored<'_>) -> Selection {
     {
         return bodiless;
     }
-    // Several ranges: the whole content is an allowed answer (RFC 9110 14.2), and `relay` makes no multipart of it.
-    match fields.get(FieldName::Range).and_then(range::parse_range).map(|set| range::resolve(&set, len)) {
+    // Several ranges: the whole content is an allowed answer (RFC 9110 14.2), and `relay` makes no
+    // multipart of it.
+    match fields
+        .get(FieldName::Range)
+        .and_then(range::parse_range)
+        .map(|set| range::resolve(&set, len))
+    {
         Some(Resolved::Satisfiable(ranges)) => match ranges.as_slice() {
-            [one] => {
-                Selection { status: 206, range: Some(*one), from: one.first, to: one.last + 1, ..bodiless }
-            }
+            [one] => Selection {
+                status: 206,
+                range: Some(*one),
+                from: one.first,
+                to: one.last + 1,
+                ..bodiless
+            },
             _ => bodiless,
         },
         Some(Resolved::Unsatisfiable) => Selection { status: 416, to: 0, ..bodiless },
@@ -312,7 +335,9 @@ fn write_stored_head(out: &mut Vec<u8>, status: u16, stored: &[u8]) {
     match status {
         206 => write_changed_status(out, b"206 Partial Content", stored, |_| true),
         304 => write_changed_status(out, b"304 Not Modified", stored, stays_in_304),
-        416 => write_changed_status(out, b"416 Range Not Satisfiable", stored, |name| name == b"Date"),
+        416 => {
+            write_changed_status(out, b"416 Range Not Satisfiable", stored, |name| name == b"Date")
+        }
         _ => out.extend_from_slice(stored),
     }
 }
@@ -348,7 +373,12 @@ pub(crate) fn is_bodiless_status(status: u16) -> bool {
 }
 
 /// A status line of its own and those lines of the stored head that `keep` accepts by name.
-fn write_changed_status(out: &mut Vec<u8>, status: &[u8], stored: &[u8], keep: impl Fn(&[u8]) -> bool) {
+fn write_changed_status(
+    out: &mut Vec<u8>,
+    status: &[u8],
+    stored: &[u8],
+    keep: impl Fn(&[u8]) -> bool,
+) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status);
     out.extend_from_slice(b"\r\n");
@@ -364,7 +394,8 @@ fn write_changed_status(out: &mut Vec<u8>, status: &[u8], stored: &[u8], keep: i
     }
 }
 
-/// The fields that a 304 carries (RFC 9110 15.4.5), and nothing that describes the body it does not have.
+/// The fields that a 304 carries (RFC 9110 15.4.5), and nothing that describes the body it does not
+/// have.
 fn stays_in_304(name: &[u8]) -> bool {
     use FieldName as F;
     let is_body = matches!(

@@ -11,8 +11,8 @@ use crate::request::Request;
 /// Most addresses of X-Forwarded-For that are followed, as in Squid; the rest is not looked at.
 const HOPS_MAX: usize = 64;
 
-/// Walks X-Forwarded-For from its end for as long as `trusted` allows the address before. `None`: the client is who it
-/// seems to be, because it is not trusted or says nothing that can be read.
+/// Walks X-Forwarded-For from its end for as long as `trusted` allows the address before. `None`:
+/// the client is who it seems to be, because it is not trusted or says nothing that can be read.
 pub(crate) fn client(trusted: &RuleList, request: &Request) -> Option<IpAddr> {
     let hops: Vec<&[u8]> = request.head.fields.list(FieldName::XForwardedFor).collect();
     let mut found = None;

@@ -8,7 +8,8 @@ pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// Most read buffers a core keeps while they are not in use.
 const SPARE_BUFFERS_MAX: usize = 4;
 
-/// The read buffers of one core: as many as are in use at the same time, which is one, unless answers wait between head and body.
+/// The read buffers of one core: as many as are in use at the same time, which is one, unless
+/// answers wait between head and body.
 pub(crate) struct ReadBuffers {
     spare: RefCell<Vec<Vec<u8>>>,
 }
@@ -41,8 +42,8 @@ impl ReadBuffers {
     }
 }
 
-/// Received bytes, used from the front. What came with one read stays in the buffer that it was read into, so that the body behind a head is
-/// copied once only: to the pages of its flow.
+/// Received bytes, used from the front. What came with one read stays in the buffer that it was
+/// read into, so that the body behind a head is copied once only: to the pages of its flow.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     /// [`READ_BYTES`] long where it is one of the core's, otherwise just what was received.
@@ -81,7 +82,8 @@ impl Input {
         buffers.put(buffer);
     }
 
-    /// Gives the core's buffer back and keeps a copy of what was in it: what is missing may take its time.
+    /// Gives the core's buffer back and keeps a copy of what was in it: what is missing may take
+    /// its time.
     pub(crate) fn part_from(&mut self, buffers: &ReadBuffers) {
         if self.buffer.len() == READ_BYTES {
             let copy = Self::copied(self.bytes());
@@ -129,7 +131,9 @@ mod tests {
     fn what_comes_in_pieces_holds_no_buffer() {
         let buffers = ReadBuffers::new();
         let mut input = Input::default();
-        for (piece, all) in [(&b"x he"[..], &b"he"[..]), (b"ad ", b"head "), (b"body", b"head body")] {
+        for (piece, all) in
+            [(&b"x he"[..], &b"he"[..]), (b"ad ", b"head "), (b"body", b"head body")]
+        {
             input.part_from(&buffers);
             let (buffer, filled) = read(&buffers, piece);
             input.add(&buffers, buffer, filled);

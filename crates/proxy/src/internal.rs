@@ -1,5 +1,5 @@
-//! Requests that the proxy answers itself, and requests that it will not forward: manager pages, PURGE, TRACE and OPTIONS
-//! at the end of their way, loops.
+//! Requests that the proxy answers itself, and requests that it will not forward: manager pages,
+//! PURGE, TRACE and OPTIONS at the end of their way, loops.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -47,9 +47,9 @@ fn page_name(request: &Request) -> Option<&str> {
     let path = request.url.path_and_query();
     let name = match path.strip_prefix(MANAGER_PREFIX) {
         Some(name) => name,
-        None => {
-            path.strip_prefix(METRICS_PATH).filter(|rest| rest.first().is_none_or(|&byte| byte == b'?'))?
-        }
+        None => path
+            .strip_prefix(METRICS_PATH)
+            .filter(|rest| rest.first().is_none_or(|&byte| byte == b'?'))?,
     };
     if !is_own(request) {
         return None;
@@ -61,12 +61,13 @@ fn page_name(request: &Request) -> Option<&str> {
 
 /// Whether the URL names this proxy.
 ///
-/// To whom it is known as a proxy it answers by its names and its address, with the port that it listens on; a request
-/// that has no more than a path came directly, so it may have been another port on the way, and any address will do. A
-/// name that is not ours never does: a page can make its own name lead here (DNS rebinding).
+/// To whom it is known as a proxy it answers by its names and its address, with the port that it
+/// listens on; a request that has no more than a path came directly, so it may have been another
+/// port on the way, and any address will do. A name that is not ours never does: a page can make
+/// its own name lead here (DNS rebinding).
 ///
-/// Where it plays the origin, only names that the configuration gives it are ours: what a site has under the
-/// machine's address, `localhost` or its own name (`defaultsite`) belongs to the site.
+/// Where it plays the origin, only names that the configuration gives it are ours: what a site has
+/// under the machine's address, `localhost` or its own name (`defaultsite`) belongs to the site.
 fn is_own(request: &Request) -> bool {
     let facts = request.facts();
     let (host, has_own_port) = (request.url.host(), request.url.port() == facts.local.port());
@@ -80,7 +81,8 @@ fn is_own(request: &Request) -> bool {
         return has_own_port && !is_the_site && (given.any(|name| is_host(name)) || is_alias());
     }
     let is_direct = request.head.target == Target::Origin;
-    let is_name = || [&*names.hostname, &*names.unique, "localhost"].into_iter().any(is_host) || is_alias();
+    let is_name =
+        || [&*names.hostname, &*names.unique, "localhost"].into_iter().any(is_host) || is_alias();
     let is_own_address = || {
         let address = crate::access::host_ip(host).map(crate::access::unmapped);
         let local = crate::access::unmapped(facts.local.ip());
@@ -90,10 +92,12 @@ fn is_own(request: &Request) -> bool {
     (is_direct || has_own_port) && (is_name() || is_own_address())
 }
 
-/// An answer of our own, with its result code; `None` for requests that are not for the proxy itself.
+/// An answer of our own, with its result code; `None` for requests that are not for the proxy
+/// itself.
 pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Option<(Local, Tag)> {
     if let Some(name) = page_name(request) {
-        // Nobody gets a page by asking this proxy to fetch it: the rules would see the proxy as the client.
+        // Nobody gets a page by asking this proxy to fetch it: the rules would see the proxy as the
+        // client.
         let page = match has_been_here(request) {
             true => crate::answer::error_answer(core, request, ErrorPage::ForwardLoop, ""),
             false => manager_page(core, request, name),
@@ -140,7 +144,8 @@ fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
 /// A TRACE or OPTIONS request that may go no further (RFC 9110 7.6.2).
 fn last_hop(request: &Request) -> Local {
     if request.head.method == Method::Options {
-        let fields = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE, CONNECT\r\n".to_vec();
+        let fields =
+            b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE, CONNECT\r\n".to_vec();
         return Local { status: 200, fields, ..Local::default() };
     }
     // RFC 9110 9.3.8: the request as received, without what is nobody else's business.
@@ -152,7 +157,10 @@ fn last_hop(request: &Request) -> Local {
         request.head.version,
     );
     for (id, name, value) in request.head.fields.iter() {
-        if !matches!(id, FieldName::Authorization | FieldName::ProxyAuthorization | FieldName::Cookie) {
+        if !matches!(
+            id,
+            FieldName::Authorization | FieldName::ProxyAuthorization | FieldName::Cookie
+        ) {
             humboldt_http::h1::write_field(&mut body, name, value);
         }
     }
@@ -160,14 +168,14 @@ fn last_hop(request: &Request) -> Local {
     Local { status: 200, fields: b"Content-Type: message/http\r\n".to_vec(), body, fault: None }
 }
 
-/// Requests that no rule can make right: for another server than this one and without saying which, as servers get them; and PURGE where
-/// no ACL names that method, as in Squid.
+/// Requests that no rule can make right: for another server than this one and without saying which,
+/// as servers get them; and PURGE where no ACL names that method, as in Squid.
 pub(crate) fn objection_to_form(request: &Request) -> Option<Admission> {
     if request.head.method == Method::Purge && !request.snapshot().purge_is_enabled {
         return Some(Admission::Deny(Refusal::of_request(None)));
     }
-    // The method of the preface of HTTP/2, which is no request (RFC 9113 11.5): a server that knows it would change
-    // protocols.
+    // The method of the preface of HTTP/2, which is no request (RFC 9113 11.5): a server that knows
+    // it would change protocols.
     if request.head.method == Method::Other && request.head.method_bytes() == b"PRI" {
         return Some(Admission::Refuse(
             ErrorPage::MethodNotAllowed,
@@ -175,7 +183,8 @@ pub(crate) fn objection_to_form(request: &Request) -> Option<Admission> {
         ));
     }
     let is_forward = request.facts().port.mode == PortMode::Forward;
-    let names_no_server = request.head.target == Target::Origin && is_forward && !is_internal(request);
+    let names_no_server =
+        request.head.target == Target::Origin && is_forward && !is_internal(request);
     let detail = "a proxy is asked for whole URLs";
     names_no_server.then(|| Admission::Refuse(ErrorPage::InvalidUrl, detail.into()))
 }
@@ -201,7 +210,8 @@ pub(crate) fn objection(request: &Request) -> Option<(ErrorPage, String)> {
 fn has_been_here(request: &Request) -> bool {
     let unique = request.snapshot().names.unique.as_bytes();
     request.head.fields.list(FieldName::Via).any(|hop| {
-        let mut words = hop.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        let mut words =
+            hop.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         let is_ours = words.nth(1).is_some_and(|host| host.eq_ignore_ascii_case(unique));
         is_ours && memchr::memmem::find(hop, b"(humboldt").is_some()
     })

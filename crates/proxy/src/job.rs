@@ -26,7 +26,8 @@ pub(crate) struct Job {
     pub stale: Option<Stale>,
     /// A stored answer to GET about which an answer to HEAD may say something.
     pub to_learn_about: Option<Stale>,
-    /// A stored answer that the server did not know any more when it was to be validated: only for when the server fails.
+    /// A stored answer that the server did not know any more when it was to be validated: only for
+    /// when the server fails.
     pub in_reserve: Option<Stale>,
     /// Whether the answer may be stored.
     pub may_store: bool,
@@ -34,7 +35,8 @@ pub(crate) struct Job {
     pub as_asked: bool,
     /// Nobody waits for it.
     pub in_background: bool,
-    /// Number of the newest purge by tag or prefix when it began. 0, the oldest, where no answer to an unsafe method is to be stored.
+    /// Number of the newest purge by tag or prefix when it began. 0, the oldest, where no answer to
+    /// an unsafe method is to be stored.
     pub purge_number: u64,
     /// Where the one who asked finds out what happened.
     pub report: Rc<Report>,
@@ -142,7 +144,8 @@ impl Report {
         self.forward.get()
     }
 
-    /// Field lines of the answer that are for this request alone: neither stored nor given to those who joined.
+    /// Field lines of the answer that are for this request alone: neither stored nor given to those
+    /// who joined.
     pub(crate) fn own_fields(&self) -> Vec<u8> {
         self.own_fields.borrow().clone()
     }
@@ -157,7 +160,8 @@ impl Report {
         self.failure.borrow_mut().take().unwrap_or_else(unknown)
     }
 
-    /// Result code of the failure; `tag` is that of a fetch for an answer of which nothing was stored.
+    /// Result code of the failure; `tag` is that of a fetch for an answer of which nothing was
+    /// stored.
     pub(crate) fn tag_of_failure(&self, tag: Tag) -> Tag {
         if self.validating.get() { Tag::RefreshFailErr } else { tag }
     }
@@ -169,7 +173,8 @@ impl Report {
 
     /// The way taken, for the log.
     pub(crate) fn route(&self) -> Route {
-        let none = Route { hierarchy: Hierarchy::None, peer: None, name: Box::default(), status: None };
+        let none =
+            Route { hierarchy: Hierarchy::None, peer: None, name: Box::default(), status: None };
         Route { status: self.status.get(), ..self.route.borrow().clone().unwrap_or(none) }
     }
 
@@ -178,7 +183,12 @@ impl Report {
         self.object_tag.borrow().unwrap_or(Tag::RefreshUnmodified)
     }
 
-    pub(crate) fn set_route(&self, hierarchy: Hierarchy, peer: Option<std::net::SocketAddr>, name: &str) {
+    pub(crate) fn set_route(
+        &self,
+        hierarchy: Hierarchy,
+        peer: Option<std::net::SocketAddr>,
+        name: &str,
+    ) {
         self.route.replace(Some(Route { hierarchy, peer, name: name.into(), status: None }));
     }
 

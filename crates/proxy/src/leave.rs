@@ -1,16 +1,19 @@
-//! A client that holds up a fetch it shares: how it goes on without it, and without losing or mixing a byte.
+//! A client that holds up a fetch it shares: how it goes on without it, and without losing or
+//! mixing a byte.
 //!
-//! Clients of one fetch are at most [`LAG_BYTES_MAX`](humboldt_store::flow::LAG_BYTES_MAX) apart, or less where memory is
-//! short, so that a slow one can hold up all others. Whoever does so for half of a [`LOOK_EVERY`] looks for the rest elsewhere,
-//! in this order:
+//! Clients of one fetch are at most [`LAG_BYTES_MAX`](humboldt_store::flow::LAG_BYTES_MAX) apart,
+//! or less where memory is short, so that a slow one can hold up all others. Whoever does so for
+//! half of a [`LOOK_EVERY`] looks for the rest elsewhere, in this order:
 //!
-//! 1. from the server by a range request, where a strong validator says that the answer is the same;
-//! 2. from the server, all of it once more: what the client has is skipped if it is the same (by an unkeyed 64-bit hash), so that the
-//!    client has the new answer whole.
+//! 1. from the server by a range request, where a strong validator says that the answer is the
+//!    same;
+//! 2. from the server, all of it once more: what the client has is skipped if it is the same (by an
+//!    unkeyed 64-bit hash), so that the client has the new answer whole.
 //!
-//! It stays with the fetch, and keeps its pages, until it has found something: the copy on disk would be no promise, as a newer answer
-//! may replace it before it is complete. Where nothing is found, the others wait as long as it takes bytes. If it takes nothing at all
-//! for [`HELD_UP_MAX`] while they wait, it is cut off.
+//! It stays with the fetch, and keeps its pages, until it has found something: the copy on disk
+//! would be no promise, as a newer answer may replace it before it is complete. Where nothing is
+//! found, the others wait as long as it takes bytes. If it takes nothing at all for [`HELD_UP_MAX`]
+//! while they wait, it is cut off.
 
 use std::future::Future;
 use std::io;
@@ -36,12 +39,13 @@ use crate::job::{Job, Report};
 use crate::request::Request;
 use crate::resume;
 
-/// How often a client that does not take all at once is asked whether it holds up others. It does if they waited for it half of
-/// the time.
+/// How often a client that does not take all at once is asked whether it holds up others. It does
+/// if they waited for it half of the time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long others wait for a client that takes nothing at all, before it is cut off; and how long a search for the rest may bring
-/// no head: a server that takes one request at a time does not answer before the shared fetch goes on.
+/// How long others wait for a client that takes nothing at all, before it is cut off; and how long
+/// a search for the rest may bring no head: a server that takes one request at a time does not
+/// answer before the shared fetch goes on.
 const HELD_UP_MAX: Duration = Duration::from_secs(15);
 
 /// A search for the rest is dropped when nobody has waited for the client for so long.
@@ -101,8 +105,8 @@ enum Stage {
 }
 
 impl Leave {
-    /// For a client that is going to read this answer from the reader's position on. `None` where nobody can be held up: the fetch
-    /// is not shared, or so short that it waits for nobody.
+    /// For a client that is going to read this answer from the reader's position on. `None` where
+    /// nobody can be held up: the fetch is not shared, or so short that it waits for nobody.
     pub(crate) fn new(
         core: &Rc<Core>,
         request: &Rc<Request>,
@@ -162,8 +166,9 @@ impl Leave {
         }
     }
 
-    /// Ready when the client has left the fetch: `reader`, which was at what it [took](Leave::take) last or before, begins behind that now.
-    /// `connection` is where it has not taken all; `None` where that is not known, or it waits for nothing.
+    /// Ready when the client has left the fetch: `reader`, which was at what it [took](Leave::take)
+    /// last or before, begins behind that now. `connection` is where it has not taken all; `None`
+    /// where that is not known, or it waits for nothing.
     ///
     /// # Errors
     /// [`HELD_UP`]: it has taken nothing for [`HELD_UP_MAX`], and others wait for it.
@@ -216,7 +221,8 @@ impl Leave {
         Poll::Ready(rest)
     }
 
-    /// Drops a search that has brought no head for too long, or that nobody needs any more. It may be begun again.
+    /// Drops a search that has brought no head for too long, or that nobody needs any more. It may
+    /// be begun again.
     fn drop_search(&mut self) {
         let is_over = match self.stage {
             Stage::Searching(..) | Stage::Asking(_) => self.search_began.elapsed() >= HELD_UP_MAX,
@@ -227,8 +233,14 @@ impl Leave {
         }
     }
 
-    /// Looks once in each [`LOOK_EVERY`] whether others wait. Says whether they have waited for this client half of the time.
-    fn look(&mut self, cx: &mut Context<'_>, reader: &FlowReader, connection: Option<&TcpStream>) -> bool {
+    /// Looks once in each [`LOOK_EVERY`] whether others wait. Says whether they have waited for
+    /// this client half of the time.
+    fn look(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &FlowReader,
+        connection: Option<&TcpStream>,
+    ) -> bool {
         let mut half_of_it = false;
         let Some(timer) = &self.timer else { return false };
         while timer.poll_expired(cx).is_ready() {
@@ -243,7 +255,8 @@ impl Leave {
                 *since = now;
             }
             let rest = connection.and_then(|stream| unacknowledged_bytes(stream).ok());
-            let takes_nothing = rest.is_some() && rest == self.unacknowledged && self.waits_since.is_some();
+            let takes_nothing =
+                rest.is_some() && rest == self.unacknowledged && self.waits_since.is_some();
             self.unacknowledged = rest;
             self.idle_since = self.idle_since.or(Some(now)).filter(|_| takes_nothing && holds_up);
             let watched = now - self.watched_since;
@@ -261,8 +274,8 @@ impl Leave {
         self.stage = Stage::Asking(Box::pin(again));
     }
 
-    /// The rest of the answer that was [asked for again](Leave::ask_again), once it has turned out to begin with what the client has.
-    /// `None`: it is another one.
+    /// The rest of the answer that was [asked for again](Leave::ask_again), once it has turned out
+    /// to begin with what the client has. `None`: it is another one.
     pub(crate) fn poll_again(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlowReader>> {
         let found = loop {
             match &mut self.stage {
@@ -288,13 +301,16 @@ impl Leave {
             }
         };
         Poll::Ready(match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Comparing(reader, hash) if found && hash.digest() == self.taken.digest() => Some(reader),
+            Stage::Comparing(reader, hash) if found && hash.digest() == self.taken.digest() => {
+                Some(reader)
+            }
             _ => None,
         })
     }
 }
 
-/// The answer to the same request, fetched for this client alone. `None` when it is not what its head tells of the other.
+/// The answer to the same request, fetched for this client alone. `None` when it is not what its
+/// head tells of the other.
 async fn again(core: Rc<Core>, request: Rc<Request>, head: Arc<FlowHead>) -> Option<FlowReader> {
     // Who was served from disk was not asked this yet.
     access::may_miss(&core, &request).await.ok()?;

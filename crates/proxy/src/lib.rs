@@ -1,7 +1,8 @@
 //! The request pipeline: from an accepted connection to a logged answer.
 //!
-//! Start reading at [`pipeline`]: it is the life of a request, step by step. [`client`] is the HTTP/1 side towards
-//! clients, [`fetch`] the side towards servers; [`snapshot`] is the compiled configuration they share.
+//! Start reading at [`pipeline`]: it is the life of a request, step by step. [`client`] is the
+//! HTTP/1 side towards clients, [`fetch`] the side towards servers; [`snapshot`] is the compiled
+//! configuration they share.
 
 pub mod client;
 pub mod core;

@@ -18,7 +18,8 @@ use crate::request::Request;
 
 /// One `access_log` line of the configuration, opened.
 pub struct AccessLog {
-    /// Where lines go; `None` for `access_log none`: what matches is written to none of the logs that follow.
+    /// Where lines go; `None` for `access_log none`: what matches is written to none of the logs
+    /// that follow.
     pub sink: Option<Arc<LineSink>>,
     /// How they look.
     pub format: AccessFormat,
@@ -125,8 +126,8 @@ impl Outcome {
     }
 }
 
-/// Sees to it that a request gets its line also when its task does not come to its end: by a panic, or because the core
-/// ends.
+/// Sees to it that a request gets its line also when its task does not come to its end: by a panic,
+/// or because the core ends.
 pub(crate) struct Watch<'a> {
     core: &'a Rc<Core>,
     request: Option<Rc<Request>>,
@@ -159,7 +160,11 @@ pub(crate) fn transaction(
     content_type: Option<&[u8]>,
 ) {
     let was_logged = request.is_logged.replace(true);
-    debug_assert!(!was_logged, "a second line for {}", String::from_utf8_lossy(request.shown_url()));
+    debug_assert!(
+        !was_logged,
+        "a second line for {}",
+        String::from_utf8_lossy(request.shown_url())
+    );
     let now = core.now();
     let elapsed_ms = now.since_ms(request.received);
     core.shared.times.record(core.id, outcome, elapsed_ms);
@@ -206,8 +211,9 @@ pub(crate) fn transaction(
     }
 }
 
-/// Whether the conditions of a log hold. Of the answer they may ask for its status and its media type. A request that
-/// they cannot be answered for, because it was refused before anything was looked up, or the look-up failed, is logged.
+/// Whether the conditions of a log hold. Of the answer they may ask for its status and its media
+/// type. A request that they cannot be answered for, because it was refused before anything was
+/// looked up, or the look-up failed, is logged.
 fn is_wanted(list: &RuleList, request: &Request, status: u16, content_type: Option<&[u8]>) -> bool {
     if !request.snapshot().rules_ask_answers {
         return access::says(list, request, None).unwrap_or(true);

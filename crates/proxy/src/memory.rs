@@ -14,7 +14,8 @@ use crate::job::Stale;
 use crate::request::Request;
 use crate::{disk, partial};
 
-/// How long a URL whose answer could not be stored is fetched without waiting for others, in seconds.
+/// How long a URL whose answer could not be stored is fetched without waiting for others, in
+/// seconds.
 pub(crate) const HIT_FOR_MISS_S: i64 = 30;
 
 /// What memory knows about a request that it cannot answer.
@@ -98,13 +99,18 @@ pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found
     }
 }
 
-/// Whether a mark that counts `until` then counts now. One from a time when the clock was ahead does not.
+/// Whether a mark that counts `until` then counts now. One from a time when the clock was ahead
+/// does not.
 fn is_marked(until: i64, now: i64) -> bool {
     (1..=HIT_FOR_MISS_S).contains(&until.saturating_sub(now))
 }
 
 /// Memory's answer after a Vary marker was read from disk.
-pub(crate) fn look_up_again(core: &Core, request: &Request, found: &mut Found) -> Option<disk::Stored> {
+pub(crate) fn look_up_again(
+    core: &Core,
+    request: &Request,
+    found: &mut Found,
+) -> Option<disk::Stored> {
     match look_up(core, request) {
         Ok(hit) => Some(disk::Stored::Object(hit)),
         Err(newer) => {
@@ -123,8 +129,13 @@ pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
     marker.variant_key(request.key, &parts)
 }
 
-/// A variant that was selected by a request with other languages, and is in the one that this request wants most.
-fn other_in_language(core: &Core, request: &Request, marker: &VaryMarker) -> Option<(Key, Arc<Object>)> {
+/// A variant that was selected by a request with other languages, and is in the one that this
+/// request wants most.
+fn other_in_language(
+    core: &Core,
+    request: &Request,
+    marker: &VaryMarker,
+) -> Option<(Key, Arc<Object>)> {
     let language = languages::favourite(&request.head.fields)?;
     let cache = &core.shared.cache;
     let Some(Entry::SeeAlso(key)) = cache.lookup(&language_key(request, marker, language)?) else {
@@ -133,12 +144,13 @@ fn other_in_language(core: &Core, request: &Request, marker: &VaryMarker) -> Opt
     let Some(Entry::Object(object)) = cache.lookup(&key) else { return None };
     // What is stored there may have been replaced since.
     let head = object.head.to_response_head();
-    let is_right = languages::of_answer(&head.fields).is_some_and(|own| own.eq_ignore_ascii_case(language));
+    let is_right =
+        languages::of_answer(&head.fields).is_some_and(|own| own.eq_ignore_ascii_case(language));
     is_right.then_some((key, object))
 }
 
-/// The key under which variants in this language are found by requests that agree in everything else; `None` where languages do
-/// not matter.
+/// The key under which variants in this language are found by requests that agree in everything
+/// else; `None` where languages do not matter.
 pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u8]) -> Option<Key> {
     let mut parts = Vec::new();
     let spec = vary::Spec::from_bytes(&marker.fields)?;
@@ -160,7 +172,13 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
     let snapshot = request.snapshot();
     let rule = || snapshot.refresh_rule(request.url.as_bytes());
     let found = Found { key: Some(key), ..Found::default() };
-    match freshness::judge(&object.times, &request.cc, &snapshot.freshness, rule, request.received.secs()) {
+    match freshness::judge(
+        &object.times,
+        &request.cc,
+        &snapshot.freshness,
+        rule,
+        request.received.secs(),
+    ) {
         Disposition::Fresh => {
             let negative = object.times.flags.contains(freshness::TimesFlags::NEGATIVE);
             let tag = if negative { Tag::NegativeHit } else { Tag::MemHit };
@@ -174,7 +192,8 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
         }
         Disposition::Refetch => {
             // HEAD fetches nothing, but may tell something about what is stored.
-            let stale = (request.head.method == Method::Head).then(|| Stale::in_memory(object, false));
+            let stale =
+                (request.head.method == Method::Head).then(|| Stale::in_memory(object, false));
             Err(Found { reload: true, stale, ..found })
         }
         Disposition::GatewayTimeout => Err(Found { refuse: true, ..found }),
@@ -183,7 +202,8 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
 
 /// Conditions that only the origin server may judge (RFC 9111 4.3.2).
 pub(crate) fn needs_origin(request: &Request) -> bool {
-    request.head.fields.has(FieldName::IfMatch) || request.head.fields.has(FieldName::IfUnmodifiedSince)
+    request.head.fields.has(FieldName::IfMatch)
+        || request.head.fields.has(FieldName::IfUnmodifiedSince)
 }
 
 /// Whether the request asks for less than the whole answer.

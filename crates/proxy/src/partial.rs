@@ -1,6 +1,6 @@
-//! Answers of which only parts are stored (RFC 9111 3.3 and 3.4): parts that servers sent are kept, ranges are served from
-//! what is there, and what is missing in between is fetched. Parts are only put together when a strong validator says that they
-//! belong to the same answer.
+//! Answers of which only parts are stored (RFC 9111 3.3 and 3.4): parts that servers sent are kept,
+//! ranges are served from what is there, and what is missing in between is fetched. Parts are only
+//! put together when a strong validator says that they belong to the same answer.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -62,11 +62,17 @@ impl NewPart {
     }
 }
 
-/// What a 206 has, if that can be stored. `range` is the field that asked for it, `body_bytes` the length of its own body, where known.
+/// What a 206 has, if that can be stored. `range` is the field that asked for it, `body_bytes` the
+/// length of its own body, where known.
 ///
-/// Where the last bytes were asked for and just as many came, the server may say a wrong number for the last one all the same. Its
-/// first byte and its framing are believed, since the body was framed by them; the whole ends where the part ends. Such a part stays alone.
-pub(crate) fn portion(head: &ResponseHead, range: &[u8], body_bytes: Option<u64>) -> Option<Portion> {
+/// Where the last bytes were asked for and just as many came, the server may say a wrong number for
+/// the last one all the same. Its first byte and its framing are believed, since the body was
+/// framed by them; the whole ends where the part ends. Such a part stays alone.
+pub(crate) fn portion(
+    head: &ResponseHead,
+    range: &[u8],
+    body_bytes: Option<u64>,
+) -> Option<Portion> {
     let fields = &head.fields;
     if head.status != PARTIAL || fields.is_repeated(FieldName::ContentRange) {
         return None;
@@ -77,18 +83,24 @@ pub(crate) fn portion(head: &ResponseHead, range: &[u8], body_bytes: Option<u64>
     match body_bytes {
         Some(body_bytes) if body_bytes != part.byte_count() => {
             let end = bytes.start.checked_add(body_bytes)?;
-            let is_what_was_asked_for = range::parse_range(range)?.suffix_bytes() == Some(body_bytes)
+            let is_what_was_asked_for = range::parse_range(range)?.suffix_bytes()
+                == Some(body_bytes)
                 && bytes.start > 0
                 && (bytes.start + 1..bytes.end).contains(&end)
                 && bytes.end == complete_bytes;
             let bytes = bytes.start..end;
-            is_what_was_asked_for.then_some(Portion { bytes, complete_bytes: end, combinable: false })
+            is_what_was_asked_for.then_some(Portion {
+                bytes,
+                complete_bytes: end,
+                combinable: false,
+            })
         }
         _ => Some(Portion { bytes, complete_bytes, combinable: strong_validator(head).is_some() }),
     }
 }
 
-/// Puts a part that has been stored on the list, and the list on disk. Nothing happens where the whole is there already.
+/// Puts a part that has been stored on the list, and the list on disk. Nothing happens where the
+/// whole is there already.
 pub(crate) fn add(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -142,14 +154,17 @@ fn list_part(
         };
         head.fields.remove(FieldName::ContentRange);
         // A purge that concerns one part concerns the list.
-        let listed = present.filter(|_| belongs).map_or(u64::MAX, |object| object.times.purge_number);
+        let listed =
+            present.filter(|_| belongs).map_or(u64::MAX, |object| object.times.purge_number);
         let purge_number = flow.purge_number().min(listed);
         let (head, times) = refresh::to_store(core, request, request_time, &head, purge_number);
         (head, times, belongs)
     };
     let cache = &core.shared.cache;
     let url = request.url.as_bytes();
-    let Some(object) = cache.add_part(epoch, list, url, portion.complete_bytes, part, merge) else { return };
+    let Some(object) = cache.add_part(epoch, list, url, portion.complete_bytes, part, merge) else {
+        return;
+    };
     let dir = cache.select_dir(Some(object.body_bytes()));
     let core = Rc::clone(core);
     tokio::task::spawn_local(async move {
@@ -182,14 +197,21 @@ fn validator(head: &ResponseHead) -> Option<Validator> {
     Some(Validator { name, value: head.fields.get(name)?.to_vec() })
 }
 
-/// Whether the whole answer is fetched for a request that asks for a range of it (`range_offset_limit`).
+/// Whether the whole answer is fetched for a request that asks for a range of it
+/// (`range_offset_limit`).
 pub(crate) fn is_fetched_whole(request: &Request) -> bool {
     let fields = &request.head.fields;
-    if !fields.has(FieldName::Range) || memory::has_own_copy(request) || memory::needs_origin(request) {
+    if !fields.has(FieldName::Range)
+        || memory::has_own_copy(request)
+        || memory::needs_origin(request)
+    {
         return false;
     }
     let rules = request.snapshot().range_offset_limits.iter();
-    match rules.map(|(limit, condition)| (limit, access::matches(condition, request))).find(|rule| rule.1) {
+    match rules
+        .map(|(limit, condition)| (limit, access::matches(condition, request)))
+        .find(|rule| rule.1)
+    {
         None | Some((Some(0), _)) => false,
         Some((None, _)) => true,
         Some((Some(limit_bytes), _)) => {
@@ -199,13 +221,19 @@ pub(crate) fn is_fetched_whole(request: &Request) -> bool {
     }
 }
 
-/// What a list of parts means for a request. Only fresh ones count: anything else is fetched as if there were none, and what
-/// comes may join the list then.
+/// What a list of parts means for a request. Only fresh ones count: anything else is fetched as if
+/// there were none, and what comes may join the list then.
 pub(crate) fn judge(request: &Request, key: Key, object: Arc<Object>) -> Found {
     let snapshot = request.snapshot();
     let rule = || snapshot.refresh_rule(request.url.as_bytes());
     let found = Found { key: Some(key), ..Found::default() };
-    match freshness::judge(&object.times, &request.cc, &snapshot.freshness, rule, request.received.secs()) {
+    match freshness::judge(
+        &object.times,
+        &request.cc,
+        &snapshot.freshness,
+        rule,
+        request.received.secs(),
+    ) {
         Disposition::Fresh => Found { parts: Some(object), ..found },
         Disposition::Refetch => Found { reload: true, ..found },
         Disposition::GatewayTimeout => Found { refuse: true, ..found },
@@ -215,7 +243,8 @@ pub(crate) fn judge(request: &Request, key: Key, object: Arc<Object>) -> Found {
     }
 }
 
-/// Serves a request from stored parts, with what is missing from the server. `None`: not possible, nothing was sent.
+/// Serves a request from stored parts, with what is missing from the server. `None`: not possible,
+/// nothing was sent.
 pub(crate) async fn serve(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -256,7 +285,8 @@ pub(crate) async fn serve(
         let reader = match fetched? {
             Fetched::Gap(reader) => reader,
             Fetched::Whole(reader) => {
-                return pipeline::follow(core, conn, request, reader, Some(&report), Tag::Miss).await;
+                return pipeline::follow(core, conn, request, reader, Some(&report), Tag::Miss)
+                    .await;
             }
         };
         opened.fill(&pieces, &gap, reader);
@@ -312,8 +342,8 @@ struct Opened {
     counts: Vec<usize>,
 }
 
-/// Opens what is stored of the wanted ranges. A part that is not there any more is dropped from the list, and becomes a gap. `None`
-/// when nothing is there, or too many pieces.
+/// Opens what is stored of the wanted ranges. A part that is not there any more is dropped from the
+/// list, and becomes a gap. `None` when nothing is there, or too many pieces.
 async fn open(
     core: &Rc<Core>,
     request: &Request,
@@ -327,7 +357,8 @@ async fn open(
         if pieces.len() > PIECES_MAX || pieces.iter().all(|piece| matches!(piece, Piece::Gap(_))) {
             return None;
         }
-        let mut opened = Opened { disk: Vec::new(), sources: Vec::with_capacity(pieces.len()), counts };
+        let mut opened =
+            Opened { disk: Vec::new(), sources: Vec::with_capacity(pieces.len()), counts };
         for piece in &pieces {
             let Piece::Stored { key, from, bytes } = piece else {
                 opened.sources.push(None);
@@ -391,22 +422,26 @@ impl Opened {
         for (piece, source) in pieces.iter().zip(&mut self.sources) {
             let (Piece::Gap(bytes) | Piece::Stored { bytes, .. }) = piece;
             if bytes.start >= gap.start && bytes.end <= gap.end {
-                *source = reader.take().map(|reader| Source::Flow(reader, 0..gap.end - gap.start, None));
+                *source =
+                    reader.take().map(|reader| Source::Flow(reader, 0..gap.end - gap.start, None));
             }
         }
     }
 
     fn assemble(self, object: &Object, wanted: &Wanted, complete_bytes: u64) -> Assembly {
         let received = object.head.to_response_head();
-        let of =
-            |range: &ByteRange| ContentRange { range: Some(*range), complete_bytes: Some(complete_bytes) };
+        let of = |range: &ByteRange| ContentRange {
+            range: Some(*range),
+            complete_bytes: Some(complete_bytes),
+        };
         let (head, sources) = match wanted {
             Wanted::Whole(_) => {
                 (assemble::head_of(received, None), self.sources.into_iter().flatten().collect())
             }
-            Wanted::One(one) => {
-                (assemble::head_of(received, Some(of(one))), self.sources.into_iter().flatten().collect())
-            }
+            Wanted::One(one) => (
+                assemble::head_of(received, Some(of(one))),
+                self.sources.into_iter().flatten().collect(),
+            ),
             Wanted::Several(ranges) => {
                 let mut rest = self.sources.into_iter().flatten();
                 let mut counts = self.counts.into_iter();
@@ -470,7 +505,11 @@ fn is_gap(answer: &Answer, validator: &Validator, gap: &Range<u64>, complete_byt
 mod tests {
     use super::*;
 
-    fn said(asked: &str, content_range: &str, body_bytes: Option<u64>) -> Option<(Range<u64>, u64, bool)> {
+    fn said(
+        asked: &str,
+        content_range: &str,
+        body_bytes: Option<u64>,
+    ) -> Option<(Range<u64>, u64, bool)> {
         let mut head = ResponseHead { status: PARTIAL, ..ResponseHead::default() };
         head.fields.push(FieldName::ContentRange, content_range.as_bytes());
         head.fields.push(FieldName::Etag, b"\"a\"");
@@ -508,7 +547,11 @@ mod tests {
             ("bytes=-5", "bytes 6-9/10", 5),
             ("bytes=-0", "bytes 4-9/10", 0),
         ] {
-            assert_eq!(said(asked, content_range, Some(body_bytes)), None, "{asked} {content_range}");
+            assert_eq!(
+                said(asked, content_range, Some(body_bytes)),
+                None,
+                "{asked} {content_range}"
+            );
         }
     }
 

@@ -29,7 +29,8 @@ pub struct Peer {
     access: Option<RuleList>,
     domains: Vec<PeerDomain>,
     failures: AtomicU32,
-    /// A peer that failed `connect-fail-limit` times in a row is left alone for this long (`dead_peer_timeout`).
+    /// A peer that failed `connect-fail-limit` times in a row is left alone for this long
+    /// (`dead_peer_timeout`).
     dead_for_s: u64,
     dead_until_s: AtomicU64,
 }
@@ -58,7 +59,8 @@ impl Peers {
                 [] => None,
                 rules => Some(RuleList::compile(acls, rules, true)?),
             };
-            let domains = config.cache_peer_domain.iter().filter(|d| d.peer == conf.name).cloned().collect();
+            let domains =
+                config.cache_peer_domain.iter().filter(|d| d.peer == conf.name).cloned().collect();
             peers.push(Peer {
                 login: conf.login.as_deref().map(basic_credentials),
                 conf: conf.clone(),
@@ -70,8 +72,11 @@ impl Peers {
             });
         }
         let group = |selection: PeerSelection| {
-            let members = peers.iter().enumerate().filter(move |(_, peer)| peer.conf.selection == selection);
-            Hashing::new(members.map(|(index, peer)| (index, peer.conf.name.as_str(), peer.conf.weight)))
+            let members =
+                peers.iter().enumerate().filter(move |(_, peer)| peer.conf.selection == selection);
+            Hashing::new(
+                members.map(|(index, peer)| (index, peer.conf.name.as_str(), peer.conf.weight)),
+            )
         };
         let (by_client, by_url) = (group(PeerSelection::SourceHash), group(PeerSelection::Carp));
         Ok(Self { peers, by_client, by_url, turn: AtomicUsize::new(0) })
@@ -92,8 +97,8 @@ impl Peers {
         self.peers.iter()
     }
 
-    /// The parents that may take the request, best first: by the client's address, by the URL, those that take turns, and
-    /// the others in the order of the file.
+    /// The parents that may take the request, best first: by the client's address, by the URL,
+    /// those that take turns, and the others in the order of the file.
     fn parents(&self, request: &Request) -> Vec<Way> {
         let now_s = request.received.secs().max(0) as u64;
         let mut order: Vec<usize> = Vec::with_capacity(self.peers.len());
@@ -107,7 +112,9 @@ impl Peers {
         let usable = |&i: &usize| self.peers[i].takes(request) && !self.peers[i].is_dead(now_s);
         order.retain(|i| usable(i));
         let of = |wanted: PeerSelection| {
-            (0..self.peers.len()).filter(move |&i| self.peers[i].conf.selection == wanted).filter(usable)
+            (0..self.peers.len())
+                .filter(move |&i| self.peers[i].conf.selection == wanted)
+                .filter(usable)
         };
         order.extend(self.rotated(of(PeerSelection::RoundRobin).collect()));
         order.extend(of(PeerSelection::InOrder));
@@ -197,7 +204,8 @@ fn basic_credentials(login: &str) -> String {
 
 /// The ways to an answer, best first; empty when the configuration allows none.
 ///
-/// Where rules cannot be answered, as the host has no addresses, they neither choose a parent nor the direct way.
+/// Where rules cannot be answered, as the host has no addresses, they neither choose a parent nor
+/// the direct way.
 pub(crate) async fn ways(core: &Core, request: &Request) -> Vec<Way> {
     access::prepare_to_forward(core, request).await;
     let snapshot = request.snapshot();
@@ -235,9 +243,13 @@ mod tests {
 
     #[test]
     fn domains_match_as_in_squid() {
-        assert!(in_domain(b"www.example.com", ".example.com") && in_domain(b"example.com", ".Example.com"));
         assert!(
-            !in_domain(b"www.example.com", "example.com") && !in_domain(b"badexample.com", ".example.com")
+            in_domain(b"www.example.com", ".example.com")
+                && in_domain(b"example.com", ".Example.com")
+        );
+        assert!(
+            !in_domain(b"www.example.com", "example.com")
+                && !in_domain(b"badexample.com", ".example.com")
         );
     }
 }

@@ -1,7 +1,8 @@
 //! The life of a request, from its head to its last byte. Read it from top to bottom:
 //!
-//! accept → read head ([`crate::client`]) → access rules → key → look up → { hit | validate | join a fetch in flight | miss → choose
-//! a peer → connect → send } → decide storability → stream to subscribers → log
+//! accept → read head ([`crate::client`]) → access rules → key → look up → { hit | validate | join
+//! a fetch in flight | miss → choose a peer → connect → send } → decide storability → stream to
+//! subscribers → log
 //!
 //! [`admit`] is what a hit in memory needs and never waits; [`proceed`] is everything else.
 
@@ -33,7 +34,8 @@ use crate::relay::{self, Relay};
 use crate::request::Request;
 use crate::{assemble, disk, internal, partial, purge, reply, resume, switch, tunnel};
 
-/// Most times a request looks for its answer again after a fetch that it had joined came to nothing.
+/// Most times a request looks for its answer again after a fetch that it had joined came to
+/// nothing.
 const JOINS_MAX: usize = 4;
 
 /// Longest time that a request waits each time for a directory to write what is complete.
@@ -76,7 +78,11 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
         return Admission::Special;
     }
     if !access::may_use_cache(request) {
-        return Admission::Found(Found { pass: true, forward: Forward::Bypass, ..Found::default() });
+        return Admission::Found(Found {
+            pass: true,
+            forward: Forward::Bypass,
+            ..Found::default()
+        });
     }
     match look_up(core, request) {
         Ok(hit) => match reply::check(request, hit.object.head(), Some(hit.object.body_bytes())) {
@@ -88,8 +94,8 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     }
 }
 
-/// The steps that may wait. Boxed by the caller: most requests never get here. What a common miss does not need is boxed again, as
-/// all of a future is moved when it begins.
+/// The steps that may wait. Boxed by the caller: most requests never get here. What a common miss
+/// does not need is boxed again, as all of a future is moved when it begins.
 pub(crate) async fn proceed(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -104,11 +110,15 @@ pub(crate) async fn proceed(
         admission = admit(core, &request);
     }
     match admission {
-        Admission::Hit(object) | Admission::Ranges(object) => serve_object(core, conn, request, object).await,
+        Admission::Hit(object) | Admission::Ranges(object) => {
+            serve_object(core, conn, request, object).await
+        }
         Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
         Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
         // Never after a look-up, good or bad; and without an answer of the rules nothing goes on.
-        Admission::NeedsAddresses => answer::refused(core, conn, &request, Refusal::unanswered(), None).await,
+        Admission::NeedsAddresses => {
+            answer::refused(core, conn, &request, Refusal::unanswered(), None).await
+        }
         Admission::Special => Box::pin(special(core, conn, request)).await,
         Admission::Found(found) => from_cache_or_server(core, conn, request, found).await,
     }
@@ -127,7 +137,9 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
         return answer::error(core, conn, &request, page, &detail).await;
     }
     let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
-    let Some(may_miss) = may_miss else { return answer::gone(core, conn, &request, Tag::None, None) };
+    let Some(may_miss) = may_miss else {
+        return answer::gone(core, conn, &request, Tag::None, None);
+    };
     if let Err(refusal) = may_miss {
         return answer::refused(core, conn, &request, refusal, None).await;
     }
@@ -135,7 +147,8 @@ async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -
         return tunnel::connect(core, conn, request).await;
     }
     if request.wants_upgrade() {
-        let prepared = conn.while_it_stays(&request, access::prepare_to_switch(core, &request)).await;
+        let prepared =
+            conn.while_it_stays(&request, access::prepare_to_switch(core, &request)).await;
         if prepared.is_none() {
             return answer::gone(core, conn, &request, Tag::Miss, None);
         }
@@ -165,20 +178,27 @@ async fn from_cache_or_server(
         }
         let mut stored = None;
         if !found.knows_enough() {
-            let looked_up = conn.while_it_stays(&request, disk::look_up(core, &request, &mut found)).await;
-            let Some(there) = looked_up else { return answer::gone(core, conn, &request, Tag::Miss, None) };
+            let looked_up =
+                conn.while_it_stays(&request, disk::look_up(core, &request, &mut found)).await;
+            let Some(there) = looked_up else {
+                return answer::gone(core, conn, &request, Tag::Miss, None);
+            };
             stored = there;
         }
         if let Some(stored) = stored {
             match stored {
-                disk::Stored::Object(object) => return serve_object(core, conn, request, object).await,
-                disk::Stored::Stream(hit) => match Box::pin(disk::serve(core, conn, &request, *hit)).await {
-                    Some(after) => return after,
-                    None => {
-                        found.swap_failed = true;
-                        continue;
+                disk::Stored::Object(object) => {
+                    return serve_object(core, conn, request, object).await;
+                }
+                disk::Stored::Stream(hit) => {
+                    match Box::pin(disk::serve(core, conn, &request, *hit)).await {
+                        Some(after) => return after,
+                        None => {
+                            found.swap_failed = true;
+                            continue;
+                        }
                     }
-                },
+                }
                 disk::Stored::Judged => continue,
             }
         }
@@ -192,7 +212,9 @@ async fn from_cache_or_server(
             continue;
         }
         let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
-        let Some(may_miss) = may_miss else { return answer::gone(core, conn, &request, Tag::Miss, None) };
+        let Some(may_miss) = may_miss else {
+            return answer::gone(core, conn, &request, Tag::Miss, None);
+        };
         if let Err(refusal) = may_miss {
             return answer::refused(core, conn, &request, refusal, None).await;
         }
@@ -216,7 +238,8 @@ async fn from_cache_or_server(
     pass(core, conn, request, Tag::Miss, Forward::UriMiss, None).await
 }
 
-/// Whether the fetch for this request may serve others too: not when its own conditions or range change the answer.
+/// Whether the fetch for this request may serve others too: not when its own conditions or range
+/// change the answer.
 fn may_share(request: &Request, found: &Found) -> bool {
     let own_terms = has_own_terms(request)
         && !partial::is_fetched_whole(request)
@@ -228,7 +251,8 @@ fn may_share(request: &Request, found: &Found) -> bool {
         && !request.head.fields.has(FieldName::Authorization)
 }
 
-/// Leads a fetch that others may join, or joins one. `None`: it came to nothing for this request; look again.
+/// Leads a fetch that others may join, or joins one. `None`: it came to nothing for this request;
+/// look again.
 async fn share(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -237,8 +261,9 @@ async fn share(
 ) -> Option<After> {
     let cache = &core.shared.cache;
     let key = found.key.unwrap_or(request.key);
-    let collapse =
-        request.snapshot().config.collapsed_forwarding && !found.reload && !wants_the_server(request);
+    let collapse = request.snapshot().config.collapsed_forwarding
+        && !found.reload
+        && !wants_the_server(request);
     let begun = match collapse {
         true => cache.begin_or_join(request.key, key, request.url.as_bytes()),
         false => Begin::Lead(cache.private(request.key, key)),
@@ -284,7 +309,8 @@ async fn look_again(
     }
 }
 
-/// Waits until a directory has written what is complete, though not long. `None`: the client has gone.
+/// Waits until a directory has written what is complete, though not long. `None`: the client has
+/// gone.
 async fn until_on_disk(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -300,8 +326,8 @@ async fn until_on_disk(
     conn.while_it_stays(request, written).await
 }
 
-/// Whether the client asked for a reload. What is in flight may have left the server before it asked, so it waits for
-/// no one else's fetch, also where nothing is stored yet.
+/// Whether the client asked for a reload. What is in flight may have left the server before it
+/// asked, so it waits for no one else's fetch, also where nothing is stored yet.
 fn wants_the_server(request: &Request) -> bool {
     request.cc.no_cache() && !request.snapshot().refresh_rule(request.url.as_bytes()).ignore_reload
 }
@@ -342,7 +368,9 @@ pub(crate) async fn follow(
 ) -> Option<After> {
     let head = match await_head(core, conn, request, &mut reader).await {
         Ok(head) => head,
-        Err(Waited::ClientGone) => return Some(answer::gone_waiting(core, conn, request, tag, report)),
+        Err(Waited::ClientGone) => {
+            return Some(answer::gone_waiting(core, conn, request, tag, report));
+        }
         // Nothing has been sent: as good as a miss.
         Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => return None,
         Err(Waited::Aborted(reason)) => {
@@ -377,7 +405,9 @@ async fn give_up(
         AbortReason::TimedOut => ErrorPage::ReadTimeout,
         AbortReason::Malformed | AbortReason::TooLarge => ErrorPage::InvalidResponse,
         AbortReason::NoMemory => ErrorPage::Internal,
-        AbortReason::Truncated | AbortReason::Failed | AbortReason::DiskFailed => ErrorPage::ConnectFailure,
+        AbortReason::Truncated | AbortReason::Failed | AbortReason::DiskFailed => {
+            ErrorPage::ConnectFailure
+        }
     };
     let failure = Failure::new(page, "the fetch that this request had joined failed");
     Some(
@@ -392,7 +422,8 @@ async fn give_up(
     )
 }
 
-/// Whether a fetch that was joined by URL turns out to be for the variant that this request selects.
+/// Whether a fetch that was joined by URL turns out to be for the variant that this request
+/// selects.
 fn is_ours(request: &Request, head: &FlowHead) -> bool {
     match &head.info.vary {
         Some(marker) => variant_key(request, marker) == head.info.key,
@@ -437,7 +468,8 @@ async fn await_head(
     }
 }
 
-/// Streams a fetch to the client, and logs it. `None`: it cannot be read any more, and nothing was sent: look again.
+/// Streams a fetch to the client, and logs it. `None`: it cannot be read any more, and nothing was
+/// sent: look again.
 async fn stream(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -486,7 +518,9 @@ async fn stream(
     let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
     if ended.is_lost() {
         drop(reader);
-        ended = Box::pin(resume::resume(core, conn, request, head, &mut relay, &mut outcome, ended)).await;
+        ended =
+            Box::pin(resume::resume(core, conn, request, head, &mut relay, &mut outcome, ended))
+                .await;
         if ended.is_lost() && outcome.bytes_out == 0 {
             return None;
         }
@@ -503,8 +537,8 @@ async fn stream(
 /// How an answer in flight came to be in flight, for the fields that say how the cache was used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This request's own fetch, for this reason, and with which status it came if not with the one that is sent. The last says
-    /// whether it has been stored already.
+    /// This request's own fetch, for this reason, and with which status it came if not with the one
+    /// that is sent. The last says whether it has been stored already.
     Fetched(Forward, Option<u16>, bool),
     /// Another request's fetch.
     Joined,
@@ -526,7 +560,8 @@ pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) 
         let (forward, status, storing) = match origin {
             Origin::Fetched(forward, status, true) => (forward, status, Storing::Done),
             Origin::Fetched(forward, status, false) => {
-                let storing = if head.info.is_to_be_stored() { Storing::Begun } else { Storing::No };
+                let storing =
+                    if head.info.is_to_be_stored() { Storing::Begun } else { Storing::No };
                 (forward, status, storing)
             }
             Origin::Joined | Origin::Disk => (Forward::UriMiss, None, Storing::No),
@@ -562,7 +597,9 @@ async fn serve_object(
     request: Rc<Request>,
     object: HitObject,
 ) -> After {
-    if let Err(refusal) = reply::check(&request, object.object.head(), Some(object.object.body_bytes())) {
+    if let Err(refusal) =
+        reply::check(&request, object.object.head(), Some(object.object.body_bytes()))
+    {
         return answer::refused(core, conn, &request, refusal, None).await;
     }
     if let Held::Memory(in_memory) = &object.object

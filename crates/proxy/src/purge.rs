@@ -1,4 +1,5 @@
-//! PURGE: one URL, everything with a tag, or everything below a prefix. [docs/purging.md](../../../docs/purging.md) is for its users.
+//! PURGE: one URL, everything with a tag, or everything below a prefix.
+//! [docs/purging.md](../../../docs/purging.md) is for its users.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,8 +39,8 @@ from there as soon as that is possible; but if the proxy ends before, it may hav
 /// Most purges that a core has under way. They wait for disks, and their clients need not.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// Carries out a PURGE, whether its client waits for the answer or leaves: half of it would be worse than none, and not every client
-/// reads what comes.
+/// Carries out a PURGE, whether its client waits for the answer or leaves: half of it would be
+/// worse than none, and not every client reads what comes.
 pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Local {
     let under_way = Rc::clone(&core.purges_under_way);
     // Each has one, and so has the core.
@@ -55,8 +56,9 @@ pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Local {
     purge.await.unwrap_or_else(|_| text(500, b"Not purged: the proxy ends.\n".to_vec()))
 }
 
-/// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as Squid does; with 500 when a crash
-/// could bring it back, and with 503 when a directory takes longer than [`WAIT_MAX`] to remove it.
+/// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as
+/// Squid does; with 500 when a crash could bring it back, and with 503 when a directory takes
+/// longer than [`WAIT_MAX`] to remove it.
 async fn carry_out(core: &Core, request: &Request) -> Local {
     let (purges, counter) = match wanted(request) {
         Ok(Wanted::Url) => {
@@ -109,7 +111,12 @@ fn line(purge: &Purge) -> Vec<u8> {
 fn wanted(request: &Request) -> Result<Wanted, String> {
     let values = |wanted: &'static [u8]| {
         let named = move |name: &[u8]| name.eq_ignore_ascii_case(wanted);
-        request.head.fields.iter().filter(move |(_, name, _)| named(name)).map(|(_, _, value)| value)
+        request
+            .head
+            .fields
+            .iter()
+            .filter(move |(_, name, _)| named(name))
+            .map(|(_, _, value)| value)
     };
     let mut methods = values(b"x-purge-method");
     let method = methods.next();
@@ -130,7 +137,9 @@ fn wanted(request: &Request) -> Result<Wanted, String> {
     let has_tags = values(b"surrogate-key").chain(values(b"cache-tag")).next().is_some();
     match (has_tags, method) {
         (true, Some(_)) => Err("Surrogate-Key and Cache-Tag do not go with X-Purge-Method".into()),
-        (true, None) if tags.is_empty() => Err("there is no tag in Surrogate-Key or Cache-Tag".into()),
+        (true, None) if tags.is_empty() => {
+            Err("there is no tag in Surrogate-Key or Cache-Tag".into())
+        }
         (true, None) if tags.len() > TAGS_MAX => Err(format!("more than {TAGS_MAX} tags")),
         (true, None) => tags_of(&tags),
         (false, _) if is_prefix => match Purge::prefix(request.url.as_bytes()) {
@@ -147,8 +156,9 @@ fn tags_of(tags: &[&[u8]]) -> Result<Wanted, String> {
     purges.map(Wanted::Tags).ok_or_else(why)
 }
 
-/// A stored answer that was to be validated or served, unless it has been purged by tag or prefix meanwhile. Ask when the flow that it
-/// is for exists: later purges are seen by whoever would join that.
+/// A stored answer that was to be validated or served, unless it has been purged by tag or prefix
+/// meanwhile. Ask when the flow that it is for exists: later purges are seen by whoever would join
+/// that.
 pub(crate) fn unless_purged(core: &Core, stale: Option<Stale>) -> Option<Stale> {
     stale.filter(|stale| !core.shared.cache.is_purged(stale.times(), stale.url(), stale.head()))
 }

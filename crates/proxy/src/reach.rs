@@ -84,12 +84,14 @@ pub(crate) async fn reach(
             (Reached::direct(request), None)
         }
         Way::Peer(index, _) => {
-            let peer = snapshot.peers.get(*index).ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?;
+            let peer =
+                snapshot.peers.get(*index).ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?;
             (Reached::peer(peer, request), Some(peer))
         }
     };
     // To a name that leads elsewhere now, or for others only, there may be connections still.
-    let may_use = |connected: &Connected| peer.is_some() || access::may_reuse(request, connected.peer.ip());
+    let may_use =
+        |connected: &Connected| peer.is_some() || access::may_reuse(request, connected.peer.ip());
     if reuse && let Some(connected) = core.pool.checkout(&reached.server(), may_use) {
         core.count(Counter::ServerReuses, 1);
         return Ok((ServerConn::new(core, connected, true, config.read_timeout), reached));
@@ -117,7 +119,8 @@ pub(crate) async fn reach(
     Ok((ServerConn::new(core, connected, false, config.read_timeout), reached))
 }
 
-/// The addresses that connections for this request come from (`tcp_outgoing_address`): the best of each family.
+/// The addresses that connections for this request come from (`tcp_outgoing_address`): the best of
+/// each family.
 fn local(request: &Request) -> Local {
     let (mut v4, mut v6): (Option<Ipv4Addr>, Option<Ipv6Addr>) = (None, None);
     for outgoing in request.snapshot().outgoing_addresses(request) {
@@ -137,8 +140,11 @@ async fn connect_to(
     reached: &Reached,
     timeout: Duration,
 ) -> Result<Connected, Failure> {
-    let others: Vec<IpAddr> =
-        addresses.iter().copied().filter(|&ip| !leads_to_ourselves(request, ip, reached.port)).collect();
+    let others: Vec<IpAddr> = addresses
+        .iter()
+        .copied()
+        .filter(|&ip| !leads_to_ourselves(request, ip, reached.port))
+        .collect();
     if others.is_empty() && !addresses.is_empty() {
         return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
     }
@@ -152,14 +158,15 @@ async fn connect_to(
     core.connect(&others, reached.port, &options).await.map_err(|error| Failure::from(&error))
 }
 
-/// Whether a connection to `ip` would be one to a port of this proxy. There the proxy would be the client, with rights
-/// that its own client may not have; and most requests would go round for ever.
+/// Whether a connection to `ip` would be one to a port of this proxy. There the proxy would be the
+/// client, with rights that its own client may not have; and most requests would go round for ever.
 fn leads_to_ourselves(request: &Request, ip: IpAddr, port: u16) -> bool {
     let facts = request.facts();
     let target = destination(ip);
     let listens_at = |own: &HttpPort| match own.addr.map(access::unmapped) {
         Some(own) if !own.is_unspecified() => own == target,
-        // Where a name leads was found out when the port was opened; any address of the machine may be it.
+        // Where a name leads was found out when the port was opened; any address of the machine may
+        // be it.
         _ => humboldt_net::is_own_address(target),
     };
     let is_this_one = (access::unmapped(facts.local.ip()), facts.local.port()) == (target, port);

@@ -1,4 +1,5 @@
-//! What becomes of an answer: it confirms a stored object, replaces it, is stored, or only passes through.
+//! What becomes of an answer: it confirms a stored object, replaces it, is stored, or only passes
+//! through.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -14,8 +15,8 @@ use humboldt_http::{FieldName, Method, ResponseHead, Url, date};
 use humboldt_logs::access::Tag;
 use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
-    About, Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, Standing, StoredHead,
-    VaryMarker, Voiding, next_serial,
+    About, Dir, Entry, FlowInfo, FlowWriter, Key, Object, PARTIAL, Part, ReaderKind, Standing,
+    StoredHead, VaryMarker, Voiding, next_serial,
 };
 
 use crate::access;
@@ -98,10 +99,13 @@ pub(crate) async fn decide(
         judged.to_mut().status = 200;
     }
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
-    let times = Times { purge_number: writer.flow().purge_number(), serial: next_serial(), ..times };
+    let times =
+        Times { purge_number: writer.flow().purge_number(), serial: next_serial(), ..times };
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
-    // To conditions and ranges of the client's own, 412 and 416 are answers that nobody else is to get.
-    let is_for_all = !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
+    // To conditions and ranges of the client's own, 412 and 416 are answers that nobody else is to
+    // get.
+    let is_for_all =
+        !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
     let storable = job.may_store
         && is_for_all
         && !varies_by_address(snapshot, &answer.head)
@@ -114,8 +118,8 @@ pub(crate) async fn decide(
     publish(core, job, answer, writer, times, &cc, portion).await
 }
 
-/// Whether the answer depends on X-Forwarded-For where this proxy adds the client's address to it: the server saw another field than
-/// the client sent, and no other client's is the same.
+/// Whether the answer depends on X-Forwarded-For where this proxy adds the client's address to it:
+/// the server saw another field than the client sent, and no other client's is the same.
 fn varies_by_address(snapshot: &Snapshot, head: &ResponseHead) -> bool {
     let adds_address = !matches!(
         snapshot.config.forwarded_for,
@@ -123,11 +127,14 @@ fn varies_by_address(snapshot: &Snapshot, head: &ResponseHead) -> bool {
     );
     adds_address
         && head.fields.has(FieldName::Vary)
-        && head.fields.list(FieldName::Vary).any(|name| name.eq_ignore_ascii_case(b"X-Forwarded-For"))
+        && head
+            .fields
+            .list(FieldName::Vary)
+            .any(|name| name.eq_ignore_ascii_case(b"X-Forwarded-For"))
 }
 
-/// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers sent it for the sake of
-/// HTTP/1.0 caches, which know no Vary.
+/// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers
+/// sent it for the sake of HTTP/1.0 caches, which know no Vary.
 fn without_void_expires<'a>(snapshot: &Snapshot, head: &'a ResponseHead) -> Cow<'a, ResponseHead> {
     let fields = &head.fields;
     let is_void = snapshot.config.vary_ignore_expire
@@ -185,8 +192,9 @@ async fn confirm(
     Verdict::Confirmed(freshen(core, &request, stale, answer, writer).await)
 }
 
-/// What a 200 to HEAD says about the stored answer to GET (RFC 9111 4.3.5): the same validator makes it fresh again, a difference in
-/// validators or length makes it void. Without a validator nothing is known.
+/// What a 200 to HEAD says about the stored answer to GET (RFC 9111 4.3.5): the same validator
+/// makes it fresh again, a difference in validators or length makes it void. Without a validator
+/// nothing is known.
 async fn learn_from_head(
     core: &Rc<Core>,
     request: &Request,
@@ -200,7 +208,8 @@ async fn learn_from_head(
         answer.head.fields.get(name).is_some_and(|value| stored.fields.get(name) != Some(value))
     };
     let length = answer.head.fields.get(FieldName::ContentLength).and(answer.body_bytes);
-    let has_other_length = length.is_some() && stale.body_bytes().is_some() && length != stale.body_bytes();
+    let has_other_length =
+        length.is_some() && stale.body_bytes().is_some() && length != stale.body_bytes();
     if validators.into_iter().any(differs) || has_other_length {
         forget_all(core, request.key).await;
     } else if validators.into_iter().any(|name| answer.head.fields.has(name)) {
@@ -231,7 +240,12 @@ async fn freshen(
             let object = core.shared.cache.refresh(writer.epoch(), &confirmed, head, times);
             if is_newest {
                 let record = record(object.key, &object.url, &object.head, times);
-                update_on_disk(core, writer, record, Confirmed::new(&confirmed.head, &confirmed.times));
+                update_on_disk(
+                    core,
+                    writer,
+                    record,
+                    Confirmed::new(&confirmed.head, &confirmed.times),
+                );
             }
             StaleBody::Memory(object)
         }
@@ -239,7 +253,12 @@ async fn freshen(
             let confirmed = Confirmed::new(&hit.head, &hit.times);
             (hit.head, hit.times) = (Arc::new(head), times);
             if is_newest {
-                update_on_disk(core, writer, record(hit.key, &hit.url, &hit.head, times), confirmed);
+                update_on_disk(
+                    core,
+                    writer,
+                    record(hit.key, &hit.url, &hit.head, times),
+                    confirmed,
+                );
             }
             StaleBody::Disk(hit)
         }
@@ -277,15 +296,21 @@ fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirme
     if core.shared.cache.on_disk(&record.key) {
         let cache = Arc::clone(&core.shared.cache);
         let flow = Arc::clone(writer.flow());
-        tokio::task::spawn_local(
-            async move { cache.update_on_disk(flow.epoch(), &record, &confirmed).await },
-        );
+        tokio::task::spawn_local(async move {
+            cache.update_on_disk(flow.epoch(), &record, &confirmed).await
+        });
     }
 }
 
-/// Makes an answer known that is going to be stored, or that confirms a stored one. Nothing of the URL is kept where nobody can say
-/// whether another answer, that was on its way at the same time, is newer. Returns whether this is the newest one.
-async fn announce(core: &Core, request: &Request, writer: &FlowWriter, keys: &[(Key, u64)]) -> bool {
+/// Makes an answer known that is going to be stored, or that confirms a stored one. Nothing of the
+/// URL is kept where nobody can say whether another answer, that was on its way at the same time,
+/// is newer. Returns whether this is the newest one.
+async fn announce(
+    core: &Core,
+    request: &Request,
+    writer: &FlowWriter,
+    keys: &[(Key, u64)],
+) -> bool {
     let standing = writer.announce(keys);
     if standing == Standing::Unclear {
         forget_all(core, request.key).await;
@@ -311,8 +336,9 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
     }
 }
 
-/// After a successful unsafe method the stored answers of the URL, and of what Location and Content-Location name on the same
-/// host, are void (RFC 9111 4.4). The flow is for the answer itself, which may be stored in their place.
+/// After a successful unsafe method the stored answers of the URL, and of what Location and
+/// Content-Location name on the same host, are void (RFC 9111 4.4). The flow is for the answer
+/// itself, which may be stored in their place.
 pub(crate) async fn invalidate(core: &Core, job: &Job, head: &ResponseHead) -> Option<FlowWriter> {
     let request = &*job.request;
     if !freshness::invalidates(request.head.method, head.status) {
@@ -336,13 +362,15 @@ async fn forget_all(core: &Core, key: Key) {
     remove_behind(core, core.shared.cache.void(key)).await;
 }
 
-/// Takes what is void out of all indexes now, and off the disks behind the answer: no answer waits for a disk.
+/// Takes what is void out of all indexes now, and off the disks behind the answer: no answer waits
+/// for a disk.
 pub(crate) async fn remove_behind(core: &Core, voiding: Voiding) {
     let cache = Arc::clone(&core.shared.cache);
     // Without a budget of turns, as the first poll must do its part.
     let removal = tokio::task::unconstrained(async move { cache.remove_void(voiding).await });
     let mut removal = Box::pin(removal);
-    let is_pending = std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_pending())).await;
+    let is_pending =
+        std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_pending())).await;
     if is_pending {
         tokio::task::spawn_local(removal);
     }
@@ -400,13 +428,15 @@ async fn publish(
     let (cache, hops) = (&core.shared.cache, HopByHop::of(&answer.head.fields));
     let received = with_via(snapshot, &answer.head);
     let is_skipped = |id, name: &[u8]| skips_reply_field(&hops, id, name);
-    let is_own =
-        |name: &[u8]| times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own));
+    let is_own = |name: &[u8]| {
+        times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own))
+    };
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {
         is_skipped(id, name) || is_own(name) || (times.is_some() && id == FieldName::Age)
     }));
-    let own_fields =
-        own_lines(&received, |id, name| id != FieldName::Age && is_own(name) && !is_skipped(id, name));
+    let own_fields = own_lines(&received, |id, name| {
+        id != FieldName::Age && is_own(name) && !is_skipped(id, name)
+    });
     job.report.set_own_fields(own_fields);
     let (mut key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
@@ -499,12 +529,13 @@ fn variant(
 /// An answer that is not stored: what is stored of its URL is older and was found wanting.
 async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is_outdated: bool) {
     let request = &*job.request;
-    // An answer to the client's own conditions says nothing about the whole, and a server in trouble nothing about what is stored: it
-    // may confirm it later.
+    // An answer to the client's own conditions says nothing about the whole, and a server in
+    // trouble nothing about what is stored: it may confirm it later.
     let status = answer.head.status;
     let was_stored = job.stale.is_some() || job.in_reserve.is_some();
     let says_nothing = job.as_asked && status != 200 || was_stored && status >= 500;
-    let may_be_stored = job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
+    let may_be_stored =
+        job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
     if !may_be_stored || says_nothing || is_outdated {
         return;
     }

@@ -1,4 +1,5 @@
-//! From an object in flight to a client: the head, then pages as they arrive, in whatever framing the client understands.
+//! From an object in flight to a client: the head, then pages as they arrive, in whatever framing
+//! the client understands.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -100,12 +101,17 @@ pub(crate) struct Relay<'a> {
 
 impl<'a> Relay<'a> {
     /// Prepares head and framing for `head`. `fields` are those that say how the cache was used.
-    pub(crate) fn new(core: &'a Rc<Core>, request: &'a Request, head: &FlowHead, fields: &[u8]) -> Self {
+    pub(crate) fn new(
+        core: &'a Rc<Core>,
+        request: &'a Request,
+        head: &FlowHead,
+        fields: &[u8],
+    ) -> Self {
         Self::with_pump(core, request, head, fields, None)
     }
 
-    /// As [`Relay::new`], for a request whose body may still be on its way: then the connection ends with the answer, and the
-    /// answer says so.
+    /// As [`Relay::new`], for a request whose body may still be on its way: then the connection
+    /// ends with the answer, and the answer says so.
     pub(crate) fn with_pump(
         core: &'a Rc<Core>,
         request: &'a Request,
@@ -135,7 +141,9 @@ impl<'a> Relay<'a> {
                 pending.extend_from_slice(itoa::Buffer::new().format(body_bytes).as_bytes());
                 pending.extend_from_slice(b"\r\n");
             }
-            _ if framing == Framing::Chunked => pending.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            _ if framing == Framing::Chunked => {
+                pending.extend_from_slice(b"Transfer-Encoding: chunked\r\n")
+            }
             _ => {}
         }
         pending.extend_from_slice(fields);
@@ -170,12 +178,14 @@ impl<'a> Relay<'a> {
         self.leave = leave;
     }
 
-    /// Bytes of the body that the client has when a run has ended without an error of its connection.
+    /// Bytes of the body that the client has when a run has ended without an error of its
+    /// connection.
     pub(crate) fn body_bytes_taken(&self) -> u64 {
         self.body_bytes_taken
     }
 
-    /// The rest from the server, which is asked for the whole answer. `None` when it is not the same one.
+    /// The rest from the server, which is asked for the whole answer. `None` when it is not the
+    /// same one.
     pub(crate) async fn once_more(&mut self) -> Option<FlowReader> {
         let leave = self.leave.as_mut()?;
         leave.ask_again();
@@ -191,8 +201,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Sends the answer from the reader's position to its end. Where it ends lost, the caller tries in another way, or [cuts it
-    /// off](Relay::cut_off).
+    /// Sends the answer from the reader's position to its end. Where it ends lost, the caller tries
+    /// in another way, or [cuts it off](Relay::cut_off).
     pub(crate) async fn run(
         &mut self,
         conn: &ClientConn,
@@ -209,7 +219,8 @@ impl<'a> Relay<'a> {
                 None => {
                     // Nothing has arrived yet: the head goes out alone.
                     let nothing = Some((&mut *reader, &mut Vec::new()));
-                    match Ended::from(self.send_parts(conn, nothing, b"", outcome).await.map(drop)) {
+                    match Ended::from(self.send_parts(conn, nothing, b"", outcome).await.map(drop))
+                    {
                         Ended::Complete => continue,
                         ended => return ended,
                     }
@@ -220,12 +231,16 @@ impl<'a> Relay<'a> {
             }
             match progress {
                 Progress::Data { .. } if self.body_bytes_left == 0 => {
-                    return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::TooLarge)).await;
+                    return self
+                        .cut_off(conn, outcome, Ended::Aborted(AbortReason::TooLarge))
+                        .await;
                 }
-                Progress::Data { .. } => match Ended::from(self.send_data(conn, reader, outcome).await) {
-                    Ended::Complete => {}
-                    ended => return ended,
-                },
+                Progress::Data { .. } => {
+                    match Ended::from(self.send_data(conn, reader, outcome).await) {
+                        Ended::Complete => {}
+                        ended => return ended,
+                    }
+                }
                 Progress::End => return self.finish(conn, reader, outcome).await,
                 Progress::Aborted(reason) => {
                     return match Ended::Aborted(reason) {
@@ -235,14 +250,21 @@ impl<'a> Relay<'a> {
                 }
                 // No client is left behind: only disk writers are.
                 Progress::Lagged { .. } => {
-                    return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::Cancelled)).await;
+                    return self
+                        .cut_off(conn, outcome, Ended::Aborted(AbortReason::Cancelled))
+                        .await;
                 }
             }
         }
     }
 
-    /// The next thing to do. `None`: the client has gone, or there is a head to send while nothing else has arrived.
-    async fn next_progress(&mut self, conn: &ClientConn, reader: &mut FlowReader) -> Option<Progress> {
+    /// The next thing to do. `None`: the client has gone, or there is a head to send while nothing
+    /// else has arrived.
+    async fn next_progress(
+        &mut self,
+        conn: &ClientConn,
+        reader: &mut FlowReader,
+    ) -> Option<Progress> {
         let mut gone = pin!(conn.gone(self.request));
         poll_fn(|cx| {
             // It may have begun to look for the rest when it was slower.
@@ -265,10 +287,15 @@ impl<'a> Relay<'a> {
         .await
     }
 
-    /// Waits until the client takes more, and lets the request body go on meanwhile: a client may send all of its body
-    /// before it reads. A client that holds up others leaves the fetch meanwhile, if it can: `true` then, and `reader` begins behind
-    /// what was taken. It is an error if it takes nothing meanwhile.
-    async fn writable(&mut self, conn: &ClientConn, mut reader: Option<&mut FlowReader>) -> io::Result<bool> {
+    /// Waits until the client takes more, and lets the request body go on meanwhile: a client may
+    /// send all of its body before it reads. A client that holds up others leaves the fetch
+    /// meanwhile, if it can: `true` then, and `reader` begins behind what was taken. It is an error
+    /// if it takes nothing meanwhile.
+    async fn writable(
+        &mut self,
+        conn: &ClientConn,
+        mut reader: Option<&mut FlowReader>,
+    ) -> io::Result<bool> {
         conn.deadline.arm(self.request.snapshot().config.write_timeout);
         if let (Some(leave), Some(_)) = (&mut self.leave, &reader) {
             leave.begin_wait();
@@ -306,7 +333,8 @@ impl<'a> Relay<'a> {
         outcome: &mut Outcome,
     ) -> io::Result<()> {
         self.slices.clear();
-        let len = reader.slices(&mut self.slices, WRITE_BYTES_MAX.min(self.body_bytes_left)) as usize;
+        let len =
+            reader.slices(&mut self.slices, WRITE_BYTES_MAX.min(self.body_bytes_left)) as usize;
         self.body_bytes_left -= len as u64;
         self.body_bytes_taken += len as u64;
         if let Some(leave) = &mut self.leave {
@@ -315,7 +343,8 @@ impl<'a> Relay<'a> {
         let prefix = self.encoder.chunk_prefix(len).map_err(|_| io::ErrorKind::InvalidData)?;
         self.pending.extend_from_slice(prefix.as_bytes());
         let mut slices = std::mem::take(&mut self.slices);
-        let result = self.send_parts(conn, Some((reader, &mut slices)), prefix.suffix(), outcome).await;
+        let result =
+            self.send_parts(conn, Some((reader, &mut slices)), prefix.suffix(), outcome).await;
         self.slices = slices;
         self.slices.clear();
         // Whoever has left the fetch goes on behind these bytes.
@@ -325,8 +354,8 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Sends what is pending, then parts of a body that this reader gave, then `suffix`. Says whether the client has left the fetch
-    /// on the way: the reader is behind these parts then.
+    /// Sends what is pending, then parts of a body that this reader gave, then `suffix`. Says
+    /// whether the client has left the fetch on the way: the reader is behind these parts then.
     async fn send_parts(
         &mut self,
         conn: &ClientConn,
@@ -342,7 +371,8 @@ impl<'a> Relay<'a> {
         while sent < total {
             let written = {
                 let mut parts = [IoSlice::new(&[]); PARTS_MAX];
-                let slices = body.iter().flat_map(|(_, slices)| slices.iter().map(|slice| &**slice));
+                let slices =
+                    body.iter().flat_map(|(_, slices)| slices.iter().map(|slice| &**slice));
                 let all = std::iter::once(&pending[..]).chain(slices).chain([suffix]);
                 let count = fill_parts(&mut parts, all, sent);
                 conn.stream.try_write_vectored(parts.get(..count).unwrap_or_default())
@@ -375,10 +405,19 @@ impl<'a> Relay<'a> {
         self.send_parts(conn, None, b"", outcome).await.map(drop)
     }
 
-    async fn finish(&mut self, conn: &ClientConn, reader: &FlowReader, outcome: &mut Outcome) -> Ended {
+    async fn finish(
+        &mut self,
+        conn: &ClientConn,
+        reader: &FlowReader,
+        outcome: &mut Outcome,
+    ) -> Ended {
         let mut trailers = reader.trailers();
         if let Some(trailers) = &mut trailers {
-            self.request.snapshot().header_rules.apply_to_trailers(trailers, &self.head, self.request);
+            self.request.snapshot().header_rules.apply_to_trailers(
+                trailers,
+                &self.head,
+                self.request,
+            );
         }
         if self.encoder.finish(trailers.as_ref(), &mut self.pending).is_err() {
             return self.cut_off(conn, outcome, Ended::Aborted(AbortReason::Truncated)).await;
@@ -386,9 +425,15 @@ impl<'a> Relay<'a> {
         self.flush(conn, outcome).await.into()
     }
 
-    /// Ends an answer that is not complete so that the client notices: the head (if it is still here) and a body that lacks
-    /// its end. Where only the end of the connection ends the body, the connection is reset.
-    pub(crate) async fn cut_off(&mut self, conn: &ClientConn, outcome: &mut Outcome, ended: Ended) -> Ended {
+    /// Ends an answer that is not complete so that the client notices: the head (if it is still
+    /// here) and a body that lacks its end. Where only the end of the connection ends the body, the
+    /// connection is reset.
+    pub(crate) async fn cut_off(
+        &mut self,
+        conn: &ClientConn,
+        outcome: &mut Outcome,
+        ended: Ended,
+    ) -> Ended {
         if self.framing == Framing::UntilClose {
             _ = humboldt_sys::tcp::reset_on_close(&conn.stream);
         } else {
@@ -399,7 +444,11 @@ impl<'a> Relay<'a> {
 }
 
 /// Fills `parts` with what of `all` lies behind the first `skip` bytes; returns how many parts.
-fn fill_parts<'b>(parts: &mut [IoSlice<'b>], all: impl Iterator<Item = &'b [u8]>, mut skip: usize) -> usize {
+fn fill_parts<'b>(
+    parts: &mut [IoSlice<'b>],
+    all: impl Iterator<Item = &'b [u8]>,
+    mut skip: usize,
+) -> usize {
     let mut count = 0;
     for part in all {
         if skip >= part.len() {

@@ -1,4 +1,5 @@
-//! What the rules say about an answer before it goes to a client: `reply_body_max_size` and `http_reply_access`.
+//! What the rules say about an answer before it goes to a client: `reply_body_max_size` and
+//! `http_reply_access`.
 //!
 //! They are asked for every client anew, also for hits. Without such rules nothing is done at all.
 
@@ -43,7 +44,8 @@ impl ReplyRules {
         Ok(exist.then_some(Self { access, sizes }))
     }
 
-    /// The limit of the first line that matches, in bytes. `None`: a line before it cannot be answered.
+    /// The limit of the first line that matches, in bytes. `None`: a line before it cannot be
+    /// answered.
     fn limit(&self, request: &Request, response: &ResponseHead) -> Option<u64> {
         for (limit, condition) in &self.sizes {
             if access::says(condition, request, Some(response))? {
@@ -54,15 +56,20 @@ impl ReplyRules {
     }
 }
 
-/// How many bytes the body of this answer may have for this request; none where that cannot be answered.
+/// How many bytes the body of this answer may have for this request; none where that cannot be
+/// answered.
 pub(crate) fn limit_bytes(request: &Request, response: &ResponseHead) -> u64 {
     let rules = request.snapshot().reply_rules.as_ref();
     rules.map_or(UNLIMITED, |rules| rules.limit(request, response).unwrap_or(0))
 }
 
-/// Whether an answer may go to the client that asked, and how many bytes of it if its length is not known yet. Answers
-/// that cannot have a body always may, as in Squid.
-pub(crate) fn check(request: &Request, head: &StoredHead, body_bytes: Option<u64>) -> Result<u64, Refusal> {
+/// Whether an answer may go to the client that asked, and how many bytes of it if its length is not
+/// known yet. Answers that cannot have a body always may, as in Squid.
+pub(crate) fn check(
+    request: &Request,
+    head: &StoredHead,
+    body_bytes: Option<u64>,
+) -> Result<u64, Refusal> {
     let snapshot = request.snapshot();
     let Some(rules) = &snapshot.reply_rules else { return Ok(UNLIMITED) };
     if is_bodiless_status(head.status) {

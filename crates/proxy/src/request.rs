@@ -53,8 +53,9 @@ pub struct Request {
     pub indirect_client: Option<IpAddr>,
     /// Whether it has its line in the access log.
     pub(crate) is_logged: Cell<bool>,
-    /// The addresses of the URL's host, or why there are none, once they were needed. They are looked up once: what
-    /// rules judged is what is connected to, however long that takes and however often it is tried.
+    /// The addresses of the URL's host, or why there are none, once they were needed. They are
+    /// looked up once: what rules judged is what is connected to, however long that takes and
+    /// however often it is tried.
     pub(crate) addresses: OnceCell<Answer>,
     /// Those of `addresses` that rules permit one by one; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
@@ -95,8 +96,8 @@ impl Request {
         self.permitted = RefCell::default();
     }
 
-    /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The URL's authority
-    /// wins over `Host` (RFC 9112 3.2.2).
+    /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The
+    /// URL's authority wins over `Host` (RFC 9112 3.2.2).
     pub(crate) fn complete(
         &mut self,
         facts: &Rc<ConnFacts>,
@@ -106,8 +107,8 @@ impl Request {
         self.received = now;
         self.facts = Some(Rc::clone(facts));
         self.snapshot = Some(Arc::clone(snapshot));
-        self.framing =
-            humboldt_http::h1::request_framing(&self.head).map_err(|_| ErrorPage::InvalidRequest)?;
+        self.framing = humboldt_http::h1::request_framing(&self.head)
+            .map_err(|_| ErrorPage::InvalidRequest)?;
         humboldt_http::h1::remove_named(&mut self.head.fields);
         self.set_url(facts)?;
         self.key = Key::primary(self.url.as_bytes());
@@ -168,11 +169,21 @@ impl Request {
         self.url.set_parts(&scheme, authority.as_bytes(), &path).map_err(|_| ErrorPage::InvalidUrl)
     }
 
-    /// The same request for the bytes from `first` on, up to `last` if there is one, if the validator still holds.
-    pub(crate) fn for_range(&self, first: u64, last: Option<u64>, validator: Option<&[u8]>) -> Self {
+    /// The same request for the bytes from `first` on, up to `last` if there is one, if the
+    /// validator still holds.
+    pub(crate) fn for_range(
+        &self,
+        first: u64,
+        last: Option<u64>,
+        validator: Option<&[u8]>,
+    ) -> Self {
         let mut head = self.head.clone();
-        for name in [FieldName::Range, FieldName::IfRange, FieldName::IfNoneMatch, FieldName::IfModifiedSince]
-        {
+        for name in [
+            FieldName::Range,
+            FieldName::IfRange,
+            FieldName::IfNoneMatch,
+            FieldName::IfModifiedSince,
+        ] {
             head.fields.remove(name);
         }
         let last = last.map(|last| last.to_string()).unwrap_or_default();
@@ -203,12 +214,16 @@ impl Request {
 
     /// The configuration the request is served under.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
-        self.snapshot.as_ref().unwrap_or_else(|| unreachable!("a request is completed before it is used"))
+        self.snapshot
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a request is completed before it is used"))
     }
 
     /// The connection it came on.
     pub fn facts(&self) -> &ConnFacts {
-        self.facts.as_ref().unwrap_or_else(|| unreachable!("a request is completed before it is used"))
+        self.facts
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a request is completed before it is used"))
     }
 
     /// The client's address.
@@ -222,7 +237,8 @@ impl Request {
             && matches!(self.framing, Framing::None | Framing::Length(0))
     }
 
-    /// Whether it can be sent again without harm (RFC 9110 9.2.2) and has no body that would be gone.
+    /// Whether it can be sent again without harm (RFC 9110 9.2.2) and has no body that would be
+    /// gone.
     pub fn is_retriable(&self) -> bool {
         self.head.method.is_idempotent() && !self.has_body()
     }
@@ -251,7 +267,8 @@ fn path_at_site(head: &RequestHead) -> Option<&[u8]> {
         Target::Asterisk => Some(b""),
         Target::Absolute => {
             let parts = humboldt_http::uri::split_absolute(target)?;
-            let is_web = [&b"http"[..], b"https"].iter().any(|web| parts.scheme.eq_ignore_ascii_case(web));
+            let is_web =
+                [&b"http"[..], b"https"].iter().any(|web| parts.scheme.eq_ignore_ascii_case(web));
             is_web.then_some(parts.path_and_query)
         }
         Target::Authority => None,

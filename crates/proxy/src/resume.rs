@@ -1,5 +1,5 @@
-//! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out not to be readable: from the
-//! server. Never a mixture of two answers.
+//! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out
+//! not to be readable: from the server. Never a mixture of two answers.
 
 use std::rc::Rc;
 
@@ -19,7 +19,9 @@ use crate::request::Request;
 /// How often an answer goes on from elsewhere.
 const RESUMES_MAX: usize = 3;
 
-/// Goes on with an answer whose copy on disk cannot be read further: from the server with a range request, or from the server with the whole answer, if that begins with what the client has. Ends when the client has gone.
+/// Goes on with an answer whose copy on disk cannot be read further: from the server with a range
+/// request, or from the server with the whole answer, if that begins with what the client has. Ends
+/// when the client has gone.
 pub(crate) async fn resume(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -47,7 +49,8 @@ pub(crate) async fn resume(
     ended
 }
 
-/// Fetches the rest of an answer from `position` on: only with a strong validator, so that no two answers are ever mixed (RFC 9110 14.3 and 13.1.5).
+/// Fetches the rest of an answer from `position` on: only with a strong validator, so that no two
+/// answers are ever mixed (RFC 9110 14.3 and 13.1.5).
 pub(crate) async fn from_server(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -66,12 +69,17 @@ pub(crate) async fn from_server(
     let mut writer = core.shared.cache.private(request.key, request.key);
     let answer = fetch::converse(core, &job, &mut writer).await.ok()?;
     let is_rest = match answer.head.status {
-        206 => answer.head.fields.get(FieldName::ContentRange).and_then(ContentRange::parse).is_some_and(
-            |range| {
+        206 => answer
+            .head
+            .fields
+            .get(FieldName::ContentRange)
+            .and_then(ContentRange::parse)
+            .is_some_and(|range| {
                 range.complete_bytes == Some(total)
-                    && range.range.is_some_and(|part| part.first == position && part.last + 1 == total)
-            },
-        ),
+                    && range
+                        .range
+                        .is_some_and(|part| part.first == position && part.last + 1 == total)
+            }),
         // The whole is the rest where nothing was sent; not every server knows ranges.
         200 => position == 0 && answer.body_bytes == Some(total),
         _ => false,
@@ -86,8 +94,8 @@ pub(crate) async fn from_server(
     reader
 }
 
-/// The field by which two answers can be told to be the same to the last byte: a strong entity tag, or a modification at least a
-/// minute before the answer (RFC 9110 8.8.2.2).
+/// The field by which two answers can be told to be the same to the last byte: a strong entity tag,
+/// or a modification at least a minute before the answer (RFC 9110 8.8.2.2).
 pub(crate) fn strong_validator(head: &ResponseHead) -> Option<FieldName> {
     if let Some(tag) = head.fields.get(FieldName::Etag) {
         return (!tag.starts_with(b"W/")).then_some(FieldName::Etag);

@@ -10,7 +10,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_http::h1::{self, BodyDecoder, BodyError, DecodeState, Framing, HeadError, HeadLimits};
+use humboldt_http::h1::{
+    self, BodyDecoder, BodyError, DecodeState, Framing, HeadError, HeadLimits,
+};
 use humboldt_http::{Method, ResponseHead};
 use humboldt_net::connect::Connected;
 use humboldt_net::deadline::DeadlineSlot;
@@ -23,7 +25,8 @@ use tokio::net::TcpStream;
 use crate::core::Core;
 use crate::input::{Input, READ_BYTES};
 
-/// Most bytes a head in pieces may take beyond the configured limit before it is refused; one read's worth.
+/// Most bytes a head in pieces may take beyond the configured limit before it is refused; one
+/// read's worth.
 const HEAD_SLACK_BYTES: usize = READ_BYTES;
 
 /// Most bytes of one read where memory in flight is short.
@@ -32,7 +35,8 @@ const SMALL_READ_BYTES: usize = FLOW_BYTES_GUARANTEED as usize;
 /// Why an exchange with a server failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerError {
-    /// The connection failed before any byte of an answer: a pooled connection may simply have died.
+    /// The connection failed before any byte of an answer: a pooled connection may simply have
+    /// died.
     #[error("the connection closed without an answer")]
     ClosedEarly,
     /// The connection failed.
@@ -99,7 +103,12 @@ enum Fed {
 
 impl ServerConn {
     /// Takes over a connection.
-    pub(crate) fn new(core: &Core, connected: Connected, reused: bool, read_timeout: Duration) -> Self {
+    pub(crate) fn new(
+        core: &Core,
+        connected: Connected,
+        reused: bool,
+        read_timeout: Duration,
+    ) -> Self {
         Self {
             stream: Rc::new(connected.stream),
             is_all_sent: None,
@@ -122,8 +131,8 @@ impl ServerConn {
         }
     }
 
-    /// A connection on which nothing is left unread, and nothing unsent: after half a request that the server answered early, the
-    /// next one would be taken for the rest of it.
+    /// A connection on which nothing is left unread, and nothing unsent: after half a request that
+    /// the server answered early, the next one would be taken for the rest of it.
     fn into_idle(self) -> Option<Connected> {
         let is_all_sent = self.is_all_sent.as_ref().is_none_or(|is_all_sent| is_all_sent.get());
         if !is_all_sent || !self.input.is_empty() || !self.unsent.is_empty() {
@@ -203,7 +212,8 @@ impl ServerConn {
         out: &mut ResponseHead,
     ) -> Poll<Result<(), ServerError>> {
         loop {
-            if !self.input.is_empty() && h1::may_complete_head(self.input.bytes(), self.parsed_bytes, limits)
+            if !self.input.is_empty()
+                && h1::may_complete_head(self.input.bytes(), self.parsed_bytes, limits)
             {
                 if let Some(used) = h1::parse_response(self.input.bytes(), limits, out)? {
                     self.input.consume(&core.read_buffers, used);
@@ -218,9 +228,12 @@ impl ServerConn {
             self.input.part_from(&core.read_buffers);
             let mut buffer = core.read_buffers.take();
             let most = head_read_bytes(core).min(buffer.len());
-            let received = poll_read(&mut self.stream, cx, buffer.get_mut(..most).unwrap_or_default());
+            let received =
+                poll_read(&mut self.stream, cx, buffer.get_mut(..most).unwrap_or_default());
             match received {
-                Poll::Ready(Ok(read)) if read > 0 => self.input.add(&core.read_buffers, buffer, read),
+                Poll::Ready(Ok(read)) if read > 0 => {
+                    self.input.add(&core.read_buffers, buffer, read)
+                }
                 _ => core.read_buffers.put(buffer),
             }
             match received {
@@ -233,7 +246,9 @@ impl ServerConn {
                     return Poll::Ready(Err(ServerError::ClosedEarly));
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                Poll::Pending => return self.deadline.poll_expired(cx).map(|()| Err(ServerError::TimedOut)),
+                Poll::Pending => {
+                    return self.deadline.poll_expired(cx).map(|()| Err(ServerError::TimedOut));
+                }
             }
         }
     }
@@ -249,13 +264,18 @@ impl ServerConn {
     }
 
     /// Uses up as much of a body as [`ServerConn::received`] gave.
-    pub(crate) fn skip_body(&mut self, core: &Core, decoder: &mut BodyDecoder) -> Result<(), ServerError> {
+    pub(crate) fn skip_body(
+        &mut self,
+        core: &Core,
+        decoder: &mut BodyDecoder,
+    ) -> Result<(), ServerError> {
         let used = decoder.decode(self.input.bytes())?.consumed;
         self.input.consume(&core.read_buffers, used);
         Ok(())
     }
 
-    /// Receives body data into the flow: `Ready(Ok(true))` when the body is complete, `Ready(Ok(false))` after progress.
+    /// Receives body data into the flow: `Ready(Ok(true))` when the body is complete,
+    /// `Ready(Ok(false))` after progress.
     pub(crate) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -276,7 +296,11 @@ impl ServerConn {
         let room = ready!(self.poll_room(cx, writer));
         let step = core.read_buffers.with(|buffer| {
             let most = room.min(buffer.len());
-            let read = ready!(poll_read(&mut self.stream, cx, buffer.get_mut(..most).unwrap_or_default()))?;
+            let read = ready!(poll_read(
+                &mut self.stream,
+                cx,
+                buffer.get_mut(..most).unwrap_or_default()
+            ))?;
             let input = buffer.get(..read).unwrap_or_default();
             if input.is_empty() {
                 return Poll::Ready(decoder.on_eof().map(|()| true).map_err(ServerError::from));
@@ -298,7 +322,8 @@ impl ServerConn {
         }
     }
 
-    /// How many bytes of body the flow has room for. What would be read beyond that would lie here, uncounted, until its readers read.
+    /// How many bytes of body the flow has room for. What would be read beyond that would lie here,
+    /// uncounted, until its readers read.
     fn poll_room(&mut self, cx: &mut Context<'_>, writer: &mut FlowWriter) -> Poll<usize> {
         let room = writer.poll_ready(cx);
         if room.is_pending() {
@@ -358,8 +383,8 @@ impl ServerConn {
     }
 }
 
-/// Most bytes of one read of a head, and of the body behind it: where what is in flight has its share, no more than each flow has pages for
-/// in any case.
+/// Most bytes of one read of a head, and of the body behind it: where what is in flight has its
+/// share, no more than each flow has pages for in any case.
 fn head_read_bytes(core: &Core) -> usize {
     match core.shared.cache.mem().has_in_flight_room(READ_BYTES as u64) {
         true => READ_BYTES,
@@ -368,7 +393,11 @@ fn head_read_bytes(core: &Core) -> usize {
 }
 
 /// A response head with its framing, or why it cannot be trusted.
-pub(crate) fn framing(head: &ResponseHead, method: Method, relaxed: bool) -> Result<Framing, ServerError> {
+pub(crate) fn framing(
+    head: &ResponseHead,
+    method: Method,
+    relaxed: bool,
+) -> Result<Framing, ServerError> {
     match h1::response_framing(head, &method) {
         Err(HeadError::AmbiguousLength) if relaxed && h1::chunked_overrides_length(head) => {
             Ok(Framing::Chunked)
@@ -377,8 +406,13 @@ pub(crate) fn framing(head: &ResponseHead, method: Method, relaxed: bool) -> Res
     }
 }
 
-/// Reads once. With the socket to ourselves a short read tells tokio that there is no more, which saves a system call.
-fn poll_read(stream: &mut Rc<TcpStream>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+/// Reads once. With the socket to ourselves a short read tells tokio that there is no more, which
+/// saves a system call.
+fn poll_read(
+    stream: &mut Rc<TcpStream>,
+    cx: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
     if let Some(stream) = Rc::get_mut(stream) {
         let mut read = ReadBuf::new(buffer);
         ready!(Pin::new(stream).poll_read(cx, &mut read))?;
@@ -421,7 +455,9 @@ impl ServerWriter {
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted
+        io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionAborted
     )
 }
 
@@ -451,7 +487,8 @@ mod tests {
 
     #[test]
     fn a_connection_with_half_a_request_is_not_used_again_whoever_has_let_go_of_it() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tokio::task::LocalSet::new().block_on(&runtime, async {
             assert!(connection().await.into_idle().is_some());
             let mut half = connection().await;

@@ -131,13 +131,15 @@ impl Shared {
     }
 }
 
-/// What every finished transaction adds up to: histograms of service times in ms, one for each kind of answer, and
-/// requests and bytes by result code. Also the connections that were cut off, by reason.
+/// What every finished transaction adds up to: histograms of service times in ms, one for each kind
+/// of answer, and requests and bytes by result code. Also the connections that were cut off, by
+/// reason.
 pub struct ServiceTimes {
     cores: Vec<CoreTimes>,
 }
 
-/// One core's part of [`ServiceTimes`]: only that core adds. Aligned so that two cores never write to the same cache line.
+/// One core's part of [`ServiceTimes`]: only that core adds. Aligned so that two cores never write
+/// to the same cache line.
 #[derive(Default)]
 #[repr(align(128))]
 struct CoreTimes {
@@ -195,12 +197,15 @@ pub enum TimesOf {
 
 impl TimesOf {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::All, Self::Misses, Self::Hits, Self::NearHits, Self::NotModified];
+    pub const ALL: [Self; 5] =
+        [Self::All, Self::Misses, Self::Hits, Self::NearHits, Self::NotModified];
 
     /// The kind of an answer; `None` for what is counted among [`TimesOf::All`] only.
     pub fn of(tag: Tag) -> Option<Self> {
         match tag {
-            Tag::Hit | Tag::MemHit | Tag::NegativeHit | Tag::OfflineHit | Tag::Refresh => Some(Self::Hits),
+            Tag::Hit | Tag::MemHit | Tag::NegativeHit | Tag::OfflineHit | Tag::Refresh => {
+                Some(Self::Hits)
+            }
             Tag::RefreshUnmodified | Tag::RefreshFailOld => Some(Self::NearHits),
             Tag::ImsHit | Tag::InmHit => Some(Self::NotModified),
             Tag::Miss
@@ -291,7 +296,8 @@ mod tests {
     #[test]
     fn transactions_are_counted_by_kind_and_by_result_code() {
         let times = ServiceTimes::new(2);
-        let outcome = |tag, bytes_out, aborted| Outcome { bytes_out, aborted, ..Outcome::local(tag, 200) };
+        let outcome =
+            |tag, bytes_out, aborted| Outcome { bytes_out, aborted, ..Outcome::local(tag, 200) };
         times.record(0, &outcome(Tag::MemHit, 100, false), 0);
         times.record(1, &outcome(Tag::MemHit, 50, true), 3);
         times.record(1, &outcome(Tag::Denied, 7, false), u64::MAX);

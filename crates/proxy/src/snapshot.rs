@@ -1,4 +1,5 @@
-//! The configuration in the form in which requests use it: compiled once, swapped whole, never changed.
+//! The configuration in the form in which requests use it: compiled once, swapped whole, never
+//! changed.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -106,8 +107,11 @@ impl Names {
     fn new(config: &Config) -> Self {
         let hostname = config.visible_hostname.clone().unwrap_or_else(machine_name);
         let unique = config.unique_hostname.clone().unwrap_or_else(|| hostname.clone());
-        let version =
-            if config.httpd_suppress_version_string { "" } else { concat!("/", env!("CARGO_PKG_VERSION")) };
+        let version = if config.httpd_suppress_version_string {
+            ""
+        } else {
+            concat!("/", env!("CARGO_PKG_VERSION"))
+        };
         let via = |protocol: &str| match config.via {
             true => format!("Via: {protocol} {unique} (humboldt{version})\r\n").into_bytes(),
             false => Vec::new(),
@@ -194,7 +198,8 @@ impl Snapshot {
         let asks = |list: &RuleList| list.acl_that_asks_addresses().is_some();
         let any = |lists: &[&Option<RuleList>]| lists.iter().copied().flatten().any(asks);
         let logs = self.config.access_log.iter();
-        let mut logs = logs.filter_map(|line| access::compile_condition(&self.acls, &line.terms).ok());
+        let mut logs =
+            logs.filter_map(|line| access::compile_condition(&self.acls, &line.terms).ok());
         AsksAddresses {
             permission: asks(&self.http_access) || any(&[&self.adapted_access, &self.miss_access]),
             answers: any(&[&self.cache])
@@ -220,7 +225,8 @@ impl Snapshot {
 
     /// Whether the connection may go on after the answer to `request`.
     pub fn keeps_alive(&self, request: &Request) -> bool {
-        self.config.client_persistent_connections && keep_alive(request.head.version, &request.head.fields)
+        self.config.client_persistent_connections
+            && keep_alive(request.head.version, &request.head.fields)
     }
 
     /// Bounds of each core's connection pool.
@@ -237,7 +243,12 @@ impl Snapshot {
     /// How names are looked up.
     pub fn dns_options(&self) -> DnsOptions {
         DnsOptions {
-            nameservers: self.config.dns_nameservers.iter().filter_map(|text| name_server(text)).collect(),
+            nameservers: self
+                .config
+                .dns_nameservers
+                .iter()
+                .filter_map(|text| name_server(text))
+                .collect(),
             timeout: self.config.dns_timeout,
             append_domain: self.config.append_domain.clone(),
             search: self.config.dns_defnames,
@@ -247,17 +258,27 @@ impl Snapshot {
         }
     }
 
-    /// The local addresses that connections for this request may come from (`tcp_outgoing_address`), best first.
+    /// The local addresses that connections for this request may come from
+    /// (`tcp_outgoing_address`), best first.
     pub(crate) fn outgoing_addresses(&self, request: &Request) -> impl Iterator<Item = IpAddr> {
-        self.outgoing.iter().filter(|(_, condition)| access::matches(condition, request)).map(|(ip, _)| *ip)
+        self.outgoing
+            .iter()
+            .filter(|(_, condition)| access::matches(condition, request))
+            .map(|(ip, _)| *ip)
     }
 
-    /// Whether the request may switch to `protocol`: what `http_upgrade_request_protocols` says. Where it says nothing,
-    /// WebSocket, to clients that may open a tunnel there with CONNECT, too, and everybody where the proxy plays the origin.
+    /// Whether the request may switch to `protocol`: what `http_upgrade_request_protocols` says.
+    /// Where it says nothing, WebSocket, to clients that may open a tunnel there with CONNECT, too,
+    /// and everybody where the proxy plays the origin.
     pub(crate) fn allows_upgrade(&self, request: &Request, protocol: &str) -> bool {
         let named = |name: &str| {
-            let (base, whole) = (protocol.split('/').next().unwrap_or(protocol), name.contains('/'));
-            if whole { name.eq_ignore_ascii_case(protocol) } else { name.eq_ignore_ascii_case(base) }
+            let (base, whole) =
+                (protocol.split('/').next().unwrap_or(protocol), name.contains('/'));
+            if whole {
+                name.eq_ignore_ascii_case(protocol)
+            } else {
+                name.eq_ignore_ascii_case(base)
+            }
         };
         if self.upgrades.is_empty() {
             let is_forward = request.facts().port.mode == PortMode::Forward;
@@ -265,7 +286,8 @@ impl Snapshot {
                 && (!is_forward || access::may_connect(request));
         }
         let is_named = self.upgrades.iter().any(|(name, ..)| named(name));
-        let applies = |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
+        let applies =
+            |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
         let mut rules = self.upgrades.iter().filter(|(name, ..)| applies(name));
         // What cannot be answered does not allow, and does deny.
         let decides = |allow: bool, rule| access::says(rule, request, None).unwrap_or(!allow);
@@ -273,22 +295,27 @@ impl Snapshot {
     }
 }
 
-/// Whether a field of an answer is left out of what is stored and sent on: hop-by-hop fields, and those that are made
-/// anew for each client. What rules say of fields depends on the client that is answered: see
-/// [`HeaderRules::apply_to_reply`].
+/// Whether a field of an answer is left out of what is stored and sent on: hop-by-hop fields, and
+/// those that are made anew for each client. What rules say of fields depends on the client that is
+/// answered: see [`HeaderRules::apply_to_reply`].
 pub(crate) fn skips_reply_field(hops: &HopByHop<'_>, id: FieldName, name: &[u8]) -> bool {
     let made_anew = matches!(
         id,
-        FieldName::ContentLength | FieldName::TransferEncoding | FieldName::XCache | FieldName::Upgrade
+        FieldName::ContentLength
+            | FieldName::TransferEncoding
+            | FieldName::XCache
+            | FieldName::Upgrade
     );
     made_anew || hops.is_hop(id, name)
 }
 
 fn names_purge(acl: &AclDef) -> bool {
-    acl.kind == AclKind::Method && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
+    acl.kind == AclKind::Method
+        && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
 }
 
-/// Without a rule nobody is followed. It is asked while a request is being read, so that nothing can be looked up for it.
+/// Without a rule nobody is followed. It is asked while a request is being read, so that nothing
+/// can be looked up for it.
 fn follow_forwarded_for(acls: &AclSet, config: &Config) -> Result<Option<RuleList>, Vec<AclError>> {
     let list = match config.follow_x_forwarded_for.as_slice() {
         [] => return Ok(None),
@@ -307,16 +334,21 @@ fn range_offset_limits(
     acls: &AclSet,
     config: &Config,
 ) -> Result<Vec<(Option<u64>, RuleList)>, Vec<AclError>> {
-    let compile = |rule: &SizeRule| Ok((rule.limit_bytes, access::compile_condition(acls, &rule.terms)?));
+    let compile =
+        |rule: &SizeRule| Ok((rule.limit_bytes, access::compile_condition(acls, &rule.terms)?));
     config.range_offset_limit.iter().map(compile).collect()
 }
 
 fn outgoing(acls: &AclSet, config: &Config) -> Result<Vec<(IpAddr, RuleList)>, Vec<AclError>> {
-    let compile = |rule: &OutgoingAddress| Ok((rule.addr, access::compile_condition(acls, &rule.terms)?));
+    let compile =
+        |rule: &OutgoingAddress| Ok((rule.addr, access::compile_condition(acls, &rule.terms)?));
     config.tcp_outgoing_address.iter().map(compile).collect()
 }
 
-fn upgrades(acls: &AclSet, config: &Config) -> Result<Vec<(String, bool, RuleList)>, Vec<AclError>> {
+fn upgrades(
+    acls: &AclSet,
+    config: &Config,
+) -> Result<Vec<(String, bool, RuleList)>, Vec<AclError>> {
     let compile = |line: &UpgradeRule| {
         let condition = access::compile_condition(acls, &line.rule.terms)?;
         Ok((line.protocol.clone(), line.rule.allow, condition))

@@ -11,8 +11,8 @@ use humboldt_store::{Dir, FlowReader, FlowWriter, ReaderKind, SwapOutError, Vary
 use crate::core::Core;
 use crate::job::Job;
 
-/// Follows a flow into a cache directory, from its first byte. Its Vary marker is written beside it: where that takes a while, the body
-/// must not wait, nor whoever reads it.
+/// Follows a flow into a cache directory, from its first byte. Its Vary marker is written beside
+/// it: where that takes a while, the body must not wait, nor whoever reads it.
 pub(crate) fn swap_out(
     core: &Rc<Core>,
     dir: Arc<Dir>,
@@ -51,8 +51,8 @@ fn count_swap_out(core: &Core, outcome: Result<u64, SwapOutError>) {
     }
 }
 
-/// Stores an answer whose whole body has come with its head, where its client can be served without a copy of it in memory. `false`: it is
-/// to be received.
+/// Stores an answer whose whole body has come with its head, where its client can be served without
+/// a copy of it in memory. `false`: it is to be received.
 pub(crate) async fn store_lending(
     core: &Rc<Core>,
     job: &Job,
@@ -85,7 +85,8 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
         core.count(Counter::MemoryStores, 1);
     }
     match (stored, dir) {
-        // No directory takes it: there is a newer answer than what they have, or will find when they have read their indexes.
+        // No directory takes it: there is a newer answer than what they have, or will find when
+        // they have read their indexes.
         (_, None) if cache.has_dirs() && is_newest() && !head.info.write_through => {
             if let (Some(marker), Some(times)) = (&head.info.vary, head.info.times) {
                 _ = cache.write_vary(epoch, marker, times).await;

@@ -1,12 +1,14 @@
-//! Which protocols a client may switch to with Upgrade (RFC 9110 7.8), and whether a 101 switches to one of them.
+//! Which protocols a client may switch to with Upgrade (RFC 9110 7.8), and whether a 101 switches
+//! to one of them.
 
 use humboldt_http::{FieldName, Method, ResponseHead, websocket};
 
 use crate::request::Request;
 
-/// A value of Upgrade with those protocols that the client asks for and may have, in its order; `None` when there are
-/// none, or there is a body. What is malformed is left out, and so is HTTP/2: a tunnel to it would hide requests from the
-/// access rules. WebSocket without a key is no WebSocket: nothing could be checked.
+/// A value of Upgrade with those protocols that the client asks for and may have, in its order;
+/// `None` when there are none, or there is a body. What is malformed is left out, and so is HTTP/2:
+/// a tunnel to it would hide requests from the access rules. WebSocket without a key is no
+/// WebSocket: nothing could be checked.
 pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
     if request.has_body() {
         return None;
@@ -16,7 +18,8 @@ pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
         let Some(name) = well_formed(protocol) else { continue };
         let base = name.split('/').next().unwrap_or(name);
         let is_void = ["h2c", "http"].iter().any(|never| base.eq_ignore_ascii_case(never))
-            || is_websocket(protocol) && (key(request).is_none() || request.head.method != Method::Get);
+            || is_websocket(protocol)
+                && (key(request).is_none() || request.head.method != Method::Get);
         if is_void || !request.snapshot().allows_upgrade(request, name) {
             continue;
         }
@@ -28,12 +31,18 @@ pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
     (!offered.is_empty()).then_some(offered)
 }
 
-/// Why a 101 does not switch to what was `offered`; `None` if it does. A server that only pretends to speak the protocol
-/// is not found out by this: who may have no tunnels may have no upgrades either.
-pub(crate) fn objection(request: &Request, offered: &[u8], head: &ResponseHead) -> Option<&'static str> {
+/// Why a 101 does not switch to what was `offered`; `None` if it does. A server that only pretends
+/// to speak the protocol is not found out by this: who may have no tunnels may have no upgrades
+/// either.
+pub(crate) fn objection(
+    request: &Request,
+    offered: &[u8],
+    head: &ResponseHead,
+) -> Option<&'static str> {
     let mut chosen = head.fields.list(FieldName::Upgrade);
-    let is_offered =
-        |protocol: &[u8]| humboldt_http::split_list(offered).any(|own| own.eq_ignore_ascii_case(protocol));
+    let is_offered = |protocol: &[u8]| {
+        humboldt_http::split_list(offered).any(|own| own.eq_ignore_ascii_case(protocol))
+    };
     let Some(first) = chosen.next() else { return Some("a 101 does not say to which protocol") };
     if !is_offered(first) || !chosen.all(is_offered) {
         return Some("a 101 switches to a protocol that was not asked for");

@@ -1,4 +1,5 @@
-//! CONNECT, and connections that switch to another protocol: bytes both ways until one side has enough.
+//! CONNECT, and connections that switch to another protocol: bytes both ways until one side has
+//! enough.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -35,8 +36,8 @@ const BUFFER_BYTES: usize = 32 * 1024;
 /// A tunnel in which nothing moves for this long is closed, unless `read_timeout` is longer.
 const IDLE_MIN: Duration = Duration::from_secs(60);
 
-/// The same, when the client has sent its FIN: it may still read, or have closed both halves, which looks the same. Squid ends a tunnel
-/// at once then; HAProxy's `client-fin` is this limit.
+/// The same, when the client has sent its FIN: it may still read, or have closed both halves, which
+/// looks the same. Squid ends a tunnel at once then; HAProxy's `client-fin` is this limit.
 const CLIENT_FIN: Duration = Duration::from_secs(10);
 
 /// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
@@ -125,15 +126,18 @@ async fn ask_parent(
             100..=199 => {}
             200..=299 => return Ok(server.into_parts()),
             _ => {
-                return Err(
-                    io::Error::other(format!("the parent refused the tunnel with {}", head.status)).into()
-                );
+                return Err(io::Error::other(format!(
+                    "the parent refused the tunnel with {}",
+                    head.status
+                ))
+                .into());
             }
         }
     }
 }
 
-/// Forwards a request to switch to one of the protocols `offered`; becomes a tunnel if the server agrees.
+/// Forwards a request to switch to one of the protocols `offered`; becomes a tunnel if the server
+/// agrees.
 pub(crate) async fn upgrade(
     core: &Rc<Core>,
     conn: &mut ClientConn,
@@ -142,7 +146,8 @@ pub(crate) async fn upgrade(
 ) -> After {
     let report = Report::new();
     let job = Job::new(&request, None, false, &report);
-    let Some(asked) = conn.while_it_stays(&request, ask_to_switch(core, &job, offered)).await else {
+    let Some(asked) = conn.while_it_stays(&request, ask_to_switch(core, &job, offered)).await
+    else {
         return answer::gone(core, conn, &request, Tag::Tunnel, Some(&report));
     };
     if let Ok((_, _, head, _)) = &asked {
@@ -294,7 +299,12 @@ impl Direction {
         }
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>, core: &Core, from: &TcpStream) -> Poll<io::Result<()>> {
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Core,
+        from: &TcpStream,
+    ) -> Poll<io::Result<()>> {
         loop {
             ready!(from.poll_read_ready(cx))?;
             let result = core.read_buffers.with(|buffer| {
@@ -315,8 +325,8 @@ impl Direction {
     }
 }
 
-/// Moves bytes both ways until both sides have closed, one has failed, or nothing has moved for `read_timeout`: for [`CLIENT_FIN`]
-/// after the client has sent all that it will.
+/// Moves bytes both ways until both sides have closed, one has failed, or nothing has moved for
+/// `read_timeout`: for [`CLIENT_FIN`] after the client has sent all that it will.
 async fn relay(
     core: &Rc<Core>,
     conn: &ClientConn,

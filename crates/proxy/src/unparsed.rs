@@ -1,4 +1,5 @@
-//! Requests whose heads could not be read, as access.log calls them: like Squid, so that its tools find them.
+//! Requests whose heads could not be read, as access.log calls them: like Squid, so that its tools
+//! find them.
 
 use std::rc::Rc;
 
@@ -31,10 +32,13 @@ pub(crate) struct Refused {
 impl Refused {
     /// Keeps of `input` what the log wants.
     pub(crate) fn new(error: HeadError, input: &[u8]) -> Self {
-        let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
+        let start =
+            input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
         let line = input.get(start..).unwrap_or_default();
-        let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-        let method_bytes = line.iter().take_while(|byte| is_token(byte)).take(METHOD_BYTES_MAX + 1).count();
+        let is_token =
+            |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        let method_bytes =
+            line.iter().take_while(|byte| is_token(byte)).take(METHOD_BYTES_MAX + 1).count();
         let method = line.get(..method_bytes).filter(|method| method.len() <= METHOD_BYTES_MAX);
         let has_line = matches!(
             error,
@@ -65,7 +69,8 @@ impl Refused {
     }
 }
 
-/// A request that stands for one that could not be read. Access rules may be asked about it, as logs have conditions.
+/// A request that stands for one that could not be read. Access rules may be asked about it, as
+/// logs have conditions.
 pub(crate) fn request(core: &Core, conn: &ClientConn, method: &[u8], target: &[u8]) -> Rc<Request> {
     let mut request = Request { received: core.now(), ..Request::default() };
     request.facts = Some(Rc::clone(&conn.facts));
@@ -94,7 +99,12 @@ mod tests {
             (E::RequestLine, b"HELLO\r\n\r\n", 400, "HELLO error:invalid-request"),
             (E::RequestLine, b"G@T / HTTP/1.1\r\n", 400, "G error:invalid-request"),
             (E::TargetTooLong, b"GET http://a/aaaa", 414, "GET error:request-too-large"),
-            (E::TooLarge, b"\r\nGET http://a/ HTTP/1.1\r\nX: a", 431, "GET error:request-too-large"),
+            (
+                E::TooLarge,
+                b"\r\nGET http://a/ HTTP/1.1\r\nX: a",
+                431,
+                "GET error:request-too-large",
+            ),
             (E::FieldLine, b"GET http://a/ HTTP/1.1\r\nX Y: a\r\n\r\n", 400, "GET http://a/"),
             (E::TooManyFields, b"GET /x HTTP/1.1\r\n", 431, "GET /x"),
             (E::Version, b"GET http://a/ HTTP/2.5\r\n\r\n", 505, "GET http://a/"),

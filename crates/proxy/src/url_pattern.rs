@@ -1,5 +1,5 @@
-//! The expressions of `refresh_pattern`, which every miss goes through, with short cuts for those that nearly every squid.conf
-//! has: `^ftp:`, `(/cgi-bin/|\?)` and `.`.
+//! The expressions of `refresh_pattern`, which every miss goes through, with short cuts for those
+//! that nearly every squid.conf has: `^ftp:`, `(/cgi-bin/|\?)` and `.`.
 
 use memchr::memchr_iter;
 use regex::bytes::Regex;
@@ -36,7 +36,9 @@ impl UrlPattern {
         let form = match regex.as_str().as_bytes() {
             b"." => Form::AnyByte,
             [b'^', prefix @ ..] if !prefix.iter().all(means_itself) => Form::Expression,
-            [b'^', prefix @ ..] => Form::Prefix(Literal { bytes: prefix.into(), any_case: case_insensitive }),
+            [b'^', prefix @ ..] => {
+                Form::Prefix(Literal { bytes: prefix.into(), any_case: case_insensitive })
+            }
             text => one_of(text, case_insensitive).map_or(Form::Expression, Form::OneOf),
         };
         Self { regex: regex.clone(), form }
@@ -48,7 +50,8 @@ impl UrlPattern {
             Form::AnyByte => url.iter().any(|&byte| byte != b'\n'),
             Form::Prefix(prefix) => prefix.begins(url),
             Form::OneOf(literals) => literals.iter().any(|(first, rest)| {
-                memchr_iter(*first, url).any(|at| url.get(at + 1..).is_some_and(|behind| rest.begins(behind)))
+                memchr_iter(*first, url)
+                    .any(|at| url.get(at + 1..).is_some_and(|behind| rest.begins(behind)))
             }),
             Form::Expression => self.regex.is_match(url),
         }
@@ -59,7 +62,8 @@ fn means_itself(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b":/-_".contains(byte)
 }
 
-/// The alternatives of `(a|b|c)`, or of the same without parentheses, if all are literals that can be searched for.
+/// The alternatives of `(a|b|c)`, or of the same without parentheses, if all are literals that can
+/// be searched for.
 fn one_of(text: &[u8], any_case: bool) -> Option<Vec<(u8, Literal)>> {
     let inner = text.strip_prefix(b"(").and_then(|text| text.strip_suffix(b")")).unwrap_or(text);
     let searched_for = |alternative: &[u8]| {

@@ -31,7 +31,8 @@ impl InternalPages for Pages {
 }
 
 fn shared(service: &LogService, access_log: &Path) -> Arc<Shared> {
-    let (config, diagnostics) = humboldt_conf::parse_str("test", "http_port 3128\nhttp_access allow all\n");
+    let (config, diagnostics) =
+        humboldt_conf::parse_str("test", "http_port 3128\nhttp_access allow all\n");
     assert!(!diagnostics.has_errors());
     let settings = CacheSettings {
         cache_mem_bytes: 1 << 20,
@@ -61,7 +62,10 @@ async fn ask(core: &Rc<Core>, listener: &TcpListener, page: &str) -> (TcpStream,
     let (stream, from) = listener.accept().await.expect("a connection");
     let port = Arc::new(core.snapshot().config.http_port[0].clone());
     let task = tokio::task::spawn_local(serve_connection(Rc::clone(core), stream, from, port));
-    let head = format!("GET /squid-internal-mgr/{page} HTTP/1.1\r\nHost: localhost:{}\r\n", address.port());
+    let head = format!(
+        "GET /squid-internal-mgr/{page} HTTP/1.1\r\nHost: localhost:{}\r\n",
+        address.port()
+    );
     client.write_all(head.as_bytes()).await.expect("sent");
     (client, task)
 }
@@ -97,7 +101,8 @@ fn a_connection_whose_task_panics_leaves_the_figures_and_has_its_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("access.log");
     let service = LogService::start().expect("a log thread");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _log = CacheLog::install(DebugLevel::default()).expect("the only one");
     LocalSet::new().block_on(&runtime, play(shared(&service, &path)));
     assert_eq!(humboldt_logs::panics::count(), 1);

@@ -4,9 +4,9 @@
 //! cargo run --release -p humboldt-schemes --example block_io -- /path/to/a/scratch/directory
 //! ```
 //!
-//! CPU time is that of the whole process, threads included; work that the kernel does in threads of its own is
-//! not in it. The rows are repeated in turns, and the medians printed, so that a disturbance does not hit one
-//! row alone.
+//! CPU time is that of the whole process, threads included; work that the kernel does in threads of
+//! its own is not in it. The rows are repeated in turns, and the medians printed, so that a
+//! disturbance does not hit one row alone.
 
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 
@@ -46,8 +46,14 @@ struct Way {
     now: bool,
 }
 
-const WAY: Way =
-    Way { name: "", io: IoChoice::Uring, direct: true, warm: false, unregistered: false, now: false };
+const WAY: Way = Way {
+    name: "",
+    io: IoChoice::Uring,
+    direct: true,
+    warm: false,
+    unregistered: false,
+    now: false,
+};
 
 const WAYS: &[Way] = &[
     Way { name: "uring, direct, registered buffers", ..WAY },
@@ -56,7 +62,13 @@ const WAYS: &[Way] = &[
     Way { name: "uring, page cache cold", direct: false, ..WAY },
     Way { name: "threads, page cache cold", io: IoChoice::Threads, direct: false, ..WAY },
     Way { name: "uring, page cache warm", direct: false, warm: true, ..WAY },
-    Way { name: "threads, page cache warm", io: IoChoice::Threads, direct: false, warm: true, ..WAY },
+    Way {
+        name: "threads, page cache warm",
+        io: IoChoice::Threads,
+        direct: false,
+        warm: true,
+        ..WAY
+    },
     Way { name: "read_now, page cache warm", direct: false, warm: true, now: true, ..WAY },
 ];
 
@@ -70,11 +82,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let measured = measure(&path);
     fs::remove_file(&path)?;
     for (depth, rows) in measured? {
-        println!("\nreads of {READ_BYTES} bytes, {depth} at a time | CPU µs/read | reads/s\n--- | --- | ---");
+        println!(
+            "\nreads of {READ_BYTES} bytes, {depth} at a time | CPU µs/read | reads/s\n--- | --- | ---"
+        );
         for (way, mut samples) in WAYS.iter().zip(rows) {
             samples.sort_unstable();
             let (cpu, wall) = samples[samples.len() / 2];
-            println!("{} | {:.1} | {:.0}", way.name, cpu.as_secs_f64() * 1e6, 1.0 / wall.as_secs_f64());
+            println!(
+                "{} | {:.1} | {:.0}",
+                way.name,
+                cpu.as_secs_f64() * 1e6,
+                1.0 / wall.as_secs_f64()
+            );
         }
     }
     Ok(())
@@ -146,7 +165,9 @@ async fn reads(
 ) -> io::Result<()> {
     let share = count / depth as u64;
     let readers: Vec<_> = (0..depth as u64)
-        .map(|reader| spawn_local(read_some(Rc::clone(subject), way.now, span, seed * 1000 + reader, share)))
+        .map(|reader| {
+            spawn_local(read_some(Rc::clone(subject), way.now, span, seed * 1000 + reader, share))
+        })
         .collect();
     for reader in readers {
         reader.await??;
@@ -154,7 +175,8 @@ async fn reads(
     Ok(())
 }
 
-/// One reader: reads at random places, one after the other, and looks whether they are the right ones.
+/// One reader: reads at random places, one after the other, and looks whether they are the right
+/// ones.
 async fn read_some(
     subject: Rc<Subject>,
     now: bool,
@@ -163,7 +185,8 @@ async fn read_some(
     count: u64,
 ) -> io::Result<()> {
     for _ in 0..count {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let offset = (random >> 20) % (span / STEP_BYTES - 1) * STEP_BYTES;
         let mut buffer = Buffer::new(READ_BYTES);
         let at_once = if now { subject.read_now(offset, &mut buffer) } else { None };

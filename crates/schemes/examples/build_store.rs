@@ -1,5 +1,5 @@
-//! Builds a cache directory full of small objects, through the interface that the proxy uses, so that a start with millions of
-//! objects can be measured (`cargo xtask bench restart`):
+//! Builds a cache directory full of small objects, through the interface that the proxy uses, so
+//! that a start with millions of objects can be measured (`cargo xtask bench restart`):
 //!
 //! `cargo run --release -p humboldt-schemes --example build_store -- SCHEME DIR MBYTES OBJECTS BODY_BYTES URL_PREFIX`
 //!
@@ -70,7 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("arguments: SCHEME DIR MBYTES OBJECTS BODY_BYTES URL_PREFIX".into());
     };
     let tuning = Tuning { object_bytes_avg: 1024, ..Tuning::default() };
-    let options = DirOptions { tuning, ..DirOptions::new(Path::new(dir), mbytes.parse::<u64>()? << 20) };
+    let options =
+        DirOptions { tuning, ..DirOptions::new(Path::new(dir), mbytes.parse::<u64>()? << 20) };
     let scheme = humboldt_schemes::open(name, &options)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let job = Rc::new(Job {

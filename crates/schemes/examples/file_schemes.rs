@@ -1,6 +1,8 @@
-//! What one object costs in a cache directory: `cargo run --release -p humboldt-schemes --example file_schemes -- SCHEME
-//! [OBJECTS [store]]` stores objects of 13 KiB in a temporary directory, then (unless it says `store`) reads them, one after
-//! another and by 32 tasks of one core. Under `valgrind --tool=callgrind` it counts instructions.
+//! What one object costs in a cache directory:
+//! `cargo run --release -p humboldt-schemes --example file_schemes -- SCHEME [OBJECTS [store]]`
+//! stores objects of 13 KiB in a temporary directory, then (unless it says `store`) reads them, one
+//! after another and by 32 tasks of one core. Under `valgrind --tool=callgrind` it counts
+//! instructions.
 
 #![allow(clippy::print_stderr, reason = "a program that prints its findings")]
 
@@ -32,7 +34,13 @@ fn record(i: u64) -> Record {
         purge_number: 0,
         serial: 0,
     };
-    Record { key: Key::primary(&url), kind: RecordKind::Object, url: url.into(), head: head.into(), times }
+    Record {
+        key: Key::primary(&url),
+        kind: RecordKind::Object,
+        url: url.into(),
+        head: head.into(),
+        times,
+    }
 }
 
 async fn store(scheme: &dyn Scheme, i: u64, body: &[u8]) -> Result<(), SchemeError> {

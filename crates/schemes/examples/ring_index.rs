@@ -1,7 +1,9 @@
-//! Measures the index of `ring` with ten million objects, or as many as the argument says: memory, time, checkpoint.
+//! Measures the index of `ring` with ten million objects, or as many as the argument says: memory,
+//! time, checkpoint.
 //!
-//! `cargo run --release -p humboldt-schemes --example ring_index`. Resident memory is that of a fresh process with the
-//! system's allocator. The file schemes' index has a program of its own, `index_memory` of `humboldt-store`.
+//! `cargo run --release -p humboldt-schemes --example ring_index`. Resident memory is that of a
+//! fresh process with the system's allocator. The file schemes' index has a program of its own,
+//! `index_memory` of `humboldt-store`.
 #![allow(clippy::print_stdout)] // its purpose
 
 // The index is none of the crate's public items, and is compiled from its source here.
@@ -110,7 +112,11 @@ fn print_checkpoint(index: &RingIndex, objects: u64) {
     let mut images = images.into_iter();
     let read = time(|| {
         let read = RingIndex::from_shards(0, 16 * objects, || Ok(images.next()));
-        assert_eq!(read.ok().map(|read| read.len()), Some(index.len()), "the checkpoint is another index");
+        assert_eq!(
+            read.ok().map(|read| read.len()),
+            Some(index.len()),
+            "the checkpoint is another index"
+        );
     });
     println!("read:       {:6.0} ms", read.as_secs_f64() * 1e3);
 }
@@ -132,9 +138,11 @@ fn print_growth(index: &RingIndex, objects: u64) {
             worst = worst.max(index.memory_bytes() as f64 / index.len() as f64);
         }
     }
-    println!("up to {} objects: at most {worst:.2} bytes each, longest insertion {:.2} ms", 3 * objects, {
-        longest.as_secs_f64() * 1e3
-    });
+    println!(
+        "up to {} objects: at most {worst:.2} bytes each, longest insertion {:.2} ms",
+        3 * objects,
+        { longest.as_secs_f64() * 1e3 }
+    );
 }
 
 /// Twice as many objects as it may grow for.

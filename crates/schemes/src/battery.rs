@@ -1,7 +1,9 @@
-//! The tests that every storage scheme must pass. A scheme joins with one line: `battery!(name, "name");`.
+//! The tests that every storage scheme must pass. A scheme joins with one line:
+//! `battery!(name, "name");`.
 //!
-//! They know nothing of what a scheme does with its files: to damage a store, they damage every file of it. Bodies carry
-//! a pattern made from URL, version and offset, so that a byte that is wrong, stale or of another object is seen at once.
+//! They know nothing of what a scheme does with its files: to damage a store, they damage every
+//! file of it. Bodies carry a pattern made from URL, version and offset, so that a byte that is
+//! wrong, stale or of another object is seen at once.
 
 mod damage;
 mod lifecycle;
@@ -13,7 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use humboldt_freshness::{Times, TimesFlags};
-use humboldt_store::scheme::{Reader, Record, RecordKind, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{
+    Reader, Record, RecordKind, Scheme, SchemeError, SchemeStats, Writer,
+};
 use humboldt_store::{
     Cache, CacheSettings, DirConfig, DirSelect, InTransit, Key, MemoryMode, NoEvents, Policy,
 };
@@ -65,27 +69,33 @@ const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
 /// How long a scheme may refuse objects because it is busy before a test gives up.
 const BUSY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// What a kind of scheme cannot do by its nature. Tests ask for it instead of being loosened for all.
+/// What a kind of scheme cannot do by its nature. Tests ask for it instead of being loosened for
+/// all.
 struct Nature {
     /// Longest body that it stores: in `coss`, an object lies inside of one stripe.
     body_bytes_max: u64,
-    /// It refuses objects while its buffers wait for the disk, and takes them when it is asked again.
+    /// It refuses objects while its buffers wait for the disk, and takes them when it is asked
+    /// again.
     sheds: bool,
     /// It stores at once, and lends what it has stored.
     lends: bool,
-    /// It writes a log: room is given back when the log comes round, not when an object is removed or given up.
+    /// It writes a log: room is given back when the log comes round, not when an object is removed
+    /// or given up.
     is_log: bool,
 }
 
 fn nature(kind: &str) -> Nature {
     let usual = Nature { body_bytes_max: u64::MAX, sheds: false, lends: false, is_log: false };
     match kind {
-        "coss" => Nature { body_bytes_max: (1 << 20) - 64 * 1024, sheds: true, is_log: true, ..usual },
+        "coss" => {
+            Nature { body_bytes_max: (1 << 20) - 64 * 1024, sheds: true, is_log: true, ..usual }
+        }
         "ring" => Nature { lends: true, is_log: true, ..usual },
         _ => usual,
     }
 }
-/// How long what is done in the background (closing and unlinking files) may take before a test gives up.
+/// How long what is done in the background (closing and unlinking files) may take before a test
+/// gives up.
 const SETTLING_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A scheme on a directory of its own.
@@ -103,7 +113,8 @@ impl Bench {
 
     fn with(kind: &'static str, adapt: impl FnOnce(&mut DirOptions)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut options = DirOptions { l1: 2, l2: 4, ..DirOptions::new(dir.path(), CAPACITY_BYTES) };
+        let mut options =
+            DirOptions { l1: 2, l2: 4, ..DirOptions::new(dir.path(), CAPACITY_BYTES) };
         adapt(&mut options);
         let scheme = open(kind, &options);
         Self { scheme, options, kind, _dir: Some(Arc::new(dir)) }
@@ -158,7 +169,9 @@ impl Bench {
         loop {
             match put(&*self.scheme, url, version, len) {
                 Ok(()) => return,
-                Err(SchemeError::Busy(_)) if nature(self.kind).sheds && start.elapsed() < BUSY_DEADLINE => {
+                Err(SchemeError::Busy(_))
+                    if nature(self.kind).sheds && start.elapsed() < BUSY_DEADLINE =>
+                {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => panic!("storing {url}: {error}"),
@@ -174,7 +187,8 @@ impl Bench {
         run(self.scheme.maintain()).expect("maintenance");
     }
 
-    /// Waits until the figures are as they must be when all that goes on in the background has ended.
+    /// Waits until the figures are as they must be when all that goes on in the background has
+    /// ended.
     fn settle(&self, condition: impl Fn(&SchemeStats) -> bool) {
         settle(&*self.scheme, condition);
     }
@@ -229,8 +243,10 @@ pub(crate) fn key(url: &str) -> Key {
 
 /// A record whose head and times tell its version.
 pub(crate) fn record(url: &str, version: u8) -> Record {
-    let head =
-        format!("HTTP/1.1 200 OK\r\nETag: \"{version}\"\r\nX-Filler: {}\r\n", "x".repeat(version.into()));
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nETag: \"{version}\"\r\nX-Filler: {}\r\n",
+        "x".repeat(version.into())
+    );
     let times = Times {
         response_time: 1_700_000_000 + i64::from(version),
         date: 1_700_000_000,
@@ -282,7 +298,12 @@ async fn write_range(
 }
 
 /// Stores a complete object.
-pub(crate) fn put(scheme: &dyn Scheme, url: &str, version: u8, len: u64) -> Result<(), SchemeError> {
+pub(crate) fn put(
+    scheme: &dyn Scheme,
+    url: &str,
+    version: u8,
+    len: u64,
+) -> Result<(), SchemeError> {
     run(async {
         let mut writer = scheme.create(record(url, version), Some(len)).await?;
         write_range(&mut *writer, url, version, 0, len).await?;
@@ -333,7 +354,10 @@ async fn read_whole(reader: &mut dyn Reader, url: &str, step: usize) -> Seen {
         match reader.read(offset, &mut buf).await {
             Ok(0) => panic!("{url} ends at {offset} of {len}"),
             Ok(read) => {
-                assert!(buf[..read] == body(url, version, offset, offset + read as u64), "{url} at {offset}");
+                assert!(
+                    buf[..read] == body(url, version, offset, offset + read as u64),
+                    "{url} at {offset}"
+                );
                 offset += read as u64;
             }
             Err(SchemeError::Corrupt(_)) => return Seen::Corrupt,

@@ -1,17 +1,20 @@
-//! Health of a directory: errors are counted, complained about now and then, and repeated ones take it out of service.
+//! Health of a directory: errors are counted, complained about now and then, and repeated ones take
+//! it out of service.
 
 use std::fmt::Display;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// After this many I/O errors without a success between them, the directory is taken out of service.
+/// After this many I/O errors without a success between them, the directory is taken out of
+/// service.
 pub(crate) const ERRORS_TO_DOWN: u32 = 10;
 
 /// The same complaint is logged once in this many seconds.
 const COMPLAINT_INTERVAL_S: i64 = 60;
 
-/// The reason of [`SchemeError::Busy`](humboldt_store::scheme::SchemeError::Busy) when the file system has no room.
+/// The reason of [`SchemeError::Busy`](humboldt_store::scheme::SchemeError::Busy) when the file
+/// system has no room.
 pub(crate) const DISK_FULL: &str = "disk full";
 
 /// What is complained about.
@@ -48,7 +51,8 @@ impl Health {
         }
     }
 
-    /// Something read from `path` did not verify: an error to count, but the disk did as it was told.
+    /// Something read from `path` did not verify: an error to count, but the disk did as it was
+    /// told.
     pub(crate) fn corrupt(&self, path: impl Display, why: impl Display) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         if self.may_complain(Subject::Contents) {
@@ -56,7 +60,8 @@ impl Health {
         }
     }
 
-    /// The operating system refused `operation` on `path`. A full disk is no reason to give up what can still be read.
+    /// The operating system refused `operation` on `path`. A full disk is no reason to give up what
+    /// can still be read.
     pub(crate) fn failure(&self, operation: &str, path: impl Display, error: &io::Error) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         if is_disk_full(error) {

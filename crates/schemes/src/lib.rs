@@ -1,7 +1,8 @@
 //! The storage schemes, one folder each, behind the [`Scheme`] trait of the store.
 //!
-//! [`open`] gives a running scheme, [`create`] prepares a directory as `humboldt -z` does. Which kinds there are is
-//! said in one place, the table `KINDS`. Every scheme passes the same battery of tests (`battery.rs`).
+//! [`open`] gives a running scheme, [`create`] prepares a directory as `humboldt -z` does. Which
+//! kinds there are is said in one place, the table `KINDS`. Every scheme passes the same battery of
+//! tests (`battery.rs`).
 
 mod aufs;
 #[cfg(test)]
@@ -40,13 +41,41 @@ struct Kind {
 
 /// The schemes that there are, one line each.
 const KINDS: &[Kind] = &[
-    Kind { name: null::NAME, open: |options| Ok(Arc::new(null::Null::new(options))), create: |_| Ok(()) },
-    Kind { name: ufs::NAME, open: |options| Ok(Arc::new(ufs::open(options)?)), create: tree::create },
-    Kind { name: aufs::NAME, open: |options| Ok(Arc::new(aufs::open(options)?)), create: tree::create },
-    Kind { name: diskd::NAME, open: |options| Ok(Arc::new(diskd::open(options)?)), create: tree::create },
-    Kind { name: coss::NAME, open: |options| Ok(Arc::new(coss::Coss::open(options)?)), create: coss::create },
-    Kind { name: rock::NAME, open: |options| Ok(Arc::new(rock::Rock::open(options)?)), create: rock::create },
-    Kind { name: ring::NAME, open: |options| Ok(Arc::new(ring::Ring::open(options)?)), create: ring::create },
+    Kind {
+        name: null::NAME,
+        open: |options| Ok(Arc::new(null::Null::new(options))),
+        create: |_| Ok(()),
+    },
+    Kind {
+        name: ufs::NAME,
+        open: |options| Ok(Arc::new(ufs::open(options)?)),
+        create: tree::create,
+    },
+    Kind {
+        name: aufs::NAME,
+        open: |options| Ok(Arc::new(aufs::open(options)?)),
+        create: tree::create,
+    },
+    Kind {
+        name: diskd::NAME,
+        open: |options| Ok(Arc::new(diskd::open(options)?)),
+        create: tree::create,
+    },
+    Kind {
+        name: coss::NAME,
+        open: |options| Ok(Arc::new(coss::Coss::open(options)?)),
+        create: coss::create,
+    },
+    Kind {
+        name: rock::NAME,
+        open: |options| Ok(Arc::new(rock::Rock::open(options)?)),
+        create: rock::create,
+    },
+    Kind {
+        name: ring::NAME,
+        open: |options| Ok(Arc::new(ring::Ring::open(options)?)),
+        create: ring::create,
+    },
 ];
 
 fn kind(name: &str) -> Result<&'static Kind, OpenError> {
@@ -81,7 +110,8 @@ pub struct DirOptions {
     pub swap_low_pct: u8,
     /// `cache_swap_high`: eviction keeps use below this share of the size, in percent.
     pub swap_high_pct: u8,
-    /// Most files held open by this directory at a time (`max_open_disk_fds`); 0 for no limit of its own.
+    /// Most files held open by this directory at a time (`max_open_disk_fds`); 0 for no limit of
+    /// its own.
     pub max_open_files: u32,
     /// `cache_replacement_policy`, for the schemes that choose victims.
     pub policy: Policy,
@@ -94,35 +124,39 @@ pub struct DirOptions {
 pub struct Tuning {
     /// aufs, coss, and schemes without io_uring: threads that do I/O (`threads=`), 1 to 256.
     pub threads: u32,
-    /// diskd: with more messages under way, nothing new is opened or created (`Q1=`), 1 to 3000. Above `q2`, reading and
-    /// storing wait instead of being refused.
+    /// diskd: with more messages under way, nothing new is opened or created (`Q1=`), 1 to 3000.
+    /// Above `q2`, reading and storing wait instead of being refused.
     pub q1: u32,
     /// diskd: with more messages under way, requests wait (`Q2=`), 1 to 3000.
     pub q2: u32,
     /// diskd: the program that can be a helper; `None` for the program that runs now.
     pub diskd_program: Option<PathBuf>,
-    /// coss: unit of location in bytes (`block-size=`), a power of two from 512 to 8192; 0 for the smallest that will do.
+    /// coss: unit of location in bytes (`block-size=`), a power of two from 512 to 8192; 0 for the
+    /// smallest that will do.
     pub block_bytes: u32,
     /// coss: stripes in memory (`membufs=`), at least 2.
     pub membufs: u32,
     /// coss: full stripes that may wait to be written (`maxfullbufs=`), below `membufs`.
     pub maxfullbufs: u32,
-    /// coss: a hit on an object that lies in the oldest part of the file, this many percent of it, is written again to
-    /// the current stripe (`overwrite-percent=`), 0 to 100.
+    /// coss: a hit on an object that lies in the oldest part of the file, this many percent of it,
+    /// is written again to the current stripe (`overwrite-percent=`), 0 to 100.
     pub overwrite_percent: u32,
-    /// coss: room at the end of a stripe that may be given up, in bytes (`max-stripe-waste=`); `None` for any.
+    /// coss: room at the end of a stripe that may be given up, in bytes (`max-stripe-waste=`);
+    /// `None` for any.
     pub max_stripe_waste: Option<u32>,
     /// rock: size of a slot in bytes (`slot-size=`), a multiple of 512 from 4096 to 1 MiB.
     pub slot_bytes: u32,
     /// rock: most writes a second (`max-swap-rate=`); `None` for no limit.
     pub max_swap_rate: Option<u32>,
-    /// rock: objects whose reading or writing would wait longer are not read or written (`swap-timeout=`); `None` for any.
+    /// rock: objects whose reading or writing would wait longer are not read or written
+    /// (`swap-timeout=`); `None` for any.
     pub swap_timeout: Option<Duration>,
     /// rock, ring: how the device is used (`io=`).
     pub io: IoChoice,
     /// ring: what goes through the page cache (`page-cache=`).
     pub page_cache: PageCache,
-    /// ring: expected mean size of an object in bytes (`store_avg_object_size`), by which the index is sized at first.
+    /// ring: expected mean size of an object in bytes (`store_avg_object_size`), by which the index
+    /// is sized at first.
     pub object_bytes_avg: u64,
 }
 
@@ -255,10 +289,12 @@ pub enum OpenError {
     },
 }
 
-/// Opens a directory, and creates what is missing in it. It belongs to this process until the scheme is dropped.
+/// Opens a directory, and creates what is missing in it. It belongs to this process until the
+/// scheme is dropped.
 ///
-/// Reading a long swap log, and looking for files when there is none, goes on in the background; it starts with
-/// the first call of [`Scheme::maintain`], so that no thread exists before privileges are dropped.
+/// Reading a long swap log, and looking for files when there is none, goes on in the background; it
+/// starts with the first call of [`Scheme::maintain`], so that no thread exists before privileges
+/// are dropped.
 pub fn open(name: &str, options: &DirOptions) -> Result<Arc<dyn Scheme>, OpenError> {
     (kind(name)?.open)(options)
 }
@@ -266,8 +302,9 @@ pub fn open(name: &str, options: &DirOptions) -> Result<Arc<dyn Scheme>, OpenErr
 /// Name of the log of purges, where it is kept in the directory of a store.
 pub const PURGE_LOG: &str = "humboldt.purges";
 
-/// Whether a file of this name makes a directory no foreign one: it comes with the file system, or with the log of purges, which may be
-/// all that is left, or written again, where a store was deleted while it was in use; so may the keys of a helper of diskd.
+/// Whether a file of this name makes a directory no foreign one: it comes with the file system, or
+/// with the log of purges, which may be all that is left, or written again, where a store was
+/// deleted while it was in use; so may the keys of a helper of diskd.
 pub(crate) fn may_be_beside(name: &str) -> bool {
     name == "lost+found"
         || name == diskd::RECORD_FILE

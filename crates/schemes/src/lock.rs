@@ -28,8 +28,8 @@ impl Drop for Lock {
     }
 }
 
-/// Gives a locked file free. Closing is not enough: a process that another thread is just starting has the descriptor too, for a
-/// moment, and the directory may be opened again within it.
+/// Gives a locked file free. Closing is not enough: a process that another thread is just starting
+/// has the descriptor too, for a moment, and the directory may be opened again within it.
 pub(crate) fn release(file: impl AsFd) {
     // What is not locked cannot be unlocked, which is as well.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);

@@ -1,12 +1,14 @@
-//! What other threads have completed for the tasks of a core: woken by the core itself, all at once.
+//! What other threads have completed for the tasks of a core: woken by the core itself, all at
+//! once.
 //!
-//! A task that another thread wakes waits in a queue of its `LocalSet`, out of which the core takes one in 31 polls while it has
-//! work of its own. On a busy core completed writes would pile up there without end, each with its object. So other threads leave
-//! the wakers here and wake one task, which belongs to the runtime and has its turn whenever the core looks for events: it wakes
+//! A task that another thread wakes waits in a queue of its `LocalSet`, out of which the core takes
+//! one in 31 polls while it has work of its own. On a busy core completed writes would pile up
+//! there without end, each with its object. So other threads leave the wakers here and wake one
+//! task, which belongs to the runtime and has its turn whenever the core looks for events: it wakes
 //! the others on their own thread, where they queue like everything else.
 //!
-//! A core that blocks on a future, instead of awaiting it, must not wait for one that is woken this way: the collector would not have
-//! its turn.
+//! A core that blocks on a future, instead of awaiting it, must not wait for one that is woken this
+//! way: the collector would not have its turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -67,7 +69,8 @@ impl Wake for Waiting {
     }
 }
 
-/// A waker of the task that is being polled, for what other threads complete and which knows wakers only.
+/// A waker of the task that is being polled, for what other threads complete and which knows wakers
+/// only.
 pub(crate) fn waker(context: &Context<'_>) -> Waker {
     Arc::new(Waiting::of(context)).into()
 }
@@ -76,7 +79,8 @@ thread_local! {
     static HERE: RefCell<Option<(Id, Arc<Mailbox>)>> = const { RefCell::new(None) };
 }
 
-/// The mailbox of this core; `None` on a thread that is no core: it has no runtime, or one of several threads.
+/// The mailbox of this core; `None` on a thread that is no core: it has no runtime, or one of
+/// several threads.
 fn here() -> Option<Arc<Mailbox>> {
     let runtime = Handle::try_current().ok()?;
     if runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
@@ -85,7 +89,9 @@ fn here() -> Option<Arc<Mailbox>> {
     let find = |place: &RefCell<Option<(Id, Arc<Mailbox>)>>| {
         let mut place = place.borrow_mut();
         match &*place {
-            Some((id, mailbox)) if *id == runtime.id() && !mailbox.0.lock().has_ended => Arc::clone(mailbox),
+            Some((id, mailbox)) if *id == runtime.id() && !mailbox.0.lock().has_ended => {
+                Arc::clone(mailbox)
+            }
             _ => {
                 let mailbox = Arc::new(Mailbox::default());
                 runtime.spawn(Collector { mailbox: Arc::clone(&mailbox), wakers: Vec::new() });
@@ -177,7 +183,8 @@ mod tests {
         }
     }
 
-    /// How many turns a busy core takes until all `tasks` have ended, after another thread has done what they wait for.
+    /// How many turns a busy core takes until all `tasks` have ended, after another thread has done
+    /// what they wait for.
     fn turns<T>(begin: impl FnOnce(usize) -> (Vec<T>, Box<dyn FnOnce() + Send>)) -> usize
     where
         T: Future + 'static,
@@ -205,7 +212,8 @@ mod tests {
         })
     }
 
-    /// A turn is at most 61 polls; of tasks that are woken one in 31 polls, some 250 of them are needed.
+    /// A turn is at most 61 polls; of tasks that are woken one in 31 polls, some 250 of them are
+    /// needed.
     const TURNS_MAX: usize = 40;
 
     #[test]
@@ -213,7 +221,8 @@ mod tests {
         let turns = turns(|count| {
             let (completers, operations): (Vec<_>, Vec<_>) =
                 (0..count).map(|_| crate::tree::Operation::under_way()).unzip();
-            let complete = || completers.into_iter().for_each(|completer| completer.complete(Ok(7)));
+            let complete =
+                || completers.into_iter().for_each(|completer| completer.complete(Ok(7)));
             (operations, Box::new(complete))
         });
         assert!(turns <= TURNS_MAX, "{turns} turns");
@@ -230,7 +239,8 @@ mod tests {
                     Pin::new(&mut receiver).poll(&mut Context::from_waker(&waker))
                 })
             });
-            let complete = || senders.into_iter().for_each(|sender| sender.send(()).expect("it waits"));
+            let complete =
+                || senders.into_iter().for_each(|sender| sender.send(()).expect("it waits"));
             (waiting.collect(), Box::new(complete))
         });
         assert!(turns <= TURNS_MAX, "{turns} turns");

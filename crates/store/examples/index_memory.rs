@@ -1,5 +1,5 @@
-//! Prints the bytes of memory per object of the file schemes' index, for every policy: while it grows to ten million
-//! objects, and while a million come and as many are evicted.
+//! Prints the bytes of memory per object of the file schemes' index, for every policy: while it
+//! grows to ten million objects, and while a million come and as many are evicted.
 #![allow(clippy::print_stdout, reason = "prints its result")]
 
 use humboldt_store::index::{FileEntry, FileIndex, IndexKey};

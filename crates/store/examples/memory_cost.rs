@@ -9,8 +9,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, MemoryMode, NoEvents,
-    Policy, ReaderKind, StoredHead, VaryMarker,
+    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, MemoryMode,
+    NoEvents, Policy, ReaderKind, StoredHead, VaryMarker,
 };
 
 /// Entries in the tier.

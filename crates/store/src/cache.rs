@@ -24,14 +24,15 @@ use crate::vary::VaryMarker;
 use crate::versions::{Commit, Reading, Voiding};
 use crate::voids;
 
-/// With `in_transit memory` one object may take this part of `cache_mem` while it comes in, if that is more than an object in
-/// memory may have; what is larger is written as it arrives.
+/// With `in_transit memory` one object may take this part of `cache_mem` while it comes in, if that
+/// is more than an object in memory may have; what is larger is written as it arrives.
 const IN_TRANSIT_SHARE: u64 = 16;
 
 /// `in_transit`: where an object is that is coming in and will be written to a directory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum InTransit {
-    /// In memory until it is complete, if it is not larger than `maximum_object_size_in_memory`; otherwise on disk.
+    /// In memory until it is complete, if it is not larger than `maximum_object_size_in_memory`;
+    /// otherwise on disk.
     #[default]
     Auto,
     /// In memory until it is complete, also if it is larger, within bounds (`IN_TRANSIT_SHARE`).
@@ -110,8 +111,12 @@ impl Cache {
         dirs: Vec<DirConfig>,
         events: Arc<dyn StoreEvents>,
     ) -> Arc<Self> {
-        let mem =
-            Arc::new(MemTier::new(settings.cache_mem_bytes, cores, settings.memory_policy, events.clone()));
+        let mem = Arc::new(MemTier::new(
+            settings.cache_mem_bytes,
+            cores,
+            settings.memory_policy,
+            events.clone(),
+        ));
         let purges = Arc::new(Purges::default());
         Arc::new(Self {
             in_flight: InFlight::new(mem.clone(), settings.read_ahead_bytes, purges.clone()),
@@ -131,8 +136,8 @@ impl Cache {
         self.reconfigure_leaving(settings, dirs, Vec::new());
     }
 
-    /// The same, where directories are on their way out of the configuration: nobody begins to use them any more. Those who have begun
-    /// hold the scheme; when nobody does, it can be closed.
+    /// The same, where directories are on their way out of the configuration: nobody begins to use
+    /// them any more. Those who have begun hold the scheme; when nobody does, it can be closed.
     pub fn reconfigure_leaving(
         &self,
         settings: CacheSettings,
@@ -195,13 +200,16 @@ impl Cache {
         self.table.load().settings.memory_object_bytes_max
     }
 
-    /// What [`crate::FlowInfo::keep_bytes_max`] should be for a storable answer, which a directory takes or not.
+    /// What [`crate::FlowInfo::keep_bytes_max`] should be for a storable answer, which a directory
+    /// takes or not.
     pub fn keep_bytes_max(&self, goes_to_disk: bool) -> u64 {
         let settings = self.table.load().settings;
         let in_memory = settings.memory_object_bytes_max;
         match settings.in_transit {
             InTransit::Disk if goes_to_disk => 0,
-            InTransit::Memory if goes_to_disk => in_memory.max(settings.cache_mem_bytes / IN_TRANSIT_SHARE),
+            InTransit::Memory if goes_to_disk => {
+                in_memory.max(settings.cache_mem_bytes / IN_TRANSIT_SHARE)
+            }
             _ if goes_to_disk => in_memory,
             // What memory would not take has no reason to be kept.
             _ => in_memory.min(self.mem.object_bytes_max()),
@@ -245,15 +253,21 @@ impl Cache {
         self.in_flight.private(primary, key)
     }
 
-    /// After [`FlowWriter::finish`]: stores the object in memory if it was kept whole and should be there, then ends the entry in the table
-    /// of objects in flight, so that no request finds neither. Not stored when the URL was purged meanwhile, or when it is
-    /// larger than objects in memory may be. The object goes to `dir` too, if there is one and that is possible at once.
+    /// After [`FlowWriter::finish`]: stores the object in memory if it was kept whole and should be
+    /// there, then ends the entry in the table of objects in flight, so that no request finds
+    /// neither. Not stored when the URL was purged meanwhile, or when it is larger than objects in
+    /// memory may be. The object goes to `dir` too, if there is one and that is possible at once.
     pub fn store(&self, writer: FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
         self.store_from(&writer, url, dir)
     }
 
     /// The same while the entry stays.
-    pub(crate) fn store_from(&self, writer: &FlowWriter, url: &[u8], dir: Option<&Dir>) -> Option<Stored> {
+    pub(crate) fn store_from(
+        &self,
+        writer: &FlowWriter,
+        url: &[u8],
+        dir: Option<&Dir>,
+    ) -> Option<Stored> {
         let head = writer.flow().published()?;
         let info = &head.info;
         let Some(object) = writer.object(url) else {
@@ -272,8 +286,9 @@ impl Cache {
                 && self.begin_commit(epoch, &object.key)
                 && dir.scheme.put_now(&object);
         }
-        // Whoever is still reading the one before from a directory would put that into memory, if nothing was there. And what the
-        // directory does not take at once is found in memory until it does.
+        // Whoever is still reading the one before from a directory would put that into memory, if
+        // nothing was there. And what the directory does not take at once is found in memory until
+        // it does.
         let is_refused = dir.is_some() && !on_disk && self.memory_mode() == MemoryMode::Auto;
         let in_memory = (!info.disk_only || was_on_disk || is_refused)
             && object.body_bytes() <= self.memory_object_bytes_max()
@@ -287,20 +302,23 @@ impl Cache {
         Some(Stored { object, in_memory, on_disk })
     }
 
-    /// Takes what is in memory under a key out of it, for an answer that is not going to be there. After a purge, what is there may be newer.
+    /// Takes what is in memory under a key out of it, for an answer that is not going to be there.
+    /// After a purge, what is there may be newer.
     pub(crate) fn remove_older(&self, epoch: Epoch, key: &Key) {
         if epoch.stamp.is_some() || self.in_flight.is_current(epoch) {
             self.while_newest(epoch, key, 0, || self.mem.remove(key));
         }
     }
 
-    /// What [`crate::FlowInfo::disk_only`] should be for an answer that is to be stored, and that a directory takes in one step
-    /// (`at_once`) or as it arrives. Where memory is full, that it came by is remembered. An answer takes the place of an older one in memory.
+    /// What [`crate::FlowInfo::disk_only`] should be for an answer that is to be stored, and that a
+    /// directory takes in one step (`at_once`) or as it arrives. Where memory is full, that it came
+    /// by is remembered. An answer takes the place of an older one in memory.
     pub fn is_disk_only(&self, about: &About<'_>, at_once: bool) -> bool {
         let is_wanted = match self.memory_mode() {
             MemoryMode::Always | MemoryMode::Network => true,
             MemoryMode::Disk => false,
-            // Room for another one on its way besides: what comes in pieces takes pages from those that are stored, and gives them back.
+            // Room for another one on its way besides: what comes in pieces takes pages from those
+            // that are stored, and gives them back.
             MemoryMode::Auto => {
                 !at_once || self.has_room_or_comes_again(&about.key, 2 * about.memory_bytes())
             }
@@ -312,8 +330,8 @@ impl Cache {
         self.table.load().settings.memory_mode
     }
 
-    /// Asks whether what was read from a directory should be in memory now, where it takes so many bytes. Where memory is full, that it
-    /// was read is remembered.
+    /// Asks whether what was read from a directory should be in memory now, where it takes so many
+    /// bytes. Where memory is full, that it was read is remembered.
     pub(crate) fn admit_to_memory(&self, key: &Key, bytes: u64) -> bool {
         match self.memory_mode() {
             _ if !self.mem.takes(bytes) => false,
@@ -327,15 +345,16 @@ impl Cache {
         self.mem.has_room(bytes) || self.table.load().doorkeeper.comes_again(key)
     }
 
-    /// Inserts an entry unless its URL has been purged since `epoch`, or a newer answer has come. A purge either finds the entry, or is
-    /// seen here.
+    /// Inserts an entry unless its URL has been purged since `epoch`, or a newer answer has come. A
+    /// purge either finds the entry, or is seen here.
     pub fn insert_current(&self, epoch: Epoch, key: Key, entry: Entry) -> bool {
         let generation = if let Entry::Vary(marker) = &entry { marker.generation } else { 0 };
         let insert = || self.in_flight.is_current(epoch) && self.mem.insert(key, entry);
         self.while_newest(epoch, &key, generation, insert) == Some(true)
     }
 
-    /// The same for an object that was read from a directory: nothing that came meanwhile, or is on its way, makes place for it.
+    /// The same for an object that was read from a directory: nothing that came meanwhile, or is on
+    /// its way, makes place for it.
     pub(crate) fn insert_read(&self, epoch: Epoch, reading: &Reading, object: &Arc<Object>) {
         if self.memory_mode() != MemoryMode::Network
             && self.put_read(epoch, reading, object.key, Entry::Object(object.clone()))
@@ -347,12 +366,13 @@ impl Cache {
 
     /// The same for any entry.
     pub(crate) fn put_read(&self, epoch: Epoch, reading: &Reading, key: Key, entry: Entry) -> bool {
-        let insert = || self.in_flight.is_current(epoch) && self.mem.insert_unless_object(key, entry);
+        let insert =
+            || self.in_flight.is_current(epoch) && self.mem.insert_unless_object(key, entry);
         reading.while_newest(&key, insert) == Some(true)
     }
 
-    /// The marker of a URL whose answers vary by `fields`: the present one if it says the same, a new one otherwise. A
-    /// new one is stored in memory; [`Cache::write_vary`] stores it on disk.
+    /// The marker of a URL whose answers vary by `fields`: the present one if it says the same, a
+    /// new one otherwise. A new one is stored in memory; [`Cache::write_vary`] stores it on disk.
     pub fn vary_marker(&self, epoch: Epoch, url: &[u8], fields: &[u8]) -> Arc<VaryMarker> {
         if let Some(Entry::Vary(marker)) = self.mem.get(&epoch.primary)
             && *marker.fields == *fields
@@ -365,13 +385,14 @@ impl Cache {
         marker
     }
 
-    /// Whether [`Cache::write_vary`] is needed: no directory has the marker, or it may have lost it.
+    /// Whether [`Cache::write_vary`] is needed: no directory has the marker, or it may have lost
+    /// it.
     pub fn is_to_be_written(&self, epoch: Epoch, marker: &VaryMarker) -> bool {
         !marker.is_written.load(Relaxed) || !self.on_disk(&epoch.primary)
     }
 
-    /// Writes a Vary marker to a directory, so that variants are found after a restart; unless its URL has been purged since `epoch`, as
-    /// an old marker would lead to what was purged.
+    /// Writes a Vary marker to a directory, so that variants are found after a restart; unless its
+    /// URL has been purged since `epoch`, as an old marker would lead to what was purged.
     ///
     /// # Errors
     /// As the directory says; [`SchemeError::Busy`] when none takes it.
@@ -413,8 +434,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes what was written visible, unless its URL has been purged since `epoch`, or a newer answer has come. Whether one
-    /// has come meanwhile is to be asked afterwards.
+    /// Makes what was written visible, unless its URL has been purged since `epoch`, or a newer
+    /// answer has come. Whether one has come meanwhile is to be asked afterwards.
     pub(crate) async fn commit(
         &self,
         epoch: Epoch,
@@ -441,8 +462,15 @@ impl Cache {
         Ok(writer.commit(body_bytes).await?)
     }
 
-    /// After a 304: replaces head and times in memory, the body stays. [`Cache::update_on_disk`] does the same there.
-    pub fn refresh(&self, epoch: Epoch, object: &Object, head: StoredHead, times: Times) -> Arc<Object> {
+    /// After a 304: replaces head and times in memory, the body stays. [`Cache::update_on_disk`]
+    /// does the same there.
+    pub fn refresh(
+        &self,
+        epoch: Epoch,
+        object: &Object,
+        head: StoredHead,
+        times: Times,
+    ) -> Arc<Object> {
         let fresh = Arc::new(object.refreshed(head, times));
         if self.purges.has_purged(&fresh) {
             return fresh;
@@ -451,9 +479,9 @@ impl Cache {
         fresh
     }
 
-    /// Replaces head and times of a record in every directory that has it; a directory that fails loses the record, so
-    /// that no old head lives on.
-    /// Only the answer that was confirmed gets the new one ([`Scheme::update`](crate::scheme::Scheme::update)).
+    /// Replaces head and times of a record in every directory that has it; a directory that fails
+    /// loses the record, so that no old head lives on. Only the answer that was confirmed gets the
+    /// new one ([`Scheme::update`](crate::scheme::Scheme::update)).
     pub async fn update_on_disk(&self, epoch: Epoch, record: &Record, confirmed: &Confirmed) {
         for dir in self.table.load_full().dirs.iter().filter(|dir| dir.has(&record.key)) {
             if !self.is_newest(epoch, &record.key) {
@@ -471,8 +499,8 @@ impl Cache {
         }
     }
 
-    /// Whether a directory has what was asked for before this record: a body that may be purged must not get a number under which it is
-    /// not, as heads of one second may be alike.
+    /// Whether a directory has what was asked for before this record: a body that may be purged
+    /// must not get a number under which it is not, as heads of one second may be alike.
     async fn is_older(&self, record: &Record, dir: &Dir) -> bool {
         let number = record.times.purge_number;
         self.purges.are_any_up_to(number)
@@ -486,7 +514,11 @@ impl Cache {
     }
 
     /// The same, but none of those that have refused it already.
-    pub(crate) fn select_other(&self, body_bytes: Option<u64>, tried: &[Arc<Dir>]) -> Option<Arc<Dir>> {
+    pub(crate) fn select_other(
+        &self,
+        body_bytes: Option<u64>,
+        tried: &[Arc<Dir>],
+    ) -> Option<Arc<Dir>> {
         if body_bytes.is_some_and(|bytes| bytes > self.disk_object_bytes_max()) {
             return None;
         }
@@ -498,11 +530,12 @@ impl Cache {
         self.table.load().dirs.iter().any(|dir| dir.has(key))
     }
 
-    /// Removes everything under a URL: what is in memory, in flight and in all directories. For a URL whose answers
-    /// vary, that removes all variants, since their keys depend on the marker removed here. When the future
-    /// resolves, nothing brings it back, unless it is [`Purged::Owed`]. When it was polled once, nobody finds any of it any more, but what
-    /// is being written to a directory at that moment; the rest waits for disks, as long as they take. Who does not want to wait for
-    /// them any longer goes on with [`Cache::remove_void`].
+    /// Removes everything under a URL: what is in memory, in flight and in all directories. For a
+    /// URL whose answers vary, that removes all variants, since their keys depend on the marker
+    /// removed here. When the future resolves, nothing brings it back, unless it is
+    /// [`Purged::Owed`]. When it was polled once, nobody finds any of it any more, but what is
+    /// being written to a directory at that moment; the rest waits for disks, as long as they take.
+    /// Who does not want to wait for them any longer goes on with [`Cache::remove_void`].
     pub async fn purge(&self, primary: Key) -> Purged {
         let _voiding = Voiding::new(self.in_flight.versions(), primary);
         let in_flight = if self.in_flight.purge(primary) { Purged::Found } else { Purged::Absent };
@@ -523,7 +556,8 @@ impl Cache {
     }
 
     async fn remove_all(&self, primary: Key) -> Purged {
-        let mut purged = if self.remove_from_memory(&primary) { Purged::Found } else { Purged::Absent };
+        let mut purged =
+            if self.remove_from_memory(&primary) { Purged::Found } else { Purged::Absent };
         let table = self.table();
         table.purge_absent(primary);
         // What was on its way to a directory may take a while to get there.
@@ -555,7 +589,13 @@ impl Cache {
         found
     }
 
-    pub(crate) fn tell(&self, kind: StoreEventKind, dir: Option<usize>, record: &Record, body_bytes: u64) {
+    pub(crate) fn tell(
+        &self,
+        kind: StoreEventKind,
+        dir: Option<usize>,
+        record: &Record,
+        body_bytes: u64,
+    ) {
         let head = StoredHead::from_bytes(record.head.clone()).ok();
         self.events().event(&StoreEvent {
             kind,
@@ -572,6 +612,9 @@ impl Cache {
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cache").field("mem", &self.mem).field("in_flight", &self.in_flight.len()).finish()
+        f.debug_struct("Cache")
+            .field("mem", &self.mem)
+            .field("in_flight", &self.in_flight.len())
+            .finish()
     }
 }

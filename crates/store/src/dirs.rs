@@ -1,7 +1,7 @@
 //! The cache directories of a configuration, and which of them takes a new object.
 //!
-//! What requests ask again and again (rebuilding? down? room?) is read from a scheme once a second and kept beside it, as a
-//! scheme may take every lock of its index for its figures.
+//! What requests ask again and again (rebuilding? down? room?) is read from a scheme once a second
+//! and kept beside it, as a scheme may take every lock of its index for its figures.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -21,20 +21,24 @@ use crate::key::Key;
 use crate::scheme::{Scheme, SchemeError};
 use crate::together;
 
-/// Most removals that a directory may owe. One that owes more stays out of service until it is emptied.
+/// Most removals that a directory may owe. One that owes more stays out of service until it is
+/// emptied.
 pub const DEBTS_MAX: usize = 65_536;
 
-/// Most keys that are hidden in a directory. Further ones are removed from it at once, which costs a write each.
+/// Most keys that are hidden in a directory. Further ones are removed from it at once, which costs
+/// a write each.
 pub const HIDDEN_MAX: usize = 65_536;
 
-/// Most removals from a directory's disk that nobody waits for. Of more, it owes the next one, and is out of service until it has made
-/// up for that; so do all, where a URL is void and something of it on its way to one of them.
+/// Most removals from a directory's disk that nobody waits for. Of more, it owes the next one, and
+/// is out of service until it has made up for that; so do all, where a URL is void and something of
+/// it on its way to one of them.
 pub(crate) const VOIDS_MAX: usize = 4096;
 
 /// So many hidden keys are removed at the same time.
 const HIDDEN_AT_ONCE: usize = 256;
 
-/// Most directories, once configured and now not, whose removals are remembered; the oldest is forgotten.
+/// Most directories, once configured and now not, whose removals are remembered; the oldest is
+/// forgotten.
 const ABSENT_MAX: usize = 64;
 
 /// A directory with more load is skipped.
@@ -43,8 +47,8 @@ const LOAD_MAX: u16 = 1000;
 /// `store_dir_select_algorithm`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum DirSelect {
-    /// The least busy directory that takes the object; among equals the one with the closest `max-size`, then with the most
-    /// room.
+    /// The least busy directory that takes the object; among equals the one with the closest
+    /// `max-size`, then with the most room.
     #[default]
     LeastLoad,
     /// One after the other.
@@ -106,7 +110,8 @@ pub struct Dir {
     pub scheme: Arc<dyn Scheme>,
     object_bytes_max: u64,
     read_only: bool,
-    /// It is no longer in the configuration as it is: only those who have begun use it, and what they do not know of is removed from it.
+    /// It is no longer in the configuration as it is: only those who have begun use it, and what
+    /// they do not know of is removed from it.
     is_leaving: bool,
     debts: Arc<Debts>,
     /// The index does not know everything yet.
@@ -118,8 +123,8 @@ pub struct Dir {
     is_maintained: AtomicBool,
 }
 
-/// Keys that a directory was to forget and could not, because it was down or not configured. It is not used before it has
-/// forgotten them: what was purged must not come back.
+/// Keys that a directory was to forget and could not, because it was down or not configured. It is
+/// not used before it has forgotten them: what was purged must not come back.
 #[derive(Default)]
 struct Debts {
     keys: Mutex<HashSet<Key>>,
@@ -130,8 +135,9 @@ struct Debts {
     voids: AtomicUsize,
 }
 
-/// Keys of which a newer answer came while the index was being read, and did not get into the directory: nobody finds what the reading
-/// finds of them. It is removed when the index is there, or before the directory is closed.
+/// Keys of which a newer answer came while the index was being read, and did not get into the
+/// directory: nobody finds what the reading finds of them. It is removed when the index is there,
+/// or before the directory is closed.
 #[derive(Default)]
 struct Hidden {
     keys: Mutex<HashSet<Key>>,
@@ -196,7 +202,8 @@ pub enum Purged {
     Absent,
     /// There was something.
     Found,
-    /// A directory could not note it. It removes the key before it is used again; but if the process ends before that, it may have it.
+    /// A directory could not note it. It removes the key before it is used again; but if the
+    /// process ends before that, it may have it.
     Owed,
 }
 
@@ -242,7 +249,10 @@ impl Dir {
 
     /// Whether it may have the key.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        !self.is_leaving && self.is_in_service() && self.scheme.contains(key) && !self.debts.hidden.holds(key)
+        !self.is_leaving
+            && self.is_in_service()
+            && self.scheme.contains(key)
+            && !self.debts.hidden.holds(key)
     }
 
     fn takes(&self, body_bytes: Option<u64>) -> bool {
@@ -263,7 +273,8 @@ impl Dir {
     /// Removes a key because there is a newer answer, now or before the directory is used again.
     pub(crate) async fn forget(&self, key: &Key) -> bool {
         if !self.scheme.contains(key) {
-            // While the index is being read it does not know yet, and of a directory that is being closed it says nothing.
+            // While the index is being read it does not know yet, and of a directory that is being
+            // closed it says nothing.
             let is_known = !self.rebuilding.load(Relaxed) && !self.is_leaving;
             if is_known || self.debts.hidden.add(*key) {
                 return false;
@@ -277,7 +288,8 @@ impl Dir {
         self.debts.hidden.remove(key);
     }
 
-    /// Removes what is hidden, as when the index has been read, and before a clean stop: the next start knows nothing of it.
+    /// Removes what is hidden, as when the index has been read, and before a clean stop: the next
+    /// start knows nothing of it.
     pub async fn remove_hidden(&self) {
         loop {
             let keys = self.debts.hidden.some();
@@ -297,8 +309,8 @@ impl Dir {
         }
     }
 
-    /// Removes a key whatever the index says, which may know nothing while the directory is down. Now, or before the
-    /// directory is used again.
+    /// Removes a key whatever the index says, which may know nothing while the directory is down.
+    /// Now, or before the directory is used again.
     pub(crate) async fn remove(&self, key: &Key) -> Purged {
         match self.scheme.remove(key).await {
             Ok(true) => Purged::Found,
@@ -313,8 +325,8 @@ impl Dir {
         }
     }
 
-    /// The same, behind the back of whoever asks: polled once, the index has the key no more. Of [`VOIDS_MAX`] that wait for the disk it
-    /// owes the next one.
+    /// The same, behind the back of whoever asks: polled once, the index has the key no more. Of
+    /// [`VOIDS_MAX`] that wait for the disk it owes the next one.
     pub(crate) async fn remove_behind(&self, key: &Key) {
         let mut removal = pin!(self.remove(key));
         if poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_ready())).await {
@@ -331,7 +343,8 @@ impl Dir {
         self.debts.add(key);
     }
 
-    /// Housekeeping; then removes what is still to be removed. Nothing while an earlier call is at it.
+    /// Housekeeping; then removes what is still to be removed. Nothing while an earlier call is at
+    /// it.
     pub(crate) async fn maintain(&self) {
         let Some(_round) = Round::begin(&self.is_maintained) else { return };
         if let Err(error) = self.scheme.maintain().await {
@@ -436,7 +449,9 @@ impl Table {
             DirSelect::RoundRobin => in_turn.next(),
         }?;
         let assigned = i64::try_from(body_bytes.unwrap_or(0).max(1)).unwrap_or(i64::MAX);
-        _ = chosen.free_bytes.fetch_update(Relaxed, Relaxed, |free| Some(free.saturating_sub(assigned)));
+        _ = chosen
+            .free_bytes
+            .fetch_update(Relaxed, Relaxed, |free| Some(free.saturating_sub(assigned)));
         Some(Arc::clone(chosen))
     }
 
@@ -461,10 +476,14 @@ mod tests {
     fn unread(number: u64) -> (Arc<Cache>, Arc<TestScheme>) {
         let scheme = TestScheme::new("/one");
         let (url, head) = (b"http://a.example/".as_slice().into(), some_head().bytes().into());
-        let record = Record { key: key(number), kind: RecordKind::Object, url, head, times: some_times() };
+        let record =
+            Record { key: key(number), kind: RecordKind::Object, url, head, times: some_times() };
         scheme.put(record, b"old");
         scheme.faults.unread.store(true, SeqCst);
-        (Cache::new(SETTINGS, 1, configs(std::slice::from_ref(&scheme)), Arc::new(NoEvents)), scheme)
+        (
+            Cache::new(SETTINGS, 1, configs(std::slice::from_ref(&scheme)), Arc::new(NoEvents)),
+            scheme,
+        )
     }
 
     #[test]
@@ -527,7 +546,11 @@ mod tests {
         assert!(cache.on_disk(&key(1)));
         let configured = || configs(std::slice::from_ref(&scheme));
         cache.reconfigure_leaving(SETTINGS, Vec::new(), configured());
-        assert!(!cache.on_disk(&key(1)) && cache.dirs().is_empty() && cache.select_dir(Some(1)).is_none());
+        assert!(
+            !cache.on_disk(&key(1))
+                && cache.dirs().is_empty()
+                && cache.select_dir(Some(1)).is_none()
+        );
         assert_eq!(block_on(cache.purge(key(1))), Purged::Found);
         assert!(scheme.body(&key(1)).is_none());
         // Closed, and not opened again yet.

@@ -75,7 +75,8 @@ pub enum Lookup {
     Absent,
     /// It is there.
     Found(DiskEntry),
-    /// It is, or was, there, and cannot be read: damaged, or its directory is too busy or out of service. A miss.
+    /// It is, or was, there, and cannot be read: damaged, or its directory is too busy or out of
+    /// service. A miss.
     Failed,
 }
 
@@ -97,10 +98,11 @@ pub struct DiskHit {
 }
 
 impl Cache {
-    /// Follows a flow into a directory and makes the object visible there when the body is complete. `reader` must
-    /// begin at the first byte. If that directory fails, or the object turns out too large for it, another that takes it
-    /// gets it, provided that the beginning is still in memory. A record of this key in any other directory is removed; if
-    /// writing fails, in all. Returns the bytes of the body.
+    /// Follows a flow into a directory and makes the object visible there when the body is
+    /// complete. `reader` must begin at the first byte. If that directory fails, or the object
+    /// turns out too large for it, another that takes it gets it, provided that the beginning is
+    /// still in memory. A record of this key in any other directory is removed; if writing fails,
+    /// in all. Returns the bytes of the body.
     ///
     /// # Errors
     /// [`SwapOutError`]; it is for the log, the transfer to clients is not affected.
@@ -133,12 +135,12 @@ impl Cache {
                     continue;
                 }
             }
-            // An aborted fetch says nothing about what is stored; otherwise a newer answer exists, and an older one must not
-            // come back once memory has forgotten the newer.
-            // Nor does one that was purged by tag or prefix: what is stored may be newer.
+            // An aborted fetch says nothing about what is stored; otherwise a newer answer exists,
+            // and an older one must not come back once memory has forgotten the newer. Nor does one
+            // that was purged by tag or prefix: what is stored may be newer.
             let says_nothing = matches!(error, SwapOutError::Aborted(_) | SwapOutError::Outdated);
-            let may_be_newer =
-                self.is_record_purged(&record) && !self.is_superseded(reader.flow().epoch(), &record.key);
+            let may_be_newer = self.is_record_purged(&record)
+                && !self.is_superseded(reader.flow().epoch(), &record.key);
             if !says_nothing && !may_be_newer {
                 self.remove_from_disk(&record.key).await;
             }
@@ -146,8 +148,8 @@ impl Cache {
         }
     }
 
-    /// Writes an object that is complete in memory, and could not be stored at once. If that directory fails, another that takes it gets
-    /// it.
+    /// Writes an object that is complete in memory, and could not be stored at once. If that
+    /// directory fails, another that takes it gets it.
     ///
     /// # Errors
     /// [`SwapOutError`], for the log.
@@ -188,7 +190,12 @@ impl Cache {
         }
     }
 
-    async fn write_whole(&self, epoch: Epoch, object: &Object, dir: &Dir) -> Result<(), SwapOutError> {
+    async fn write_whole(
+        &self,
+        epoch: Epoch,
+        object: &Object,
+        dir: &Dir,
+    ) -> Result<(), SwapOutError> {
         let body_bytes = object.body_bytes();
         let mut writer = dir.scheme.create(object.record(), Some(body_bytes)).await?;
         let (mut at, parts) = (0, object.parts().collect::<Vec<_>>());
@@ -199,8 +206,8 @@ impl Cache {
         self.commit(epoch, &object.key, 0, writer, Some(body_bytes)).await
     }
 
-    /// What follows the storing of a complete object: it is told, and what other directories have is removed. A purge that
-    /// came meanwhile removes it.
+    /// What follows the storing of a complete object: it is told, and what other directories have
+    /// is removed. A purge that came meanwhile removes it.
     ///
     /// # Errors
     /// [`SwapOutError::Purged`], [`SwapOutError::Outdated`].
@@ -223,7 +230,8 @@ impl Cache {
         Ok(about.body_bytes)
     }
 
-    /// Another directory for an object that those in `tried` refused, and a reader that begins at its first byte.
+    /// Another directory for an object that those in `tried` refused, and a reader that begins at
+    /// its first byte.
     fn another(&self, reader: &FlowReader, tried: &[Arc<Dir>]) -> Option<(Arc<Dir>, FlowReader)> {
         let known_bytes = reader.flow().body_bytes_at_least();
         let dir = self.select_other(Some(known_bytes), tried)?;
@@ -284,8 +292,9 @@ impl Cache {
         Ok(body_bytes)
     }
 
-    /// Opens what directories have under `key`, if it belongs to `url`: the newest record, where several have one. Whatever does not
-    /// verify is a miss, and so is everything while a newer answer that is complete has not got everywhere.
+    /// Opens what directories have under `key`, if it belongs to `url`: the newest record, where
+    /// several have one. Whatever does not verify is a miss, and so is everything while a newer
+    /// answer that is complete has not got everywhere.
     pub async fn open(&self, primary: Key, key: &Key, url: &[u8]) -> Lookup {
         let Some(mut holder) = self.holder(key, 0) else { return Lookup::Absent };
         let reading = self.in_flight().read(primary);
@@ -301,7 +310,8 @@ impl Cache {
             match dir.scheme.open(key).await {
                 Ok(Some(reader)) if reader.record().key == *key && *reader.record().url == *url => {
                     match Opened::new(reader, dir) {
-                        // It stays where it is until it is replaced or evicted: it is as old tomorrow, and after a crash.
+                        // It stays where it is until it is replaced or evicted: it is as old
+                        // tomorrow, and after a crash.
                         Some(opened) if self.is_opened_purged(&opened) => {}
                         Some(opened) if !shown.has(&opened.reader.record().times) => {}
                         Some(opened) => found.add(opened),
@@ -376,7 +386,10 @@ impl Cache {
 }
 
 /// Writes what has arrived, up to [`WRITE_BYTES_MAX`].
-async fn write_batch(reader: &mut FlowReader, writer: &mut Box<dyn Writer>) -> Result<(), SchemeError> {
+async fn write_batch(
+    reader: &mut FlowReader,
+    writer: &mut Box<dyn Writer>,
+) -> Result<(), SchemeError> {
     let mut slices = Vec::new();
     let bytes = reader.slices(&mut slices, WRITE_BYTES_MAX);
     let parts: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
@@ -401,7 +414,8 @@ impl DiskHit {
         }
     }
 
-    /// Reads verified bytes at `offset`, as for a range of a large object: at least one, 0 outside what is stored.
+    /// Reads verified bytes at `offset`, as for a range of a large object: at least one, 0 outside
+    /// what is stored.
     ///
     /// # Errors
     /// As the directory says; answer as a truncated body, never with other bytes.
@@ -410,9 +424,9 @@ impl DiskHit {
         result.inspect_err(|error| self.dir.note(error))
     }
 
-    /// Reads the whole body into memory and stores the object there, unless it was purged meanwhile. `None` when
-    /// it does not verify, is not complete, or memory is short: a miss. For bodies up to
-    /// [`Cache::memory_object_bytes_max`].
+    /// Reads the whole body into memory and stores the object there, unless it was purged
+    /// meanwhile. `None` when it does not verify, is not complete, or memory is short: a miss. For
+    /// bodies up to [`Cache::memory_object_bytes_max`].
     pub async fn into_object(mut self, cache: &Cache) -> Option<Arc<Object>> {
         let body_bytes = self.body_bytes().filter(|_| self.is_complete())?;
         let Some(body) = self.read_body(cache, body_bytes).await else {
@@ -450,7 +464,8 @@ impl DiskHit {
         Some(builder.finish())
     }
 
-    /// Whether a newer answer has become complete since it was opened. To be asked when a flow of it can be joined.
+    /// Whether a newer answer has become complete since it was opened. To be asked when a flow of
+    /// it can be joined.
     pub fn is_outdated(&self) -> bool {
         self.opened.1.is_outdated(&self.key)
     }
@@ -469,9 +484,9 @@ impl DiskHit {
         }
     }
 
-    /// Feeds the body to a flow, whose head is published here, until it is complete, nobody reads any more, or what is
-    /// read does not verify (the flow is aborted then, before it has a head if not even the first bytes can be read).
-    /// Subscribe before.
+    /// Feeds the body to a flow, whose head is published here, until it is complete, nobody reads
+    /// any more, or what is read does not verify (the flow is aborted then, before it has a head if
+    /// not even the first bytes can be read). Subscribe before.
     pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter) {
         let Some(body_bytes) = self.body_bytes().filter(|_| self.is_complete()) else {
             return writer.abort(AbortReason::Failed);
@@ -516,8 +531,8 @@ impl DiskHit {
     }
 }
 
-/// A body of known length that grows. It takes no more memory on the way than at its end: while memory is full to the last object, one
-/// page more would cost another object its place.
+/// A body of known length that grows. It takes no more memory on the way than at its end: while
+/// memory is full to the last object, one page more would cost another object its place.
 struct BodyBuilder<'a> {
     cache: &'a Cache,
     /// What of the bytes to come belongs into pages.
@@ -547,7 +562,11 @@ impl<'a> BodyBuilder<'a> {
             };
             let took = current.append(paged);
             paged = paged.get(took..)?;
-            if current.room() == 0 { self.pages.push(current.share()) } else { self.page = Some(current) }
+            if current.room() == 0 {
+                self.pages.push(current.share())
+            } else {
+                self.page = Some(current)
+            }
         }
         self.tail.extend_from_slice(tail);
         Some(())

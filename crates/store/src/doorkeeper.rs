@@ -1,11 +1,12 @@
-//! Which keys came by lately: a few bytes for each, and now and then a wrong answer, where that only costs time.
+//! Which keys came by lately: a few bytes for each, and now and then a wrong answer, where that
+//! only costs time.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::key::Key;
 
-/// One slot for so many bytes of memory: about as many slots as memory holds objects. What is asked for again only after more
-/// others than that would have left memory by then.
+/// One slot for so many bytes of memory: about as many slots as memory holds objects. What is asked
+/// for again only after more others than that would have left memory by then.
 const MEMORY_BYTES_PER_SLOT: u64 = 16 * 1024;
 
 /// Fewest and most slots: 4 KiB and 4 MiB.
@@ -22,7 +23,8 @@ pub(crate) struct Doorkeeper {
 impl Doorkeeper {
     /// For a memory of so many bytes.
     pub(crate) fn new(memory_bytes: u64) -> Self {
-        let slots = (memory_bytes / MEMORY_BYTES_PER_SLOT).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
+        let slots =
+            (memory_bytes / MEMORY_BYTES_PER_SLOT).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..slots).map(|_| AtomicU32::new(0)).collect() }
     }
 

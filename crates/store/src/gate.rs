@@ -1,11 +1,12 @@
 //! Commits to disk, and purges that wait for them.
 //!
-//! A purge that is acknowledged must hold after a crash. So what was on its way to a directory when it came must be there, to be
-//! removed, or not get there at all. Who commits goes behind the gate, then looks at the epoch of the URL, and commits; a
-//! purge begins a new epoch, then waits for those of its URL who are behind the gate, and then removes.
+//! A purge that is acknowledged must hold after a crash. So what was on its way to a directory when
+//! it came must be there, to be removed, or not get there at all. Who commits goes behind the gate,
+//! then looks at the epoch of the URL, and commits; a purge begins a new epoch, then waits for
+//! those of its URL who are behind the gate, and then removes.
 //!
-//! Nobody waits at the gate, and a purge waits for nobody who comes after it: he sees the new epoch. So a commit that hangs keeps
-//! nothing but purges of its own URL waiting.
+//! Nobody waits at the gate, and a purge waits for nobody who comes after it: he sees the new
+//! epoch. So a commit that hangs keeps nothing but purges of its own URL waiting.
 
 use std::pin::pin;
 

@@ -1,10 +1,12 @@
-//! The response head as it is stored: bytes that a hit sends as they are, and what a hit must know of them.
+//! The response head as it is stored: bytes that a hit sends as they are, and what a hit must know
+//! of them.
 
 use humboldt_http::conditional::Validators;
 use humboldt_http::h1::{HEAD_FIELDS_LIMIT, HeadLimits, parse_response};
 use humboldt_http::{FieldName, ResponseHead, Span, date};
 
-/// Longest stored head in bytes. Received heads are bounded below that; longer ones on disk are refused.
+/// Longest stored head in bytes. Received heads are bounded below that; longer ones on disk are
+/// refused.
 pub const STORED_HEAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Stored bytes are not a response head.
@@ -12,8 +14,8 @@ pub const STORED_HEAD_BYTES_MAX: usize = 1024 * 1024;
 #[error("the stored response head does not parse")]
 pub struct MalformedHead;
 
-/// Status line and end-to-end fields, each line with its CRLF, without the empty line that ends a head: whoever
-/// sends it appends fields of its own (Age, Via, Connection) first.
+/// Status line and end-to-end fields, each line with its CRLF, without the empty line that ends a
+/// head: whoever sends it appends fields of its own (Age, Via, Connection) first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredHead {
     bytes: Box<[u8]>,
@@ -26,13 +28,19 @@ pub struct StoredHead {
 }
 
 impl StoredHead {
-    /// Serialises a received head without the fields for which `skip` says yes (hop-by-hop fields, Age and
-    /// others that are made anew for each client). The version written is always HTTP/1.1, as it is ours.
+    /// Serialises a received head without the fields for which `skip` says yes (hop-by-hop fields,
+    /// Age and others that are made anew for each client). The version written is always HTTP/1.1,
+    /// as it is ours.
     pub fn from_response(head: &ResponseHead, skip: impl Fn(FieldName, &[u8]) -> bool) -> Self {
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(b"HTTP/1.1 ");
         let digits = |n: u16| b'0' + (n % 10) as u8;
-        bytes.extend([digits(head.status / 100), digits(head.status / 10), digits(head.status), b' ']);
+        bytes.extend([
+            digits(head.status / 100),
+            digits(head.status / 10),
+            digits(head.status),
+            b' ',
+        ]);
         bytes.extend_from_slice(head.reason());
         bytes.extend_from_slice(b"\r\n");
         let mut stored = Self::empty(head.status);
@@ -201,7 +209,9 @@ mod tests {
     #[test]
     fn damaged_bytes_are_refused() {
         let good = StoredHead::from_response(&sample(), |_, _| false);
-        for bytes in [&b""[..], b"\r\n", b"HTTP/1.1 200 OK", b"garbage\r\n", b"HTTP/1.1 200 OK\r\n\r\n"] {
+        for bytes in
+            [&b""[..], b"\r\n", b"HTTP/1.1 200 OK", b"garbage\r\n", b"HTTP/1.1 200 OK\r\n\r\n"]
+        {
             assert_eq!(StoredHead::from_bytes(bytes.into()), Err(MalformedHead), "{bytes:?}");
         }
         let cut = &good.bytes()[..good.bytes().len() - 5];

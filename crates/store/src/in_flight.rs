@@ -15,18 +15,21 @@ use crate::versions::{Fetch, Reading, Versions};
 /// Shards of the table, a power of two.
 const SHARDS: usize = 64;
 
-/// Counters of purges in each of two tables, a power of two. URLs share them by hash; only if two URLs share theirs in both tables does a
-/// purge of one keep a fetch of the other that runs at the same time from being stored.
+/// Counters of purges in each of two tables, a power of two. URLs share them by hash; only if two
+/// URLs share theirs in both tables does a purge of one keep a fetch of the other that runs at the
+/// same time from being stored.
 const EPOCHS: usize = 1 << 16;
 
 /// What a request does about its key.
 #[derive(Debug)]
 pub enum Begin {
-    /// Nobody fetches it: do. Subscribe to the writer for the request itself. The entry disappears with the writer.
+    /// Nobody fetches it: do. Subscribe to the writer for the request itself. The entry disappears
+    /// with the writer.
     Lead(FlowWriter),
     /// Somebody fetches it: follow.
     Join(FlowReader),
-    /// It was fetched, and a directory still writes it: look again when the next progress of this reader is there, whatever it is.
+    /// It was fetched, and a directory still writes it: look again when the next progress of this
+    /// reader is there, whatever it is.
     Wait(FlowReader),
 }
 
@@ -60,10 +63,12 @@ impl InFlight {
         &self.shards[key.high64() as usize & (SHARDS - 1)]
     }
 
-    /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL, the one that purges name.
+    /// Joins the fetch of `key`, or begins one. `primary` is the key of the URL, the one that
+    /// purges name.
     pub fn begin_or_join(self: &Arc<Self>, primary: Key, key: Key, url: &[u8]) -> Begin {
         let mut shard = self.shard(&key).lock();
-        // A flow that was aborted or purged, or whose first bytes are gone, cannot be joined; a new one takes its place.
+        // A flow that was aborted or purged, or whose first bytes are gone, cannot be joined; a new
+        // one takes its place.
         let found = shard.get(&key).filter(|flow| !self.purges.may_concern(flow, url));
         if let Some(waiter) = found.and_then(Flow::waiter) {
             return Begin::Wait(waiter);
@@ -93,7 +98,8 @@ impl InFlight {
         Flow::new(key, epoch, purge_number, fetch, window_bytes, self.tier.clone())
     }
 
-    /// There is an answer: nobody joins another flow of this key that was asked for before this time.
+    /// There is an answer: nobody joins another flow of this key that was asked for before this
+    /// time.
     pub(crate) fn retire(&self, key: &Key, newer: &Arc<Flow>, time: u64) {
         let mut shard = self.shard(key).lock();
         let is_older = |found: &Arc<Flow>| !Arc::ptr_eq(found, newer) && found.is_from_before(time);
@@ -125,10 +131,15 @@ impl InFlight {
     /// The purge epoch of a URL now.
     pub fn epoch(&self, primary: Key) -> Epoch {
         let [one, two] = self.counters(primary);
-        Epoch { primary, purges: [one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)], stamp: None }
+        Epoch {
+            primary,
+            purges: [one.load(Ordering::SeqCst), two.load(Ordering::SeqCst)],
+            stamp: None,
+        }
     }
 
-    /// Whether nothing was purged under the URL since. A purge changes both counters: one that is as it was says enough.
+    /// Whether nothing was purged under the URL since. A purge changes both counters: one that is
+    /// as it was says enough.
     pub fn is_current(&self, epoch: Epoch) -> bool {
         let [one, two] = self.epoch(epoch.primary).purges;
         one == epoch.purges[0] || two == epoch.purges[1]
@@ -139,14 +150,15 @@ impl InFlight {
         [&self.epochs[0][at(primary.low64())], &self.epochs[1][at(primary.high64())]]
     }
 
-    /// Begins a new epoch: fetches that run now finish for those who follow them, but are neither joined nor stored.
+    /// Begins a new epoch: fetches that run now finish for those who follow them, but are neither
+    /// joined nor stored.
     pub fn purge(&self, primary: Key) -> bool {
         self.begin_epoch(primary);
         self.shard(&primary).lock().remove(&primary).is_some()
     }
 
-    /// The same for an answer that makes all earlier ones void and may be stored itself: its flow belongs to the epoch that begins here, and
-    /// to none that another purge begins.
+    /// The same for an answer that makes all earlier ones void and may be stored itself: its flow
+    /// belongs to the epoch that begins here, and to none that another purge begins.
     pub(crate) fn purge_for(self: &Arc<Self>, primary: Key, purge_number: u64) -> FlowWriter {
         let epoch = self.begin_epoch(primary);
         self.shard(&primary).lock().remove(&primary);
@@ -200,8 +212,10 @@ mod tests {
                         let mut reader = match begin {
                             Begin::Lead(mut writer) => {
                                 leads.fetch_add(1, Ordering::SeqCst);
-                                let reader = writer.subscribe(ReaderKind::Client).expect("at the start");
-                                writer.publish_head(Arc::new(some_head()), info(key(round), 1 << 20));
+                                let reader =
+                                    writer.subscribe(ReaderKind::Client).expect("at the start");
+                                writer
+                                    .publish_head(Arc::new(some_head()), info(key(round), 1 << 20));
                                 block_on(writer.append(&content)).expect("memory is there");
                                 writer.finish(None);
                                 reader

@@ -1,15 +1,19 @@
-//! The common index of the file schemes: key → file number, size, flags, in the order of a replacement policy.
+//! The common index of the file schemes: key → file number, size, flags, in the order of a
+//! replacement policy.
 //!
 //! At most 48 bytes an object with any policy, everything included, from a million objects on
-//! (`cargo run --release -p humboldt-store --example index_memory`): a slot of 32 bytes in a chunked slab, 5 bytes a
-//! bucket in a hash table of slot numbers, and at most 5 bytes of the policy's own.
+//! (`cargo run --release -p humboldt-store --example index_memory`): a slot of 32 bytes in a
+//! chunked slab, 5 bytes a bucket in a hash table of slot numbers, and at most 5 bytes of the
+//! policy's own.
 //!
-//! The index is split into 8 to 128 parts by key ([`FileIndex::sized`]), each under its own short lock and with an order of
-//! its own. The victim is the first candidate of all parts while there are few objects, and of a few parts when there are
-//! many. A part of a few dozen objects has little to choose from: `s3fifo`, `sieve` and `tinylfu` lose hits then.
+//! The index is split into 8 to 128 parts by key ([`FileIndex::sized`]), each under its own short
+//! lock and with an order of its own. The victim is the first candidate of all parts while there
+//! are few objects, and of a few parts when there are many. A part of a few dozen objects has
+//! little to choose from: `s3fifo`, `sieve` and `tinylfu` lose hits then.
 //!
-//! A slot holds 96 of the 128 bits of a key: a record on disk carries all of them and is compared on every open. The lowest
-//! three bits of the third word follow from the part; in the slot their place belongs to the policy's mark.
+//! A slot holds 96 of the 128 bits of a key: a record on disk carries all of them and is compared
+//! on every open. The lowest three bits of the third word follow from the part; in the slot their
+//! place belongs to the policy's mark.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,8 +35,8 @@ const VICTIM_SHARDS: usize = 4;
 /// Uses are counted modulo 2^24.
 const STAMP_BITS: u32 = 24;
 
-/// Bits of the third word of a key that are the same for a whole part, however few parts there are. In a slot they are the lower
-/// bits of the mark.
+/// Bits of the third word of a key that are the same for a whole part, however few parts there are.
+/// In a slot they are the lower bits of the mark.
 const IMPLIED_BITS: u32 = 3;
 const IMPLIED_MASK: u32 = (1 << IMPLIED_BITS) - 1;
 
@@ -117,8 +121,9 @@ impl FileIndex {
         Self::sized(policy, u64::MAX)
     }
 
-    /// An empty index for about so many objects. It grows as needed, up to 2^28 − 1 objects in each part; one more is not
-    /// taken up. With few objects it has few parts, so that each has some to choose from.
+    /// An empty index for about so many objects. It grows as needed, up to 2^28 − 1 objects in each
+    /// part; one more is not taken up. With few objects it has few parts, so that each has some to
+    /// choose from.
     pub fn sized(policy: Policy, objects_expected: u64) -> Self {
         let wanted = usize::try_from(objects_expected / OBJECTS_PER_SHARD).unwrap_or(Self::SHARDS);
         // The largest power of two that leaves each part enough.
@@ -198,15 +203,16 @@ impl FileIndex {
         true
     }
 
-    /// Removes and returns the object that leaves first: exactly that one of each part's order, and of all parts among up to
-    /// 4096 objects, nearly so among more.
+    /// Removes and returns the object that leaves first: exactly that one of each part's order, and
+    /// of all parts among up to 4096 objects, nearly so among more.
     pub fn pop_victim(&self) -> Option<(IndexKey, FileEntry)> {
         let parts = self.shards.len();
         let looked_at = if self.len() <= EXACT_OBJECTS_MAX { parts } else { VICTIM_SHARDS };
         let first = self.next_victim_shard.fetch_add(looked_at, Ordering::Relaxed);
         let urgency = |at: &usize| self.shards[at % parts].lock().urgency(&self.clock);
-        let most =
-            (first..first + looked_at).filter_map(|at| urgency(&at).map(|urgency| (urgency, at))).max();
+        let most = (first..first + looked_at)
+            .filter_map(|at| urgency(&at).map(|urgency| (urgency, at)))
+            .max();
         // Between two looks the part may have been emptied: then any other will do.
         let start = most.map_or(first, |(_, at)| at);
         (start..start + parts).find_map(|at| self.pop_victim_of(at % parts))
@@ -218,8 +224,9 @@ impl FileIndex {
         Some(victim)
     }
 
-    /// Appends the objects of part `shard` (below [`FileIndex::SHARDS`]) to `out`, those first that would leave first: to
-    /// insert them into a new index in this sequence restores the order nearly. Counts of uses are lost.
+    /// Appends the objects of part `shard` (below [`FileIndex::SHARDS`]) to `out`, those first that
+    /// would leave first: to insert them into a new index in this sequence restores the order
+    /// nearly. Counts of uses are lost.
     pub fn snapshot(&self, shard: usize, out: &mut Vec<(IndexKey, FileEntry)>) {
         let Some(part) = self.shards.get(shard) else { return };
         let part = part.lock();
@@ -230,7 +237,11 @@ impl FileIndex {
         });
     }
 
-    fn remove_where(&self, key: IndexKey, condition: impl Fn(FileEntry) -> bool) -> Option<FileEntry> {
+    fn remove_where(
+        &self,
+        key: IndexKey,
+        condition: impl Fn(FileEntry) -> bool,
+    ) -> Option<FileEntry> {
         let mut shard = self.shard(key);
         let at = shard.find(key)?;
         let entry = shard.slots.slot(at).entry();
@@ -252,7 +263,8 @@ impl FileIndex {
 #[derive(Copy, Clone)]
 struct Slot {
     key: [u32; 2],
-    /// The third word of the key, with the lower bits of the mark in place of those that follow from the part.
+    /// The third word of the key, with the lower bits of the mark in place of those that follow
+    /// from the part.
     key_and_mark: u32,
     file: u32,
     size_units: u32,
@@ -263,8 +275,10 @@ struct Slot {
     stamp_and_flags: u32,
 }
 
-const _: () =
-    assert!(size_of::<Slot>() == 32 && humboldt_policy::MARK_MAX as u32 >> IMPLIED_BITS <= NONE >> LINK_BITS);
+const _: () = assert!(
+    size_of::<Slot>() == 32
+        && humboldt_policy::MARK_MAX as u32 >> IMPLIED_BITS <= NONE >> LINK_BITS
+);
 
 impl Slot {
     const EMPTY: Self = Self {
@@ -278,7 +292,11 @@ impl Slot {
     };
 
     fn entry(&self) -> FileEntry {
-        FileEntry { file: self.file, size_units: self.size_units, flags: self.stamp_and_flags as u8 }
+        FileEntry {
+            file: self.file,
+            size_units: self.size_units,
+            flags: self.stamp_and_flags as u8,
+        }
     }
 
     fn set(&mut self, entry: FileEntry) {
@@ -288,7 +306,11 @@ impl Slot {
     }
 
     fn key(&self, shard: usize) -> IndexKey {
-        IndexKey([self.key[0], self.key[1], self.key_and_mark & !IMPLIED_MASK | shard as u32 & IMPLIED_MASK])
+        IndexKey([
+            self.key[0],
+            self.key[1],
+            self.key_and_mark & !IMPLIED_MASK | shard as u32 & IMPLIED_MASK,
+        ])
     }
 
     /// Whether this is the slot of a key that belongs to this part.
@@ -369,7 +391,12 @@ struct Shard {
 
 impl Shard {
     fn new(policy: Policy) -> Self {
-        Self { table: HashTable::new(), slots: Slots::default(), order: Order::new(policy), free: NONE }
+        Self {
+            table: HashTable::new(),
+            slots: Slots::default(),
+            order: Order::new(policy),
+            free: NONE,
+        }
     }
 
     fn find(&self, key: IndexKey) -> Option<u32> {

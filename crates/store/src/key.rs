@@ -4,8 +4,9 @@ use std::fmt;
 
 use humboldt_base::xxh3::{xxh3_128, xxh3_128_with_seed};
 
-/// 128 bits of XXH3 over the canonical URL, or over a primary key and the request fields that select a variant.
-/// Not a cryptographic hash: whoever finds an answer by its key compares the URL too.
+/// 128 bits of XXH3 over the canonical URL, or over a primary key and the request fields that
+/// select a variant. Not a cryptographic hash: whoever finds an answer by its key compares the URL
+/// too.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u128);
 
@@ -15,8 +16,8 @@ impl Key {
         Self(xxh3_128(url))
     }
 
-    /// Key of one variant: `parts` are the normalised values of the request fields named by Vary (RFC 9111 4.1).
-    /// All 128 bits of the primary key take part.
+    /// Key of one variant: `parts` are the normalised values of the request fields named by Vary
+    /// (RFC 9111 4.1). All 128 bits of the primary key take part.
     pub fn variant(self, parts: &[u8]) -> Self {
         let seed = self.low64() ^ self.high64().rotate_left(32);
         Self(xxh3_128_with_seed(parts, seed) ^ self.0.rotate_left(17))
@@ -63,8 +64,15 @@ mod tests {
     fn variants_differ_from_each_other_and_from_their_primary() {
         let a = Key::primary(b"http://a/");
         let b = Key::primary(b"http://b/");
-        let keys =
-            [a, b, a.variant(b""), a.variant(b"gzip"), a.variant(b"br"), b.variant(b""), b.variant(b"gzip")];
+        let keys = [
+            a,
+            b,
+            a.variant(b""),
+            a.variant(b"gzip"),
+            a.variant(b"br"),
+            b.variant(b""),
+            b.variant(b"gzip"),
+        ];
         for (i, x) in keys.iter().enumerate() {
             assert!(keys.iter().skip(i + 1).all(|y| x != y), "{i}");
         }

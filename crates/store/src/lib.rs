@@ -28,7 +28,8 @@ pub use dirs::{Dir, DirConfig, DirSelect, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{
-    AbortReason, BodySlice, FlowHead, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind, Writing,
+    AbortReason, BodySlice, FlowHead, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind,
+    Writing,
 };
 pub use head::StoredHead;
 pub use humboldt_policy::Policy;

@@ -1,4 +1,5 @@
-//! Where an answer stands among others, for whoever is about to put it somewhere ([`crate::versions`]).
+//! Where an answer stands among others, for whoever is about to put it somewhere
+//! ([`crate::versions`]).
 
 use crate::cache::Cache;
 use crate::flow::Epoch;
@@ -22,12 +23,14 @@ impl Drop for Committing<'_> {
 }
 
 impl Cache {
-    /// Whether what directories have of a key is older than an answer that is not stored, as its URL was purged since its fetch began.
+    /// Whether what directories have of a key is older than an answer that is not stored, as its
+    /// URL was purged since its fetch began.
     pub(crate) fn is_superseded(&self, epoch: Epoch, key: &Key) -> bool {
         epoch.stamp.is_some() && self.is_newest(epoch, key)
     }
 
-    /// Whether there may be an older answer than one that has come and is not stored: in memory, in a directory, or on its way.
+    /// Whether there may be an older answer than one that has come and is not stored: in memory, in
+    /// a directory, or on its way.
     pub fn may_have_older(&self, epoch: Epoch) -> bool {
         let primary = epoch.primary;
         matches!(self.mem().get(&primary), Some(Entry::Object(_) | Entry::Vary(_)))
@@ -51,11 +54,12 @@ impl Cache {
         versions.while_newest(&epoch.primary, key, generation, epoch.stamp.as_ref(), put)
     }
 
-    /// Whether the answer may be made visible in a directory now. What follows asks once more when that is done, as a newer one may come
-    /// meanwhile.
+    /// Whether the answer may be made visible in a directory now. What follows asks once more when
+    /// that is done, as a newer one may come meanwhile.
     pub(crate) fn begin_commit(&self, epoch: Epoch, key: &Key) -> bool {
         epoch.stamp.is_none_or(|stamp| {
-            self.in_flight().versions().begin_commit(&epoch.primary, key, 0, &stamp) == Commit::Begun
+            self.in_flight().versions().begin_commit(&epoch.primary, key, 0, &stamp)
+                == Commit::Begun
         })
     }
 

@@ -12,14 +12,15 @@ use crate::head::StoredHead;
 use crate::key::Key;
 use crate::scheme::{Record, RecordKind};
 
-/// A last page that holds at most this many bytes is copied to an allocation of its size: a body of up to 2 KiB
-/// has no page at all.
+/// A last page that holds at most this many bytes is copied to an allocation of its size: a body of
+/// up to 2 KiB has no page at all.
 const TAIL_BYTES_MAX: usize = PAGE_BYTES / 2;
 
 /// What reference counts, allocator and index need for one object besides its bytes.
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
 
-/// A complete, immutable answer. A 304 makes a new object that shares the body (see [`Object::refreshed`]).
+/// A complete, immutable answer. A 304 makes a new object that shares the body (see
+/// [`Object::refreshed`]).
 #[derive(Debug)]
 pub struct Object {
     /// Where it is stored.
@@ -103,8 +104,8 @@ impl Object {
         self.about().record()
     }
 
-    /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit into `out`.
-    /// Returns the number of parts.
+    /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit
+    /// into `out`. Returns the number of parts.
     pub fn slices<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
         self.body.slices(from, to, out)
     }
@@ -112,7 +113,11 @@ impl Object {
     /// The whole body, in parts that lie together, none of them empty.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let Body { pages, tail, .. } = &self.body;
-        pages.iter().map(Page::bytes).chain(std::iter::once(&**tail)).filter(|part| !part.is_empty())
+        pages
+            .iter()
+            .map(Page::bytes)
+            .chain(std::iter::once(&**tail))
+            .filter(|part| !part.is_empty())
     }
 
     /// Memory held besides pages, as the allocator rounds it, bookkeeping included.
@@ -149,7 +154,8 @@ fn boxed_bytes(url_bytes: usize, head_bytes: usize, tail_bytes: usize, pages: us
         + allocated_bytes(pages * size_of::<Page>())
 }
 
-/// A body in memory: pages, all full but perhaps the last, then perhaps an allocation of exact size.
+/// A body in memory: pages, all full but perhaps the last, then perhaps an allocation of exact
+/// size.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
     pages: Box<[Page]>,
@@ -176,7 +182,11 @@ impl Body {
     /// Pages of which all but the last are full, and the last as well if there is a tail.
     pub(crate) fn from_parts(pages: Box<[Page]>, tail: Box<[u8]>) -> Self {
         debug_assert!(
-            pages.iter().rev().skip(usize::from(tail.is_empty())).all(|page| page.len() == PAGE_BYTES)
+            pages
+                .iter()
+                .rev()
+                .skip(usize::from(tail.is_empty()))
+                .all(|page| page.len() == PAGE_BYTES)
         );
         let len = pages.iter().map(|page| page.len() as u64).sum::<u64>() + tail.len() as u64;
         Self { pages, tail, len }
@@ -220,7 +230,8 @@ impl Body {
     }
 }
 
-/// Bytes that an allocation of `len` really takes: size classes with four steps to each doubling, as jemalloc's.
+/// Bytes that an allocation of `len` really takes: size classes with four steps to each doubling,
+/// as jemalloc's.
 pub(crate) fn allocated_bytes(len: usize) -> u64 {
     let len = len as u64;
     match len {
@@ -285,8 +296,9 @@ mod tests {
 
     #[test]
     fn allocations_are_rounded_up_to_classes() {
-        let rounded: Vec<_> =
-            [0, 1, 16, 17, 128, 129, 160, 161, 320, 321, 1024, 1025, 2048, 2049].map(allocated_bytes).into();
+        let rounded: Vec<_> = [0, 1, 16, 17, 128, 129, 160, 161, 320, 321, 1024, 1025, 2048, 2049]
+            .map(allocated_bytes)
+            .into();
         assert_eq!(rounded, [0, 16, 16, 32, 128, 160, 160, 192, 320, 384, 1024, 1280, 2048, 2560]);
     }
 
@@ -306,7 +318,10 @@ mod tests {
         let object = object_of(key(1), body_of(&pool, &pattern(0, 9000)));
         let held = pool.in_use();
         let fresh = object.refreshed(some_head(), Times { lifetime_s: 99, ..some_times() });
-        assert_eq!((pool.in_use(), fresh.times.lifetime_s, object.times.lifetime_s), (held, 99, 60));
+        assert_eq!(
+            (pool.in_use(), fresh.times.lifetime_s, object.times.lifetime_s),
+            (held, 99, 60)
+        );
         drop(object);
         assert_eq!(read(&fresh.body, 0, u64::MAX), pattern(0, 9000));
     }

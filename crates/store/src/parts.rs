@@ -1,9 +1,10 @@
 //! What stands under the key of an answer of which only parts are stored: where they are.
 //!
-//! Each part of a body (a 206 answer, RFC 9110 15.3.7) is an object of its own under a key of its own, with the bytes of the part as its
-//! body. The list that leads to them is an object too: its status is 206, its head has the fields that all parts share, and its
-//! body is [`PartList::to_bytes`]. So parts and lists live and die in memory and in any directory like everything else, and with the
-//! list goes the way to the parts.
+//! Each part of a body (a 206 answer, RFC 9110 15.3.7) is an object of its own under a key of its
+//! own, with the bytes of the part as its body. The list that leads to them is an object too: its
+//! status is 206, its head has the fields that all parts share, and its body is
+//! [`PartList::to_bytes`]. So parts and lists live and die in memory and in any directory like
+//! everything else, and with the list goes the way to the parts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,7 +46,8 @@ pub struct Part {
 /// A stretch of the body, and where to get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// From a stored part: these bytes of the whole body, which begin so far behind the part's own first byte.
+    /// From a stored part: these bytes of the whole body, which begin so far behind the part's own
+    /// first byte.
     Stored {
         /// The part's key.
         key: Key,
@@ -80,12 +82,14 @@ impl PartList {
         Self::from_bytes(&object.parts().collect::<Vec<_>>().concat())
     }
 
-    /// Adds a part and drops those that it makes superfluous. What does not lie within the body is not added.
+    /// Adds a part and drops those that it makes superfluous. What does not lie within the body is
+    /// not added.
     pub fn add(&mut self, part: Part) {
         if part.bytes.is_empty() || part.bytes.end > self.complete_bytes {
             return;
         }
-        self.parts.retain(|old| old.bytes.start < part.bytes.start || old.bytes.end > part.bytes.end);
+        self.parts
+            .retain(|old| old.bytes.start < part.bytes.start || old.bytes.end > part.bytes.end);
         if self.parts.len() >= PARTS_MAX {
             self.parts.remove(0);
         }
@@ -108,7 +112,11 @@ impl PartList {
             let here = self.parts.iter().filter(|part| part.bytes.contains(&at));
             if let Some(part) = here.max_by_key(|part| part.bytes.end) {
                 let end = part.bytes.end.min(wanted.end);
-                pieces.push(Piece::Stored { key: part.key, from: at - part.bytes.start, bytes: at..end });
+                pieces.push(Piece::Stored {
+                    key: part.key,
+                    from: at - part.bytes.start,
+                    bytes: at..end,
+                });
                 at = end;
             } else {
                 let next = self.parts.iter().map(|part| part.bytes.start).find(|&start| start > at);
@@ -166,10 +174,12 @@ impl Part {
 }
 
 impl Cache {
-    /// Adds a part that has been stored to the list under `list`, in memory. `merge` gets the present list's object, if there is one,
-    /// and says what the list's head and times are to be, and whether the parts that are listed belong to the same answer as this one;
-    /// otherwise the list begins anew. Returns the new list for [`Cache::write_object`], or `None` when a complete answer has
-    /// come meanwhile, the URL has been purged since `epoch`, or memory is short.
+    /// Adds a part that has been stored to the list under `list`, in memory. `merge` gets the
+    /// present list's object, if there is one, and says what the list's head and times are to be,
+    /// and whether the parts that are listed belong to the same answer as this one; otherwise the
+    /// list begins anew. Returns the new list for [`Cache::write_object`], or `None` when a
+    /// complete answer has come meanwhile, the URL has been purged since `epoch`, or memory is
+    /// short.
     pub fn add_part(
         &self,
         epoch: Epoch,
@@ -236,7 +246,10 @@ mod tests {
     #[test]
     fn superfluous_parts_go_and_the_rest_stays() {
         let mut list = list(&[(10, 20), (0, 5), (8, 25), (8, 25), (30, 101), (7, 7)]);
-        assert_eq!(list.parts.iter().map(|part| part.bytes.clone()).collect::<Vec<_>>(), [0..5, 8..25]);
+        assert_eq!(
+            list.parts.iter().map(|part| part.bytes.clone()).collect::<Vec<_>>(),
+            [0..5, 8..25]
+        );
         assert_eq!(list.parts[1].key, key(3));
         assert!(list.forget(&key(3)) && !list.forget(&key(3)));
         for number in 0..PARTS_MAX as u64 + 10 {

@@ -1,14 +1,16 @@
 //! The interface that every storage scheme implements.
 //!
-//! A scheme owns its bytes on disk: where they lie, how they are found again after a crash, how they are
-//! verified. It does not know about HTTP semantics, memory, or who is waiting. Futures are not `Send`: they run
-//! on the core that created them, so that a scheme may use that core's I/O ring.
+//! A scheme owns its bytes on disk: where they lie, how they are found again after a crash, how
+//! they are verified. It does not know about HTTP semantics, memory, or who is waiting. Futures are
+//! not `Send`: they run on the core that created them, so that a scheme may use that core's I/O
+//! ring.
 //!
-//! **An object may be partial**: a record plus a set of extents of its body. A complete object has one extent from
-//! 0 to `body_bytes`.
+//! **An object may be partial**: a record plus a set of extents of its body. A complete object has
+//! one extent from 0 to `body_bytes`.
 //!
-//! **Never a wrong byte**: a reader returns only bytes that it has verified against the key, the URL and the
-//! checksums of the record; whatever does not verify is [`SchemeError::Corrupt`], which callers treat as a miss.
+//! **Never a wrong byte**: a reader returns only bytes that it has verified against the key, the
+//! URL and the checksums of the record; whatever does not verify is [`SchemeError::Corrupt`], which
+//! callers treat as a miss.
 
 use std::future::Future;
 use std::path::Path;
@@ -24,10 +26,12 @@ use crate::object::{About, Object};
 /// What every operation on a scheme returns.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SchemeError>> + 'a>>;
 
-/// Why a scheme could not do what it was asked. All but [`SchemeError::Corrupt`] leave stored data as it was.
+/// Why a scheme could not do what it was asked. All but [`SchemeError::Corrupt`] leave stored data
+/// as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemeError {
-    /// The operating system refused. Counted against the directory: repeated errors take it out of service.
+    /// The operating system refused. Counted against the directory: repeated errors take it out of
+    /// service.
     #[error("{operation}: {source}")]
     Io {
         /// What was being done, for the log line: `open /cache/00/1A/00001A2B`.
@@ -35,10 +39,12 @@ pub enum SchemeError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// What was read is not what was written, or not this key's. The record has been dropped from the index.
+    /// What was read is not what was written, or not this key's. The record has been dropped from
+    /// the index.
     #[error("record does not verify: {0}")]
     Corrupt(&'static str),
-    /// No room, too many open files, or the queue of the scheme is full: the object is not stored, or not read.
+    /// No room, too many open files, or the queue of the scheme is full: the object is not stored,
+    /// or not read.
     #[error("busy or full: {0}")]
     Busy(&'static str),
     /// The directory is out of service.
@@ -51,8 +57,8 @@ pub enum SchemeError {
 pub enum RecordKind {
     /// An answer: head and body.
     Object,
-    /// A list of the request fields that select among the variants of a URL; its body is empty and its `head` is
-    /// the serialised list.
+    /// A list of the request fields that select among the variants of a URL; its body is empty and
+    /// its `head` is the serialised list.
     Vary,
 }
 
@@ -71,8 +77,8 @@ pub struct Record {
     pub times: Times,
 }
 
-/// A stored answer that a server has confirmed. Two answers of one second may have the same head: the serial number in their times tells
-/// them apart.
+/// A stored answer that a server has confirmed. Two answers of one second may have the same head:
+/// the serial number in their times tells them apart.
 #[derive(Clone, Debug)]
 pub struct Confirmed {
     head: Box<[u8]>,
@@ -94,7 +100,8 @@ impl Confirmed {
 
     /// Whether a record with this head and these times is this answer.
     pub fn is(&self, head: &[u8], times: &Times) -> bool {
-        (times.response_time, times.serial) == (self.response_time, self.serial) && *head == *self.head
+        (times.response_time, times.serial) == (self.response_time, self.serial)
+            && *head == *self.head
     }
 }
 
@@ -137,7 +144,8 @@ pub struct SchemeStats {
     pub evictions: u64,
     /// Errors since the start, records that did not verify among them.
     pub errors: u64,
-    /// Objects that were not stored, or hits that were not read, because too much was waiting already.
+    /// Objects that were not stored, or hits that were not read, because too much was waiting
+    /// already.
     pub shed: u64,
     /// Reads that were asked of the device or file system since the start.
     pub read_ops: u64,
@@ -163,8 +171,8 @@ pub trait Scheme: Send + Sync {
     /// The directory or file.
     fn path(&self) -> &Path;
 
-    /// Whether an object with a body of `body_bytes` (`None`: not known yet) may be offered to this directory
-    /// now: size limits, room, health.
+    /// Whether an object with a body of `body_bytes` (`None`: not known yet) may be offered to this
+    /// directory now: size limits, room, health.
     fn admits(&self, body_bytes: Option<u64>) -> bool;
 
     /// How busy it is, 0 to 1000, for `store_dir_select_algorithm least-load`.
@@ -176,43 +184,53 @@ pub trait Scheme: Send + Sync {
     /// Opens a stored object. `None` when it is not there.
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>>;
 
-    /// Starts to write an object; it replaces any record of the same key when committed, and not before.
-    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>>;
+    /// Starts to write an object; it replaces any record of the same key when committed, and not
+    /// before.
+    fn create<'a>(
+        &'a self,
+        record: Record,
+        body_bytes: Option<u64>,
+    ) -> IoFuture<'a, Box<dyn Writer>>;
 
-    /// Largest body in bytes that is best handed over when all of it is in memory, rather than piece by piece while it arrives: by
-    /// [`Scheme::put_now`], and where that is not possible, by [`Scheme::create`]. 0 for none.
+    /// Largest body in bytes that is best handed over when all of it is in memory, rather than
+    /// piece by piece while it arrives: by [`Scheme::put_now`], and where that is not possible, by
+    /// [`Scheme::create`]. 0 for none.
     fn whole_bytes_max(&self) -> u64 {
         0
     }
 
-    /// Stores a complete object from memory without waiting for anything. `false`: that is not possible now, and nothing
-    /// has happened.
+    /// Stores a complete object from memory without waiting for anything. `false`: that is not
+    /// possible now, and nothing has happened.
     fn put_now(&self, _object: &Object) -> bool {
         false
     }
 
-    /// The same for an answer whose body, of at least a byte, lies together, and can then be read where it waits for the device. `None`:
-    /// that is not possible now, or never with this scheme, and nothing has happened.
+    /// The same for an answer whose body, of at least a byte, lies together, and can then be read
+    /// where it waits for the device. `None`: that is not possible now, or never with this scheme,
+    /// and nothing has happened.
     fn put_lending(&self, _about: &About<'_>, _body: &[u8]) -> Option<Lendable> {
         None
     }
 
-    /// After a 304: the stored object that was confirmed gets the head and times of `record`. A scheme that
-    /// cannot do so in place removes the object instead: it must never keep the old head with the new times. Another
-    /// version is removed too, as a head must never meet the body of another version.
+    /// After a 304: the stored object that was confirmed gets the head and times of `record`. A
+    /// scheme that cannot do so in place removes the object instead: it must never keep the old
+    /// head with the new times. Another version is removed too, as a head must never meet the body
+    /// of another version.
     fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()>;
 
-    /// Removes a key. When the future was polled once, the index has it no more, during a rebuild as well: who does not wait for
-    /// disks rests on that. When it resolves, neither a reader nor a crash brings back what was there.
+    /// Removes a key. When the future was polled once, the index has it no more, during a rebuild
+    /// as well: who does not wait for disks rests on that. When it resolves, neither a reader nor a
+    /// crash brings back what was there.
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool>;
 
-    /// Housekeeping, called about once a second on one core: eviction by the water marks, log compaction, slices
-    /// of the rebuild. Bounded work per call.
+    /// Housekeeping, called about once a second on one core: eviction by the water marks, log
+    /// compaction, slices of the rebuild. Bounded work per call.
     fn maintain(&self) -> IoFuture<'_, ()>;
 
-    /// Makes a clean stop: after it, the next start finds everything without a scan. Called once, blocking. The lock on
-    /// the directory is released, so that it can be opened again, with other options, while readers and writers of
-    /// this instance still exist: these get [`SchemeError::Down`], and touch no file any more.
+    /// Makes a clean stop: after it, the next start finds everything without a scan. Called once,
+    /// blocking. The lock on the directory is released, so that it can be opened again, with other
+    /// options, while readers and writers of this instance still exist: these get
+    /// [`SchemeError::Down`], and touch no file any more.
     fn close(&self) -> Result<(), SchemeError>;
 
     /// Figures.
@@ -227,23 +245,26 @@ pub trait Reader {
     /// Length of the whole body when it is known.
     fn body_bytes(&self) -> Option<u64>;
 
-    /// The parts of the body that are stored, ascending, not touching each other. At least one for a non-empty body.
+    /// The parts of the body that are stored, ascending, not touching each other. At least one for
+    /// a non-empty body.
     fn extents(&self) -> &[Extent];
 
-    /// Reads verified bytes at `offset` into the start of `buf`; returns how many, at least 1 inside an extent and
-    /// 0 outside.
+    /// Reads verified bytes at `offset` into the start of `buf`; returns how many, at least 1
+    /// inside an extent and 0 outside.
     fn read<'a>(&'a mut self, offset: u64, buf: &'a mut [u8]) -> IoFuture<'a, usize>;
 
-    /// Verified bytes from `offset` on that are in memory already, as many as lie together; empty when they have to be read.
+    /// Verified bytes from `offset` on that are in memory already, as many as lie together; empty
+    /// when they have to be read.
     fn at_hand(&self, offset: u64) -> &[u8];
 }
 
-/// An object being written. Dropped without [`Writer::commit`], it leaves nothing that could be found.
+/// An object being written. Dropped without [`Writer::commit`], it leaves nothing that could be
+/// found.
 pub trait Writer {
     /// Appends `parts` at `offset`. Offsets only grow; a gap starts a new extent.
     fn write<'a>(&'a mut self, offset: u64, parts: &'a [&'a [u8]]) -> IoFuture<'a, ()>;
 
-    /// Makes the object visible and lasting. `body_bytes` is the length of the whole body, or `None` if it is not known
-    /// because only a part was received.
+    /// Makes the object visible and lasting. `body_bytes` is the length of the whole body, or
+    /// `None` if it is not known because only a part was received.
     fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()>;
 }

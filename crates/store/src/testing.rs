@@ -108,7 +108,10 @@ impl Wakes {
     }
 
     /// Polls once with this waker.
-    pub(crate) fn poll<T>(self: &Arc<Self>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    pub(crate) fn poll<T>(
+        self: &Arc<Self>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
         poll(&mut Context::from_waker(&Waker::from(self.clone())))
     }
 }

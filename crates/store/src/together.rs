@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Waits until all have ended. Each begins with the first poll: one that hangs keeps no other from beginning.
+/// Waits until all have ended. Each begins with the first poll: one that hangs keeps no other from
+/// beginning.
 pub(crate) async fn all(futures: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
     all_then(futures, || ()).await;
 }

@@ -8,14 +8,14 @@ use crate::dirs::Dir;
 use crate::together;
 
 impl Cache {
-    /// Housekeeping of all directories at the same time, to be called about once a second on one core. A directory
-    /// whose last round has not ended is left out.
+    /// Housekeeping of all directories at the same time, to be called about once a second on one
+    /// core. A directory whose last round has not ended is left out.
     pub async fn maintain(&self) {
         self.for_each_dir(async |dir: &Dir| dir.maintain().await).await;
     }
 
-    /// Removes from the directories what they have not removed yet because their indexes were being read. To be
-    /// awaited before [`Cache::close`].
+    /// Removes from the directories what they have not removed yet because their indexes were being
+    /// read. To be awaited before [`Cache::close`].
     pub async fn prepare_close(&self) {
         self.for_each_dir(async |dir: &Dir| dir.remove_hidden().await).await;
     }

@@ -17,8 +17,9 @@ pub struct MalformedVary;
 
 /// Says which request fields select among the variants of a URL.
 ///
-/// The generation is part of every variant's key. Removing the marker therefore removes all variants at once: a new
-/// marker has a new generation, and whatever was stored under the old one is never found again.
+/// The generation is part of every variant's key. Removing the marker therefore removes all
+/// variants at once: a new marker has a new generation, and whatever was stored under the old one
+/// is never found again.
 #[derive(Debug)]
 pub struct VaryMarker {
     /// The URL.
@@ -67,7 +68,8 @@ impl VaryMarker {
     }
 }
 
-/// Larger than any before it in this process, and than any of an earlier process unless the clock went back.
+/// Larger than any before it in this process, and than any of an earlier process unless the clock
+/// went back.
 pub(crate) fn next_generation() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static LAST: AtomicU64 = AtomicU64::new(0);
@@ -91,7 +93,8 @@ mod tests {
     #[test]
     fn a_new_marker_makes_old_variants_unreachable() {
         let primary = Key::primary(b"http://a/");
-        let (old, new) = (VaryMarker::new(b"http://a/", b"accept"), VaryMarker::new(b"http://a/", b"accept"));
+        let (old, new) =
+            (VaryMarker::new(b"http://a/", b"accept"), VaryMarker::new(b"http://a/", b"accept"));
         assert_ne!(old.variant_key(primary, b"x"), new.variant_key(primary, b"x"));
         assert_eq!(old.variant_key(primary, b"x"), old.variant_key(primary, b"x"));
         assert_ne!(old.variant_key(primary, b"x"), old.variant_key(primary, b"y"));
@@ -115,6 +118,9 @@ mod tests {
         let marker = VaryMarker::new(b"http://a/", b"accept,accept-encoding");
         assert_eq!(VaryMarker::from_bytes(b"http://a/", &marker.to_bytes()), Ok(marker));
         assert_eq!(VaryMarker::from_bytes(b"http://a/", b"short"), Err(MalformedVary));
-        assert_eq!(VaryMarker::from_bytes(b"http://a/", &[0; VARY_BYTES_MAX + 1]), Err(MalformedVary));
+        assert_eq!(
+            VaryMarker::from_bytes(b"http://a/", &[0; VARY_BYTES_MAX + 1]),
+            Err(MalformedVary)
+        );
     }
 }

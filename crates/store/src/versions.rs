@@ -1,18 +1,21 @@
 //! Which of two answers for one URL is the newer one.
 //!
-//! **The rule**: who asks after an answer was complete never gets an older one. So everything that puts an answer where others find
-//! it looks here first: memory, directories, and the table of fetches that can be joined.
+//! **The rule**: who asks after an answer was complete never gets an older one. So everything that
+//! puts an answer where others find it looks here first: memory, directories, and the table of
+//! fetches that can be joined.
 //!
-//! An answer belongs to the time between the moment when its request was sent and the moment when its head came. Of two answers
-//! whose times do not overlap the later one is newer, whatever they say. Of two that overlap the one that was asked for later is
-//! newer, if its Date is later (RFC 9111 4), or the same second and its head came later too, or there was a purge by tag or prefix
+//! An answer belongs to the time between the moment when its request was sent and the moment when
+//! its head came. Of two answers whose times do not overlap the later one is newer, whatever they
+//! say. Of two that overlap the one that was asked for later is newer, if its Date is later (RFC
+//! 9111 4), or the same second and its head came later too, or there was a purge by tag or prefix
 //! in between. Where these disagree nobody knows, and neither is kept ([`Standing::Unclear`]).
 //!
-//! What was read from a directory has no time of its own: it is as old as the record. It goes to memory only if no answer of its key has
-//! come, or is being written, since it was opened.
+//! What was read from a directory has no time of its own: it is as old as the record. It goes to
+//! memory only if no answer of its key has come, or is being written, since it was opened.
 //!
-//! An URL has an entry here while somebody fetches or reads it. An answer that came while another fetch or read was on its way is noted
-//! there for as long as that lasts. Times are numbers of one counter, not of a clock.
+//! An URL has an entry here while somebody fetches or reads it. An answer that came while another
+//! fetch or read was on its way is noted there for as long as that lasts. Times are numbers of one
+//! counter, not of a clock.
 
 mod voiding;
 
@@ -32,8 +35,8 @@ use crate::key::Key;
 /// Shards of the table, a power of two.
 const SHARDS: usize = 64;
 
-/// Most answers of one URL, one for each key, that are remembered while older fetches or reads go on. Of more, the oldest is forgotten,
-/// and what was asked for before it is not stored.
+/// Most answers of one URL, one for each key, that are remembered while older fetches or reads go
+/// on. Of more, the oldest is forgotten, and what was asked for before it is not stored.
 const NOTES_MAX: usize = 256;
 
 /// When an answer was asked for, when its head came, and its Date.
@@ -72,7 +75,8 @@ impl Stamp {
         if other.asked > self.answered {
             return Standing::Outdated;
         }
-        // A Date says nothing within its second. A purge does, of what was asked for before it and after it.
+        // A Date says nothing within its second. A purge does, of what was asked for before it and
+        // after it.
         let in_second = self.purges.cmp(&other.purges).then(self.answered.cmp(&other.answered));
         let heads = self.date.cmp(&other.date).then(in_second);
         match (self.asked.cmp(&other.asked), heads) {
@@ -124,7 +128,8 @@ struct Note {
 }
 
 impl Note {
-    /// Where another answer stands beside this one. What is still coming may never be complete: until it is, it makes nothing outdated.
+    /// Where another answer stands beside this one. What is still coming may never be complete:
+    /// until it is, it makes nothing outdated.
     fn judge(&self, stamp: &Stamp) -> Standing {
         match stamp.beside(&self.stamp) {
             Standing::Outdated if self.state == State::Coming => Standing::Newest,
@@ -140,7 +145,8 @@ struct Known {
     holders: usize,
     /// What was asked for before this time is not stored.
     floor: u64,
-    /// Who removes the URL from directories now, who of these has not got all indexes yet, and when that was done last.
+    /// Who removes the URL from directories now, who of these has not got all indexes yet, and when
+    /// that was done last.
     voidings: usize,
     hidings: usize,
     voided: u64,
@@ -169,7 +175,8 @@ impl Known {
     fn settle(&mut self, answered: u64, at: u64) {
         let mut settled: Vec<Note> = Vec::new();
         self.notes.retain(|note| {
-            let is_own = note.stamp.answered == answered && !matches!(note.state, State::Settled(_));
+            let is_own =
+                note.stamp.answered == answered && !matches!(note.state, State::Settled(_));
             if is_own {
                 settled.push(*note);
             }
@@ -178,7 +185,9 @@ impl Known {
         for note in settled.into_iter().filter(|note| note.state == State::Complete) {
             let Note { key, generation, stamp, .. } = note;
             let is_known = |note: &&mut Note| {
-                note.key == key && note.generation == generation && matches!(note.state, State::Settled(_))
+                note.key == key
+                    && note.generation == generation
+                    && matches!(note.state, State::Settled(_))
             };
             match self.notes.iter_mut().find(is_known) {
                 Some(known) => {
@@ -189,7 +198,11 @@ impl Known {
                     (known.stamp, known.state) = (joint, State::Settled(at));
                 }
                 None => {
-                    self.notes.push(Note { state: State::Settled(at), is_committing: false, ..note });
+                    self.notes.push(Note {
+                        state: State::Settled(at),
+                        is_committing: false,
+                        ..note
+                    });
                 }
             }
         }
@@ -222,7 +235,8 @@ pub(crate) enum Commit {
 pub(crate) struct Versions {
     shards: Box<[Mutex<HashMap<Key, Known>>]>,
     time: AtomicU64,
-    /// Told whenever an answer has been settled, or its commit has ended, or is not going to be after all.
+    /// Told whenever an answer has been settled, or its commit has ended, or is not going to be
+    /// after all.
     settled: Notify,
 }
 
@@ -271,7 +285,8 @@ impl Versions {
         self.shard(primary).get(primary).is_some_and(|known| known.holders > 1)
     }
 
-    /// Runs `put` if an answer is the newest one of its key; no other is put in its place meanwhile. Without a stamp it is.
+    /// Runs `put` if an answer is the newest one of its key; no other is put in its place
+    /// meanwhile. Without a stamp it is.
     pub(crate) fn while_newest<R>(
         &self,
         primary: &Key,
@@ -294,9 +309,16 @@ impl Versions {
         remove()
     }
 
-    /// The answer is going to be made visible in a directory, if it is the newest one of its key. Another that is newer and comes later
-    /// is not read from a directory before this one is settled, or its commit has ended, and does not get there before.
-    pub(crate) fn begin_commit(&self, primary: &Key, key: &Key, generation: u64, stamp: &Stamp) -> Commit {
+    /// The answer is going to be made visible in a directory, if it is the newest one of its key.
+    /// Another that is newer and comes later is not read from a directory before this one is
+    /// settled, or its commit has ended, and does not get there before.
+    pub(crate) fn begin_commit(
+        &self,
+        primary: &Key,
+        key: &Key,
+        generation: u64,
+        stamp: &Stamp,
+    ) -> Commit {
         let mut shard = self.shard(primary);
         let Some(known) = shard.get_mut(primary) else { return Commit::Begun };
         if known.standing(key, generation, stamp) != Standing::Newest {
@@ -329,11 +351,13 @@ impl Versions {
         }
     }
 
-    /// It is visible in a directory, or never will be, and whether it still was the newest one has been looked at since. The body of
-    /// the fetch may take much longer, as that of a variant whose marker this was.
+    /// It is visible in a directory, or never will be, and whether it still was the newest one has
+    /// been looked at since. The body of the fetch may take much longer, as that of a variant whose
+    /// marker this was.
     pub(crate) fn end_commit(&self, primary: &Key, key: &Key, stamp: &Stamp) {
         if let Some(known) = self.shard(primary).get_mut(primary) {
-            let is_own = |note: &&mut Note| note.key == *key && note.stamp.answered == stamp.answered;
+            let is_own =
+                |note: &&mut Note| note.key == *key && note.stamp.answered == stamp.answered;
             known.notes.iter_mut().filter(is_own).for_each(|note| note.is_committing = false);
         }
         self.settled.notify_waiters();
@@ -349,8 +373,9 @@ impl Versions {
         let of_key = || known.notes.iter().filter(|note| note.key == *key);
         let is_unsettled = of_key().any(|note| match note.state {
             State::Complete => true,
-            State::Settled(_) => of_key()
-                .any(|other| other.is_committing && other.stamp.beside(&note.stamp) != Standing::Newest),
+            State::Settled(_) => of_key().any(|other| {
+                other.is_committing && other.stamp.beside(&note.stamp) != Standing::Newest
+            }),
             State::Coming => false,
         });
         if !is_unsettled {
@@ -417,7 +442,8 @@ impl Fetch {
         }
     }
 
-    /// The request is sent now. What was answered to an earlier one does not count, unless it has been announced.
+    /// The request is sent now. What was answered to an earlier one does not count, unless it has
+    /// been announced.
     pub(crate) fn ask(&self) {
         if !self.is_announced() {
             self.asked.store(self.versions.now(), Ordering::SeqCst);
@@ -429,10 +455,12 @@ impl Fetch {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// The head of the answer has come, with this Date and strong entity tag; it was asked for after this purge. The first one counts.
+    /// The head of the answer has come, with this Date and strong entity tag; it was asked for
+    /// after this purge. The first one counts.
     pub(crate) fn answer(&self, purges: u64, date: i64, tag: Option<&[u8]>) -> Stamp {
         let tag = tag.map_or(0, |tag| Key::primary(tag).low64() | 1);
-        let now = || Stamp { asked: self.asked(), answered: self.versions.now(), date, purges, tag };
+        let now =
+            || Stamp { asked: self.asked(), answered: self.versions.now(), date, purges, tag };
         *self.stamp.lock().get_or_insert_with(now)
     }
 
@@ -444,12 +472,14 @@ impl Fetch {
         self.is_announced.load(Ordering::SeqCst)
     }
 
-    /// Notes an answer that is the newest one of all `keys`, each with the generation of a Vary marker or 0.
+    /// Notes an answer that is the newest one of all `keys`, each with the generation of a Vary
+    /// marker or 0.
     pub(crate) fn announce(&self, keys: &[(Key, u64)]) -> Standing {
         let Some(stamp) = self.stamp() else { return Standing::Newest };
         let mut shard = self.versions.shard(&self.primary);
         let Some(known) = shard.get_mut(&self.primary) else { return Standing::Newest };
-        let standings = keys.iter().map(|(key, generation)| known.standing(key, *generation, &stamp));
+        let standings =
+            keys.iter().map(|(key, generation)| known.standing(key, *generation, &stamp));
         let standing = standings.max().unwrap_or(Standing::Newest);
         if standing == Standing::Newest {
             let note = |&(key, generation): &(Key, u64)| Note {
@@ -466,7 +496,8 @@ impl Fetch {
         standing
     }
 
-    /// Its answer is complete, and whoever asks from now on gets nothing older. `remove` is called if it is the newest one of this key.
+    /// Its answer is complete, and whoever asks from now on gets nothing older. `remove` is called
+    /// if it is the newest one of this key.
     pub(crate) fn complete(&self, key: &Key, remove: impl FnOnce()) {
         let (Some(stamp), true) = (self.stamp(), self.is_announced()) else { return };
         let mut shard = self.versions.shard(&self.primary);
@@ -536,7 +567,8 @@ impl Reading {
         Self { since: versions.hold(primary), versions: Arc::clone(versions), primary }
     }
 
-    /// Runs `put` unless another answer of this key has come since, or comes now, or the URL was purged; none of that happens meanwhile.
+    /// Runs `put` unless another answer of this key has come since, or comes now, or the URL was
+    /// purged; none of that happens meanwhile.
     pub(crate) fn while_newest<R>(&self, key: &Key, put: impl FnOnce() -> R) -> Option<R> {
         let shard = self.versions.shard(&self.primary);
         let is_newest = shard.get(&self.primary).is_none_or(|known| {

@@ -1,5 +1,6 @@
-//! What an unsafe method makes void: out of memory, of what is in flight and of every index at once; off the disks behind the
-//! answer (RFC 9111 4.4 asks for no more). Only a PURGE is answered when a crash brings nothing back.
+//! What an unsafe method makes void: out of memory, of what is in flight and of every index at
+//! once; off the disks behind the answer (RFC 9111 4.4 asks for no more). Only a PURGE is answered
+//! when a crash brings nothing back.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -13,9 +14,10 @@ use crate::together;
 use crate::versions::{Identity, Voiding, identity_of};
 
 impl Cache {
-    /// An answer has made all earlier ones of this URL void, and may be stored itself, as one to POST: the flow is for it. Nobody
-    /// gets an earlier one from memory, or joins its fetch; [`Cache::remove_void`] is for the directories. `purge_number` is
-    /// that of the newest purge by tag or prefix when it was asked for.
+    /// An answer has made all earlier ones of this URL void, and may be stored itself, as one to
+    /// POST: the flow is for it. Nobody gets an earlier one from memory, or joins its fetch;
+    /// [`Cache::remove_void`] is for the directories. `purge_number` is that of the newest purge by
+    /// tag or prefix when it was asked for.
     pub fn void_for(&self, primary: Key, purge_number: u64) -> (FlowWriter, Voiding) {
         let voiding = Voiding::new(self.in_flight().versions(), primary);
         let writer = self.in_flight().purge_for(primary, purge_number);
@@ -31,8 +33,9 @@ impl Cache {
         voiding
     }
 
-    /// Takes what is void out of all directories. When the future was polled once, no index has it any more; the rest waits for
-    /// disks, and nobody needs to wait for that. It must be polled to its end; how many wait is bounded ([`VOIDS_MAX`]).
+    /// Takes what is void out of all directories. When the future was polled once, no index has it
+    /// any more; the rest waits for disks, and nobody needs to wait for that. It must be polled to
+    /// its end; how many wait is bounded ([`VOIDS_MAX`]).
     pub async fn remove_void(&self, mut voiding: Voiding) {
         let (table, primary) = (self.table(), voiding.primary());
         table.purge_absent(primary);
@@ -57,12 +60,14 @@ impl Cache {
         if newer.is_empty() {
             together::all_then(begin_behind(table, primary), || voiding.show()).await;
         } else {
-            together::all(table.dirs.iter().map(|dir| remove_but(dir, primary, &newer)).collect()).await;
+            together::all(table.dirs.iter().map(|dir| remove_but(dir, primary, &newer)).collect())
+                .await;
         }
     }
 }
 
-/// Removes a key unless the directory has one of these answers under it. Until that is done, nothing is read there.
+/// Removes a key unless the directory has one of these answers under it. Until that is done,
+/// nothing is read there.
 fn remove_but<'a>(dir: &'a Arc<Dir>, key: &'a Key, newer: &'a [Identity]) -> Removal<'a> {
     Box::pin(async move {
         let found = dir.scheme.open(key).await;
@@ -77,14 +82,15 @@ fn remove_but<'a>(dir: &'a Arc<Dir>, key: &'a Key, newer: &'a [Identity]) -> Rem
 
 type Removal<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// From all directories at the same time, each with its own bound: one that hangs keeps no other from anything.
+/// From all directories at the same time, each with its own bound: one that hangs keeps no other
+/// from anything.
 fn begin_behind<'a>(table: &'a Table, key: &'a Key) -> Vec<Removal<'a>> {
     let begin = |dir: &'a Arc<Dir>| -> Removal<'a> { Box::pin(dir.remove_behind(key)) };
     table.dirs.iter().map(begin).collect()
 }
 
-/// All directories at the same time: one whose disk hangs keeps no other from beginning. `then` is called whenever all have been asked. Says
-/// what came of it where it came to the most.
+/// All directories at the same time: one whose disk hangs keeps no other from beginning. `then` is
+/// called whenever all have been asked. Says what came of it where it came to the most.
 pub(crate) async fn remove_from_all(table: &Table, key: &Key, then: impl FnMut()) -> Purged {
     let purged = Cell::new(Purged::Absent);
     let begin = |dir: &'_ Arc<Dir>| -> Pin<Box<dyn Future<Output = ()> + '_>> {
@@ -134,7 +140,10 @@ mod tests {
 
     fn put(scheme: &TestScheme, n: u64) {
         let (url, head) = (b"http://a.example/".as_slice().into(), some_head().bytes().into());
-        scheme.put(Record { key: key(n), kind: RecordKind::Object, url, head, times: some_times() }, b"old");
+        scheme.put(
+            Record { key: key(n), kind: RecordKind::Object, url, head, times: some_times() },
+            b"old",
+        );
     }
 
     fn poll_once(future: Pin<&mut impl Future<Output = ()>>) -> Poll<()> {
@@ -188,7 +197,8 @@ mod tests {
         writer.publish_head(Arc::new(some_head()), FlowInfo { times, ..info(key(1), 1 << 20) });
         block_on(writer.append(b"new")).expect("received");
         writer.finish(None);
-        let stored = cache.store(writer, b"http://a.example/", Some(&cache.dirs()[0])).expect("stored");
+        let stored =
+            cache.store(writer, b"http://a.example/", Some(&cache.dirs()[0])).expect("stored");
         assert!(stored.on_disk);
         put(&schemes[1], 1);
         drop(commit);
@@ -219,8 +229,9 @@ mod tests {
         let schemes = [TestScheme::new("/hangs"), TestScheme::new("/works")];
         let cache = cache_over(&schemes);
         schemes[0].faults.removal_hangs.store(true, SeqCst);
-        let mut waiting: Vec<_> =
-            (0..VOIDS_MAX as u64).map(|n| Box::pin(cache.remove_void(cache.void(key(n))))).collect();
+        let mut waiting: Vec<_> = (0..VOIDS_MAX as u64)
+            .map(|n| Box::pin(cache.remove_void(cache.void(key(n)))))
+            .collect();
         assert!(waiting.iter_mut().all(|rest| poll_once(rest.as_mut()).is_pending()));
         let in_service = || cache.dirs().iter().map(|dir| dir.is_in_service()).collect::<Vec<_>>();
         assert_eq!(in_service(), [true, true]);

@@ -1,4 +1,5 @@
-//! Memory is what was asked for. In a process of its own, since it looks at all of the process's memory.
+//! Memory is what was asked for. In a process of its own, since it looks at all of the process's
+//! memory.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ const CACHE_MEM_BYTES: u64 = 64 * MIB;
 /// Resident memory of this process in bytes.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    let pages: u64 =
+        statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     pages * 4096
 }
 
@@ -110,7 +112,13 @@ fn resident_memory_stays_near_cache_mem() {
         stats.entries
     );
     assert!(stats.used_bytes > CACHE_MEM_BYTES / 10 * 9, "the memory is used: {stats:?}");
-    assert!(resident < CACHE_MEM_BYTES * 115 / 100 + 20 * MIB, "{resident} bytes resident, {stats:?}");
+    assert!(
+        resident < CACHE_MEM_BYTES * 115 / 100 + 20 * MIB,
+        "{resident} bytes resident, {stats:?}"
+    );
     cache.reconfigure(CacheSettings { cache_mem_bytes: 0, ..settings }, Vec::new());
-    assert!(resident_bytes() < before + CACHE_MEM_BYTES / 2, "memory goes back when cache_mem shrinks");
+    assert!(
+        resident_bytes() < before + CACHE_MEM_BYTES / 2,
+        "memory goes back when cache_mem shrinks"
+    );
 }

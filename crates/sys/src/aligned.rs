@@ -1,9 +1,10 @@
 //! Buffers for direct I/O: start and capacity are multiples of 4096 bytes.
 //!
-//! A thread takes its buffers from an arena of its own and gives them back to it, wherever they are dropped, so that
-//! pages are touched once and then reused while warm. The arena is divided by the buddy method, lowest addresses
-//! first: what is in use crowds together at its start, and that part the thread's I/O ring can register with the
-//! kernel. What does not fit gets memory of its own, and gives it back.
+//! A thread takes its buffers from an arena of its own and gives them back to it, wherever they are
+//! dropped, so that pages are touched once and then reused while warm. The arena is divided by the
+//! buddy method, lowest addresses first: what is in use crowds together at its start, and that part
+//! the thread's I/O ring can register with the kernel. What does not fit gets memory of its own,
+//! and gives it back.
 
 #![allow(unsafe_code, reason = "memory with an alignment of its own is handed out by hand")]
 
@@ -20,8 +21,8 @@ use crate::mapping::{self, HUGE_BYTES};
 /// Alignment in memory, and the unit of capacity.
 pub const ALIGN_BYTES: usize = 4096;
 
-/// Memory that one thread keeps for its buffers. It is mapped when first used, and a page costs nothing before it is
-/// used. Buffers beyond it have memory of their own.
+/// Memory that one thread keeps for its buffers. It is mapped when first used, and a page costs
+/// nothing before it is used. Buffers beyond it have memory of their own.
 pub const ARENA_BYTES: usize = 8 << 20;
 
 /// Largest buffer that comes from an arena.
@@ -36,7 +37,8 @@ const FRESH_BATCH_BYTES: usize = 64 << 10;
 /// Sizes of blocks: 4 KiB, 8 KiB, … 2 MiB.
 const ORDERS: usize = POOLED_BYTES_MAX.ilog2() as usize - ALIGN_BYTES.ilog2() as usize + 1;
 
-/// Owned memory for direct I/O. It reads as `len` bytes; content is unspecified until it has been written.
+/// Owned memory for direct I/O. It reads as `len` bytes; content is unspecified until it has been
+/// written.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
@@ -114,7 +116,8 @@ fn fills_huge_pages(capacity: usize) -> bool {
 /// # Panics
 /// If `capacity` is more than an address space: no such buffer is asked for.
 fn layout(capacity: usize) -> Layout {
-    Layout::from_size_align(capacity, ALIGN_BYTES).unwrap_or_else(|_| panic!("a buffer of {capacity} bytes"))
+    Layout::from_size_align(capacity, ALIGN_BYTES)
+        .unwrap_or_else(|_| panic!("a buffer of {capacity} bytes"))
 }
 
 impl Deref for Buffer {
@@ -168,7 +171,8 @@ pub(crate) struct Arena {
     state: Mutex<State>,
 }
 
-// SAFETY: the memory behind `base` is handed out in disjoint blocks, and which are free is behind a lock.
+// SAFETY: the memory behind `base` is handed out in disjoint blocks, and which are free is behind a
+// lock.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -244,7 +248,8 @@ impl Blocks {
 
     /// The index of a free block of `order`; larger ones are split for it.
     fn take(&mut self, order: usize) -> Option<usize> {
-        let (found, mut index) = (order..ORDERS).find_map(|order| Some((order, self.pop(order)?)))?;
+        let (found, mut index) =
+            (order..ORDERS).find_map(|order| Some((order, self.pop(order)?)))?;
         for smaller in (order..found).rev() {
             index *= 2;
             self.0[smaller][(index + 1) / 64] |= 1 << ((index + 1) % 64);
@@ -294,7 +299,8 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_as_long_as_asked() {
-        for len in [0, 1, 511, 4096, 4097, 13_000, 1 << 20, POOLED_BYTES_MAX, POOLED_BYTES_MAX + 1] {
+        for len in [0, 1, 511, 4096, 4097, 13_000, 1 << 20, POOLED_BYTES_MAX, POOLED_BYTES_MAX + 1]
+        {
             let mut buffer = Buffer::new(len);
             assert_eq!((buffer.len(), buffer.as_ptr() as usize % ALIGN_BYTES), (len, 0));
             assert_eq!((buffer.capacity() >= len, buffer.capacity() % ALIGN_BYTES), (true, 0));
@@ -325,7 +331,10 @@ mod tests {
             let (from, to) = (new.as_ptr() as usize, new.as_ptr() as usize + new.capacity());
             for other in &held {
                 let start = other.as_ptr() as usize;
-                assert!(to <= start || start + other.capacity() <= from, "{new:?} overlaps {other:?}");
+                assert!(
+                    to <= start || start + other.capacity() <= from,
+                    "{new:?} overlaps {other:?}"
+                );
             }
             held.push(new);
         }
@@ -345,7 +354,9 @@ mod tests {
         assert!(second.is_fixed_in(&arena));
         let large = Buffer::new(POOLED_BYTES_MAX);
         assert!(!large.is_fixed_in(&arena));
-        assert!(!std::thread::spawn(|| Buffer::new(1)).join().expect("a buffer").is_fixed_in(&arena));
+        assert!(
+            !std::thread::spawn(|| Buffer::new(1)).join().expect("a buffer").is_fixed_in(&arena)
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! A buffer that several threads fill at once, each a part of its own, and that is then written to disk whole.
+//! A buffer that several threads fill at once, each a part of its own, and that is then written to
+//! disk whole.
 //!
-//! Room is handed out by a single atomic addition in units of 512 bytes. A part ([`Region`]) is exclusive until
-//! it is published; from then on it never changes, and anybody may read it. When the buffer is sealed and the
-//! last region is done, exactly one caller hears of it ([`Progress::Complete`]): the one who should write it.
+//! Room is handed out by a single atomic addition in units of 512 bytes. A part ([`Region`]) is
+//! exclusive until it is published; from then on it never changes, and anybody may read it. When
+//! the buffer is sealed and the last region is done, exactly one caller hears of it
+//! ([`Progress::Complete`]): the one who should write it.
 
 #![allow(unsafe_code, reason = "disjoint parts of one buffer are written by several threads")]
 
@@ -18,11 +20,12 @@ use crate::aligned::{ALIGN_BYTES, Buffer};
 /// Unit of room: every region starts at a multiple of it.
 pub const UNIT_BYTES: usize = 512;
 
-/// Largest append buffer. Sizes are 32-bit numbers of units, so this is a guard against mistakes, not a need.
+/// Largest append buffer. Sizes are 32-bit numbers of units, so this is a guard against mistakes,
+/// not a need.
 pub const APPEND_BYTES_MAX: usize = 1 << 30;
 
-/// Memory of dropped buffers that is kept, of all threads together, since touching fresh pages would cost more
-/// than filling them.
+/// Memory of dropped buffers that is kept, of all threads together, since touching fresh pages
+/// would cost more than filling them.
 pub const SPARE_BYTES_MAX: usize = 16 << 20;
 
 /// Where memory is short, it is less.
@@ -32,7 +35,8 @@ static SPARE_BYTES: AtomicUsize = AtomicUsize::new(SPARE_BYTES_MAX);
 const SEALED: u64 = 1 << 63;
 /// Set when somebody has heard that the buffer is complete.
 const NOTICED: u64 = 1 << 62;
-/// One region that is not done, in [`AppendBuffer::state`]; the units handed out are in the lower 32 bits.
+/// One region that is not done, in [`AppendBuffer::state`]; the units handed out are in the lower
+/// 32 bits.
 const ONE_OPEN: u64 = 1 << 32;
 /// All regions that are not done: 30 bits, and there are never more than units.
 const OPEN: u64 = NOTICED - ONE_OPEN;
@@ -69,7 +73,8 @@ pub enum Progress {
 
 /// Memory that is filled by many and then read by many.
 pub struct AppendBuffer {
-    /// Only its memory: all access is through pointers to disjoint parts. At least `capacity_units` long, and never empty until dropped.
+    /// Only its memory: all access is through pointers to disjoint parts. At least `capacity_units`
+    /// long, and never empty until dropped.
     memory: Option<Buffer>,
     capacity_units: usize,
     state: AtomicU64,
@@ -78,7 +83,8 @@ pub struct AppendBuffer {
 }
 
 impl AppendBuffer {
-    /// An empty buffer of `capacity` bytes, rounded up to a multiple of 4096. Its content is unspecified.
+    /// An empty buffer of `capacity` bytes, rounded up to a multiple of 4096. Its content is
+    /// unspecified.
     ///
     /// # Panics
     /// Beyond [`APPEND_BYTES_MAX`].
@@ -105,12 +111,14 @@ impl AppendBuffer {
         self.capacity_units * UNIT_BYTES
     }
 
-    /// Room for `len` bytes of the caller's own. `None` when there is not as much left, or when it is sealed.
+    /// Room for `len` bytes of the caller's own. `None` when there is not as much left, or when it
+    /// is sealed.
     pub fn reserve(self: &Arc<Self>, len: usize) -> Option<Region> {
         let units = len.div_ceil(UNIT_BYTES);
         let room = |state: u64| {
             let free = self.capacity_units - (state & UNITS) as usize;
-            (state & SEALED == 0 && 0 < units && units <= free).then(|| state + units as u64 + ONE_OPEN)
+            (state & SEALED == 0 && 0 < units && units <= free)
+                .then(|| state + units as u64 + ONE_OPEN)
         };
         let before = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
         Some(self.region((before & UNITS) as usize * UNIT_BYTES, len))
@@ -120,11 +128,12 @@ impl AppendBuffer {
         Region { buffer: Arc::clone(self), start, len, is_done: false }
     }
 
-    /// Ends reservations. Returns how many bytes there are to be written, a multiple of 4096 (the rest behind
-    /// the last region is zeroed); a second call returns the same.
+    /// Ends reservations. Returns how many bytes there are to be written, a multiple of 4096 (the
+    /// rest behind the last region is zeroed); a second call returns the same.
     pub fn seal(self: &Arc<Self>) -> (usize, Progress) {
         let align = (ALIGN_BYTES / UNIT_BYTES) as u64;
-        // The padding is a region like others, so that nobody sees a complete buffer before it is there.
+        // The padding is a region like others, so that nobody sees a complete buffer before it is
+        // there.
         let close = |state: u64| {
             let units = (state & UNITS).next_multiple_of(align);
             (state & SEALED == 0).then_some(((state & !UNITS) + units + ONE_OPEN) | SEALED)
@@ -150,10 +159,11 @@ impl AppendBuffer {
         state & SEALED != 0 && state & OPEN == 0
     }
 
-    /// Asks whether it is complete and nobody has heard of it yet: the case when the last region was dropped
-    /// instead of published, as a drop returns nothing.
+    /// Asks whether it is complete and nobody has heard of it yet: the case when the last region
+    /// was dropped instead of published, as a drop returns nothing.
     pub fn notice(&self) -> Progress {
-        let claim = |state: u64| (state & (SEALED | OPEN | NOTICED) == SEALED).then_some(state | NOTICED);
+        let claim =
+            |state: u64| (state & (SEALED | OPEN | NOTICED) == SEALED).then_some(state | NOTICED);
         // Acquire: all regions were done before.
         match self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, claim) {
             Ok(_) => Progress::Complete,
@@ -168,12 +178,15 @@ impl AppendBuffer {
             return None;
         }
         let units = range.start / UNIT_BYTES..range.end.div_ceil(UNIT_BYTES);
-        if !masks(units).all(|(at, mask)| self.committed[at].load(Ordering::Acquire) & mask == mask) {
+        if !masks(units).all(|(at, mask)| self.committed[at].load(Ordering::Acquire) & mask == mask)
+        {
             return None;
         }
-        // SAFETY: inside the memory, and committed units are never written again while the buffer lives. The loads above
-        // synchronise with the releases that followed the last writes.
-        Some(unsafe { std::slice::from_raw_parts(memory.start().as_ptr().add(range.start), range.len()) })
+        // SAFETY: inside the memory, and committed units are never written again while the buffer
+        // lives. The loads above synchronise with the releases that followed the last writes.
+        Some(unsafe {
+            std::slice::from_raw_parts(memory.start().as_ptr().add(range.start), range.len())
+        })
     }
 
     /// The same, in a form that keeps the buffer.
@@ -192,7 +205,8 @@ impl AppendBuffer {
     }
 }
 
-/// Memory for so many bytes: of few sizes, four to each doubling, so that what was used before fits again.
+/// Memory for so many bytes: of few sizes, four to each doubling, so that what was used before fits
+/// again.
 fn size_class(capacity: usize) -> usize {
     capacity.next_multiple_of((capacity.next_power_of_two() / 8).max(ALIGN_BYTES))
 }
@@ -242,8 +256,10 @@ impl Published {
     pub fn part(&self, range: Range<usize>) -> Option<Self> {
         let is_inside = range.start <= range.end && range.end <= self.range.len();
         let start = self.range.start;
-        is_inside
-            .then(|| Self { buffer: Arc::clone(&self.buffer), range: start + range.start..start + range.end })
+        is_inside.then(|| Self {
+            buffer: Arc::clone(&self.buffer),
+            range: start + range.start..start + range.end,
+        })
     }
 }
 
@@ -262,7 +278,8 @@ impl fmt::Debug for Published {
     }
 }
 
-/// A part of an [`AppendBuffer`] that only its owner can see. Its content is unspecified at first: fill all of it.
+/// A part of an [`AppendBuffer`] that only its owner can see. Its content is unspecified at first:
+/// fill all of it.
 ///
 /// Dropped without being published, it is zeroed and counts as done.
 #[derive(Debug)]
@@ -294,7 +311,8 @@ impl Region {
     /// Zeroes the region from `keep` to the end of its last unit and gives it up.
     fn finish(&mut self, keep: usize) {
         let end = self.len.next_multiple_of(UNIT_BYTES);
-        // SAFETY: the units of this region belong to it alone until they are committed below, and `keep <= end`.
+        // SAFETY: the units of this region belong to it alone until they are committed below, and
+        // `keep <= end`.
         unsafe { std::ptr::write_bytes(self.buffer.at(self.start + keep), 0, end - keep) };
         self.is_done = true;
         let first = self.start / UNIT_BYTES;

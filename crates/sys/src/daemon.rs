@@ -6,11 +6,13 @@ use std::io;
 use rustix::process::{chdir, setpgid, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-/// Detaches from the terminal: forks, the parent ends with status 0, the child gets a session of its own,
-/// forks again so that it can never acquire a terminal, leads a process group of its own, changes to `/`, and reads and writes `/dev/null`.
+/// Detaches from the terminal: forks, the parent ends with status 0, the child gets a session of
+/// its own, forks again so that it can never acquire a terminal, leads a process group of its own,
+/// changes to `/`, and reads and writes `/dev/null`.
 ///
-/// Must be called before any thread is started (a fork copies only the calling thread); it refuses when
-/// there are several. Report errors of the configuration before: afterwards nobody sees standard error.
+/// Must be called before any thread is started (a fork copies only the calling thread); it refuses
+/// when there are several. Report errors of the configuration before: afterwards nobody sees
+/// standard error.
 pub fn daemonize() -> io::Result<()> {
     if thread_count() > 1 {
         return Err(io::Error::other("threads are running already"));
@@ -22,7 +24,8 @@ fn detach() -> io::Result<()> {
     fork_and_leave()?;
     setsid()?;
     fork_and_leave()?;
-    // Scripts end a daemon and what it started with `kill -- -PID`: its number is that of its group.
+    // Scripts end a daemon and what it started with `kill -- -PID`: its number is that of its
+    // group.
     setpgid(None, None)?;
     chdir("/")?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
@@ -38,8 +41,8 @@ fn thread_count() -> usize {
 
 #[allow(unsafe_code)]
 fn fork_and_leave() -> io::Result<()> {
-    // SAFETY: there is only one thread (checked by `daemonize`), so the child may do anything; the parent
-    // leaves without running exit handlers, which are the child's to run.
+    // SAFETY: there is only one thread (checked by `daemonize`), so the child may do anything; the
+    // parent leaves without running exit handlers, which are the child's to run.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(()),
@@ -62,8 +65,8 @@ mod tests {
         assert!(daemonize().is_err());
     }
 
-    /// Run by the test below in a process of its own. The harness's other thread does nothing but wait, and
-    /// is left behind by the fork.
+    /// Run by the test below in a process of its own. The harness's other thread does nothing but
+    /// wait, and is left behind by the fork.
     #[test]
     fn child_goes_into_the_background() {
         let Some(report) = std::env::var_os("HUMBOLDT_TEST_DAEMON") else { return };

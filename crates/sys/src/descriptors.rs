@@ -17,9 +17,9 @@ pub struct DescriptorLimit {
     pub now: u64,
 }
 
-/// Raises the limit of open descriptors to `wanted` (`max_filedescriptors`), or as far as allowed when that
-/// is `None`. A `wanted` above the hard limit needs privileges: without them the hard limit is taken, so
-/// compare `now`. Nothing is allocated per descriptor.
+/// Raises the limit of open descriptors to `wanted` (`max_filedescriptors`), or as far as allowed
+/// when that is `None`. A `wanted` above the hard limit needs privileges: without them the hard
+/// limit is taken, so compare `now`. Nothing is allocated per descriptor.
 pub fn raise_limit(wanted: Option<u64>) -> io::Result<DescriptorLimit> {
     let old = getrlimit(Resource::Nofile);
     let before = old.current.unwrap_or(UNLIMITED);
@@ -50,11 +50,13 @@ pub fn open_count() -> u64 {
     (entries as u64).saturating_sub(1) // the one that reads the directory
 }
 
-/// Closes all descriptors but standard input, output and error. For the first lines of a helper process: whatever they
-/// belonged to would find them closed. Without effect before Linux 5.9, where a helper keeps what it has inherited.
+/// Closes all descriptors but standard input, output and error. For the first lines of a helper
+/// process: whatever they belonged to would find them closed. Without effect before Linux 5.9,
+/// where a helper keeps what it has inherited.
 #[allow(unsafe_code)]
 pub fn close_all_but_standard() {
-    // SAFETY: no memory is passed. The caller has not opened anything yet, so no owner of a descriptor exists.
+    // SAFETY: no memory is passed. The caller has not opened anything yet, so no owner of a
+    // descriptor exists.
     unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
 }
 

@@ -9,8 +9,8 @@ const QUARTER_HOUR_S: i64 = 15 * 60;
 /// The quarter hour last asked for and its offset: `quarter << 32 | offset as u32`; 0 when unset.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Seconds east of UTC of local time at `unix_s` (`TZ`, `/etc/localtime`). A time the C library cannot
-/// handle counts as UTC. Cheap when asked for the same quarter of an hour again.
+/// Seconds east of UTC of local time at `unix_s` (`TZ`, `/etc/localtime`). A time the C library
+/// cannot handle counts as UTC. Cheap when asked for the same quarter of an hour again.
 pub fn utc_offset_s(unix_s: i64) -> i32 {
     let quarter = unix_s.div_euclid(QUARTER_HOUR_S) as u32;
     let last = LAST.load(Ordering::Relaxed);
@@ -53,7 +53,8 @@ mod tests {
     #[test]
     fn child_prints_offsets() {
         if let Ok(times) = std::env::var("HUMBOLDT_TEST_TIMES") {
-            let offsets = times.split(',').map(|t| utc_offset_s(t.parse().expect("a time")).to_string());
+            let offsets =
+                times.split(',').map(|t| utc_offset_s(t.parse().expect("a time")).to_string());
             println!("offsets={}", offsets.collect::<Vec<_>>().join(","));
         }
     }

@@ -22,12 +22,14 @@ mod system {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let start =
-            unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
+            unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }
+                .ok()?;
         NonNull::new(start.cast())
     }
 
-    /// The same in huge pages, where the system has them and gives them to those who ask. `bytes` is a multiple of [`HUGE_BYTES`]. What is
-    /// behind a huge page the kernel finds in one step where it takes five hundred otherwise; to touch one byte of it costs all of it.
+    /// The same in huge pages, where the system has them and gives them to those who ask. `bytes`
+    /// is a multiple of [`HUGE_BYTES`]. What is behind a huge page the kernel finds in one step
+    /// where it takes five hundred otherwise; to touch one byte of it costs all of it.
     pub(crate) fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
         let start = map(bytes.checked_add(HUGE_BYTES)?)?;
         let before = start.as_ptr().align_offset(HUGE_BYTES).min(HUGE_BYTES);
@@ -38,7 +40,8 @@ mod system {
                 unmap(rest, bytes);
             }
         }
-        // SAFETY: changes only how memory is mapped that nobody uses yet. Systems without huge pages refuse.
+        // SAFETY: changes only how memory is mapped that nobody uses yet. Systems without huge
+        // pages refuse.
         let _ = unsafe { madvise(kept.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         Some(kept)
     }
@@ -52,18 +55,21 @@ mod system {
 
     /// Touches pages of a mapping, so that nobody has to later.
     pub(crate) fn fault_in(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: keeps content as it is. Older kernels (before 5.14) refuse, then each page faults by itself.
+        // SAFETY: keeps content as it is. Older kernels (before 5.14) refuse, then each page faults
+        // by itself.
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
     }
 
     /// Gives the memory of free pages back; they read as zero afterwards.
     pub(crate) fn forget(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the pages are free, so nobody relies on their content; they read as zero afterwards.
+        // SAFETY: the pages are free, so nobody relies on their content; they read as zero
+        // afterwards.
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
     }
 }
 
-/// The same from the allocator, aligned to pages only, for the interpreter that checks the unsafe code of this crate.
+/// The same from the allocator, aligned to pages only, for the interpreter that checks the unsafe
+/// code of this crate.
 #[cfg(miri)]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};

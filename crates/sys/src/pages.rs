@@ -1,15 +1,18 @@
 //! Pages of memory for bodies: 4 KiB each, counted, reused while still warm.
 //!
-//! A first touch of a fresh page costs more than reading the object that goes into it, so a freed page is the
-//! next one handed out (LIFO, one magazine per thread), and pages that were never used are faulted in by the
-//! batch. Pages come from anonymous mappings of 2 MiB that are reserved without being committed: an idle pool
-//! costs nothing, and a page never moves.
+//! A first touch of a fresh page costs more than reading the object that goes into it, so a freed
+//! page is the next one handed out (LIFO, one magazine per thread), and pages that were never used
+//! are faulted in by the batch. Pages come from anonymous mappings of 2 MiB that are reserved
+//! without being committed: an idle pool costs nothing, and a page never moves.
 //!
-//! A page has **one writer and any number of readers**. The writer ([`PageMut`]) only appends and then publishes
-//! the new length; readers ([`Page`]) see the published prefix, which never changes again. When the last
-//! handle is gone, the page returns to the pool.
+//! A page has **one writer and any number of readers**. The writer ([`PageMut`]) only appends and
+//! then publishes the new length; readers ([`Page`]) see the published prefix, which never changes
+//! again. When the last handle is gone, the page returns to the pool.
 
-#![allow(unsafe_code, reason = "pages are shared between one writer and many readers, and mapped by hand")]
+#![allow(
+    unsafe_code,
+    reason = "pages are shared between one writer and many readers, and mapped by hand"
+)]
 
 use std::fmt;
 use std::ops::Deref;
@@ -28,7 +31,8 @@ use free::FreePages;
 /// Pages of one mapping: 2 MiB.
 const SLAB_PAGES: usize = 512;
 
-/// Magazines of free pages. Threads beyond this number share them, which costs contention, nothing else.
+/// Magazines of free pages. Threads beyond this number share them, which costs contention, nothing
+/// else.
 const MAGAZINES: usize = 64;
 
 /// Most free pages that one magazine keeps; beyond it half of them go to the common list.
@@ -82,7 +86,8 @@ struct Slab {
     headers: NonNull<[Header]>,
 }
 
-// SAFETY: a free page is owned by whoever holds the value; header and data are plain memory of the pool.
+// SAFETY: a free page is owned by whoever holds the value; header and data are plain memory of the
+// pool.
 unsafe impl Send for FreePage {}
 // SAFETY: a slab is only a pair of owned allocations; it is used under the lock of `Common`.
 unsafe impl Send for Slab {}
@@ -138,21 +143,22 @@ impl PagePool {
         self.inner().limit_pages.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit. Pages in use beyond a lower limit stay valid; see [`PagePool::release_free`] for the
-    /// others.
+    /// Changes the limit. Pages in use beyond a lower limit stay valid; see
+    /// [`PagePool::release_free`] for the others.
     pub fn set_limit(&self, limit_pages: u64) {
         self.inner().limit_pages.store(limit_pages.min(u64::from(u32::MAX / 2)), Ordering::Relaxed);
     }
 
-    /// Gives the memory of all free pages back to the system; returns how many bytes. The pages stay usable and
-    /// are faulted in again on demand. For when the limit shrinks, not for every day.
+    /// Gives the memory of all free pages back to the system; returns how many bytes. The pages
+    /// stay usable and are faulted in again on demand. For when the limit shrinks, not for every
+    /// day.
     pub fn release_free(&self) -> u64 {
         self.inner().free.gather(|free| {
             // Highest address first, so that the lowest is handed out next.
             free.sort_unstable_by_key(|page| std::cmp::Reverse(page.data()));
-            for run in free
-                .chunk_by(|high, low| low.data().as_ptr().wrapping_add(PAGE_BYTES) == high.data().as_ptr())
-            {
+            for run in free.chunk_by(|high, low| {
+                low.data().as_ptr().wrapping_add(PAGE_BYTES) == high.data().as_ptr()
+            }) {
                 if let Some(lowest) = run.last() {
                     mapping::forget(lowest.data(), run.len() * PAGE_BYTES);
                 }
@@ -182,7 +188,10 @@ impl Drop for PagePool {
 
 impl fmt::Debug for PagePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PagePool").field("in_use", &self.in_use()).field("limit", &self.limit()).finish()
+        f.debug_struct("PagePool")
+            .field("in_use", &self.in_use())
+            .field("limit", &self.limit())
+            .finish()
     }
 }
 
@@ -193,13 +202,15 @@ fn live_pages(census: u64) -> u64 {
 /// Takes `weight` from the census and destroys the pool when nobody is left.
 ///
 /// # Safety
-/// `weight` must be counted in the census on behalf of the caller, who must not use the pool afterwards.
+/// `weight` must be counted in the census on behalf of the caller, who must not use the pool
+/// afterwards.
 unsafe fn leave(pool: NonNull<Inner>, weight: u64) {
     // SAFETY: the caller is still counted.
     let before = unsafe { pool.as_ref() }.census.fetch_sub(weight, Ordering::Release);
     if before == weight {
         fence(Ordering::Acquire);
-        // SAFETY: made by `Box::leak` in `PagePool::new`; neither handle nor page is left, so this is the only use.
+        // SAFETY: made by `Box::leak` in `PagePool::new`; neither handle nor page is left, so this
+        // is the only use.
         drop(unsafe { Box::from_raw(pool.as_ptr()) });
     }
 }
@@ -271,7 +282,8 @@ impl Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         mapping::unmap(self.base, SLAB_PAGES * PAGE_BYTES);
-        // SAFETY: made by `Box::leak` in `map`; slabs are dropped with the pool, when no page is left.
+        // SAFETY: made by `Box::leak` in `map`; slabs are dropped with the pool, when no page is
+        // left.
         drop(unsafe { Box::from_raw(self.headers.as_ptr()) });
     }
 }
@@ -288,15 +300,17 @@ unsafe impl Sync for Page {}
 
 impl Page {
     fn header(&self) -> &Header {
-        // SAFETY: the page is counted in the census while it has a handle, so the pool and its headers live.
+        // SAFETY: the page is counted in the census while it has a handle, so the pool and its
+        // headers live.
         unsafe { self.header.as_ref() }
     }
 
-    /// The bytes published so far, at most [`PAGE_BYTES`]. A later call may see more, never other bytes.
+    /// The bytes published so far, at most [`PAGE_BYTES`]. A later call may see more, never other
+    /// bytes.
     pub fn bytes(&self) -> &[u8] {
         let published = self.header().published.load(Ordering::Acquire) as usize;
-        // SAFETY: `published <= PAGE_BYTES` bytes were initialised before they were published; the writer never
-        // touches them again while the page has handles, and `self` is one.
+        // SAFETY: `published <= PAGE_BYTES` bytes were initialised before they were published; the
+        // writer never touches them again while the page has handles, and `self` is one.
         unsafe { std::slice::from_raw_parts(self.header().data.as_ptr(), published) }
     }
 }
@@ -330,7 +344,8 @@ impl Drop for Page {
             let inner = unsafe { pool.as_ref() };
             inner.free.put(magazine_of_thread(), FreePage(self.header));
         }
-        // SAFETY: the page was counted when it was handed out; nothing of the pool is used after this.
+        // SAFETY: the page was counted when it was handed out; nothing of the pool is used after
+        // this.
         unsafe { leave(pool, 1) }
     }
 }
@@ -373,8 +388,8 @@ impl PageMut {
     /// [`PageMut::publish`].
     pub fn spare_mut(&mut self) -> &mut [u8] {
         let len = self.len();
-        // SAFETY: mapped memory is initialised (zero or older content); readers only touch bytes before `len`, and
-        // `&mut self` is the only writer.
+        // SAFETY: mapped memory is initialised (zero or older content); readers only touch bytes
+        // before `len`, and `&mut self` is the only writer.
         unsafe {
             let start = self.page.header().data.as_ptr().add(len);
             std::slice::from_raw_parts_mut(start, PAGE_BYTES - len)

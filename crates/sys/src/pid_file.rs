@@ -1,11 +1,13 @@
 //! The pid file, and signals to the process that holds it.
 //!
-//! The file is locked for as long as the process lives. The lock is one of `fcntl(F_SETLK)`, exclusive: only who may write
-//! to the file can take it, and the system itself says which process has it. So a number in the file is for people only: one
-//! that was left behind, or that somebody else wrote, is never taken for a running process, and somebody who may only read
-//! the file cannot pretend that one runs.
+//! The file is locked for as long as the process lives. The lock is one of `fcntl(F_SETLK)`,
+//! exclusive: only who may write to the file can take it, and the system itself says which process
+//! has it. So a number in the file is for people only: one that was left behind, or that somebody
+//! else wrote, is never taken for a running process, and somebody who may only read the file cannot
+//! pretend that one runs.
 //!
-//! Such a lock goes when its process closes the file, by whatever descriptor: nothing else here opens it.
+//! Such a lock goes when its process closes the file, by whatever descriptor: nothing else here
+//! opens it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -59,12 +61,12 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Creates the file with this process's number, or takes over one that no living process holds. Call it
-    /// after daemonizing: the number changes then.
+    /// Creates the file with this process's number, or takes over one that no living process holds.
+    /// Call it after daemonizing: the number changes then.
     ///
     /// # Errors
-    /// [`PidError::Running`] if a process holds it. It is neither followed nor written to where it is a link, has a second
-    /// name, or is no file.
+    /// [`PidError::Running`] if a process holds it. It is neither followed nor written to where it
+    /// is a link, has a second name, or is no file.
     pub fn create(path: &Path) -> Result<Self, PidError> {
         let failed = |source| PidError::Io { path: path.into(), source };
         for _ in 0..TRIES_MAX {
@@ -75,7 +77,8 @@ impl PidFile {
                     if let Some(pid) = holder(&file).map_err(failed)? {
                         return Err(PidError::Running { pid, path: path.into() });
                     }
-                    // Somebody who may only read it has locked it: that one keeps what is no pid file any more.
+                    // Somebody who may only read it has locked it: that one keeps what is no pid
+                    // file any more.
                     if is_still_at(&file, path) {
                         fs::remove_file(path).map_err(failed)?;
                     }
@@ -95,8 +98,8 @@ impl PidFile {
     }
 }
 
-/// Opens the file that is there, or makes one that only its owner can open until it is locked. `None` if it came or went
-/// meanwhile.
+/// Opens the file that is there, or makes one that only its owner can open until it is locked.
+/// `None` if it came or went meanwhile.
 fn open_or_make(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600).custom_flags(flags());
@@ -128,19 +131,25 @@ fn flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
-/// The process that has the exclusive lock: what the system says, 0 if it lives in another name space of processes.
+/// The process that has the exclusive lock: what the system says, 0 if it lives in another name
+/// space of processes.
 fn holder(file: &File) -> io::Result<Option<i32>> {
     // A shared lock is hindered by an exclusive one alone.
-    let asked =
-        Flock { start: 0, length: 0, pid: None, typ: FlockType::ReadLock, offset_type: FlockOffsetType::Set };
+    let asked = Flock {
+        start: 0,
+        length: 0,
+        pid: None,
+        typ: FlockType::ReadLock,
+        offset_type: FlockOffsetType::Set,
+    };
     let lock = fcntl_getlk(file, &asked)?;
     Ok(lock.map(|lock| Pid::as_raw(lock.pid)))
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Without the permission any more (privileges were dropped) leave an empty file rather than a
-        // number that some other process will get.
+        // Without the permission any more (privileges were dropped) leave an empty file rather than
+        // a number that some other process will get.
         if fs::remove_file(&self.path).is_err() {
             let _ = self.file.set_len(0);
         }
@@ -162,7 +171,9 @@ fn find(path: &Path) -> Result<(File, i32), PidError> {
     };
     match holder(&file).map_err(failed)? {
         None => Err(not_running()),
-        Some(0) => Err(failed(io::Error::other("the process that holds it is in another container"))),
+        Some(0) => {
+            Err(failed(io::Error::other("the process that holds it is in another container")))
+        }
         Some(pid) => Ok((file, pid)),
     }
 }
@@ -231,13 +242,17 @@ mod tests {
         fn start(path: &Path, only_reads: bool) -> Self {
             let mut command = Command::new(std::env::current_exe().expect("this test"));
             command.args(["--exact", "pid_file::tests::child_holds_a_file", "--nocapture"]);
-            command.env("HUMBOLDT_TEST_PID_FILE", path).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command
+                .env("HUMBOLDT_TEST_PID_FILE", path)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
             if only_reads {
                 command.env("HUMBOLDT_TEST_ONLY_READS", "1");
             }
             let mut child = command.spawn().expect("started");
             let output = BufReader::new(child.stdout.take().expect("its output"));
-            let said = output.lines().map_while(Result::ok).find(|line| line.starts_with("holding"));
+            let said =
+                output.lines().map_while(Result::ok).find(|line| line.starts_with("holding"));
             assert!(said.is_some(), "it ended");
             Self(child)
         }
@@ -268,7 +283,9 @@ mod tests {
         let pid = held.pid();
         assert_eq!(running(&path).expect("running"), pid);
         assert_eq!(fs::read_to_string(&path).expect("read"), format!("{pid}\n"));
-        assert!(matches!(PidFile::create(&path), Err(PidError::Running { pid: other, .. }) if other == pid));
+        assert!(
+            matches!(PidFile::create(&path), Err(PidError::Running { pid: other, .. }) if other == pid)
+        );
         // SIGWINCH is ignored by default: that it can be sent is what counts.
         assert_eq!(signal(&path, Signal::WINCH).expect("sent"), pid);
         held.end();
@@ -286,7 +303,11 @@ mod tests {
         assert!(matches!(signal(&path, Signal::WINCH), Err(PidError::NotRunning { .. })));
         let held = Holder::start(&path, false);
         fs::write(&path, "1\n").expect("written");
-        assert_eq!(running(&path).expect("running"), held.pid(), "what is written there does not matter");
+        assert_eq!(
+            running(&path).expect("running"),
+            held.pid(),
+            "what is written there does not matter"
+        );
     }
 
     #[test]

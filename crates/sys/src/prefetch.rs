@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code, reason = "the instruction takes a pointer")]
 
-/// Lets the processor fetch the cache line at `place` while it goes on. Nothing waits for it; where there is no such instruction, nothing
-/// happens.
+/// Lets the processor fetch the cache line at `place` while it goes on. Nothing waits for it; where
+/// there is no such instruction, nothing happens.
 #[inline]
 pub fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

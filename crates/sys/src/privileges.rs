@@ -52,8 +52,8 @@ pub fn find(user: &str, group: Option<&str>) -> Result<Identity, PrivilegeError>
     Ok(Identity { uid, gid })
 }
 
-/// Becomes `user` for good, with the groups of that user, or with `group` alone when it is given. All
-/// threads of the process change. Afterwards it is checked that root cannot be regained.
+/// Becomes `user` for good, with the groups of that user, or with `group` alone when it is given.
+/// All threads of the process change. Afterwards it is checked that root cannot be regained.
 ///
 /// Call it as root, after ports below 1024 are bound and logs are opened.
 pub fn drop_to(user: &str, group: Option<&str>) -> Result<Identity, PrivilegeError> {
@@ -85,8 +85,8 @@ fn find_group(group: &str) -> Result<u32, PrivilegeError> {
     group_entry(&name).map_or_else(|| group.parse().map_err(|_| missing()), Ok)
 }
 
-/// Calls one of the `get…nam_r` functions with a buffer that grows until the entry fits. `call` returns the
-/// error number and the fields wanted.
+/// Calls one of the `get…nam_r` functions with a buffer that grows until the entry fits. `call`
+/// returns the error number and the fields wanted.
 fn with_growing_buffer<T>(call: impl Fn(&mut [libc::c_char]) -> (i32, Option<T>)) -> Option<T> {
     let mut bytes = 1024;
     while bytes <= ENTRY_BYTES_MAX {
@@ -103,8 +103,8 @@ fn user_entry(name: &CStr) -> Option<(u32, u32)> {
     with_growing_buffer(|buffer| {
         let mut entry = std::mem::MaybeUninit::<libc::passwd>::zeroed();
         let mut found = std::ptr::null_mut();
-        // SAFETY: all pointers are to live memory of the sizes given; `found` is null or points to `entry`,
-        // which is filled in then.
+        // SAFETY: all pointers are to live memory of the sizes given; `found` is null or points to
+        // `entry`, which is filled in then.
         unsafe {
             let (chars, len) = (buffer.as_mut_ptr(), buffer.len());
             let error = libc::getpwnam_r(name.as_ptr(), entry.as_mut_ptr(), chars, len, &mut found);
@@ -175,7 +175,10 @@ mod tests {
         assert_eq!(find("root", None).expect("root"), Identity { uid: 0, gid: 0 });
         assert_eq!(find("4242", Some("4243")).expect("numbers"), Identity { uid: 4242, gid: 4243 });
         assert!(matches!(find("no-such-user", None), Err(PrivilegeError::NoSuchUser(_))));
-        assert!(matches!(find("4242", None), Err(PrivilegeError::NoSuchUser(_))), "whose group is unknown");
+        assert!(
+            matches!(find("4242", None), Err(PrivilegeError::NoSuchUser(_))),
+            "whose group is unknown"
+        );
         assert!(matches!(find("root", Some("no-such-group")), Err(PrivilegeError::NoSuchGroup(_))));
         assert!(matches!(find("a\0b", None), Err(PrivilegeError::NoSuchUser(_))));
     }
@@ -188,7 +191,8 @@ mod tests {
         }
         let dropped = drop_to("nobody", None);
         let status = std::fs::read_to_string("/proc/self/status").expect("status");
-        let ids: Vec<_> = status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect();
+        let ids: Vec<_> =
+            status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect();
         println!("dropped={dropped:?} {ids:?} root={}", is_root());
     }
 

@@ -48,8 +48,8 @@ fn resident_bytes() -> u64 {
 #[allow(unsafe_code)]
 fn usage() -> libc::rusage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a live local of the right type. The call fails only for a wrong first
-    // argument; all-zero is valid then too.
+    // SAFETY: the pointer is to a live local of the right type. The call fails only for a wrong
+    // first argument; all-zero is valid then too.
     unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()

@@ -3,7 +3,8 @@
 use std::mem::MaybeUninit;
 
 /// SIGHUP, SIGUSR1, SIGUSR2, SIGTERM, SIGINT.
-const CONTROL: [libc::c_int; 5] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTERM, libc::SIGINT];
+const CONTROL: [libc::c_int; 5] =
+    [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTERM, libc::SIGINT];
 
 /// From now on the control signals wait, for this thread and those it starts.
 pub fn block_control_signals() {
@@ -15,11 +16,13 @@ pub fn unblock_control_signals() {
     change(libc::SIG_UNBLOCK);
 }
 
-/// From now on no signal is delivered to this thread, nor to those it starts: for threads that only work.
+/// From now on no signal is delivered to this thread, nor to those it starts: for threads that only
+/// work.
 #[allow(unsafe_code)]
 pub fn block_all_signals() {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` initialises the whole set, which lives until the end of the function; the old mask is not asked for.
+    // SAFETY: `sigfillset` initialises the whole set, which lives until the end of the function;
+    // the old mask is not asked for.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
@@ -29,8 +32,9 @@ pub fn block_all_signals() {
 #[allow(unsafe_code)]
 fn change(how: libc::c_int) {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigemptyset` initialises the whole set, which lives until the end of the function; the signal numbers and `how`
-    // are valid, so none of the calls can fail; the old mask is not asked for.
+    // SAFETY: `sigemptyset` initialises the whole set, which lives until the end of the function;
+    // the signal numbers and `how` are valid, so none of the calls can fail; the old mask is not
+    // asked for.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in CONTROL {
@@ -47,7 +51,8 @@ mod tests {
     #[allow(unsafe_code)]
     fn is_blocked(signal: libc::c_int) -> bool {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: without a new mask the call only writes the present one into `set`, which `sigismember` then reads.
+        // SAFETY: without a new mask the call only writes the present one into `set`, which
+        // `sigismember` then reads.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr());
             libc::sigismember(set.as_ptr(), signal) == 1

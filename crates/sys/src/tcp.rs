@@ -14,8 +14,8 @@ pub enum PeerState {
     Quiet,
     /// There are bytes to read.
     Sent,
-    /// It closed its sending half (there may be nothing else wrong: it can still read), or the connection
-    /// is broken.
+    /// It closed its sending half (there may be nothing else wrong: it can still read), or the
+    /// connection is broken.
     Closed,
 }
 
@@ -35,25 +35,38 @@ pub fn shutdown_write(socket: impl AsFd) -> io::Result<()> {
     rustix::net::shutdown(socket, rustix::net::Shutdown::Write).map_err(io::Error::from)
 }
 
-/// Makes the next close of the socket send RST instead of FIN and throw away what was not sent: the reader
-/// of a body that ends at the close must not take a cut answer for a whole one (RFC 9112 section 8).
+/// Makes the next close of the socket send RST instead of FIN and throw away what was not sent: the
+/// reader of a body that ends at the close must not take a cut answer for a whole one (RFC 9112
+/// section 8).
 pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
     SockRef::from(&socket).set_linger(Some(Duration::ZERO))
 }
 
-/// Bytes written that the peer has not acknowledged: its system has no room for them, or they are on their way. One system call.
+/// Bytes written that the peer has not acknowledged: its system has no room for them, or they are
+/// on their way. One system call.
 #[allow(unsafe_code)]
 pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open for the length of the call, which writes one `int`.
     let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(usize::try_from(bytes).unwrap_or(0)) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(usize::try_from(bytes).unwrap_or(0))
+    }
 }
 
-/// Lets the kernel find out whether the other side is still there: after `idle` without traffic it asks
-/// every `interval`, and gives up after `probes` unanswered ones (`http_port … tcpkeepalive=`).
-pub fn set_keepalive(socket: impl AsFd, idle: Duration, interval: Duration, probes: u32) -> io::Result<()> {
-    let keepalive = socket2::TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
+/// Lets the kernel find out whether the other side is still there: after `idle` without traffic it
+/// asks every `interval`, and gives up after `probes` unanswered ones
+/// (`http_port … tcpkeepalive=`).
+pub fn set_keepalive(
+    socket: impl AsFd,
+    idle: Duration,
+    interval: Duration,
+    probes: u32,
+) -> io::Result<()> {
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
     SockRef::from(&socket).set_tcp_keepalive(&keepalive)
 }
 
@@ -66,7 +79,8 @@ mod tests {
 
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let client =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         (client, listener.accept().expect("accepted").0)
     }
 

@@ -1,10 +1,13 @@
 //! Reads and writes of buffers through io_uring.
 //!
-//! A [`Ring`] owns the memory of an operation until the kernel is done with it, whatever becomes of the one who
-//! asked. It is used by one thread, neither blocks (but for [`Ring::wait`]) nor spawns anything, and does what
-//! is left of a transfer that was interrupted or cut short.
+//! A [`Ring`] owns the memory of an operation until the kernel is done with it, whatever becomes of
+//! the one who asked. It is used by one thread, neither blocks (but for [`Ring::wait`]) nor spawns
+//! anything, and does what is left of a transfer that was interrupted or cut short.
 
-#![allow(unsafe_code, reason = "the kernel reads and writes memory behind the back of the compiler")]
+#![allow(
+    unsafe_code,
+    reason = "the kernel reads and writes memory behind the back of the compiler"
+)]
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +34,8 @@ const REQUEST_BYTES_MAX: usize = 1 << 30;
 /// Direct I/O moves multiples of at least this, except at the end of a file.
 const SECTOR_BYTES: usize = 512;
 
-/// How long a ring that is dropped waits for the kernel. Memory of what is then still under way is never freed.
+/// How long a ring that is dropped waits for the kernel. Memory of what is then still under way is
+/// never freed.
 const DROP_WAIT: Duration = Duration::from_secs(30);
 
 /// What is moved. It belongs to the operation until that is done.
@@ -60,7 +64,8 @@ pub fn unpublished() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "this range of the append buffer is not published")
 }
 
-/// Whether this thread may use io_uring, and the kernel knows all that is needed; the error says why not.
+/// Whether this thread may use io_uring, and the kernel knows all that is needed; the error says
+/// why not.
 pub fn probe() -> io::Result<()> {
     let ring = setup(2)?;
     if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
@@ -68,23 +73,40 @@ pub fn probe() -> io::Result<()> {
     }
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
+    let needed = [
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::ReadFixed::CODE,
+        opcode::WriteFixed::CODE,
+    ];
     if !needed.iter().all(|code| probe.is_supported(*code)) {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring has no reads and writes"));
     }
     Ok(())
 }
 
-/// Forbids this thread, for the rest of its life, to make rings, in the way that containers do (seccomp, `EPERM`).
+/// Forbids this thread, for the rest of its life, to make rings, in the way that containers do
+/// (seccomp, `EPERM`).
 // tidy: public, because tests of other crates see with it what happens where io_uring is forbidden
 #[doc(hidden)]
 pub fn forbid_on_this_thread() -> io::Result<()> {
-    let instruction = |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
+    let instruction =
+        |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
     let mut filter = [
         // The number of the system call is the first word of what a filter sees.
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
-        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            libc::SYS_io_uring_setup as u32,
+        ),
+        instruction(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
@@ -100,9 +122,9 @@ pub fn forbid_on_this_thread() -> io::Result<()> {
 
 /// The best ring that this kernel has.
 fn setup(entries: u32) -> io::Result<IoUring> {
-    // From 5.19 the end of an operation does not interrupt this thread, but waits for its next system call.
-    // Putting it off still further (`DEFER_TASKRUN`, with an eventfd for the reactor) made no difference that
-    // could be measured.
+    // From 5.19 the end of an operation does not interrupt this thread, but waits for its next
+    // system call. Putting it off still further (`DEFER_TASKRUN`, with an eventfd for the reactor)
+    // made no difference that could be measured.
     match IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().dontfork().build(entries) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
             IoUring::builder().dontfork().build(entries)
@@ -121,7 +143,8 @@ pub struct Ring<T> {
     free: Vec<u16>,
     /// Ends that the kernel had no part in.
     ready: VecDeque<Completion<T>>,
-    /// The arena whose first part is registered with the kernel. It must outlive the ring, and is behind it here.
+    /// The arena whose first part is registered with the kernel. It must outlive the ring, and is
+    /// behind it here.
     arena: Option<Arc<Arena>>,
 }
 
@@ -137,8 +160,8 @@ struct Operation<T> {
 }
 
 impl<T: AsFd> Ring<T> {
-    /// A ring for this thread. Its first buffers are registered with the kernel if the limit on locked memory
-    /// (`RLIMIT_MEMLOCK`) lets them; that saves time, nothing depends on it.
+    /// A ring for this thread. Its first buffers are registered with the kernel if the limit on
+    /// locked memory (`RLIMIT_MEMLOCK`) lets them; that saves time, nothing depends on it.
     pub fn new() -> io::Result<Self> {
         let ring = setup(RING_DEPTH as u32)?;
         if !ring.params().is_feature_ext_arg() {
@@ -169,7 +192,8 @@ impl<T: AsFd> Ring<T> {
             self.ready.push_back((tag, transfer, Err(unpublished())));
             return Ok(());
         };
-        self.slots[usize::from(slot)] = Some(Operation { tag, transfer, offset, len, done: 0, retries: 0 });
+        self.slots[usize::from(slot)] =
+            Some(Operation { tag, transfer, offset, len, done: 0, retries: 0 });
         self.queue(slot);
         Ok(())
     }
@@ -178,10 +202,11 @@ impl<T: AsFd> Ring<T> {
     fn queue(&mut self, slot: u16) {
         let Some(operation) = &self.slots[usize::from(slot)] else { return };
         let entry = operation.entry(self.arena.as_ref()).user_data(u64::from(slot));
-        // SAFETY: the operation's memory stays where it is until its completion: `slots` owns it, and a ring that is
-        // dropped waits for the kernel or gives the memory up.
+        // SAFETY: the operation's memory stays where it is until its completion: `slots` owns it,
+        // and a ring that is dropped waits for the kernel or gives the memory up.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // There are as many entries as slots, so there is room. Should there be none, that is this operation's end.
+        // There are as many entries as slots, so there is room. Should there be none, that is this
+        // operation's end.
         if pushed.is_err()
             && let Some(operation) = self.slots[usize::from(slot)].take()
         {
@@ -204,7 +229,8 @@ impl<T: AsFd> Ring<T> {
         loop {
             let entry = self.ring.completion().next()?;
             let slot = entry.user_data() as u16;
-            let Some(operation) = self.slots.get_mut(usize::from(slot)).and_then(Option::as_mut) else {
+            let Some(operation) = self.slots.get_mut(usize::from(slot)).and_then(Option::as_mut)
+            else {
                 continue;
             };
             let Some(result) = operation.advance(entry.result()) else {
@@ -219,7 +245,8 @@ impl<T: AsFd> Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// Hands what was pushed to the kernel, with one system call, and lets it do the work that it has put off.
+    /// Hands what was pushed to the kernel, with one system call, and lets it do the work that it
+    /// has put off.
     pub fn submit(&mut self) -> io::Result<()> {
         loop {
             let queue = self.ring.submission();
@@ -229,7 +256,8 @@ impl<T> Ring<T> {
             }
             drop(queue);
             let taken = harmless(self.ring.submit())?;
-            // The kernel stops behind a request that it refuses, but goes on with the next when asked again.
+            // The kernel stops behind a request that it refuses, but goes on with the next when
+            // asked again.
             if taken == 0 || taken == queued {
                 return Ok(());
             }
@@ -248,7 +276,8 @@ impl<T> Ring<T> {
     }
 }
 
-/// A signal came; the time is over; or the kernel is short of something. What was pushed stays for the next call.
+/// A signal came; the time is over; or the kernel is short of something. What was pushed stays for
+/// the next call.
 fn harmless(entered: io::Result<usize>) -> io::Result<usize> {
     entered.or_else(|error| match Errno::from_io_error(&error) {
         Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY) => Ok(0),
@@ -300,8 +329,11 @@ impl<T> Operation<T> {
                     self.retries += 1;
                     None
                 }
-                // Direct I/O cannot ask for what follows an end of the file within a sector. Nothing does.
-                Errno::INVAL if is_read && !self.done.is_multiple_of(SECTOR_BYTES) => Some(Ok(self.done)),
+                // Direct I/O cannot ask for what follows an end of the file within a sector.
+                // Nothing does.
+                Errno::INVAL if is_read && !self.done.is_multiple_of(SECTOR_BYTES) => {
+                    Some(Ok(self.done))
+                }
                 errno => Some(Err(errno.into())),
             };
         };
@@ -319,7 +351,8 @@ impl<T> Operation<T> {
 /// Lets the kernel pin the first part of the arena once, instead of with every operation.
 fn register(ring: &IoUring, arena: &Arena) -> io::Result<()> {
     let part = libc::iovec { iov_base: arena.base().as_ptr().cast(), iov_len: FIXED_BYTES };
-    // SAFETY: the arena is mapped, and the ring holds a reference to it that it drops after its descriptor.
+    // SAFETY: the arena is mapped, and the ring holds a reference to it that it drops after its
+    // descriptor.
     unsafe { ring.submitter().register_buffers(&[part]) }
 }
 
@@ -329,7 +362,8 @@ impl<T> Drop for Ring<T> {
         // Nobody will hear of these; and with any of them left no wait would wait.
         self.ready.clear();
         let mut left = self.slots.iter().flatten().count();
-        while left > 0 && Instant::now() < deadline && self.wait(Duration::from_millis(100)).is_ok() {
+        while left > 0 && Instant::now() < deadline && self.wait(Duration::from_millis(100)).is_ok()
+        {
             // What is left of a short transfer is not done any more.
             left = left.saturating_sub(self.ring.completion().count());
         }

@@ -77,8 +77,8 @@ pub(crate) struct PeakArgs {
     pub(crate) search: SearchArgs,
     #[command(flatten)]
     pub(crate) ground: GroundArgs,
-    /// So many instances of the cache, side by side; they share stores, memory and quota evenly, and users ask each URL
-    /// of always the same one
+    /// So many instances of the cache, side by side; they share stores, memory and quota evenly,
+    /// and users ask each URL of always the same one
     #[arg(
         long,
         value_name = "COUNT",
@@ -108,13 +108,15 @@ pub(crate) struct PeakArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "The simulated world")]
 pub(crate) struct WorldArgs {
-    /// A name from `humboldt-lab workloads`, a workload file, or `log:PATH` to replay a Squid access.log
+    /// A name from `humboldt-lab workloads`, a workload file, or `log:PATH` to replay a Squid
+    /// access.log
     #[arg(long, value_name = "NAME", default_value = "polymix-4")]
     pub(crate) workload: String,
     /// All choices of users and servers follow from it
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Multiplies think times, thresholds and sample periods alike [default: 0.1; 1 is as published]
+    /// Multiplies think times, thresholds and sample periods alike [default: 0.1; 1 is as
+    /// published]
     #[arg(long, value_name = "FACTOR", value_parser = units::positive)]
     pub(crate) time_scale: Option<f64>,
     /// Latency between cache and servers, each way, instead of the workload's, before time scaling
@@ -189,17 +191,20 @@ pub(crate) struct SearchArgs {
     /// What the cache may add to a miss at that percentile, before time scaling [default: 1.5s]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) miss_limit: Option<f64>,
-    /// Classic controller: raise the load below this mean response time, before time scaling [default: 1.5s]
+    /// Classic controller: raise the load below this mean response time, before time scaling
+    /// [default: 1.5s]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) rptm_min: Option<f64>,
-    /// Classic controller: lower the load above this mean response time, before time scaling [default: 1.75s]
+    /// Classic controller: lower the load above this mean response time, before time scaling
+    /// [default: 1.75s]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) rptm_max: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ControllerKind {
-    /// Percentiles of what the cache adds to hits and to misses, errors, backlog; levels are held before they count
+    /// Percentiles of what the cache adds to hits and to misses, errors, backlog; levels are held
+    /// before they count
     Robust,
     /// Mean response time between two limits, steps of 5 %, as the book's runs did
     Classic,
@@ -239,7 +244,8 @@ pub(crate) struct GroundArgs {
     /// Size of each store's device [default: half as much again as the store] (needs --fs)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) device_size: Option<u64>,
-    /// Make writers wait from so much on that is written and not on a device yet; for the whole machine (needs root)
+    /// Make writers wait from so much on that is written and not on a device yet; for the whole
+    /// machine (needs root)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub(crate) dirty_limit: Option<u64>,
     /// The cache's program, instead of the one that is installed: compare two builds
@@ -251,7 +257,8 @@ pub(crate) struct GroundArgs {
     /// Processors for the cache [default: the lower half]
     #[arg(long, value_name = "LIST", value_parser = units::cores)]
     pub(crate) subject_cores: Option<CoreList>,
-    /// Folder for stores, images and logs of the cache [default: a temporary one, removed at the end]
+    /// Folder for stores, images and logs of the cache [default: a temporary one, removed at the
+    /// end]
     #[arg(long, value_name = "DIR")]
     pub(crate) ground: Option<PathBuf>,
     /// Keep the cache's configuration, logs and store
@@ -279,17 +286,18 @@ pub(crate) struct BangArgs {
     /// The proxy to ask through, e.g. 127.0.0.1:3128 [default: ask the servers directly]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// Start this cache, empty, and ask through it: a name from `humboldt-lab subjects`, or a subject file
+    /// Start this cache, empty, and ask through it: a name from `humboldt-lab subjects`, or a
+    /// subject file
     #[arg(long, value_name = "NAME", conflicts_with = "proxy")]
     pub(crate) subject: Option<String>,
     /// A file with URLs; - is standard input [default: -, but generated URLs with --subject]
     ///
-    /// One http:// URL in a line, of at most 8 KB. Empty lines and lines that begin with # are passed over. What is no
-    /// such URL is counted, and the first is shown.
+    /// One http:// URL in a line, of at most 8 KB. Empty lines and lines that begin with # are
+    /// passed over. What is no such URL is counted, and the first is shown.
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub(crate) urls: Option<PathBuf>,
-    /// Generate this many URLs, served by the laboratory's own origin, with every byte verified [default: 10000 with
-    /// --subject]
+    /// Generate this many URLs, served by the laboratory's own origin, with every byte verified
+    /// [default: 10000 with --subject]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) generate: Option<u64>,
     /// The workload to generate from
@@ -301,11 +309,12 @@ pub(crate) struct BangArgs {
     /// At most this many connections at a time
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 63, value_parser = clap::value_parser!(u32).range(1..=28_000))]
     pub(crate) connections: u32,
-    /// Ask for everything this many times, each time in another order and with a result of its own [default: 1, or 2
-    /// with --subject]
+    /// Ask for everything this many times, each time in another order and with a result of its own
+    /// [default: 1, or 2 with --subject]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) passes: Option<u32>,
-    /// Keep the order in which the URLs come; with one pass, each is asked for as soon as it is read
+    /// Keep the order in which the URLs come; with one pass, each is asked for as soon as it is
+    /// read
     #[arg(long)]
     pub(crate) in_order: bool,
     /// Use connections again; tcp-banger2 made one for each request
@@ -319,9 +328,10 @@ pub(crate) struct BangArgs {
     pub(crate) time_scale: f64,
     /// Write one line for each request to this file
     ///
-    /// Columns, separated by spaces: the moment its connection was begun (Unix time in s, with µs); service time in ms,
-    /// from then to the last byte; status, or what was wrong (timed_out, wrong_byte, …); bytes of the body; hit, miss,
-    /// or - where that is not known; number of the pass; URL.
+    /// Columns, separated by spaces: the moment its connection was begun (Unix time in s, with µs);
+    /// service time in ms, from then to the last byte; status, or what was wrong (timed_out,
+    /// wrong_byte, …); bytes of the body; hit, miss, or - where that is not known; number of the
+    /// pass; URL.
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Folder for the report; with several passes, each has a folder in it
@@ -350,7 +360,8 @@ pub(crate) struct RunArgs {
     /// Folder for all runs and the matrix page [default: the file's name without .toml]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// With the sizes and times of the file's [full], which are those of the original experiment: this may take days
+    /// With the sizes and times of the file's [full], which are those of the original experiment:
+    /// this may take days
     #[arg(long)]
     pub(crate) full: bool,
     /// Every combination of the file's [cross] instead of its choice
@@ -459,7 +470,8 @@ pub(crate) struct LoadArgs {
     /// A proxy to ask through [default: ask the origin servers]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// An origin server that `humboldt-lab origin` prints, separated by commas [default: one is started]
+    /// An origin server that `humboldt-lab origin` prints, separated by commas [default: one is
+    /// started]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(crate) origins: Vec<SocketAddr>,
     /// A name from `humboldt-lab workloads`, or a workload file

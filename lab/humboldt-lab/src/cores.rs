@@ -8,8 +8,8 @@ pub(crate) fn allowed() -> Vec<usize> {
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
 }
 
-/// How processors are shared: the subject gets the lower half, the laboratory the upper half, unless told otherwise.
-/// With one processor both use it.
+/// How processors are shared: the subject gets the lower half, the laboratory the upper half,
+/// unless told otherwise. With one processor both use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     pub(crate) subject: Vec<usize>,
@@ -22,7 +22,11 @@ impl Shares {
         Self::of(&allowed(), subject, lab)
     }
 
-    fn of(allowed: &[usize], subject: Option<&[usize]>, lab: Option<&[usize]>) -> Result<Self, Failure> {
+    fn of(
+        allowed: &[usize],
+        subject: Option<&[usize]>,
+        lab: Option<&[usize]>,
+    ) -> Result<Self, Failure> {
         for core in subject.into_iter().chain(lab).flatten() {
             if !allowed.contains(core) {
                 return Err(Failure::usage(format!(
@@ -35,7 +39,8 @@ impl Shares {
         let without = |taken: Option<&[usize]>, fallback: &[usize]| match taken {
             None => fallback.to_vec(),
             Some(taken) => {
-                let rest: Vec<usize> = allowed.iter().copied().filter(|core| !taken.contains(core)).collect();
+                let rest: Vec<usize> =
+                    allowed.iter().copied().filter(|core| !taken.contains(core)).collect();
                 if rest.is_empty() { allowed.to_vec() } else { rest }
             }
         };

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// How soon a pause notices that it is to end.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Whether someone wants the program to stop. The first signal ends the experiment in order, the second the program:
-/// what the keeper watches is undone even then.
+/// Whether someone wants the program to stop. The first signal ends the experiment in order, the
+/// second the program: what the keeper watches is undone even then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -19,7 +19,11 @@ impl Interrupt {
         let interrupt = Self::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // In this order: the first signal finds the flag unset.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupt.0))?;
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                130,
+                Arc::clone(&interrupt.0),
+            )?;
             signal_hook::flag::register(signal, Arc::clone(&interrupt.0))?;
         }
         Ok(interrupt)

@@ -1,8 +1,9 @@
 //! `humboldt-lab`: finds out what load an HTTP cache can sustain.
 //!
-//! Begin reading at [`experiment::run`]: it is one run from an idle machine to a report. The crates beside this one do
-//! the work: workload (what is asked for), origin and robots (who answers and who asks), peak (how the load is found),
-//! subjects (the caches and what they run on), report (what people look at).
+//! Begin reading at [`experiment::run`]: it is one run from an idle machine to a report. The crates
+//! beside this one do the work: workload (what is asked for), origin and robots (who answers and
+//! who asks), peak (how the load is found), subjects (the caches and what they run on), report
+//! (what people look at).
 
 mod cli;
 mod commands;
@@ -27,7 +28,10 @@ fn main() -> ExitCode {
     if matches!(cli.command, Command::Keeper) {
         return humboldt_lab_subjects::keeper_main();
     }
-    match Interrupt::listen().map_err(Failure::run).and_then(|interrupt| run(cli.command, &interrupt)) {
+    match Interrupt::listen()
+        .map_err(Failure::run)
+        .and_then(|interrupt| run(cli.command, &interrupt))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::complain(&failure);

@@ -4,7 +4,8 @@ use crate::Failure;
 use std::fmt;
 use std::io::Write;
 
-/// Writes a line to standard output. A reader that has gone (`| head`) is no reason to stop measuring.
+/// Writes a line to standard output. A reader that has gone (`| head`) is no reason to stop
+/// measuring.
 macro_rules! say {
     ($($arguments:tt)*) => {
         $crate::output::line(format_args!($($arguments)*))

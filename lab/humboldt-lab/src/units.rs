@@ -48,7 +48,9 @@ pub(crate) fn seconds(text: &str) -> Result<f64, UnitError> {
         ("h", 3600.0),
         ("d", 86_400.0),
     ];
-    scaled(text, &units).filter(|value| (0.0..=1e9).contains(value)).ok_or_else(|| wrong(text, TIMES))
+    scaled(text, &units)
+        .filter(|value| (0.0..=1e9).contains(value))
+        .ok_or_else(|| wrong(text, TIMES))
 }
 
 /// `5%` or `0.05`: a share from 0 to 1.
@@ -73,7 +75,8 @@ pub(crate) fn cores(text: &str) -> Result<Vec<usize>, UnitError> {
     let mut list = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (Ok(first), Ok(last)) = (first.trim().parse::<usize>(), last.trim().parse::<usize>()) else {
+        let (Ok(first), Ok(last)) = (first.trim().parse::<usize>(), last.trim().parse::<usize>())
+        else {
             return Err(wrong(text, LIST));
         };
         if first > last || last >= rustix::thread::CpuSet::MAX_CPU {
@@ -135,7 +138,11 @@ mod tests {
         assert_eq!(bytes("64MB"), Ok(64 << 20));
         assert_eq!(bytes("1.5 GiB"), Ok(3 << 29));
         assert_eq!(bytes("8192"), Ok(8192));
-        assert!(["", "MB", "-1", "1 parsec", "0", "1e30 GB", "nan"].iter().all(|text| bytes(text).is_err()));
+        assert!(
+            ["", "MB", "-1", "1 parsec", "0", "1e30 GB", "nan"]
+                .iter()
+                .all(|text| bytes(text).is_err())
+        );
         assert_eq!(seconds("250ms"), Ok(0.25));
         assert_eq!(seconds("4 h"), Ok(14_400.0));
         assert_eq!(share("5%"), Ok(0.05));

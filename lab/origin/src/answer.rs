@@ -85,7 +85,10 @@ impl Text {
 impl Answer {
     /// An answer that refuses, and ends the connection.
     pub(crate) fn last(text: Text) -> Self {
-        Self { envelope: Envelope { close: true, ..Envelope::default() }, content: Content::Text(text) }
+        Self {
+            envelope: Envelope { close: true, ..Envelope::default() },
+            content: Content::Text(text),
+        }
     }
 
     /// The bytes of the object's body that are to be sent: from, up to but not with.
@@ -152,7 +155,8 @@ impl Object {
         };
         push(out, &[status, b"\r\nDate: ", date]);
         if self.shape != Shape::NotModified {
-            let mime = workload.types().get(usize::from(self.facts.kind)).map_or("", |kind| &kind.mime);
+            let mime =
+                workload.types().get(usize::from(self.facts.kind)).map_or("", |kind| &kind.mime);
             push(out, &[b"\r\nContent-Type: ", mime.as_bytes()]);
         }
         let size = self.facts.size_bytes;

@@ -1,7 +1,8 @@
 //! One connection: head → (body) → wait → send → head → …
 //!
-//! Every event and timer runs [`Connection::go_on`], which takes steps until it must wait for the socket or for a
-//! moment. The socket is read only while a request is expected; what a client sends ahead stays in the kernel.
+//! Every event and timer runs [`Connection::go_on`], which takes steps until it must wait for the
+//! socket or for a moment. The socket is read only while a request is expected; what a client sends
+//! ahead stays in the kernel.
 
 use crate::answer::{Answer, Text};
 use crate::outbox::Outbox;
@@ -22,8 +23,8 @@ const TURN_BYTES_MAX: usize = 1024 * 1024;
 /// How long an answer may make no progress because the client does not read. 60 s, as nginx.
 const STALL_US: u64 = 60_000_000;
 
-/// A client that had its last answer and goes on sending is listened to for so many bytes, so that a reset does not
-/// take the answer from it.
+/// A client that had its last answer and goes on sending is listened to for so many bytes, so that
+/// a reset does not take the answer from it.
 const DRAIN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Buffers that grew beyond this are given back with their connection.
@@ -109,7 +110,8 @@ impl Connection {
 
     /// Closes it, and keeps what memory the next one can use.
     pub(crate) fn recycle(&mut self) {
-        let (mut input, mut outbox) = (std::mem::take(&mut self.input), std::mem::take(&mut self.outbox));
+        let (mut input, mut outbox) =
+            (std::mem::take(&mut self.input), std::mem::take(&mut self.outbox));
         input.clear();
         input.shrink_to(KEPT_BYTES_MAX);
         outbox.recycle(KEPT_BYTES_MAX);
@@ -191,7 +193,8 @@ impl Connection {
         let (mut answer, schedule) = tools.service.answer(&head, &request, moment);
         self.uses_left = self.uses_left.saturating_sub(1);
         answer.envelope.close |= self.uses_left == 0;
-        let (body, continues, used) = (head.body_length(), request.expects_continue, head.len_bytes());
+        let (body, continues, used) =
+            (head.body_length(), request.expects_continue, head.len_bytes());
         self.input.drain(..used);
         let incoming = match body {
             BodyLength::Length(bytes) if bytes > REQUEST_BODY_BYTES_MAX => {
@@ -271,7 +274,8 @@ impl Connection {
         let mut turn_bytes = 0;
         while *progress != Progress::Blocked {
             if schedule.due_us > tools.now_us || turn_bytes >= TURN_BYTES_MAX {
-                // 1 µs later at the earliest, so that a turn ends even if the client is as fast as we are.
+                // 1 µs later at the earliest, so that a turn ends even if the client is as fast as
+                // we are.
                 let due_us = schedule.due_us.max(tools.now_us + 1);
                 return self.wait_until(due_us, tools);
             }
@@ -312,8 +316,8 @@ impl Connection {
         if !answer.envelope.close {
             return Step::Again;
         }
-        // Not closed at once: bytes that still come in would make the kernel reset the connection, and drop what it
-        // has not delivered yet.
+        // Not closed at once: bytes that still come in would make the kernel reset the connection,
+        // and drop what it has not delivered yet.
         let is_shut = self.fd.as_ref().is_some_and(|fd| shutdown(fd, Shutdown::Write).is_ok());
         self.state = State::Drain(0);
         if is_shut { Step::Again } else { Step::Close }

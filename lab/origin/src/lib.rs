@@ -1,8 +1,9 @@
-//! The simulated origin servers: everything that a workload's URLs can be asked, answered as a far away, thinking
-//! server would.
+//! The simulated origin servers: everything that a workload's URLs can be asked, answered as a far
+//! away, thinking server would.
 //!
-//! Nothing is stored: size, type, age and every byte of an answer follow from its URL and the seed. Each thread has
-//! its own epoll loop and its own listeners on all addresses (`SO_REUSEPORT`), and shares nothing with the others.
+//! Nothing is stored: size, type, age and every byte of an answer follow from its URL and the seed.
+//! Each thread has its own epoll loop and its own listeners on all addresses (`SO_REUSEPORT`), and
+//! shares nothing with the others.
 //!
 //! ```text
 //! start ── bind ── thread: poll ─┬─ accept
@@ -33,8 +34,8 @@ use std::thread::JoinHandle;
 use thiserror::Error;
 use thread::Command;
 
-/// Most connections of one thread, if the limit of descriptors allows as many. Together with a few kilobytes for each
-/// this bounds the memory.
+/// Most connections of one thread, if the limit of descriptors allows as many. Together with a few
+/// kilobytes for each this bounds the memory.
 const CONNECTIONS_PER_THREAD_MAX: usize = 65_536;
 
 /// More threads than this are a mistake in the plan.
@@ -55,7 +56,8 @@ pub struct OriginPlan {
     pub threads: usize,
     /// Cores that the threads are pinned to, in turn. Empty: not pinned.
     pub cores: Vec<usize>,
-    /// Whether to wait for the workload's think time before an answer. The link is simulated in any case.
+    /// Whether to wait for the workload's think time before an answer. The link is simulated in any
+    /// case.
     pub think: bool,
     /// Share of whole answers that go out in chunks, without Content-Length: 0 to 1, chosen by URL.
     pub chunked_share: f64,
@@ -64,7 +66,8 @@ pub struct OriginPlan {
 }
 
 impl OriginPlan {
-    /// One thread on any port of the loopback address, that thinks as the workload says; set the rest as needed.
+    /// One thread on any port of the loopback address, that thinks as the workload says; set the
+    /// rest as needed.
     #[must_use]
     pub fn new(workload: Arc<Workload>, seed: u64) -> Self {
         Self {
@@ -101,7 +104,9 @@ pub enum OriginError {
     )]
     Thread(io::Error),
     /// A thread cannot be pinned.
-    #[error("origin: cannot pin a thread to core {core}: {source}; choose one that this host has and allows")]
+    #[error(
+        "origin: cannot pin a thread to core {core}: {source}; choose one that this host has and allows"
+    )]
     Pin {
         /// The core as planned.
         core: usize,
@@ -127,7 +132,8 @@ struct Running {
 impl Origin {
     /// Binds all addresses and starts the threads. When it returns, connections are accepted.
     ///
-    /// Raises the process' soft limit of open descriptors to the hard one, and takes at most half of it.
+    /// Raises the process' soft limit of open descriptors to the hard one, and takes at most half
+    /// of it.
     ///
     /// # Errors
     ///
@@ -152,8 +158,8 @@ impl Origin {
         &self.addresses
     }
 
-    /// What happened since the last call (or the start), of all threads together. Waits until each has finished what
-    /// it is at: less than a millisecond, normally.
+    /// What happened since the last call (or the start), of all threads together. Waits until each
+    /// has finished what it is at: less than a millisecond, normally.
     #[must_use]
     pub fn sample(&self) -> OriginTally {
         let mut sum = OriginTally::default();
@@ -173,7 +179,8 @@ impl Origin {
         self.threads.iter().for_each(|thread| thread.tell(Command::Stop));
         let mut sum = OriginTally::default();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has told why already; the others' figures are still worth having.
+            // A thread that panicked has told why already; the others' figures are still worth
+            // having.
             if let Ok(tally) = thread.join.join() {
                 sum.merge_parallel(&tally);
             }

@@ -20,8 +20,8 @@ pub(crate) fn bind_all(
     let mut addresses = Vec::with_capacity(planned.len());
     let mut listeners: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
     for &address in planned {
-        let (real, group) =
-            bind_group(address, threads).map_err(|source| OriginError::Listen { address, source })?;
+        let (real, group) = bind_group(address, threads)
+            .map_err(|source| OriginError::Listen { address, source })?;
         addresses.push(real);
         listeners.iter_mut().zip(group).for_each(|(thread, listener)| thread.push(listener));
     }
@@ -41,8 +41,9 @@ fn bind_group(planned: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Ve
     }
 }
 
-/// Binds without sharing, and gives the port back at once: with `SO_REUSEPORT` alone, a second laboratory on the same
-/// port would go unnoticed, and each would get a part of the other's requests.
+/// Binds without sharing, and gives the port back at once: with `SO_REUSEPORT` alone, a second
+/// laboratory on the same port would go unnoticed, and each would get a part of the other's
+/// requests.
 fn free_address(planned: SocketAddr) -> io::Result<SocketAddr> {
     let socket = socket(planned)?;
     socket.bind(&planned.into())?;

@@ -1,8 +1,8 @@
 //! The bytes of one answer on their way out.
 //!
-//! A body is generated piece by piece straight into the thread's one buffer, behind the head if that is still to go, so
-//! that a small answer is one call. What the kernel does not take of a body is forgotten and generated again later;
-//! only what cannot be (a head, chunks) is kept.
+//! A body is generated piece by piece straight into the thread's one buffer, behind the head if
+//! that is still to go, so that a small answer is one call. What the kernel does not take of a body
+//! is forgotten and generated again later; only what cannot be (a head, chunks) is kept.
 
 use crate::answer::Answer;
 use humboldt_lab_workload::BodyKey;
@@ -103,8 +103,9 @@ impl Outbox {
         }
     }
 
-    /// Notes that the kernel took the first `sent` bytes of the piece; gives how many bytes of the body are gone since
-    /// the last call. (A chunk counts as gone when the kernel has taken any of it.)
+    /// Notes that the kernel took the first `sent` bytes of the piece; gives how many bytes of the
+    /// body are gone since the last call. (A chunk counts as gone when the kernel has taken any of
+    /// it.)
     pub(crate) fn commit(&mut self, piece: &Piece, sent: usize) -> u64 {
         if self.is_chunked {
             self.kept.clear();
@@ -200,7 +201,11 @@ mod tests {
             for takes in [a_few, 1000, 70_000, usize::MAX] {
                 let (bytes, body_bytes) = sent(&answer, takes);
                 let body = if shape == Shape::Chunked { without_chunks(&bytes) } else { bytes };
-                assert_eq!((body.len() as u64, body_bytes), (end - begin, end - begin), "{shape:?} {takes}");
+                assert_eq!(
+                    (body.len() as u64, body_bytes),
+                    (end - begin, end - begin),
+                    "{shape:?} {takes}"
+                );
                 answer.body_key().unwrap().check(begin, &body).unwrap();
             }
         }

@@ -3,7 +3,8 @@
 /// What a range asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Everything: no range, one that is not understood, or several, which a server may answer as a whole.
+    /// Everything: no range, one that is not understood, or several, which a server may answer as a
+    /// whole.
     Whole,
     /// From byte `first` up to and with byte `last`.
     Part { first: u64, last: u64 },
@@ -78,9 +79,16 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_the_whole() {
-        for range in
-            ["", "bytes", "bytes=", "bytes=-", "bytes=5-4", "bytes=0-1,3-4", "lines=1-2", "bytes=+1-2"]
-        {
+        for range in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=5-4",
+            "bytes=0-1,3-4",
+            "lines=1-2",
+            "bytes=+1-2",
+        ] {
             assert_eq!(wanted(range.as_bytes(), 100), Wanted::Whole, "{range}");
         }
     }

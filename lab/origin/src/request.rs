@@ -50,7 +50,9 @@ impl<'a> Request<'a> {
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
         match name.len() {
             5 if is("Range") => self.range = Some(value),
-            6 if is("Expect") => self.expects_continue = value.eq_ignore_ascii_case(b"100-continue"),
+            6 if is("Expect") => {
+                self.expects_continue = value.eq_ignore_ascii_case(b"100-continue")
+            }
             8 if is("If-Range") => self.if_range = Some(value),
             11 if is(protocol::REQUEST_ID) => self.id = hex_id(value),
             13 if is("If-None-Match") => self.if_none_match = Some(value),
@@ -62,7 +64,8 @@ impl<'a> Request<'a> {
     /// Whether the client has this version already: by tag if it names tags, otherwise by date.
     pub(crate) fn has_version(&self, key: u64, number: u64, modified_s: u64) -> bool {
         if let Some(tags) = self.if_none_match {
-            return tags == b"*" || tags.split(|byte| *byte == b',').any(|tag| is_version(tag, key, number));
+            return tags == b"*"
+                || tags.split(|byte| *byte == b',').any(|tag| is_version(tag, key, number));
         }
         self.if_modified_since.and_then(parse_http_date).is_some_and(|date_s| date_s >= modified_s)
     }
@@ -106,7 +109,8 @@ fn hex_id(text: &[u8]) -> Option<u64> {
     if text.len() != 16 {
         return None;
     }
-    text.iter().try_fold(0_u64, |sum, byte| Some((sum << 4) | u64::from(char::from(*byte).to_digit(16)?)))
+    text.iter()
+        .try_fold(0_u64, |sum, byte| Some((sum << 4) | u64::from(char::from(*byte).to_digit(16)?)))
 }
 
 #[cfg(test)]
@@ -121,7 +125,9 @@ mod tests {
 
     #[test]
     fn targets_are_paths_or_whole_urls() {
-        for (target, expected) in [("/a/b", "/a/b"), ("HTTP://h:8/a", "/a"), ("http://h", "/"), ("*", "*")] {
+        for (target, expected) in
+            [("/a/b", "/a/b"), ("HTTP://h:8/a", "/a"), ("http://h", "/"), ("*", "*")]
+        {
             assert_eq!(path(target.as_bytes()), expected.as_bytes());
         }
     }
@@ -146,7 +152,10 @@ mod tests {
             (format!("If-None-Match: {tag}\r\n"), true),
             (format!("If-None-Match: \"x\", W/{tag}\r\n"), true),
             ("If-None-Match: *\r\n".to_owned(), true),
-            (format!("If-None-Match: \"00000000000000aa.6\"\r\nIf-Modified-Since: {date}\r\n"), false),
+            (
+                format!("If-None-Match: \"00000000000000aa.6\"\r\nIf-Modified-Since: {date}\r\n"),
+                false,
+            ),
             (format!("If-Modified-Since: {date}\r\n"), true),
             ("If-Modified-Since: yesterday\r\n".to_owned(), false),
             (String::new(), false),

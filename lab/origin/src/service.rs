@@ -93,8 +93,8 @@ impl Service {
         (Answer { envelope, content: Content::Text(text) }, Schedule::at_once(moment.now_us))
     }
 
-    /// The answer is right for the moment when it is due, not for the moment when the request came: a server looks at
-    /// its object after thinking.
+    /// The answer is right for the moment when it is due, not for the moment when the request came:
+    /// a server looks at its object after thinking.
     fn object_answer(
         &self,
         name: &ObjectName,
@@ -104,19 +104,28 @@ impl Service {
     ) -> (Answer, Schedule) {
         let facts = self.workload.facts(self.seed, name);
         let luck = request.id.unwrap_or_else(|| mix(moment.luck));
-        let think_us = if self.think { self.scaled_us(self.workload.think_us(self.seed, luck)) } else { 0 };
+        let think_us =
+            if self.think { self.scaled_us(self.workload.think_us(self.seed, luck)) } else { 0 };
         let round_trip_us = self.scaled_us(self.link.one_way_us.saturating_mul(2));
         let handshake_us = if moment.is_first { round_trip_us } else { 0 };
         let wait_us = think_us.saturating_add(handshake_us);
-        let version = facts.version_at(moment.unix_us.saturating_add(wait_us).saturating_add(round_trip_us));
+        let version =
+            facts.version_at(moment.unix_us.saturating_add(wait_us).saturating_add(round_trip_us));
         let shape = self.shape(request, &facts, version, envelope.is_http_1_0);
-        let answer = Answer { envelope, content: Content::Object(Object { facts, version, shape }) };
+        let answer =
+            Answer { envelope, content: Content::Object(Object { facts, version, shape }) };
         let (begin, end) = answer.body_range();
         let base_us = moment.now_us.saturating_add(wait_us);
         (answer, self.schedule(moment.now_us, base_us, end - begin, luck))
     }
 
-    fn shape(&self, request: &Request<'_>, facts: &Facts, version: Version, is_http_1_0: bool) -> Shape {
+    fn shape(
+        &self,
+        request: &Request<'_>,
+        facts: &Facts,
+        version: Version,
+        is_http_1_0: bool,
+    ) -> Shape {
         if request.method == Method::Post {
             return Shape::Posted;
         }
@@ -126,7 +135,10 @@ impl Service {
         }
         // RFC 9110 14.2: ranges are for GET only.
         let range = request.range_for(facts.key, number, modified_s);
-        match range.filter(|_| request.method == Method::Get).map(|range| wanted(range, facts.size_bytes)) {
+        match range
+            .filter(|_| request.method == Method::Get)
+            .map(|range| wanted(range, facts.size_bytes))
+        {
             Some(Wanted::Part { first, last }) => Shape::Part { first, last },
             Some(Wanted::Unsatisfiable) => Shape::Unsatisfiable,
             _ if !is_http_1_0 && unit(mix(facts.key)) < self.chunked_share => Shape::Chunked,
@@ -167,7 +179,13 @@ impl Service {
 
 impl Schedule {
     pub(crate) fn at_once(now_us: u64) -> Self {
-        Self { asked_us: now_us, base_us: now_us, due_us: now_us, allowed_bytes: u64::MAX, steps: None }
+        Self {
+            asked_us: now_us,
+            base_us: now_us,
+            due_us: now_us,
+            allowed_bytes: u64::MAX,
+            steps: None,
+        }
     }
 
     /// Moves everything as if the request had come now, because its body has.

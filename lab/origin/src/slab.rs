@@ -1,4 +1,5 @@
-//! Places for connections. A place is used again, with its buffers; its number plus its generation never is.
+//! Places for connections. A place is used again, with its buffers; its number plus its generation
+//! never is.
 
 use crate::connection::Connection;
 
@@ -69,7 +70,10 @@ mod tests {
         assert_ne!(first, second);
         slab.close(first);
         slab.close(first);
-        assert_eq!((slab.len(), slab.get(first).is_some(), slab.get(second).is_some()), (1, false, true));
+        assert_eq!(
+            (slab.len(), slab.get(first).is_some(), slab.get(second).is_some()),
+            (1, false, true)
+        );
         let (third, _) = slab.open();
         assert_eq!(third as u32, first as u32, "the place is used again");
         assert!(slab.get(first).is_none() && slab.get(third).is_some());

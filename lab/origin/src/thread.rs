@@ -75,7 +75,9 @@ impl Tools {
     pub(crate) fn note_answer(&mut self, answer: &Answer, due_us: u64) {
         self.tally.lag.record_us(self.clock.now_us().saturating_sub(due_us));
         match answer.content {
-            Content::Object(Object { shape: Shape::NotModified, .. }) => self.tally.not_modified += 1,
+            Content::Object(Object { shape: Shape::NotModified, .. }) => {
+                self.tally.not_modified += 1
+            }
             Content::Object(Object { shape: Shape::Part { .. }, .. }) => self.tally.partial += 1,
             Content::Object(_) | Content::Text(Text::Health) => {}
             Content::Text(_) => self.tally.refused += 1,
@@ -153,7 +155,8 @@ impl Thread {
         loop {
             let timeout = self.time_to_next_due();
             if self.poller.wait_into(&mut ready, timeout).is_err() {
-                // The kernel has no reason to refuse; if it does, there is nothing that this thread could still do.
+                // The kernel has no reason to refuse; if it does, there is nothing that this thread
+                // could still do.
                 return self.take_tally();
             }
             self.tools.look_at_clock();
@@ -174,7 +177,8 @@ impl Thread {
     }
 
     fn time_to_next_due(&self) -> Option<Duration> {
-        let due_us = [self.tools.timers.next_due(), self.accept_again_us].into_iter().flatten().min()?;
+        let due_us =
+            [self.tools.timers.next_due(), self.accept_again_us].into_iter().flatten().min()?;
         Some(Duration::from_micros(due_us.saturating_sub(self.tools.clock.now_us())))
     }
 

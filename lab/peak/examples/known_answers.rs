@@ -10,21 +10,29 @@ use humboldt_lab_peak::ControllerSettings;
 use simulator::{Course, Finished, Subject, run};
 
 /// Capacity in requests per second, length of a sample in s, time scale.
-const SUBJECTS: [(f64, f64, f64); 5] =
-    [(137.0, 60.0, 1.0), (137.0, 6.0, 0.1), (1_000.0, 6.0, 0.1), (1_000.0, 1.2, 0.02), (20_000.0, 1.2, 0.02)];
+const SUBJECTS: [(f64, f64, f64); 5] = [
+    (137.0, 60.0, 1.0),
+    (137.0, 6.0, 0.1),
+    (1_000.0, 6.0, 0.1),
+    (1_000.0, 1.2, 0.02),
+    (20_000.0, 1.2, 0.02),
+];
 
 /// First loads, as parts of the capacity.
 const FIRST_LOADS: [f64; 4] = [0.01, 0.5, 2.0, 50.0];
 
 fn main() {
     let is_traced = std::env::args().any(|argument| argument == "trace");
-    println!("controller  capacity/s  sample  scale  first/C  sustained/C  throughput/C  sustained samples");
+    println!(
+        "controller  capacity/s  sample  scale  first/C  sustained/C  throughput/C  sustained samples"
+    );
     for name in ["robust", "classic"] {
         for (capacity, sample_s, time_scale) in SUBJECTS {
             for first in FIRST_LOADS {
                 let finished = search(name, capacity, sample_s, time_scale, first);
                 let summary = &finished.run.summary;
-                let share = finished.run.samples.iter().filter(|sample| sample.verdict.sustained).count();
+                let share =
+                    finished.run.samples.iter().filter(|sample| sample.verdict.sustained).count();
                 println!(
                     "{name:10} {capacity:11} {sample_s:6} s {time_scale:6} {first:8} {:12.4} {:13.4} {share:11} of {}",
                     finished.sustained_per_s() / capacity,

@@ -9,22 +9,24 @@ use humboldt_lab_record::{Tally, Verdict};
 /// From this many equal verdicts in a row on, the step doubles.
 const ACCELERATE_AFTER: u32 = 3;
 
-/// A step up grows to at most this share of the load: small, because the overload that ends it is drained only by the
-/// steps down that follow.
+/// A step up grows to at most this share of the load: small, because the overload that ends it is
+/// drained only by the steps down that follow.
 const STEP_UP_MAX: f64 = 0.4;
 
 /// A step down grows to at most this.
 const STEP_DOWN_MAX: f64 = 0.4;
 
-/// A load is kept for a subject that works off a backlog in so many samples; a slower one gets less load.
+/// A load is kept for a subject that works off a backlog in so many samples; a slower one gets less
+/// load.
 const CATCH_UP_SAMPLES_MAX: u64 = 20;
 
-/// Raises the load by a step if the mean response time of all answers of a sample is below the window, and lowers it by
-/// a step if it is above. Which window, says [`View::filling`].
+/// Raises the load by a step if the mean response time of all answers of a sample is below the
+/// window, and lowers it by a step if it is above. Which window, says [`View::filling`].
 ///
-/// What differs from Polygraph: the load needs no ceiling set beforehand; response times include waiting, so a subject
-/// that falls behind shows it; a sample with a backlog and no answers, or with many errors, counts as above the window;
-/// zero is not a trap; and steps may grow (see [`ClassicSettings::step_accelerates`]).
+/// What differs from Polygraph: the load needs no ceiling set beforehand; response times include
+/// waiting, so a subject that falls behind shows it; a sample with a backlog and no answers, or
+/// with many errors, counts as above the window; zero is not a trap; and steps may grow (see
+/// [`ClassicSettings::step_accelerates`]).
 #[derive(Clone, Debug)]
 pub struct Classic {
     settings: ClassicSettings,
@@ -67,21 +69,24 @@ impl Classic {
     fn side(&self, filling: bool, tally: &Tally) -> (Side, String) {
         let answers = tally.answers();
         let (min_us, max_us) = self.window_us(filling);
-        // The few answers of a subject that has stopped may have been quick: then those that wait are the measure.
+        // The few answers of a subject that has stopped may have been quick: then those that wait
+        // are the measure.
         if tally.backlog > answers && (answers == 0 || tally.oldest_us as f64 > max_us) {
             return (Side::Above, format!("{answers} answers; {} requests wait", tally.backlog));
         }
         let errors = tally.faults_total();
         let error_share = errors as f64 / (errors + answers).max(1) as f64;
         if error_share > self.settings.error_share_max {
-            let (got, limit) = (words::share(error_share), words::share(self.settings.error_share_max));
+            let (got, limit) =
+                (words::share(error_share), words::share(self.settings.error_share_max));
             return (Side::Above, format!("errors {got} > {limit}"));
         }
         if answers == 0 {
             return (Side::Below, "nothing was asked".into());
         }
         let mean_us = tally.response().mean_us();
-        let (mean, min, max) = (words::duration(mean_us), words::duration(min_us), words::duration(max_us));
+        let (mean, min, max) =
+            (words::duration(mean_us), words::duration(min_us), words::duration(max_us));
         if mean_us < min_us {
             (Side::Below, format!("mean response {mean} < {min}"))
         } else if mean_us > max_us {
@@ -101,7 +106,8 @@ impl Classic {
     }
 }
 
-/// Whether the subject works off a backlog: then its response times say nothing about the present load.
+/// Whether the subject works off a backlog: then its response times say nothing about the present
+/// load.
 fn is_catching_up(tally: &Tally) -> bool {
     let gained = tally.answers().saturating_sub(tally.due);
     gained > tally.due / 50 && gained.saturating_mul(CATCH_UP_SAMPLES_MAX) > tally.backlog
@@ -117,7 +123,8 @@ impl Controller for Classic {
         let (side, reason) = self.side(view.filling, tally);
         let is_catching_up = self.settings.step_accelerates && is_catching_up(tally);
         let is_kept = side == Side::Above && is_catching_up;
-        self.in_a_row = if side == self.last && !is_kept { self.in_a_row.saturating_add(1) } else { 1 };
+        self.in_a_row =
+            if side == self.last && !is_kept { self.in_a_row.saturating_add(1) } else { 1 };
         self.last = side;
         let (factor, state) = match side {
             Side::Below => (1.0 + self.step(STEP_UP_MAX), "up"),
@@ -178,14 +185,18 @@ mod tests {
     #[test]
     fn the_books_steps_are_five_per_cent_and_the_window_depends_on_the_phase() {
         let settings = ClassicSettings { step_accelerates: false, ..ClassicSettings::default() };
-        assert_eq!(loads(&settings, false, &[1_400, 1_600, 1_800, 1_400]), [105.0, 105.0, 99.75, 104.74]);
+        assert_eq!(
+            loads(&settings, false, &[1_400, 1_600, 1_800, 1_400]),
+            [105.0, 105.0, 99.75, 104.74]
+        );
         assert_eq!(loads(&settings, true, &[2_700, 2_800, 3_100]), [105.0, 105.0, 99.75]);
         assert_eq!(loads(&settings, false, &[9_000; 4]), [95.0, 90.25, 85.74, 81.45]);
     }
 
     #[test]
     fn steps_grow_while_verdicts_stay_the_same() {
-        let loads = loads(&ClassicSettings::default(), false, &[1_400, 1_400, 1_400, 1_400, 1_400, 1_800]);
+        let loads =
+            loads(&ClassicSettings::default(), false, &[1_400, 1_400, 1_400, 1_400, 1_400, 1_800]);
         assert_eq!(loads, [105.0, 110.25, 115.76, 127.34, 152.81, 145.17]);
     }
 
@@ -193,7 +204,8 @@ mod tests {
     fn no_answers_errors_and_a_backlog_are_above_any_window() {
         let mut classic = Classic::new(&ClassicSettings::default(), 1.0).unwrap();
         let view = View { load_per_s: 100.0, ..View::default() };
-        let mut tally = Tally { period_us: 60_000_000, due: 6_000, backlog: 6_000, ..Tally::default() };
+        let mut tally =
+            Tally { period_us: 60_000_000, due: 6_000, backlog: 6_000, ..Tally::default() };
         let mut reasons = Vec::new();
         for _ in 0..3 {
             let verdict = classic.judge(&view, &tally);
@@ -207,8 +219,11 @@ mod tests {
             }
             classic.in_a_row = 0;
         }
-        let wanted =
-            ["0 answers; 6000 requests wait", "100 answers; 6000 requests wait", "errors 4.8 % > 1.0 %"];
+        let wanted = [
+            "0 answers; 6000 requests wait",
+            "100 answers; 6000 requests wait",
+            "errors 4.8 % > 1.0 %",
+        ];
         assert_eq!(reasons, wanted);
     }
 }

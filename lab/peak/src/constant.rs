@@ -4,7 +4,8 @@ use crate::words;
 use crate::{ConstantSettings, Controller, SettingsError, View};
 use humboldt_lab_record::{Tally, Verdict};
 
-/// Keeps one load, whatever happens. A sample counts as sustained if its answers came: see [`ConstantSettings`].
+/// Keeps one load, whatever happens. A sample counts as sustained if its answers came: see
+/// [`ConstantSettings`].
 #[derive(Clone, Debug)]
 pub struct Constant {
     settings: ConstantSettings,
@@ -70,7 +71,8 @@ mod tests {
     #[test]
     fn the_load_stays_and_the_sample_is_judged() {
         let mut constant =
-            Constant::new(&ConstantSettings { load_per_s: 50.0, ..ConstantSettings::default() }).unwrap();
+            Constant::new(&ConstantSettings { load_per_s: 50.0, ..ConstantSettings::default() })
+                .unwrap();
         let mut tally = Tally { due: 100, ..Tally::default() };
         let verdict = constant.judge(&View::default(), &tally);
         assert!(!verdict.sustained, "{verdict:?}");

@@ -5,11 +5,12 @@ use humboldt_lab_record::{Tally, Verdict};
 /// No load is ever below this, in requests per second: the smallest that may be asked for.
 pub const LOAD_MIN_PER_S: f64 = 0.01;
 
-/// No load is ever above this, in requests per second: ten times what any machine that this was tried on can ask for.
+/// No load is ever above this, in requests per second: ten times what any machine that this was
+/// tried on can ask for.
 pub const LOAD_MAX_PER_S: f64 = 1e7;
 
-/// A search never goes below this many requests per sample: from fewer nothing can be learned, so a load that sank
-/// further would never be judged good again.
+/// A search never goes below this many requests per sample: from fewer nothing can be learned, so a
+/// load that sank further would never be judged good again.
 const FLOOR_REQUESTS_PER_SAMPLE: f64 = 10.0;
 
 /// What a controller is told about a sample besides the tally.
@@ -17,7 +18,8 @@ const FLOOR_REQUESTS_PER_SAMPLE: f64 = 10.0;
 pub struct View {
     /// Number of the sample, from 0.
     pub index: u32,
-    /// The load that was offered, in requests per second. It may be less than the controller asked for.
+    /// The load that was offered, in requests per second. It may be less than the controller asked
+    /// for.
     pub load_per_s: f64,
     /// Whether the cache is being filled, as opposed to measured.
     pub filling: bool,
@@ -30,7 +32,8 @@ pub trait Controller: Send {
     /// The load of the first sample, in requests per second.
     fn first_load_per_s(&self) -> f64;
 
-    /// Judges a sample. The next load is always finite and between [`LOAD_MIN_PER_S`] and [`LOAD_MAX_PER_S`].
+    /// Judges a sample. The next load is always finite and between [`LOAD_MIN_PER_S`] and
+    /// [`LOAD_MAX_PER_S`].
     fn judge(&mut self, view: &View, tally: &Tally) -> Verdict;
 
     /// `robust`, `classic` or `constant`.

@@ -1,10 +1,12 @@
 //! The peak finder: which load does a cache sustain?
 //!
-//! Controllers are pure state machines: once per sample period they get what the robots counted and answer with a
-//! [`Verdict`](humboldt_lab_record::Verdict), which holds the load from now on. They have no clock and no I/O, so that
-//! a simulated subject with a known capacity can prove them (`examples/known_answers.rs`).
+//! Controllers are pure state machines: once per sample period they get what the robots counted and
+//! answer with a [`Verdict`](humboldt_lab_record::Verdict), which holds the load from now on. They
+//! have no clock and no I/O, so that a simulated subject with a known capacity can prove them
+//! (`examples/known_answers.rs`).
 //!
-//! - [`Robust`] (default): added time of hits and of misses, errors, throughput and backlog; searches, holds, tracks.
+//! - [`Robust`] (default): added time of hits and of misses, errors, throughput and backlog;
+//!   searches, holds, tracks.
 //! - [`Classic`]: mean response time against a window, ±5 % per sample, as in the runs of the book.
 //! - [`Constant`]: keeps a load.
 //!

@@ -1,4 +1,5 @@
-//! What a tally says about a load: sustained or not, why, and how much unfinished work it leaves behind.
+//! What a tally says about a load: sustained or not, why, and how much unfinished work it leaves
+//! behind.
 
 use crate::{RobustSettings, words};
 use humboldt_lab_record::{Class, Tally};
@@ -6,14 +7,15 @@ use humboldt_lab_record::{Class, Tally};
 /// A percentile needs this many answers beyond it: `p95` needs 100 answers, `p99` 500.
 const TAIL_ANSWERS_MIN: f64 = 5.0;
 
-/// A load is held for at most this many samples to collect enough answers for a percentile; then it is judged by what
-/// there is.
+/// A load is held for at most this many samples to collect enough answers for a percentile; then it
+/// is judged by what there is.
 const EXTENDED_SAMPLES_MAX: u32 = 10;
 
 /// The time that the simulated world takes is known from this many answers on.
 const WORLD_ANSWERS_MIN: u64 = 20;
 
-/// A load is sustained clearly, and the next may be much higher, if added times are below this share of their limits.
+/// A load is sustained clearly, and the next may be much higher, if added times are below this
+/// share of their limits.
 const CLEAR_SHARE: f64 = 0.5;
 
 /// So many requests more or less are chance at any load.
@@ -22,12 +24,13 @@ const SLACK_REQUESTS: f64 = 5.0;
 /// A number of requests in flight that is `n` on average is seldom above n + 3·√n.
 const DEVIATIONS: f64 = 3.0;
 
-/// A queue below this part of what is tolerable comes and goes at any load near the peak. One that is longer *and* grew
-/// by more than the share of the load that may be missing will go on growing; one that an overload left spoils the next
-/// sample.
+/// A queue below this part of what is tolerable comes and goes at any load near the peak. One that
+/// is longer *and* grew by more than the share of the load that may be missing will go on growing;
+/// one that an overload left spoils the next sample.
 const QUEUE_BY_CHANCE: f64 = 0.25;
 
-/// One missing answer condemns no load: in a sample of a few hundred answers it would be a share above any limit.
+/// One missing answer condemns no load: in a sample of a few hundred answers it would be a share
+/// above any limit.
 const ERRORS_EXCUSED: u64 = 1;
 
 /// Patience is never scaled below this, in µs: processes of a busy machine may pause that long.
@@ -85,7 +88,8 @@ pub(crate) struct Reading {
     pub(crate) finding: Finding,
     /// Why, for a person.
     pub(crate) reason: String,
-    /// Answers with wrong content, if there are any: no load makes them right, so they do not steer the search.
+    /// Answers with wrong content, if there are any: no load makes them right, so they do not steer
+    /// the search.
     pub(crate) wrong_content: Option<String>,
     /// Right answers per second: what the subject can do, if it was busy all the time.
     pub(crate) answered_per_s: f64,
@@ -164,7 +168,8 @@ impl Reader {
         }
     }
 
-    /// Little's law: requests in flight = rate × time. What the world's own time does not explain is a queue.
+    /// Little's law: requests in flight = rate × time. What the world's own time does not explain
+    /// is a queue.
     fn flow(&self, tally: &Tally) -> Flow {
         let seconds = (tally.period_us as f64 / 1e6).max(1e-6);
         let due_per_s = tally.due as f64 / seconds;
@@ -185,22 +190,28 @@ impl Reader {
         let errors = tally.faults_total() - wrong_contents(tally);
         let error_share = errors as f64 / (tally.faults_total() + tally.answers()).max(1) as f64;
         if errors > ERRORS_EXCUSED && error_share > self.limits.error_share_max {
-            let kind = tally.faults.iter().max_by_key(|(kind, count)| (!kind.is_wrong_content(), **count));
+            let kind =
+                tally.faults.iter().max_by_key(|(kind, count)| (!kind.is_wrong_content(), **count));
             let kind = kind.map_or("", |(kind, _)| kind.label());
-            let (got, limit) = (words::share(error_share), words::share(self.limits.error_share_max));
+            let (got, limit) =
+                (words::share(error_share), words::share(self.limits.error_share_max));
             return Some(format!("errors {got} > {limit}, mostly {kind}"));
         }
         let oldest = words::duration(tally.oldest_us as f64);
         let is_old = tally.oldest_us as f64 > self.limits.patience_us;
         if tally.answers() == 0 && is_old {
-            return Some(format!("no answers; {} requests wait, the oldest for {oldest}", tally.backlog));
+            return Some(format!(
+                "no answers; {} requests wait, the oldest for {oldest}",
+                tally.backlog
+            ));
         }
         let answered = tally.answers() + tally.aborted + tally.faults_total();
         let missing = tally.due as f64 - answered as f64;
         let more_in_flight =
             (flow.in_flight - self.in_flight_before).max(0.0) + DEVIATIONS * flow.in_flight.sqrt();
-        let missing_max =
-            tally.due as f64 * (1.0 - self.limits.throughput_share_min) + more_in_flight + SLACK_REQUESTS;
+        let missing_max = tally.due as f64 * (1.0 - self.limits.throughput_share_min)
+            + more_in_flight
+            + SLACK_REQUESTS;
         let is_queue = flow.excess > flow.tolerable * QUEUE_BY_CHANCE;
         if is_queue && missing > missing_max {
             let got = words::share(answered as f64 / tally.due.max(1) as f64);
@@ -249,7 +260,10 @@ impl Reader {
             let got = words::duration(got_us);
             if got_us > limit_us {
                 let limit = words::duration(limit_us);
-                return (Finding::Overloaded, format!("{percentile} added to {name} {got} > {limit}"));
+                return (
+                    Finding::Overloaded,
+                    format!("{percentile} added to {name} {got} > {limit}"),
+                );
             }
             is_clear &= got_us < limit_us * CLEAR_SHARE;
             good.push(format!("{percentile} added to {name} {got}"));
@@ -263,7 +277,10 @@ impl Reader {
             let Some(limit_us) = limit_us else { continue };
             let got = words::duration(got_us);
             if got_us > limit_us {
-                return (Finding::Overloaded, format!("mean {name} {got} > {}", words::duration(limit_us)));
+                return (
+                    Finding::Overloaded,
+                    format!("mean {name} {got} > {}", words::duration(limit_us)),
+                );
             }
             is_clear &= got_us < limit_us * CLEAR_SHARE || name == "response";
         }
@@ -274,7 +291,11 @@ impl Reader {
 
 impl Classes {
     fn of(tally: &Tally) -> Self {
-        Self { hits: tally.hits.clone(), misses: tally.misses.clone(), others: tally.others.clone() }
+        Self {
+            hits: tally.hits.clone(),
+            misses: tally.misses.clone(),
+            others: tally.others.clone(),
+        }
     }
 
     fn all(&self) -> [&Class; 3] {
@@ -337,7 +358,8 @@ mod tests {
         Reader::new(Limits::new(&RobustSettings::default(), 1.0))
     }
 
-    /// A sample of 10 s in which all is well: 1,000 hits at 10 ms and 1,000 misses at 2 s, of which 1.9 s are thought.
+    /// A sample of 10 s in which all is well: 1,000 hits at 10 ms and 1,000 misses at 2 s, of which
+    /// 1.9 s are thought.
     fn good() -> Tally {
         let mut tally = Tally { period_us: PERIOD_US, due: 2_000, ..Tally::default() };
         for _ in 0..1_000 {
@@ -380,7 +402,8 @@ mod tests {
         let mut tally = good();
         (0..400).for_each(|_| tally.others.add(100, 4_000_000, 4_000_000));
         assert_eq!(finding(&tally).1, "mean added 712 ms > 500 ms");
-        let settings = RobustSettings { mean_response_ms: Some(1_000.0), ..RobustSettings::default() };
+        let settings =
+            RobustSettings { mean_response_ms: Some(1_000.0), ..RobustSettings::default() };
         let mut reader = Reader::new(Limits::new(&settings, 1.0));
         assert_eq!(reader.read(200.0, &good()).reason, "mean response 1.00 s > 1.00 s");
     }
@@ -428,7 +451,8 @@ mod tests {
 
     #[test]
     fn without_answers_patience_decides() {
-        let mut tally = Tally { period_us: PERIOD_US, due: 2_000, backlog: 2_000, ..Tally::default() };
+        let mut tally =
+            Tally { period_us: PERIOD_US, due: 2_000, backlog: 2_000, ..Tally::default() };
         tally.oldest_us = 9_900_000;
         assert_eq!(finding(&tally).0, Finding::TooFew);
         tally.oldest_us = 10_100_000;
@@ -445,7 +469,11 @@ mod tests {
         assert_eq!(reader.read(5.0, &few).reason, "too few answers to judge: 40 < 100");
         assert_eq!(reader.read(5.0, &few).reason, "too few answers to judge: 80 < 100");
         assert_eq!(reader.read(5.0, &few).finding, Finding::Sustained { clearly: true });
-        assert_eq!(reader.read(5.0, &few).finding, Finding::TooFew, "what was judged is not judged again");
+        assert_eq!(
+            reader.read(5.0, &few).finding,
+            Finding::TooFew,
+            "what was judged is not judged again"
+        );
     }
 
     #[test]
@@ -453,7 +481,8 @@ mod tests {
         let mut one = Tally { period_us: PERIOD_US, due: 1, ..Tally::default() };
         one.hits.add(100, 10_000, 10_000);
         let mut reader = reader();
-        let findings: Vec<_> = (0..EXTENDED_SAMPLES_MAX).map(|_| reader.read(0.1, &one).finding).collect();
+        let findings: Vec<_> =
+            (0..EXTENDED_SAMPLES_MAX).map(|_| reader.read(0.1, &one).finding).collect();
         let (last, before) = findings.split_last().unwrap();
         assert!(before.iter().all(|finding| *finding == Finding::TooFew));
         assert_eq!(*last, Finding::Sustained { clearly: true });

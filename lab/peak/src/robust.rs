@@ -7,11 +7,12 @@ use crate::words;
 use crate::{Controller, RobustSettings, SettingsError, View};
 use humboldt_lab_record::{Tally, Verdict};
 
-/// Finds the highest load at which a chosen percentile of added time (hits and misses apart), mean added time, errors,
-/// throughput and backlog keep within their limits, and follows it when it changes.
+/// Finds the highest load at which a chosen percentile of added time (hits and misses apart), mean
+/// added time, errors, throughput and backlog keep within their limits, and follows it when it
+/// changes.
 ///
-/// A sample of which something is wrong with the content is never sustained, but does not lower the load: less load
-/// does not make a wrong answer right.
+/// A sample of which something is wrong with the content is never sustained, but does not lower the
+/// load: less load does not make a wrong answer right.
 #[derive(Clone, Debug)]
 pub struct Robust {
     settings: RobustSettings,
@@ -68,7 +69,10 @@ impl Controller for Robust {
         }
         table.extend([
             ("errors".into(), format!("≤ {}", words::share(limits.error_share_max))),
-            ("answered".into(), format!("≥ {} of the load", words::share(limits.throughput_share_min))),
+            (
+                "answered".into(),
+                format!("≥ {} of the load", words::share(limits.throughput_share_min)),
+            ),
             ("patience".into(), words::duration(limits.patience_us)),
             ("step".into(), words::share(self.settings.step)),
             ("hold".into(), format!("{} samples", self.settings.hold_samples)),
@@ -99,7 +103,8 @@ fn verdict(next: &Move, reading: Reading) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A sample of 10 s at 1,000/s with 500 answers per second, all quick, and so many requests left over.
+    /// A sample of 10 s at 1,000/s with 500 answers per second, all quick, and so many requests
+    /// left over.
     fn quick(backlog: u64) -> Tally {
         let mut tally = Tally { period_us: 10_000_000, due: 5_000, backlog, ..Tally::default() };
         (0..5_000).for_each(|_| tally.hits.add(1, 2_000, 2_000));

@@ -1,9 +1,10 @@
 //! The search for the highest load that is sustained, from readings alone.
 //!
-//! It climbs by doubling while a load is sustained clearly, halves the distance once it has been too high, and ends in
-//! small steps: a load is believed after a hold, raised by a step, and taken back when the higher one fails. Steps
-//! shrink where it goes back and forth and grow where it goes on in one direction, so it follows a capacity that
-//! changes. After an overload it offers little until the queue that the overload left is gone.
+//! It climbs by doubling while a load is sustained clearly, halves the distance once it has been
+//! too high, and ends in small steps: a load is believed after a hold, raised by a step, and taken
+//! back when the higher one fails. Steps shrink where it goes back and forth and grow where it goes
+//! on in one direction, so it follows a capacity that changes. After an overload it offers little
+//! until the queue that the overload left is gone.
 
 use crate::controller::Bounds;
 use crate::reading::{Finding, Reading};
@@ -14,7 +15,8 @@ const CLIMB_FACTOR: f64 = 2.0;
 /// One that was sustained, but not clearly, by this.
 const CAUTIOUS_CLIMB_FACTOR: f64 = 1.3;
 
-/// With too few answers to judge, a load is raised only if this many times the load is not known to be too much.
+/// With too few answers to judge, a load is raised only if this many times the load is not known to
+/// be too much.
 const FAR_FACTOR: f64 = 4.0;
 
 /// After this many steps up in a row a clearly sustained sample is believed without a hold.
@@ -64,7 +66,8 @@ pub(crate) struct Move {
 
 #[derive(Clone, Debug)]
 enum Mode {
-    /// Far from the peak, as far as is known: the highest load that was sustained and the lowest that was not.
+    /// Far from the peak, as far as is known: the highest load that was sustained and the lowest
+    /// that was not.
     Climb { sustained: Option<f64>, failed: Option<f64> },
     /// Near it.
     Step,
@@ -166,7 +169,8 @@ impl Search {
             return self.enter_steps(1);
         }
         self.mode = Mode::Climb { sustained: Some(self.level), failed };
-        // As long as no load has failed, one slow sample (a cold start, a neighbour) does not mean that the peak is near.
+        // As long as no load has failed, one slow sample (a cold start, a neighbour) does not mean
+        // that the peak is near.
         let factor = if clearly { CLIMB_FACTOR } else { CAUTIOUS_CLIMB_FACTOR };
         self.level = failed.map_or(self.level * factor, |failed| (self.level * failed).sqrt());
         "climb"
@@ -175,7 +179,8 @@ impl Search {
     fn fall(&mut self, sustained: Option<f64>, reading: &Reading) -> &'static str {
         let mut failed = self.level;
         if let Some(sustained) = sustained.filter(|_| reading.is_burdened) {
-            // A subject that was busy all the time has shown what it can do: no need to try far above it.
+            // A subject that was busy all the time has shown what it can do: no need to try far
+            // above it.
             failed = failed.min((reading.answered_per_s / TRY_SHARE).max(sustained));
         }
         match sustained {
@@ -193,7 +198,8 @@ impl Search {
                 let can_do = reading.answered_per_s * TRY_SHARE;
                 // Who answers nearly all and is too slow or wrong has not shown what it can do.
                 let is_known = reading.is_burdened || can_do < failed / 2.0;
-                self.level = if is_known { can_do.clamp(failed * FALL_MAX, failed) } else { failed / 2.0 };
+                self.level =
+                    if is_known { can_do.clamp(failed * FALL_MAX, failed) } else { failed / 2.0 };
                 "back off"
             }
         }
@@ -277,8 +283,8 @@ impl Search {
             self.level * DRAIN_SHARES.0
         };
         let drain_s = (period_us as f64 / 1e6 * DRAIN_PERIOD_SHARE).max(1e-6);
-        let load_per_s =
-            (can_do - reading.excess / drain_s).clamp(can_do * DRAIN_SHARES.0, can_do * DRAIN_SHARES.1);
+        let load_per_s = (can_do - reading.excess / drain_s)
+            .clamp(can_do * DRAIN_SHARES.0, can_do * DRAIN_SHARES.1);
         let load_per_s = bounds.clamp(load_per_s);
         self.drain = Some(Drain { load_per_s, excess: reading.excess, samples: 0 });
         Move { load_per_s, state: "drain", was_drain: false }
@@ -293,8 +299,10 @@ impl Search {
             return Move { load_per_s: self.level, state: "resume", was_drain: true };
         }
         let is_sinking = reading.excess < before.excess * DRAIN_PROGRESS_MAX;
-        let load_per_s = if is_sinking { before.load_per_s } else { bounds.clamp(before.load_per_s / 2.0) };
-        self.drain = Some(Drain { load_per_s, excess: reading.excess, samples: before.samples + 1 });
+        let load_per_s =
+            if is_sinking { before.load_per_s } else { bounds.clamp(before.load_per_s / 2.0) };
+        self.drain =
+            Some(Drain { load_per_s, excess: reading.excess, samples: before.samples + 1 });
         Move { load_per_s, state: "drain", was_drain: true }
     }
 }

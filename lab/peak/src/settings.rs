@@ -1,18 +1,20 @@
-//! What controllers can be set to. All times are unscaled, as for a run at time scale 1; building a controller scales
-//! them.
+//! What controllers can be set to. All times are unscaled, as for a run at time scale 1; building a
+//! controller scales them.
 
 use crate::controller::{LOAD_MAX_PER_S, LOAD_MIN_PER_S};
 use crate::{Classic, Constant, Controller, Robust};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The load that searches begin with unless told otherwise, in requests per second. Low enough to hurt nothing.
+/// The load that searches begin with unless told otherwise, in requests per second. Low enough to
+/// hurt nothing.
 const FIRST_LOAD_PER_S: f64 = 100.0;
 
 /// The longest duration that a setting may have, in ms. One hour: histograms know no longer one.
 const LIMIT_MAX_MS: f64 = 3_600_000.0;
 
-/// Time scales between which runs make sense: below, a think time of seconds is lost among the machine's own delays.
+/// Time scales between which runs make sense: below, a think time of seconds is lost among the
+/// machine's own delays.
 const TIME_SCALE_RANGE: (f64, f64) = (0.001, 100.0);
 
 /// A setting that cannot be.
@@ -45,7 +47,8 @@ pub enum SettingsError {
     UnknownController(String),
 }
 
-/// Which controller, and what it is set to. In a file: a table with `controller = "robust"` and its settings.
+/// Which controller, and what it is set to. In a file: a table with `controller = "robust"` and its
+/// settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "controller", rename_all = "snake_case")]
 pub enum ControllerSettings {
@@ -77,7 +80,8 @@ impl ControllerSettings {
         }
     }
 
-    /// Sets the load of the first sample (of all samples, if it is constant), in requests per second.
+    /// Sets the load of the first sample (of all samples, if it is constant), in requests per
+    /// second.
     pub fn set_first_load(&mut self, per_s: f64) {
         match self {
             Self::Robust(settings) => settings.first_load_per_s = per_s,
@@ -86,7 +90,8 @@ impl ControllerSettings {
         }
     }
 
-    /// Sets a load that a search does not exceed, in requests per second. A constant load is not affected.
+    /// Sets a load that a search does not exceed, in requests per second. A constant load is not
+    /// affected.
     pub fn set_load_max(&mut self, per_s: f64) {
         match self {
             Self::Robust(settings) => settings.load_max_per_s = per_s,
@@ -110,21 +115,24 @@ impl ControllerSettings {
 
 /// Settings of [`Robust`].
 ///
-/// The limits of added time follow from the book's window: with PolyMix-4 a mean response time of 1.50 to 1.75 s leaves
-/// 0.3 to 0.5 s of waiting. Waiting times before a busy server have an exponential tail, so that is a 95th percentile
-/// of 0.9 to 1.5 s. Hits are held to 0.75 s here and misses to 1.5 s: stricter than the book, and yet so long that a
-/// single server with 7 ms per request (a disk that seeks for each) is called full at 98.5 % of what it can do.
+/// The limits of added time follow from the book's window: with PolyMix-4 a mean response time of
+/// 1.50 to 1.75 s leaves 0.3 to 0.5 s of waiting. Waiting times before a busy server have an
+/// exponential tail, so that is a 95th percentile of 0.9 to 1.5 s. Hits are held to 0.75 s here and
+/// misses to 1.5 s: stricter than the book, and yet so long that a single server with 7 ms per
+/// request (a disk that seeks for each) is called full at 98.5 % of what it can do.
 ///
-/// Limits shrink with the time scale because samples do (a queue that grows all through a sample of 6 s is ten times
-/// shorter at its end than after 60 s), but never below [`added_floor_ms`](Self::added_floor_ms): seeks, processor time
-/// and the scheduler's turns keep their length at any time scale. At 250 ms that single server is called full at 96 %,
-/// at 100 ms it would be at 89 %, and at 20 ms at half: a verdict about the limit, not about the server.
+/// Limits shrink with the time scale because samples do (a queue that grows all through a sample of
+/// 6 s is ten times shorter at its end than after 60 s), but never below
+/// [`added_floor_ms`](Self::added_floor_ms): seeks, processor time and the scheduler's turns keep
+/// their length at any time scale. At 250 ms that single server is called full at 96 %, at 100 ms
+/// it would be at 89 %, and at 20 ms at half: a verdict about the limit, not about the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RobustSettings {
     /// Load of the first sample, in requests per second. 0.01 to 10,000,000; default 100.
     pub first_load_per_s: f64,
-    /// The search does not exceed it, in requests per second. 0.01 to 10,000,000; default 10,000,000.
+    /// The search does not exceed it, in requests per second. 0.01 to 10,000,000; default
+    /// 10,000,000.
     pub load_max_per_s: f64,
     /// Which percentile of added time is judged. 50 to 99.9; default 95.
     pub percentile: f64,
@@ -134,21 +142,23 @@ pub struct RobustSettings {
     pub misses_added_ms: f64,
     /// Limit of the mean added time of all answers, in ms. 1 to 3,600,000; default 500.
     pub mean_added_ms: f64,
-    /// Limit of the mean response time of all answers, in ms, think times included. 1 to 3,600,000; none by default,
-    /// because what is right depends on the workload's think times.
+    /// Limit of the mean response time of all answers, in ms, think times included. 1 to 3,600,000;
+    /// none by default, because what is right depends on the workload's think times.
     pub mean_response_ms: Option<f64>,
-    /// The scaled limits of added time are never less than this, in ms, and this is not scaled. 0 to 3,600,000;
-    /// default 250.
+    /// The scaled limits of added time are never less than this, in ms, and this is not scaled. 0
+    /// to 3,600,000; default 250.
     pub added_floor_ms: f64,
-    /// Largest share of answers that may be wrong or missing. 0 to 1; default 0.001. Wrong content is never sustained.
+    /// Largest share of answers that may be wrong or missing. 0 to 1; default 0.001. Wrong content
+    /// is never sustained.
     pub error_share_max: f64,
     /// Least share of the offered load that must be answered. 0.5 to 1; default 0.97.
     pub throughput_share_min: f64,
-    /// How long the oldest request may have been due before a backlog counts as overload, in ms. Must be longer than
-    /// any think time. 1 to 3,600,000; default 10,000.
+    /// How long the oldest request may have been due before a backlog counts as overload, in ms.
+    /// Must be longer than any think time. 1 to 3,600,000; default 10,000.
     pub patience_ms: f64,
-    /// Step between neighbouring loads near the peak, as a share of the load. 0.001 to 0.5; default 0.02. The search
-    /// halves it down to a quarter where it goes back and forth, and doubles it where it goes on in one direction.
+    /// Step between neighbouring loads near the peak, as a share of the load. 0.001 to 0.5; default
+    /// 0.02. The search halves it down to a quarter where it goes back and forth, and doubles it
+    /// where it goes on in one direction.
     pub step: f64,
     /// How many sustained samples in a row make a load believed. 1 to 10; default 2.
     pub hold_samples: u32,
@@ -210,16 +220,18 @@ pub struct ClassicSettings {
     pub first_load_per_s: f64,
     /// The load does not exceed it, in requests per second. 0.01 to 10,000,000; default 10,000,000.
     pub load_max_per_s: f64,
-    /// Window of the mean response time while measuring. Ends 0.001 to 3,600 s; default 1.50 to 1.75 s.
+    /// Window of the mean response time while measuring. Ends 0.001 to 3,600 s; default 1.50 to
+    /// 1.75 s.
     pub measuring: Window,
     /// The same while the cache is being filled. Default 2.75 to 3.00 s.
     pub filling: Window,
     /// By which share of itself the load is raised or lowered. 0.001 to 0.5; default 0.05.
     pub step: f64,
-    /// Share of wrong or missing answers above which a sample counts as too slow. 0 to 1; default 0.01.
+    /// Share of wrong or missing answers above which a sample counts as too slow. 0 to 1; default
+    /// 0.01.
     pub error_share_max: f64,
-    /// Whether the step doubles while samples keep saying the same, and a load is kept while the subject works off a
-    /// backlog. Default true; false is exactly the book's ±5 %.
+    /// Whether the step doubles while samples keep saying the same, and a load is kept while the
+    /// subject works off a backlog. Default true; false is exactly the book's ±5 %.
     pub step_accelerates: bool,
 }
 
@@ -254,9 +266,11 @@ impl ClassicSettings {
 pub struct ConstantSettings {
     /// The load, in requests per second. 0.01 to 10,000,000; default 100.
     pub load_per_s: f64,
-    /// Largest share of answers that may be wrong or missing in a sustained sample. 0 to 1; default 0.001.
+    /// Largest share of answers that may be wrong or missing in a sustained sample. 0 to 1; default
+    /// 0.001.
     pub error_share_max: f64,
-    /// Least share of the offered load that must be answered in a sustained sample. 0.5 to 1; default 0.97.
+    /// Least share of the offered load that must be answered in a sustained sample. 0.5 to 1;
+    /// default 0.97.
     pub throughput_share_min: f64,
 }
 
@@ -301,16 +315,21 @@ mod tests {
     #[test]
     fn a_file_needs_only_what_differs() {
         let settings: ControllerSettings =
-            toml::from_str("controller = \"robust\"\nhits_added_ms = 200\nfirst_load_per_s = 50").unwrap();
-        let wanted =
-            RobustSettings { hits_added_ms: 200.0, first_load_per_s: 50.0, ..RobustSettings::default() };
+            toml::from_str("controller = \"robust\"\nhits_added_ms = 200\nfirst_load_per_s = 50")
+                .unwrap();
+        let wanted = RobustSettings {
+            hits_added_ms: 200.0,
+            first_load_per_s: 50.0,
+            ..RobustSettings::default()
+        };
         assert_eq!(settings, ControllerSettings::Robust(wanted));
         let text = toml::to_string(&ControllerSettings::named("classic").unwrap()).unwrap();
         assert_eq!(
             toml::from_str::<ControllerSettings>(&text).unwrap(),
             ControllerSettings::named("classic").unwrap()
         );
-        let error = toml::from_str::<ControllerSettings>("controller = \"constant\"\nlaod = 3").unwrap_err();
+        let error = toml::from_str::<ControllerSettings>("controller = \"constant\"\nlaod = 3")
+            .unwrap_err();
         assert!(error.to_string().contains("laod"), "{error}");
     }
 
@@ -320,7 +339,10 @@ mod tests {
         for load in [f64::NAN, f64::INFINITY, 0.0, -1.0, 1e8] {
             settings.set_first_load(load);
             let error = settings.build(1.0).err().unwrap();
-            assert!(matches!(error, SettingsError::OutOfRange { name: "first_load_per_s", .. }), "{error}");
+            assert!(
+                matches!(error, SettingsError::OutOfRange { name: "first_load_per_s", .. }),
+                "{error}"
+            );
         }
         settings.set_first_load(5e8);
         let error = settings.build(1.0).err().unwrap();
@@ -332,7 +354,10 @@ mod tests {
         assert_eq!(error.to_string(), "measuring: min_s = 2 must be less than max_s = 1");
         assert!(ControllerSettings::default().build(0.0).is_err());
         let error = ControllerSettings::named("best").unwrap_err();
-        assert_eq!(error.to_string(), "no controller is called \"best\": choose robust, classic or constant");
+        assert_eq!(
+            error.to_string(),
+            "no controller is called \"best\": choose robust, classic or constant"
+        );
     }
 
     #[test]

@@ -4,16 +4,19 @@ use humboldt_lab_record::{Run, Sample, Summary, Tally, TimesSummary};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The summary is about the samples from this part of the final fill ratio on: the last quarter of the trace.
+/// The summary is about the samples from this part of the final fill ratio on: the last quarter of
+/// the trace.
 const FROM_SHARE: f64 = 0.75;
 
-/// A cache that answers less than this share of what it answers in its good moments does not sustain that.
+/// A cache that answers less than this share of what it answers in its good moments does not
+/// sustain that.
 const STEADY_SHARE_MIN: f64 = 0.8;
 
 /// Fills `total`, `last_quarter` and `summary` from the samples.
 ///
-/// The last quarter are the samples whose fill ratio is at least 0.75 of the last one's; if nothing was filled, the last
-/// quarter of the samples; at least one. A run without samples gets an empty summary.
+/// The last quarter are the samples whose fill ratio is at least 0.75 of the last one's; if nothing
+/// was filled, the last quarter of the samples; at least one. A run without samples gets an empty
+/// summary.
 pub fn summarise(run: &mut Run) {
     let quarter = last_quarter(&run.samples);
     run.total = merged(run.samples.iter());
@@ -39,18 +42,29 @@ fn summary(samples: &[Sample], quarter: Range<usize>, total: &Tally, last: &Tall
         misses_added: TimesSummary::from(&last.misses.added),
         hit_ratio: ratio(last.hits.answers, plain),
         byte_hit_ratio: ratio(last.hits.body_bytes, plain_bytes),
-        // An offered hit is counted when it is asked, so a few may belong to answers of the next sample.
+        // An offered hit is counted when it is asked, so a few may belong to answers of the next
+        // sample.
         offered_hit_ratio: ratio(last.offered_hits, plain).min(1.0),
         faults: total.faults_total(),
-        wrong_content: total.faults.iter().filter(|(kind, _)| kind.is_wrong_content()).map(|(_, n)| n).sum(),
+        wrong_content: total
+            .faults
+            .iter()
+            .filter(|(kind, _)| kind.is_wrong_content())
+            .map(|(_, n)| n)
+            .sum(),
         cpu_us_per_answer: cpu_us_per_answer(samples, quarter),
-        resident_bytes_max: samples.iter().filter_map(|s| s.resources).map(|r| r.resident_bytes).max(),
+        resident_bytes_max: samples
+            .iter()
+            .filter_map(|s| s.resources)
+            .map(|r| r.resident_bytes)
+            .max(),
         lab_limited_share,
         lab_limited,
     }
 }
 
-/// The rate in the samples that were judged sustained; none if it does not hold over the quarter as a whole.
+/// The rate in the samples that were judged sustained; none if it does not hold over the quarter as
+/// a whole.
 fn sustained_per_s(judged: &[Sample]) -> Option<f64> {
     let all_per_s = throughput_per_s(judged.iter())?;
     let good_per_s = throughput_per_s(judged.iter().filter(|sample| sample.verdict.sustained))?;
@@ -87,8 +101,8 @@ fn throughput_per_s<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64
     (period_us > 0).then(|| answers as f64 * 1e6 / period_us as f64)
 }
 
-/// CPU time between the first and the last moment at which the subject was watched, by the answers between them. The
-/// sample before the quarter is the better beginning, if there is one.
+/// CPU time between the first and the last moment at which the subject was watched, by the answers
+/// between them. The sample before the quarter is the better beginning, if there is one.
 fn cpu_us_per_answer(samples: &[Sample], quarter: Range<usize>) -> Option<f64> {
     let first = quarter.start.saturating_sub(1);
     let mut watched = (first..quarter.end).filter(|index| samples[*index].resources.is_some());
@@ -101,8 +115,8 @@ fn cpu_us_per_answer(samples: &[Sample], quarter: Range<usize>) -> Option<f64> {
     (answers > 0).then(|| used_us as f64 / answers as f64)
 }
 
-/// In which share of the samples the laboratory was the limit, and the commonest reason: the latest of those that
-/// differ only in their figures.
+/// In which share of the samples the laboratory was the limit, and the commonest reason: the latest
+/// of those that differ only in their figures.
 fn lab_limited(samples: &[Sample]) -> (f64, Option<String>) {
     let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();
     for reason in samples.iter().filter_map(|sample| sample.lab_limited.as_deref()) {
@@ -130,7 +144,8 @@ mod tests {
         sample.tally.period_us = 1_000_000;
         sample.verdict.sustained = sustained;
         for index in 0..answers {
-            let class = if index % 2 == 0 { &mut sample.tally.hits } else { &mut sample.tally.misses };
+            let class =
+                if index % 2 == 0 { &mut sample.tally.hits } else { &mut sample.tally.misses };
             class.add(100, 10_000, 5_000);
         }
         sample
@@ -158,7 +173,10 @@ mod tests {
             sample(2.0, 300, true),
         ]);
         let summary = &run.summary;
-        assert_eq!((summary.samples, summary.from_fill_ratio, summary.to_fill_ratio), (3, 1.5, 2.0));
+        assert_eq!(
+            (summary.samples, summary.from_fill_ratio, summary.to_fill_ratio),
+            (3, 1.5, 2.0)
+        );
         assert_eq!(summary.throughput_per_s, 200.0);
         assert_eq!(summary.sustained_per_s, Some(200.0));
         assert_eq!(summary.hit_ratio, 0.5);
@@ -222,8 +240,12 @@ mod tests {
 
     #[test]
     fn faults_are_those_of_the_whole_run_and_the_commonest_reason_of_the_lab_is_named() {
-        let mut samples =
-            vec![sample(0.1, 10, true), sample(1.9, 10, true), sample(1.95, 10, true), sample(2.0, 10, true)];
+        let mut samples = vec![
+            sample(0.1, 10, true),
+            sample(1.9, 10, true),
+            sample(1.95, 10, true),
+            sample(2.0, 10, true),
+        ];
         samples[0].tally.faults.insert(FaultKind::Stale, 2);
         samples[3].tally.faults.insert(FaultKind::TimedOut, 3);
         samples[1].lab_limited = Some("robots use 96 % of their cores".into());

@@ -1,4 +1,5 @@
-//! Whatever a controller is told, its next load is a load, and a subject that works is found again afterwards.
+//! Whatever a controller is told, its next load is a load, and a subject that works is found again
+//! afterwards.
 #![allow(clippy::print_stdout, reason = "whoever asks sees how long it took")]
 
 use humboldt_lab_peak::{Controller, ControllerSettings, LOAD_MAX_PER_S, LOAD_MIN_PER_S, View};
@@ -117,11 +118,18 @@ fn the_next_load_is_a_load_whatever_was_counted() {
             if random.below(50) == 0 {
                 load_per_s = odd[random.below(7) as usize];
             }
-            let view = View { index, load_per_s, filling: random.below(2) == 0, fill_ratio: f64::NAN };
+            let view =
+                View { index, load_per_s, filling: random.below(2) == 0, fill_ratio: f64::NAN };
             let verdict = controller.judge(&view, &random.tally());
             load_per_s = verdict.next_load_per_s;
-            assert!((LOAD_MIN_PER_S..=LOAD_MAX_PER_S).contains(&load_per_s), "{index}: {verdict:?}");
-            assert!(!verdict.reason.contains("NaN") && !verdict.reason.contains("inf"), "{verdict:?}");
+            assert!(
+                (LOAD_MIN_PER_S..=LOAD_MAX_PER_S).contains(&load_per_s),
+                "{index}: {verdict:?}"
+            );
+            assert!(
+                !verdict.reason.contains("NaN") && !verdict.reason.contains("inf"),
+                "{verdict:?}"
+            );
             assert!(!verdict.state.is_empty() && !verdict.reason.is_empty());
         }
     }
@@ -139,7 +147,10 @@ fn after_any_confusion_a_working_subject_is_found_again() {
             }
             let name = controller.name();
             let samples = samples_until_found(controller.as_mut(), load_per_s);
-            assert!(samples.is_some_and(|samples| samples < 150), "{name}, seed {seed}: {samples:?}");
+            assert!(
+                samples.is_some_and(|samples| samples < 150),
+                "{name}, seed {seed}: {samples:?}"
+            );
         }
     }
 }
@@ -154,7 +165,10 @@ fn any_first_load_leads_to_the_capacity() {
             let first_per_s = controller.first_load_per_s();
             let samples = samples_until_found(controller.as_mut(), first_per_s);
             println!("{name}, from {first}/s to 500/s: {samples:?} samples");
-            assert!(samples.is_some_and(|samples| samples < 120), "{name} from {first}: {samples:?}");
+            assert!(
+                samples.is_some_and(|samples| samples < 120),
+                "{name} from {first}: {samples:?}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Controllers against simulated subjects whose capacity is known. `--nocapture` prints what was found.
+//! Controllers against simulated subjects whose capacity is known. `--nocapture` prints what was
+//! found.
 #![allow(clippy::print_stdout, reason = "whoever asks sees what was found")]
 
 mod simulator;
@@ -42,11 +43,17 @@ fn robust_finds_the_capacity_from_any_first_load() {
         for first in [0.01, 0.5, 2.0, 50.0] {
             let mut controller = controller("robust", capacity * first, time_scale);
             let found = run(&Subject::new(capacity), controller.as_mut(), course(100, period_s));
-            let what = format!("robust, {capacity}/s in samples of {period_s} s, from {first} × capacity");
+            let what =
+                format!("robust, {capacity}/s in samples of {period_s} s, from {first} × capacity");
             assert_near(&what, found.sustained_per_s(), capacity, ROBUST_ERROR_MAX);
             let throughput = found.run.summary.throughput_per_s;
             assert!(found.run.summary.samples >= 25);
-            assert_near(&format!("{what}, throughput"), throughput, capacity, 2.0 * ROBUST_ERROR_MAX);
+            assert_near(
+                &format!("{what}, throughput"),
+                throughput,
+                capacity,
+                2.0 * ROBUST_ERROR_MAX,
+            );
         }
     }
 }
@@ -57,7 +64,8 @@ fn robust_finds_a_capacity_of_five_per_second() {
         let mut controller = controller("robust", first, 1.0);
         let subject = Subject { timeout_us: 120_000_000, ..Subject::new(5.0) };
         let found = run(&subject, controller.as_mut(), course(150, 60.0));
-        // 200 ms per request: with 0.75 s of patience at p95 a server is full long before it is busy all the time.
+        // 200 ms per request: with 0.75 s of patience at p95 a server is full long before it is
+        // busy all the time.
         assert_near("robust, 5/s", found.sustained_per_s(), 5.0 * 0.62, 0.15);
     }
 }
@@ -86,7 +94,9 @@ fn classic_ends_at_the_capacity() {
         for first in [0.01, 0.5, 2.0, 50.0] {
             let mut controller = controller("classic", capacity * first, time_scale);
             let found = run(&Subject::new(capacity), controller.as_mut(), course(100, period_s));
-            let what = format!("classic, {capacity}/s in samples of {period_s} s, from {first} × capacity");
+            let what = format!(
+                "classic, {capacity}/s in samples of {period_s} s, from {first} × capacity"
+            );
             assert_near(&what, found.run.summary.throughput_per_s, capacity, CLASSIC_ERROR_MAX);
         }
     }
@@ -106,7 +116,10 @@ fn classic_with_the_books_steps_ends_there_too() {
         assert_near(&what, found.run.summary.throughput_per_s, 137.0, CLASSIC_ERROR_MAX);
         for pair in found.lines.windows(2) {
             let step = pair[1].load_per_s / pair[0].load_per_s;
-            assert!([0.95, 1.0, 1.05].iter().any(|allowed| (step - allowed).abs() < 1e-9), "{step}");
+            assert!(
+                [0.95, 1.0, 1.05].iter().any(|allowed| (step - allowed).abs() < 1e-9),
+                "{step}"
+            );
         }
     }
 }
@@ -114,7 +127,8 @@ fn classic_with_the_books_steps_ends_there_too() {
 /// How many samples after the `from`th a load near `truth` is sustained.
 fn samples_until(found: &Finished, from: usize, truth: f64) -> usize {
     let near = |load: f64| (load / truth - 1.0).abs() < 0.05;
-    let reached = found.lines[from..].iter().position(|line| line.sustained && near(line.load_per_s));
+    let reached =
+        found.lines[from..].iter().position(|line| line.sustained && near(line.load_per_s));
     reached.unwrap_or_else(|| panic!("{truth}/s is never found again: {:?}", found.lines.last()))
 }
 
@@ -122,7 +136,8 @@ fn samples_until(found: &Finished, from: usize, truth: f64) -> usize {
 fn robust_follows_a_capacity_that_falls_by_half() {
     let subject = Subject { capacity: vec![(0.0, 1_000.0), (0.5, 500.0)], ..Subject::new(0.0) };
     for (period_s, time_scale) in [(1.2, 0.02), (12.0, 0.2)] {
-        let found = run(&subject, controller("robust", 900.0, time_scale).as_mut(), course(100, period_s));
+        let found =
+            run(&subject, controller("robust", 900.0, time_scale).as_mut(), course(100, period_s));
         let samples = samples_until(&found, 50, 500.0);
         println!("falls by half, samples of {period_s} s: found after {samples}");
         assert!(samples <= 15, "{samples}");
@@ -142,13 +157,18 @@ fn robust_follows_a_capacity_that_doubles() {
 
 #[test]
 fn a_total_stall_is_survived() {
-    // The classic one has no way to drain what the stall left but to wait until a load below the capacity has.
+    // The classic one has no way to drain what the stall left but to wait until a load below the
+    // capacity has.
     for (name, samples_max) in [("robust", 15), ("classic", 30)] {
         let stall = vec![(0.0, 1_000.0), (0.3, 0.0), (0.33, 1_000.0)];
         let subject = Subject { capacity: stall, timeout_us: 10_000_000, ..Subject::new(0.0) };
         let found = short_run(name, &subject, 900.0, 100);
         assert!(found.lines[30..33].iter().all(|line| line.answered_per_s < 100.0));
-        assert!(found.lines[30..33].iter().all(|line| !line.sustained), "{:?}", &found.lines[30..33]);
+        assert!(
+            found.lines[30..33].iter().all(|line| !line.sustained),
+            "{:?}",
+            &found.lines[30..33]
+        );
         let samples = samples_until(&found, 33, 1_000.0);
         println!("{name}, stall: found after {samples}");
         assert!(samples <= samples_max, "{name}: {samples}");
@@ -169,7 +189,12 @@ fn errors_above_a_rate_are_a_limit() {
     let subject = Subject { errors_above: Some(600.0), ..Subject::new(1_000.0) };
     for first in [10.0, 5_000.0] {
         let found = short_run("robust", &subject, first, 150);
-        assert_near("robust, errors above 600/s", found.sustained_per_s(), 600.0, CLASSIC_ERROR_MAX);
+        assert_near(
+            "robust, errors above 600/s",
+            found.sustained_per_s(),
+            600.0,
+            CLASSIC_ERROR_MAX,
+        );
         assert!(found.lines.iter().any(|line| line.reason.starts_with("errors ")));
     }
 }
@@ -179,7 +204,12 @@ fn wrong_content_is_never_sustained_and_does_not_steer() {
     let subject = Subject { wrong_every: Some(500), ..Subject::new(1_000.0) };
     let found = short_run("robust", &subject, 100.0, 100);
     assert_eq!(found.run.summary.sustained_per_s, None);
-    assert_near("robust, wrong content", found.run.summary.throughput_per_s, 1_000.0, CLASSIC_ERROR_MAX);
+    assert_near(
+        "robust, wrong content",
+        found.run.summary.throughput_per_s,
+        1_000.0,
+        CLASSIC_ERROR_MAX,
+    );
     assert!(found.lines[50].reason.starts_with("wrong content: "), "{:?}", found.lines[50]);
 }
 

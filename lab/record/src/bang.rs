@@ -4,7 +4,8 @@ use crate::{FaultKind, FaultSample, Histogram, Manifest, Resources};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A finished (or interrupted) bang: a list of URLs, asked for as fast as a number of connections allows.
+/// A finished (or interrupted) bang: a list of URLs, asked for as fast as a number of connections
+/// allows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BangRun {
@@ -16,7 +17,8 @@ pub struct BangRun {
     pub subject: String,
     /// What distinguishes this bang from others of the same subject. Empty if nothing.
     pub variant: String,
-    /// What its owner says distinguishes it from others: the part of `variant` that is not about passes.
+    /// What its owner says distinguishes it from others: the part of `variant` that is not about
+    /// passes.
     pub setting: String,
     /// What the cache had stored before: `empty` or `full`; empty if that is not known.
     pub cache: String,
@@ -28,7 +30,8 @@ pub struct BangRun {
     pub settings: Vec<(String, String)>,
     /// From the first request to the last answer, in µs.
     pub elapsed_us: u64,
-    /// Requests begun. Those that are neither answers nor faults were under way when it was stopped.
+    /// Requests begun. Those that are neither answers nor faults were under way when it was
+    /// stopped.
     pub requests: u64,
     /// Complete answers that are not faults.
     pub answers: u64,

@@ -69,7 +69,8 @@ impl FaultKind {
         }
     }
 
-    /// Whether a client got wrong content, as opposed to no content: one such answer condemns a cache.
+    /// Whether a client got wrong content, as opposed to no content: one such answer condemns a
+    /// cache.
     #[must_use]
     pub fn is_wrong_content(self) -> bool {
         matches!(

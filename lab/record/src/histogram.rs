@@ -8,9 +8,11 @@ const LONGEST_US: u64 = 3_600_000_000;
 /// Three significant digits: an error of at most 0.1 %.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// A distribution of durations, in µs. Mean, count and percentiles are those of all values ever recorded or merged.
+/// A distribution of durations, in µs. Mean, count and percentiles are those of all values ever
+/// recorded or merged.
 ///
-/// Written as a list of `[value_us, count]` pairs: any program can read it, and merging two loses nothing.
+/// Written as a list of `[value_us, count]` pairs: any program can read it, and merging two loses
+/// nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
     counts: Counts,
@@ -18,7 +20,8 @@ pub struct Histogram {
     sum_us: u128,
 }
 
-/// Recording wants all buckets (190 KB); keeping thousands of samples wants only those that hold something.
+/// Recording wants all buckets (190 KB); keeping thousands of samples wants only those that hold
+/// something.
 #[derive(Clone, Debug)]
 enum Counts {
     /// Buckets that hold values, in ascending order: (largest value of the bucket in µs, count).
@@ -53,7 +56,9 @@ impl Histogram {
             (Counts::Few(mine), Counts::Few(others)) => *mine = together(mine, others),
             (_, Counts::Few(buckets)) => {
                 let all = self.all();
-                buckets.iter().for_each(|(value_us, count)| all.saturating_record_n(*value_us, *count));
+                buckets
+                    .iter()
+                    .for_each(|(value_us, count)| all.saturating_record_n(*value_us, *count));
             }
             // Both have the same bounds, so this cannot fail.
             (_, Counts::All(counts)) => self.all().add(&**counts).unwrap_or_default(),
@@ -69,15 +74,17 @@ impl Histogram {
         self.sum_us = 0;
     }
 
-    /// Gives back what memory only recording needs. Nothing is lost, and recording goes on if it must.
+    /// Gives back what memory only recording needs. Nothing is lost, and recording goes on if it
+    /// must.
     pub fn compact(&mut self) {
         if let Counts::All(_) = self.counts {
             self.counts = Counts::Few(self.buckets().collect());
         }
     }
 
-    /// The same count, mean and maximum, and the same values at exactly these `percentiles` (0 to 100, ascending);
-    /// what lies between is moved up to the next of them. A few dozen bytes in place of thousands.
+    /// The same count, mean and maximum, and the same values at exactly these `percentiles` (0 to
+    /// 100, ascending); what lies between is moved up to the next of them. A few dozen bytes in
+    /// place of thousands.
     #[must_use]
     pub fn thinned(&self, percentiles: &[f64]) -> Self {
         let total = self.count();
@@ -119,7 +126,8 @@ impl Histogram {
         self.sum_us
     }
 
-    /// The value below which `percentile` (0 to 100) per cent of all values are, in µs; 0 without values.
+    /// The value below which `percentile` (0 to 100) per cent of all values are, in µs; 0 without
+    /// values.
     #[must_use]
     pub fn percentile_us(&self, percentile: f64) -> u64 {
         match &self.counts {
@@ -147,7 +155,8 @@ impl Histogram {
         }
     }
 
-    /// Every bucket that holds values: (largest value of the bucket in µs, count), in ascending order.
+    /// Every bucket that holds values: (largest value of the bucket in µs, count), in ascending
+    /// order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let (few, all) = match &self.counts {
             Counts::Few(buckets) => (Some(buckets), None),
@@ -155,7 +164,9 @@ impl Histogram {
         };
         let few = few.into_iter().flatten().copied();
         let all = all.into_iter().flat_map(|counts| {
-            counts.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()))
+            counts
+                .iter_recorded()
+                .map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()))
         });
         few.chain(all)
     }
@@ -163,7 +174,9 @@ impl Histogram {
     fn all(&mut self) -> &mut hdrhistogram::Histogram<u64> {
         if let Counts::Few(buckets) = &self.counts {
             let mut counts = all_buckets();
-            buckets.iter().for_each(|(value_us, count)| counts.saturating_record_n(*value_us, *count));
+            buckets
+                .iter()
+                .for_each(|(value_us, count)| counts.saturating_record_n(*value_us, *count));
             self.counts = Counts::All(Box::new(counts));
         }
         match &mut self.counts {
@@ -231,9 +244,16 @@ mod tests {
         (1..=10_000).for_each(|value| one.record_us(value * 7));
         let text = serde_json::to_string(&one).unwrap();
         let mut two: Histogram = serde_json::from_str(&text).unwrap();
-        assert_eq!((two.count(), two.sum_us(), two.max_us()), (one.count(), one.sum_us(), one.max_us()));
+        assert_eq!(
+            (two.count(), two.sum_us(), two.max_us()),
+            (one.count(), one.sum_us(), one.max_us())
+        );
         for percentile in [0.0, 0.01, 50.0, 95.0, 99.0, 99.9, 100.0] {
-            assert_eq!(two.percentile_us(percentile), one.percentile_us(percentile), "{percentile}");
+            assert_eq!(
+                two.percentile_us(percentile),
+                one.percentile_us(percentile),
+                "{percentile}"
+            );
         }
         assert!(two.buckets().eq(one.buckets()));
         two.merge(&one);
@@ -250,7 +270,10 @@ mod tests {
         let kept = [1.0, 50.0, 95.0, 99.0];
         let thin = one.thinned(&kept);
         assert!(thin.buckets().count() <= kept.len() + 1);
-        assert_eq!((thin.count(), thin.sum_us(), thin.max_us()), (one.count(), one.sum_us(), one.max_us()));
+        assert_eq!(
+            (thin.count(), thin.sum_us(), thin.max_us()),
+            (one.count(), one.sum_us(), one.max_us())
+        );
         for percentile in kept {
             assert_eq!(thin.percentile_us(percentile), one.percentile_us(percentile));
         }
@@ -258,7 +281,10 @@ mod tests {
         let mut twice = one.clone();
         twice.merge(&one);
         assert_eq!((twice.count(), twice.buckets().count()), (20_002, one.buckets().count()));
-        assert_eq!((twice.sum_us(), twice.percentile_us(95.0)), (2 * one.sum_us(), one.percentile_us(95.0)));
+        assert_eq!(
+            (twice.sum_us(), twice.percentile_us(95.0)),
+            (2 * one.sum_us(), one.percentile_us(95.0))
+        );
         assert_eq!(Histogram::default().thinned(&kept).count(), 0);
     }
 

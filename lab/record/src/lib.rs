@@ -1,8 +1,9 @@
 //! What a run of the laboratory is, as data.
 //!
-//! Robots and origins count into [`Tally`] and [`OriginTally`]; once per sample period the peak finder takes them,
-//! judges them, and appends a [`Sample`] to the [`Run`]; at the end the run gets its [`Summary`]. Everything here can
-//! be merged (threads, agents) and written as JSON (a run's folder, the line protocol between agents).
+//! Robots and origins count into [`Tally`] and [`OriginTally`]; once per sample period the peak
+//! finder takes them, judges them, and appends a [`Sample`] to the [`Run`]; at the end the run gets
+//! its [`Summary`]. Everything here can be merged (threads, agents) and written as JSON (a run's
+//! folder, the line protocol between agents).
 
 mod bang;
 mod fault;

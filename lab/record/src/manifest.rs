@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 pub struct Manifest {
     /// Version of humboldt-lab.
     pub lab_version: String,
-    /// Kernel, processor, cores, memory, file systems, versions of programs: name → value, in the order of the page.
+    /// Kernel, processor, cores, memory, file systems, versions of programs: name → value, in the
+    /// order of the page.
     pub facts: Vec<(String, String)>,
     /// Configuration files that the subject ran with: name → text.
     pub files: BTreeMap<String, String>,
@@ -25,7 +26,8 @@ pub struct ProcessorTimes {
     pub system_us: u64,
 }
 
-/// The subject's whole process tree at one moment. Counts are totals since its start; rates are differences of two.
+/// The subject's whole process tree at one moment. Counts are totals since its start; rates are
+/// differences of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     /// Unix time in µs.
@@ -71,7 +73,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What this process tree and another one used together, as one. Of the two moments the later one.
+    /// What this process tree and another one used together, as one. Of the two moments the later
+    /// one.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         Self {
@@ -89,7 +92,9 @@ impl Resources {
             major_faults: self.major_faults.saturating_add(other.major_faults),
             descriptors: self.descriptors.saturating_add(other.descriptors),
             voluntary_switches: self.voluntary_switches.saturating_add(other.voluntary_switches),
-            involuntary_switches: self.involuntary_switches.saturating_add(other.involuntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_add(other.involuntary_switches),
             read_bytes: self.read_bytes.saturating_add(other.read_bytes),
             write_bytes: self.write_bytes.saturating_add(other.write_bytes),
             read_calls: self.read_calls.saturating_add(other.read_calls),

@@ -11,7 +11,8 @@ pub const RUN_FORMAT: u32 = 1;
 pub struct Plan {
     /// Name of the subject: `squid:aufs`, `humboldt:ufs`, `attach`.
     pub subject: String,
-    /// What distinguishes this run from others of the same subject: file system, mount options, … Empty if nothing.
+    /// What distinguishes this run from others of the same subject: file system, mount options, …
+    /// Empty if nothing.
     pub variant: String,
     /// Name of the workload.
     pub workload: String,
@@ -31,8 +32,8 @@ pub struct Plan {
     pub goal: Goal,
     /// Length of a sample in seconds, after scaling.
     pub sample_s: f64,
-    /// Share of plain GETs that are offered hits (for something cachable that was asked for before), by simulation of the
-    /// workload's stream: the ideal by the classic definition.
+    /// Share of plain GETs that are offered hits (for something cachable that was asked for
+    /// before), by simulation of the workload's stream: the ideal by the classic definition.
     pub ideal_hit_ratio: f64,
 }
 
@@ -82,7 +83,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Gives the memory of the histograms' counters back (200 KB each): call it before a sample is kept.
+    /// Gives the memory of the histograms' counters back (200 KB each): call it before a sample is
+    /// kept.
     pub fn compact(&mut self) {
         self.tally.compact();
         self.origin.lag.compact();
@@ -176,8 +178,8 @@ pub struct Summary {
     pub samples: u32,
     /// Right answers per second, mean over those samples: what the book's tables call throughput.
     pub throughput_per_s: f64,
-    /// The same over samples that the controller judged sustained; `None` if there is none, or if the mean over all
-    /// samples is far below it (less than four fifths).
+    /// The same over samples that the controller judged sustained; `None` if there is none, or if
+    /// the mean over all samples is far below it (less than four fifths).
     pub sustained_per_s: Option<f64>,
     /// Response times of all answers.
     pub response: TimesSummary,
@@ -220,8 +222,8 @@ pub struct Run {
     pub plan: Plan,
     /// What it ran on.
     pub manifest: Manifest,
-    /// What the laboratory can do without a cache between: requests per second, and from what that follows. `None` if
-    /// it was not calibrated.
+    /// What the laboratory can do without a cache between: requests per second, and from what that
+    /// follows. `None` if it was not calibrated.
     pub calibration: Option<f64>,
     /// All samples, in order.
     pub samples: Vec<Sample>,

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 /// How many wrong answers are kept with their evidence; all are counted.
 const FAULT_SAMPLES_MAX: usize = 100;
 
-/// Of each kind so many are kept beyond that, or a frequent kind would hide the evidence of the others.
+/// Of each kind so many are kept beyond that, or a frequent kind would hide the evidence of the
+/// others.
 const FAULT_SAMPLES_OF_KIND: usize = 5;
 
 /// Answers of one class: how many, how large, how fast.
@@ -19,8 +20,8 @@ pub struct Class {
     pub body_bytes: u64,
     /// From the moment a request was due to the last byte of its answer.
     pub response: Histogram,
-    /// The same without what the simulated world itself takes (think time and link of the server, if the answer came
-    /// from there; link of the client): what cache and waiting add.
+    /// The same without what the simulated world itself takes (think time and link of the server,
+    /// if the answer came from there; link of the client): what cache and waiting add.
     pub added: Histogram,
 }
 
@@ -62,13 +63,15 @@ pub struct Tally {
     pub due: u64,
     /// Requests sent.
     pub sent: u64,
-    /// Answers to plain GETs that the origin did not see ("hit: the server did not see this very request").
+    /// Answers to plain GETs that the origin did not see ("hit: the server did not see this very
+    /// request").
     pub hits: Class,
     /// Answers to plain GETs that the origin gave.
     pub misses: Class,
     /// Everything else: IMS, reload, POST, HEAD, tunnels.
     pub others: Class,
-    /// Plain GETs for something cachable that was asked for before: what an ideal cache would answer.
+    /// Plain GETs for something cachable that was asked for before: what an ideal cache would
+    /// answer.
     pub offered_hits: u64,
     /// Bytes of their bodies.
     pub offered_hit_bytes: u64,
@@ -78,7 +81,8 @@ pub struct Tally {
     pub refill_bytes: u64,
     /// Requests cut short on purpose.
     pub aborted: u64,
-    /// Hits after reloads and the like that the subject's file declares to be its habit. Not faults.
+    /// Hits after reloads and the like that the subject's file declares to be its habit. Not
+    /// faults.
     pub excused: u64,
     /// Wrong answers by kind. A wrong answer is in no class above.
     pub faults: BTreeMap<FaultKind, u64>,
@@ -98,8 +102,8 @@ pub struct Tally {
     pub by_type: BTreeMap<String, KindTally>,
     /// By kind of request: plain, ims_200, ims_304, reload, post, head, range, connect.
     pub by_kind: BTreeMap<String, KindTally>,
-    /// From the moment something was to be done to the moment the robots' thread got to do it, while nothing else kept
-    /// it from doing so: how late the laboratory itself is.
+    /// From the moment something was to be done to the moment the robots' thread got to do it,
+    /// while nothing else kept it from doing so: how late the laboratory itself is.
     pub lag: Histogram,
     /// CPU time of the robots' threads in the period, in µs.
     pub cpu_us: u64,
@@ -115,8 +119,9 @@ impl Tally {
     }
 
     fn keep_fault(&mut self, sample: FaultSample) {
-        let of_kind =
-            || self.fault_samples.iter().filter(|kept| kept.fault.kind == sample.fault.kind).count();
+        let of_kind = || {
+            self.fault_samples.iter().filter(|kept| kept.fault.kind == sample.fault.kind).count()
+        };
         if self.fault_samples.len() < FAULT_SAMPLES_MAX || of_kind() < FAULT_SAMPLES_OF_KIND {
             self.fault_samples.push(sample);
         }
@@ -149,7 +154,8 @@ impl Tally {
         all
     }
 
-    /// Gives the memory of the histograms' counters back: for a tally that is kept and not counted into any more.
+    /// Gives the memory of the histograms' counters back: for a tally that is kept and not counted
+    /// into any more.
     pub fn compact(&mut self) {
         for class in [&mut self.hits, &mut self.misses, &mut self.others] {
             class.response.compact();
@@ -232,8 +238,8 @@ pub struct OriginTally {
     pub connects: u64,
     /// Connections open at the period's end.
     pub connections: u64,
-    /// From the moment an answer was due to be sent (after think time and link) to the moment it was handed to the
-    /// kernel: how late the laboratory itself is.
+    /// From the moment an answer was due to be sent (after think time and link) to the moment it
+    /// was handed to the kernel: how late the laboratory itself is.
     pub lag: Histogram,
     /// CPU time of the origins' threads in the period, in µs.
     pub cpu_us: u64,
@@ -288,7 +294,9 @@ mod tests {
         let mut sum = frequent.clone();
         sum.merge_later(&frequent);
         for tally in [&frequent, &sum] {
-            let kept = |kind| tally.fault_samples.iter().filter(|sample| sample.fault.kind == kind).count();
+            let kept = |kind| {
+                tally.fault_samples.iter().filter(|sample| sample.fault.kind == kind).count()
+            };
             assert_eq!(kept(FaultKind::UncachableHit), FAULT_SAMPLES_MAX);
             assert_eq!(kept(FaultKind::Stale), FAULT_SAMPLES_OF_KIND);
         }

@@ -16,8 +16,8 @@ use std::path::Path;
 /// As many characters of a name or setting are shown.
 const CHARS_MAX: usize = 300;
 
-/// Writes the report of a bang: report.html, summary.json (the [`BangRun`]), summary.md, seconds.csv and cdf.csv, each
-/// whole or not at all.
+/// Writes the report of a bang: report.html, summary.json (the [`BangRun`]), summary.md,
+/// seconds.csv and cdf.csv, each whole or not at all.
 ///
 /// # Errors
 /// If the folder holds what no run or bang writes, or something cannot be written.
@@ -28,7 +28,10 @@ pub fn write_bang(dir: &Path, bang: &BangRun) -> Result<(), ReportError> {
         .map_err(|error| ReportError::write(dir.join("summary.json"), io::Error::other(error)))?;
     json.push(b'\n');
     write_whole(&dir.join("summary.json"), &json)?;
-    write_whole(&dir.join("cdf.csv"), csv::distributions(&[("service", &bang.service)]).as_bytes())?;
+    write_whole(
+        &dir.join("cdf.csv"),
+        csv::distributions(&[("service", &bang.service)]).as_bytes(),
+    )?;
     let document = document(bang);
     write_whole(&dir.join("summary.md"), document.markdown().as_bytes())?;
     write_whole(&dir.join("report.html"), document.html().as_bytes())
@@ -56,10 +59,15 @@ fn document(bang: &BangRun) -> Document {
         milliseconds(times.p95_ms),
     );
     let title = [&bang.subject, &bang.variant].map(|name| plain(name, CHARS_MAX));
-    let title: Vec<&str> = title.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
+    let title: Vec<&str> =
+        title.iter().filter(|name| !name.is_empty()).map(String::as_str).collect();
     Document {
         title: format!("Bang: {}", title.join(" · ")),
-        subtitle: format!("URLs: {} · started {}", plain(&bang.urls, CHARS_MAX), date_time(bang.started_s)),
+        subtitle: format!(
+            "URLs: {} · started {}",
+            plain(&bang.urls, CHARS_MAX),
+            date_time(bang.started_s)
+        ),
         lead,
         warnings: warnings(bang),
         sections: sections(bang, &times),
@@ -67,11 +75,18 @@ fn document(bang: &BangRun) -> Document {
 }
 
 fn sections(bang: &BangRun, times: &TimesSummary) -> Vec<Section> {
-    let result =
-        Section { short: true, tables: vec![totals(bang, times), statuses(bang)], ..Section::new("Result") };
+    let result = Section {
+        short: true,
+        tables: vec![totals(bang, times), statuses(bang)],
+        ..Section::new("Result")
+    };
     let course = Section {
         figures: vec![
-            distribution("cdf", "Distribution of service times", &[("service time", &bang.service)]),
+            distribution(
+                "cdf",
+                "Distribution of service times",
+                &[("service time", &bang.service)],
+            ),
             crate::document::Figure::draw(
                 "rate",
                 "Answers in every second, and requests under way at its end.",
@@ -88,8 +103,11 @@ fn sections(bang: &BangRun, times: &TimesSummary) -> Vec<Section> {
     for (name, value) in bang.settings.iter().chain(&bang.manifest.facts) {
         settings.row([plain(name, CHARS_MAX), plain(value, CHARS_MAX)]);
     }
-    let published =
-        Fold { title: "The published NOVM comparison".to_owned(), tables: vec![novm()], text: String::new() };
+    let published = Fold {
+        title: "The published NOVM comparison".to_owned(),
+        tables: vec![novm()],
+        text: String::new(),
+    };
     let environment = Section {
         tables: vec![settings],
         folds: vec![published],
@@ -100,8 +118,12 @@ fn sections(bang: &BangRun, times: &TimesSummary) -> Vec<Section> {
 
 fn warnings(bang: &BangRun) -> Vec<Warning> {
     let faults: u64 = bang.faults.values().sum();
-    let wrong =
-        bang.faults.iter().filter(|(kind, _)| kind.is_wrong_content()).map(|(_, count)| count).sum::<u64>();
+    let wrong = bang
+        .faults
+        .iter()
+        .filter(|(kind, _)| kind.is_wrong_content())
+        .map(|(_, count)| count)
+        .sum::<u64>();
     let mut found = Vec::new();
     if wrong > 0 {
         found.push(Warning {
@@ -115,11 +137,18 @@ fn warnings(bang: &BangRun) -> Vec<Warning> {
         found.push(Warning {
             grave: true,
             heading: "Errors".to_owned(),
-            text: format!("{} got no right answer: {share} of all.", counted(faults - wrong, "request")),
+            text: format!(
+                "{} got no right answer: {share} of all.",
+                counted(faults - wrong, "request")
+            ),
         });
     }
     let skipped = bang.manifest.skipped.iter().map(|reason| plain(reason, CHARS_MAX));
-    found.extend(skipped.map(|text| Warning { grave: false, heading: "Not done as asked".to_owned(), text }));
+    found.extend(skipped.map(|text| Warning {
+        grave: false,
+        heading: "Not done as asked".to_owned(),
+        text,
+    }));
     found
 }
 
@@ -153,8 +182,9 @@ fn statuses(bang: &BangRun) -> Table {
 }
 
 fn rate(bang: &BangRun) -> Plot {
-    let over_time =
-        |of: fn(&BangSecond) -> f64| bang.seconds.iter().map(|second| (second.at_s, of(second))).collect();
+    let over_time = |of: fn(&BangSecond) -> f64| {
+        bang.seconds.iter().map(|second| (second.at_s, of(second))).collect()
+    };
     Plot {
         title: "Answers per second".to_owned(),
         description: "Answers in every second and requests under way, over time.".to_owned(),
@@ -179,12 +209,17 @@ mod tests {
     #[test]
     fn a_bang_is_written_whole_and_twice() {
         let dir = tempfile::tempdir().unwrap();
-        let mut bang =
-            BangRun { answers: 3, elapsed_us: 1_500_000, connections_max: 63, ..BangRun::default() };
+        let mut bang = BangRun {
+            answers: 3,
+            elapsed_us: 1_500_000,
+            connections_max: 63,
+            ..BangRun::default()
+        };
         bang.subject = hostile();
         [1000, 2000, 4000].iter().for_each(|value| bang.service.record_us(*value));
         bang.seconds = vec![BangSecond { at_s: 1.0, answers: 2, ..BangSecond::default() }];
-        let fault = Fault { kind: FaultKind::Stale, offset: None, expected: hostile(), got: hostile() };
+        let fault =
+            Fault { kind: FaultKind::Stale, offset: None, expected: hostile(), got: hostile() };
         bang.fault_samples.push(FaultSample { at_us: 1, url: hostile(), fault });
         bang.faults.insert(FaultKind::Stale, 1);
         write_bang(dir.path(), &bang).unwrap();

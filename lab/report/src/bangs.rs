@@ -1,4 +1,5 @@
-//! Several bangs beside one another: the page of an experiment of bangs, with the published NOVM comparison.
+//! Several bangs beside one another: the page of an experiment of bangs, with the published NOVM
+//! comparison.
 
 use crate::ReportError;
 use crate::compare::{Repeats, novm, overlay, write_page};
@@ -75,8 +76,9 @@ fn name(bang: &BangRun) -> String {
     words.iter().filter(|word| !word.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" · ")
 }
 
-/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment of bangs. `folders` are
-/// names of folders below `dir`, one for each. What else is in the folder stays.
+/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment of
+/// bangs. `folders` are names of folders below `dir`, one for each. What else is in the folder
+/// stays.
 ///
 /// # Errors
 /// If there are no bangs, or something cannot be written.
@@ -93,14 +95,19 @@ pub fn bang_matrix_page(
     let groups = groups(bangs);
     let mut document = document(title, bangs.len(), &groups);
     let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
-    document.sections.push(Section { links: links.collect(), ..Section::new("The report of each pass") });
+    document
+        .sections
+        .push(Section { links: links.collect(), ..Section::new("The report of each pass") });
     write_whole(&dir.join("index.csv"), csv(&groups).as_bytes())?;
     write_page(dir, "index", &document)
 }
 
 fn document(title: &str, bangs: usize, groups: &[Group<'_>]) -> Document {
-    let result =
-        Section { short: true, tables: vec![table(groups), novm()], ..Section::new("Beside one another") };
+    let result = Section {
+        short: true,
+        tables: vec![table(groups), novm()],
+        ..Section::new("Beside one another")
+    };
     let course = Section { figures: figures(groups), ..Section::new("Course") };
     Document {
         title: title.to_owned(),
@@ -161,20 +168,28 @@ fn table(groups: &[Group<'_>]) -> Table {
     ];
     let mut table = Table::new("Requests, service times, descriptors and memory", &columns);
     for group in groups {
-        let time =
-            |of: fn(&TimesSummary) -> f64| group.mean_of(|bang| Some(of(&TimesSummary::from(&bang.service))));
+        let time = |of: fn(&TimesSummary) -> f64| {
+            group.mean_of(|bang| Some(of(&TimesSummary::from(&bang.service))))
+        };
         let unsteady = if group.per_s.is_unsteady() { " (!)" } else { "" };
         table.row([
             group.name.clone(),
             group.bangs.len().to_string(),
-            group.mean_of(|bang| Some(elapsed_s(bang))).map_or(NOTHING.to_owned(), |s| number(s, 2)),
+            group
+                .mean_of(|bang| Some(elapsed_s(bang)))
+                .map_or(NOTHING.to_owned(), |s| number(s, 2)),
             rough(group.per_s.mean),
-            group.per_s.spread.map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
+            group
+                .per_s
+                .spread
+                .map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
             time(|times| times.p50_ms).map_or(NOTHING.to_owned(), milliseconds),
             time(|times| times.p95_ms).map_or(NOTHING.to_owned(), milliseconds),
             group.mean_of(hit_ratio).map_or(NOTHING.to_owned(), percent),
             group.most(|used| u64::from(used.descriptors)).map_or(NOTHING.to_owned(), count),
-            group.most(|used| used.resident_bytes).map_or(NOTHING.to_owned(), |most| bytes(most as f64)),
+            group
+                .most(|used| used.resident_bytes)
+                .map_or(NOTHING.to_owned(), |most| bytes(most as f64)),
             count(group.total(|bang| bang.faults.values().sum())),
         ]);
     }
@@ -197,7 +212,8 @@ fn figures(groups: &[Group<'_>]) -> Vec<Figure> {
                 y: Axis,
                 points: &dyn Fn(&BangRun) -> Vec<(f64, f64)>| {
         let drawn = groups.iter().take(LOOKS).enumerate();
-        let lines = drawn.map(|(look, group)| Line::straight(&group.name, look, points(group.median())));
+        let lines =
+            drawn.map(|(look, group)| Line::straight(&group.name, look, points(group.median())));
         overlay(id, title, x, y, lines.collect(), caption)
     };
     let time = || Axis::linear("time, s").tight();
@@ -262,9 +278,11 @@ fn csv(groups: &[Group<'_>]) -> String {
     let whole = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     for group in groups {
         let bang = group.first();
-        let pass = if bang.cache.is_empty() { String::new() } else { format!("cache {}", bang.cache) };
-        let time =
-            |of: fn(&TimesSummary) -> f64| group.mean_of(|bang| Some(of(&TimesSummary::from(&bang.service))));
+        let pass =
+            if bang.cache.is_empty() { String::new() } else { format!("cache {}", bang.cache) };
+        let time = |of: fn(&TimesSummary) -> f64| {
+            group.mean_of(|bang| Some(of(&TimesSummary::from(&bang.service))))
+        };
         let cells = [
             field(&bang.subject),
             field(&bang.setting),
@@ -332,7 +350,8 @@ mod tests {
         ];
         bang_matrix_page(dir.path(), &hostile(), &bangs, &["a".to_owned()]).unwrap();
         assert_page(&fs::read_to_string(dir.path().join("index.html")).unwrap());
-        let rows = crate::csv::tests::parsed(&fs::read_to_string(dir.path().join("index.csv")).unwrap());
+        let rows =
+            crate::csv::tests::parsed(&fs::read_to_string(dir.path().join("index.csv")).unwrap());
         assert_eq!(rows.len(), 4);
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
         assert_eq!(rows[1][..4], ["humboldt:ring", "in transit in memory", "cache empty", "2"]);
@@ -345,6 +364,9 @@ mod tests {
 
     #[test]
     fn answers_add_up_over_time() {
-        assert_eq!(answered(&bang("", "", 2_000_000)), [(0.0, 0.0), (1.0, 4000.0), (2.0, 10_000.0)]);
+        assert_eq!(
+            answered(&bang("", "", 2_000_000)),
+            [(0.0, 0.0), (1.0, 4000.0), (2.0, 10_000.0)]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! samples.csv and cdf.csv: one list of columns, from which both the header and every line are made.
+//! samples.csv and cdf.csv: one list of columns, from which both the header and every line are
+//! made.
 
 use humboldt_lab_record::{FaultKind, Histogram, Resources, Sample, Tally};
 
@@ -163,8 +164,8 @@ pub(crate) fn sample_line(sample: &Sample) -> String {
     line
 }
 
-/// cdf.csv: for every class and every time that occurred, how many answers took up to so long, and which share of the
-/// class that is.
+/// cdf.csv: for every class and every time that occurred, how many answers took up to so long, and
+/// which share of the class that is.
 pub(crate) fn distributions(classes: &[(&str, &Histogram)]) -> String {
     let mut out = String::from("class,upto_us,answers,share\n");
     for (name, times) in classes {
@@ -172,7 +173,11 @@ pub(crate) fn distributions(classes: &[(&str, &Histogram)]) -> String {
         let mut below: u64 = 0;
         for (value_us, count) in times.buckets() {
             below = below.saturating_add(count);
-            out.push_str(&format!("{},{value_us},{below},{:.6}\n", field(name), below as f64 / total));
+            out.push_str(&format!(
+                "{},{value_us},{below},{:.6}\n",
+                field(name),
+                below as f64 / total
+            ));
         }
     }
     out
@@ -204,11 +209,13 @@ pub(crate) mod tests {
 
     #[test]
     fn every_line_has_the_columns_of_the_header() {
-        let mut sample = Sample { index: 3, at_s: 0.1 + 0.2, load_per_s: f64::NAN, ..Sample::default() };
+        let mut sample =
+            Sample { index: 3, at_s: 0.1 + 0.2, load_per_s: f64::NAN, ..Sample::default() };
         sample.tally.hits.add(10, 1500, 700);
         sample.verdict.reason = "p95 of \"hits\", 312 ms\n> 200 ms".to_owned();
         sample.resources = Some(Resources { read_bytes: 77, ..Resources::default() });
-        let text = [samples_header(), sample_line(&Sample::default()), sample_line(&sample)].concat();
+        let text =
+            [samples_header(), sample_line(&Sample::default()), sample_line(&sample)].concat();
         let rows = parsed(&text);
         assert_eq!(rows.len(), 3);
         assert!(rows.iter().all(|row| row.len() == rows[0].len()));

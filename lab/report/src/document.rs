@@ -8,7 +8,8 @@ use askama::Template;
 /// Something that a reader must know before believing a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
-    /// Whether the result must not be used without it (red), as opposed to a condition worth knowing.
+    /// Whether the result must not be used without it (red), as opposed to a condition worth
+    /// knowing.
     pub grave: bool,
     /// In a few words.
     pub heading: String,
@@ -133,7 +134,8 @@ fn page(title: &str, main: &str, live_script: &'static str) -> String {
 }
 
 impl Document {
-    /// What is inside the page's main element. No character of it steers a terminal or turns the direction of text.
+    /// What is inside the page's main element. No character of it steers a terminal or turns the
+    /// direction of text.
     pub(crate) fn main_html(&self) -> String {
         plain_lines(&self.to_string(), usize::MAX)
     }
@@ -148,10 +150,14 @@ impl Document {
         page(title, main, LIVE_SCRIPT)
     }
 
-    /// The drawings as files of their own, beside a page in Markdown, which cannot contain them: name and contents of each.
+    /// The drawings as files of their own, beside a page in Markdown, which cannot contain them:
+    /// name and contents of each.
     pub(crate) fn drawings(&self, page: &str) -> Vec<(String, String)> {
         let figures = self.sections.iter().flat_map(|section| &section.figures);
-        figures.enumerate().map(|(index, figure)| (drawing_name(page, index), figure.alone())).collect()
+        figures
+            .enumerate()
+            .map(|(index, figure)| (drawing_name(page, index), figure.alone()))
+            .collect()
     }
 
     /// The short form with [`Document::drawings`], which lie beside it.

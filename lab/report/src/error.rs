@@ -51,7 +51,9 @@ pub enum ReportError {
     #[error("nothing to compare: give the folder of at least one run")]
     NoRuns,
     /// The live page cannot be served there.
-    #[error("{address}: the live page cannot be served there: {error}; choose another address or port")]
+    #[error(
+        "{address}: the live page cannot be served there: {error}; choose another address or port"
+    )]
     Serve {
         /// Where.
         address: SocketAddr,

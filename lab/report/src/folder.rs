@@ -17,21 +17,23 @@ const CDF_CSV: &str = "cdf.csv";
 const SECONDS_CSV: &str = "seconds.csv";
 
 /// What a run or a bang writes into its folder.
-const OWN_FILES: [&str; 6] = [REPORT_HTML, SUMMARY_JSON, SUMMARY_MD, SAMPLES_CSV, CDF_CSV, SECONDS_CSV];
+const OWN_FILES: [&str; 6] =
+    [REPORT_HTML, SUMMARY_JSON, SUMMARY_MD, SAMPLES_CSV, CDF_CSV, SECONDS_CSV];
 
-/// A file that begins like this was written here, so the folder is one of ours, whatever else lies in it (a log of the
-/// subject, for instance).
-const OWN_BEGINNINGS: [(&str, &str); 2] = [(SAMPLES_CSV, "sample,at_s,"), (SECONDS_CSV, "at_s,answers,")];
+/// A file that begins like this was written here, so the folder is one of ours, whatever else lies
+/// in it (a log of the subject, for instance).
+const OWN_BEGINNINGS: [(&str, &str); 2] =
+    [(SAMPLES_CSV, "sample,at_s,"), (SECONDS_CSV, "at_s,answers,")];
 
 /// What an interrupted write leaves behind ends so.
 const PARTIAL: &str = ".partial";
 
-/// While a run goes on, all files but samples.csv are written at most so often: drawing costs CPU time that the run
-/// itself may need.
+/// While a run goes on, all files but samples.csv are written at most so often: drawing costs CPU
+/// time that the run itself may need.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// The folder of a run, written while the run goes on. After a crash it holds the run as it was at most half a minute
-/// earlier, and all of its samples.
+/// The folder of a run, written while the run goes on. After a crash it holds the run as it was at
+/// most half a minute earlier, and all of its samples.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -56,7 +58,13 @@ impl RunFolder {
         write_whole(&file, csv::samples_header().as_bytes())?;
         let samples = OpenOptions::new().append(true).open(&file);
         let samples = samples.map_err(|error| ReportError::write(&file, error))?;
-        Ok(Self { path: path.to_owned(), samples, samples_written: 0, refreshed: None, refresh: REFRESH })
+        Ok(Self {
+            path: path.to_owned(),
+            samples,
+            samples_written: 0,
+            refreshed: None,
+            refresh: REFRESH,
+        })
     }
 
     /// Where it is.
@@ -65,11 +73,12 @@ impl RunFolder {
         &self.path
     }
 
-    /// Call it after every new sample: adds the lines of new samples to samples.csv; the other files follow with the
-    /// first sample and then every 30 s.
+    /// Call it after every new sample: adds the lines of new samples to samples.csv; the other
+    /// files follow with the first sample and then every 30 s.
     ///
     /// # Errors
-    /// If something cannot be written, for instance because the disk is full; the last complete files stay.
+    /// If something cannot be written, for instance because the disk is full; the last complete
+    /// files stay.
     pub fn sample(&mut self, run: &Run) -> Result<(), ReportError> {
         let new = run.samples.get(self.samples_written..).unwrap_or_default();
         let lines: String = new.iter().map(csv::sample_line).collect();
@@ -93,10 +102,12 @@ impl RunFolder {
     }
 }
 
-/// Writes report.html, summary.json, summary.md, samples.csv and cdf.csv of a run, each whole or not at all.
+/// Writes report.html, summary.json, summary.md, samples.csv and cdf.csv of a run, each whole or
+/// not at all.
 ///
 /// # Errors
-/// If the folder holds what no run writes, or something cannot be written; earlier complete files stay.
+/// If the folder holds what no run writes, or something cannot be written; earlier complete files
+/// stay.
 pub fn write_run(dir: &Path, run: &Run) -> Result<(), ReportError> {
     prepare(dir)?;
     let lines = run.samples.iter().map(csv::sample_line);
@@ -125,10 +136,12 @@ fn write_figures(dir: &Path, run: &Run) -> Result<(), ReportError> {
     write_whole(&dir.join(REPORT_HTML), document.html().as_bytes())
 }
 
-/// Makes a folder for results, or accepts one of ours, and clears away what an interrupted write left.
+/// Makes a folder for results, or accepts one of ours, and clears away what an interrupted write
+/// left.
 pub(crate) fn prepare(dir: &Path) -> Result<(), ReportError> {
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
-    let ours = OWN_BEGINNINGS.iter().any(|(name, beginning)| begins_with(&dir.join(name), beginning));
+    let ours =
+        OWN_BEGINNINGS.iter().any(|(name, beginning)| begins_with(&dir.join(name), beginning));
     let mut partial = Vec::new();
     for entry in fs::read_dir(dir).map_err(|error| ReportError::read(dir, error))? {
         let entry = entry.map_err(|error| ReportError::read(dir, error))?;
@@ -146,12 +159,15 @@ pub(crate) fn prepare(dir: &Path) -> Result<(), ReportError> {
 
 fn begins_with(path: &Path, beginning: &str) -> bool {
     let mut first = vec![0; beginning.len()];
-    File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == beginning.as_bytes()
+    File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok()
+        && first == beginning.as_bytes()
 }
 
 fn remove(path: &Path) -> Result<(), ReportError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ReportError::write(path, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(ReportError::write(path, error))
+        }
         _ => Ok(()),
     }
 }

@@ -98,15 +98,21 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
     let total = seconds.round() as u64;
     let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
 }
 
 /// Unix seconds as `2026-01-31 23:59 UTC`.
 pub(crate) fn date_time(unix_s: u64) -> String {
-    // Days from 0000-03-01, so that the leap day ends a year (after Howard Hinnant's `civil_from_days`).
+    // Days from 0000-03-01, so that the leap day ends a year (after Howard Hinnant's
+    // `civil_from_days`).
     let days = unix_s / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
@@ -116,8 +122,8 @@ pub(crate) fn date_time(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
-/// Text that others wrote (a server's answer, a URL), fit for one line: no control or direction characters, and at
-/// most `chars_max` characters.
+/// Text that others wrote (a server's answer, a URL), fit for one line: no control or direction
+/// characters, and at most `chars_max` characters.
 pub(crate) fn plain(text: &str, chars_max: usize) -> String {
     let mut out: String = text.chars().take(chars_max).map(harmless).collect();
     if text.chars().nth(chars_max).is_some() {
@@ -156,7 +162,10 @@ mod tests {
         assert_eq!(number(-0.001, 1), "0.0");
         assert_eq!(number(f64::NAN, 1), "–");
         assert_eq!(count(999), "999");
-        assert_eq!([rough(0.0), rough(0.1234), rough(12.34), rough(1234.5)], ["0", "0.123", "12.3", "1,234"]);
+        assert_eq!(
+            [rough(0.0), rough(0.1234), rough(12.34), rough(1234.5)],
+            ["0", "0.123", "12.3", "1,234"]
+        );
         assert_eq!(percent(0.5764), "57.6 %");
         assert_eq!([share(0, 9), share(1, 99_999), share(1, 10)], ["0.0 %", "< 0.1 %", "10.0 %"]);
         assert_eq!([counted(1, "answer"), counted(2000, "answer")], ["1 answer", "2,000 answers"]);

@@ -1,4 +1,5 @@
-//! The report in a browser while the run goes on: a server of its own, small, on the loopback by default.
+//! The report in a browser while the run goes on: a server of its own, small, on the loopback by
+//! default.
 
 use crate::ReportError;
 use crate::document::Document;
@@ -49,8 +50,9 @@ pub struct LivePage {
 }
 
 impl LivePage {
-    /// Serves the page at this address; port 0 takes any that is free. Anyone who can reach the address can read the
-    /// page, configuration files included: the loopback is the right place on a shared machine.
+    /// Serves the page at this address; port 0 takes any that is free. Anyone who can reach the
+    /// address can read the page, configuration files included: the loopback is the right place on
+    /// a shared machine.
     ///
     /// # Errors
     /// If the address is in use, not of this machine, or not allowed.
@@ -62,8 +64,9 @@ impl LivePage {
         "Waiting for the first sample".clone_into(&mut shared.shown().title);
         shared.shown().main = "<p class=\"lead\">Waiting for the first sample …</p>".into();
         let of_server = Arc::clone(&shared);
-        let server =
-            thread::Builder::new().name("live page".to_owned()).spawn(move || accept(&listener, &of_server));
+        let server = thread::Builder::new()
+            .name("live page".to_owned())
+            .spawn(move || accept(&listener, &of_server));
         Ok(Self { address, shared, server: Some(server.map_err(failed)?) })
     }
 
@@ -134,7 +137,13 @@ fn converse(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || request.len() >= REQUEST_BYTES_MAX {
-            return write_answer(&mut stream, "400 Bad Request", "", "not a request\n", "text/plain");
+            return write_answer(
+                &mut stream,
+                "400 Bad Request",
+                "",
+                "not a request\n",
+                "text/plain",
+            );
         }
         stream.set_read_timeout(Some(left))?;
         let length = stream.read(&mut part)?;
@@ -151,13 +160,20 @@ fn respond(stream: &mut TcpStream, request: &str, shared: &Shared) -> io::Result
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if method != "GET" {
-        return write_answer(stream, "405 Method Not Allowed", "Allow: GET\r\n", "only GET\n", "text/plain");
+        return write_answer(
+            stream,
+            "405 Method Not Allowed",
+            "Allow: GET\r\n",
+            "only GET\n",
+            "text/plain",
+        );
     }
     let (version, title, main) = {
         let shown = shared.shown();
         (shown.version, shown.title.clone(), Arc::clone(&shown.main))
     };
-    // Runs that follow each other on one address have different tags: their pages differ in length or version.
+    // Runs that follow each other on one address have different tags: their pages differ in length
+    // or version.
     let tag = format!("\"{version}-{}\"", main.len());
     let known = lines
         .filter_map(|line| line.split_once(':'))
@@ -171,7 +187,13 @@ fn respond(stream: &mut TcpStream, request: &str, shared: &Shared) -> io::Result
     }
 }
 
-fn write_answer(stream: &mut TcpStream, status: &str, more: &str, body: &str, kind: &str) -> io::Result<()> {
+fn write_answer(
+    stream: &mut TcpStream,
+    status: &str,
+    more: &str,
+    body: &str,
+    kind: &str,
+) -> io::Result<()> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\
          Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: default-src 'none'; \
@@ -209,10 +231,12 @@ mod tests {
         let main = ask(live.address(), "GET /main HTTP/1.1\r\n\r\n");
         assert!(main.starts_with("HTTP/1.1 200") && main.contains("squid:aufs"), "{main}");
         let tag = main.lines().find_map(|line| line.strip_prefix("ETag: ")).unwrap();
-        let again = ask(live.address(), &format!("GET /main HTTP/1.1\r\nif-none-match: {tag}\r\n\r\n"));
+        let again =
+            ask(live.address(), &format!("GET /main HTTP/1.1\r\nif-none-match: {tag}\r\n\r\n"));
         assert!(again.starts_with("HTTP/1.1 304") && again.ends_with("\r\n\r\n"), "{again}");
         live.update(&synthetic("squid:aufs", 100.0, 6));
-        let news = ask(live.address(), &format!("GET /main HTTP/1.1\r\nIf-None-Match: {tag}\r\n\r\n"));
+        let news =
+            ask(live.address(), &format!("GET /main HTTP/1.1\r\nIf-None-Match: {tag}\r\n\r\n"));
         assert!(news.starts_with("HTTP/1.1 200"), "{news}");
         let whole = ask(live.address(), "GET / HTTP/1.1\r\n\r\n");
         assert_page(whole.split_once("\r\n\r\n").unwrap().1);
@@ -222,7 +246,9 @@ mod tests {
     fn strange_requests_are_refused_and_bounded() {
         let live = page();
         assert!(ask(live.address(), "POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
-        assert!(ask(live.address(), "GET /etc/passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(
+            ask(live.address(), "GET /etc/passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404")
+        );
         let endless = "x".repeat(REQUEST_BYTES_MAX);
         assert!(ask(live.address(), &endless).starts_with("HTTP/1.1 400"));
         let silent: Vec<TcpStream> =
@@ -238,8 +264,14 @@ mod tests {
         let live = page();
         let address = live.address();
         let error = LivePage::serve(address).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{address}: the live page cannot be served there: ")), "{error}");
-        assert!(error.ends_with("choose another address or port") && !error.contains('\n'), "{error}");
+        assert!(
+            error.starts_with(&format!("{address}: the live page cannot be served there: ")),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("choose another address or port") && !error.contains('\n'),
+            "{error}"
+        );
         drop(live);
         assert!(TcpStream::connect(address).is_err());
     }

@@ -1,11 +1,12 @@
 //! summary.json: a run as it is kept.
 //!
-//! It is the JSON of [`Run`], so any version of this program and any JSON tool reads it. The histograms of the whole run
-//! and of its last quarter are complete; those of single samples keep count, sum, maximum and the percentiles of
-//! [`KEPT`], as a dozen `[value_us, count]` pairs in place of thousands, and the evidence of errors is kept once, in the
-//! whole run's tally. So `jq '.samples[] | [.at_s, .tally.hits.answers]' summary.json` works, and what is read again
-//! draws the same plots. (Only percentiles over all classes of a single sample, `response_p50_ms` and the like in samples.csv,
-//! are coarser when they are made again from what was read.)
+//! It is the JSON of [`Run`], so any version of this program and any JSON tool reads it. The
+//! histograms of the whole run and of its last quarter are complete; those of single samples keep
+//! count, sum, maximum and the percentiles of [`KEPT`], as a dozen `[value_us, count]` pairs in
+//! place of thousands, and the evidence of errors is kept once, in the whole run's tally. So
+//! `jq '.samples[] | [.at_s, .tally.hits.answers]' summary.json` works, and what is read again
+//! draws the same plots. (Only percentiles over all classes of a single sample, `response_p50_ms`
+//! and the like in samples.csv, are coarser when they are made again from what was read.)
 
 use crate::ReportError;
 use humboldt_lab_record::{BangRun, Class, Histogram, RUN_FORMAT, Run, Sample, Tally};

@@ -59,7 +59,9 @@ impl Table {
         push_line(&mut out, labels);
         push_line(
             &mut out,
-            self.columns.iter().map(|column| if column.numeric { "---:" } else { "---" }.to_owned()),
+            self.columns
+                .iter()
+                .map(|column| if column.numeric { "---:" } else { "---" }.to_owned()),
         );
         for row in &self.rows {
             push_line(&mut out, row.iter().map(|cell| markdown_text(cell)));

@@ -74,7 +74,8 @@ pub fn live_line(run: &Run) -> String {
     columns(cells, &last)
 }
 
-/// How long a run will take from here at the pace of its last samples, in seconds; `None` if nobody knows.
+/// How long a run will take from here at the pace of its last samples, in seconds; `None` if nobody
+/// knows.
 #[must_use]
 pub fn time_left_s(run: &Run) -> Option<f64> {
     let last = run.samples.last()?;
@@ -93,7 +94,8 @@ pub fn time_left_s(run: &Run) -> Option<f64> {
     }
 }
 
-/// The end of a run in a few lines: the sentence, the warnings, the times, and the course as a sparkline.
+/// The end of a run in a few lines: the sentence, the warnings, the times, and the course as a
+/// sparkline.
 #[must_use]
 pub fn summary_text(run: &Run) -> String {
     let mut out = format!("{}\n{}\n", run_page::title(run), run_page::lead(run));
@@ -119,8 +121,8 @@ pub fn summary_text(run: &Run) -> String {
     out
 }
 
-/// `values` as a line of at most `width` block characters from zero to the largest; of several values that share a
-/// character, the mean is shown. What is not finite is a blank.
+/// `values` as a line of at most `width` block characters from zero to the largest; of several
+/// values that share a character, the mean is shown. What is not finite is a blank.
 #[must_use]
 pub fn sparkline(values: &[f64], width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -130,10 +132,15 @@ pub fn sparkline(values: &[f64], width: usize) -> String {
     let width = width.min(values.len());
     let means: Vec<f64> = (0..width)
         .map(|column| {
-            let part = values.get(column * values.len() / width..(column + 1) * values.len() / width);
+            let part =
+                values.get(column * values.len() / width..(column + 1) * values.len() / width);
             let finite: Vec<f64> =
                 part.unwrap_or_default().iter().copied().filter(|v| v.is_finite()).collect();
-            if finite.is_empty() { f64::NAN } else { finite.iter().sum::<f64>() / finite.len() as f64 }
+            if finite.is_empty() {
+                f64::NAN
+            } else {
+                finite.iter().sum::<f64>() / finite.len() as f64
+            }
         })
         .collect();
     let highest = means.iter().copied().filter(|v| v.is_finite()).fold(0.0, f64::max);
@@ -159,7 +166,8 @@ mod tests {
             sample.verdict.state = "climb\u{1b}[2J".to_owned();
         }
         let (header, line) = (live_header(), live_line(&run));
-        let begins = |text: &str, last: &str| text.split(last).next().map(|before| before.chars().count());
+        let begins =
+            |text: &str, last: &str| text.split(last).next().map(|before| before.chars().count());
         assert_eq!(begins(&header, "controller"), begins(&line, "climb"), "\n{header}\n{line}");
         assert!(!line.contains('\u{1b}'), "{line}");
         assert_eq!(live_line(&Run::default()), "");

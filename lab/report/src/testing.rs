@@ -20,12 +20,14 @@ pub(crate) fn hostile() -> String {
 /// Elements without an end tag.
 const VOID: [&str; 2] = ["meta", "!doctype"];
 
-/// Every element is closed in order, nothing hostile came through, nothing is loaded from elsewhere, and no number is
-/// not one.
+/// Every element is closed in order, nothing hostile came through, nothing is loaded from
+/// elsewhere, and no number is not one.
 pub(crate) fn assert_page(html: &str) {
     assert_balanced(html);
     assert_eq!(html.matches("<script>").count(), 1, "only the page's own script");
-    for forbidden in ["<img", "<link", "<iframe", "alert(\"", "NaN", "url(", "@import", "\u{202e}", "\u{0}"] {
+    for forbidden in
+        ["<img", "<link", "<iframe", "alert(\"", "NaN", "url(", "@import", "\u{202e}", "\u{0}"]
+    {
         let allowed_in_script = html.find("<script>").unwrap_or(html.len());
         assert!(!html[..allowed_in_script].contains(forbidden), "{forbidden}");
     }
@@ -33,7 +35,11 @@ pub(crate) fn assert_page(html: &str) {
         let before = &html[..position];
         let attribute = before.rfind(['"', '\'', '>', '(']).map_or("", |from| &before[..from]);
         let loads = ["src=", "href=", "url"].iter().any(|word| attribute.ends_with(word));
-        assert!(!loads, "something is loaded: {}", &html[position.saturating_sub(80)..position + 20]);
+        assert!(
+            !loads,
+            "something is loaded: {}",
+            &html[position.saturating_sub(80)..position + 20]
+        );
     }
 }
 
@@ -45,10 +51,19 @@ fn assert_balanced(html: &str) {
         let end = rest.find('>').expect("a tag that does not end");
         let tag = &rest[..end];
         rest = &rest[end + 1..];
-        let name =
-            tag.trim_start_matches('/').split([' ', '\n']).next().unwrap_or_default().trim_end_matches('/');
+        let name = tag
+            .trim_start_matches('/')
+            .split([' ', '\n'])
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('/');
         if tag.starts_with('/') {
-            assert_eq!(open.pop(), Some(name), "in {open:?} before {}", &rest[..rest.len().min(80)]);
+            assert_eq!(
+                open.pop(),
+                Some(name),
+                "in {open:?} before {}",
+                &rest[..rest.len().min(80)]
+            );
         } else if !tag.ends_with('/') && !VOID.contains(&name) {
             open.push(name);
         }

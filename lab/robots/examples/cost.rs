@@ -1,6 +1,8 @@
-//! What a request costs the robots, beside `wrk`, which verifies nothing: CPU µs per request against the same origin.
+//! What a request costs the robots, beside `wrk`, which verifies nothing: CPU µs per request
+//! against the same origin.
 //!
-//! `cargo run --release -p humboldt-lab-robots --example cost [WORKLOAD] [SECONDS] [ROUNDS]`; needs `wrk` and two cores.
+//! `cargo run --release -p humboldt-lab-robots --example cost [WORKLOAD] [SECONDS] [ROUNDS]`; needs
+//! `wrk` and two cores.
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
 use humboldt_lab_origin::{Origin, OriginPlan};
@@ -53,13 +55,19 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Rate and CPU µs per request of wrk on core 1.
-fn wrk(workload: &Workload, address: SocketAddr, seconds: u64) -> Result<(f64, f64), Box<dyn Error>> {
+fn wrk(
+    workload: &Workload,
+    address: SocketAddr,
+    seconds: u64,
+) -> Result<(f64, f64), Box<dyn Error>> {
     let mut path = Vec::new();
     ObjectName { world: 0, kind: 0, number: 1, size: None }.write_path(workload, &mut path);
     let url = format!("http://{address}{}", String::from_utf8(path)?);
     let duration = format!("-d{seconds}");
     let before = children_us()?;
-    let output = Command::new("taskset").args(["-c", "1", "wrk", "-t1", "-c64", &duration, &url]).output()?;
+    let output = Command::new("taskset")
+        .args(["-c", "1", "wrk", "-t1", "-c64", &duration, &url])
+        .output()?;
     let text = String::from_utf8(output.stdout)?;
     let line = text.lines().find(|line| line.contains("requests in")).ok_or("wrk says nothing")?;
     let requests: f64 = line.split_whitespace().next().ok_or("wrk says no number")?.parse()?;

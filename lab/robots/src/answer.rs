@@ -1,4 +1,5 @@
-//! Reads one answer in whatever pieces it comes, and verifies every byte on the way. Knows nothing of sockets.
+//! Reads one answer in whatever pieces it comes, and verifies every byte on the way. Knows nothing
+//! of sockets.
 
 use crate::expected::{Asked, KnownBody, Verdict, check_tunnel, fault, method, text};
 use humboldt_lab_record::{Fault, FaultKind};
@@ -126,7 +127,9 @@ impl AnswerReader {
         let have = body.answer.body_bytes;
         let (complete, expected) = match (&body.framing, &body.known) {
             (Framing::Length { left_bytes }, _) => (false, format!("{} bytes", have + left_bytes)),
-            (_, Some(known)) => (have == known.length_bytes, format!("{} bytes", known.length_bytes)),
+            (_, Some(known)) => {
+                (have == known.length_bytes, format!("{} bytes", known.length_bytes))
+            }
             (Framing::Chunked(_), None) => (false, "the last chunk".into()),
             (Framing::UntilClose, None) => (true, String::new()),
         };
@@ -134,10 +137,16 @@ impl AnswerReader {
         if complete && matches!(body.framing, Framing::UntilClose) {
             return Ok(Answer { keep_alive: false, ..body.answer });
         }
-        Err(fault(FaultKind::Truncated, Some(have), expected, format!("end of the connection after {have}")))
+        Err(fault(
+            FaultKind::Truncated,
+            Some(have),
+            expected,
+            format!("end of the connection after {have}"),
+        ))
     }
 
-    /// Bytes that nobody asked for, after a complete answer. Some servers say why they close; that is no fault.
+    /// Bytes that nobody asked for, after a complete answer. Some servers say why they close; that
+    /// is no fault.
     pub(crate) fn surplus(&self, bytes: &[u8]) -> Option<Fault> {
         let is_message = bytes.starts_with(&b"HTTP/1."[..bytes.len().min(7)]);
         (!is_message && !matches!(self.asked, Asked::Foreign)).then(|| too_long(None, bytes))
@@ -165,7 +174,8 @@ impl AnswerReader {
             let body = self.check_head(&head, rest, &mut scratch, unix_us())?;
             self.state = State::Body(body);
         }
-        // Keeps the scratch space for the next answer's dates, but empty: it is where the head's pieces are.
+        // Keeps the scratch space for the next answer's dates, but empty: it is where the head's
+        // pieces are.
         scratch.clear();
         self.head = scratch;
         self.feed_body(rest)
@@ -250,7 +260,8 @@ impl Body {
         let Self { answer, known, framing } = self;
         match framing {
             Framing::Length { left_bytes } => {
-                let taken = usize::try_from(*left_bytes).map_or(bytes.len(), |left| left.min(bytes.len()));
+                let taken =
+                    usize::try_from(*left_bytes).map_or(bytes.len(), |left| left.min(bytes.len()));
                 verify(known, answer, &bytes[..taken])?;
                 *left_bytes -= taken as u64;
                 Ok((*left_bytes == 0).then_some(taken))
@@ -259,8 +270,9 @@ impl Body {
             Framing::Chunked(chunked) => {
                 let mut used = 0;
                 while used < bytes.len() {
-                    let fed =
-                        chunked.feed(&bytes[used..]).map_err(|error| malformed(&bytes[used..], &error))?;
+                    let fed = chunked
+                        .feed(&bytes[used..])
+                        .map_err(|error| malformed(&bytes[used..], &error))?;
                     verify(known, answer, &bytes[used..][fed.data])?;
                     used += fed.consumed;
                     if fed.done {
@@ -344,7 +356,13 @@ mod tests {
             server_luck: 0,
         };
         let facts = workload.facts(1, &name);
-        AskedObject { ask, facts, tunnelled: false, sent_unix_us: NOW_US, excuse_reload_hits: false }
+        AskedObject {
+            ask,
+            facts,
+            tunnelled: false,
+            sent_unix_us: NOW_US,
+            excuse_reload_hits: false,
+        }
     }
 
     fn body(facts: &Facts) -> Vec<u8> {
@@ -356,7 +374,8 @@ mod tests {
     /// Status line, the fields that every answer has, and these.
     fn head(facts: &Facts, status: &str, fields: &str) -> Vec<u8> {
         let version = facts.version_at(NOW_US);
-        let mut head = format!("HTTP/1.1 {status}\r\n{fields}Lab-Request: {ID:016x}\r\nETag: ").into_bytes();
+        let mut head =
+            format!("HTTP/1.1 {status}\r\n{fields}Lab-Request: {ID:016x}\r\nETag: ").into_bytes();
         Workload::etag(facts, version.number, &mut head);
         head.extend_from_slice(b"\r\nLast-Modified: ");
         http_date(version.modified_s, &mut head);
@@ -401,8 +420,13 @@ mod tests {
         for bytes in whole_answers(&object.facts) {
             for at in 0..bytes.len() {
                 let (one, two) = bytes.split_at(at);
-                let Ok(Step::Done(answer)) = read(object, &[one, two]) else { panic!("split at {at}") };
-                assert_eq!((answer.status, answer.body_bytes, answer.from_origin), (200, 1024, true));
+                let Ok(Step::Done(answer)) = read(object, &[one, two]) else {
+                    panic!("split at {at}")
+                };
+                assert_eq!(
+                    (answer.status, answer.body_bytes, answer.from_origin),
+                    (200, 1024, true)
+                );
             }
             let single: Vec<_> = bytes.chunks(1).collect();
             assert!(matches!(read(object, &single), Ok(Step::Done(_))));
@@ -439,7 +463,10 @@ mod tests {
         let unchanged = asked(AskKind::Ims304);
         let bytes = head(&unchanged.facts, "304 Not Modified", "");
         assert!(matches!(read(unchanged, &[&bytes]), Ok(Step::Done(Answer { status: 304, .. }))));
-        assert_eq!(read(asked(AskKind::Ims200), &[&bytes]).unwrap_err().kind, FaultKind::WrongStatus);
+        assert_eq!(
+            read(asked(AskKind::Ims200), &[&bytes]).unwrap_err().kind,
+            FaultKind::WrongStatus
+        );
 
         let only_head = asked(AskKind::Head);
         let bytes = head(&only_head.facts, "200 OK", "Content-Length: 1024\r\n");
@@ -456,7 +483,8 @@ mod tests {
         let own = String::from_utf8(bytes).unwrap().replace(&id, "");
         let Ok(Step::Done(answer)) = read(object, &[own.as_bytes()]) else { panic!("no answer") };
         assert!(!answer.from_origin);
-        // What may not be stored has no 304 of a cache: this one passed the origin's on without the number.
+        // What may not be stored has no 304 of a cache: this one passed the origin's on without the
+        // number.
         let mut private = object;
         private.facts.cachable = false;
         let Ok(Step::Done(answer)) = read(private, &[own.as_bytes()]) else { panic!("no answer") };
@@ -486,7 +514,11 @@ mod tests {
             reader.begin(Asked::Object(object));
             assert_eq!(reader.feed(&bytes[..bytes.len() - missing], || NOW_US), Ok(Step::More));
             let end = reader.end();
-            assert_eq!(end.is_ok_and(|answer| !answer.keep_alive), complete, "{missing} bytes missing");
+            assert_eq!(
+                end.is_ok_and(|answer| !answer.keep_alive),
+                complete,
+                "{missing} bytes missing"
+            );
         }
     }
 
@@ -497,7 +529,8 @@ mod tests {
             reader.begin(Asked::Tunnel { allowed });
             reader.feed(bytes, || NOW_US)
         };
-        let (open, shut) = (b"HTTP/1.1 200 Fine\r\n\r\n", b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno");
+        let (open, shut) =
+            (b"HTTP/1.1 200 Fine\r\n\r\n", b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno");
         assert!(matches!(answer(true, open), Ok(Step::Done(_))));
         assert!(matches!(answer(false, shut), Ok(Step::Done(_))));
         assert_eq!(answer(true, shut).unwrap_err().got, "403 no");

@@ -3,7 +3,8 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Two visits are never further apart than this; it keeps the sums of microseconds in their type. One year.
+/// Two visits are never further apart than this; it keeps the sums of microseconds in their type.
+/// One year.
 const GAP_US_MAX: f64 = 3.2e13;
 
 /// The moments of visits, in µs of the world's clock.
@@ -17,13 +18,15 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     pub(crate) fn new(seed: u64, world: u32, visits_per_s: f64) -> Self {
-        let luck = StdRng::seed_from_u64(seed ^ u64::from(world).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let luck =
+            StdRng::seed_from_u64(seed ^ u64::from(world).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let mut arrivals = Self { luck, mean_gap_us: f64::INFINITY, next_us: f64::INFINITY };
         arrivals.set_rate(visits_per_s, 0);
         arrivals
     }
 
-    /// From `now_us` on there are this many visits per second. The process has no memory, so the next gap is drawn anew.
+    /// From `now_us` on there are this many visits per second. The process has no memory, so the
+    /// next gap is drawn anew.
     pub(crate) fn set_rate(&mut self, visits_per_s: f64, now_us: u64) {
         self.mean_gap_us = if visits_per_s > 0.0 { 1e6 / visits_per_s } else { f64::INFINITY };
         self.next_us = now_us as f64;

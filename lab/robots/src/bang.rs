@@ -1,7 +1,9 @@
-//! The banger: a fixed number of connections, each asking for the next URL as soon as it was answered.
+//! The banger: a fixed number of connections, each asking for the next URL as soon as it was
+//! answered.
 //!
-//! This is the closed loop of tcp-banger2: it finds out how fast a list of URLs can be had, and nothing about what users
-//! would wait for, since a slow server is asked less often. For that, there are [`Robots`](crate::Robots).
+//! This is the closed loop of tcp-banger2: it finds out how fast a list of URLs can be had, and
+//! nothing about what users would wait for, since a slow server is asked less often. For that,
+//! there are [`Robots`](crate::Robots).
 
 mod run;
 mod target;
@@ -31,11 +33,13 @@ const TICK_US: u64 = 100_000;
 /// What is asked for next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BangTarget {
-    /// An `http://` URL. If it names an object of the plan's workload, its answer is verified; otherwise only counted.
+    /// An `http://` URL. If it names an object of the plan's workload, its answer is verified;
+    /// otherwise only counted.
     Url(String),
     /// A request of the plan's workload; its moment is ignored.
     Ask(Ask),
-    /// Nothing yet, but there may be later: the banger goes on with what is under way and soon looks again.
+    /// Nothing yet, but there may be later: the banger goes on with what is under way and soon
+    /// looks again.
     NotYet,
 }
 
@@ -80,8 +84,8 @@ pub struct Bang {
 }
 
 impl Bang {
-    /// As tcp-banger2 did it: in the order given, at most 63 connections, a new one for every request; give up after
-    /// 60 s.
+    /// As tcp-banger2 did it: in the order given, at most 63 connections, a new one for every
+    /// request; give up after 60 s.
     #[must_use]
     pub fn new(route: Route) -> Self {
         Self {
@@ -94,12 +98,14 @@ impl Bang {
         }
     }
 
-    /// Asks for all targets, one time each, and returns when all are answered or given up. `on_record` sees every request
-    /// at its end, in the order of their ends; with `false` it ends the run early, without waiting for answers.
+    /// Asks for all targets, one time each, and returns when all are answered or given up.
+    /// `on_record` sees every request at its end, in the order of their ends; with `false` it ends
+    /// the run early, without waiting for answers.
     ///
     /// # Errors
     ///
-    /// The settings contradict themselves, there are too many URLs to be shuffled, or the system refuses a descriptor.
+    /// The settings contradict themselves, there are too many URLs to be shuffled, or the system
+    /// refuses a descriptor.
     pub fn run(
         &self,
         targets: impl Iterator<Item = BangTarget>,
@@ -111,8 +117,8 @@ impl Bang {
         })
     }
 
-    /// Like [`run`](Self::run), and `on_event` also hears ten times a second that time goes by: with `false` it ends
-    /// a run even while no server answers.
+    /// Like [`run`](Self::run), and `on_event` also hears ten times a second that time goes by:
+    /// with `false` it ends a run even while no server answers.
     ///
     /// # Errors
     ///
@@ -125,32 +131,43 @@ impl Bang {
         self.check()?;
         match self.order {
             BangOrder::AsGiven => run::run(self, targets, on_event),
-            BangOrder::Shuffled { seed } => run::run(self, shuffled(targets, seed)?.into_iter(), on_event),
+            BangOrder::Shuffled { seed } => {
+                run::run(self, shuffled(targets, seed)?.into_iter(), on_event)
+            }
         }
     }
 
     fn check(&self) -> Result<(), RobotsError> {
         let refuse = |why: String| Err(RobotsError::Plan(why));
         if self.connections_max == 0 || self.connections_max > CONNECTIONS_MAX {
-            return refuse(format!("{} connections; give 1 to {CONNECTIONS_MAX}", self.connections_max));
+            return refuse(format!(
+                "{} connections; give 1 to {CONNECTIONS_MAX}",
+                self.connections_max
+            ));
         }
         if !(self.timeout_s > 0.0 && self.timeout_s.is_finite()) {
             return refuse(format!("the time limit is {} s; it must be above 0", self.timeout_s));
         }
         if self.world.as_ref().is_some_and(|world| world.origins.is_empty()) {
-            return refuse("the laboratory's world has no origin; give at least one address".into());
+            return refuse(
+                "the laboratory's world has no origin; give at least one address".into(),
+            );
         }
         Ok(())
     }
 }
 
-fn shuffled(targets: impl Iterator<Item = BangTarget>, seed: u64) -> Result<Vec<BangTarget>, RobotsError> {
+fn shuffled(
+    targets: impl Iterator<Item = BangTarget>,
+    seed: u64,
+) -> Result<Vec<BangTarget>, RobotsError> {
     use rand::SeedableRng;
     use rand::seq::SliceRandom;
     let asked_for = targets.filter(|target| *target != BangTarget::NotYet);
     let mut all: Vec<_> = asked_for.take(SHUFFLED_MAX + 1).collect();
     if all.len() > SHUFFLED_MAX {
-        let why = format!("more than {SHUFFLED_MAX} URLs cannot be shuffled; give them in their order");
+        let why =
+            format!("more than {SHUFFLED_MAX} URLs cannot be shuffled; give them in their order");
         return Err(RobotsError::Plan(why));
     }
     all.shuffle(&mut rand::rngs::StdRng::seed_from_u64(seed));
@@ -213,7 +230,8 @@ pub struct BangReport {
     pub faults: BTreeMap<FaultKind, u64>,
     /// The first of them, with evidence.
     pub fault_samples: Vec<FaultSample>,
-    /// Targets that cannot be asked for (no `http://` URL, a name that does not resolve), and were passed over.
+    /// Targets that cannot be asked for (no `http://` URL, a name that does not resolve), and were
+    /// passed over.
     pub unusable: u64,
     /// The first of them.
     pub first_unusable: Option<String>,
@@ -280,7 +298,8 @@ mod tests {
         });
         let target = || BangTarget::Url(url.clone());
         let nothing = || std::iter::repeat_n(BangTarget::NotYet, 5);
-        let targets = nothing().chain([target()]).chain(nothing()).chain([target()]).chain(nothing());
+        let targets =
+            nothing().chain([target()]).chain(nothing()).chain([target()]).chain(nothing());
         let report = Bang::new(Route::Direct).run(targets, &mut |_| true).unwrap();
         assert_eq!((report.requests, report.answers, report.unusable), (2, 2, 0));
         answers.join().unwrap();

@@ -1,9 +1,11 @@
-//! Doubly linked chains through the slots of a slab: first in, first out, and out of the middle, without allocation.
+//! Doubly linked chains through the slots of a slab: first in, first out, and out of the middle,
+//! without allocation.
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The links of all slots for one purpose; a slot is in at most one of the chains that use these links.
+/// The links of all slots for one purpose; a slot is in at most one of the chains that use these
+/// links.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     of_slots: Vec<Link>,

@@ -38,7 +38,12 @@ pub(crate) enum Got {
 
 impl Connection {
     /// Begins to connect.
-    pub(crate) fn open(to: &SocketAddr, robot: u32, target: usize, uses: u32) -> Result<Self, Errno> {
+    pub(crate) fn open(
+        to: &SocketAddr,
+        robot: u32,
+        target: usize,
+        uses: u32,
+    ) -> Result<Self, Errno> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;

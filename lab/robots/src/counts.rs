@@ -1,11 +1,13 @@
-//! What one world counts between two samples. Arrays instead of maps: the maps of the [`Tally`] are made when it is taken.
+//! What one world counts between two samples. Arrays instead of maps: the maps of the [`Tally`] are
+//! made when it is taken.
 
 use crate::answer::Answer;
 use crate::world::Shared;
 use humboldt_lab_record::{KindTally, Tally};
 use humboldt_lab_workload::{Ask, AskKind, Facts, Link, Workload};
 
-const KINDS: [&str; 8] = ["plain", "ims_200", "ims_304", "reload", "post", "head", "range", "connect"];
+const KINDS: [&str; 8] =
+    ["plain", "ims_200", "ims_304", "reload", "post", "head", "range", "connect"];
 
 /// A tally with its maps still arrays.
 #[derive(Debug)]
@@ -34,7 +36,8 @@ impl Counts {
     /// Counts one right answer.
     pub(crate) fn add_answer(&mut self, ask: &Ask, facts: &Facts, answer: &Answer, took: Took) {
         let hit = !answer.from_origin && !matches!(ask.kind, AskKind::Connect { .. });
-        let (tally, bytes, plain) = (&mut self.tally, answer.body_bytes, ask.kind == AskKind::Plain);
+        let (tally, bytes, plain) =
+            (&mut self.tally, answer.body_bytes, ask.kind == AskKind::Plain);
         let class = match (plain, hit) {
             (true, true) => &mut tally.hits,
             (true, false) => &mut tally.misses,
@@ -71,7 +74,9 @@ impl Counts {
     /// The tally with its maps.
     pub(crate) fn into_tally(mut self, workload: &Workload) -> Tally {
         let used = |tally: &KindTally| tally.answers > 0;
-        for (content_type, tally) in workload.types().iter().zip(self.by_type).filter(|(_, t)| used(t)) {
+        for (content_type, tally) in
+            workload.types().iter().zip(self.by_type).filter(|(_, t)| used(t))
+        {
             self.tally.by_type.insert(content_type.name.to_string(), tally);
         }
         for (kind, tally) in KINDS.iter().zip(self.by_kind).filter(|(_, t)| used(t)) {
@@ -89,8 +94,8 @@ pub(crate) struct Took {
 }
 
 impl Took {
-    /// `since_due_us`: until its last byte was here. The way back over the client's link comes on top of it; the way
-    /// there was waited for before the request was sent.
+    /// `since_due_us`: until its last byte was here. The way back over the client's link comes on
+    /// top of it; the way there was waited for before the request was sent.
     pub(crate) fn new(shared: &Shared, id: u64, answer: &Answer, since_due_us: u64) -> Self {
         let workload = &shared.plan.workload;
         let client = workload.client_link();
@@ -99,7 +104,8 @@ impl Took {
         let response_us = since_due_us + way_back_us;
         let mut world_us = client_us;
         if answer.from_origin {
-            let think_us = if shared.plan.think { workload.think_us(shared.plan.seed, id) } else { 0 };
+            let think_us =
+                if shared.plan.think { workload.think_us(shared.plan.seed, id) } else { 0 };
             let server_us = link_us(workload.server_link(), answer.body_bytes, id);
             world_us += shared.scaled_us(think_us + server_us);
         }

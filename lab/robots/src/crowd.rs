@@ -1,12 +1,12 @@
 //! The users: who has which connections, and which requests wait for one.
 //!
-//! A user is a few numbers in a table, so 100,000 of them cost nothing while they do nothing; what they own is chained
-//! through the slots of connections and requests.
+//! A user is a few numbers in a table, so 100,000 of them cost nothing while they do nothing; what
+//! they own is chained through the slots of connections and requests.
 
 use crate::chain::{Chain, Links, NONE};
 
-/// Users of one world. Beyond it they share more than their connections would allow in life, which no machine's number
-/// of ports lets happen.
+/// Users of one world. Beyond it they share more than their connections would allow in life, which
+/// no machine's number of ports lets happen.
 pub(crate) const ROBOTS_MAX: usize = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -89,7 +89,8 @@ impl Crowd {
         }
     }
 
-    /// A connection has nothing to do: its user's next request gets it, or another user gets its place.
+    /// A connection has nothing to do: its user's next request gets it, or another user gets its
+    /// place.
     pub(crate) fn put_idle(&mut self, robot: u32, connection: u32) {
         self.robots[robot as usize].idle.push_back(&mut self.idle_links, connection);
         self.all_idle.push_back(&mut self.all_idle_links, connection);

@@ -26,7 +26,8 @@ impl World {
         while let Some(slot) = self.crowd.first_waiting(robot) {
             let Some(pending) = self.asks.get(slot) else { return };
             let target = self.target_of(&pending.ask);
-            // What was lost on a connection that was being closed goes on a new one, which nobody is closing.
+            // What was lost on a connection that was being closed goes on a new one, which nobody
+            // is closing.
             let may_reuse = !pending.retried;
             let on_target = |c: &u32| self.connections.get(*c).is_some_and(|c| c.target == target);
             let idle = self.crowd.idle(robot).find(on_target).filter(|_| may_reuse);
@@ -46,10 +47,12 @@ impl World {
         }
     }
 
-    /// Whether this user may open one more connection; closes an idle one for it if that is what it takes.
+    /// Whether this user may open one more connection; closes an idle one for it if that is what it
+    /// takes.
     fn make_room(&mut self, robot: u32) -> bool {
         let plan = &self.shared.plan;
-        let per_robot = plan.workload.connections_per_robot().max(1) as usize * self.shared.targets.len();
+        let per_robot =
+            plan.workload.connections_per_robot().max(1) as usize * self.shared.targets.len();
         if self.crowd.open(robot) as usize >= per_robot {
             let Some(idle) = self.crowd.idle(robot).last() else { return false };
             self.close_idle(idle);
@@ -64,15 +67,18 @@ impl World {
         true
     }
 
-    /// Opens a connection for a request; false if this host has no room for one, so that the request goes on waiting.
+    /// Opens a connection for a request; false if this host has no room for one, so that the
+    /// request goes on waiting.
     fn open(&mut self, robot: u32, target: usize, slot: u32) -> bool {
         self.connections_made += 1;
-        let luck = self.shared.plan.seed ^ self.connections_made.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let luck =
+            self.shared.plan.seed ^ self.connections_made.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let uses = self.shared.plan.workload.client_uses(luck).max(1);
         let opened = Connection::open(&self.shared.targets[target], robot, target, uses);
         let connection = match opened {
             Ok(connection) => self.connections.insert(connection),
-            // The laboratory's own limit is not the server's fault: an idle connection, or the next to close, makes room.
+            // The laboratory's own limit is not the server's fault: an idle connection, or the next
+            // to close, makes room.
             Err(error) if is_own_limit(error) && self.connections.len() > 0 => {
                 self.crowd.starve(robot);
                 self.crowd.wait_again(robot, slot);
@@ -237,7 +243,8 @@ impl World {
         }
     }
 
-    /// The connection is gone; what that means depends on how far the answer was. `None`: the peer closed it in order.
+    /// The connection is gone; what that means depends on how far the answer was. `None`: the peer
+    /// closed it in order.
     fn lost(&mut self, connection: u32, error: Option<Errno>) {
         let Some(state) = self.connections.get_mut(connection) else { return };
         if state.ask == NONE {
@@ -246,7 +253,8 @@ impl World {
         let (slot, robot) = (state.ask, state.robot);
         let race = state.answers > 0 && !state.tunnelled && state.reader.is_untouched();
         if let Some(pending) = self.asks.get_mut(slot).filter(|pending| race && !pending.retried) {
-            // RFC 9112, 9.3.1: the server closed an idle connection while the request was on its way.
+            // RFC 9112, 9.3.1: the server closed an idle connection while the request was on its
+            // way.
             (pending.retried, pending.waited) = (true, true);
             pending.connection = NONE;
             self.crowd.wait_in_front(robot, slot);
@@ -338,12 +346,16 @@ impl World {
     }
 
     fn target_name(&self, connection: u32) -> String {
-        let target = self.connections.get(connection).and_then(|state| self.shared.targets.get(state.target));
+        let target = self
+            .connections
+            .get(connection)
+            .and_then(|state| self.shared.targets.get(state.target));
         target.map(ToString::to_string).unwrap_or_default()
     }
 
     pub(crate) fn record_fault(&mut self, ask: &Ask, fault: Fault) {
-        let origin = &self.shared.origin_names[ask.name.origin_index(self.shared.origin_names.len())];
+        let origin =
+            &self.shared.origin_names[ask.name.origin_index(self.shared.origin_names.len())];
         let mut url = Vec::new();
         write_url(&self.shared.plan.workload, origin, ask, &mut url);
         let url = String::from_utf8_lossy(&url).into_owned();
@@ -361,9 +373,17 @@ impl World {
 
 /// Too few descriptors, ports or buffers here.
 fn is_own_limit(error: Errno) -> bool {
-    matches!(error, Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM)
+    matches!(
+        error,
+        Errno::MFILE | Errno::NFILE | Errno::ADDRNOTAVAIL | Errno::NOBUFS | Errno::NOMEM
+    )
 }
 
 fn refused(got: &str) -> Fault {
-    Fault { kind: FaultKind::Refused, offset: None, expected: "a connection".into(), got: got.into() }
+    Fault {
+        kind: FaultKind::Refused,
+        offset: None,
+        expected: "a connection".into(),
+        got: got.into(),
+    }
 }

@@ -4,7 +4,8 @@ use humboldt_lab_record::{Fault, FaultKind};
 use humboldt_lab_wire::{ResponseHead, http_date, parse_http_date};
 use humboldt_lab_workload::{Ask, AskKind, BodyKey, Facts, Version, Workload};
 
-/// HTTP counts time in whole seconds: `Expires`, `Age` and the cache's clock may each be off by one.
+/// HTTP counts time in whole seconds: `Expires`, `Age` and the cache's clock may each be off by
+/// one.
 const STALE_TOLERANCE_S: u64 = 3;
 
 /// A version may be this new, as origin and robots need not share a clock.
@@ -99,7 +100,8 @@ pub(crate) fn method(kind: &AskKind) -> &'static [u8] {
 }
 
 impl AskedObject {
-    /// Checks a head; `rest` is what came after it, for evidence. Gives the body that must follow, if there is one.
+    /// Checks a head; `rest` is what came after it, for evidence. Gives the body that must follow,
+    /// if there is one.
     pub(crate) fn check_head(
         &self,
         head: &ResponseHead<'_>,
@@ -110,11 +112,11 @@ impl AskedObject {
         let marks = Marks::of(head);
         self.check_status(head.status(), &marks, rest)?;
         let id = match marks.request_id {
-            Some(id) => {
-                Some(parse_id(id).ok_or_else(|| wrong_head("Lab-Request of 16 hex digits", text(id)))?)
-            }
-            // A cache makes a 304 itself, with the few fields that it must have (Squid does), or passes only those on
-            // (Traffic Server does).
+            Some(id) => Some(
+                parse_id(id).ok_or_else(|| wrong_head("Lab-Request of 16 hex digits", text(id)))?,
+            ),
+            // A cache makes a 304 itself, with the few fields that it must have (Squid does), or
+            // passes only those on (Traffic Server does).
             None if head.status() == 304 => None,
             None => return Err(wrong_head("Lab-Request", "no such field")),
         };
@@ -139,7 +141,8 @@ impl AskedObject {
         if right { Ok(()) } else { Err(wrong_status(expected, status, marks, rest)) }
     }
 
-    /// The entity tag names key and version; the dates must be that version's, and its time must not be over.
+    /// The entity tag names key and version; the dates must be that version's, and its time must
+    /// not be over.
     fn check_version(
         &self,
         status: u16,
@@ -152,7 +155,10 @@ impl AskedObject {
         let version = self.facts.version(number);
         if version.modified_s > now_s + FUTURE_TOLERANCE_S {
             let newest = self.facts.version_at(now_unix_us).number;
-            return Err(wrong_head(&format!("version {newest} or older"), format!("version {number}")));
+            return Err(wrong_head(
+                &format!("version {newest} or older"),
+                format!("version {number}"),
+            ));
         }
         // A 304 may leave out what the client knows.
         let must_have = |field: Option<&[u8]>| field.is_some() || status != 304;
@@ -186,8 +192,8 @@ impl AskedObject {
         now_unix_us: u64,
     ) -> Result<u64, Fault> {
         let Some(etag) = marks.etag else {
-            // Squid leaves the tag out of the 304s that it makes itself. RFC 9110 15.4.5 forbids it, but nobody gets a
-            // wrong byte: then the date says which version is meant.
+            // Squid leaves the tag out of the 304s that it makes itself. RFC 9110 15.4.5 forbids
+            // it, but nobody gets a wrong byte: then the date says which version is meant.
             let dated = marks.last_modified.filter(|_| status == 304).and_then(parse_http_date);
             let dated = dated.ok_or_else(|| wrong_head("ETag", "no such field"))?;
             return Ok(self.facts.version_at(dated.saturating_mul(1_000_000)).number);
@@ -228,7 +234,8 @@ impl AskedObject {
     /// Who answered, and whether a store was allowed to.
     fn check_origin(&self, id: Option<u64>) -> Result<Verdict, Fault> {
         let Some(id) = id else {
-            // Nothing shows that it came from a store, so for what may not be stored it is taken for the origin's.
+            // Nothing shows that it came from a store, so for what may not be stored it is taken
+            // for the origin's.
             return Ok(Verdict { from_origin: !self.facts.cachable, excused: false });
         };
         if id == self.ask.id {
@@ -253,7 +260,11 @@ impl AskedObject {
 }
 
 /// Checks the answer to a CONNECT.
-pub(crate) fn check_tunnel(allowed: bool, head: &ResponseHead<'_>, rest: &[u8]) -> Result<(), Fault> {
+pub(crate) fn check_tunnel(
+    allowed: bool,
+    head: &ResponseHead<'_>,
+    rest: &[u8],
+) -> Result<(), Fault> {
     let status = head.status();
     let (right, expected) = match allowed {
         true => ((200..300).contains(&status), "200 for an allowed tunnel"),
@@ -262,7 +273,12 @@ pub(crate) fn check_tunnel(allowed: bool, head: &ResponseHead<'_>, rest: &[u8]) 
     if right { Ok(()) } else { Err(wrong_status(expected, status, &Marks::of(head), rest)) }
 }
 
-fn check_date(name: &str, unix_s: u64, got: Option<&[u8]>, scratch: &mut Vec<u8>) -> Result<(), Fault> {
+fn check_date(
+    name: &str,
+    unix_s: u64,
+    got: Option<&[u8]>,
+    scratch: &mut Vec<u8>,
+) -> Result<(), Fault> {
     scratch.clear();
     http_date(unix_s, scratch);
     if got == Some(scratch.as_slice()) {

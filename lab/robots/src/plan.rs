@@ -5,12 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// How many requests of all robots together may be due and unanswered. 1 M of them take about 200 MB; a server that is
-/// this far behind has lost.
+/// How many requests of all robots together may be due and unanswered. 1 M of them take about 200
+/// MB; a server that is this far behind has lost.
 pub const BACKLOG_MAX: usize = 1 << 20;
 
-/// How long a busy thread's events are bundled, in µs, unless the plan says otherwise. A sleep and its end cost as much as
-/// a request itself, so that one for every event would double the cost of the load.
+/// How long a busy thread's events are bundled, in µs, unless the plan says otherwise. A sleep and
+/// its end cost as much as a request itself, so that one for every event would double the cost of
+/// the load.
 pub const BUNDLE_US: u64 = 250;
 
 /// Longest bundle: what is later than this is no measurement.
@@ -24,7 +25,8 @@ const THREADS_MAX: usize = 256;
 pub enum Route {
     /// Through a proxy: absolute-form targets, CONNECT for tunnels.
     Forward {
-        /// Where it listens. Of several, each URL is asked of always the same one, as a PAC file would have it.
+        /// Where it listens. Of several, each URL is asked of always the same one, as a PAC file
+        /// would have it.
         proxies: Vec<SocketAddr>,
     },
     /// To an accelerator that knows its origins itself: origin-form targets.
@@ -34,8 +36,8 @@ pub enum Route {
         /// The `Host` of every request.
         host: String,
     },
-    /// To the origins, without a cache: what the laboratory itself can do. Tunnels become plain requests, as there is
-    /// nobody who could allow or deny them.
+    /// To the origins, without a cache: what the laboratory itself can do. Tunnels become plain
+    /// requests, as there is nobody who could allow or deny them.
     Direct,
 }
 
@@ -58,9 +60,11 @@ pub struct RobotsPlan {
     pub route: Route,
     /// Where the origins listen, in the order in which all parties know them.
     pub origins: Vec<SocketAddr>,
-    /// Think times, delays of links and the pace of each user are multiplied by this; the load is not.
+    /// Think times, delays of links and the pace of each user are multiplied by this; the load is
+    /// not.
     pub time_scale: f64,
-    /// Whether the origins think as long as the workload says; only then is it taken off what the cache adds.
+    /// Whether the origins think as long as the workload says; only then is it taken off what the
+    /// cache adds.
     pub think: bool,
     /// The working set, in objects of all worlds together.
     pub working_set_objects: u64,
@@ -68,16 +72,17 @@ pub struct RobotsPlan {
     pub first_load_per_s: f64,
     /// How many connections there may be here at a time; beyond it requests wait.
     pub connections_max: usize,
-    /// A request that has been due for this long without a complete answer is given up. Real seconds, not scaled.
+    /// A request that has been due for this long without a complete answer is given up. Real
+    /// seconds, not scaled.
     pub timeout_s: f64,
     /// Hits after reloads are this cache's declared habit, and not faults.
     pub excuse_reload_hits: bool,
-    /// A thread with a load of 4,000 requests/s or more looks at its sockets and clock only so often, in µs; 0: always
-    /// at once. Requests go out later by half of it on average, and answers are seen later by as much: both are part of
-    /// the response times, and the former of the lag.
+    /// A thread with a load of 4,000 requests/s or more looks at its sockets and clock only so
+    /// often, in µs; 0: always at once. Requests go out later by half of it on average, and answers
+    /// are seen later by as much: both are part of the response times, and the former of the lag.
     pub bundle_us: u64,
-    /// How many requests may be due and unanswered, of all threads here together; what comes due beyond it is a fault
-    /// at once. At most [`BACKLOG_MAX`].
+    /// How many requests may be due and unanswered, of all threads here together; what comes due
+    /// beyond it is a fault at once. At most [`BACKLOG_MAX`].
     pub backlog_max: usize,
     /// What to add to this host's time of day so that it is that of all agents, in µs.
     pub clock_offset_us: i64,
@@ -120,13 +125,19 @@ impl RobotsPlan {
         }
         let last_world = u64::from(self.first_world) + self.threads as u64;
         if last_world > u64::from(self.worlds) {
-            return refuse(format!("{last_world} worlds are used here, but all agents have {}", self.worlds));
+            return refuse(format!(
+                "{last_world} worlds are used here, but all agents have {}",
+                self.worlds
+            ));
         }
         if !(self.time_scale > 0.0 && self.time_scale.is_finite()) {
             return refuse(format!("the time scale is {}; it must be above 0", self.time_scale));
         }
         if !(self.first_load_per_s >= 0.0 && self.first_load_per_s.is_finite()) {
-            return refuse(format!("the load is {} requests/s; it must be 0 or more", self.first_load_per_s));
+            return refuse(format!(
+                "the load is {} requests/s; it must be 0 or more",
+                self.first_load_per_s
+            ));
         }
         if !(self.timeout_s > 0.0 && self.timeout_s.is_finite()) {
             return refuse(format!("the time limit is {} s; it must be above 0", self.timeout_s));
@@ -138,10 +149,16 @@ impl RobotsPlan {
             ));
         }
         if self.bundle_us > BUNDLE_US_MAX {
-            return refuse(format!("bundles of {} µs; give at most {BUNDLE_US_MAX}", self.bundle_us));
+            return refuse(format!(
+                "bundles of {} µs; give at most {BUNDLE_US_MAX}",
+                self.bundle_us
+            ));
         }
         if self.backlog_max < self.threads || self.backlog_max > BACKLOG_MAX {
-            return refuse(format!("a backlog of {}; give 1 per thread to {BACKLOG_MAX}", self.backlog_max));
+            return refuse(format!(
+                "a backlog of {}; give 1 per thread to {BACKLOG_MAX}",
+                self.backlog_max
+            ));
         }
         Ok(())
     }

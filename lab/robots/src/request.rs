@@ -31,7 +31,9 @@ pub(crate) fn write_url(workload: &Workload, origin: &[u8], ask: &Ask, out: &mut
 /// Appends a CONNECT.
 pub(crate) fn write_connect(allowed: bool, origin: &[u8], out: &mut Vec<u8>) {
     let target = if allowed { origin } else { DENIED_TARGET.as_bytes() };
-    for part in [b"CONNECT ", target, b" HTTP/1.1\r\nHost: ", target, b"\r\n", COMMON_FIELDS, b"\r\n"] {
+    for part in
+        [b"CONNECT ", target, b" HTTP/1.1\r\nHost: ", target, b"\r\n", COMMON_FIELDS, b"\r\n"]
+    {
         out.extend_from_slice(part);
     }
 }
@@ -57,7 +59,8 @@ pub(crate) fn write_request(
         Route::Forward { .. } | Route::Direct => manner.origin,
     };
     ask.name.write_path(workload, out);
-    for part in [b" HTTP/1.1\r\nHost: ", host, b"\r\n", COMMON_FIELDS, REQUEST_ID.as_bytes(), b": "] {
+    for part in [b" HTTP/1.1\r\nHost: ", host, b"\r\n", COMMON_FIELDS, REQUEST_ID.as_bytes(), b": "]
+    {
         out.extend_from_slice(part);
     }
     push_id(ask.id, out);
@@ -72,8 +75,12 @@ fn write_kind(ask: &Ask, facts: &Facts, now_unix_us: u64, out: &mut Vec<u8>) {
         AskKind::Plain | AskKind::Head | AskKind::Connect { .. } => {}
         AskKind::Ims304 => write_since(facts.version_at(now_unix_us).modified_s, out),
         // One second before the last modification: whoever has an older version has an older date.
-        AskKind::Ims200 => write_since(facts.version_at(now_unix_us).modified_s.saturating_sub(1), out),
-        AskKind::Reload => out.extend_from_slice(b"Cache-Control: no-cache\r\nPragma: no-cache\r\n"),
+        AskKind::Ims200 => {
+            write_since(facts.version_at(now_unix_us).modified_s.saturating_sub(1), out)
+        }
+        AskKind::Reload => {
+            out.extend_from_slice(b"Cache-Control: no-cache\r\nPragma: no-cache\r\n")
+        }
         AskKind::Range { first, last } => {
             out.extend_from_slice(b"Range: bytes=");
             push_decimal(first, out);

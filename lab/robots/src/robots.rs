@@ -32,7 +32,10 @@ impl Running {
         }
     }
 
-    fn ask(&self, order: impl FnOnce(std::sync::mpsc::SyncSender<Counts>) -> Order) -> Receiver<Counts> {
+    fn ask(
+        &self,
+        order: impl FnOnce(std::sync::mpsc::SyncSender<Counts>) -> Order,
+    ) -> Receiver<Counts> {
         let (to, counts) = sync_channel(1);
         self.order(order(to));
         counts
@@ -50,26 +53,32 @@ impl Robots {
         let shared = Arc::new(Shared::new(plan));
         let mut robots = Self { shared: Arc::clone(&shared), worlds: Vec::new() };
         for index in 0..shared.plan.threads {
-            let core =
-                shared.plan.cores.get(index.checked_rem(shared.plan.cores.len()).unwrap_or(0)).copied();
+            let core = shared
+                .plan
+                .cores
+                .get(index.checked_rem(shared.plan.cores.len()).unwrap_or(0))
+                .copied();
             robots.worlds.push(start_world(&shared, index, core)?);
         }
         Ok(robots)
     }
 
-    /// From now on there are this many requests per second, of all threads together. What is not a number above 0 means
-    /// none.
+    /// From now on there are this many requests per second, of all threads together. What is not a
+    /// number above 0 means none.
     pub fn set_load(&self, per_s: f64) {
-        let per_s = if per_s.is_finite() && per_s > 0.0 { per_s / self.worlds.len() as f64 } else { 0.0 };
+        let per_s =
+            if per_s.is_finite() && per_s > 0.0 { per_s / self.worlds.len() as f64 } else { 0.0 };
         self.worlds.iter().for_each(|world| world.order(Order::Load { per_s }));
     }
 
-    /// From now on repeats are this many times as frequent as the workload says, as while a cache is being filled.
+    /// From now on repeats are this many times as frequent as the workload says, as while a cache
+    /// is being filled.
     pub fn set_recurrence_factor(&self, factor: f64) {
         self.worlds.iter().for_each(|world| world.order(Order::Recurrence { factor }));
     }
 
-    /// What was counted since the last sample, of all threads; begins anew. `threads` tells how many there still are.
+    /// What was counted since the last sample, of all threads; begins anew. `threads` tells how
+    /// many there still are.
     #[must_use]
     pub fn sample(&self) -> Tally {
         self.collect(|to| Order::Sample { to })
@@ -111,27 +120,35 @@ impl Drop for Robots {
     }
 }
 
-fn start_world(shared: &Arc<Shared>, index: usize, core: Option<usize>) -> Result<Running, RobotsError> {
+fn start_world(
+    shared: &Arc<Shared>,
+    index: usize,
+    core: Option<usize>,
+) -> Result<Running, RobotsError> {
     let system = |what| move |source| RobotsError::System { what, source };
     let (orders, inbox) = channel();
     let (to_starter, started) = sync_channel(1);
     let shared = Arc::clone(shared);
-    // The world is made where it lives, so that its memory is near its core and its CPU time counts from its start.
+    // The world is made where it lives, so that its memory is near its core and its CPU time counts
+    // from its start.
     let body = move || {
         let pinned = core.map_or(Ok(()), pin).map_err(system("pin a thread to its core"));
         // At most THREADS_MAX, so the cast is exact.
-        let made = pinned
-            .and_then(|()| World::new(shared, index as u32, inbox).map_err(system("make an epoll instance")));
+        let made = pinned.and_then(|()| {
+            World::new(shared, index as u32, inbox).map_err(system("make an epoll instance"))
+        });
         let world = match made {
             Ok(world) => world,
             Err(error) => return drop(to_starter.send(Err(error))),
         };
-        // Nobody listens if starting another thread failed; then the orders' end is gone too, and `run` returns.
+        // Nobody listens if starting another thread failed; then the orders' end is gone too, and
+        // `run` returns.
         let _ = to_starter.send(Ok(world.poller.waker()));
         world.run();
     };
     let name = format!("robots-{index}");
-    let thread = std::thread::Builder::new().name(name).spawn(body).map_err(system("start a thread"))?;
+    let thread =
+        std::thread::Builder::new().name(name).spawn(body).map_err(system("start a thread"))?;
     let ended = || Err(system("start a thread")(io::Error::other("it ended at once")));
     let waker = started.recv().unwrap_or_else(|_| ended())?;
     Ok(Running { orders, waker, thread: Some(thread) })

@@ -1,4 +1,5 @@
-//! Slots that are used again, each with a generation so that a late event does not reach its slot's next tenant.
+//! Slots that are used again, each with a generation so that a late event does not reach its slot's
+//! next tenant.
 
 /// Values under small, stable numbers.
 #[derive(Debug)]

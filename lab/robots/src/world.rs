@@ -1,7 +1,8 @@
 //! One world: a thread with its own stream of URLs, users, connections and counters, and its loop.
 //!
-//! The load is open: visits come when the Poisson process says, and nothing that the server does reaches that process.
-//! A request that finds no connection waits, and its time runs from the moment it was due.
+//! The load is open: visits come when the Poisson process says, and nothing that the server does
+//! reaches that process. A request that finds no connection waits, and its time runs from the
+//! moment it was due.
 
 use crate::arrivals::Arrivals;
 use crate::asks::{Asks, Pending};
@@ -28,8 +29,8 @@ const READ_BYTES: usize = 256 * 1024;
 /// Moments handled before the sockets are looked at again, so that neither starves the other.
 const MOMENTS_PER_ROUND: usize = 256;
 
-/// From this load of one thread on, its events are taken in bundles. Below it a wake-up for each costs less than 10 % of
-/// a core, and is punctual.
+/// From this load of one thread on, its events are taken in bundles. Below it a wake-up for each
+/// costs less than 10 % of a core, and is punctual.
 const NAP_FROM_PER_S: f64 = 4_000.0;
 
 /// What worlds of one plan share, and never change.
@@ -47,10 +48,13 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(plan: RobotsPlan) -> Self {
         let targets = match &plan.route {
-            Route::Forward { proxies: addresses } | Route::Accelerator { addresses, .. } => addresses.clone(),
+            Route::Forward { proxies: addresses } | Route::Accelerator { addresses, .. } => {
+                addresses.clone()
+            }
             Route::Direct => plan.origins.clone(),
         };
-        let origin_names = plan.origins.iter().map(|origin| origin.to_string().into_bytes()).collect();
+        let origin_names =
+            plan.origins.iter().map(|origin| origin.to_string().into_bytes()).collect();
         let connections_max = plan.connections_max / plan.threads;
         let backlog_max = plan.backlog_max / plan.threads;
         Self { plan, origin_names, targets, connections_max, backlog_max }
@@ -107,12 +111,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(shared: Arc<Shared>, index: u32, orders: Receiver<Order>) -> io::Result<Self> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        index: u32,
+        orders: Receiver<Order>,
+    ) -> io::Result<Self> {
         let plan = &shared.plan;
         let (workload, world) = (Arc::clone(&plan.workload), plan.first_world + index);
         let clock = Clock::start_with_offset(plan.clock_offset_us);
-        let stream =
-            Stream::new(Arc::clone(&workload), plan.seed, world, plan.worlds, plan.working_set_objects);
+        let stream = Stream::new(
+            Arc::clone(&workload),
+            plan.seed,
+            world,
+            plan.worlds,
+            plan.working_set_objects,
+        );
         let send_delay_us = shared.scaled_us(workload.client_link().one_way_us);
         let timeout_us = (plan.timeout_s * 1e6) as u64;
         let first_load_per_s = plan.first_load_per_s / plan.threads as f64;
@@ -141,10 +154,11 @@ impl World {
         Ok(world)
     }
 
-    /// Runs until it is told to stop, or its owner is gone. An epoll instance that fails ends it as well: then its
-    /// thread is missing in the next sample.
+    /// Runs until it is told to stop, or its owner is gone. An epoll instance that fails ends it as
+    /// well: then its thread is missing in the next sample.
     pub(crate) fn run(mut self) {
-        // Without it the kernel is up to 50 µs late by intent. Being refused is no reason not to run.
+        // Without it the kernel is up to 50 µs late by intent. Being refused is no reason not to
+        // run.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut events = Vec::new();
         loop {
@@ -176,7 +190,8 @@ impl World {
     }
 
     fn until_next_moment(&self) -> Option<Duration> {
-        let give_up_us = self.asks.oldest().map_or(u64::MAX, |(_, ask)| ask.due_us + self.timeout_us);
+        let give_up_us =
+            self.asks.oldest().map_or(u64::MAX, |(_, ask)| ask.due_us + self.timeout_us);
         let timer_us = self.timers.next_due().unwrap_or(u64::MAX);
         match self.arrivals.next_us().min(timer_us).min(give_up_us) {
             u64::MAX => None,
@@ -197,8 +212,12 @@ impl World {
                     let _ = to.send(self.take_counts());
                     return std::ops::ControlFlow::Break(());
                 }
-                Err(std::sync::mpsc::TryRecvError::Empty) => return std::ops::ControlFlow::Continue(()),
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => return std::ops::ControlFlow::Break(()),
+                Err(std::sync::mpsc::TryRecvError::Empty) => {
+                    return std::ops::ControlFlow::Continue(());
+                }
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                    return std::ops::ControlFlow::Break(());
+                }
             }
         }
     }
@@ -226,7 +245,8 @@ impl World {
         tally.threads = 1;
         tally.backlog = self.asks.len() as u64;
         tally.waiting = self.asks.waiting() as u64;
-        tally.oldest_us = self.asks.oldest().map_or(0, |(_, ask)| now_us.saturating_sub(ask.due_us));
+        tally.oldest_us =
+            self.asks.oldest().map_or(0, |(_, ask)| now_us.saturating_sub(ask.due_us));
         tally.connections = self.connections.len() as u64;
         counts
     }
@@ -241,7 +261,9 @@ impl World {
                 self.begin_visit(due_us);
             } else {
                 let Some((_, key)) = self.timers.pop_due(now_us) else { return };
-                let Some(coming) = u32::try_from(key).ok().and_then(|slot| self.coming.remove(slot)) else {
+                let Some(coming) =
+                    u32::try_from(key).ok().and_then(|slot| self.coming.remove(slot))
+                else {
                     continue;
                 };
                 self.dispatch(coming.ask, coming.due_us, coming.robot);
@@ -279,7 +301,10 @@ impl World {
         if self.asks.len() >= self.shared.backlog_max {
             let expected = format!("at most {} requests unanswered", self.shared.backlog_max);
             let got = "never sent: so many are waiting".into();
-            self.record_fault(&ask, Fault { kind: FaultKind::TimedOut, offset: None, expected, got });
+            self.record_fault(
+                &ask,
+                Fault { kind: FaultKind::TimedOut, offset: None, expected, got },
+            );
             return;
         }
         let slot = self.asks.insert(Pending::new(ask, due_us, robot));

@@ -36,7 +36,8 @@ fn a_wrong_byte() {
     let facts = workload("fixed-1k").facts(SEED, &ObjectName::parse(path.as_bytes()).unwrap());
     let mut right = [0; 8];
     facts.body(facts.version_at(unix_us()).number).fill(700, &mut right);
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+    let hex =
+        |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
     assert_eq!((sample.fault.offset, &sample.fault.expected), (Some(700), &hex(&right)));
     right[0] ^= 0xff;
     assert_eq!(sample.fault.got, hex(&right));
@@ -70,7 +71,10 @@ fn a_head_with_another_length() {
         reply.set("Content-Length", "1023");
         Deed::SayAndClose(reply.bytes())
     });
-    assert_eq!((sample.fault.expected.as_str(), sample.fault.got.as_str()), ("Content-Length 1024", "1023"));
+    assert_eq!(
+        (sample.fault.expected.as_str(), sample.fault.got.as_str()),
+        ("Content-Length 1024", "1023")
+    );
 }
 
 #[test]
@@ -89,7 +93,10 @@ fn a_head_without_the_request_id() {
         reply.remove("Lab-Request");
         Deed::Say(reply.bytes())
     });
-    assert_eq!((sample.fault.expected.as_str(), sample.fault.got.as_str()), ("Lab-Request", "no such field"));
+    assert_eq!(
+        (sample.fault.expected.as_str(), sample.fault.got.as_str()),
+        ("Lab-Request", "no such field")
+    );
 }
 
 #[test]

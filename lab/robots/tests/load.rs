@@ -1,4 +1,5 @@
-//! The load is open: nothing that a server does changes what is asked when, and all waiting is measured.
+//! The load is open: nothing that a server does changes what is asked when, and all waiting is
+//! measured.
 
 #![allow(clippy::unwrap_used, reason = "clippy does not know that helpers of tests are tests")]
 
@@ -38,7 +39,8 @@ fn a_stall_does_not_slow_the_load_down_and_all_who_wait_are_counted() {
     let mut sum = Tally::default();
     for second in &seconds {
         let due_per_s = second.due as f64 * 1e6 / second.period_us as f64;
-        // Poisson: 200 ± 14 in a second. A closed loop would have asked for 20 in the third second, and none after.
+        // Poisson: 200 ± 14 in a second. A closed loop would have asked for 20 in the third second,
+        // and none after.
         assert!((120.0..280.0).contains(&due_per_s), "{due_per_s} due per second");
         sum.merge_later(second);
     }
@@ -52,7 +54,8 @@ fn a_stall_does_not_slow_the_load_down_and_all_who_wait_are_counted() {
     let response = sum.response();
     assert!(response.max_us() > 1_900_000, "the longest response took {} µs", response.max_us());
     assert!(response.percentile_us(99.0) > 1_500_000, "p99 is {} µs", response.percentile_us(99.0));
-    // Half of the requests come in the stall and wait for half of it on average: 0.6 s over all of them.
+    // Half of the requests come in the stall and wait for half of it on average: 0.6 s over all of
+    // them.
     assert!(response.mean_us() > 300_000.0, "the mean is {} µs", response.mean_us());
     // Nothing is lost: what was due was answered, but for the last few.
     assert!(sum.due - sum.answers() < 10, "{} due, {} answered", sum.due, sum.answers());
@@ -74,17 +77,22 @@ fn a_closed_loop_would_have_said_otherwise() {
     let report = bang.run(targets, &mut |_| true).unwrap();
     assert!(report.answers > 100, "{report:?}");
     let p99_us = report.service.percentile_us(99.0);
-    assert!(p99_us < 100_000, "one of {} requests saw the stall, but p99 is {p99_us} µs", report.answers);
+    assert!(
+        p99_us < 100_000,
+        "one of {} requests saw the stall, but p99 is {p99_us} µs",
+        report.answers
+    );
     assert!(report.service.max_us() > 1_500_000);
 }
 
 /// Request ids and URLs of the first requests, some of which were sent twice.
 fn first_urls(seed: u64, load_per_s: f64, spoil: bool) -> Vec<String> {
-    let server =
-        Server::start(workload("polymix-4"), move |request, reply| match spoil && request.number % 3 == 0 {
+    let server = Server::start(workload("polymix-4"), move |request, reply| {
+        match spoil && request.number % 3 == 0 {
             true => Deed::SayAndClose(Vec::new()),
             false => Deed::Say(reply.bytes()),
-        });
+        }
+    });
     let mut settings = plan("polymix-4", server.address, load_per_s);
     settings.seed = seed;
     settings.time_scale = 0.001;
@@ -101,8 +109,10 @@ fn first_urls(seed: u64, load_per_s: f64, spoil: bool) -> Vec<String> {
 fn the_same_seed_asks_for_the_same_urls_whatever_the_server_does() {
     let (calm, spoilt, other) =
         (first_urls(1, 500.0, false), first_urls(1, 900.0, true), first_urls(2, 500.0, false));
-    let common = |one: &[String], two: &[String]| one.iter().filter(|url| two.contains(url)).count();
-    // The runs end at different moments, so one of them may have got further; but the shorter is within the longer.
+    let common =
+        |one: &[String], two: &[String]| one.iter().filter(|url| two.contains(url)).count();
+    // The runs end at different moments, so one of them may have got further; but the shorter is
+    // within the longer.
     let shorter = calm.len().min(spoilt.len());
     assert!(
         shorter > 100 && common(&calm, &spoilt) * 100 >= shorter * 90,

@@ -28,11 +28,16 @@ fn the_laboratorys_own_origins_make_no_mistake_in_any_kind_of_request() {
     settings.time_scale = time_scale;
     let robots = Robots::start(settings).unwrap();
     let kinds = ["plain", "ims_200", "ims_304", "reload", "post", "head"];
-    let tally = run_until(&robots, |tally| kinds.iter().all(|kind| tally.by_kind.contains_key(*kind)));
+    let tally =
+        run_until(&robots, |tally| kinds.iter().all(|kind| tally.by_kind.contains_key(*kind)));
     let _ = robots.stop();
     assert_eq!(tally.faults_total(), 0, "{:?}", tally.fault_samples);
     assert_eq!((tally.hits.answers, tally.excused), (0, 0), "nobody was there to store anything");
-    assert!(tally.by_type.contains_key("image") && tally.by_type.contains_key("html"), "{:?}", tally.by_type);
+    assert!(
+        tally.by_type.contains_key("image") && tally.by_type.contains_key("html"),
+        "{:?}",
+        tally.by_type
+    );
     assert!(tally.fill_bytes > 0 && tally.fill_bytes < tally.misses.body_bytes);
     assert!(tally.refill_bytes > 0 && tally.offered_hits > 0 && tally.offered_hit_bytes > 0);
     // The origin thinks 25 ms and is 0.8 ms away; without both, hardly anything is left.
@@ -64,8 +69,9 @@ fn tunnels(deed: impl Fn(&Seen, Reply) -> Deed + Send + Sync + 'static) -> (Serv
 fn tunnels_carry_right_answers_and_denied_ones_are_denied() {
     let (server, settings) = tunnels(proxy_and_origin);
     let robots = Robots::start(settings).unwrap();
-    let tally =
-        run_until(&robots, |tally| tally.by_kind.get("connect").is_some_and(|kind| kind.answers > 60));
+    let tally = run_until(&robots, |tally| {
+        tally.by_kind.get("connect").is_some_and(|kind| kind.answers > 60)
+    });
     let _ = robots.stop();
     assert_eq!(tally.faults_total(), 0, "{:?}", tally.fault_samples);
     let seen = server.seen.lock().unwrap();
@@ -100,7 +106,8 @@ fn the_banger_verifies_what_it_knows_and_counts_the_rest() {
         Deed::Say(reply.bytes())
     });
     let url = |path: &str| BangTarget::Url(format!("http://{}{path}", server.address));
-    let mut targets: Vec<_> = (0..50).map(|number| url(&format!("/l/0/0/{number:x}.bin"))).collect();
+    let mut targets: Vec<_> =
+        (0..50).map(|number| url(&format!("/l/0/0/{number:x}.bin"))).collect();
     targets.extend([url("/elsewhere"), BangTarget::Url("ftp://nowhere/".into())]);
     for keep_alive in [false, true] {
         let mut bang = Bang::new(Route::Direct);
@@ -129,8 +136,9 @@ fn the_banger_shuffles_as_the_seed_says_and_never_has_too_many_connections() {
     let order = |seed| {
         let mut bang = Bang::new(Route::Direct);
         (bang.order, bang.connections_max) = (BangOrder::Shuffled { seed }, 1);
-        let urls =
-            (0..40).map(|number| BangTarget::Url(format!("http://{}/l/0/0/{number:x}.bin", server.address)));
+        let urls = (0..40).map(|number| {
+            BangTarget::Url(format!("http://{}/l/0/0/{number:x}.bin", server.address))
+        });
         let mut order = Vec::new();
         bang.run(urls, &mut |record| {
             order.push(record.url.to_string());
@@ -149,7 +157,8 @@ fn the_banger_ends_by_itself_in_silence_and_early_if_told_to() {
     let url = format!("http://{}/l/0/0/1.bin", server.address);
     let mut bang = Bang::new(Route::Direct);
     bang.timeout_s = 0.1;
-    let report = bang.run(std::iter::repeat_n(BangTarget::Url(url.clone()), 70), &mut |_| true).unwrap();
+    let report =
+        bang.run(std::iter::repeat_n(BangTarget::Url(url.clone()), 70), &mut |_| true).unwrap();
     assert_eq!((report.requests, report.faults[&FaultKind::TimedOut]), (70, 70));
     let report = bang.run(std::iter::repeat(BangTarget::Url(url)), &mut |_| false).unwrap();
     assert!(report.requests <= 126, "{}", report.requests);

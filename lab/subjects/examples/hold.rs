@@ -1,4 +1,5 @@
-//! Starts a subject and holds it until standard input ends: for looking around by hand, and for the tests.
+//! Starts a subject and holds it until standard input ends: for looking around by hand, and for the
+//! tests.
 //!
 //! ```text
 //! hold SUBJECT ORIGIN [FILE_SYSTEM]      e.g.: hold squid:diskd 127.0.0.1:8080 ext4
@@ -6,8 +7,8 @@
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
 use humboldt_lab_subjects::{
-    Environment, EnvironmentPlan, Host, Keeper, StartPlan, StoreKind, SubjectFile, keeper_main, manifest,
-    start,
+    Environment, EnvironmentPlan, Host, Keeper, StartPlan, StoreKind, SubjectFile, keeper_main,
+    manifest, start,
 };
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -66,7 +67,9 @@ fn hold(subject: &str, origin: &str, file_system: Option<&str>) -> Result<(), Bo
         words: BTreeMap::new(),
     };
     let running = start(&file, &mut environment, &plan, &keeper)?;
-    for (name, value) in manifest(env!("CARGO_PKG_VERSION"), &host, Some(&environment), &running).facts {
+    for (name, value) in
+        manifest(env!("CARGO_PKG_VERSION"), &host, Some(&environment), &running).facts
+    {
         println!("{name}: {value}");
     }
     println!("{:?}", running.resources());

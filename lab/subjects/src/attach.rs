@@ -12,16 +12,22 @@ use std::time::Duration;
 /// How long one attempt to reach it may take.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 
-/// Takes a cache that is already running: nothing is started or stopped. `url` is `http://HOST:PORT`, or `HOST:PORT`.
+/// Takes a cache that is already running: nothing is started or stopped. `url` is
+/// `http://HOST:PORT`, or `HOST:PORT`.
 ///
 /// # Errors
 /// If nobody accepts connections there, or there is no such process.
-pub fn attach(url: &str, mode: Mode, pid: Option<u32>, host: &Host) -> Result<Running, SubjectError> {
+pub fn attach(
+    url: &str,
+    mode: Mode,
+    pid: Option<u32>,
+    host: &Host,
+) -> Result<Running, SubjectError> {
     let wrong = |what: String| SubjectError::Environment(format!("{url}: {what}"));
     let authority = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
-    let mut addresses = authority
-        .to_socket_addrs()
-        .map_err(|error| wrong(format!("not an address such as http://127.0.0.1:3128 ({error})")))?;
+    let mut addresses = authority.to_socket_addrs().map_err(|error| {
+        wrong(format!("not an address such as http://127.0.0.1:3128 ({error})"))
+    })?;
     let address = addresses.next().ok_or_else(|| wrong("this name has no address".to_owned()))?;
     TcpStream::connect_timeout(&address, ATTEMPT_WITHIN).map_err(|error| {
         wrong(format!("nobody accepts connections there ({error}): start the cache first"))
@@ -39,7 +45,9 @@ pub fn attach(url: &str, mode: Mode, pid: Option<u32>, host: &Host) -> Result<Ru
         skipped: Vec::new(),
     };
     let Some(pid) = pid else {
-        running.skipped.push(Skipped::new("resources of the subject", "its process number was not given"));
+        running
+            .skipped
+            .push(Skipped::new("resources of the subject", "its process number was not given"));
         return Ok(running);
     };
     let no_process = || wrong(format!("there is no process {pid}"));

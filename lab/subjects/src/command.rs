@@ -13,9 +13,14 @@ const QUOTED_BYTES: usize = 600;
 /// How often a wait looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// What a program that succeeded wrote to its standard output. `limit` bounds how long it may take. What changes the
-/// machine goes through [`crate::Keeper::run`], so that it does not outlive the laboratory.
-pub(crate) fn run<I, S>(program: &Path, arguments: I, limit: Duration) -> Result<String, SubjectError>
+/// What a program that succeeded wrote to its standard output. `limit` bounds how long it may take.
+/// What changes the machine goes through [`crate::Keeper::run`], so that it does not outlive the
+/// laboratory.
+pub(crate) fn run<I, S>(
+    program: &Path,
+    arguments: I,
+    limit: Duration,
+) -> Result<String, SubjectError>
 where
     I: IntoIterator<Item = S>,
     S: AsRef<OsStr>,
@@ -26,7 +31,10 @@ where
 }
 
 /// The same for a command that is already complete. Returns standard output and standard error.
-pub(crate) fn run_command(mut command: Command, limit: Duration) -> Result<(String, String), SubjectError> {
+pub(crate) fn run_command(
+    mut command: Command,
+    limit: Duration,
+) -> Result<(String, String), SubjectError> {
     let line = command_line(&command);
     let failed = |status: String, output: &str| SubjectError::Command {
         command: line.clone(),
@@ -34,7 +42,8 @@ pub(crate) fn run_command(mut command: Command, limit: Duration) -> Result<(Stri
         output: one_line(output),
     };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| failed("not started".to_owned(), &error.to_string()))?;
+    let mut child =
+        command.spawn().map_err(|error| failed("not started".to_owned(), &error.to_string()))?;
     // Each pipe has its own reader, so that neither can fill up and stop the program.
     let out = child.stdout.take().map(read_in_background);
     let err = child.stderr.take().map(read_in_background);
@@ -99,7 +108,8 @@ mod tests {
     #[test]
     fn output_of_success_and_reason_of_failure() {
         assert_eq!(shell("echo good; echo noise >&2", 5000).expect("it succeeds"), "good\n");
-        let error = shell("echo first; echo bad luck >&2; exit 3", 5000).expect_err("it fails").to_string();
+        let error =
+            shell("echo first; echo bad luck >&2; exit 3", 5000).expect_err("it fails").to_string();
         assert!(error.contains("first | bad luck") && error.contains("exit status: 3"), "{error}");
         assert_eq!(error.lines().count(), 1);
     }

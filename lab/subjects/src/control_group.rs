@@ -1,4 +1,5 @@
-//! Control groups: CPU quotas, and devices as slow as spindles. Both versions of the kernel's interface.
+//! Control groups: CPU quotas, and devices as slow as spindles. Both versions of the kernel's
+//! interface.
 
 use crate::keeper::{Keeper, Kept};
 use crate::undo::{OWN_PREFIX, Undo};
@@ -6,8 +7,8 @@ use crate::{Host, Skipped, SubjectError, Throttle};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A quota counts over this long. Short, so that a subject at its limit looks like a slower machine rather than like
-/// one that stands still for a tenth of a second.
+/// A quota counts over this long. Short, so that a subject at its limit looks like a slower machine
+/// rather than like one that stands still for a tenth of a second.
 const QUOTA_PERIOD_US: u64 = 10_000;
 /// The kernel accepts no smaller quota, in µs.
 const QUOTA_MIN_US: u64 = 1_000;
@@ -33,7 +34,9 @@ fn find(host: &Host, controller: &str) -> Result<Place, String> {
         let Some(point) = place.split(' ').nth(4).map(PathBuf::from) else { continue };
         let mut kind = kind.split(' ');
         match (kind.next(), kind.nth(1)) {
-            (Some("cgroup"), Some(options)) if options.split(',').any(|option| option == controller) => {
+            (Some("cgroup"), Some(options))
+                if options.split(',').any(|option| option == controller) =>
+            {
                 return Ok(Place::Own(point));
             }
             (Some("cgroup2"), _) => common = Some(point),
@@ -78,7 +81,12 @@ impl Groups {
     }
 
     /// Gives the group's members together so many cores' worth of CPU time.
-    pub(crate) fn limit_cpu(&mut self, host: &Host, keeper: &Keeper, cores: f64) -> Result<(), Skipped> {
+    pub(crate) fn limit_cpu(
+        &mut self,
+        host: &Host,
+        keeper: &Keeper,
+        cores: f64,
+    ) -> Result<(), Skipped> {
         let what = format!("CPU quota of {cores} cores");
         let quota_us = quota_us(cores).map_err(|reason| Skipped::new(&what, reason))?;
         let before = self.kept.len();
@@ -105,8 +113,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Limits devices, given as `MAJOR:MINOR`. In version 1 for the whole machine, because what the kernel writes back
-    /// later belongs to nobody there; in version 2 for the group.
+    /// Limits devices, given as `MAJOR:MINOR`. In version 1 for the whole machine, because what the
+    /// kernel writes back later belongs to nobody there; in version 2 for the group.
     pub(crate) fn limit_devices(
         &mut self,
         host: &Host,
@@ -285,7 +293,8 @@ mod tests {
         fs::create_dir_all(folder.path().join("self")).expect("a folder");
         let text = mounts.replace("ROOT", &folder.path().display().to_string());
         fs::write(folder.path().join("self/mountinfo"), text).expect("a table of mounts");
-        let host = Host { proc: folder.path().to_path_buf(), sys: PathBuf::from("/sys"), is_root: true };
+        let host =
+            Host { proc: folder.path().to_path_buf(), sys: PathBuf::from("/sys"), is_root: true };
         (folder, host)
     }
 
@@ -328,7 +337,8 @@ mod tests {
 
     #[test]
     fn limits_are_named_as_the_kernel_and_as_people_want() {
-        let throttle = Throttle { read_iops: 100, write_bytes_per_s: 5_000_000, ..Throttle::default() };
+        let throttle =
+            Throttle { read_iops: 100, write_bytes_per_s: 5_000_000, ..Throttle::default() };
         assert_eq!(io_max("7:1", &throttle), "7:1 riops=100 wbps=5000000");
         assert_eq!(throttle.to_string(), "read operations 100/s, write bytes 5000000/s");
         assert_eq!(Throttle::default().to_string(), "no limits");

@@ -1,7 +1,7 @@
 //! How much may be written and not on a device yet: the kernel's `vm.dirty_bytes`.
 //!
-//! With the memory of today a whole small store fits between a cache and its disk, and nobody ever waits for the disk. On
-//! the machines of the book it was the disk that everybody waited for.
+//! With the memory of today a whole small store fits between a cache and its disk, and nobody ever
+//! waits for the disk. On the machines of the book it was the disk that everybody waited for.
 
 use crate::Host;
 use crate::keeper::{Keeper, Kept};
@@ -22,7 +22,8 @@ pub(crate) fn limit(host: &Host, keeper: &Keeper, bytes: u64) -> Result<Kept, St
     let folder = host.proc.join("sys/vm");
     let read = |name: &str| -> Result<String, String> {
         let file = folder.join(name);
-        let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let text =
+            fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok(text.trim().to_owned())
     };
     // Either of the two holds; the other one reads 0. Writing one clears the other.

@@ -22,7 +22,8 @@ pub enum StoreKind {
     Device {
         /// `ext2`, `ext3`, `ext4`, `xfs` or `btrfs`.
         file_system: String,
-        /// Size of each device in bytes; `None`: what the cache needs, with room for half as much again.
+        /// Size of each device in bytes; `None`: what the cache needs, with room for half as much
+        /// again.
         size_bytes: Option<u64>,
         /// Mount options, such as `noatime`.
         mount_options: Vec<String>,
@@ -47,7 +48,8 @@ pub struct Throttle {
 pub struct EnvironmentPlan {
     /// Where the machine shows itself.
     pub host: Host,
-    /// Where the run folder is made: a new folder in this one. `None`: in the folder for temporary files.
+    /// Where the run folder is made: a new folder in this one. `None`: in the folder for temporary
+    /// files.
     pub parent: Option<PathBuf>,
     /// Whether the run folder stays at the end (configuration and logs; never stores).
     pub keep_folder: bool,
@@ -59,12 +61,14 @@ pub struct EnvironmentPlan {
     pub store_kind: StoreKind,
     /// How slow the devices are to be.
     pub throttle: Option<Throttle>,
-    /// At how many bytes that are written and not on a device yet the system makes writers wait; `None`: as it does
-    /// anyway, which is gigabytes on a machine with much memory. It holds for the whole machine. Needs root.
+    /// At how many bytes that are written and not on a device yet the system makes writers wait;
+    /// `None`: as it does anyway, which is gigabytes on a machine with much memory. It holds for
+    /// the whole machine. Needs root.
     pub dirty_bytes_max: Option<u64>,
 }
 
-/// A prepared run folder with its stores. [`Environment::remove`] undoes everything, as does dropping it.
+/// A prepared run folder with its stores. [`Environment::remove`] undoes everything, as does
+/// dropping it.
 #[derive(Debug)]
 pub struct Environment {
     pub(crate) host: Host,
@@ -157,14 +161,14 @@ impl Environment {
     }
 
     fn throttle_devices(&mut self, plan: &EnvironmentPlan, keeper: &Keeper) {
-        let Some(throttle) = plan.throttle.filter(|throttle| *throttle != Throttle::default()) else {
+        let Some(throttle) = plan.throttle.filter(|throttle| *throttle != Throttle::default())
+        else {
             return;
         };
         let devices: Vec<String> =
             self.stores.iter().filter_map(|store| store.device_number(&self.host)).collect();
         if devices.is_empty() {
-            let reason =
-                "the stores are folders: give them devices of their own (a file system such as ext4)";
+            let reason = "the stores are folders: give them devices of their own (a file system such as ext4)";
             self.skipped.push(Skipped::new(format!("throttled devices ({throttle})"), reason));
             return;
         }
@@ -184,8 +188,8 @@ impl Environment {
         }
     }
 
-    /// Waits until everything that preparing has written is on the stores' own devices: a run that begins before
-    /// measures the making of its folders, which takes slow devices a while.
+    /// Waits until everything that preparing has written is on the stores' own devices: a run that
+    /// begins before measures the making of its folders, which takes slow devices a while.
     pub(crate) fn settle(&self) -> Result<(), SubjectError> {
         self.stores.iter().try_for_each(Store::settle)
     }
@@ -214,7 +218,8 @@ impl Environment {
     /// Facts for the manifest: file system, options, devices, limits.
     #[must_use]
     pub fn facts(&self) -> Vec<(String, String)> {
-        let mut facts = vec![("Run folder on".to_owned(), file_system_of(&self.host, &self.folder))];
+        let mut facts =
+            vec![("Run folder on".to_owned(), file_system_of(&self.host, &self.folder))];
         for (index, store) in self.stores.iter().enumerate() {
             facts.push((format!("Store {index}"), store.describe(&self.host)));
         }
@@ -222,7 +227,10 @@ impl Environment {
             facts.push(("Each store's device limited to".to_owned(), throttle.to_string()));
         }
         if let Some((bytes, _)) = &self.dirty_limit {
-            facts.push(("Writers wait from".to_owned(), format!("{} MB not written back yet", bytes >> 20)));
+            facts.push((
+                "Writers wait from".to_owned(),
+                format!("{} MB not written back yet", bytes >> 20),
+            ));
         }
         facts
     }
@@ -265,7 +273,8 @@ impl Environment {
         result
     }
 
-    /// Gives run folder and stores to the user whom the subject becomes, and checks that it can get there.
+    /// Gives run folder and stores to the user whom the subject becomes, and checks that it can get
+    /// there.
     pub(crate) fn give_to(&self, user: &User) -> Result<(), SubjectError> {
         let stores = self.stores();
         for folder in stores.iter().chain([&self.folder]) {
@@ -309,7 +318,8 @@ pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error)
 /// A name that no other folder has, neither of this laboratory nor of another.
 fn unique_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{OWN_PREFIX}{:x}-{}-{number}", now.as_secs(), std::process::id())
 }
@@ -323,8 +333,8 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), SubjectError> {
 
 /// Refuses what must end with a full disk in the middle of the run.
 fn check_room(folder: &Path, needed_bytes: u64) -> Result<(), SubjectError> {
-    let room =
-        rustix::fs::statvfs(folder).map_err(|error| io("ask for the room in", folder)(error.into()))?;
+    let room = rustix::fs::statvfs(folder)
+        .map_err(|error| io("ask for the room in", folder)(error.into()))?;
     let free_bytes = room.f_bavail.saturating_mul(room.f_frsize);
     if free_bytes < needed_bytes {
         return Err(SubjectError::Environment(format!(
@@ -337,7 +347,8 @@ fn check_room(folder: &Path, needed_bytes: u64) -> Result<(), SubjectError> {
     Ok(())
 }
 
-/// Every folder on the way must let the user through; otherwise the subject fails with a message about its own files.
+/// Every folder on the way must let the user through; otherwise the subject fails with a message
+/// about its own files.
 fn check_reachable(path: &Path, user: &User) -> Result<(), SubjectError> {
     for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
         let metadata = fs::metadata(folder).map_err(io("look at", folder))?;
@@ -364,7 +375,8 @@ fn may_enter(mode: u32, owner: u32, group: u32, user: &User) -> bool {
 }
 
 fn give(path: &Path, user: &User) -> Result<(), SubjectError> {
-    std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid)).map_err(io("give away", path))?;
+    std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid))
+        .map_err(io("give away", path))?;
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         for entry in fs::read_dir(path).map_err(io("read the folder", path))?.flatten() {
             give(&entry.path(), user)?;
@@ -388,14 +400,19 @@ mod tests {
             (0o701, 0, 50, 13, false),
             (0o000, 0, 0, 0, true),
         ] {
-            assert_eq!(may_enter(mode, owner, group, &user(uid)), expected, "{mode:o} {owner} {group} {uid}");
+            assert_eq!(
+                may_enter(mode, owner, group, &user(uid)),
+                expected,
+                "{mode:o} {owner} {group} {uid}"
+            );
         }
     }
 
     #[test]
     fn a_full_disk_is_noticed_before_it_is_full() {
         assert!(check_room(Path::new("/"), 0).is_ok());
-        let error = check_room(Path::new("/"), u64::MAX).expect_err("no disk is so large").to_string();
+        let error =
+            check_room(Path::new("/"), u64::MAX).expect_err("no disk is so large").to_string();
         assert!(error.contains("MB free"), "{error}");
     }
 

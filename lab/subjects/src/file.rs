@@ -1,4 +1,5 @@
-//! Subject files: how a cache is configured, started and stopped. `subjects/squid.toml` explains every entry.
+//! Subject files: how a cache is configured, started and stopped. `subjects/squid.toml` explains
+//! every entry.
 
 use crate::SubjectError;
 use crate::builtin;
@@ -12,7 +13,8 @@ const FILE_BYTES_MAX: usize = 256 * 1024;
 /// The most stores a subject may have, in folders.
 pub(crate) const STORES_MAX: u32 = 64;
 
-/// Words that every template may use, whatever its file says. `start::words` gives them their values.
+/// Words that every template may use, whatever its file says. `start::words` gives them their
+/// values.
 pub(crate) const GIVEN_WORDS: [&str; 19] = [
     "address",
     "cache_bytes",
@@ -38,7 +40,9 @@ pub(crate) const GIVEN_WORDS: [&str; 19] = [
 pub(crate) const INDEX_WORD: &str = "index";
 
 /// How clients reach a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Clients send it whole URLs.
@@ -166,7 +170,8 @@ pub struct SubjectFile {
 }
 
 impl SubjectFile {
-    /// Names of all built-in subjects with their descriptions: `squid:null`, `squid:ufs`, …, `nginx`, …
+    /// Names of all built-in subjects with their descriptions: `squid:null`, `squid:ufs`, …,
+    /// `nginx`, …
     #[must_use]
     pub fn builtin_names() -> Vec<(String, String)> {
         builtin::FAMILIES
@@ -195,10 +200,12 @@ impl SubjectFile {
         builtin::FAMILIES.iter().find(|(name, _)| *name == family).map(|(_, text)| *text)
     }
 
-    /// What a user names: a built-in subject, or a file of the user's own as `PATH.toml` or `PATH.toml:VARIANT`.
+    /// What a user names: a built-in subject, or a file of the user's own as `PATH.toml` or
+    /// `PATH.toml:VARIANT`.
     ///
     /// # Errors
-    /// If there is no such subject (names the families), or the file cannot be read, or it is wrong.
+    /// If there is no such subject (names the families), or the file cannot be read, or it is
+    /// wrong.
     pub fn load(name: &str) -> Result<Self, SubjectError> {
         let (path, variant) = match name.rsplit_once(".toml:") {
             Some((stem, variant)) => (format!("{stem}.toml"), Some(variant)),
@@ -216,8 +223,10 @@ impl SubjectFile {
         }
         Self::builtin(name).unwrap_or_else(|| {
             let families: Vec<&str> = builtin::FAMILIES.iter().map(|(family, _)| *family).collect();
-            let what =
-                format!("there is no such subject; there are: {}; or name a file.toml", families.join(", "));
+            let what = format!(
+                "there is no such subject; there are: {}; or name a file.toml",
+                families.join(", ")
+            );
             Err(SubjectError::File { file: name.to_owned(), what })
         })
     }
@@ -226,7 +235,11 @@ impl SubjectFile {
     ///
     /// # Errors
     /// File, line, what is wrong, what to do.
-    pub fn parse(text: &str, source_name: &str, variant: Option<&str>) -> Result<Self, SubjectError> {
+    pub fn parse(
+        text: &str,
+        source_name: &str,
+        variant: Option<&str>,
+    ) -> Result<Self, SubjectError> {
         let wrong = |what: String| SubjectError::File { file: source_name.to_owned(), what };
         let mut content = Content::parse(text, source_name)?;
         content.check().map_err(wrong)?;
@@ -234,12 +247,15 @@ impl SubjectFile {
             None => None,
             Some(name) => {
                 let name = name.to_owned();
-                let variant =
-                    content.variants.remove(&name).ok_or_else(|| wrong(content.no_variant(&name)))?;
+                let variant = content
+                    .variants
+                    .remove(&name)
+                    .ok_or_else(|| wrong(content.no_variant(&name)))?;
                 Some((name, variant))
             }
         };
-        let mut file = Self { name: content.name.clone(), description: content.description.clone(), content };
+        let mut file =
+            Self { name: content.name.clone(), description: content.description.clone(), content };
         if let Some((name, variant)) = chosen {
             file.choose(&name, variant);
         }
@@ -252,7 +268,8 @@ impl SubjectFile {
         self.description = variant.description;
         content.mode = variant.mode.unwrap_or(content.mode);
         content.stores_max = variant.stores_max.unwrap_or(content.stores_max);
-        content.excuse_reload_hits = variant.excuse_reload_hits.unwrap_or(content.excuse_reload_hits);
+        content.excuse_reload_hits =
+            variant.excuse_reload_hits.unwrap_or(content.excuse_reload_hits);
         content.words.extend(variant.words);
         content.per_store.extend(variant.per_store);
         content.per_origin.extend(variant.per_origin);
@@ -311,9 +328,11 @@ impl SubjectFile {
     /// # Errors
     /// If not: names the package.
     pub fn find(&self) -> Result<std::path::PathBuf, SubjectError> {
-        crate::host::find_program(&self.content.programs).ok_or_else(|| SubjectError::ProgramMissing {
-            program: self.content.programs.join(" or "),
-            package: self.content.package.clone(),
+        crate::host::find_program(&self.content.programs).ok_or_else(|| {
+            SubjectError::ProgramMissing {
+                program: self.content.programs.join(" or "),
+                package: self.content.package.clone(),
+            }
         })
     }
 }
@@ -336,7 +355,10 @@ impl Content {
             return vec![(self.name.clone(), self.description.clone())];
         }
         let name = |variant: &String| format!("{}:{variant}", self.name);
-        self.variants.iter().map(|(key, variant)| (name(key), variant.description.clone())).collect()
+        self.variants
+            .iter()
+            .map(|(key, variant)| (name(key), variant.description.clone()))
+            .collect()
     }
 
     fn no_variant(&self, name: &str) -> String {
@@ -355,7 +377,8 @@ impl Content {
                 return Err(format!("name `{name}`: use letters, digits, `-` and `_`"));
             }
         }
-        for (what, list) in [("programs", &self.programs), ("start", &self.start), ("version", &self.version)]
+        for (what, list) in
+            [("programs", &self.programs), ("start", &self.start), ("version", &self.version)]
         {
             if list.is_empty() {
                 return Err(format!("`{what}` is empty"));
@@ -367,8 +390,12 @@ impl Content {
         if self.stores_max > STORES_MAX {
             return Err(format!("`stores_max` is more than {STORES_MAX}"));
         }
-        if let Some(name) = self.default_variant.as_ref().filter(|name| !self.variants.contains_key(*name)) {
-            return Err(format!("`default_variant` names `{name}`, and there is no [variants.{name}]"));
+        if let Some(name) =
+            self.default_variant.as_ref().filter(|name| !self.variants.contains_key(*name))
+        {
+            return Err(format!(
+                "`default_variant` names `{name}`, and there is no [variants.{name}]"
+            ));
         }
         if self.default_variant.is_none() && !self.variants.is_empty() {
             return Err("say which variant is meant without one: `default_variant = …`".to_owned());
@@ -384,13 +411,18 @@ impl Content {
                 .components()
                 .all(|part| matches!(part, std::path::Component::Normal(_)));
             if !is_inside || name.is_empty() {
-                return Err(format!("`{name}`: names of files are relative to the run folder, without `..`"));
+                return Err(format!(
+                    "`{name}`: names of files are relative to the run folder, without `..`"
+                ));
             }
         }
         for pattern in &self.leftovers {
             let rest = pattern.rsplit_once('/').map_or("", |(_, name)| name);
-            if !(pattern.starts_with('/') && rest.starts_with("{instance}") && rest.ends_with('*')) {
-                return Err(format!("leftovers `{pattern}`: must look like `/FOLDER/{{instance}}…*`"));
+            if !(pattern.starts_with('/') && rest.starts_with("{instance}") && rest.ends_with('*'))
+            {
+                return Err(format!(
+                    "leftovers `{pattern}`: must look like `/FOLDER/{{instance}}…*`"
+                ));
             }
         }
         Ok(())
@@ -405,8 +437,11 @@ impl Content {
             check(&format!("files.\"{name}\""), text)?;
         }
         let commands = self.prepare.iter().chain([&self.start, &self.version]);
-        for text in
-            commands.flatten().chain(self.environment.values()).chain(&self.ready_url).chain(&self.leftovers)
+        for text in commands
+            .flatten()
+            .chain(self.environment.values())
+            .chain(&self.ready_url)
+            .chain(&self.leftovers)
         {
             check(&format!("`{text}`"), text)?;
         }
@@ -472,7 +507,10 @@ stores_max = 0
     fn variants_change_what_they_say_and_nothing_else() {
         let a = SubjectFile::parse(SMALL, "small.toml", None).expect("it is right");
         assert_eq!((a.name(), a.description(), a.mode()), ("small:a", "With a.", Mode::Forward));
-        assert_eq!((a.stores_max(), a.content.per_store["lines"].as_str()), (2, "a {store} {index}"));
+        assert_eq!(
+            (a.stores_max(), a.content.per_store["lines"].as_str()),
+            (2, "a {store} {index}")
+        );
         let b = SubjectFile::parse(SMALL, "small.toml", Some("b")).expect("it is right");
         assert_eq!((b.name(), b.mode(), b.stores_max()), ("small:b", Mode::Accelerator, 0));
         assert!(!a.has_mode(Mode::Accelerator) && b.has_mode(Mode::Accelerator));
@@ -484,7 +522,11 @@ stores_max = 0
             ("mode = \"forward\"", "mode = \"backward\"", "line 4"),
             ("stores_max = 2", "stores = 2", "unknown field `stores`"),
             ("stores_max = 2", "stores_max = 65", "more than 64"),
-            ("listen {address}", "listen {adress}", "files.\"small.conf\", line 1: unknown word {adress}"),
+            (
+                "listen {address}",
+                "listen {adress}",
+                "files.\"small.conf\", line 1: unknown word {adress}",
+            ),
             ("\"-p\", \"{port}\"", "\"{prot}\"", "unknown word {prot}"),
             ("default_variant = \"a\"", "default_variant = \"c\"", "no [variants.c]"),
             ("default_variant = \"a\"", "", "default_variant"),
@@ -497,7 +539,9 @@ stores_max = 0
             assert!(SMALL.contains(from), "{from}");
             let message = error(&SMALL.replacen(from, to, 1), None);
             assert!(message.contains(expected), "{to}: {message}");
-            assert!(message.starts_with("subject file small.toml: ") && message.lines().count() == 1);
+            assert!(
+                message.starts_with("subject file small.toml: ") && message.lines().count() == 1
+            );
         }
         assert!(error(SMALL, Some("c")).contains("there are: a, b"));
         assert!(error(&"#".repeat(FILE_BYTES_MAX + 1), None).contains("longer"));
@@ -512,15 +556,23 @@ stores_max = 0
         assert_eq!(name(&path).expect("a right file"), "small:a");
         assert_eq!(name(&format!("{path}:b")).expect("a right file"), "small:b");
         assert_eq!(name("squid:rock").expect("built in"), "squid:rock");
-        assert!(name(&format!("{path}:c")).expect_err("no variant").to_string().contains("there are: a, b"));
-        assert!(name("squit").expect_err("no family").to_string().contains("squid, humboldt, nginx"));
+        assert!(
+            name(&format!("{path}:c"))
+                .expect_err("no variant")
+                .to_string()
+                .contains("there are: a, b")
+        );
+        assert!(
+            name("squit").expect_err("no family").to_string().contains("squid, humboldt, nginx")
+        );
         let error = name("/no/such.toml").expect_err("no file").to_string();
         assert!(error.contains("/no/such.toml: No such file"), "{error}");
     }
 
     #[test]
     fn built_in_files_are_right() {
-        let names: Vec<String> = SubjectFile::builtin_names().into_iter().map(|(name, _)| name).collect();
+        let names: Vec<String> =
+            SubjectFile::builtin_names().into_iter().map(|(name, _)| name).collect();
         for family in builtin::FAMILIES.iter().map(|(family, _)| family) {
             let subject = SubjectFile::builtin(family).expect("a family").expect("a right file");
             assert!(names.contains(&subject.name().to_owned()), "{} in {names:?}", subject.name());
@@ -529,11 +581,13 @@ stores_max = 0
             let subject = SubjectFile::builtin(name).expect("a family").expect("a right file");
             assert_eq!(subject.name(), name);
         }
-        for name in ["squid:null", "squid:aufs", "squid:rock", "humboldt:ring", "nginx", "varnish"] {
+        for name in ["squid:null", "squid:aufs", "squid:rock", "humboldt:ring", "nginx", "varnish"]
+        {
             assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
         }
         assert!(SubjectFile::builtin("no-such-cache").is_none());
-        let error = SubjectFile::builtin("squid:aufz").expect("a family").expect_err("no such variant");
+        let error =
+            SubjectFile::builtin("squid:aufz").expect("a family").expect_err("no such variant");
         assert!(error.to_string().contains("aufs, diskd"), "{error}");
     }
 }

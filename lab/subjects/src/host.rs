@@ -31,7 +31,8 @@ impl Host {
     }
 }
 
-/// Something that was asked for and could not be done here, while the run still makes sense without it.
+/// Something that was asked for and could not be done here, while the run still makes sense without
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// What was asked for.
@@ -82,8 +83,9 @@ fn id(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The first of these programs that there is. `$NAME` is the value of a variable of the environment; a name with a
-/// slash is a path; any other is looked for beside this program, in PATH, and where administrators' programs are.
+/// The first of these programs that there is. `$NAME` is the value of a variable of the
+/// environment; a name with a slash is a path; any other is looked for beside this program, in
+/// PATH, and where administrators' programs are.
 pub(crate) fn find_program<S: AsRef<str>>(names: &[S]) -> Option<PathBuf> {
     names.iter().find_map(|name| {
         let name = name.as_ref();
@@ -109,13 +111,16 @@ fn program_folders() -> Vec<PathBuf> {
 
 fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 /// A program that the laboratory itself needs.
 pub(crate) fn need_program(name: &str, package: &str) -> Result<PathBuf, SubjectError> {
-    find_program(&[name])
-        .ok_or_else(|| SubjectError::ProgramMissing { program: name.to_owned(), package: package.to_owned() })
+    find_program(&[name]).ok_or_else(|| SubjectError::ProgramMissing {
+        program: name.to_owned(),
+        package: package.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -124,11 +129,14 @@ mod tests {
 
     #[test]
     fn programs_are_found_by_name_path_and_variable() {
-        assert!(find_program(&["no-such-program-here", "sh"]).is_some_and(|path| path.ends_with("sh")));
+        assert!(
+            find_program(&["no-such-program-here", "sh"]).is_some_and(|path| path.ends_with("sh"))
+        );
         assert_eq!(find_program(&["/bin/sh"]), Some(PathBuf::from("/bin/sh")));
         assert_eq!(find_program(&["$NO_SUCH_VARIABLE_HERE"]), None);
         assert_eq!(find_program(&["/etc/passwd"]), None, "a file that cannot be run is no program");
-        let error = need_program("no-such-program-here", "some-package").expect_err("it is missing");
+        let error =
+            need_program("no-such-program-here", "some-package").expect_err("it is missing");
         assert!(error.to_string().contains("apt install some-package"), "{error}");
     }
 

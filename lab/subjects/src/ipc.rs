@@ -1,5 +1,5 @@
-//! SysV queues and shared memory that a killed subject leaves in the kernel: Squid's diskd has both, and a second
-//! Squid with the same numbers would stumble over them.
+//! SysV queues and shared memory that a killed subject leaves in the kernel: Squid's diskd has
+//! both, and a second Squid with the same numbers would stumble over them.
 
 use crate::host::find_program;
 use crate::processes::Stat;
@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Squid and its kin make the key of a queue from the creator's process number, shifted by this. A queue that was never
-/// used knows no other trace of who made it.
+/// Squid and its kin make the key of a queue from the creator's process number, shifted by this. A
+/// queue that was never used knows no other trace of who made it.
 const SQUID_KEY_SHIFT: u32 = 10;
 
 /// A SysV object with a trace of its maker.
@@ -23,7 +23,8 @@ struct Object {
 /// Removes the objects that these processes made. They must have ended.
 pub(crate) fn remove_made_by(proc: &Path, pids: &BTreeSet<i32>) {
     let has_ended = |pid: i32| Stat::read(proc, pid).is_none_or(|process| process.is_dead);
-    let ended: BTreeSet<i64> = pids.iter().copied().filter(|&pid| has_ended(pid)).map(i64::from).collect();
+    let ended: BTreeSet<i64> =
+        pids.iter().copied().filter(|&pid| has_ended(pid)).map(i64::from).collect();
     let read = |name: &str| fs::read_to_string(proc.join("sysvipc").join(name)).unwrap_or_default();
     let objects = made_by(&read("msg"), &read("shm"), &ended);
     let Some(program) = find_program(&["ipcrm"]).filter(|_| !objects.is_empty()) else { return };
@@ -78,7 +79,8 @@ mod tests {
   99999999          2   700           0          0     0     0    13
   11475980          3   700           0          0   555   556    13
 ";
-    const SEGMENTS: &str = "       key      shmid perms                  size  cpid  lpid nattch   uid
+    const SEGMENTS: &str =
+        "       key      shmid perms                  size  cpid  lpid nattch   uid
   11475974          7   600                380928 11207 11217      0    13
   11475975          8   600                380928 11207 11217      2    13
          0          9   600                380928   555 11217      0    13

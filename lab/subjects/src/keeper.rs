@@ -1,8 +1,9 @@
 //! A process that cleans up after the laboratory, even if that is killed.
 //!
-//! Before the laboratory changes the machine it sends the keeper a line `+ID UNDO`; after it has undone the change
-//! itself, `-ID`. A later `+ID` with the same number replaces the earlier. What is in the pipe is read even if the
-//! writer is dead, so no answer is needed. When the pipe ends, the keeper undoes all that is left, last things first.
+//! Before the laboratory changes the machine it sends the keeper a line `+ID UNDO`; after it has
+//! undone the change itself, `-ID`. A later `+ID` with the same number replaces the earlier. What
+//! is in the pipe is read even if the writer is dead, so no answer is needed. When the pipe ends,
+//! the keeper undoes all that is left, last things first.
 
 use crate::command::run_command;
 use crate::processes::MARK;
@@ -23,14 +24,14 @@ const KEPT_MAX: usize = 4096;
 const LINE_BYTES_MAX: u64 = 256 * 1024;
 /// How long the keeper may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// A laboratory that is killed while it starts a program leaves a process that has no mark yet, because it is not yet
-/// that program. After this time it is.
+/// A laboratory that is killed while it starts a program leaves a process that has no mark yet,
+/// because it is not yet that program. After this time it is.
 const BEFORE_END: Duration = Duration::from_millis(200);
 /// What the keeper says when it is ready.
 const READY: &str = "ready\n";
 
-/// The laboratory's end of the line to its keeper. Cheap to clone; when the last one is dropped, the keeper undoes what
-/// is still registered, and ends.
+/// The laboratory's end of the line to its keeper. Cheap to clone; when the last one is dropped,
+/// the keeper undoes what is still registered, and ends.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     shared: Arc<Shared>,
@@ -48,7 +49,8 @@ struct Shared {
 }
 
 impl Keeper {
-    /// Starts the keeper. `command` must end up in [`keeper_main`]: usually this program with the argument `keeper`.
+    /// Starts the keeper. `command` must end up in [`keeper_main`]: usually this program with the
+    /// argument `keeper`.
     ///
     /// # Errors
     /// If it cannot be started, or does not say within 5 s that it is ready.
@@ -82,7 +84,9 @@ impl Keeper {
     pub(crate) fn keep(&self, host: &Host, undo: Undo) -> Result<Kept, SubjectError> {
         if self.shared.kept.fetch_add(1, Ordering::Relaxed) >= KEPT_MAX as u64 {
             self.shared.kept.fetch_sub(1, Ordering::Relaxed);
-            return Err(SubjectError::Keeper(format!("has {KEPT_MAX} things to undo and takes no more")));
+            return Err(SubjectError::Keeper(format!(
+                "has {KEPT_MAX} things to undo and takes no more"
+            )));
         }
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let kept = Kept { id, undo, host: host.clone(), keeper: self.clone(), is_open: true };
@@ -90,7 +94,8 @@ impl Keeper {
         Ok(kept)
     }
 
-    /// Commands that must not go on when the laboratory is dead: a mount after the unmount would stay for ever.
+    /// Commands that must not go on when the laboratory is dead: a mount after the unmount would
+    /// stay for ever.
     fn commands(&self) -> Undo {
         let mark = self.shared.mark.clone();
         Undo::End { mark, root: None, pids: BTreeSet::new(), patience_ms: 0 }
@@ -134,7 +139,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the keeper's one word in a thread of its own, because a program that is no keeper may say nothing for ever.
+/// Reads the keeper's one word in a thread of its own, because a program that is no keeper may say
+/// nothing for ever.
 fn says_ready(mut output: impl Read + Send + 'static) -> bool {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -192,13 +198,16 @@ impl Drop for Kept {
     }
 }
 
-/// The keeper's whole life: reads from standard input what it must undo, until that ends; then undoes it.
+/// The keeper's whole life: reads from standard input what it must undo, until that ends; then
+/// undoes it.
 #[must_use]
 pub fn keeper_main() -> ExitCode {
     // Neither Ctrl-C nor the end of a terminal or session may end it before its work.
     let _ = rustix::process::setsid();
     let ignored = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+    for signal in
+        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+    {
         if signal_hook::flag::register(signal, Arc::clone(&ignored)).is_err() {
             return ExitCode::FAILURE;
         }
@@ -234,7 +243,8 @@ fn read_all(mut input: impl BufRead) -> BTreeMap<u64, Undo> {
             Ok(0) | Err(_) => return kept,
             Ok(_) => {}
         }
-        let Some(text) = line.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok()) else {
+        let Some(text) = line.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok())
+        else {
             continue;
         };
         if let Some(id) = text.strip_prefix('-').and_then(|id| id.parse().ok()) {
@@ -261,7 +271,8 @@ mod tests {
     fn what_is_registered_and_not_retracted_is_left() {
         let input = "+0 umount /a\n+1 umount /b\n-0\n+1 umount /c\nnonsense\n+2 dance /x\n+3 umount /d\n+4 umount /half";
         let left = read_all(input.as_bytes());
-        let expected = [(1, "/c"), (3, "/d")].map(|(id, path)| (id, Undo::Unmount(PathBuf::from(path))));
+        let expected =
+            [(1, "/c"), (3, "/d")].map(|(id, path)| (id, Undo::Unmount(PathBuf::from(path))));
         assert_eq!(left, BTreeMap::from(expected));
     }
 
@@ -269,7 +280,8 @@ mod tests {
     fn a_program_that_is_no_keeper_is_an_error() {
         let error = Keeper::start(Command::new("true")).expect_err("true is no keeper").to_string();
         assert!(error.contains("ready"), "{error}");
-        let error = Keeper::start(Command::new("/no/such/program")).expect_err("nothing there").to_string();
+        let error =
+            Keeper::start(Command::new("/no/such/program")).expect_err("nothing there").to_string();
         assert!(error.contains("cannot be started"), "{error}");
     }
 }

@@ -1,9 +1,10 @@
 //! The caches under test, and what they run on.
 //!
-//! A [`SubjectFile`] says in a few lines of TOML how a cache is configured, started and stopped. An [`Environment`] is
-//! the folder and the stores it gets: a folder, or loop devices with a file system, throttled like spindles. A
-//! [`Running`] subject is watched once a second and stopped with everything that belongs to it. Whatever changes the
-//! machine is first told to the [`Keeper`], a process of its own, which undoes it should the laboratory die.
+//! A [`SubjectFile`] says in a few lines of TOML how a cache is configured, started and stopped. An
+//! [`Environment`] is the folder and the stores it gets: a folder, or loop devices with a file
+//! system, throttled like spindles. A [`Running`] subject is watched once a second and stopped with
+//! everything that belongs to it. Whatever changes the machine is first told to the [`Keeper`], a
+//! process of its own, which undoes it should the laboratory die.
 
 mod attach;
 mod builtin;

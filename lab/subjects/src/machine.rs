@@ -19,7 +19,8 @@ pub fn manifest(
     let mut facts = running.facts();
     facts.extend(environment.map(Environment::facts).unwrap_or_default());
     facts.extend(machine_facts(host));
-    let skipped = environment.map(Environment::skipped).unwrap_or_default().iter().chain(running.skipped());
+    let skipped =
+        environment.map(Environment::skipped).unwrap_or_default().iter().chain(running.skipped());
     Manifest {
         lab_version: lab_version.to_owned(),
         facts,
@@ -45,15 +46,25 @@ pub fn machine_facts(host: &Host) -> Vec<(String, String)> {
     [
         (
             "Kernel",
-            proc("sys/kernel/osrelease").zip(proc("sys/kernel/version")).map(|(a, b)| format!("{a} ({b})")),
+            proc("sys/kernel/osrelease")
+                .zip(proc("sys/kernel/version"))
+                .map(|(a, b)| format!("{a} ({b})")),
         ),
-        ("Distribution", fs::read_to_string(OS_RELEASE).ok().and_then(|text| quoted(&text, "PRETTY_NAME="))),
+        (
+            "Distribution",
+            fs::read_to_string(OS_RELEASE).ok().and_then(|text| quoted(&text, "PRETTY_NAME=")),
+        ),
         ("Processor", after_colon(&cpuinfo, "model name")),
-        ("Cores", Some(format!("{cores} for the laboratory, {} online", count(&cpuinfo, "processor")))),
+        (
+            "Cores",
+            Some(format!("{cores} for the laboratory, {} online", count(&cpuinfo, "processor"))),
+        ),
         ("Virtual machine", is_virtual(&cpuinfo).then(|| "yes".to_owned())),
         (
             "Memory",
-            proc("meminfo").and_then(|text| after_colon(&text, "MemTotal")).and_then(|kb| megabytes(&kb)),
+            proc("meminfo")
+                .and_then(|text| after_colon(&text, "MemTotal"))
+                .and_then(|kb| megabytes(&kb)),
         ),
         ("Frequency governor", sys("devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         ("Clock source", sys("devices/system/clocksource/clocksource0/current_clocksource")),
@@ -72,7 +83,10 @@ pub fn machine_facts(host: &Host) -> Vec<(String, String)> {
                 .map(|range| range.split_ascii_whitespace().collect::<Vec<_>>().join(" to ")),
         ),
         ("Longest accept queue", proc("sys/net/core/somaxconn")),
-        ("Open descriptors, limit", Some(limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string()))),
+        (
+            "Open descriptors, limit",
+            Some(limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())),
+        ),
         ("Rights", Some(if host.is_root { "root" } else { "an ordinary user's" }.to_owned())),
     ]
     .into_iter()
@@ -82,7 +96,9 @@ pub fn machine_facts(host: &Host) -> Vec<(String, String)> {
 
 /// The value of `NAME="value"`.
 fn quoted(text: &str, name: &str) -> Option<String> {
-    text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim_matches('"').to_owned())
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map(|value| value.trim_matches('"').to_owned())
 }
 
 /// The value of the first `name : value`.
@@ -92,11 +108,15 @@ fn after_colon(text: &str, name: &str) -> Option<String> {
 }
 
 fn count(cpuinfo: &str, name: &str) -> usize {
-    cpuinfo.lines().filter(|line| line.split(':').next().is_some_and(|own| own.trim() == name)).count()
+    cpuinfo
+        .lines()
+        .filter(|line| line.split(':').next().is_some_and(|own| own.trim() == name))
+        .count()
 }
 
 fn is_virtual(cpuinfo: &str) -> bool {
-    after_colon(cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
+    after_colon(cpuinfo, "flags")
+        .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
 }
 
 fn megabytes(kilobytes: &str) -> Option<String> {
@@ -126,26 +146,36 @@ mod tests {
     fn this_machine_tells_something() {
         let facts = machine_facts(&Host::current());
         for name in ["Kernel", "Cores", "Memory", "Open descriptors, limit"] {
-            assert!(facts.iter().any(|(own, value)| own == name && !value.is_empty()), "{name} in {facts:?}");
+            assert!(
+                facts.iter().any(|(own, value)| own == name && !value.is_empty()),
+                "{name} in {facts:?}"
+            );
         }
     }
 
     #[test]
     fn what_a_machine_does_not_tell_is_left_out() {
         let folder = tempfile::tempdir().expect("a folder");
-        let host =
-            Host { proc: folder.path().to_path_buf(), sys: folder.path().to_path_buf(), is_root: false };
+        let host = Host {
+            proc: folder.path().to_path_buf(),
+            sys: folder.path().to_path_buf(),
+            is_root: false,
+        };
         fs::write(
             folder.path().join("cpuinfo"),
             "processor\t: 0\nmodel name\t: Fast: One\nflags\t\t: fpu hypervisor\nprocessor\t: 1\n",
         )
         .expect("a file");
         let facts = machine_facts(&host);
-        let fact = |name: &str| facts.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
+        let fact =
+            |name: &str| facts.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
         assert_eq!(fact("Processor"), Some("Fast: One"));
         assert_eq!(fact("Virtual machine"), Some("yes"));
         assert_eq!((fact("Kernel"), fact("Memory"), fact("Mitigations")), (None, None, None));
         assert!(fact("Cores").is_some_and(|cores| cores.ends_with("2 online")));
-        assert_eq!(quoted("A=1\nPRETTY_NAME=\"Some OS\"\n", "PRETTY_NAME="), Some("Some OS".to_owned()));
+        assert_eq!(
+            quoted("A=1\nPRETTY_NAME=\"Some OS\"\n", "PRETTY_NAME="),
+            Some("Some OS".to_owned())
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Which processes belong to a subject, and how they are ended.
 //!
-//! A subject starts in a process group of its own and with a mark in its environment. To it belongs what has the mark,
-//! is in the group or in its session, or descends from such a process; and what did so when it was last looked at, so
-//! that a helper whose parent has ended is not lost.
+//! A subject starts in a process group of its own and with a mark in its environment. To it belongs
+//! what has the mark, is in the group or in its session, or descends from such a process; and what
+//! did so when it was last looked at, so that a helper whose parent has ended is not lost.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,8 @@ impl Stat {
         Self::parse(&fs::read(proc.join(pid.to_string()).join("stat")).ok()?)
     }
 
-    /// The name in parentheses may contain anything, parentheses and blanks too: what counts is behind the last one.
+    /// The name in parentheses may contain anything, parentheses and blanks too: what counts is
+    /// behind the last one.
     fn parse(line: &[u8]) -> Option<Self> {
         let line = String::from_utf8_lossy(line);
         let (head, tail) = line.rsplit_once(')')?;
@@ -72,7 +73,8 @@ impl Stat {
 /// Every process of the machine.
 fn all(proc: &Path) -> Vec<Stat> {
     let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter_map(|pid| Stat::read(proc, pid)).collect()
 }
 
@@ -127,7 +129,8 @@ impl Tree {
             .filter(|process| self.is_member(process, marks))
             .map(|process| (process.pid, process.started_ticks))
             .collect();
-        // Children may have smaller numbers than their parents, so this goes on until nothing is found.
+        // Children may have smaller numbers than their parents, so this goes on until nothing is
+        // found.
         loop {
             let before = members.len();
             for process in &processes {
@@ -151,7 +154,8 @@ impl Tree {
     }
 
     fn is_member(&self, process: &Stat, marks: bool) -> bool {
-        let is_in_group = self.root.is_some_and(|root| process.group == root || process.session == root);
+        let is_in_group =
+            self.root.is_some_and(|root| process.group == root || process.session == root);
         is_in_group
             || self.known.get(&process.pid) == Some(&process.started_ticks)
             || (marks && self.has_mark(process.pid))
@@ -164,12 +168,18 @@ impl Tree {
         })
     }
 
-    /// Ends all: TERM to the first process, which ends its helpers itself; when `patience` is over, KILL to all.
-    /// `reap` is called while waiting. Returns whether KILL was needed.
-    pub(crate) fn end(&mut self, patience: Duration, mut reap: impl FnMut()) -> Result<bool, String> {
+    /// Ends all: TERM to the first process, which ends its helpers itself; when `patience` is over,
+    /// KILL to all. `reap` is called while waiting. Returns whether KILL was needed.
+    pub(crate) fn end(
+        &mut self,
+        patience: Duration,
+        mut reap: impl FnMut(),
+    ) -> Result<bool, String> {
         let mut living = self.look_for_marks();
         let first = self.root.filter(|root| living.iter().any(|process| process.pid == *root));
-        for process in living.iter().filter(|process| first.is_none_or(|first| process.pid == first)) {
+        for process in
+            living.iter().filter(|process| first.is_none_or(|first| process.pid == first))
+        {
             signal(process.pid, Signal::TERM);
         }
         let deadline = Instant::now() + patience;
@@ -184,7 +194,8 @@ impl Tree {
         let deadline = Instant::now() + KILLED_WITHIN;
         while !living.is_empty() {
             if Instant::now() > deadline {
-                let pids: Vec<String> = living.iter().map(|process| process.pid.to_string()).collect();
+                let pids: Vec<String> =
+                    living.iter().map(|process| process.pid.to_string()).collect();
                 return Err(format!("processes {} do not end, even killed", pids.join(", ")));
             }
             for process in &living {
@@ -240,7 +251,8 @@ mod tests {
 
     #[test]
     fn names_of_processes_confuse_nobody() {
-        let line = b"42 (a) b (c) S 7 8 9 0 -1 4194560 100 20 3 1 11 12 13 14 20 0 5 0 777 1000 50\n";
+        let line =
+            b"42 (a) b (c) S 7 8 9 0 -1 4194560 100 20 3 1 11 12 13 14 20 0 5 0 777 1000 50\n";
         let stat = Stat::parse(line).expect("a right line");
         assert_eq!((stat.pid, stat.parent, stat.group, stat.session), (42, 7, 8, 9));
         assert_eq!((stat.minor_faults, stat.major_faults), (120, 4));

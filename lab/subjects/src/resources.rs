@@ -119,7 +119,8 @@ impl Meter {
         self.add_memory(&living, &mut now);
         let count = |process: &Stat| {
             let folder = self.host.proc.join(format!("{}/fd", process.pid));
-            fs::read_dir(folder).map_or(0, |entries| u32::try_from(entries.count()).unwrap_or(u32::MAX))
+            fs::read_dir(folder)
+                .map_or(0, |entries| u32::try_from(entries.count()).unwrap_or(u32::MAX))
         };
         now.descriptors = living.iter().map(count).sum();
         let devices = DeviceCounts::of(&self.host, &self.devices);
@@ -168,7 +169,8 @@ impl Meter {
         for process in living {
             let tasks = self.host.proc.join(format!("{}/task", process.pid));
             for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
-                let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok())
+                else {
                     continue;
                 };
                 let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -192,8 +194,9 @@ impl Meter {
         self.threads = current;
     }
 
-    /// Anonymous memory is each process's own. Files and shared memory are the same ones in all of them, so that the
-    /// largest share counts, once; a sum would count Squid's page pool for every one of its processes.
+    /// Anonymous memory is each process's own. Files and shared memory are the same ones in all of
+    /// them, so that the largest share counts, once; a sum would count Squid's page pool for every
+    /// one of its processes.
     fn add_memory(&self, living: &[Stat], now: &mut Resources) {
         let mut file_bytes = 0;
         for process in living {
@@ -282,7 +285,10 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// `noticed` is told about the tree after each measurement.
-    pub(crate) fn start(meter: Meter, noticed: impl Fn(&Tree) + Send + 'static) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        meter: Meter,
+        noticed: impl Fn(&Tree) + Send + 'static,
+    ) -> std::io::Result<Self> {
         let meter = Arc::new(Mutex::new(meter));
         let (stop, stopped) = mpsc::channel();
         let own = Arc::clone(&meter);
@@ -354,10 +360,12 @@ mod tests {
 
         /// Process `pid` in group 1000 with so many ticks of user time.
         fn process(&self, pid: i32, parent: i32, ticks: u64, anonymous_kb: u64) {
-            let stat =
-                format!("{pid} (x) S {parent} 1000 1000 0 -1 0 10 0 1 0 {ticks} 5 0 0 20 0 2 0 9 0 0\n");
+            let stat = format!(
+                "{pid} (x) S {parent} 1000 1000 0 -1 0 10 0 1 0 {ticks} 5 0 0 20 0 2 0 9 0 0\n"
+            );
             self.file(&format!("proc/{pid}/stat"), &stat);
-            let status = format!("RssAnon:\t{anonymous_kb} kB\nRssFile:\t100 kB\nRssShmem:\t50 kB\n");
+            let status =
+                format!("RssAnon:\t{anonymous_kb} kB\nRssFile:\t100 kB\nRssShmem:\t50 kB\n");
             self.file(&format!("proc/{pid}/status"), &status);
             self.file(
                 &format!("proc/{pid}/io"),
@@ -393,7 +401,10 @@ mod tests {
         assert_eq!(now.cpu.system_us, 15 * us_per_tick);
         assert_eq!(now.anonymous_bytes, 2000 * 1024);
         assert_eq!((now.shared_bytes, now.resident_bytes), (50 * 1024, 2150 * 1024));
-        assert_eq!((now.read_bytes, now.write_bytes, now.read_calls, now.write_calls), (12288, 24576, 9, 12));
+        assert_eq!(
+            (now.read_bytes, now.write_bytes, now.read_calls, now.write_calls),
+            (12288, 24576, 9, 12)
+        );
         assert_eq!((now.voluntary_switches, now.involuntary_switches), (42, 12));
         assert_eq!((now.device_reads, now.device_writes), (1, 5));
         assert_eq!((now.device_read_bytes, now.device_write_bytes), (1024, 5120));
@@ -419,7 +430,8 @@ mod tests {
             .spawn()
             .expect("a shell");
         let mut word = [0];
-        std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut word).expect("it has counted");
+        std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut word)
+            .expect("it has counted");
         let host = Host::current();
         let tree = Tree::new(&host.proc, None, i32::try_from(child.id()).ok());
         let watch = Watch::start(Meter::new(&host, tree, Vec::new()), |_| {}).expect("a thread");

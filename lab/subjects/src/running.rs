@@ -44,7 +44,12 @@ pub(crate) struct Registered {
 impl Registered {
     /// `kept` is an [`Undo::End`] with the same mark.
     pub(crate) fn new(kept: Kept, mark: &str, patience_ms: u64) -> Self {
-        Self { kept: Arc::new(Mutex::new(Some(kept))), mark: mark.to_owned(), root: None, patience_ms }
+        Self {
+            kept: Arc::new(Mutex::new(Some(kept))),
+            mark: mark.to_owned(),
+            root: None,
+            patience_ms,
+        }
     }
 
     /// The subject has started.
@@ -59,8 +64,12 @@ impl Registered {
 
     /// These processes were seen so far.
     pub(crate) fn update(&self, pids: BTreeSet<i32>) -> Result<(), SubjectError> {
-        let undo =
-            Undo::End { mark: self.mark.clone(), root: self.root, pids, patience_ms: self.patience_ms };
+        let undo = Undo::End {
+            mark: self.mark.clone(),
+            root: self.root,
+            pids,
+            patience_ms: self.patience_ms,
+        };
         self.lock().as_mut().map_or(Ok(()), |kept| kept.replace(undo))
     }
 
@@ -119,7 +128,8 @@ impl Running {
     /// Number of its first process, if it is watched.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        let attached = self.attached.as_ref().and_then(|attached| u32::try_from(attached.process.pid).ok());
+        let attached =
+            self.attached.as_ref().and_then(|attached| u32::try_from(attached.process.pid).ok());
         self.started.as_ref().map(|started| started.child.id()).or(attached)
     }
 
@@ -137,7 +147,9 @@ impl Running {
 
     /// Tells the keeper which processes there are.
     pub(crate) fn notice_helpers(&self) -> Result<(), SubjectError> {
-        let Some((started, watch)) = self.started.as_ref().zip(self.watch.as_ref()) else { return Ok(()) };
+        let Some((started, watch)) = self.started.as_ref().zip(self.watch.as_ref()) else {
+            return Ok(());
+        };
         let pids = {
             let mut meter = watch.meter();
             meter.measure();
@@ -159,8 +171,9 @@ impl Running {
             };
         }
         let has_gone = self.attached.as_ref().is_some_and(|attached| {
-            Stat::read(&attached.proc, attached.process.pid)
-                .is_none_or(|now| now.is_dead || now.started_ticks != attached.process.started_ticks)
+            Stat::read(&attached.proc, attached.process.pid).is_none_or(|now| {
+                now.is_dead || now.started_ticks != attached.process.started_ticks
+            })
         });
         if has_gone { Err(self.failed("has ended")) } else { Ok(()) }
     }
@@ -183,8 +196,8 @@ impl Running {
         &self.skipped
     }
 
-    /// Stops it: TERM, then KILL, for all its processes; removes what it left in the kernel. What the laboratory only
-    /// attached to goes on running.
+    /// Stops it: TERM, then KILL, for all its processes; removes what it left in the kernel. What
+    /// the laboratory only attached to goes on running.
     ///
     /// # Errors
     /// If processes are left, or something that it left behind.
@@ -195,10 +208,18 @@ impl Running {
         }
     }
 
-    fn end(&mut self, mut started: Started, patience: Option<Duration>) -> Result<Stopped, SubjectError> {
+    fn end(
+        &mut self,
+        mut started: Started,
+        patience: Option<Duration>,
+    ) -> Result<Stopped, SubjectError> {
         let mut tree = match &self.watch {
             Some(watch) => watch.meter().tree().clone(),
-            None => Tree::new(Path::new("/proc"), Some(&started.registered.mark), started.registered.root),
+            None => Tree::new(
+                Path::new("/proc"),
+                Some(&started.registered.mark),
+                started.registered.root,
+            ),
         };
         self.watch = None;
         let child = &mut started.child;
@@ -206,8 +227,12 @@ impl Running {
             let _ = child.try_wait();
         });
         let was_killed = ended.map_err(|what| self.failed(&format!("does not stop: {what}")))?;
-        let status = started.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        let mut result = started.registered.update(tree.ever().clone()).and(started.registered.undo());
+        let status = started
+            .child
+            .wait()
+            .map_or_else(|error| error.to_string(), |status| status.to_string());
+        let mut result =
+            started.registered.update(tree.ever().clone()).and(started.registered.undo());
         for kept in started.leftovers {
             result = result.and(kept.undo());
         }

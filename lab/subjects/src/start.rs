@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 
 /// How long a version command may take.
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
-/// How long each preparing command may take: creating the folders of a large store on a slow device.
+/// How long each preparing command may take: creating the folders of a large store on a slow
+/// device.
 const PREPARE_WITHIN: Duration = Duration::from_secs(600);
 /// How long one attempt to reach a subject may take.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
@@ -33,9 +34,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const OUTPUT: &str = "output.log";
 /// How much of each log is searched for refusals, in bytes.
 const LOG_BYTES_MAX: u64 = 4 << 20;
-/// Writes its own number into the groups and becomes the program: so no process of it is ever outside.
-const JOIN_GROUPS: &str =
-    r#"while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 126; shift; done; shift; exec "$@""#;
+/// Writes its own number into the groups and becomes the program: so no process of it is ever
+/// outside.
+const JOIN_GROUPS: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 126; shift; done; shift; exec "$@""#;
 
 /// How a subject is to be started.
 #[derive(Clone, Debug)]
@@ -48,8 +49,8 @@ pub struct StartPlan {
     pub mode: Option<Mode>,
     /// Size of all its stores together in bytes.
     pub cache_bytes: u64,
-    /// Memory for objects in bytes, where a cache has such a setting. [`StartPlan::MEMORY_BYTES`] unless there is a
-    /// reason.
+    /// Memory for objects in bytes, where a cache has such a setting. [`StartPlan::MEMORY_BYTES`]
+    /// unless there is a reason.
     pub memory_bytes: u64,
     /// Cores it may run on; empty: all.
     pub cores: Vec<usize>,
@@ -60,8 +61,9 @@ pub struct StartPlan {
 }
 
 impl StartPlan {
-    /// 64 MB: what is in transit at the peak fits (thousands of open requests of some 11 KB, which Squid counts here
-    /// too), and hits from memory do not hide the store, which is what runs compare.
+    /// 64 MB: what is in transit at the peak fits (thousands of open requests of some 11 KB, which
+    /// Squid counts here too), and hits from memory do not hide the store, which is what runs
+    /// compare.
     pub const MEMORY_BYTES: u64 = 64 << 20;
 }
 
@@ -124,7 +126,11 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    fn new(file: &'a SubjectFile, environment: &Environment, plan: &StartPlan) -> Result<Self, SubjectError> {
+    fn new(
+        file: &'a SubjectFile,
+        environment: &Environment,
+        plan: &StartPlan,
+    ) -> Result<Self, SubjectError> {
         let program = file.find()?;
         let mode = plan.mode.unwrap_or(file.mode());
         let wrong = |what: String| SubjectError::Environment(format!("{}: {what}", file.name()));
@@ -190,8 +196,9 @@ impl<'a> Start<'a> {
 
     /// The first line of what the program says about itself.
     fn version(&self) -> String {
-        let output =
-            self.command(&self.file.content.version).and_then(|command| run_command(command, VERSION_WITHIN));
+        let output = self
+            .command(&self.file.content.version)
+            .and_then(|command| run_command(command, VERSION_WITHIN));
         let (out, err) = output.unwrap_or_default();
         let line = out.lines().chain(err.lines()).find(|line| !line.trim().is_empty());
         line.map_or_else(|| "unknown".to_owned(), |line| line.trim().to_owned())
@@ -212,7 +219,11 @@ impl<'a> Start<'a> {
         for (name, value) in &self.file.content.environment {
             command.env(name, self.expand(value)?);
         }
-        command.env(MARK, &self.mark).current_dir(&self.folder).stdin(Stdio::null()).process_group(0);
+        command
+            .env(MARK, &self.mark)
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .process_group(0);
         Ok(command)
     }
 
@@ -266,7 +277,8 @@ impl<'a> Start<'a> {
         let (out, err) = run_command(self.command(template)?, PREPARE_WITHIN)?;
         let path = self.folder.join(OUTPUT);
         let log = File::options().append(true).create(true).open(&path);
-        log.and_then(|mut log| log.write_all(format!("{out}{err}").as_bytes())).map_err(io("write", &path))
+        log.and_then(|mut log| log.write_all(format!("{out}{err}").as_bytes()))
+            .map_err(io("write", &path))
     }
 
     /// What says of itself that it is something else must not be measured under this name.
@@ -278,7 +290,8 @@ impl<'a> Start<'a> {
             let text = String::from_utf8_lossy(&bytes);
             for refusal in &self.file.content.refuse {
                 if let Some(line) = text.lines().find(|line| line.contains(&refusal.log)) {
-                    let what = format!("is not what it was to be: {} ({})", refusal.say, line.trim());
+                    let what =
+                        format!("is not what it was to be: {} ({})", refusal.say, line.trim());
                     return Err(self.failed(what));
                 }
             }
@@ -292,7 +305,8 @@ impl<'a> Start<'a> {
 
     fn spawn(&mut self, groups: &[PathBuf], cores: &[usize]) -> Result<Child, SubjectError> {
         let path = self.folder.join(OUTPUT);
-        let output = File::options().append(true).create(true).open(&path).map_err(io("write", &path))?;
+        let output =
+            File::options().append(true).create(true).open(&path).map_err(io("write", &path))?;
         let copy = output.try_clone().map_err(io("write", &path))?;
         let plain = self.command(&self.file.content.start)?;
         let line = command_line(&plain);
@@ -304,8 +318,13 @@ impl<'a> Start<'a> {
             .map_err(|error| self.failed(format!("cannot be started with `{line}`: {error}")))
     }
 
-    fn watch(&mut self, mut started: Started, environment: &Environment) -> Result<Running, SubjectError> {
-        let root = i32::try_from(started.child.id()).map_err(|error| self.failed(error.to_string()))?;
+    fn watch(
+        &mut self,
+        mut started: Started,
+        environment: &Environment,
+    ) -> Result<Running, SubjectError> {
+        let root =
+            i32::try_from(started.child.id()).map_err(|error| self.failed(error.to_string()))?;
         let told = started.registered.set_root(root);
         let tree = Tree::new(&self.host.proc, Some(&self.mark), Some(root));
         let mut running = Running {
@@ -325,12 +344,13 @@ impl<'a> Start<'a> {
         running.started = Some(started);
         told?;
         let seen = std::cell::Cell::new(0);
-        let watch = Watch::start(Meter::new(&self.host, tree, environment.devices()), move |tree| {
-            if seen.replace(tree.ever().len()) != tree.ever().len() {
-                // Without the keeper the run goes on; its end will tell.
-                let _ = registered.update(tree.ever().clone());
-            }
-        });
+        let watch =
+            Watch::start(Meter::new(&self.host, tree, environment.devices()), move |tree| {
+                if seen.replace(tree.ever().len()) != tree.ever().len() {
+                    // Without the keeper the run goes on; its end will tell.
+                    let _ = registered.update(tree.ever().clone());
+                }
+            });
         running.watch = Some(watch.map_err(io("start a thread to watch", &self.folder))?);
         Ok(running)
     }
@@ -372,7 +392,8 @@ fn joining(plain: &Command, groups: &[PathBuf]) -> Command {
     command
 }
 
-/// Spawns from a thread that is pinned to these cores, since a child inherits that; this thread stays as it is.
+/// Spawns from a thread that is pinned to these cores, since a child inherits that; this thread
+/// stays as it is.
 fn spawn_on(cores: &[usize], mut command: Command) -> std::io::Result<Child> {
     if cores.is_empty() {
         return command.spawn();
@@ -419,9 +440,9 @@ fn free_address(wanted: SocketAddr) -> Result<SocketAddr, SubjectError> {
             "the subject cannot listen at {wanted} ({error}): choose another port"
         ))
     })?;
-    listener
-        .local_addr()
-        .map_err(|error| SubjectError::Environment(format!("the subject cannot listen at {wanted}: {error}")))
+    listener.local_addr().map_err(|error| {
+        SubjectError::Environment(format!("the subject cannot listen at {wanted}: {error}"))
+    })
 }
 
 /// The stores that it uses of those that there are.
@@ -468,7 +489,10 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = taken.local_addr().expect("an address");
         let error = free_address(address).expect_err("it is taken").to_string();
-        assert!(error.contains(&address.to_string()) && error.contains("choose another port"), "{error}");
+        assert!(
+            error.contains(&address.to_string()) && error.contains("choose another port"),
+            "{error}"
+        );
         drop(taken);
         assert_eq!(free_address(address).expect("it is free"), address);
         let any = free_address(SocketAddr::from(([127, 0, 0, 1], 0))).expect("any port");
@@ -479,17 +503,23 @@ mod tests {
     fn only_cores_that_there_are_are_used() {
         assert_eq!(check_cores(&[]), Ok(()));
         for core in [rustix::thread::CpuSet::MAX_CPU - 1, usize::MAX] {
-            assert!(check_cores(&[core]).expect_err("no machine has it").contains("cores"), "{core}");
+            assert!(
+                check_cores(&[core]).expect_err("no machine has it").contains("cores"),
+                "{core}"
+            );
         }
     }
 
     #[test]
     fn a_started_process_inherits_the_cores_and_this_thread_keeps_its_own() {
         let allowed = rustix::thread::sched_getaffinity(None).expect("a set of cores");
-        let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&core| allowed.is_set(core)).expect("a core");
+        let last = (0..rustix::thread::CpuSet::MAX_CPU)
+            .rfind(|&core| allowed.is_set(core))
+            .expect("a core");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "grep Cpus_allowed_list: /proc/self/status"]).stdout(Stdio::piped());
-        let output = spawn_on(&[last], command).expect("a shell").wait_with_output().expect("its output");
+        let output =
+            spawn_on(&[last], command).expect("a shell").wait_with_output().expect("its output");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(text.split_ascii_whitespace().last(), Some(last.to_string().as_str()), "{text}");
         let after = rustix::thread::sched_getaffinity(None).expect("a set of cores");

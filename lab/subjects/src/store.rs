@@ -12,7 +12,8 @@ use std::time::Duration;
 
 /// How long mkfs, mount and losetup may take.
 const COMMAND_WITHIN: Duration = Duration::from_secs(120);
-/// Room on every device besides the store, in bytes: logs of the file system, and what the cache itself keeps.
+/// Room on every device besides the store, in bytes: logs of the file system, and what the cache
+/// itself keeps.
 const DEVICE_EXTRA_BYTES: u64 = 64 << 20;
 /// The largest device, in bytes.
 const DEVICE_BYTES_MAX: u64 = 1 << 46;
@@ -24,8 +25,9 @@ const MOUNT_PACKAGE: &str = "mount";
 struct FileSystem {
     name: &'static str,
     package: &'static str,
-    /// Arguments of mkfs. ext: many small files need more inodes than the default gives, the subject is not root and
-    /// could not use reserved blocks, and nothing may be initialised behind the run's back.
+    /// Arguments of mkfs. ext: many small files need more inodes than the default gives, the
+    /// subject is not root and could not use reserved blocks, and nothing may be initialised behind
+    /// the run's back.
     arguments: &'static [&'static str],
     /// What mkfs wants at least, in bytes.
     bytes_min: u64,
@@ -41,17 +43,40 @@ const FILE_SYSTEMS: [FileSystem; 5] = [
     FileSystem {
         name: "ext3",
         package: "e2fsprogs",
-        arguments: &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        arguments: &[
+            "-q",
+            "-F",
+            "-m",
+            "0",
+            "-i",
+            "8192",
+            "-E",
+            "lazy_itable_init=0,lazy_journal_init=0",
+        ],
         bytes_min: 16 << 20,
     },
     FileSystem {
         name: "ext4",
         package: "e2fsprogs",
-        arguments: &["-q", "-F", "-m", "0", "-i", "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        arguments: &[
+            "-q",
+            "-F",
+            "-m",
+            "0",
+            "-i",
+            "8192",
+            "-E",
+            "lazy_itable_init=0,lazy_journal_init=0",
+        ],
         bytes_min: 16 << 20,
     },
     FileSystem { name: "xfs", package: "xfsprogs", arguments: &["-q", "-f"], bytes_min: 320 << 20 },
-    FileSystem { name: "btrfs", package: "btrfs-progs", arguments: &["-q", "-f"], bytes_min: 256 << 20 },
+    FileSystem {
+        name: "btrfs",
+        package: "btrfs-progs",
+        arguments: &["-q", "-f"],
+        bytes_min: 256 << 20,
+    },
 ];
 
 impl FileSystem {
@@ -70,7 +95,8 @@ impl FileSystem {
         let bytes = match size {
             DeviceSize::Exactly(bytes) => bytes,
             DeviceSize::For(store) => {
-                (store.saturating_add(store / 2).saturating_add(DEVICE_EXTRA_BYTES)).max(self.bytes_min)
+                (store.saturating_add(store / 2).saturating_add(DEVICE_EXTRA_BYTES))
+                    .max(self.bytes_min)
             }
         };
         if bytes < self.bytes_min || bytes > DEVICE_BYTES_MAX {
@@ -112,7 +138,8 @@ impl Store {
         Ok(Self { folder, device: None })
     }
 
-    /// Makes an image, attaches it, makes the file system, mounts it. Also says what was not possible of it.
+    /// Makes an image, attaches it, makes the file system, mounts it. Also says what was not
+    /// possible of it.
     pub(crate) fn on_device(
         host: &Host,
         keeper: &Keeper,
@@ -179,7 +206,8 @@ impl Store {
     /// Waits until everything that was written to a device of its own is there.
     pub(crate) fn settle(&self) -> Result<(), SubjectError> {
         let Some(device) = &self.device else { return Ok(()) };
-        let flush = || File::open(&device.mount_point).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
+        let flush =
+            || File::open(&device.mount_point).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
         flush().map_err(io("write back", &device.mount_point))
     }
 
@@ -191,7 +219,11 @@ impl Store {
             Some(device) => format!(
                 "{file_system}; loop device of {} MB, {}",
                 device.bytes >> 20,
-                if device.is_direct { "direct I/O to its image" } else { "its image is cached too" }
+                if device.is_direct {
+                    "direct I/O to its image"
+                } else {
+                    "its image is cached too"
+                }
             ),
         }
     }
@@ -208,7 +240,8 @@ impl Device {
     fn fill(&self, keeper: &Keeper) -> Result<(), SubjectError> {
         let name = self.file_system.name;
         let mkfs = need_program(&format!("mkfs.{name}"), self.file_system.package)?;
-        let arguments = self.file_system.arguments.iter().map(AsRef::as_ref).chain([self.path.as_os_str()]);
+        let arguments =
+            self.file_system.arguments.iter().map(AsRef::as_ref).chain([self.path.as_os_str()]);
         keeper.run(&mkfs, arguments, COMMAND_WITHIN)?;
         let mount = need_program("mount", MOUNT_PACKAGE)?;
         let options = self.mount_options.join(",");
@@ -230,10 +263,11 @@ fn attach(keeper: &Keeper, image: &Path) -> Result<(PathBuf, bool), SubjectError
         ["--find".as_ref(), "--show".as_ref(), direct.as_ref(), image.as_os_str()]
             .map(std::ffi::OsStr::to_owned)
     };
-    let (output, is_direct) = match keeper.run(&losetup, arguments("--direct-io=on"), COMMAND_WITHIN) {
-        Ok(output) => (output, true),
-        Err(_) => (keeper.run(&losetup, arguments("--direct-io=off"), COMMAND_WITHIN)?, false),
-    };
+    let (output, is_direct) =
+        match keeper.run(&losetup, arguments("--direct-io=on"), COMMAND_WITHIN) {
+            Ok(output) => (output, true),
+            Err(_) => (keeper.run(&losetup, arguments("--direct-io=off"), COMMAND_WITHIN)?, false),
+        };
     let path = PathBuf::from(output.trim());
     if path.parent() == Some(Path::new("/dev")) {
         Ok((path, is_direct))
@@ -270,10 +304,13 @@ mod tests {
         assert_eq!(xfs.device_bytes(DeviceSize::For(1 << 20)).ok(), Some(320 << 20));
         assert_eq!(ext4.device_bytes(DeviceSize::For(100 << 20)).ok(), Some(214 << 20));
         assert_eq!(ext4.device_bytes(DeviceSize::Exactly((16 << 20) + 1)).ok(), Some(17 << 20));
-        let error = xfs.device_bytes(DeviceSize::Exactly(100 << 20)).expect_err("too small").to_string();
+        let error =
+            xfs.device_bytes(DeviceSize::Exactly(100 << 20)).expect_err("too small").to_string();
         assert!(error.contains("320 to"), "{error}");
         assert!(ext4.device_bytes(DeviceSize::For(u64::MAX)).is_err());
-        assert!(FileSystem::named("reiserfs").expect_err("unknown").to_string().contains("ext2, ext3"));
+        assert!(
+            FileSystem::named("reiserfs").expect_err("unknown").to_string().contains("ext2, ext3")
+        );
     }
 
     #[test]

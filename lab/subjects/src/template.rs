@@ -1,7 +1,8 @@
 //! `{words}` in configuration files and command lines.
 //!
-//! A word is lower-case letters, digits and underscores in braces, beginning with a letter: `{store_mb}`. Any other
-//! brace stands for itself, so that nginx's and Varnish's own braces need no escape. `{{word}}` gives `{word}`.
+//! A word is lower-case letters, digits and underscores in braces, beginning with a letter:
+//! `{store_mb}`. Any other brace stands for itself, so that nginx's and Varnish's own braces need
+//! no escape. `{{word}}` gives `{word}`.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,9 @@ pub(crate) fn expand(template: &str, words: &Words) -> Result<String, String> {
 
 fn expand_into(template: &str, words: &Words, depth: u32, out: &mut String) -> Result<(), String> {
     if depth > DEPTH_MAX {
-        return Err(format!("`{template}` goes round in circles: a word must not stand for itself"));
+        return Err(format!(
+            "`{template}` goes round in circles: a word must not stand for itself"
+        ));
     }
     for piece in pieces(template) {
         match piece {
@@ -101,7 +104,8 @@ fn next_piece(rest: &str) -> (Piece<'_>, &str) {
 fn word_at(text: &str) -> Option<&str> {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let (word, _) = text.split_once('}')?;
-    (word.starts_with(|c: char| c.is_ascii_lowercase()) && word.chars().all(is_inner)).then_some(word)
+    (word.starts_with(|c: char| c.is_ascii_lowercase()) && word.chars().all(is_inner))
+        .then_some(word)
 }
 
 #[cfg(test)]
@@ -132,7 +136,10 @@ mod tests {
     fn unknown_words_and_circles_are_errors() {
         let known = words(&[("a", "{b}"), ("b", "{a}")]);
         let error = expand("x\ny {c}", &known).expect_err("c is unknown");
-        assert!(error.contains("line 2") && error.contains("{c}") && error.contains("a, b"), "{error}");
+        assert!(
+            error.contains("line 2") && error.contains("{c}") && error.contains("a, b"),
+            "{error}"
+        );
         assert!(expand("{a}", &known).expect_err("a circle").contains("circles"));
         assert!(check("{a} {z}", known.keys()).is_err());
         assert!(check("{a} { z }", known.keys()).is_ok());

@@ -1,7 +1,8 @@
-//! What the laboratory does to a machine, told by how it is undone. The laboratory undoes it itself in the end; the
-//! keeper does if the laboratory cannot any more. Both do it here.
+//! What the laboratory does to a machine, told by how it is undone. The laboratory undoes it itself
+//! in the end; the keeper does if the laboratory cannot any more. Both do it here.
 //!
-//! An undo is told to the keeper before the deed, so each must be harmless when the deed was never done.
+//! An undo is told to the keeper before the deed, so each must be harmless when the deed was never
+//! done.
 
 use crate::command::run;
 use crate::host::find_program;
@@ -124,7 +125,9 @@ impl Undo {
             ("write", 3) => Self::Write(path(1)?, text(2)?),
             ("rmdir", 2) => Self::RemoveGroup(path(1)?),
             ("remove", 2) => Self::RemoveFolder(path(1)?),
-            ("forget", 3) => Self::RemoveFiles(path(1)?, text(2).filter(|prefix| !prefix.is_empty())?),
+            ("forget", 3) => {
+                Self::RemoveFiles(path(1)?, text(2).filter(|prefix| !prefix.is_empty())?)
+            }
             _ => return None,
         })
     }
@@ -185,8 +188,10 @@ fn unescape_mount(escaped: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = escaped;
     while let Some((&byte, tail)) = rest.split_first() {
-        let octal =
-            tail.get(..3).filter(|_| byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = tail
+            .get(..3)
+            .filter(|_| byte == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(value) => {
                 out.push(value);
@@ -206,7 +211,8 @@ fn unmount(host: &Host, path: &Path) -> Result<(), String> {
         if !mount_points(host).iter().any(|point| point == path) {
             return Ok(());
         }
-        let program = find_program(&["umount"]).ok_or("umount is not installed (package `mount`)")?;
+        let program =
+            find_program(&["umount"]).ok_or("umount is not installed (package `mount`)")?;
         run(&program, [path], UMOUNT_WITHIN).map(|_| ()).map_err(|error| error.to_string())
     })
 }
@@ -231,7 +237,8 @@ fn detach(host: &Host, image: &Path) -> Result<(), String> {
         if devices.is_empty() {
             return Ok(());
         }
-        let program = find_program(&["losetup"]).ok_or("losetup is not installed (package `mount`)")?;
+        let program =
+            find_program(&["losetup"]).ok_or("losetup is not installed (package `mount`)")?;
         for device in devices {
             let arguments = ["-d".as_ref(), device.as_os_str()];
             run(&program, arguments, BUSY_WITHIN).map_err(|error| error.to_string())?;
@@ -245,7 +252,8 @@ fn detach(host: &Host, image: &Path) -> Result<(), String> {
     })
 }
 
-/// Only folders that bear our name, and none in which something is still mounted: that would empty the mounted one.
+/// Only folders that bear our name, and none in which something is still mounted: that would empty
+/// the mounted one.
 fn remove_folder(host: &Host, path: &Path) -> Result<(), String> {
     let is_ours = path.is_absolute()
         && path.file_name().is_some_and(|name| name.as_bytes().starts_with(OWN_PREFIX.as_bytes()));
@@ -253,7 +261,11 @@ fn remove_folder(host: &Host, path: &Path) -> Result<(), String> {
         return Err(format!("{} is no folder of the laboratory, and stays", path.display()));
     }
     if let Some(point) = mount_points(host).into_iter().find(|point| point.starts_with(path)) {
-        return Err(format!("{} stays: something is mounted at {}", path.display(), point.display()));
+        return Err(format!(
+            "{} stays: something is mounted at {}",
+            path.display(),
+            point.display()
+        ));
     }
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -346,7 +358,8 @@ mod tests {
         let line = format!("1 2 7:0 / {}/a\\040b rw - ext4 /dev/loop0 rw\n", own.display());
         fs::write(parent.path().join("self/mountinfo"), line).expect("a table of mounts");
         let host = Host { proc: parent.path().to_path_buf(), ..Host::current() };
-        let error = Undo::RemoveFolder(own.clone()).perform(&host).expect_err("something is mounted");
+        let error =
+            Undo::RemoveFolder(own.clone()).perform(&host).expect_err("something is mounted");
         assert!(error.contains("a b"), "{error}");
         assert!(own.exists());
     }

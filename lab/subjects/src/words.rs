@@ -6,11 +6,12 @@ use crate::{Mode, StartPlan};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// How many descriptors a subject is told to use, if it may. Enough for thousands of clients and servers and files; more
-/// makes some subjects reserve memory for them.
+/// How many descriptors a subject is told to use, if it may. Enough for thousands of clients and
+/// servers and files; more makes some subjects reserve memory for them.
 const DESCRIPTORS_MAX: u64 = 16_384;
 
-/// Words that the laboratory gives to every file, apart from those of the program and the run folder.
+/// Words that the laboratory gives to every file, apart from those of the program and the run
+/// folder.
 pub(crate) fn given_words(plan: &StartPlan, stores: &[PathBuf], address: SocketAddr) -> Words {
     let mb = |bytes: u64| (bytes >> 20).max(1).to_string();
     let store_bytes = plan.cache_bytes / u64::try_from(stores.len()).unwrap_or(1).max(1);
@@ -60,7 +61,8 @@ fn origin_words(origin: SocketAddr) -> [(String, String); 3] {
     .map(|(name, value)| (name.to_owned(), value))
 }
 
-/// The file's own words in this mode and with these rights, and one line for each store and server where it says so.
+/// The file's own words in this mode and with these rights, and one line for each store and server
+/// where it says so.
 pub(crate) fn own_words(
     content: &Content,
     mode: Mode,
@@ -85,12 +87,16 @@ pub(crate) fn own_words(
     for (name, value) in &plan.words {
         if !plain.contains_key(name) {
             let known: Vec<&str> = plain.keys().map(String::as_str).collect();
-            return Err(format!("there is no word `{name}` to set; there are: {}", known.join(", ")));
+            return Err(format!(
+                "there is no word `{name}` to set; there are: {}",
+                known.join(", ")
+            ));
         }
         plain.insert(name.clone(), value.clone());
     }
     words.extend(plain);
-    let each_store = stores.iter().map(|store| vec![("store".to_owned(), store.display().to_string())]);
+    let each_store =
+        stores.iter().map(|store| vec![("store".to_owned(), store.display().to_string())]);
     words.extend(lines(&per_store, each_store.collect(), words)?);
     let each_origin = plan.origins.iter().map(|&origin| origin_words(origin).to_vec());
     words.extend(lines(&per_origin, each_origin.collect(), words)?);
@@ -98,7 +104,11 @@ pub(crate) fn own_words(
 }
 
 /// For each template one line for each of `items`.
-fn lines(templates: &Words, items: Vec<Vec<(String, String)>>, words: &Words) -> Result<Words, String> {
+fn lines(
+    templates: &Words,
+    items: Vec<Vec<(String, String)>>,
+    words: &Words,
+) -> Result<Words, String> {
     let mut expanded = Words::new();
     for (name, template) in templates {
         let mut lines = Vec::new();
@@ -156,9 +166,13 @@ mod tests {
         let text = text("squid:aufs", "squid.conf", Mode::Forward, &plan, &["/a", "/b", "/c"])
             .expect("a right file");
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("cache_dir")).collect();
-        let expected = ["/a", "/b", "/c"].map(|store| format!("cache_dir aufs {store} 100 16 256 "));
+        let expected =
+            ["/a", "/b", "/c"].map(|store| format!("cache_dir aufs {store} 100 16 256 "));
         assert_eq!(lines, expected);
-        assert!(text.starts_with("http_port 127.0.0.1:3128\n") && !text.contains("cache_peer"), "{text}");
+        assert!(
+            text.starts_with("http_port 127.0.0.1:3128\n") && !text.contains("cache_peer"),
+            "{text}"
+        );
         assert!(text.contains("cache_mem 64 MB\n"));
     }
 
@@ -171,18 +185,30 @@ mod tests {
     #[test]
     fn every_server_has_its_line_in_an_accelerator() {
         let plan = plan(&["127.0.0.1:81", "[::1]:82"]);
-        let text = text("squid:ufs", "squid.conf", Mode::Accelerator, &plan, &["/a"]).expect("a right file");
+        let text = text("squid:ufs", "squid.conf", Mode::Accelerator, &plan, &["/a"])
+            .expect("a right file");
         assert!(text.contains("http_port 127.0.0.1:3128 accel"), "{text}");
-        assert!(text.contains("cache_peer 127.0.0.1 parent 81 0") && text.contains("name=origin0"), "{text}");
-        assert!(text.contains("cache_peer [::1] parent 82 0") && text.contains("name=origin1"), "{text}");
+        assert!(
+            text.contains("cache_peer 127.0.0.1 parent 81 0") && text.contains("name=origin0"),
+            "{text}"
+        );
+        assert!(
+            text.contains("cache_peer [::1] parent 82 0") && text.contains("name=origin1"),
+            "{text}"
+        );
     }
 
     #[test]
     fn words_that_a_file_defines_can_be_set_and_no_others() {
         let mut plan = plan(&["127.0.0.1:80"]);
         plan.words.insert("options".to_owned(), "max-size=5".to_owned());
-        let text = |plan: &StartPlan| text("squid:aufs", "squid.conf", Mode::Forward, plan, &["/a"]);
-        assert!(text(&plan).expect("a right file").contains("cache_dir aufs /a 300 16 256 max-size=5\n"));
+        let text =
+            |plan: &StartPlan| text("squid:aufs", "squid.conf", Mode::Forward, plan, &["/a"]);
+        assert!(
+            text(&plan)
+                .expect("a right file")
+                .contains("cache_dir aufs /a 300 16 256 max-size=5\n")
+        );
         plan.words.insert("optoins".to_owned(), "x".to_owned());
         let error = text(&plan).expect_err("no such word");
         assert!(error.contains("`optoins`") && error.contains("options"), "{error}");

@@ -1,12 +1,12 @@
-//! Real caches, real devices, a laboratory that is really killed. What is not installed, or needs root, is skipped, and
-//! says so.
+//! Real caches, real devices, a laboratory that is really killed. What is not installed, or needs
+//! root, is skipped, and says so.
 #![allow(clippy::print_stderr, reason = "a skipped test says so where the test runner shows it")]
 
 mod support;
 
 use humboldt_lab_subjects::{
-    Environment, EnvironmentPlan, Host, Mode, StartPlan, StoreKind, SubjectError, SubjectFile, Throttle,
-    attach, manifest, start,
+    Environment, EnvironmentPlan, Host, Mode, StartPlan, StoreKind, SubjectError, SubjectFile,
+    Throttle, attach, manifest, start,
 };
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,8 +15,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{
-    Origin, exchange, few_folders, hold_program, keeper, left_in_the_kernel, plan, processes_of, start_plan,
-    traces_of, traces_with, until,
+    Origin, exchange, few_folders, hold_program, keeper, left_in_the_kernel, plan, processes_of,
+    start_plan, traces_of, traces_with, until,
 };
 
 /// A subject that is installed here.
@@ -39,15 +39,16 @@ fn is_root(what: &str) -> bool {
     is_root
 }
 
-/// Starts it, asks three times, stops it: once from the origin, once from the store, once from the origin again because
-/// of `no-cache`.
+/// Starts it, asks three times, stops it: once from the origin, once from the store, once from the
+/// origin again because of `no-cache`.
 fn serves_from_its_store(name: &str, mode: Mode) {
     let Some(file) = installed(name) else { return };
     let origin = Origin::start();
     let keeper = keeper();
     let mut environment =
         Environment::prepare(&plan(StoreKind::Folder(None)), &keeper).expect("an environment");
-    let start_plan = StartPlan { mode: Some(mode), words: few_folders(name), ..start_plan(&origin) };
+    let start_plan =
+        StartPlan { mode: Some(mode), words: few_folders(name), ..start_plan(&origin) };
     let mut running = match start(&file, &mut environment, &start_plan, &keeper) {
         Err(error) if error.to_string().contains("does not have the storage scheme yet") => {
             eprintln!("skipped {name}: {error}");
@@ -56,9 +57,13 @@ fn serves_from_its_store(name: &str, mode: Mode) {
         result => result.unwrap_or_else(|error| panic!("{name}: {error}")),
     };
     let path = format!("/object-of-{}", name.replace(':', "-"));
-    let ask = |fields: &str| exchange(running.address(), running.mode(), origin.address(), &path, fields);
+    let ask =
+        |fields: &str| exchange(running.address(), running.mode(), origin.address(), &path, fields);
     let first = ask("");
-    assert!(first.starts_with("HTTP/1.1 200") && first.ends_with(&Origin::body(&path)), "{name}: {first}");
+    assert!(
+        first.starts_with("HTTP/1.1 200") && first.ends_with(&Origin::body(&path)),
+        "{name}: {first}"
+    );
     until("the answer to come from the store", || {
         let before = origin.asked(&path);
         assert!(ask("").ends_with(&Origin::body(&path)), "{name}");
@@ -69,7 +74,10 @@ fn serves_from_its_store(name: &str, mode: Mode) {
     assert_eq!(origin.asked(&path), before + 1, "{name}: a reload reaches the server");
 
     let used = running.resources().expect("it is watched");
-    assert!(used.processes >= 1 && used.resident_bytes > 1 << 20 && used.descriptors > 3, "{name}: {used:?}");
+    assert!(
+        used.processes >= 1 && used.resident_bytes > 1 << 20 && used.descriptors > 3,
+        "{name}: {used:?}"
+    );
     running.check().unwrap_or_else(|error| panic!("{name}: {error}"));
     let written = manifest("0", &Host::current(), Some(&environment), &running);
     let version = written.facts.iter().find(|(fact, _)| fact == "Version").expect("a version");
@@ -104,12 +112,16 @@ fn a_scheme_that_is_missing_is_not_measured_under_its_name() {
     let text = text
         .replace("\"$HUMBOLDT_BIN\", \"humboldt\"", "\"/bin/echo\"")
         .replacen("name = \"humboldt\"", "name = \"pretender\"", 1)
-        .replace("\"{program}\", \"-k\"", "\"{program}\", \"unknown storage scheme 'ring'\", \"-k\"");
+        .replace(
+            "\"{program}\", \"-k\"",
+            "\"{program}\", \"unknown storage scheme 'ring'\", \"-k\"",
+        );
     let file = SubjectFile::parse(&text, "pretender.toml", Some("ring")).expect("a right file");
     let (origin, keeper) = (Origin::start(), keeper());
     let mut environment =
         Environment::prepare(&plan(StoreKind::Folder(None)), &keeper).expect("an environment");
-    let error = start(&file, &mut environment, &start_plan(&origin), &keeper).expect_err("it pretends");
+    let error =
+        start(&file, &mut environment, &start_plan(&origin), &keeper).expect_err("it pretends");
     let message = error.to_string();
     assert!(message.starts_with("pretender:ring is not what it was to be: "), "{message}");
     assert!(message.contains("unknown storage scheme 'ring'"), "{message}");
@@ -138,7 +150,10 @@ fn what_does_not_come_up_says_why() {
     assert!(message.starts_with("script ended by itself (exit status: 7)"), "{message}");
     assert!(message.contains("output.log:\n    no memory left"), "{message}");
     let message = failure("echo waiting; sleep 60 & sleep 60");
-    assert!(message.contains("does not accept connections") && message.contains("within 2 s"), "{message}");
+    assert!(
+        message.contains("does not accept connections") && message.contains("within 2 s"),
+        "{message}"
+    );
     let folder = environment.folder().to_path_buf();
     environment.remove().expect("removed");
     assert_eq!(traces_of(&folder), [] as [String; 0]);
@@ -150,8 +165,10 @@ fn what_dies_in_the_middle_is_noticed() {
     let (origin, keeper) = (Origin::start(), keeper());
     let mut environment =
         Environment::prepare(&plan(StoreKind::Folder(None)), &keeper).expect("an environment");
-    let mut running = start(&file, &mut environment, &start_plan(&origin), &keeper).expect("it starts");
-    let watched = attach(&running.address().to_string(), Mode::Forward, running.pid(), &Host::current());
+    let mut running =
+        start(&file, &mut environment, &start_plan(&origin), &keeper).expect("it starts");
+    let watched =
+        attach(&running.address().to_string(), Mode::Forward, running.pid(), &Host::current());
     let mut watched = watched.expect("it can be attached to");
     running.check().expect("it runs");
     watched.check().expect("it runs");
@@ -173,22 +190,32 @@ fn what_dies_in_the_middle_is_noticed() {
 fn attaching_to_nothing_is_one_clear_line() {
     let host = Host::current();
     let gone = support::free_address().to_string();
+    let message = attach(&format!("http://{gone}/"), Mode::Forward, None, &host)
+        .expect_err("nobody")
+        .to_string();
+    assert!(
+        message.contains("nobody accepts connections") && message.lines().count() == 1,
+        "{message}"
+    );
     let message =
-        attach(&format!("http://{gone}/"), Mode::Forward, None, &host).expect_err("nobody").to_string();
-    assert!(message.contains("nobody accepts connections") && message.lines().count() == 1, "{message}");
-    let message = attach("http://no port", Mode::Forward, None, &host).expect_err("no address").to_string();
+        attach("http://no port", Mode::Forward, None, &host).expect_err("no address").to_string();
     assert!(message.contains("not an address such as"), "{message}");
     let origin = Origin::start();
     let address = origin.address().to_string();
-    let message = attach(&address, Mode::Forward, Some(u32::MAX), &host).expect_err("no process").to_string();
+    let message =
+        attach(&address, Mode::Forward, Some(u32::MAX), &host).expect_err("no process").to_string();
     assert!(message.contains("there is no process"), "{message}");
     let running = attach(&address, Mode::Accelerator, None, &host).expect("somebody listens");
     assert_eq!((running.resources(), running.skipped().len()), (None, 1));
-    assert!(running.stop().is_ok() && exchange_is_possible(&origin), "what was only watched goes on");
+    assert!(
+        running.stop().is_ok() && exchange_is_possible(&origin),
+        "what was only watched goes on"
+    );
 }
 
 fn exchange_is_possible(origin: &Origin) -> bool {
-    exchange(origin.address(), Mode::Accelerator, origin.address(), "/x", "").starts_with("HTTP/1.1 200")
+    exchange(origin.address(), Mode::Accelerator, origin.address(), "/x", "")
+        .starts_with("HTTP/1.1 200")
 }
 
 #[test]
@@ -238,8 +265,11 @@ fn a_throttled_device_is_slow_and_later_fast_again() {
         return;
     }
     const WRITTEN_BYTES: usize = 4 << 20;
-    let kind =
-        StoreKind::Device { file_system: "ext4".to_owned(), size_bytes: None, mount_options: Vec::new() };
+    let kind = StoreKind::Device {
+        file_system: "ext4".to_owned(),
+        size_bytes: None,
+        mount_options: Vec::new(),
+    };
     let throttle = Throttle { write_bytes_per_s: 4 << 20, read_iops: 5000, ..Throttle::default() };
     let keeper = keeper();
     let environment =
@@ -260,7 +290,10 @@ fn a_throttled_device_is_slow_and_later_fast_again() {
     let slow_s = write_s(&environment);
     assert!(slow_s > 0.8, "4 MiB at 4 MiB/s took {slow_s} s");
     let facts = environment.facts();
-    assert!(facts.iter().any(|(name, _)| name.starts_with("Each store's device limited")), "{facts:?}");
+    assert!(
+        facts.iter().any(|(name, _)| name.starts_with("Each store's device limited")),
+        "{facts:?}"
+    );
     let folder = environment.folder().to_path_buf();
     environment.remove().expect("removed");
     assert_eq!(traces_of(&folder), [] as [String; 0]);
@@ -290,8 +323,11 @@ fn a_quota_holds_for_every_process_of_a_subject() {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it lives");
     let group = format!("/humboldt-lab-{}.", std::process::id());
     let member_of = read("cgroup");
-    let line =
-        member_of.lines().find(|line| line.contains(&group)).expect("it is in a group of ours").to_owned();
+    let line = member_of
+        .lines()
+        .find(|line| line.contains(&group))
+        .expect("it is in a group of ours")
+        .to_owned();
     assert!(read("status").contains("Cpus_allowed_list:\t0\n"), "it is pinned");
     assert!(running.facts().contains(&("CPU quota".to_owned(), "0.5 cores".to_owned())));
     let folder = environment.folder().to_path_buf();
@@ -306,11 +342,17 @@ fn a_quota_holds_for_every_process_of_a_subject() {
 fn who_is_not_root_gets_reasons_and_errors_in_time() {
     let host = Host { is_root: false, ..Host::current() };
     let keeper = keeper();
-    let kind =
-        StoreKind::Device { file_system: "xfs".to_owned(), size_bytes: None, mount_options: Vec::new() };
+    let kind = StoreKind::Device {
+        file_system: "xfs".to_owned(),
+        size_bytes: None,
+        mount_options: Vec::new(),
+    };
     let device = EnvironmentPlan { host: host.clone(), ..plan(kind) };
     let message = Environment::prepare(&device, &keeper).expect_err("needs root").to_string();
-    assert!(message.contains("stores on xfs need root") && message.lines().count() == 1, "{message}");
+    assert!(
+        message.contains("stores on xfs need root") && message.lines().count() == 1,
+        "{message}"
+    );
 
     let throttle = Some(Throttle { read_iops: 100, ..Throttle::default() });
     let folder = EnvironmentPlan { host, throttle, ..plan(StoreKind::Folder(None)) };
@@ -319,7 +361,9 @@ fn who_is_not_root_gets_reasons_and_errors_in_time() {
     environment.drop_page_caches();
     let skipped: Vec<String> = environment.skipped().iter().map(ToString::to_string).collect();
     assert_eq!(skipped.len(), 2, "{skipped:?}");
-    assert!(skipped[0].starts_with("throttled devices (read operations 100/s): the stores are folders"));
+    assert!(
+        skipped[0].starts_with("throttled devices (read operations 100/s): the stores are folders")
+    );
     assert_eq!(skipped[1], "dropping of page caches: needs root");
     let folder = environment.folder().to_path_buf();
     drop(environment);
@@ -328,22 +372,30 @@ fn who_is_not_root_gets_reasons_and_errors_in_time() {
 
 #[test]
 fn a_folder_that_the_subject_cannot_enter_is_refused() {
-    let Some(file) = installed("squid:null").filter(|_| is_root("a subject that becomes another user"))
+    let Some(file) =
+        installed("squid:null").filter(|_| is_root("a subject that becomes another user"))
     else {
         return;
     };
     let closed = tempfile::tempdir().expect("a folder");
     fs::set_permissions(closed.path(), fs::Permissions::from_mode(0o700)).expect("closed");
     let (origin, keeper) = (Origin::start(), keeper());
-    let plan = EnvironmentPlan { parent: Some(closed.path().to_path_buf()), ..plan(StoreKind::Folder(None)) };
+    let plan = EnvironmentPlan {
+        parent: Some(closed.path().to_path_buf()),
+        ..plan(StoreKind::Folder(None))
+    };
     let mut environment = Environment::prepare(&plan, &keeper).expect("root may do anything");
-    let error =
-        start(&file, &mut environment, &start_plan(&origin), &keeper).expect_err("it cannot get there");
+    let error = start(&file, &mut environment, &start_plan(&origin), &keeper)
+        .expect_err("it cannot get there");
     let message = error.to_string();
-    assert!(message.contains("user `proxy`") && message.contains("choose another folder"), "{message}");
+    assert!(
+        message.contains("user `proxy`") && message.contains("choose another folder"),
+        "{message}"
+    );
 }
 
-/// The whole reason for the keeper: processes, mounts, loop devices, queues, shared memory, folders.
+/// The whole reason for the keeper: processes, mounts, loop devices, queues, shared memory,
+/// folders.
 #[test]
 fn nothing_is_left_when_the_laboratory_is_killed() {
     let Some(_) = installed("squid:diskd") else { return };
@@ -368,10 +420,16 @@ fn nothing_is_left_when_the_laboratory_is_killed() {
     }
     let folder = Path::new(&folder);
     let pids = processes_of(&folder.display().to_string());
-    let command = fs::read_to_string(Path::new("/proc").join(&pid).join("cmdline")).expect("it runs");
-    let instance = command.split('\0').find(|word| word.starts_with("lab")).expect("-n INSTANCE").to_owned();
+    let command =
+        fs::read_to_string(Path::new("/proc").join(&pid).join("cmdline")).expect("it runs");
+    let instance =
+        command.split('\0').find(|word| word.starts_with("lab")).expect("-n INSTANCE").to_owned();
     assert!(traces_of(folder).len() >= 3, "it is there: {:?}", traces_of(folder));
-    assert!(left_in_the_kernel(&pids, &instance).len() >= 3, "{:?}", left_in_the_kernel(&pids, &instance));
+    assert!(
+        left_in_the_kernel(&pids, &instance).len() >= 3,
+        "{:?}",
+        left_in_the_kernel(&pids, &instance)
+    );
     laboratory.kill().expect("killed as by kill -9");
     // Nor does Squid get a chance to clean up after itself.
     Command::new("kill").arg("-9").args(&pids).status().expect("kill");
@@ -381,14 +439,16 @@ fn nothing_is_left_when_the_laboratory_is_killed() {
     assert_eq!(traces, [] as [String; 0], "{said}");
 }
 
-/// The keeper has the laboratory's standard error: when all that have it are gone, so is the keeper.
+/// The keeper has the laboratory's standard error: when all that have it are gone, so is the
+/// keeper.
 fn wait_for_keeper(laboratory: &mut Child) -> String {
     let mut said = String::new();
     laboratory.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     said
 }
 
-/// While it makes folders, devices and file systems, prepares, starts; in the middle of a mount, too.
+/// While it makes folders, devices and file systems, prepares, starts; in the middle of a mount,
+/// too.
 #[test]
 fn nothing_is_left_whenever_the_laboratory_is_killed() {
     let Some(_) = installed("squid:diskd") else { return };

@@ -25,7 +25,8 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
-    /// Looks at one field. Which fields matter is told by their length first: this runs for every line of every head.
+    /// Looks at one field. Which fields matter is told by their length first: this runs for every
+    /// line of every head.
     #[inline]
     pub(crate) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeadError> {
         match name.len() {
@@ -65,7 +66,11 @@ impl Framing {
 
     /// The framing that the head itself announces, if it does.
     pub(crate) fn announced(&self) -> Option<BodyLength> {
-        if self.chunked { Some(BodyLength::Chunked) } else { self.content_length.map(BodyLength::Length) }
+        if self.chunked {
+            Some(BodyLength::Chunked)
+        } else {
+            self.content_length.map(BodyLength::Length)
+        }
     }
 }
 

@@ -98,7 +98,9 @@ impl Chunked {
 
     fn step(&mut self, byte: u8) -> Result<(), ChunkError> {
         self.state = match (self.state, byte) {
-            (State::SizeBegin | State::Size, _) if byte.is_ascii_hexdigit() => self.add_digit(byte)?,
+            (State::SizeBegin | State::Size, _) if byte.is_ascii_hexdigit() => {
+                self.add_digit(byte)?
+            }
             (State::Size, b'\r') | (State::Extension, b'\r') => State::SizeLf,
             (State::Size, b';') => State::Extension,
             (State::SizeBegin | State::Size, _) => return Err(ChunkError::Size),

@@ -7,10 +7,12 @@ const DAY_S: u64 = 86_400;
 /// The last second of the year 9999: what comes later has no such date.
 const LAST_S: u64 = 253_402_300_799;
 const DAYS: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];
-const MONTHS: [&[u8; 3]; 12] =
-    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
 
-/// Appends the date of a moment in Unix seconds. After the year 9999 it is the last second of that year.
+/// Appends the date of a moment in Unix seconds. After the year 9999 it is the last second of that
+/// year.
 pub fn http_date(unix_s: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&date_text(unix_s));
 }
@@ -31,8 +33,8 @@ fn date_text(unix_s: u64) -> [u8; HTTP_DATE_BYTES] {
     text
 }
 
-/// The moment of a date in Unix seconds. Only this one form is read, not the two that have been obsolete since 1997,
-/// and only days that exist; the weekday must be right.
+/// The moment of a date in Unix seconds. Only this one form is read, not the two that have been
+/// obsolete since 1997, and only days that exist; the weekday must be right.
 #[must_use]
 pub fn parse_http_date(text: &[u8]) -> Option<u64> {
     let text: &[u8; HTTP_DATE_BYTES] = text.try_into().ok()?;
@@ -57,12 +59,13 @@ fn two(text: &[u8; HTTP_DATE_BYTES], at: usize) -> Option<u64> {
     Some(digit(text[at])? * 10 + digit(text[at + 1])?)
 }
 
-/// Year, month and day of a day since 1970. Years begin in March here, so that a leap day is the last of its year; 400
-/// such years have 146,097 days.
+/// Year, month and day of a day since 1970. Years begin in March here, so that a leap day is the
+/// last of its year; 400 such years have 146,097 days.
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let since_year_0 = days + 719_468;
     let (era, day_of_era) = (since_year_0 / 146_097, since_year_0 % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
@@ -102,7 +105,12 @@ mod tests {
     fn every_day_reads_back() {
         for day in (0..LAST_S / DAY_S).step_by(13) {
             let unix_s = day * DAY_S + day % DAY_S;
-            assert_eq!(parse_http_date(written(unix_s).as_bytes()), Some(unix_s), "{}", written(unix_s));
+            assert_eq!(
+                parse_http_date(written(unix_s).as_bytes()),
+                Some(unix_s),
+                "{}",
+                written(unix_s)
+            );
         }
     }
 

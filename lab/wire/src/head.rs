@@ -1,7 +1,7 @@
 //! Lines of a head: what requests and answers have in common.
 //!
-//! A head is read line by line, each line as soon as it is complete, so that an error shows as early as it can, and
-//! so that it makes no difference in which pieces the bytes arrive.
+//! A head is read line by line, each line as soon as it is complete, so that an error shows as
+//! early as it can, and so that it makes no difference in which pieces the bytes arrive.
 
 use crate::body::Framing;
 use memchr::memchr;
@@ -38,7 +38,9 @@ pub enum HeadError {
     #[error("Content-Length is not one number")]
     ContentLength,
     /// Anything but `chunked` alone, or together with Content-Length, or in HTTP/1.0.
-    #[error("Transfer-Encoding is not `chunked` alone, or has Content-Length beside it, or is in HTTP/1.0")]
+    #[error(
+        "Transfer-Encoding is not `chunked` alone, or has Content-Length beside it, or is in HTTP/1.0"
+    )]
     TransferEncoding,
 }
 
@@ -76,7 +78,8 @@ pub(crate) fn read<'a, First>(
     read_first: impl FnOnce(&'a [u8]) -> Result<First, HeadError>,
 ) -> Result<Option<Parts<'a, First>>, HeadError> {
     let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
-    let unfinished = || if bytes.len() >= HEAD_BYTES_MAX { Err(HeadError::TooLong) } else { Ok(None) };
+    let unfinished =
+        || if bytes.len() >= HEAD_BYTES_MAX { Err(HeadError::TooLong) } else { Ok(None) };
     let Some((line, begin)) = next_line(window, 0)? else { return unfinished() };
     let first = read_first(line)?;
     let mut framing = Framing::default();
@@ -123,7 +126,9 @@ fn field(line: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
 #[inline]
 pub(crate) fn check_text(text: &[u8]) -> Result<(), HeadError> {
     // Without a branch per byte, so that the compiler looks at many bytes at once.
-    let bad = text.iter().fold(false, |bad, &byte| bad | ((byte < b' ') & (byte != b'\t')) | (byte == 0x7f));
+    let bad = text
+        .iter()
+        .fold(false, |bad, &byte| bad | ((byte < b' ') & (byte != b'\t')) | (byte == 0x7f));
     if !bad {
         return Ok(());
     }

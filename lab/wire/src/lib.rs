@@ -1,8 +1,8 @@
 //! HTTP/1 and sockets for the laboratory.
 //!
-//! The laboratory measures proxies, so it shares no code with any: its own epoll loop, its own heads, its own chunked
-//! coding. Both ends speak to a cache that may be wrong, so every parser here is strict: what can be read in two ways
-//! is an error, not a guess.
+//! The laboratory measures proxies, so it shares no code with any: its own epoll loop, its own
+//! heads, its own chunked coding. Both ends speak to a cache that may be wrong, so every parser
+//! here is strict: what can be read in two ways is an error, not a guess.
 
 mod body;
 mod chunked;

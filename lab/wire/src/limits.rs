@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the soft limit of open descriptors to the hard one, and gives the limit that then holds. Without any limit it
-/// gives `u64::MAX`.
+/// Raises the soft limit of open descriptors to the hard one, and gives the limit that then holds.
+/// Without any limit it gives `u64::MAX`.
 pub fn raise_descriptor_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let before = limit.current;

@@ -1,14 +1,16 @@
 //! Waiting for sockets: the only file that knows epoll.
 //!
-//! Streams are registered once, edge-triggered, for reading, writing and the peer's end, so a request costs no
-//! `epoll_ctl`. The price is a rule that every user follows: *after an event, go on until the kernel says no*. Read
-//! until a read gives fewer bytes than asked for or [`WouldBlock`](io::ErrorKind::WouldBlock) (see [`drained`]), write
-//! until everything is written or `WouldBlock`; who stops earlier must come back by himself, because no further event
-//! will tell him.
+//! Streams are registered once, edge-triggered, for reading, writing and the peer's end, so a
+//! request costs no `epoll_ctl`. The price is a rule that every user follows: *after an event, go
+//! on until the kernel says no*. Read until a read gives fewer bytes than asked for or
+//! [`WouldBlock`](io::ErrorKind::WouldBlock) (see [`drained`]), write until everything is written
+//! or `WouldBlock`; who stops earlier must come back by himself, because no further event will tell
+//! him.
 //!
-//! Timeouts below a millisecond need Linux 5.11. Another system would need in place of this file: one `kqueue` with
-//! `EVFILT_READ` and `EVFILT_WRITE` and `EV_CLEAR` for streams, `EVFILT_READ` without it for listeners, `EVFILT_USER`
-//! for the waker; the timeout of `kevent` has nanoseconds already.
+//! Timeouts below a millisecond need Linux 5.11. Another system would need in place of this file:
+//! one `kqueue` with `EVFILT_READ` and `EVFILT_WRITE` and `EV_CLEAR` for streams, `EVFILT_READ`
+//! without it for listeners, `EVFILT_USER` for the waker; the timeout of `kevent` has nanoseconds
+//! already.
 //!
 //! [`drained`]: Poller::drained
 
@@ -33,7 +35,8 @@ pub struct Ready {
     pub readable: bool,
     /// There is room to write, or a connection is made (or failed: the next write tells).
     pub writable: bool,
-    /// The peer sent its end, or the connection broke. Bytes from before may still be there to read.
+    /// The peer sent its end, or the connection broke. Bytes from before may still be there to
+    /// read.
     pub closed: bool,
 }
 
@@ -62,12 +65,14 @@ impl Poller {
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Edge-triggered, every write is an event of its own, and nobody has to read the counter back.
+        // Edge-triggered, every write is an event of its own, and nobody has to read the counter
+        // back.
         epoll::add(&epoll, &wake, EventData::new_u64(Self::WAKE), EventFlags::IN | EventFlags::ET)?;
         Ok(Self { epoll, wake: Arc::new(wake) })
     }
 
-    /// Registers a stream for everything, edge-triggered. Its first event comes at once if it is ready already.
+    /// Registers a stream for everything, edge-triggered. Its first event comes at once if it is
+    /// ready already.
     ///
     /// # Errors
     ///
@@ -77,8 +82,8 @@ impl Poller {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)?)
     }
 
-    /// Registers a listener for connections, level-triggered: what one round leaves is reported in the next. Where
-    /// several threads watch one listener, a connection wakes one of them.
+    /// Registers a listener for connections, level-triggered: what one round leaves is reported in
+    /// the next. Where several threads watch one listener, a connection wakes one of them.
     ///
     /// # Errors
     ///
@@ -97,15 +102,21 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until something is ready or the time is over, and puts what is ready into `list`, in place of what was
-    /// there: at most 512 at a time. The poller stays free for registrations while the list is worked through.
+    /// Waits until something is ready or the time is over, and puts what is ready into `list`, in
+    /// place of what was there: at most 512 at a time. The poller stays free for registrations
+    /// while the list is worked through.
     ///
-    /// `None` waits for as long as it takes. The timeout has nanoseconds. A signal ends the wait with an empty list.
+    /// `None` waits for as long as it takes. The timeout has nanoseconds. A signal ends the wait
+    /// with an empty list.
     ///
     /// # Errors
     ///
     /// What the kernel says; it has no reason to.
-    pub fn wait_into(&mut self, list: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn wait_into(
+        &mut self,
+        list: &mut Vec<Ready>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         list.clear();
         let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS_MAX];
         match epoll::wait(&self.epoll, &mut events, timeout.map(timespec).as_ref()) {
@@ -116,17 +127,19 @@ impl Poller {
         Ok(())
     }
 
-    /// A handle that wakes this poller. Waking before the wait is not lost: the wait then returns at once.
+    /// A handle that wakes this poller. Waking before the wait is not lost: the wait then returns
+    /// at once.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker { wake: Arc::clone(&self.wake) }
     }
 
-    /// The rule of edge-triggered reading: whether a read of `got` bytes into a buffer of `asked` bytes has emptied the
-    /// socket, so that the next bytes will come with an event of their own. A full buffer means: read again.
+    /// The rule of edge-triggered reading: whether a read of `got` bytes into a buffer of `asked`
+    /// bytes has emptied the socket, so that the next bytes will come with an event of their own. A
+    /// full buffer means: read again.
     ///
-    /// The end of the stream is an exception: it follows a short read without a new event if it arrived together with
-    /// the bytes. Whoever saw [`Ready::closed`] reads on until 0.
+    /// The end of the stream is an exception: it follows a short read without a new event if it
+    /// arrived together with the bytes. Whoever saw [`Ready::closed`] reads on until 0.
     #[must_use]
     pub fn drained(got: usize, asked: usize) -> bool {
         got < asked

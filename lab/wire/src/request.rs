@@ -17,7 +17,8 @@ struct FirstLine<'a> {
     minor: u8,
 }
 
-/// Reads the head of a request from the beginning of `bytes`. `None`: it is not complete yet; read more and ask again.
+/// Reads the head of a request from the beginning of `bytes`. `None`: it is not complete yet; read
+/// more and ask again.
 ///
 /// # Errors
 ///
@@ -84,9 +85,10 @@ fn first_line(line: &[u8]) -> Result<FirstLine<'_>, HeadError> {
     let target_end = memchr(b' ', rest).ok_or(HeadError::FirstLine)?;
     let (target, version) = (&rest[..target_end], &rest[target_end + 1..]);
     let proper_method = !method.is_empty() && method.iter().all(|byte| is_token_byte(*byte));
-    // Visible bytes only; bytes above ASCII come from careless clients and mean the same to everyone.
-    let proper_target =
-        !target.is_empty() && target.iter().fold(true, |good, &byte| good & (byte > b' ') & (byte != 0x7f));
+    // Visible bytes only; bytes above ASCII come from careless clients and mean the same to
+    // everyone.
+    let proper_target = !target.is_empty()
+        && target.iter().fold(true, |good, &byte| good & (byte > b' ') & (byte != 0x7f));
     if !proper_method || !proper_target {
         return Err(HeadError::FirstLine);
     }
@@ -104,7 +106,8 @@ mod tests {
 
     #[test]
     fn a_request_is_taken_apart() {
-        let bytes = b"GET http://a/b?c HTTP/1.1\r\nHost: a\r\nX:\r\nLab-Request: \t 0f \t\r\n\r\nrest";
+        let bytes =
+            b"GET http://a/b?c HTTP/1.1\r\nHost: a\r\nX:\r\nLab-Request: \t 0f \t\r\n\r\nrest";
         let head = request_head(bytes).unwrap().unwrap();
         assert_eq!(&bytes[head.len_bytes()..], b"rest");
         assert_eq!((head.method(), head.target()), (&b"GET"[..], &b"http://a/b?c"[..]));
@@ -150,12 +153,21 @@ mod tests {
             ("GET / HTTP/1.1\r\nHost\r\n\r\n", HeadError::FieldName),
             ("GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", HeadError::Folded),
             ("GET / HTTP/1.1\r\nA: b\x00\r\n\r\n", HeadError::FieldValue),
-            ("GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", HeadError::ContentLength),
+            (
+                "GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+                HeadError::ContentLength,
+            ),
             ("GET / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", HeadError::ContentLength),
             ("GET / HTTP/1.1\r\nContent-Length: +1\r\n\r\n", HeadError::ContentLength),
             ("GET / HTTP/1.1\r\nContent-Length: \r\n\r\n", HeadError::ContentLength),
-            ("GET / HTTP/1.1\r\nContent-Length: 18446744073709551616\r\n\r\n", HeadError::ContentLength),
-            ("GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", HeadError::TransferEncoding),
+            (
+                "GET / HTTP/1.1\r\nContent-Length: 18446744073709551616\r\n\r\n",
+                HeadError::ContentLength,
+            ),
+            (
+                "GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+                HeadError::TransferEncoding,
+            ),
             (
                 "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
                 HeadError::TransferEncoding,
@@ -170,9 +182,13 @@ mod tests {
     #[test]
     fn a_head_has_a_longest_length() {
         let fixed = b"GET / HTTP/1.1\r\nA: \r\n\r\n".len();
-        let of_length = |bytes: usize| format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "b".repeat(bytes - fixed));
+        let of_length =
+            |bytes: usize| format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "b".repeat(bytes - fixed));
         let longest = of_length(crate::HEAD_BYTES_MAX);
-        assert_eq!(request_head(longest.as_bytes()).unwrap().unwrap().len_bytes(), crate::HEAD_BYTES_MAX);
+        assert_eq!(
+            request_head(longest.as_bytes()).unwrap().unwrap().len_bytes(),
+            crate::HEAD_BYTES_MAX
+        );
         assert!(request_head(&longest.as_bytes()[..longest.len() - 1]).unwrap().is_none());
         let longer = of_length(crate::HEAD_BYTES_MAX + 1);
         assert_eq!(error_of(&longer), HeadError::TooLong);
@@ -209,7 +225,8 @@ mod tests {
             for end in 0..bytes.len() {
                 let part = outcome(&bytes[..end]);
                 let complete_before = matches!(whole, Ok(Some(length)) if length <= end);
-                // A part tells the same as the whole, or that it needs more, which it may not if the head is complete.
+                // A part tells the same as the whole, or that it needs more, which it may not if
+                // the head is complete.
                 prop_assert!(part == whole || (part == Ok(None) && !complete_before), "{end}: {part:?} {whole:?}");
             }
         }

@@ -15,7 +15,8 @@ struct FirstLine {
     status: u16,
 }
 
-/// Reads the head of an answer from the beginning of `bytes`. `None`: it is not complete yet; read more and ask again.
+/// Reads the head of an answer from the beginning of `bytes`. `None`: it is not complete yet; read
+/// more and ask again.
 ///
 /// # Errors
 ///
@@ -57,14 +58,15 @@ impl<'a> ResponseHead<'a> {
         self.parts.headers
     }
 
-    /// Whether the server lets the connection be used again. A body until close rules that out as well.
+    /// Whether the server lets the connection be used again. A body until close rules that out as
+    /// well.
     #[must_use]
     pub fn keep_alive(&self) -> bool {
         self.parts.framing.keeps_alive(self.parts.first.minor)
     }
 
-    /// How the end of the body is found, in an answer to a request of this method: HEAD and CONNECT have their own
-    /// rules.
+    /// How the end of the body is found, in an answer to a request of this method: HEAD and CONNECT
+    /// have their own rules.
     #[must_use]
     pub fn body_length(&self, method: &[u8]) -> BodyLength {
         let status = self.status();
@@ -88,7 +90,8 @@ fn first_line(line: &[u8]) -> Result<FirstLine, HeadError> {
     let [b' ', a @ b'1'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', reason @ ..] = rest else {
         return Err(HeadError::FirstLine);
     };
-    // A reason may be empty, and some leave out the space before it: that means the same to everyone.
+    // A reason may be empty, and some leave out the space before it: that means the same to
+    // everyone.
     if !matches!(reason, [] | [b' ', ..]) {
         return Err(HeadError::FirstLine);
     }
@@ -132,7 +135,11 @@ mod tests {
         ];
         for (status, fields, method, body) in cases {
             let text = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
-            assert_eq!(parsed(&text).body_length(method.as_bytes()), body, "{status} {method} {fields}");
+            assert_eq!(
+                parsed(&text).body_length(method.as_bytes()),
+                body,
+                "{status} {method} {fields}"
+            );
         }
     }
 
@@ -154,7 +161,11 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nA b: c", HeadError::FieldName),
         ];
         for (text, error) in cases {
-            assert_eq!(response_head(format!("{text}\r\n\r\n").as_bytes()).expect_err(text), error, "{text}");
+            assert_eq!(
+                response_head(format!("{text}\r\n\r\n").as_bytes()).expect_err(text),
+                error,
+                "{text}"
+            );
         }
         assert!(response_head(b"HTTP/1.1 200 OK\r\n").unwrap().is_none());
     }

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Moments in order, each with a key of the caller's. Nothing can be taken back: who no longer wants a moment ignores
-/// its key when it comes, and keeps at most a few per connection or visit, which bounds the heap.
+/// Moments in order, each with a key of the caller's. Nothing can be taken back: who no longer
+/// wants a moment ignores its key when it comes, and keeps at most a few per connection or visit,
+/// which bounds the heap.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(u64, u64)>>,
@@ -22,7 +23,8 @@ impl Timers {
         self.heap.peek().map(|Reverse((due_us, _))| *due_us)
     }
 
-    /// Takes the earliest moment if it has come: (due, key). Of equal moments, the smaller key first.
+    /// Takes the earliest moment if it has come: (due, key). Of equal moments, the smaller key
+    /// first.
     pub fn pop_due(&mut self, now_us: u64) -> Option<(u64, u64)> {
         if self.next_due()? > now_us {
             return None;

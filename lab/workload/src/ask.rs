@@ -19,7 +19,8 @@ pub struct Ask {
     pub abort: bool,
     /// Which user asks: the same for all requests of a visit.
     pub robot_luck: u32,
-    /// Which origin address has it (`server_luck % origins`, see [`ObjectName::origin_index`]); follows from the name.
+    /// Which origin address has it (`server_luck % origins`, see [`ObjectName::origin_index`]);
+    /// follows from the name.
     pub server_luck: u32,
 }
 
@@ -50,7 +51,8 @@ pub enum AskKind {
     },
     /// A CONNECT, and if it is allowed a GET through the tunnel.
     Connect {
-        /// Whether the cache must allow it: the target is then an origin, otherwise [`DENIED_TARGET`].
+        /// Whether the cache must allow it: the target is then an origin, otherwise
+        /// [`DENIED_TARGET`].
         ///
         /// [`DENIED_TARGET`]: crate::protocol::DENIED_TARGET
         allowed: bool,

@@ -3,8 +3,8 @@
 use crate::mix::{GOLDEN, below, luck, mix};
 use crate::name::HEX_DIGITS;
 
-/// Lengths of the two tables: primes, so that the pattern of a body repeats only after 8 × 16,381 × 16,369 bytes,
-/// which is more than the largest object. Together they fit a first-level cache.
+/// Lengths of the two tables: primes, so that the pattern of a body repeats only after 8 × 16,381 ×
+/// 16,369 bytes, which is more than the largest object. Together they fit a first-level cache.
 const TABLE_A_BYTES: usize = 16_381;
 const TABLE_B_BYTES: usize = 16_369;
 
@@ -15,7 +15,8 @@ const fn noise<const N: usize>(seed: u64) -> [u8; N] {
     let mut table = [0; N];
     let mut index = 0;
     while index < N {
-        table[index] = (mix((seed << 32).wrapping_add(index as u64).wrapping_mul(GOLDEN)) >> 24) as u8;
+        table[index] =
+            (mix((seed << 32).wrapping_add(index as u64).wrapping_mul(GOLDEN)) >> 24) as u8;
         index += 1;
     }
     table
@@ -99,10 +100,14 @@ impl BodyKey {
 
     fn line_at(&self, offset: u64) -> LineRest {
         let number = offset / LINE_BYTES as u64;
-        LineRest { line: line(self.word, self.start_a, number), from: (offset % LINE_BYTES as u64) as usize }
+        LineRest {
+            line: line(self.word, self.start_a, number),
+            from: (offset % LINE_BYTES as u64) as usize,
+        }
     }
 
-    /// The longest run of bytes from `offset` on in which neither table wraps around, at most `len_max`.
+    /// The longest run of bytes from `offset` on in which neither table wraps around, at most
+    /// `len_max`.
     fn run(&self, offset: u64, len_max: usize) -> Run {
         let a = ((u64::from(self.start_a) + offset) % TABLE_A_BYTES as u64) as usize;
         let b = ((u64::from(self.start_b) + offset) % TABLE_B_BYTES as u64) as usize;
@@ -112,7 +117,8 @@ impl BodyKey {
     }
 }
 
-/// Two stretches of the tables of equal length, and the word, turned so that its first byte is the run's first.
+/// Two stretches of the tables of equal length, and the word, turned so that its first byte is the
+/// run's first.
 struct Run {
     a: &'static [u8],
     b: &'static [u8],
@@ -140,7 +146,8 @@ impl LineRest {
     }
 }
 
-/// Bytes compared between two looks at the result: long enough to vectorise, short enough to stop soon.
+/// Bytes compared between two looks at the result: long enough to vectorise, short enough to stop
+/// soon.
 const BLOCK_BYTES: usize = 1_024;
 
 impl Run {
@@ -159,9 +166,11 @@ impl Run {
 
     /// Index, expected and found byte.
     fn first_difference(&self, got: &[u8]) -> Option<(usize, u8, u8)> {
-        let blocks = self.a.chunks(BLOCK_BYTES).zip(self.b.chunks(BLOCK_BYTES)).zip(got.chunks(BLOCK_BYTES));
-        let block =
-            blocks.map(|((a, b), got)| differences(a, b, self.word, got)).position(|bits| bits != 0)?;
+        let blocks =
+            self.a.chunks(BLOCK_BYTES).zip(self.b.chunks(BLOCK_BYTES)).zip(got.chunks(BLOCK_BYTES));
+        let block = blocks
+            .map(|((a, b), got)| differences(a, b, self.word, got))
+            .position(|bits| bits != 0)?;
         let word = self.word.to_le_bytes();
         (block * BLOCK_BYTES..got.len()).find_map(|index| {
             let expected = self.a[index] ^ self.b[index] ^ word[index % 8];
@@ -200,8 +209,8 @@ map, and the lines of many maps become a picture of the whole, in which every pa
 /// Writes one line of a compressible body.
 fn line(word: u64, start: u32, number: u64) -> [u8; LINE_BYTES] {
     let mut line = [b'\n'; LINE_BYTES];
-    let first =
-        (u64::from(start) + number * LINE_WORDS_BYTES as u64) % (TEXT.len() - LINE_WORDS_BYTES) as u64;
+    let first = (u64::from(start) + number * LINE_WORDS_BYTES as u64)
+        % (TEXT.len() - LINE_WORDS_BYTES) as u64;
     line[..LINE_WORDS_BYTES].copy_from_slice(&TEXT[first as usize..][..LINE_WORDS_BYTES]);
     let digits = luck(word, number);
     for (place, byte) in line[LINE_WORDS_BYTES..LINE_BYTES - 1].iter_mut().enumerate() {
@@ -259,7 +268,8 @@ mod tests {
         let first = body(&BodyKey::new(1, false), 0, 1 << 16);
         for other_luck in 2..50 {
             let other = body(&BodyKey::new(other_luck, false), 0, 1 << 16);
-            let equal = first.chunks(8).zip(other.chunks(8)).filter(|(left, right)| left == right).count();
+            let equal =
+                first.chunks(8).zip(other.chunks(8)).filter(|(left, right)| left == right).count();
             assert_eq!(equal, 0, "luck {other_luck}");
         }
     }
@@ -276,10 +286,13 @@ mod tests {
             "4096 of each are expected: {counts:?}"
         );
         let mut windows = HashSet::new();
-        // Windows at odd steps against windows at every 64th byte: a compressor would find any distance.
+        // Windows at odd steps against windows at every 64th byte: a compressor would find any
+        // distance.
         assert!(bytes.chunks_exact(16).all(|window| windows.insert(window)));
-        let found = bytes.windows(16).skip(1).step_by(7).filter(|window| windows.contains(window)).count();
-        let own = bytes.windows(16).enumerate().skip(1).step_by(7).filter(|(at, _)| at % 16 == 0).count();
+        let found =
+            bytes.windows(16).skip(1).step_by(7).filter(|window| windows.contains(window)).count();
+        let own =
+            bytes.windows(16).enumerate().skip(1).step_by(7).filter(|(at, _)| at % 16 == 0).count();
         assert_eq!(found, own);
     }
 

@@ -55,7 +55,14 @@ pub(crate) fn build(text: &str, source_name: &str) -> Result<Workload, WorkloadE
         names_per_page: types.names_per_page,
     };
     let name = file.name.into_inner();
-    Ok(Workload::assemble(name, file.description, text.to_owned(), file.mode, types.public, Arc::new(plan)))
+    Ok(Workload::assemble(
+        name,
+        file.description,
+        text.to_owned(),
+        file.mode,
+        types.public,
+        Arc::new(plan),
+    ))
 }
 
 fn check_name(source: &Source<'_>, name: &Spanned<String>) -> Result<(), WorkloadError> {
@@ -75,7 +82,8 @@ fn link(
     let loss_share = loss.map_or(0.0, |loss| loss.as_ref().value);
     match loss {
         Some(loss) if loss_share > 0.5 => {
-            Err(source.error_at(loss, "loss: must be between 0 % and 50 %, beyond it nothing arrives"))
+            Err(source
+                .error_at(loss, "loss: must be between 0 % and 50 %, beyond it nothing arrives"))
         }
         _ => Ok(Link { one_way_us, loss: loss_share }),
     }
@@ -139,8 +147,8 @@ fn mix(
         );
         return Err(source.error_at(requests, message));
     }
-    // A POST and a CONNECT are visits of their own, a page is a visit with several requests: from shares of requests
-    // to shares of visits.
+    // A POST and a CONNECT are visits of their own, a page is a visit with several requests: from
+    // shares of requests to shares of visits.
     let object_share = (1.0 - post - connect).max(0.0);
     let asks_per_visit = 1.0 / (post + connect + object_share / asks_per_page);
     let mut end = 0.0;
@@ -148,7 +156,8 @@ fn mix(
         end += if object_share > 0.0 { share / object_share } else { 0.0 };
         Chance::new(end)
     });
-    let post_body = kinds.post.as_ref().map_or(Distribution::Constant(0.0), |post| post.body.distribution);
+    let post_body =
+        kinds.post.as_ref().map_or(Distribution::Constant(0.0), |post| post.body.distribution);
     if let Some(requests) = requests.filter(|_| post_body.at(0.5) > POST_BODY_BYTES_MAX as f64) {
         return Err(source.error_at(requests, "post: bodies must be 64 KB at most"));
     }
@@ -158,7 +167,9 @@ fn mix(
         post_visit: Chance::new(post * asks_per_visit),
         connect_visit: Chance::new((post + connect) * asks_per_visit),
         post_body,
-        connect_allowed: Chance::new(kinds.connect.as_ref().map_or(0.0, |connect| connect.allowed.value)),
+        connect_allowed: Chance::new(
+            kinds.connect.as_ref().map_or(0.0, |connect| connect.allowed.value),
+        ),
         asks_per_visit,
     })
 }
@@ -193,9 +204,12 @@ fn fixed_names(
         return Err(source.error(span.start, message));
     }
     if !(1..=FIXED_SET_MAX).contains(objects.as_ref()) {
-        return Err(source.error_at(objects, format!("fixed_set: must be between 1 and {FIXED_SET_MAX}")));
+        return Err(
+            source.error_at(objects, format!("fixed_set: must be between 1 and {FIXED_SET_MAX}"))
+        );
     }
-    let order = match popularity.choice.as_ref().map_or(Choice::Uniform, |choice| *choice.as_ref()) {
+    let order = match popularity.choice.as_ref().map_or(Choice::Uniform, |choice| *choice.as_ref())
+    {
         Choice::InTurn => Order::InTurn,
         Choice::Uniform => Order::Uniform,
         Choice::Zipf(exponent) => Order::Zipf(Ranks::new(exponent)),
@@ -206,12 +220,12 @@ fn fixed_names(
 fn window_names(source: &Source<'_>, file: &File, recurrence: f64) -> Result<Names, WorkloadError> {
     let popularity = file.popularity.as_ref();
     let Some(working_set) = &popularity.working_set else {
-        let message =
-            "popularity: recurrence needs working_set (\"50 % of cache\", \"20000 objects\", \"unlimited\")";
+        let message = "popularity: recurrence needs working_set (\"50 % of cache\", \"20000 objects\", \"unlimited\")";
         return Err(source.error_at(&file.popularity, message));
     };
     if let Some(hot) = popularity.hot.as_ref().filter(|_| recurrence == 0.0) {
-        return Err(source.error_at(hot, "hot: nothing is asked for again with recurrence 0 %; leave it out"));
+        return Err(source
+            .error_at(hot, "hot: nothing is asked for again with recurrence 0 %; leave it out"));
     }
     let ranks = match popularity.choice.as_ref() {
         Some(choice) => match choice.as_ref() {
@@ -230,7 +244,9 @@ fn window_names(source: &Source<'_>, file: &File, recurrence: f64) -> Result<Nam
 fn hot_set(source: &Source<'_>, hot: &Hot) -> Result<HotSet, WorkloadError> {
     let objects = hot.objects.as_ref().value;
     if !(1e-6..=0.5).contains(&objects) {
-        return Err(source.error_at(&hot.objects, "objects: the hot set must be between 0.0001 % and 50 %"));
+        return Err(
+            source.error_at(&hot.objects, "objects: the hot set must be between 0.0001 % and 50 %")
+        );
     }
     Ok(HotSet { stride: (1.0 / objects).round() as u64, requests: Chance::new(hot.requests.value) })
 }
@@ -242,7 +258,8 @@ mod tests {
     #[test]
     fn all_workloads_of_the_program_are_right() {
         for name in Workload::builtin_names() {
-            let workload = Workload::builtin(name).unwrap().unwrap_or_else(|error| panic!("{error}"));
+            let workload =
+                Workload::builtin(name).unwrap().unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(workload.name(), *name);
             assert_eq!(Some(workload.text()), Workload::builtin_text(name));
             assert!(!workload.description().is_empty());
@@ -279,24 +296,40 @@ mod tests {
         assert_says("connections = 4", "", "missing field `connections`");
         assert_says("connections = 4", "connections = = 4", "my.toml:15");
         assert_says("idle = \"15 s\"", "idle = 15", "idle: invalid type: integer `15`");
-        assert_says("exp(4.5 KB)", "exp(4.5)", "size: \"4.5\" is not understood; write it like 4.5 KB");
+        assert_says(
+            "exp(4.5 KB)",
+            "exp(4.5)",
+            "size: \"4.5\" is not understood; write it like 4.5 KB",
+        );
         assert_says("asked = \"embedded\"", "asked = \"later\"", "asked: unknown variant `later`");
     }
 
     #[test]
     fn contradictions_are_errors() {
-        assert_says("share = \"65 %\"", "share = \"66 %\"", "sum to 101.00 %; they must sum to 100 %");
+        assert_says(
+            "share = \"65 %\"",
+            "share = \"66 %\"",
+            "sum to 101.00 %; they must sum to 100 %",
+        );
         assert_says("ims_200 = \"5 %\"", "ims_200 = \"90 %\"", "sum to 106.60 %");
         assert_says(
             "type = \"image\"",
             "type = \"picture\"",
             "no type \"picture\" with asked = \"embedded\"",
         );
-        assert_says("type = \"image\"", "type = \"other\"", "no type \"other\" with asked = \"embedded\"");
+        assert_says(
+            "type = \"image\"",
+            "type = \"other\"",
+            "no type \"other\" with asked = \"embedded\"",
+        );
         assert_says("count = \"zipf(13)\"", "count = \"zipf(3)\"", "its share is");
         assert_says("count = \"zipf(13)\"", "count = \"exp(4)\"", "constant, uniform or zipf");
         assert_says("0.4 / s", "0 / s", "requests_per_user: must be above 0");
-        assert_says("connections = 4", "connections = 0", "connections: must be between 1 and 1000");
+        assert_says(
+            "connections = 4",
+            "connections = 0",
+            "connections: must be between 1 and 1000",
+        );
         assert_says("working_set = \"50 % of cache\"", "", "recurrence needs working_set");
         assert_says("\"68.75 %\"", "\"0 %\"", "hot: nothing is asked for again");
         assert_says("choice = \"uniform\"", "choice = \"in turn\"", "for fixed_set only");
@@ -332,7 +365,8 @@ mod tests {
         let text = Workload::builtin_text("polymix-4").unwrap();
         let (before, after) = text.split_once("[type.embeds]").unwrap();
         let (_, rest) = after.split_once("[[type]]").unwrap();
-        let error = Workload::parse(&format!("{before}[[type]]{rest}"), "x").map(|_| ()).unwrap_err();
+        let error =
+            Workload::parse(&format!("{before}[[type]]{rest}"), "x").map(|_| ()).unwrap_err();
         assert!(error.message.contains("no type embeds it"), "{error}");
     }
 }

@@ -31,7 +31,11 @@ pub(crate) struct Types {
 
 type File = [Spanned<Type>];
 
-pub(crate) fn build(source: &Source<'_>, file: &File, names: &Names) -> Result<Types, WorkloadError> {
+pub(crate) fn build(
+    source: &Source<'_>,
+    file: &File,
+    names: &Names,
+) -> Result<Types, WorkloadError> {
     check_count(source, file)?;
     check_shares(source, file)?;
     for (index, kind) in file.iter().enumerate() {
@@ -50,7 +54,8 @@ pub(crate) fn build(source: &Source<'_>, file: &File, names: &Names) -> Result<T
         file.iter().zip(&kinds).map(of).sum()
     };
     let asks_per_page = 1.0 + per_page(|embedding| embedding.mean_count);
-    let names_per_page = 1.0 + per_page(|embedding| embedding.mean_count * (1.0 - embedding.shared_share));
+    let names_per_page =
+        1.0 + per_page(|embedding| embedding.mean_count * (1.0 - embedding.shared_share));
     set_shares(source, file, &mut kinds, direct_share, asks_per_page)?;
     let public = file.iter().map(|kind| public(kind.as_ref())).collect();
     Ok(Types { public, direct: direct(file, direct_share), kinds, asks_per_page, names_per_page })
@@ -85,13 +90,14 @@ fn check_count(source: &Source<'_>, file: &File) -> Result<(), WorkloadError> {
 fn check_shares(source: &Source<'_>, file: &File) -> Result<(), WorkloadError> {
     let sum: f64 = file.iter().map(stated).sum();
     if (sum - 1.0).abs() > ROUNDING {
-        let message =
-            format!("share: the shares of all types sum to {:.2} %; they must sum to 100 %", sum * 100.0);
+        let message = format!(
+            "share: the shares of all types sum to {:.2} %; they must sum to 100 %",
+            sum * 100.0
+        );
         return Err(source.error_at(&file[0].as_ref().share, message));
     }
     if !file.iter().any(|kind| is_direct(kind) && stated(kind) > 0.0) {
-        let message =
-            "asked: no type with a share above 0 % is asked for directly, so nothing would be asked for";
+        let message = "asked: no type with a share above 0 % is asked for directly, so nothing would be asked for";
         return Err(source.error_at(&file[0], message));
     }
     Ok(())
@@ -100,10 +106,14 @@ fn check_shares(source: &Source<'_>, file: &File) -> Result<(), WorkloadError> {
 fn check_texts(source: &Source<'_>, kind: &Type, before: &File) -> Result<(), WorkloadError> {
     let name = kind.name.as_ref();
     if name.is_empty() || before.iter().any(|other| other.as_ref().name.as_ref() == name) {
-        return Err(source.error_at(&kind.name, format!("name: \"{name}\" is empty or there twice")));
+        return Err(
+            source.error_at(&kind.name, format!("name: \"{name}\" is empty or there twice"))
+        );
     }
     let mime = kind.mime.as_ref();
-    if mime.len() > MIME_BYTES_MAX || !mime.contains('/') || !mime.bytes().all(|byte| byte.is_ascii_graphic())
+    if mime.len() > MIME_BYTES_MAX
+        || !mime.contains('/')
+        || !mime.bytes().all(|byte| byte.is_ascii_graphic())
     {
         return Err(source.error_at(&kind.mime, format!("mime: \"{mime}\" is not like image/gif")));
     }
@@ -114,7 +124,12 @@ fn check_texts(source: &Source<'_>, kind: &Type, before: &File) -> Result<(), Wo
     Ok(())
 }
 
-fn build_kind(source: &Source<'_>, kind: &Type, file: &File, names: &Names) -> Result<Kind, WorkloadError> {
+fn build_kind(
+    source: &Source<'_>,
+    kind: &Type,
+    file: &File,
+    names: &Names,
+) -> Result<Kind, WorkloadError> {
     let size_min = size_limit(source, "size_min", kind.size_min.as_ref(), 1)?;
     let size_max = size_limit(source, "size_max", kind.size_max.as_ref(), OBJECT_BYTES_MAX)?;
     if let Some(max) = kind.size_max.as_ref().filter(|_| size_min > size_max) {
@@ -122,11 +137,15 @@ fn build_kind(source: &Source<'_>, kind: &Type, file: &File, names: &Names) -> R
     }
     let life = kind.life_cycle.as_ref();
     if !(CYCLE_US_MIN as f64..=CYCLE_US_MAX as f64).contains(&life.cycle.at(0.5)) {
-        let message = "life_cycle: must be between 2 s and 25 y; for what never changes write constant(10 y)";
+        let message =
+            "life_cycle: must be between 2 s and 25 y; for what never changes write constant(10 y)";
         return Err(source.error_at(&kind.life_cycle, message));
     }
-    let embeds =
-        kind.embeds.as_ref().map(|embeds| embedding(source, kind, embeds, file, names)).transpose()?;
+    let embeds = kind
+        .embeds
+        .as_ref()
+        .map(|embeds| embedding(source, kind, embeds, file, names))
+        .transpose()?;
     Ok(Kind {
         size: kind.size.distribution,
         size_min,
@@ -163,7 +182,9 @@ fn embedding(
     names: &Names,
 ) -> Result<Embedding, WorkloadError> {
     if kind.asked == Asked::Embedded {
-        return Err(source.error_at(embeds, "embeds: what is embedded itself cannot embed anything"));
+        return Err(
+            source.error_at(embeds, "embeds: what is embedded itself cannot embed anything")
+        );
     }
     let embeds = embeds.as_ref();
     let target = embeds.kind.as_ref();
@@ -174,7 +195,8 @@ fn embedding(
     };
     let count = embeds.count.as_ref().distribution;
     if !count.max().is_some_and(|max| (1.0..=EMBEDDED_MAX as f64).contains(&max)) {
-        let message = format!("count: must be constant, uniform or zipf, and between 1 and {EMBEDDED_MAX}");
+        let message =
+            format!("count: must be constant, uniform or zipf, and between 1 and {EMBEDDED_MAX}");
         return Err(source.error_at(&embeds.count, message));
     }
     let shared_share = embeds.shared.as_ref().map_or(0.0, |shared| shared.as_ref().value);
@@ -202,15 +224,17 @@ fn check_embedded(source: &Source<'_>, file: &File) -> Result<(), WorkloadError>
     match file.iter().find(|kind| !is_direct(kind) && !embeds(kind.as_ref().name.as_ref())) {
         Some(kind) => {
             let name = kind.as_ref().name.as_ref();
-            let message =
-                format!("name: \"{name}\" is asked for only where it is embedded, but no type embeds it");
+            let message = format!(
+                "name: \"{name}\" is asked for only where it is embedded, but no type embeds it"
+            );
             Err(source.error_at(&kind.as_ref().name, message))
         }
         None => Ok(()),
     }
 }
 
-/// Sets every type's share of requests as it follows from the pages, and compares it with what the file says.
+/// Sets every type's share of requests as it follows from the pages, and compares it with what the
+/// file says.
 fn set_shares(
     source: &Source<'_>,
     file: &File,
@@ -224,10 +248,13 @@ fn set_shares(
             continue;
         }
         let embedded_by = |(page, kind): (&Spanned<Type>, &Kind)| match &kind.embeds {
-            Some(embedding) if usize::from(embedding.kind) == index => stated(page) * embedding.mean_count,
+            Some(embedding) if usize::from(embedding.kind) == index => {
+                stated(page) * embedding.mean_count
+            }
             _ => 0.0,
         };
-        let share = file.iter().zip(&*kinds).map(embedded_by).sum::<f64>() / direct_share / asks_per_page;
+        let share =
+            file.iter().zip(&*kinds).map(embedded_by).sum::<f64>() / direct_share / asks_per_page;
         if (share - stated(&file[index])).abs() > EMBEDDED_SHARE_TOLERANCE {
             let message = format!(
                 "share: the pages embed so many of it that its share is {:.1} %; write that, or change `count`",
@@ -244,7 +271,9 @@ fn set_shares(
 fn direct(file: &File, direct_share: f64) -> Vec<(Chance, u8)> {
     let mut end = 0.0;
     let mut direct = Vec::new();
-    for (index, kind) in (0_u8..).zip(file).filter(|(_, kind)| is_direct(kind) && stated(kind) > 0.0) {
+    for (index, kind) in
+        (0_u8..).zip(file).filter(|(_, kind)| is_direct(kind) && stated(kind) > 0.0)
+    {
         end += stated(kind) / direct_share;
         direct.push((Chance::new(end), index));
     }

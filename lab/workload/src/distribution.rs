@@ -98,8 +98,9 @@ impl Ranks {
         Self { exponent }
     }
 
-    /// A rank below `count` (0 is the most popular one). The continuous power law from 1 to count + 1, cut to whole
-    /// numbers: with exponent 1 it is [`Distribution::Zipf`], and it needs no table for millions of objects.
+    /// A rank below `count` (0 is the most popular one). The continuous power law from 1 to count +
+    /// 1, cut to whole numbers: with exponent 1 it is [`Distribution::Zipf`], and it needs no table
+    /// for millions of objects.
     pub(crate) fn rank(&self, count: u64, share: f64) -> u64 {
         let end = count as f64 + 1.0;
         let flatness = 1.0 - self.exponent;
@@ -121,7 +122,8 @@ mod tests {
         let mut luck = Luck::new(5);
         let values: Vec<f64> = (0..200_000).map(|_| distribution.at(luck.draw_unit())).collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+        let variance =
+            values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
         (mean, variance.sqrt())
     }
 
@@ -138,7 +140,8 @@ mod tests {
         let (mean, deviation) = mean_and_deviation(Distribution::Exponential { mean: 4_608.0 });
         assert_close(mean, 4_608.0, 0.01);
         assert_close(deviation, 4_608.0, 0.02);
-        let (mean, deviation) = mean_and_deviation(Distribution::Normal { mean: 2.5, deviation: 1.0 });
+        let (mean, deviation) =
+            mean_and_deviation(Distribution::Normal { mean: 2.5, deviation: 1.0 });
         assert_close(mean, 2.5, 0.01);
         assert_close(deviation, 1.0, 0.01);
         let (mean, deviation) = mean_and_deviation(Distribution::Uniform { min: 1.0, max: 13.0 });

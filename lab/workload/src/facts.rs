@@ -5,18 +5,19 @@ use crate::mix::{below, luck, mix, unit};
 use crate::name::{HEX_DIGITS, ObjectName, push_decimal};
 use crate::plan::Plan;
 
-/// Shortest mean time between two modifications, in µs. With [`VARIANCE_MAX`] two modifications are at least one
-/// second apart, so that HTTP's dates (whole seconds) tell versions apart.
+/// Shortest mean time between two modifications, in µs. With [`VARIANCE_MAX`] two modifications are
+/// at least one second apart, so that HTTP's dates (whole seconds) tell versions apart.
 pub(crate) const CYCLE_US_MIN: u64 = 2_000_000;
 
-/// Longest, in µs: 25 years, so that every clock of today is several cycles after the beginning of Unix time.
+/// Longest, in µs: 25 years, so that every clock of today is several cycles after the beginning of
+/// Unix time.
 pub(crate) const CYCLE_US_MAX: u64 = 25 * 365 * 86_400 * 1_000_000;
 
 /// Most that the time between two modifications may differ from its mean, as a share of it.
 pub(crate) const VARIANCE_MAX: f64 = 0.5;
 
-/// Cycles that were over at the beginning of Unix time. More than one, so that jitter cannot reach below zero for
-/// any version that a clock of today can meet.
+/// Cycles that were over at the beginning of Unix time. More than one, so that jitter cannot reach
+/// below zero for any version that a clock of today can meet.
 const CYCLES_BEFORE_EPOCH: u64 = 2;
 
 const MICROS_PER_S: u64 = 1_000_000;
@@ -31,7 +32,8 @@ const PURPOSE_BODY: u64 = 16;
 /// What follows from a name and the seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Facts {
-    /// Size of the body in bytes, 1 to [`OBJECT_BYTES_MAX`] (0 only if the name says so). All versions have it.
+    /// Size of the body in bytes, 1 to [`OBJECT_BYTES_MAX`] (0 only if the name says so). All
+    /// versions have it.
     ///
     /// [`OBJECT_BYTES_MAX`]: crate::OBJECT_BYTES_MAX
     pub size_bytes: u64,
@@ -45,12 +47,14 @@ pub struct Facts {
     pub(crate) life: Life,
 }
 
-/// When an object changes: modification `n` is due at `phase + n * cycle`, moved by up to `jitter` either way.
+/// When an object changes: modification `n` is due at `phase + n * cycle`, moved by up to `jitter`
+/// either way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Life {
     pub(crate) cycle_us: u64,
     pub(crate) phase_us: u64,
-    /// Most that one modification is moved; below a quarter of the cycle, so that the order is kept.
+    /// Most that one modification is moved; below a quarter of the cycle, so that the order is
+    /// kept.
     pub(crate) jitter_us: u64,
 }
 
@@ -61,8 +65,8 @@ pub struct Version {
     pub number: u64,
     /// Unix seconds of the modification that made it: `Last-Modified`.
     pub modified_s: u64,
-    /// Unix seconds of the next modification, when this version is no longer right: `Expires`. Always later than
-    /// `modified_s`.
+    /// Unix seconds of the next modification, when this version is no longer right: `Expires`.
+    /// Always later than `modified_s`.
     pub expires_s: u64,
 }
 
@@ -71,11 +75,18 @@ pub(crate) fn of(plan: &Plan, seed: u64, name: &ObjectName) -> Facts {
     let key = key(seed, name);
     let Some(kind) = plan.kinds.get(usize::from(name.kind)) else {
         let life = Life { cycle_us: CYCLE_US_MAX, phase_us: 0, jitter_us: 0 };
-        return Facts { size_bytes: 1, cachable: false, kind: name.kind, key, compressible: false, life };
+        return Facts {
+            size_bytes: 1,
+            cachable: false,
+            kind: name.kind,
+            key,
+            compressible: false,
+            life,
+        };
     };
-    let size_bytes = name
-        .size
-        .unwrap_or_else(|| kind.size.whole_at(unit(luck(key, PURPOSE_SIZE)), kind.size_min, kind.size_max));
+    let size_bytes = name.size.unwrap_or_else(|| {
+        kind.size.whole_at(unit(luck(key, PURPOSE_SIZE)), kind.size_min, kind.size_max)
+    });
     let cycle_us = kind.cycle.whole_at(unit(luck(key, PURPOSE_CYCLE)), CYCLE_US_MIN, CYCLE_US_MAX);
     Facts {
         size_bytes,
@@ -151,7 +162,8 @@ impl Facts {
         let Life { cycle_us, phase_us, jitter_us } = self.life;
         let moved_us =
             below(luck(self.key ^ luck(number, PURPOSE_JITTER), PURPOSE_JITTER), 2 * jitter_us + 1);
-        let due_us = number.saturating_mul(cycle_us).saturating_add(phase_us).saturating_add(moved_us);
+        let due_us =
+            number.saturating_mul(cycle_us).saturating_add(phase_us).saturating_add(moved_us);
         due_us.saturating_sub(cycle_us * CYCLES_BEFORE_EPOCH + jitter_us) / MICROS_PER_S
     }
 
@@ -211,8 +223,8 @@ mod tests {
     fn cycles_are_those_of_the_file() {
         let workload = polymix();
         let days = |kind: u8| -> f64 {
-            let cycles =
-                (0..20_000).map(|number| workload.facts(7, &name(kind, number)).life.cycle_us as f64);
+            let cycles = (0..20_000)
+                .map(|number| workload.facts(7, &name(kind, number)).life.cycle_us as f64);
             cycles.sum::<f64>() / 20_000.0 / 86_400e6
         };
         assert!((days(0) - 30.0).abs() < 0.3, "images: {}", days(0));
@@ -249,10 +261,19 @@ mod tests {
         Workload::etag(&facts, 1_234, &mut tag);
         assert_eq!(tag, format!("\"{:016x}.1234\"", facts.key).into_bytes());
         assert_eq!(Workload::parse_etag(&tag), Some((facts.key, 1_234)));
-        assert_eq!(Workload::parse_etag(&[b"W/", tag.as_slice()].concat()), Some((facts.key, 1_234)));
-        for wrong in
-            ["", "\"", "\"\"", "\"0123456789abcdef\"", "\"0123456789abcdef.\"", "\"+123456789abcdef.1\"", "x"]
-        {
+        assert_eq!(
+            Workload::parse_etag(&[b"W/", tag.as_slice()].concat()),
+            Some((facts.key, 1_234))
+        );
+        for wrong in [
+            "",
+            "\"",
+            "\"\"",
+            "\"0123456789abcdef\"",
+            "\"0123456789abcdef.\"",
+            "\"+123456789abcdef.1\"",
+            "x",
+        ] {
             assert_eq!(Workload::parse_etag(wrong.as_bytes()), None, "{wrong}");
         }
     }

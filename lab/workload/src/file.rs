@@ -4,7 +4,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::error::WorkloadError;
-use crate::units::{Amount, Bytes, Choice, Count, LifeCycle, Micros, PerSecond, Share, Spread, WorkingSet};
+use crate::units::{
+    Amount, Bytes, Choice, Count, LifeCycle, Micros, PerSecond, Share, Spread, WorkingSet,
+};
 use crate::workload::Mode;
 
 #[derive(Debug, Deserialize)]
@@ -176,7 +178,11 @@ impl Source<'_> {
     }
 
     /// The error at a value.
-    pub(crate) fn error_at<T>(&self, value: &Spanned<T>, message: impl Into<String>) -> WorkloadError {
+    pub(crate) fn error_at<T>(
+        &self,
+        value: &Spanned<T>,
+        message: impl Into<String>,
+    ) -> WorkloadError {
         self.error(value.span().start, message)
     }
 
@@ -184,7 +190,8 @@ impl Source<'_> {
     fn key_before(&self, at: usize) -> Option<&str> {
         let line = self.text.get(..at)?.rsplit('\n').next()?;
         let key = line.trim_end().strip_suffix('=')?.trim_end();
-        let start = key.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(0, |end| end + 1);
+        let start =
+            key.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(0, |end| end + 1);
         Some(&key[start..]).filter(|key| !key.is_empty())
     }
 }

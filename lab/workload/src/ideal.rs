@@ -1,4 +1,5 @@
-//! What the best possible cache would reach, and a cache of limited size: the known answers for measured hit ratios.
+//! What the best possible cache would reach, and a cache of limited size: the known answers for
+//! measured hit ratios.
 
 use std::collections::HashMap;
 
@@ -12,28 +13,32 @@ use crate::workload::Workload;
 /// Most requests of a simulation: it remembers every object, about 100 bytes each.
 const REQUESTS_MAX: u64 = 20_000_000;
 
-/// Ratios that a simulated cache reaches with a stream. All from 0 to 1; objects never expire here, because runs are
-/// much shorter than lives.
+/// Ratios that a simulated cache reaches with a stream. All from 0 to 1; objects never expire here,
+/// because runs are much shorter than lives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ideal {
-    /// The classic definition, "offered hits": the share of plain GETs that ask for something cachable that was asked
-    /// for before, however. It is Polygraph's ideal, and no real cache reaches it: what was asked for before may
-    /// not have been stored, because that answer was a 304 or had no body.
+    /// The classic definition, "offered hits": the share of plain GETs that ask for something
+    /// cachable that was asked for before, however. It is Polygraph's ideal, and no real cache
+    /// reaches it: what was asked for before may not have been stored, because that answer was a
+    /// 304 or had no body.
     pub offered_plain: f64,
-    /// The share of plain GETs that the simulated cache answers from its store. It stores every whole cachable answer
-    /// that passes through it: those to plain GETs, to reloads and to conditional GETs that got a 200.
+    /// The share of plain GETs that the simulated cache answers from its store. It stores every
+    /// whole cachable answer that passes through it: those to plain GETs, to reloads and to
+    /// conditional GETs that got a 200.
     pub hit_ratio_plain: f64,
-    /// The same among all requests: conditional ones, HEAD and ranges can be answered from the store too; reloads,
-    /// POST and CONNECT cannot.
+    /// The same among all requests: conditional ones, HEAD and ranges can be answered from the
+    /// store too; reloads, POST and CONNECT cannot.
     pub hit_ratio_all: f64,
     /// The share of the bytes of plain GETs that come from the store.
     pub byte_hit_ratio: f64,
-    /// The rule of thumb: recurrence of pages × cachable share of requests. What embedded objects share comes on top.
+    /// The rule of thumb: recurrence of pages × cachable share of requests. What embedded objects
+    /// share comes on top.
     pub recurrence_times_cachable: f64,
 }
 
-/// Sends the next `requests` requests of a stream (at least; whole visits) through an LRU cache with room for
-/// `cache_bytes` of bodies. `u64::MAX` is an infinite cache. At most 20 million requests are simulated.
+/// Sends the next `requests` requests of a stream (at least; whole visits) through an LRU cache
+/// with room for `cache_bytes` of bodies. `u64::MAX` is an infinite cache. At most 20 million
+/// requests are simulated.
 #[must_use]
 pub fn simulate(stream: &mut Stream, cache_bytes: u64, requests: u64) -> Ideal {
     let mut cache = Lru::new(cache_bytes);
@@ -76,7 +81,8 @@ impl Counts {
     }
 
     fn ratios(&self, workload: &Workload) -> Ideal {
-        let ratio = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+        let ratio =
+            |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let recurrence = match (&workload.replay, workload.plan.names) {
             (Some(replay), _) => replay.repeat_share(),
             (None, Names::Window { recurrence, .. }) => recurrence,
@@ -92,7 +98,8 @@ impl Counts {
     }
 }
 
-/// A cache that forgets what was not asked for longest. A list in a vector: the most recently used at the front.
+/// A cache that forgets what was not asked for longest. A list in a vector: the most recently used
+/// at the front.
 struct Lru {
     places: HashMap<ObjectName, usize>,
     nodes: Vec<Node>,
@@ -226,7 +233,10 @@ mod tests {
         let ideal = workload("polymix-4").ideal(1, 300_000, 100_000);
         assert_near(ideal.recurrence_times_cachable, 0.55, 0.005);
         assert_near(ideal.offered_plain, 0.58, 0.01);
-        assert!(ideal.hit_ratio_plain < ideal.offered_plain && ideal.hit_ratio_plain > 0.5, "{ideal:?}");
+        assert!(
+            ideal.hit_ratio_plain < ideal.offered_plain && ideal.hit_ratio_plain > 0.5,
+            "{ideal:?}"
+        );
         assert!(ideal.byte_hit_ratio < ideal.hit_ratio_plain, "{ideal:?}");
     }
 
@@ -248,7 +258,8 @@ mod tests {
 
     #[test]
     fn a_small_cache_has_the_hits_that_its_share_of_the_names_gives() {
-        // 1,000 names of 1 KB asked for at random, room for 250: every fourth request finds its object.
+        // 1,000 names of 1 KB asked for at random, room for 250: every fourth request finds its
+        // object.
         let mut stream = Stream::new(Arc::new(workload("fixed-1k")), 1, 0, 1, 1_000);
         // Afterwards every name was asked for before.
         let _ = simulate(&mut stream, 0, 10_000);
@@ -267,7 +278,8 @@ mod tests {
         }
         assert!(lru.touch(&name(0)));
         lru.store(name(3), 150);
-        let stored: Vec<bool> = (0..4).map(|number| lru.places.contains_key(&name(number))).collect();
+        let stored: Vec<bool> =
+            (0..4).map(|number| lru.places.contains_key(&name(number))).collect();
         assert_eq!(stored, [true, false, false, true]);
         lru.store(name(4), 301);
         assert_eq!((lru.used_bytes, lru.places.len()), (250, 2));

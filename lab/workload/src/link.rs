@@ -30,8 +30,8 @@ impl Link {
     /// No delay, no loss.
     pub const NONE: Self = Self { one_way_us: 0, loss: 0.0 };
 
-    /// How an answer of `bytes` arrives, counted from the moment its request was sent (without the server's own
-    /// time). The same `luck` loses the same segments.
+    /// How an answer of `bytes` arrives, counted from the moment its request was sent (without the
+    /// server's own time). The same `luck` loses the same segments.
     #[must_use]
     pub fn delivery(&self, bytes: u64, luck: u64) -> Delivery {
         let mut source = Luck::new(luck);
@@ -53,14 +53,15 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// When the first byte can arrive, in µs after the request was sent: one round trip if nothing is lost.
+    /// When the first byte can arrive, in µs after the request was sent: one round trip if nothing
+    /// is lost.
     #[must_use]
     pub fn first_byte_us(&self) -> u64 {
         self.first_byte_us
     }
 
-    /// The windows of segments, as (µs after the request was sent, bytes arrived until then). Both never sink; the
-    /// last one has all bytes. There is at least one.
+    /// The windows of segments, as (µs after the request was sent, bytes arrived until then). Both
+    /// never sink; the last one has all bytes. There is at least one.
     #[must_use]
     pub fn steps(&self) -> Steps {
         Steps {
@@ -111,8 +112,11 @@ impl Iterator for Steps {
         let left_segments = (self.bytes - self.sent_bytes).div_ceil(SEGMENT_BYTES);
         let segments = left_segments.min(self.window_segments);
         if self.loses_one_of(segments.max(1)) {
-            let repair_us =
-                if segments < FAST_RETRANSMIT_SEGMENTS { RETRANSMIT_TIMEOUT_US } else { round_trip_us };
+            let repair_us = if segments < FAST_RETRANSMIT_SEGMENTS {
+                RETRANSMIT_TIMEOUT_US
+            } else {
+                round_trip_us
+            };
             self.at_us = self.at_us.saturating_add(repair_us);
             self.window_segments = (self.window_segments / 2).max(1);
         } else {
@@ -156,10 +160,12 @@ mod tests {
     #[test]
     fn a_loss_costs_a_round_trip_or_a_timeout() {
         let lossy = Link { one_way_us: 40_000, loss: 0.01 };
-        let small: Vec<u64> = (0..10_000).map(|luck| lossy.delivery(1_000, luck).total_us()).collect();
+        let small: Vec<u64> =
+            (0..10_000).map(|luck| lossy.delivery(1_000, luck).total_us()).collect();
         let timeouts = small.iter().filter(|total_us| **total_us == 280_000).count();
         assert!((150..250).contains(&timeouts), "request or answer lost: {timeouts}");
-        let medium: Vec<u64> = (0..10_000).map(|luck| lossy.delivery(14_600, luck).total_us()).collect();
+        let medium: Vec<u64> =
+            (0..10_000).map(|luck| lossy.delivery(14_600, luck).total_us()).collect();
         let repaired = medium.iter().filter(|total_us| **total_us == 160_000).count();
         assert!((850..1_050).contains(&repaired), "1 - 0.99^10 of all: {repaired}");
     }

@@ -1,7 +1,8 @@
 //! Logarithm, exponential and normal quantile from additions, multiplications and divisions only.
 //!
-//! The C library picks other code for other processors, and the last bit of its results differs. Robots and origins
-//! on different hosts would then disagree about a size by one byte, and the cache under test would be blamed.
+//! The C library picks other code for other processors, and the last bit of its results differs.
+//! Robots and origins on different hosts would then disagree about a size by one byte, and the
+//! cache under test would be blamed.
 
 use std::f64::consts::{LN_2, SQRT_2};
 
@@ -45,8 +46,8 @@ pub(crate) fn pow(base: f64, exponent: f64) -> f64 {
 /// Below this share (and above its complement) the tails of the normal distribution begin.
 const TAIL: f64 = 0.024_25;
 
-/// The number that a standard normal variable exceeds with probability 1 − `share` (0 < share < 1). P. J. Acklam's
-/// rational approximation, relative error below 1.2e-9.
+/// The number that a standard normal variable exceeds with probability 1 − `share` (0 < share < 1).
+/// P. J. Acklam's rational approximation, relative error below 1.2e-9.
 pub(crate) fn normal_quantile(share: f64) -> f64 {
     if share < TAIL {
         normal_tail((-2.0 * ln(share)).sqrt())
@@ -92,8 +93,13 @@ const TAIL_ABOVE: [f64; 6] = [
     4.374_664_141_464_968,
     2.938_163_982_698_783,
 ];
-const TAIL_BELOW: [f64; 5] =
-    [7.784_695_709_041_462e-3, 3.224_671_290_700_398e-1, 2.445_134_137_142_996, 3.754_408_661_907_416, 1.0];
+const TAIL_BELOW: [f64; 5] = [
+    7.784_695_709_041_462e-3,
+    3.224_671_290_700_398e-1,
+    2.445_134_137_142_996,
+    3.754_408_661_907_416,
+    1.0,
+];
 
 #[cfg(test)]
 mod tests {
@@ -127,7 +133,11 @@ mod tests {
             (0.01, -2.326_347_874_040_841),
             (1e-9, -5.997_807_015_008_18),
         ] {
-            assert!((normal_quantile(share) - quantile).abs() < 1e-8, "{share}: {}", normal_quantile(share));
+            assert!(
+                (normal_quantile(share) - quantile).abs() < 1e-8,
+                "{share}: {}",
+                normal_quantile(share)
+            );
         }
     }
 }

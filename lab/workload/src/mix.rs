@@ -1,6 +1,7 @@
 //! Luck: 64-bit words that look random and are the same everywhere for the same seed.
 
-/// Odd number nearest to 2^64 divided by the golden ratio: steps by it visit the whole range evenly.
+/// Odd number nearest to 2^64 divided by the golden ratio: steps by it visit the whole range
+/// evenly.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// One-to-one scrambling of a word (the finaliser of SplitMix64); 0 stays 0.
@@ -88,7 +89,9 @@ mod tests {
             assert!(Chance::new(1.0).happens(luck));
             assert!(!Chance::new(0.0).happens(luck));
         }
-        assert!(Chance::new(0.5).happens(u64::MAX / 2) && !Chance::new(0.5).happens(u64::MAX / 2 + 2));
+        assert!(
+            Chance::new(0.5).happens(u64::MAX / 2) && !Chance::new(0.5).happens(u64::MAX / 2 + 2)
+        );
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub(crate) const EXTENSION_BYTES_MAX: usize = 8;
 
 /// The name of one object. Everything else about it follows from the name and the seed.
 ///
-/// As a path: `/l/{world:x}/{kind:x}/{number:x}.ext`, or with an explicit size `/l/{world:x}/{kind:x}/{number:x}/{size}.ext`.
+/// As a path: `/l/{world:x}/{kind:x}/{number:x}.ext`, or with an explicit size
+/// `/l/{world:x}/{kind:x}/{number:x}/{size}.ext`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     /// The stream of requests that the object belongs to; worlds never share names.
@@ -20,13 +21,15 @@ pub struct ObjectName {
     pub kind: u8,
     /// Number within its world.
     pub number: u64,
-    /// Size in bytes where it does not follow from the seed (replayed logs), at most [`OBJECT_BYTES_MAX`].
+    /// Size in bytes where it does not follow from the seed (replayed logs), at most
+    /// [`OBJECT_BYTES_MAX`].
     pub size: Option<u64>,
 }
 
 impl ObjectName {
-    /// Reads a path; `None` if it is not exactly what [`ObjectName::write_path`] writes (any extension will do).
-    /// The kind may be one that a workload does not have: see [`Workload::knows`].
+    /// Reads a path; `None` if it is not exactly what [`ObjectName::write_path`] writes (any
+    /// extension will do). The kind may be one that a workload does not have: see
+    /// [`Workload::knows`].
     #[must_use]
     pub fn parse(path: &[u8]) -> Option<Self> {
         let rest = path.strip_prefix(b"/l/")?;
@@ -42,7 +45,12 @@ impl ObjectName {
         };
         let extension = rest.strip_prefix(b".")?;
         is_extension(extension).then_some(())?;
-        Some(Self { world: u32::try_from(world).ok()?, kind: u8::try_from(kind).ok()?, number, size })
+        Some(Self {
+            world: u32::try_from(world).ok()?,
+            kind: u8::try_from(kind).ok()?,
+            number,
+            size,
+        })
     }
 
     /// Appends the path.

@@ -1,5 +1,6 @@
-//! What the pages of a world are: their types, their embedded objects, and which of them are asked for again. All of
-//! it follows from the number of a page, so a page is the same whenever it is asked for, and nothing is remembered.
+//! What the pages of a world are: their types, their embedded objects, and which of them are asked
+//! for again. All of it follows from the number of a page, so a page is the same whenever it is
+//! asked for, and nothing is remembered.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use crate::mix::{below, luck, mix, unit};
 use crate::name::ObjectName;
 use crate::plan::{EMBEDDED_MAX, Embedding, HotSet, Pick, Plan};
 
-/// Pages that are looked at, backwards, for an object to share; then the new page has one of its own.
+/// Pages that are looked at, backwards, for an object to share; then the new page has one of its
+/// own.
 const SHARE_STEPS_MAX: u64 = 64;
 
 const PURPOSE_KIND: u64 = 41;
@@ -60,10 +62,17 @@ impl Pages {
     }
 
     /// The embedded object in a slot of a page, and whether an earlier page has it too.
-    pub(crate) fn embedded(&self, page: &Page, embedding: &Embedding, slot: u64) -> (ObjectName, bool) {
+    pub(crate) fn embedded(
+        &self,
+        page: &Page,
+        embedding: &Embedding,
+        slot: u64,
+    ) -> (ObjectName, bool) {
         let slot_luck = slot_luck(page, slot);
-        let shared =
-            embedding.shared.happens(slot_luck).then(|| self.shared(page, embedding, mix(slot_luck)));
+        let shared = embedding
+            .shared
+            .happens(slot_luck)
+            .then(|| self.shared(page, embedding, mix(slot_luck)));
         match shared.flatten() {
             Some(name) => (name, true),
             None => (self.own(page, embedding, slot), false),
@@ -106,8 +115,8 @@ impl Pages {
         })
     }
 
-    /// A hot page of the window: every block of `stride` pages has one, so nothing has to be remembered. `None` if
-    /// the block's hot page is outside the window's ends.
+    /// A hot page of the window: every block of `stride` pages has one, so nothing has to be
+    /// remembered. `None` if the block's hot page is outside the window's ends.
     fn pick_hot(&self, hot: &HotSet, first: u64, newest: u64, place_luck: u64) -> Option<u64> {
         let first_block = first / hot.stride;
         let blocks = (newest - 1) / hot.stride + 1 - first_block;

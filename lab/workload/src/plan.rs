@@ -91,7 +91,8 @@ impl Party {
 /// How requests differ.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
-    /// Upper ends of the probabilities of ims_200, ims_304, reload, head, range among requests for objects.
+    /// Upper ends of the probabilities of ims_200, ims_304, reload, head, range among requests for
+    /// objects.
     pub(crate) kinds: [Chance; 5],
     /// Among plain requests.
     pub(crate) abort: Chance,

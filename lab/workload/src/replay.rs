@@ -11,7 +11,8 @@ use crate::error::WorkloadError;
 use crate::name::OBJECT_BYTES_MAX;
 use crate::workload::Workload;
 
-/// Most lines that are kept: 16 bytes each, 160 MB; while the log is read, as much again for its URLs.
+/// Most lines that are kept: 16 bytes each, 160 MB; while the log is read, as much again for its
+/// URLs.
 const LINES_MAX: usize = 10_000_000;
 
 /// Longest line that is understood, in bytes.
@@ -24,7 +25,8 @@ const SHOWN_CHARS_MAX: usize = 120;
 const KIND_CACHABLE: u8 = 0;
 const KIND_UNCACHABLE: u8 = 1;
 
-/// Statuses that a cache may store without being told so (RFC 9110, 15.1), as far as they have bodies.
+/// Statuses that a cache may store without being told so (RFC 9110, 15.1), as far as they have
+/// bodies.
 const CACHABLE_STATUSES: [u16; 7] = [200, 203, 300, 301, 308, 404, 410];
 
 /// A log that cannot be replayed.
@@ -59,7 +61,8 @@ pub struct ReplayCounts {
     pub lines: u64,
     /// Requests that will be replayed.
     pub used: u64,
-    /// Lines that were understood but cannot be replayed: refused requests, other methods, answers of unknown size.
+    /// Lines that were understood but cannot be replayed: refused requests, other methods, answers
+    /// of unknown size.
     pub skipped: u64,
     /// Lines that were not understood.
     pub bad: u64,
@@ -116,11 +119,13 @@ pub(crate) struct Line {
 }
 
 impl Replay {
-    /// Reads a log in Squid's native format: time, elapsed, client, code/status, bytes, method, URL, and more.
+    /// Reads a log in Squid's native format: time, elapsed, client, code/status, bytes, method,
+    /// URL, and more.
     ///
-    /// A URL becomes one object with the size that the log gives first (heads included: the format has no other
-    /// size); GET, HEAD, POST and CONNECT are kept, in order; a GET that was answered with 304 asks so again.
-    /// Refused requests (`TCP_DENIED`) and other methods are skipped and counted. At most 10 million lines.
+    /// A URL becomes one object with the size that the log gives first (heads included: the format
+    /// has no other size); GET, HEAD, POST and CONNECT are kept, in order; a GET that was answered
+    /// with 304 asks so again. Refused requests (`TCP_DENIED`) and other methods are skipped and
+    /// counted. At most 10 million lines.
     ///
     /// # Errors
     /// The log cannot be read, or no line of it can be replayed.
@@ -142,7 +147,11 @@ impl Replay {
         counts.used = reading.entries.len() as u64;
         if reading.entries.is_empty() {
             let first = counts.first_bad.map_or_else(String::new, |bad| format!(" ({bad})"));
-            return Err(ReplayError::Unusable { name: name.to_owned(), lines: counts.lines, first });
+            return Err(ReplayError::Unusable {
+                name: name.to_owned(),
+                lines: counts.lines,
+                first,
+            });
         }
         let objects = reading.objects.len() as u64;
         Ok(Self { entries: reading.entries, counts, objects })
@@ -223,7 +232,9 @@ impl Reading {
         let Some(fields) = fields else {
             self.counts.bad += 1;
             let number = self.counts.lines;
-            self.counts.first_bad.get_or_insert_with(|| format!("line {number}: {}", shortened(line)));
+            self.counts
+                .first_bad
+                .get_or_insert_with(|| format!("line {number}: {}", shortened(line)));
             return;
         };
         match self.entry(&fields) {
@@ -244,7 +255,8 @@ impl Reading {
             ("CONNECT", _) => LogMethod::Connect,
             _ => return None,
         };
-        // What is posted to, or reached through a tunnel, is not the object that a GET of the same URL brings.
+        // What is posted to, or reached through a tunnel, is not the object that a GET of the same
+        // URL brings.
         let hash_seed = match method {
             LogMethod::Get | LogMethod::Ims304 | LogMethod::Head => 0,
             LogMethod::Post => 1,
@@ -272,7 +284,8 @@ impl Reading {
 fn fields(line: &str) -> Option<Fields<'_>> {
     let mut words = line.split_ascii_whitespace();
     let (seconds, millis) = words.next()?.split_once('.')?;
-    // Nothing depends on the time, but a line that does not begin with one is no line of such a log.
+    // Nothing depends on the time, but a line that does not begin with one is no line of such a
+    // log.
     seconds.parse::<u32>().ok().and(millis.parse::<u32>().ok())?;
     words.next()?.parse::<i64>().ok()?;
     words.next()?;
@@ -286,7 +299,11 @@ fn fields(line: &str) -> Option<Fields<'_>> {
 
 fn shortened(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
-    text.trim_end().chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.trim_end()
+        .chars()
+        .take(SHOWN_CHARS_MAX)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 /// A world's way through a log: the lines whose URLs belong to it, again and again.
@@ -326,7 +343,9 @@ impl Replayed {
             self.passes += 1;
             self.replay.entries.iter().position(|entry| self.has(entry))
         });
-        let Some(entry) = index.and_then(|index| self.replay.entries.get(index)).copied() else { return };
+        let Some(entry) = index.and_then(|index| self.replay.entries.get(index)).copied() else {
+            return;
+        };
         self.position = index.map_or(0, |index| index + 1);
         let line = entry.line();
         take(Line { repeat: line.repeat || self.passes > 0, ..line });
@@ -381,8 +400,10 @@ this line is not from a log
         assert_eq!(workload.working_set_objects(1), 5);
         let mut stream = Stream::new(Arc::clone(&workload), 1, 0, 1, 5);
         let asks = pass(&mut stream, 8);
-        let seen: Vec<_> =
-            asks.iter().map(|ask| (ask.kind, workload.facts(1, &ask.name).size_bytes, ask.repeat)).collect();
+        let seen: Vec<_> = asks
+            .iter()
+            .map(|ask| (ask.kind, workload.facts(1, &ask.name).size_bytes, ask.repeat))
+            .collect();
         assert_eq!(seen[0], (AskKind::Plain, 19_763, false));
         assert_eq!(seen[1], (AskKind::Plain, 19_763, true));
         assert_eq!(seen[2], (AskKind::Ims304, 19_763, true));
@@ -391,7 +412,8 @@ this line is not from a log
         assert_eq!(seen[5], (AskKind::Plain, 700, false));
         assert_eq!(seen[6], (AskKind::Head, 19_763, true));
         assert_eq!(seen[7], (AskKind::Plain, OBJECT_BYTES_MAX, false));
-        let cachable: Vec<bool> = asks.iter().map(|ask| workload.facts(1, &ask.name).cachable).collect();
+        let cachable: Vec<bool> =
+            asks.iter().map(|ask| workload.facts(1, &ask.name).cachable).collect();
         assert_eq!(cachable, [true, true, true, false, false, false, true, true]);
         assert_eq!(asks[0].name, asks[1].name);
         assert_ne!(asks[0].name, asks[3].name);
@@ -413,7 +435,9 @@ this line is not from a log
     #[test]
     fn worlds_split_the_urls() {
         let log: String = (0..1_000)
-            .map(|url| format!("1.{:03} 1 c TCP_MISS/200 10 GET http://{}/ - - -\n", url, url % 300))
+            .map(|url| {
+                format!("1.{:03} 1 c TCP_MISS/200 10 GET http://{}/ - - -\n", url, url % 300)
+            })
             .collect();
         let workload = Arc::new(replay(&log).unwrap().into_workload().unwrap());
         let mut numbers = HashSet::new();

@@ -10,7 +10,8 @@ use crate::plan::{Names, Order, Pick};
 use crate::replay::{Line, LogMethod, Replayed};
 use crate::workload::Workload;
 
-/// Numbers of objects that are only posted to, or only reached through a tunnel: far above those of pages.
+/// Numbers of objects that are only posted to, or only reached through a tunnel: far above those of
+/// pages.
 const POST_NUMBERS: u64 = 1 << 62;
 const CONNECT_NUMBERS: u64 = 1 << 63;
 
@@ -20,9 +21,10 @@ const ID_COUNT_BITS: u32 = 40;
 const PURPOSE_STREAM: u64 = 51;
 const PURPOSE_IDS: u64 = 52;
 
-/// The requests of one world: the same for the same workload, seed, world, worlds, working set and recurrence factor,
-/// whatever the clock and the answers say. It never ends. Worlds never share names, and request ids are unique among
-/// the worlds of a run (of up to 2^24 worlds with 2^40 requests each).
+/// The requests of one world: the same for the same workload, seed, world, worlds, working set and
+/// recurrence factor, whatever the clock and the answers say. It never ends. Worlds never share
+/// names, and request ids are unique among the worlds of a run (of up to 2^24 worlds with 2^40
+/// requests each).
 ///
 /// When requests are made is not part of it, only what a visit consists of.
 pub struct Stream {
@@ -38,8 +40,8 @@ enum Source {
 }
 
 impl Stream {
-    /// The stream of world `world` (below `worlds`). The working set is that of all worlds together, see
-    /// [`Workload::working_set_objects`]; every world has its part.
+    /// The stream of world `world` (below `worlds`). The working set is that of all worlds
+    /// together, see [`Workload::working_set_objects`]; every world has its part.
     #[must_use]
     pub fn new(
         workload: Arc<Workload>,
@@ -56,7 +58,12 @@ impl Stream {
                 let own = working_set_objects / u64::from(worlds);
                 let window = (own as f64 / plan.names_per_page) as u64;
                 let pages = Pages::new(plan, seed, world, window, pick);
-                Source::Window(Window { pages, newest: 0, recurrence, repeats: Chance::new(recurrence) })
+                Source::Window(Window {
+                    pages,
+                    newest: 0,
+                    recurrence,
+                    repeats: Chance::new(recurrence),
+                })
             }
             (None, Names::Fixed { objects, order }) => {
                 let rest = u64::from(u64::from(world) < objects % u64::from(worlds));
@@ -69,7 +76,8 @@ impl Stream {
         Self { asker: Asker::new(workload, seed, world), names }
     }
 
-    /// Appends one user action: a page with its embedded objects, or one object. At least one request.
+    /// Appends one user action: a page with its embedded objects, or one object. At least one
+    /// request.
     pub fn next_visit(&mut self, asks: &mut Vec<Ask>) {
         let Self { asker, names } = self;
         asker.begin_visit();
@@ -97,16 +105,17 @@ impl Stream {
         }
     }
 
-    /// Multiplies the recurrence from now on, 0 to 1: a cache is filled faster with few repeats. What is asked for
-    /// then depends on the visit before which this was called. Fixed sets and logs have no recurrence to change.
+    /// Multiplies the recurrence from now on, 0 to 1: a cache is filled faster with few repeats.
+    /// What is asked for then depends on the visit before which this was called. Fixed sets and
+    /// logs have no recurrence to change.
     pub fn set_recurrence_factor(&mut self, factor: f64) {
         if let Source::Window(window) = &mut self.names {
             window.repeats = Chance::new(window.recurrence * factor.clamp(0.0, 1.0));
         }
     }
 
-    /// How many times all names of this world have been asked for, where that is the order (`choice = "in turn"`), or
-    /// all lines of a log; `None` if there is no such order.
+    /// How many times all names of this world have been asked for, where that is the order
+    /// (`choice = "in turn"`), or all lines of a log; `None` if there is no such order.
     #[must_use]
     pub fn passes(&self) -> Option<u64> {
         match &self.names {
@@ -201,7 +210,17 @@ impl Asker {
     fn new(workload: Arc<Workload>, seed: u64, world: u32) -> Self {
         let source = Luck::new(mix(luck(seed, PURPOSE_STREAM) ^ mix(u64::from(world) + 1)));
         let id_key = luck(seed, PURPOSE_IDS);
-        Self { workload, seed, world, luck: source, id_key, asked: 0, posted: 0, tunnels: 0, robot_luck: 0 }
+        Self {
+            workload,
+            seed,
+            world,
+            luck: source,
+            id_key,
+            asked: 0,
+            posted: 0,
+            tunnels: 0,
+            robot_luck: 0,
+        }
     }
 
     fn begin_visit(&mut self) {
@@ -261,8 +280,12 @@ impl Asker {
     }
 
     fn ask_line(&mut self, line: Line, asks: &mut Vec<Ask>) {
-        let name =
-            ObjectName { world: self.world, kind: line.kind, number: line.number, size: Some(line.bytes) };
+        let name = ObjectName {
+            world: self.world,
+            kind: line.kind,
+            number: line.number,
+            size: Some(line.bytes),
+        };
         let kind = match line.method {
             LogMethod::Get => AskKind::Plain,
             LogMethod::Ims304 => AskKind::Ims304,
@@ -303,7 +326,8 @@ impl Asker {
         let first = below(self.luck.draw(), size_bytes);
         let piece = self.luck.draw();
         let left = size_bytes - first;
-        let last = if piece & 1 == 0 { size_bytes - 1 } else { first + below(luck(piece, 1), left) };
+        let last =
+            if piece & 1 == 0 { size_bytes - 1 } else { first + below(luck(piece, 1), left) };
         AskKind::Range { first, last }
     }
 
@@ -347,7 +371,8 @@ mod tests {
     fn the_same_seed_asks_for_the_same() {
         for name in Workload::builtin_names() {
             let workload = workload(name);
-            let run = |seed| asks(&mut Stream::new(Arc::clone(&workload), seed, 0, 2, 20_000), 100_000);
+            let run =
+                |seed| asks(&mut Stream::new(Arc::clone(&workload), seed, 0, 2, 20_000), 100_000);
             let first = run(1);
             assert!(first == run(1), "{name}");
             assert!(first != run(2), "{name}");
@@ -397,7 +422,8 @@ mod tests {
     fn assert_share(asks: &[Ask], share: f64, what: impl Fn(&Ask) -> bool) {
         let got = asks.iter().filter(|ask| what(ask)).count() as f64 / asks.len() as f64;
         let deviation = (share * (1.0 - share) / asks.len() as f64).sqrt();
-        // Requests of a page are not independent, so allow for more than independent ones would need.
+        // Requests of a page are not independent, so allow for more than independent ones would
+        // need.
         assert!((got - share).abs() < 8.0 * deviation + 1e-9, "{got} instead of {share}");
     }
 
@@ -410,7 +436,8 @@ mod tests {
         assert_share(&asks, 0.001, |ask| ask.kind == AskKind::Head);
         assert_share(&asks, 0.015, |ask| matches!(ask.kind, AskKind::Post { .. }));
         assert_share(&asks, 0.001 * 0.784, |ask| ask.abort);
-        let gets: Vec<Ask> = asks.into_iter().filter(|ask| ask.name.number < POST_NUMBERS).collect();
+        let gets: Vec<Ask> =
+            asks.into_iter().filter(|ask| ask.name.number < POST_NUMBERS).collect();
         assert_share(&gets, 0.656, |ask| ask.name.kind == 0);
         assert_share(&gets, 0.147, |ask| ask.name.kind == 1);
         assert_share(&gets, 0.0049, |ask| ask.name.kind == 2);
@@ -428,14 +455,22 @@ mod tests {
                 stream.next_visit(&mut asks);
             }
             let per_visit = asks.len() as f64 / 100_000.0;
-            assert!((per_visit / stream.mean_asks_per_visit() - 1.0).abs() < 0.01, "{name}: {per_visit}");
+            assert!(
+                (per_visit / stream.mean_asks_per_visit() - 1.0).abs() < 0.01,
+                "{name}: {per_visit}"
+            );
             let facts = |ask: &Ask| workload.facts(5, &ask.name);
-            let cachable = asks.iter().filter(|ask| facts(ask).cachable).count() as f64 / asks.len() as f64;
+            let cachable =
+                asks.iter().filter(|ask| facts(ask).cachable).count() as f64 / asks.len() as f64;
             assert!((cachable - workload.cachable_share()).abs() < 0.02, "{name}: {cachable}");
-            let bytes = asks.iter().map(|ask| facts(ask).size_bytes as f64).sum::<f64>() / asks.len() as f64;
+            let bytes = asks.iter().map(|ask| facts(ask).size_bytes as f64).sum::<f64>()
+                / asks.len() as f64;
             // Where much is repeated, the mean is that of few objects.
             let allowed = if name == &"package-mirror" { 0.5 } else { 0.06 };
-            assert!((bytes / workload.mean_object_bytes() - 1.0).abs() < allowed, "{name}: {bytes} B");
+            assert!(
+                (bytes / workload.mean_object_bytes() - 1.0).abs() < allowed,
+                "{name}: {bytes} B"
+            );
         }
     }
 
@@ -473,7 +508,8 @@ mod tests {
     #[test]
     fn a_set_in_turn_is_asked_for_once_per_pass() {
         let mut stream = Stream::new(workload("uniform-unique"), 1, 0, 1, 10_000);
-        let first: HashSet<ObjectName> = asks(&mut stream, 10_000).iter().map(|ask| ask.name).collect();
+        let first: HashSet<ObjectName> =
+            asks(&mut stream, 10_000).iter().map(|ask| ask.name).collect();
         assert_eq!((first.len(), stream.passes()), (10_000, Some(1)));
         let second = asks(&mut stream, 10_000);
         assert!(second.iter().all(|ask| ask.repeat && first.contains(&ask.name)));
@@ -523,7 +559,12 @@ mod tests {
     fn a_user_needs_four_connections_for_a_page() {
         let workload = workload("polymix-4");
         let embedding = workload.plan.kinds[1].embeds.unwrap();
-        let Distribution::Normal { mean, .. } = workload.plan.think else { panic!("a normal distribution") };
-        assert!((mean / embedding.spacing_us as f64).ceil() <= f64::from(workload.connections_per_robot()));
+        let Distribution::Normal { mean, .. } = workload.plan.think else {
+            panic!("a normal distribution")
+        };
+        assert!(
+            (mean / embedding.spacing_us as f64).ceil()
+                <= f64::from(workload.connections_per_robot())
+        );
     }
 }

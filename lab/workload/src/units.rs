@@ -7,7 +7,8 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::distribution::{Distribution, ZIPF_MAX};
 
-/// What a number means. 1 KB is 1024 bytes, as in Polygraph's files, where these workloads come from.
+/// What a number means. 1 KB is 1024 bytes, as in Polygraph's files, where these workloads come
+/// from.
 pub(crate) trait Unit {
     /// An example for error messages.
     const EXAMPLE: &'static str;
@@ -108,7 +109,11 @@ fn amount<U: Unit>(text: &str) -> Result<f64, String> {
         Some(number * factor)
     });
     let value = found.filter(|value| value.is_finite()).ok_or_else(wrong)?;
-    if value < 0.0 { Err(format!("\"{text}\" is negative; it must be 0 or more")) } else { Ok(value) }
+    if value < 0.0 {
+        Err(format!("\"{text}\" is negative; it must be 0 or more"))
+    } else {
+        Ok(value)
+    }
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -137,8 +142,12 @@ fn spread<U: Unit>(text: &str) -> Result<Distribution, String> {
         ("uniform", [min, max]) if min <= max => Ok(Distribution::Uniform { min: *min, max: *max }),
         ("uniform", [_, _]) => Err(format!("\"{text}\": the minimum is above the maximum")),
         ("exp", [mean]) if *mean > 0.0 => Ok(Distribution::Exponential { mean: *mean }),
-        ("normal", [mean, deviation]) => Ok(Distribution::Normal { mean: *mean, deviation: *deviation }),
-        ("lognormal", [mean, deviation]) if *mean > 0.0 => Ok(Distribution::log_normal(*mean, *deviation)),
+        ("normal", [mean, deviation]) => {
+            Ok(Distribution::Normal { mean: *mean, deviation: *deviation })
+        }
+        ("lognormal", [mean, deviation]) if *mean > 0.0 => {
+            Ok(Distribution::log_normal(*mean, *deviation))
+        }
         ("exp" | "lognormal", [_] | [_, _]) => Err(format!("\"{text}\": the mean must be above 0")),
         ("zipf", [max]) if (1.0..=ZIPF_MAX).contains(max) && max.fract() == 0.0 => {
             Ok(Distribution::zipf(*max))
@@ -237,7 +246,8 @@ fn working_set(text: &str) -> Result<WorkingSet, String> {
             Err("must be above 0 %".to_owned())
         };
     }
-    let objects = text.strip_suffix("objects").and_then(|number| number.trim().replace('_', "").parse().ok());
+    let objects =
+        text.strip_suffix("objects").and_then(|number| number.trim().replace('_', "").parse().ok());
     match objects {
         Some(0) => Err("a working set needs at least 1 object".to_owned()),
         Some(objects) => Ok(WorkingSet::Objects(objects)),
@@ -255,7 +265,9 @@ fn choice(text: &str) -> Result<Choice, String> {
     match (text.trim(), exponent.map(amount::<Count>)) {
         ("uniform", _) => Ok(Choice::Uniform),
         ("in turn", _) => Ok(Choice::InTurn),
-        (_, Some(Ok(exponent))) if exponent > 0.0 && exponent <= EXPONENT_MAX => Ok(Choice::Zipf(exponent)),
+        (_, Some(Ok(exponent))) if exponent > 0.0 && exponent <= EXPONENT_MAX => {
+            Ok(Choice::Zipf(exponent))
+        }
         (_, Some(Ok(_))) => {
             Err(format!("\"{text}\": the exponent must be above 0 and at most {EXPONENT_MAX}"))
         }

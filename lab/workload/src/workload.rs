@@ -142,14 +142,15 @@ impl Workload {
         self.types.get(usize::from(kind)).map_or("bin", |kind| kind.extension.as_str())
     }
 
-    /// Whether the name's kind is one of this workload's types. Names from the network need this test.
+    /// Whether the name's kind is one of this workload's types. Names from the network need this
+    /// test.
     #[must_use]
     pub fn knows(&self, name: &ObjectName) -> bool {
         usize::from(name.kind) < self.types.len()
     }
 
-    /// What is true of an object. The same for robots and origins with the same seed; a name of an unknown kind (see
-    /// [`Workload::knows`]) gets the facts of an uncachable object of one byte.
+    /// What is true of an object. The same for robots and origins with the same seed; a name of an
+    /// unknown kind (see [`Workload::knows`]) gets the facts of an uncachable object of one byte.
     #[must_use]
     pub fn facts(&self, seed: u64, name: &ObjectName) -> Facts {
         facts::of(&self.plan, seed, name)
@@ -204,12 +205,14 @@ impl Workload {
         self.plan.requests_per_s
     }
 
-    /// Appends the entity tag of a version, quotes included: the object's key and the version's number.
+    /// Appends the entity tag of a version, quotes included: the object's key and the version's
+    /// number.
     pub fn etag(facts: &Facts, version: u64, out: &mut Vec<u8>) {
         facts.write_etag(version, out);
     }
 
-    /// Reads an entity tag, weak or strong: (key, version). `None` if no origin of the laboratory wrote it.
+    /// Reads an entity tag, weak or strong: (key, version). `None` if no origin of the laboratory
+    /// wrote it.
     #[must_use]
     pub fn parse_etag(tag: &[u8]) -> Option<(u64, u64)> {
         facts::parse_etag(tag)
@@ -224,19 +227,22 @@ impl Workload {
     /// Share of requests whose object is cachable, 0 to 1. Of a replayed log: of its lines.
     #[must_use]
     pub fn cachable_share(&self) -> f64 {
-        self.replay.as_ref().map_or_else(|| self.plan.cachable_share(), |replay| replay.cachable_share())
+        self.replay
+            .as_ref()
+            .map_or_else(|| self.plan.cachable_share(), |replay| replay.cachable_share())
     }
 
-    /// What the best possible cache would reach in the first `requests` requests of one world (300,000 are plenty),
-    /// without a limit of space. See [`Ideal`] for what the numbers mean.
+    /// What the best possible cache would reach in the first `requests` requests of one world
+    /// (300,000 are plenty), without a limit of space. See [`Ideal`] for what the numbers mean.
     #[must_use]
     pub fn ideal(&self, seed: u64, requests: u64, working_set: u64) -> Ideal {
         let mut stream = Stream::new(Arc::new(self.clone()), seed, 0, 1, working_set);
         simulate(&mut stream, u64::MAX, requests)
     }
 
-    /// Objects that requests are repeated among, for all worlds together, with a cache of this size: `"50 % of cache"`
-    /// are so many that their cachable bytes fill half of the cache. `u64::MAX` where there is no limit.
+    /// Objects that requests are repeated among, for all worlds together, with a cache of this
+    /// size: `"50 % of cache"` are so many that their cachable bytes fill half of the cache.
+    /// `u64::MAX` where there is no limit.
     #[must_use]
     pub fn working_set_objects(&self, cache_bytes: u64) -> u64 {
         match (&self.replay, self.plan.names) {
@@ -247,7 +253,9 @@ impl Workload {
             }
             (None, Names::Window { working_set: WorkingSet::Objects(objects), .. }) => objects,
             (None, Names::Window { working_set: WorkingSet::Unlimited, .. }) => u64::MAX,
-            (None, Names::Fixed { objects, .. }) => (objects as f64 * self.plan.asks_per_page).round() as u64,
+            (None, Names::Fixed { objects, .. }) => {
+                (objects as f64 * self.plan.asks_per_page).round() as u64
+            }
         }
     }
 }

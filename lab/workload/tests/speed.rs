@@ -1,4 +1,5 @@
-//! What the hot paths cost. `cargo test --release -p humboldt-lab-workload --test speed -- --ignored --nocapture`
+//! What the hot paths cost.
+//! `cargo test --release -p humboldt-lab-workload --test speed -- --ignored --nocapture`
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -25,9 +26,14 @@ fn bodies() {
     let workload = Workload::builtin("polymix-4").unwrap().unwrap();
     let name = ObjectName { world: 0, kind: 0, number: 1, size: None };
     let key = workload.facts(1, &name).body(1);
-    for (len, offset) in
-        [(64 << 10, 0), (64 << 10, 12_345), (13 << 10, 0), (13 << 10, 3), (1 << 10, 0), (1 << 10, 7)]
-    {
+    for (len, offset) in [
+        (64 << 10, 0),
+        (64 << 10, 12_345),
+        (13 << 10, 0),
+        (13 << 10, 3),
+        (1 << 10, 0),
+        (1 << 10, 7),
+    ] {
         let mut buffer = vec![0; len + 1];
         // The second buffer address is odd.
         for from in [0, 1] {
@@ -40,7 +46,9 @@ fn bodies() {
             key.fill(offset, &mut buffer[from..from + len]);
             let check = best_ns(calls, || {
                 for _ in 0..calls {
-                    assert!(black_box(&key).check(offset, black_box(&buffer[from..from + len])).is_ok());
+                    assert!(
+                        black_box(&key).check(offset, black_box(&buffer[from..from + len])).is_ok()
+                    );
                 }
             });
             let gb_per_s = |ns: f64| len as f64 / ns;
@@ -60,7 +68,10 @@ fn names_and_facts() {
     for kind in 0..4 {
         let ns = best_ns(2_000, || {
             for number in 0..2_000 {
-                black_box(workload.facts(1, &black_box(ObjectName { world: 0, kind, number, size: None })));
+                black_box(
+                    workload
+                        .facts(1, &black_box(ObjectName { world: 0, kind, number, size: None })),
+                );
             }
         });
         println!("facts of a {:8}: {ns:.0} ns", workload.types()[usize::from(kind)].name);
@@ -98,7 +109,8 @@ fn streams() {
                 stream.next_visit(&mut asks);
             }
         });
-        let plain = asks.iter().filter(|ask| ask.kind == AskKind::Plain).count() as f64 / asks.len() as f64;
+        let plain =
+            asks.iter().filter(|ask| ask.kind == AskKind::Plain).count() as f64 / asks.len() as f64;
         println!(
             "{name}: {ns_per_visit:.0} ns per visit of {:.3} requests, {:.1} % plain, mean {:.0} B, \
              {:.2} % cachable, working set for 1 GB {working_set}",

@@ -1,7 +1,8 @@
 //! What a reconfiguration or a crash must not do to those who ask meanwhile.
 
 use super::{
-    NO_MEMORY, SCHEMES, body, count, fetch, figure, is_hit, reconfigure, wait_for_objects, wait_until_ready,
+    NO_MEMORY, SCHEMES, body, count, fetch, figure, is_hit, reconfigure, wait_for_objects,
+    wait_until_ready,
 };
 use humboldt_tests::wait::until;
 use humboldt_tests::{Client, Reply, World};
@@ -22,8 +23,8 @@ fn serve_version(world: &World, objects: usize, version: usize) {
     }
 }
 
-/// After a crash, what is reloaded or fetched before the index has been read is what everybody gets from then on, also after a
-/// clean restart.
+/// After a crash, what is reloaded or fetched before the index has been read is what everybody gets
+/// from then on, also after a clean restart.
 #[test]
 fn what_comes_while_an_index_is_read_is_never_older_afterwards() {
     const OBJECTS: usize = 60;
@@ -32,7 +33,8 @@ fn what_comes_while_an_index_is_read_is_never_older_afterwards() {
         let mut world = World::forward(&lines);
         // The files of a tree are known at once when there are few.
         let reads_at_once = ["ufs", "aufs", "diskd"].contains(&scheme);
-        // A directory that comes with a reconfiguration is read from the next round of housekeeping on, a second later at most.
+        // A directory that comes with a reconfiguration is read from the next round of housekeeping
+        // on, a second later at most.
         let was_unread = (1..=10).map(|round| 2 * round).any(|newest| {
             wait_until_ready(&world, &["a"]);
             let on_device =
@@ -40,14 +42,17 @@ fn what_comes_while_an_index_is_read_is_never_older_afterwards() {
             let before = on_device();
             serve_version(&world, OBJECTS, newest - 1);
             (0..OBJECTS).for_each(|index| assert_eq!(version(&world, index, RELOAD), newest - 1));
-            until("all on the device", || (on_device() >= before + OBJECTS as f64 * 5_000.0).then_some(()));
+            until("all on the device", || {
+                (on_device() >= before + OBJECTS as f64 * 5_000.0).then_some(())
+            });
             world.proxy.kill();
             world.proxy.write_configuration("", NO_MEMORY);
             world.proxy.launch();
             serve_version(&world, OBJECTS, newest);
             reconfigure(&world, &lines);
-            let ask =
-                |index: usize| version(&world, index, if index.is_multiple_of(2) { RELOAD } else { &[] });
+            let ask = |index: usize| {
+                version(&world, index, if index.is_multiple_of(2) { RELOAD } else { &[] })
+            };
             let got: Vec<usize> = (0..OBJECTS).map(ask).collect();
             let is_read = figure(&world, "humboldt_store_rebuild_ratio", "a") == Some(1.0);
             let check = |world: &World, when: &str| {
@@ -92,8 +97,8 @@ impl SlowReader {
     }
 }
 
-/// Who reads from a directory that leaves the configuration, or changes, reads to the end; then it is closed, and opened again if it is
-/// to be. It works also if it comes back while they read.
+/// Who reads from a directory that leaves the configuration, or changes, reads to the end; then it
+/// is closed, and opened again if it is to be. It works also if it comes back while they read.
 #[test]
 fn who_reads_from_a_directory_reads_to_the_end_whatever_becomes_of_it() {
     std::thread::scope(|threads| {
@@ -105,8 +110,9 @@ fn who_reads_from_a_directory_reads_to_the_end_whatever_becomes_of_it() {
 
 fn reads_to_the_end(scheme: &str) {
     const BYTES: usize = 24 << 20; // more than sockets hold
-    let other =
-        format!("cache_dir {scheme} {{dir}}/b 20 4 4 max-size=1000\nmaximum_object_size 64 MB\n{NO_MEMORY}");
+    let other = format!(
+        "cache_dir {scheme} {{dir}}/b 20 4 4 max-size=1000\nmaximum_object_size 64 MB\n{NO_MEMORY}"
+    );
     let lines = |mbytes: u32| format!("cache_dir {scheme} {{dir}}/a {mbytes} 4 4\n{other}");
     let world = World::forward(&lines(200));
     wait_until_ready(&world, &["a", "b"]);
@@ -132,7 +138,11 @@ fn reads_to_the_end(scheme: &str) {
 
     let reader = SlowReader::start(&world, 0, BYTES);
     reconfigure(&world, &other);
-    assert_eq!(figure(&world, "humboldt_store_down", "a"), None, "{scheme}: out of the configuration");
+    assert_eq!(
+        figure(&world, "humboldt_store_down", "a"),
+        None,
+        "{scheme}: out of the configuration"
+    );
     waits_for_closing(reader, "removed");
 
     reconfigure(&world, &lines(160));

@@ -17,8 +17,9 @@ pub(crate) enum Want {
 }
 use Want::{Cut, Refused, RefusedOr, Right};
 
-/// Name, what comes behind the bytes, what the client must get, the bytes. `Cache-Control: max-age=60` is added behind the
-/// status line, so that whatever is taken for a good answer is also stored. `POISON` must never reach anybody.
+/// Name, what comes behind the bytes, what the client must get, the bytes.
+/// `Cache-Control: max-age=60` is added behind the status line, so that whatever is taken for a
+/// good answer is also stored. `POISON` must never reach anybody.
 pub(crate) type Case = (&'static str, End, Want, &'static str);
 
 /// Where lines and fields end, and what they may contain.
@@ -55,7 +56,12 @@ pub(crate) const HEADS: &[Case] = &[
         Refused,
         "HTTP/1.1 200 OK\r\nX-A: b\r\r\rHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     ),
-    ("a CR before the CRLF", Keep, Refused, "HTTP/1.1 200 OK\r\nX-A: b\r\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "a CR before the CRLF",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX-A: b\r\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     (
         "a CR in the reason",
         Keep,
@@ -63,14 +69,49 @@ pub(crate) const HEADS: &[Case] = &[
         "HTTP/1.1 200 O\rSet-Cookie: POISON=1\r\nContent-Length: 5\r\n\r\nhello",
     ),
     ("a NUL in the reason", Keep, Refused, "HTTP/1.1 200 O\0K\r\nContent-Length: 5\r\n\r\nhello"),
-    ("a control byte in the reason", Keep, Refused, "HTTP/1.1 200 O\x01K\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "a control byte in the reason",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 O\x01K\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     ("no reason", Keep, Right("hello"), "HTTP/1.1 200 \r\nContent-Length: 5\r\n\r\nhello"),
-    ("no reason and no blank", Keep, RefusedOr("hello"), "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello"),
-    ("a NUL in a value", Keep, Refused, "HTTP/1.1 200 OK\r\nX-A: b\0c\r\nContent-Length: 5\r\n\r\nhello"),
-    ("a NUL in a name", Keep, Refused, "HTTP/1.1 200 OK\r\nX\0A: b\r\nContent-Length: 5\r\n\r\nhello"),
-    ("DEL in a value", Keep, Refused, "HTTP/1.1 200 OK\r\nX-A: b\x7fc\r\nContent-Length: 5\r\n\r\nhello"),
-    ("ESC in a value", Keep, Refused, "HTTP/1.1 200 OK\r\nX-A: b\x1b[2Jc\r\nContent-Length: 5\r\n\r\nhello"),
-    ("a folded Content-Length", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length:\r\n 5\r\n\r\nhello"),
+    (
+        "no reason and no blank",
+        Keep,
+        RefusedOr("hello"),
+        "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        "a NUL in a value",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX-A: b\0c\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        "a NUL in a name",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX\0A: b\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        "DEL in a value",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX-A: b\x7fc\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        "ESC in a value",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX-A: b\x1b[2Jc\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        "a folded Content-Length",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nContent-Length:\r\n 5\r\n\r\nhello",
+    ),
     (
         "a folded Transfer-Encoding",
         Keep,
@@ -83,9 +124,19 @@ pub(crate) const HEADS: &[Case] = &[
         Refused,
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n \r\n\r\nhello",
     ),
-    ("a line without a colon", Keep, Refused, "HTTP/1.1 200 OK\r\nX-A\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "a line without a colon",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX-A\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     ("an empty name", Keep, Refused, "HTTP/1.1 200 OK\r\n: b\r\nContent-Length: 5\r\n\r\nhello"),
-    ("a blank in a name", Keep, Refused, "HTTP/1.1 200 OK\r\nX A: b\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "a blank in a name",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX A: b\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     (
         "a blank before the colon",
         Keep,
@@ -110,7 +161,12 @@ pub(crate) const HEADS: &[Case] = &[
         RefusedOr("hello"),
         "HTTP/1.1 200 OK\r\nTransfer-Encoding : chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     ),
-    ("brackets in a name", Keep, Refused, "HTTP/1.1 200 OK\r\nX(A): b\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "brackets in a name",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nX(A): b\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     (
         "a high byte in a name",
         Keep,
@@ -123,11 +179,21 @@ pub(crate) const HEADS: &[Case] = &[
         Right("hello"),
         "HTTP/1.1 200 OK\r\nX-A: \u{e9}\r\nContent-Length: 5\r\n\r\nhello",
     ),
-    ("an empty value", Keep, Right("hello"), "HTTP/1.1 200 OK\r\nX-A:\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "an empty value",
+        Keep,
+        Right("hello"),
+        "HTTP/1.1 200 OK\r\nX-A:\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     // The first line.
     ("HTTP/0.9", Close, Refused, "<html>POISON</html>"),
     ("HTTP/0.9 with lines", Close, Refused, "<html>\r\n\r\nPOISON\r\n\r\n</html>"),
-    ("HTTP/0.9 that names itself", Keep, Refused, "HTTP/0.9 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "HTTP/0.9 that names itself",
+        Keep,
+        Refused,
+        "HTTP/0.9 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     ("HTTP/2.0", Keep, Refused, "HTTP/2.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
     ("HTTP/2", Keep, Refused, "HTTP/2 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
     ("HTTP/1.2", Keep, RefusedOr("hello"), "HTTP/1.2 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
@@ -148,9 +214,24 @@ pub(crate) const HEADS: &[Case] = &[
     ("HTTP/2 settings", Keep, Refused, "\0\0\0\x04\0\0\0\0\0PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     ("an empty line first", Keep, Refused, "\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
     ("a blank first", Keep, Refused, " HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-    ("two blanks before the status", Keep, Refused, "HTTP/1.1  200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-    ("a tab before the status", Keep, Refused, "HTTP/1.1\t200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-    ("no blank before the reason", Keep, Refused, "HTTP/1.1 200OK\r\nContent-Length: 5\r\n\r\nhello"),
+    (
+        "two blanks before the status",
+        Keep,
+        Refused,
+        "HTTP/1.1  200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        "a tab before the status",
+        Keep,
+        Refused,
+        "HTTP/1.1\t200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        "no blank before the reason",
+        Keep,
+        Refused,
+        "HTTP/1.1 200OK\r\nContent-Length: 5\r\n\r\nhello",
+    ),
     ("no status", Keep, Refused, "HTTP/1.1 OK\r\nContent-Length: 5\r\n\r\nhello"),
     ("no status at all", Keep, Refused, "HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
     ("status 000", Keep, Refused, "HTTP/1.1 000 OK\r\nContent-Length: 5\r\n\r\nhello"),
@@ -182,7 +263,12 @@ pub(crate) const HEADS: &[Case] = &[
         Refused,
         "HTTP/1.1 103 Early Hints\r\nLink: a\n\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     ),
-    ("an interim answer and the end", Close, Refused, "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"),
+    (
+        "an interim answer and the end",
+        Close,
+        Refused,
+        "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n",
+    ),
     ("a head that ends in the middle", Close, Refused, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"),
     ("a first line that ends in the middle", Close, Refused, "HTTP/1.1 20"),
 ];
@@ -254,7 +340,12 @@ pub(crate) const REPAIRED: &[Case] = &[
 
 /// How long the body is.
 pub(crate) const LENGTHS: &[Case] = &[
-    ("two lengths", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello"),
+    (
+        "two lengths",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    ),
     (
         "two lengths, the first empty",
         Keep,
@@ -279,15 +370,30 @@ pub(crate) const LENGTHS: &[Case] = &[
         RefusedOr("hello"),
         "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello",
     ),
-    ("two lengths in a list", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello"),
+    (
+        "two lengths in a list",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello",
+    ),
     (
         "two lengths in a list without a blank",
         Keep,
         Refused,
         "HTTP/1.1 200 OK\r\nContent-Length: 6,5\r\n\r\nhello",
     ),
-    ("a list that ends with a comma", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length: 5,\r\n\r\nhello"),
-    ("a list that begins with a comma", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length: ,5\r\n\r\nhello"),
+    (
+        "a list that ends with a comma",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nContent-Length: 5,\r\n\r\nhello",
+    ),
+    (
+        "a list that begins with a comma",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nContent-Length: ,5\r\n\r\nhello",
+    ),
     (
         "a list of which one line is another",
         Keep,
@@ -307,7 +413,12 @@ pub(crate) const LENGTHS: &[Case] = &[
     ("a semicolon", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length: 5;6\r\n\r\nhello"),
     ("an empty length", Close, Refused, "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nPOISON"),
     ("a blank length", Close, Refused, "HTTP/1.1 200 OK\r\nContent-Length:  \r\n\r\nPOISON"),
-    ("2^64 + 5", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551621\r\n\r\nhello"),
+    (
+        "2^64 + 5",
+        Keep,
+        Refused,
+        "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551621\r\n\r\nhello",
+    ),
     ("2^63", Keep, Refused, "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775808\r\n\r\nhello"),
     (
         "40 digits",
@@ -427,7 +538,12 @@ pub(crate) const LENGTHS: &[Case] = &[
         "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     ),
     // More or less than was promised.
-    ("a longer body", Keep, Right("hello"), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloPOISON"),
+    (
+        "a longer body",
+        Keep,
+        Right("hello"),
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloPOISON",
+    ),
     (
         "a longer body and the end",
         Close,

@@ -1,4 +1,5 @@
-//! Fields of a hostile or careless server that the cache reads: lifetimes, validators, what a 304 says.
+//! Fields of a hostile or careless server that the cache reads: lifetimes, validators, what a 304
+//! says.
 
 use super::server::{Act, End, Hostile, right};
 use super::{ONE_CORE, get};
@@ -84,7 +85,11 @@ fn nonsense_in_fields_that_the_proxy_reads_does_no_harm() {
             server.once(&path, Act::new(bytes, End::Keep));
             for _ in 0..2 {
                 let answer = get(&mut client, &proxy, &server.url(&path));
-                assert!(answer.text() == body || answer.text() == right(&path), "{line}: {:?}", answer.head);
+                assert!(
+                    answer.text() == body || answer.text() == right(&path),
+                    "{line}: {:?}",
+                    answer.head
+                );
                 assert!(answer.is_complete, "{line}: {:?}", answer.head);
             }
         }
@@ -116,7 +121,8 @@ fn no_store_cannot_be_hidden() {
     ];
     for (index, value) in values.iter().enumerate() {
         let path = format!("/{index}");
-        let text = format!("HTTP/1.1 200 OK\r\nCache-Control: {value}\r\nContent-Length: 6\r\n\r\nsecret");
+        let text =
+            format!("HTTP/1.1 200 OK\r\nCache-Control: {value}\r\nContent-Length: 6\r\n\r\nsecret");
         server.once(&path, Act::new(text, End::Keep));
         let mut client = proxy.client();
         assert_eq!(get(&mut client, &proxy, &server.url(&path)).text(), "secret", "{value}");
@@ -128,7 +134,8 @@ fn no_store_cannot_be_hidden() {
     }
 }
 
-/// What a server says when it is asked whether a stored answer is still good, and whether that is still served afterwards.
+/// What a server says when it is asked whether a stored answer is still good, and whether that is
+/// still served afterwards.
 const VALIDATIONS: &[(&str, bool, &str)] = &[
     ("yes", true, "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n"),
     (
@@ -146,8 +153,16 @@ const VALIDATIONS: &[(&str, bool, &str)] = &[
         true,
         "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Range: bytes 0-1/5\r\nContent-Encoding: gzip\r\n\r\n",
     ),
-    ("yes, with a body", true, "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 6\r\n\r\nPOISON"),
-    ("yes, but to another", false, "HTTP/1.1 304 Not Modified\r\nETag: \"b\"\r\nX-A: POISON\r\n\r\n"),
+    (
+        "yes, with a body",
+        true,
+        "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 6\r\n\r\nPOISON",
+    ),
+    (
+        "yes, but to another",
+        false,
+        "HTTP/1.1 304 Not Modified\r\nETag: \"b\"\r\nX-A: POISON\r\n\r\n",
+    ),
     (
         "a part",
         false,
@@ -163,8 +178,7 @@ fn a_validation_changes_nothing_about_the_stored_body() {
     let proxy = Proxy::forward(ONE_CORE);
     for (index, (name, is_confirmed, text)) in VALIDATIONS.iter().enumerate() {
         let path = format!("/{index}");
-        let stored =
-            "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nCache-Control: no-cache\r\nContent-Length: 5\r\n\r\nhello";
+        let stored = "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nCache-Control: no-cache\r\nContent-Length: 5\r\n\r\nhello";
         server.once(&path, Act::new(stored, End::Keep));
         let text = text.replacen("\r\n", "\r\nCache-Control: max-age=60\r\n", 1);
         let end = if name.contains("cut") { End::Close } else { End::Keep };

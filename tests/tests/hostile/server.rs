@@ -153,7 +153,9 @@ fn reset(stream: &TcpStream) {
 
 fn good(path: &str, method: &str) -> Act {
     let body = right(path);
-    let text =
-        format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n", body.len());
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     Act::new(if method == "HEAD" { text } else { text + &body }, End::Keep)
 }

@@ -1,16 +1,19 @@
-//! Objects whose every byte is a function of path, language and version, and the origin that serves them.
+//! Objects whose every byte is a function of path, language and version, and the origin that serves
+//! them.
 //!
-//! The origin knows nothing: a request says in `X-Version` which version a new answer is to have. An answer says in `X-Object`
-//! what it is, so that whoever gets it from a cache knows what each byte of it must be.
+//! The origin knows nothing: a request says in `X-Version` which version a new answer is to have.
+//! An answer says in `X-Object` what it is, so that whoever gets it from a cache knows what each
+//! byte of it must be.
 
 use humboldt_tests::Origin;
 use humboldt_tests::message::Head;
 use humboldt_tests::origin::Wire;
 
-/// Lengths around the boundaries of the schemes: pages, slots of `rock`, units of checksums, stripes of `coss`, segments of `ring`.
+/// Lengths around the boundaries of the schemes: pages, slots of `rock`, units of checksums,
+/// stripes of `coss`, segments of `ring`.
 const LENGTHS: &[usize] = &[
-    0, 1, 700, 4_090, 8_100, 16_000, 16_384, 30_000, 65_536, 100_000, 131_072, 262_144, 500_000, 983_036,
-    1_048_576, 1_500_000,
+    0, 1, 700, 4_090, 8_100, 16_000, 16_384, 30_000, 65_536, 100_000, 131_072, 262_144, 500_000,
+    983_036, 1_048_576, 1_500_000,
 ];
 
 /// Ways in which objects differ but for their length.

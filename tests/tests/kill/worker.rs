@@ -32,7 +32,8 @@ pub(crate) struct Counts {
     pub(crate) purges: usize,
     /// Hits on objects of an earlier life of the proxy, which can only come from disk.
     pub(crate) survivors: usize,
-    /// Answers that are older than one before, in one life: fresh ones may be, but it should stay rare.
+    /// Answers that are older than one before, in one life: fresh ones may be, but it should stay
+    /// rare.
     pub(crate) older: usize,
 }
 
@@ -43,8 +44,8 @@ struct Page {
     purged: u64,
     /// What was answered last in this life, by language.
     seen: [u64; 2],
-    /// The first version that was asked for and not waited for in this life. The proxy may come to it at any time: its answer may be
-    /// stored after a later one, and after a purge.
+    /// The first version that was asked for and not waited for in this life. The proxy may come to
+    /// it at any time: its answer may be stored after a later one, and after a purge.
     given_up: Option<u64>,
     /// What was asked and answered in this life, for messages.
     history: Vec<String>,
@@ -63,7 +64,8 @@ struct Ended;
 
 impl Worker {
     pub(crate) fn new(paths: impl Iterator<Item = String>, seed: u64) -> Self {
-        let page = |path| Page { path, purged: 0, seen: [0; 2], given_up: None, history: Vec::new() };
+        let page =
+            |path| Page { path, purged: 0, seen: [0; 2], given_up: None, history: Vec::new() };
         let pages = paths.map(page).collect();
         Self { pages, random: Random(seed), client: None, counts: Counts::default() }
     }
@@ -121,7 +123,13 @@ impl Worker {
     }
 
     /// Sends a request, on a new connection if there is none.
-    fn send(&mut self, life: &Life, method: &str, at: usize, fields: &[(&str, &str)]) -> Result<(), Ended> {
+    fn send(
+        &mut self,
+        life: &Life,
+        method: &str,
+        at: usize,
+        fields: &[(&str, &str)],
+    ) -> Result<(), Ended> {
         let target = format!("{}{}", life.origin, self.pages[at].path);
         if self.client.is_none() {
             self.client = Client::try_to(life.proxy);
@@ -141,7 +149,10 @@ impl Worker {
         let answer = self.client.as_mut().and_then(|client| client.try_response_to("GET"));
         match answer {
             Some(answer) if answer.is_complete => {
-                if answer.field("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+                if answer
+                    .field("Connection")
+                    .is_some_and(|value| value.eq_ignore_ascii_case("close"))
+                {
                     self.client = None;
                 }
                 self.counts.answers += 1;
@@ -178,7 +189,13 @@ impl Worker {
         Ok(())
     }
 
-    fn get(&mut self, life: &Life, at: usize, language: usize, more: &[(&str, &str)]) -> Result<(), Ended> {
+    fn get(
+        &mut self,
+        life: &Life,
+        at: usize,
+        language: usize,
+        more: &[(&str, &str)],
+    ) -> Result<(), Ended> {
         let version = next(life);
         self.send(life, "GET", at, &fields(&version, language, more))?;
         let answer = self.receive(life)?;
@@ -192,7 +209,8 @@ impl Worker {
         let slot = if varies(&page.path) { language } else { 0 };
         self.counts.survivors +=
             usize::from(answer.cache() == "HIT" && object.version <= life.version_before);
-        self.counts.older += usize::from(object.version < page.seen[slot] && page.given_up.is_none());
+        self.counts.older +=
+            usize::from(object.version < page.seen[slot] && page.given_up.is_none());
         page.seen[slot] = object.version;
         Ok(())
     }
@@ -202,7 +220,11 @@ fn next(life: &Life) -> String {
     (life.versions.fetch_add(1, Ordering::SeqCst) + 1).to_string()
 }
 
-fn fields<'a>(version: &'a str, language: usize, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+fn fields<'a>(
+    version: &'a str,
+    language: usize,
+    more: &[(&'a str, &'a str)],
+) -> Vec<(&'a str, &'a str)> {
     let mut fields = vec![("X-Version", version), ("Accept-Language", LANGUAGES[language])];
     fields.extend_from_slice(more);
     fields
@@ -215,7 +237,11 @@ fn identify(answer: &Response, page: &Page, language: usize) -> Object {
     let object = answer.field("X-Object").and_then(Object::parse);
     let object = object.unwrap_or_else(|| panic!("{}: no X-Object: {head:?}", page.path));
     let expected = if varies(&page.path) { LANGUAGES[language] } else { "-" };
-    assert_eq!((&*object.path, &*object.language), (&*page.path, expected), "another object: {head:?}");
+    assert_eq!(
+        (&*object.path, &*object.language),
+        (&*page.path, expected),
+        "another object: {head:?}"
+    );
     if !page.path.starts_with("/plain/") {
         assert_eq!(answer.field("ETag"), Some(&*object.etag()), "{head:?}");
     }
@@ -245,7 +271,8 @@ fn check_body(object: &Object, answer: &Response) {
     let (part, total) = range.and_then(|value| value.split_once('/')).unwrap_or_default();
     assert_eq!(total, body.len().to_string(), "{head:?}");
     let (first, last) = part.split_once('-').unwrap_or_default();
-    let (first, last): (usize, usize) = (first.parse().expect("a number"), last.parse().expect("a number"));
+    let (first, last): (usize, usize) =
+        (first.parse().expect("a number"), last.parse().expect("a number"));
     let is_right = body.get(first..=last).is_some_and(|expected| expected == answer.body);
     assert!(is_right, "wrong bytes in {part}: {head:?}");
 }

@@ -1,4 +1,5 @@
-//! A server whose answers follow from the request by a function, so that an answer shows which request it was made for.
+//! A server whose answers follow from the request by a function, so that an answer shows which
+//! request it was made for.
 
 use humboldt_tests::message::{Head, Reader};
 use humboldt_tests::origin::read_body;
@@ -38,7 +39,8 @@ pub(crate) struct Echo {
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
-/// An answer with this status, these field lines and this body, fresh for a minute unless the lines say something else.
+/// An answer with this status, these field lines and this body, fresh for a minute unless the lines
+/// say something else.
 pub(crate) fn answer(status: &str, lines: &str, body: &str) -> String {
     let fresh = if lines.contains("Cache-Control") { "" } else { "Cache-Control: max-age=60\r\n" };
     format!("HTTP/1.1 {status}\r\n{fresh}{lines}Content-Length: {}\r\n\r\n{body}", body.len())
@@ -106,7 +108,8 @@ fn serve(all: &Mutex<Vec<Seen>>, answer: &Answer, mut stream: TcpStream) {
     }
 }
 
-/// Sends a head as it is written here (lines are ended, and the head too) and returns the answer. `head` is Latin-1.
+/// Sends a head as it is written here (lines are ended, and the head too) and returns the answer.
+/// `head` is Latin-1.
 pub(crate) fn send(proxy: &Proxy, head: &str) -> Response {
     let text = format!("{}\r\n\r\n", head.replace('\n', "\r\n"));
     let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect();

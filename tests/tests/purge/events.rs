@@ -22,7 +22,8 @@ pub(super) fn wait_until_ready(world: &World) {
 /// Waits until so many objects have been written to disk since the start.
 pub(super) fn wait_for_writes(world: &World, count: usize) {
     until(&format!("{count} objects on disk"), || {
-        (figures(world, "humboldt_swap_outs_total").iter().sum::<f64>() >= count as f64).then_some(())
+        (figures(world, "humboldt_swap_outs_total").iter().sum::<f64>() >= count as f64)
+            .then_some(())
     });
 }
 

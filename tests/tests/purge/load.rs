@@ -1,4 +1,5 @@
-//! Purges under load: whoever asks after one was acknowledged gets nothing from before it, whatever else happens.
+//! Purges under load: whoever asks after one was acknowledged gets nothing from before it, whatever
+//! else happens.
 
 use humboldt_tests::World;
 use humboldt_tests::wait::until;
@@ -11,7 +12,8 @@ const PURGES: u64 = 100;
 /// Clients that ask at the same time.
 const CLIENTS: usize = 4;
 
-/// How the answers of each path may be used: fresh, to be validated, served stale while they are validated, large.
+/// How the answers of each path may be used: fresh, to be validated, served stale while they are
+/// validated, large.
 const PATHS: [(&str, &str, usize); 5] = [
     ("/x/fresh", "max-age=600", 3_000),
     ("/x/validated", "max-age=0", 3_000),
@@ -20,19 +22,23 @@ const PATHS: [(&str, &str, usize); 5] = [
     ("/x/varies", "max-age=600", 3_000),
 ];
 
-/// Serves the version that counts now. Its validator stays, as if the origin had not noticed the change.
+/// Serves the version that counts now. Its validator stays, as if the origin had not noticed the
+/// change.
 fn serve(world: &World, version: &Arc<AtomicU64>) {
     for (path, cache_control, bytes) in PATHS {
         let version = Arc::clone(version);
         world.origin.handle(path, move |head, wire| {
             let body = format!("{:07} ", version.load(SeqCst)).repeat(bytes / 8);
             let vary = if path.ends_with("varies") { "Vary: Accept-Language\r\n" } else { "" };
-            let fields =
-                format!("Cache-Control: {cache_control}\r\nSurrogate-Key: all\r\nETag: \"1\"\r\n{vary}");
+            let fields = format!(
+                "Cache-Control: {cache_control}\r\nSurrogate-Key: all\r\nETag: \"1\"\r\n{vary}"
+            );
             match head.field("If-None-Match") {
                 Some(_) => wire.send(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n")),
-                None => wire
-                    .send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len())),
+                None => wire.send(format!(
+                    "HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+                    body.len()
+                )),
             }
         });
     }
@@ -64,7 +70,11 @@ fn ask(world: &World, course: &Course, number: usize) {
         };
         let answer = client.request("GET", &world.target(path), fields, b"").response();
         let version: u64 = answer.text()[..7].parse().expect("a version");
-        assert!(version >= allowed, "{path}: {version} after the purge of {allowed}: {:?}", answer.head);
+        assert!(
+            version >= allowed,
+            "{path}: {version} after the purge of {allowed}: {:?}",
+            answer.head
+        );
         course.hits.fetch_add(usize::from(answer.cache() == "HIT"), SeqCst);
         course.answers.fetch_add(1, SeqCst);
         // What is purged while it is read from disk may end early, and says so.

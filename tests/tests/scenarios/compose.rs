@@ -12,7 +12,8 @@ pub(crate) struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// A message: its first line, its fields, those that are added by themselves, and its body as far as it is given.
+    /// A message: its first line, its fields, those that are added by themselves, and its body as
+    /// far as it is given.
     pub(crate) fn message(&self, message: &Outgoing) -> Vec<u8> {
         let mut out = self.start(&message.start).into_bytes();
         for (name, value) in &message.fields {
@@ -57,7 +58,10 @@ impl Sender<'_> {
     fn added(&self, message: &Outgoing) -> Vec<(&'static str, String)> {
         let is_chunked = message.pieces.iter().any(|piece| !matches!(piece, Piece::Plain(_)));
         let has_coding = is_chunked
-            || message.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("Transfer-Encoding"));
+            || message
+                .fields
+                .iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case("Transfer-Encoding"));
         let len = self.pieces(&message.pieces).len();
         let mut added = Vec::new();
         let has_length = match message.start {

@@ -38,8 +38,9 @@ pub(crate) fn fields(wanted: &[Wanted], head: &Head, context: &Context) -> Vec<S
 
 fn field(wanted: &Wanted, head: &Head, context: &Context) -> Option<String> {
     let came = |name: &str| value_of(&head.fields, name);
-    let got =
-        |name: &str| came(name).map_or("no such field".to_owned(), |value| format!("`{name}: {value}`"));
+    let got = |name: &str| {
+        came(name).map_or("no such field".to_owned(), |value| format!("`{name}: {value}`"))
+    };
     match wanted {
         Wanted::Equals(name, value) => {
             let value = string(value, context);
@@ -61,7 +62,9 @@ fn field(wanted: &Wanted, head: &Head, context: &Context) -> Option<String> {
             let holds = number.is_some_and(|number| (*low..=*high).contains(&number));
             (!holds).then(|| format!("expected {name} in {low}..{high}, got {}", got(name)))
         }
-        Wanted::Absent(name) => came(name).map(|_| format!("expected no {name}, got {}", got(name))),
+        Wanted::Absent(name) => {
+            came(name).map(|_| format!("expected no {name}, got {}", got(name)))
+        }
         Wanted::Body(_)
         | Wanted::BodyContains(_)
         | Wanted::BodySize(_)
@@ -73,7 +76,8 @@ fn field(wanted: &Wanted, head: &Head, context: &Context) -> Option<String> {
 
 /// What a body and its trailers do not say as they should.
 pub(crate) fn body(wanted: &[Wanted], body: &Body, context: &Context) -> Vec<String> {
-    let mut wrong: Vec<String> = wanted.iter().filter_map(|wanted| part(wanted, body, context)).collect();
+    let mut wrong: Vec<String> =
+        wanted.iter().filter_map(|wanted| part(wanted, body, context)).collect();
     let texts = wanted.iter().filter_map(|wanted| match wanted {
         Wanted::Body(text) => Some(text),
         _ => None,
@@ -87,7 +91,10 @@ pub(crate) fn body(wanted: &[Wanted], body: &Body, context: &Context) -> Vec<Str
     match (body.is_complete, may_be_cut) {
         (true, true) => wrong.push("expected a body that is cut off, got all of it".to_owned()),
         (false, false) => {
-            wrong.push(format!("the connection ended within the body, after {} bytes", body.bytes.len()));
+            wrong.push(format!(
+                "the connection ended within the body, after {} bytes",
+                body.bytes.len()
+            ));
         }
         _ => {}
     }
@@ -98,22 +105,30 @@ fn part(wanted: &Wanted, body: &Body, context: &Context) -> Option<String> {
     match wanted {
         Wanted::BodyContains(text) => {
             let part = text.expand(context);
-            let holds = part.is_empty() || body.bytes.windows(part.len()).any(|window| window == part);
+            let holds =
+                part.is_empty() || body.bytes.windows(part.len()).any(|window| window == part);
             (!holds).then(|| {
-                format!("expected a body with `{}` in it, got `{}`", shown(&part), shown(&body.bytes))
+                format!(
+                    "expected a body with `{}` in it, got `{}`",
+                    shown(&part),
+                    shown(&body.bytes)
+                )
             })
         }
         Wanted::BodySize(size) => (body.bytes.len() != *size).then(|| {
-            format!("expected a body of {size} bytes, got {}: `{}`", body.bytes.len(), shown(&body.bytes))
+            format!(
+                "expected a body of {size} bytes, got {}: `{}`",
+                body.bytes.len(),
+                shown(&body.bytes)
+            )
         }),
         Wanted::Trailer(name, value) => {
             let (value, came) = (string(value, context), value_of(&body.trailers, name));
             (came.as_ref() != Some(&value))
                 .then(|| format!("expected trailer `{name}: {value}`, got {came:?}"))
         }
-        Wanted::NoTrailer(name) => {
-            value_of(&body.trailers, name).map(|value| format!("expected no trailer {name}, got `{value}`"))
-        }
+        Wanted::NoTrailer(name) => value_of(&body.trailers, name)
+            .map(|value| format!("expected no trailer {name}, got `{value}`")),
         _ => None,
     }
 }
@@ -124,7 +139,8 @@ pub(crate) fn bytes(wanted: &[u8], came: &[u8]) -> Option<String> {
         return None;
     }
     let same = wanted.iter().zip(came).take_while(|(a, b)| a == b).count();
-    let place = if same > 20 { format!(" (they differ from byte {same} on)") } else { String::new() };
+    let place =
+        if same > 20 { format!(" (they differ from byte {same} on)") } else { String::new() };
     let from = |bytes: &[u8]| shown(&bytes[if same > 20 { same } else { 0 }..]);
     Some(format!(
         "expected {} bytes `{}`, got {} bytes `{}`{place}",
@@ -142,7 +158,10 @@ pub(crate) fn value_of(fields: &[(String, String)], name: &str) -> Option<String
     (!values.is_empty()).then(|| values.join(", "))
 }
 
-pub(crate) fn expand_all<'a>(texts: impl IntoIterator<Item = &'a Text>, context: &Context) -> Vec<u8> {
+pub(crate) fn expand_all<'a>(
+    texts: impl IntoIterator<Item = &'a Text>,
+    context: &Context,
+) -> Vec<u8> {
     texts.into_iter().flat_map(|text| text.expand(context)).collect()
 }
 

@@ -1,4 +1,5 @@
-//! Reading messages out of what has arrived so far. Nothing is repaired: what is no message is an error.
+//! Reading messages out of what has arrived so far. Nothing is repaired: what is no message is an
+//! error.
 
 use humboldt_tests::message::Head;
 
@@ -104,10 +105,12 @@ impl Body {
         let lengths: Vec<&str> = head.all("Content-Length").collect();
         let framing = match (codings.as_slice(), lengths.as_slice()) {
             ([], []) => otherwise,
-            ([], [length]) => {
-                Framing::Sized(length.parse().map_err(|_| format!("a Content-Length of {length:?}"))?)
+            ([], [length]) => Framing::Sized(
+                length.parse().map_err(|_| format!("a Content-Length of {length:?}"))?,
+            ),
+            ([coding], []) if coding.eq_ignore_ascii_case("chunked") => {
+                Framing::Chunked(Chunk::Size)
             }
-            ([coding], []) if coding.eq_ignore_ascii_case("chunked") => Framing::Chunked(Chunk::Size),
             _ => {
                 return Err(format!(
                     "framing by Transfer-Encoding {codings:?} and Content-Length {lengths:?}"
@@ -159,8 +162,8 @@ impl Body {
                 let Some(line) = lines.next() else { return Ok(()) };
                 let line = text(line)?;
                 let digits = line.split(';').next().unwrap_or_default();
-                let size =
-                    usize::from_str_radix(digits, 16).map_err(|_| format!("a chunk size of {line:?}"))?;
+                let size = usize::from_str_radix(digits, 16)
+                    .map_err(|_| format!("a chunk size of {line:?}"))?;
                 *state = if size == 0 { Chunk::Trailers } else { Chunk::Data(size) };
                 let len = lines.at;
                 input.drain(..len);
@@ -209,8 +212,14 @@ mod tests {
     fn bodies_end_where_their_framing_says() {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x\r\nc\r\n0\r\nT: 1\r\n\r\nmore";
         let (body, rest) = body_of(chunked, false).unwrap();
-        assert!(body.is_complete && body.bytes == b"abc" && body.trailers[0].1 == "1" && rest == b"more");
-        let (body, rest) = body_of("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabc", false).unwrap();
+        assert!(
+            body.is_complete
+                && body.bytes == b"abc"
+                && body.trailers[0].1 == "1"
+                && rest == b"more"
+        );
+        let (body, rest) =
+            body_of("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabc", false).unwrap();
         assert!(body.is_complete && body.bytes == b"ab" && rest == b"c");
         let (body, _) = body_of("HTTP/1.1 200 OK\r\n\r\nabc", false).unwrap();
         assert!(!body.is_complete);
@@ -226,9 +235,15 @@ mod tests {
         assert!(head(b"HTTP/1.1 200 OK\r\nA: b\nB: c\r\n\r\n").is_err());
         assert!(head(b"HTTP/1.1 200 OK\r\nA: b\r\n").unwrap().is_none());
         assert!(
-            body_of("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", false)
+            body_of(
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n",
+                false
+            )
+            .is_err()
+        );
+        assert!(
+            body_of("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n", false)
                 .is_err()
         );
-        assert!(body_of("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n", false).is_err());
     }
 }

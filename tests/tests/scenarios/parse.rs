@@ -1,6 +1,8 @@
 //! Reading a scenario. The grammar is one of lines; `docs/scenarios.md` describes it.
 
-use crate::script::{Act, Action, Expected, Outgoing, Party, Piece, Scenario, Side, Start, Step, Wanted};
+use crate::script::{
+    Act, Action, Expected, Outgoing, Party, Piece, Scenario, Side, Start, Step, Wanted,
+};
 use crate::text::Text;
 
 /// What is wrong with one line.
@@ -22,7 +24,10 @@ fn read(path: &str, source: &str) -> Result<Scenario, Fault> {
     let first = source.lines().next().unwrap_or_default();
     let title = first.strip_prefix('#').map(str::trim).unwrap_or_default();
     if title.is_empty() {
-        return Err((1, "the first line says the idea: `# What must hold (RFC 9111, 4.2)`".to_owned()));
+        return Err((
+            1,
+            "the first line says the idea: `# What must hold (RFC 9111, 4.2)`".to_owned(),
+        ));
     }
     let mut scenario = Scenario {
         path: path.to_owned(),
@@ -44,7 +49,10 @@ fn read(path: &str, source: &str) -> Result<Scenario, Fault> {
         scenario.steps.push(Step { line, action });
     }
     if scenario.steps.is_empty() {
-        return Err((source.lines().count(), "the script is missing: `client sends GET /a`".to_owned()));
+        return Err((
+            source.lines().count(),
+            "the script is missing: `client sends GET /a`".to_owned(),
+        ));
     }
     Ok(scenario)
 }
@@ -58,8 +66,9 @@ fn blocks(source: &str) -> Result<Vec<Block<'_>>, Fault> {
             continue;
         }
         if raw.starts_with([' ', '\t']) {
-            let block =
-                blocks.last_mut().ok_or((line, "an indented line belongs to a line above it".to_owned()))?;
+            let block = blocks
+                .last_mut()
+                .ok_or((line, "an indented line belongs to a line above it".to_owned()))?;
             block.below.push((line, text));
         } else {
             blocks.push(Block { line, text, below: Vec::new() });
@@ -83,7 +92,10 @@ fn header(scenario: &mut Scenario, block: &Block<'_>) -> Result<bool, Fault> {
             scenario.config += "\n";
         }
         if scenario.config.is_empty() {
-            return Err((block.line, "`config` is followed by indented lines of squid.conf".to_owned()));
+            return Err((
+                block.line,
+                "`config` is followed by indented lines of squid.conf".to_owned(),
+            ));
         }
         return Ok(true);
     } else {
@@ -152,7 +164,13 @@ fn wire(side: Side, rest: &str, block: &Block<'_>) -> Result<Action, Fault> {
                 _ => Act::HalfClose,
             }
         }
-        _ => return Err(here(format!("`{}` needs one of the verbs {}", block.text, VERBS.join(", ")))),
+        _ => {
+            return Err(here(format!(
+                "`{}` needs one of the verbs {}",
+                block.text,
+                VERBS.join(", ")
+            )));
+        }
     };
     Ok(Action::Wire { party, act })
 }
@@ -171,7 +189,8 @@ fn sends(side: Side, rest: &str, block: &Block<'_>) -> Result<Act, Fault> {
         return Ok(Act::SendMore(in_order(pieces)));
     }
     let start = start(side == Side::Client, false, rest).map_err(here)?;
-    let mut message = Outgoing { start, fields: Vec::new(), without: Vec::new(), pieces: Vec::new() };
+    let mut message =
+        Outgoing { start, fields: Vec::new(), without: Vec::new(), pieces: Vec::new() };
     for (line, text) in &block.below {
         let fault = |fault| (*line, fault);
         if let Some((name, value)) = field(text) {
@@ -251,7 +270,8 @@ fn wanted(text: &str) -> Result<Wanted, String> {
         },
         ("body", ("~", part)) => Text::quoted(part).map(Wanted::BodyContains),
         ("body", ("size", number)) => {
-            let size = number.parse().map_err(|_| format!("`{number}` is not a number of bytes"))?;
+            let size =
+                number.parse().map_err(|_| format!("`{number}` is not a number of bytes"))?;
             Ok(Wanted::BodySize(size))
         }
         ("body", _) => Text::quoted(rest).map(Wanted::Body),
@@ -262,9 +282,11 @@ fn wanted(text: &str) -> Result<Wanted, String> {
             Ok(Wanted::Lacks(name.to_owned(), Text::plain(part)?))
         }
         (name, ("in", range)) if is_token(name) => {
-            let bounds =
-                range.split_once("..").and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
-            let (low, high) = bounds.ok_or_else(|| format!("`{range}` is not a range such as `0..5`"))?;
+            let bounds = range
+                .split_once("..")
+                .and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+            let (low, high) =
+                bounds.ok_or_else(|| format!("`{range}` is not a range such as `0..5`"))?;
             Ok(Wanted::Between(name.to_owned(), low, high))
         }
         _ => Err(format!(
@@ -297,10 +319,16 @@ fn start(is_request: bool, is_expected: bool, text: &str) -> Result<Start, Strin
         let (method, rest) = split(text);
         let (target, version) = split(rest);
         if !is_token(method) || target.is_empty() {
-            return Err(format!("`{text}` is no request; it is written `GET /a`, or `GET /a HTTP/1.0`"));
+            return Err(format!(
+                "`{text}` is no request; it is written `GET /a`, or `GET /a HTTP/1.0`"
+            ));
         }
         let version = (!version.is_empty()).then(|| version.to_owned());
-        return Ok(Start::Request { method: method.to_owned(), target: Text::plain(target)?, version });
+        return Ok(Start::Request {
+            method: method.to_owned(),
+            target: Text::plain(target)?,
+            version,
+        });
     }
     let (first, after) = split(text);
     let (version, rest) =
@@ -309,7 +337,9 @@ fn start(is_request: bool, is_expected: bool, text: &str) -> Result<Start, Strin
     let is_code = matches!(code.as_bytes(), [b'1'..=b'5', b'0'..=b'9', b'0'..=b'9'])
         || (is_expected && matches!(code.as_bytes(), [b'1'..=b'5', b'x', b'x']));
     if !is_code {
-        return Err(format!("`{text}` is no answer; it is written `200`, `200 Fine`, or `HTTP/1.0 200 OK`"));
+        return Err(format!(
+            "`{text}` is no answer; it is written `200`, `200 Fine`, or `HTTP/1.0 200 OK`"
+        ));
     }
     let reason = (!reason.is_empty()).then(|| reason.to_owned());
     Ok(Start::Status { version, code: code.to_owned(), reason })
@@ -322,7 +352,8 @@ fn field(text: &str) -> Option<(&str, &str)> {
 }
 
 fn is_token(text: &str) -> bool {
-    let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let is_token_byte =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token_byte)
 }
 

@@ -45,12 +45,17 @@ fn a_party_may_have_a_label() {
 
 #[test]
 fn trailers_go_behind_the_last_chunk() {
-    let scenario =
-        read("origin sends 200\n    A: b\n    no Date\n    trailer T: 1\n    chunk \"x\"\n    last-chunk\n");
-    let Action::Wire { act: Act::Send(message), .. } = &scenario.unwrap().steps.remove(0).action else {
+    let scenario = read(
+        "origin sends 200\n    A: b\n    no Date\n    trailer T: 1\n    chunk \"x\"\n    last-chunk\n",
+    );
+    let Action::Wire { act: Act::Send(message), .. } = &scenario.unwrap().steps.remove(0).action
+    else {
         panic!("a message");
     };
-    assert_eq!((message.fields.len(), message.without.as_slice()), (1, ["Date".to_owned()].as_slice()));
+    assert_eq!(
+        (message.fields.len(), message.without.as_slice()),
+        (1, ["Date".to_owned()].as_slice())
+    );
     assert!(matches!(message.pieces[..], [Piece::Chunk(_), Piece::LastChunk, Piece::Trailer(..)]));
 }
 
@@ -58,7 +63,9 @@ fn trailers_go_behind_the_last_chunk() {
 fn every_expectation_is_told_from_a_field() {
     let script = "client gets HTTP/1.1 200 OK\n A: 1\n no: 2\n B ~ x\n C !~ y z\n Age in 1..2\n no D\n no body\n \
                   body \"b\"\n body ~ \"b\"\n body size 3\n cut\n trailer T: 1\n no trailer U\n";
-    let Action::Wire { act: Act::Get(expected), .. } = &read(script).unwrap().steps.remove(0).action else {
+    let Action::Wire { act: Act::Get(expected), .. } =
+        &read(script).unwrap().steps.remove(0).action
+    else {
         panic!("an expectation");
     };
     assert!(
@@ -95,7 +102,10 @@ fn steps_that_end_a_reading_have_their_words() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert!(matches!(acts[..4], [Act::GetEnd(_), Act::GetCut, Act::GetClose, Act::GetRaw(_)]), "{acts:?}");
+    assert!(
+        matches!(acts[..4], [Act::GetEnd(_), Act::GetCut, Act::GetClose, Act::GetRaw(_)]),
+        "{acts:?}"
+    );
     assert!(matches!(acts[4], Act::GetBody(texts) if texts.len() == 2), "{acts:?}");
 }
 
@@ -136,6 +146,9 @@ fn mistakes_are_told_with_file_and_line() {
         ("client gets 200\n  Date: date(x)\n", 3, "seconds"),
     ] {
         let fault = fault(script);
-        assert!(fault.starts_with(&format!("a.hbt:{line}: ")) && fault.contains(part), "{script:?}: {fault}");
+        assert!(
+            fault.starts_with(&format!("a.hbt:{line}: ")) && fault.contains(part),
+            "{script:?}: {fault}"
+        );
     }
 }

@@ -27,9 +27,11 @@ pub(crate) struct Player<'a> {
     pub(crate) stored: BTreeSet<usize>,
 }
 
-/// Plays it to its end or to the first step that does not hold, which is told as `path:line: what`, with the transcript.
+/// Plays it to its end or to the first step that does not hold, which is told as `path:line: what`,
+/// with the transcript.
 pub(crate) fn play(scenario: &Scenario, wires: Wires, stage: Stage<'_>) -> Result<(), String> {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs().cast_signed());
+    let now_s =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs().cast_signed());
     let origin = wires.origin().to_string();
     let host = if scenario.is_accelerator { SITE.to_owned() } else { origin.clone() };
     let mut player = Player {
@@ -83,8 +85,11 @@ impl Player<'_> {
     }
 
     fn act(&mut self, party: &Party, act: &Act) -> Result<(), String> {
-        let sender =
-            Sender { context: &self.context, host: &self.host, is_accelerator: self.scenario.is_accelerator };
+        let sender = Sender {
+            context: &self.context,
+            host: &self.host,
+            is_accelerator: self.scenario.is_accelerator,
+        };
         match act {
             Act::Send(message) => {
                 let bytes = sender.message(message);
@@ -116,14 +121,20 @@ impl Player<'_> {
         }
     }
 
-    fn with_wire(&mut self, party: &Party, verb: &str, change: impl Fn(&mut Wire)) -> Result<(), String> {
+    fn with_wire(
+        &mut self,
+        party: &Party,
+        verb: &str,
+        change: impl Fn(&mut Wire),
+    ) -> Result<(), String> {
         let index = self.wire(party)?;
         self.wires.transcript.note(party, verb, b"");
         change(&mut self.wires.all[index]);
         self.wires.pump().map(|_| ())
     }
 
-    /// Sends a whole message or the beginning of one. A client without a usable connection opens one.
+    /// Sends a whole message or the beginning of one. A client without a usable connection opens
+    /// one.
     fn send(&mut self, party: &Party, bytes: &[u8], method: Option<String>) -> Result<(), String> {
         self.wires.pump()?;
         let known = self.connections.get(&key(party)).copied();

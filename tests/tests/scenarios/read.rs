@@ -12,7 +12,12 @@ use std::collections::BTreeSet;
 
 impl Player<'_> {
     /// A message that comes, as a whole or as far as its head goes.
-    pub(crate) fn get(&mut self, party: &Party, expected: &Expected, is_whole: bool) -> Result<(), String> {
+    pub(crate) fn get(
+        &mut self,
+        party: &Party,
+        expected: &Expected,
+        is_whole: bool,
+    ) -> Result<(), String> {
         let (index, head, body) = match party.side {
             Side::Client => self.answer(party)?,
             Side::Origin => self.request(party, &expected.start)?,
@@ -56,7 +61,8 @@ impl Player<'_> {
         if !status.starts_with('1') || status == "101" {
             wire.methods.pop_front();
         }
-        let says_close = head.all("Connection").any(|value| value.to_ascii_lowercase().contains("close"));
+        let says_close =
+            head.all("Connection").any(|value| value.to_ascii_lowercase().contains("close"));
         let body = Body::of_answer(&head, &method)?;
         wire.is_last = says_close || body.is_until_close();
         Ok((index, head, body))
@@ -169,7 +175,9 @@ impl Player<'_> {
 
     pub(crate) fn origin_not_asked(&mut self) -> Result<(), String> {
         self.wires.pump()?;
-        let asked = |wire: &&Wire| wire.side == Side::Origin && wire.body.is_none() && !wire.input.is_empty();
+        let asked = |wire: &&Wire| {
+            wire.side == Side::Origin && wire.body.is_none() && !wire.input.is_empty()
+        };
         match self.wires.all.iter().find(asked) {
             None => Ok(()),
             Some(_) => Err("expected that the origin is not asked, but it was".to_owned()),

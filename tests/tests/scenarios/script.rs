@@ -19,8 +19,8 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// Whether the proxy may be shared with other scenarios of the same configuration. An accelerator has one origin, and
-    /// who ends the proxy ends it for all.
+    /// Whether the proxy may be shared with other scenarios of the same configuration. An
+    /// accelerator has one origin, and who ends the proxy ends it for all.
     pub(crate) fn can_share(&self) -> bool {
         let ends_proxy = |step: &Step| matches!(step.action, Action::Restart | Action::Kill);
         !self.is_accelerator && self.stores() == 0 && !self.steps.iter().any(ends_proxy)

@@ -24,8 +24,11 @@ impl Stage<'_> {
         if scenario.stores() > 0 {
             lines += "cache_store_log stdio:{dir}/store.log\n";
         }
-        let proxy =
-            if scenario.is_accelerator { Proxy::reverse(origin, &lines) } else { Proxy::forward(&lines) };
+        let proxy = if scenario.is_accelerator {
+            Proxy::reverse(origin, &lines)
+        } else {
+            Proxy::forward(&lines)
+        };
         wait_for_stores(&proxy, scenario.stores());
         Self::Own { proxy: Box::new(proxy), stores: scenario.stores() }
     }
@@ -71,7 +74,8 @@ impl Stage<'_> {
     }
 }
 
-/// What is asked for before a directory is in service and knows what it has is neither found nor stored there.
+/// What is asked for before a directory is in service and knows what it has is neither found nor
+/// stored there.
 fn wait_for_stores(proxy: &Proxy, count: usize) {
     if count == 0 || is_squid() {
         return;
@@ -80,7 +84,8 @@ fn wait_for_stores(proxy: &Proxy, count: usize) {
         let target = proxy.page("metrics");
         let page = proxy.client().request("GET", &target, &[], b"").response().text();
         let all_say = |metric: &str, value: &str| {
-            page.lines().filter(|line| line.starts_with(metric) && line.ends_with(value)).count() == count
+            page.lines().filter(|line| line.starts_with(metric) && line.ends_with(value)).count()
+                == count
         };
         (all_say("humboldt_store_down{", " 0") && all_say("humboldt_store_rebuild_ratio{", " 1"))
             .then_some(())

@@ -28,12 +28,15 @@ impl Text {
 
     /// `"text"` or `"text" * 100`.
     pub(crate) fn quoted(source: &str) -> Result<Self, String> {
-        let inner = source.trim().strip_prefix('"').ok_or("text in double quotes is missing here")?;
+        let inner =
+            source.trim().strip_prefix('"').ok_or("text in double quotes is missing here")?;
         let end = closing_quote(inner).ok_or("the closing `\"` is missing")?;
         let after = inner[end + 1..].trim();
         let times = match after.strip_prefix('*') {
             None if after.is_empty() => 1,
-            None => return Err(format!("after `\"text\"` may only come `* number`, not `{after}`")),
+            None => {
+                return Err(format!("after `\"text\"` may only come `* number`, not `{after}`"));
+            }
             Some(number) => number
                 .trim()
                 .parse()
@@ -67,7 +70,8 @@ impl Text {
                 out.extend_from_slice(context.origin.as_bytes());
                 after
             } else if let Some((format, after)) = date_call(rest) {
-                let (offset, after) = after.split_once(')').ok_or("`)` is missing after a date's offset")?;
+                let (offset, after) =
+                    after.split_once(')').ok_or("`)` is missing after a date's offset")?;
                 let offset_s: i64 = offset
                     .trim_start_matches('+')
                     .parse()
@@ -102,10 +106,13 @@ fn escape<'a>(rest: &'a str, out: &mut Vec<u8>) -> Result<&'a str, String> {
         Some(b't') => one(b'\t'),
         Some(b'\\') => one(b'\\'),
         Some(b'"') => one(b'"'),
-        Some(b'x') => rest.get(1..3).and_then(|hex| u8::from_str_radix(hex, 16).ok()).map(|byte| (byte, 3)),
+        Some(b'x') => {
+            rest.get(1..3).and_then(|hex| u8::from_str_radix(hex, 16).ok()).map(|byte| (byte, 3))
+        }
         _ => None,
     };
-    let (byte, len) = found.ok_or(r#"a backslash is followed by r, n, t, \, " or x and two hex digits"#)?;
+    let (byte, len) =
+        found.ok_or(r#"a backslash is followed by r, n, t, \, " or x and two hex digits"#)?;
     out.push(byte);
     Ok(&rest[len..])
 }
@@ -119,7 +126,8 @@ fn date_call(text: &str) -> Option<(Format, &str)> {
     formats.iter().find_map(|(name, format)| Some((*format, text.strip_prefix(name)?)))
 }
 
-const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+const DAYS: [&str; 7] =
+    ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -139,7 +147,8 @@ fn moment(unix_s: i64) -> Moment {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let month_index = (month_from_march + 2) % 12;
@@ -176,7 +185,8 @@ mod tests {
 
     fn expanded(source: &str) -> Result<String, String> {
         let context = Context { origin: "o:1".to_owned(), now_s: 784_111_777 };
-        Text::quoted(source).map(|text| String::from_utf8_lossy(&text.expand(&context)).into_owned())
+        Text::quoted(source)
+            .map(|text| String::from_utf8_lossy(&text.expand(&context)).into_owned())
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The sockets of one scenario, all served by the one thread that plays it.
 //!
-//! What has been sent over loopback is there for whoever looks, so that "the origin was not asked" is seen and not hoped
-//! for. Whatever arrives is read at once, and whatever is to be sent goes out as it fits, so that the script's order never blocks.
+//! What has been sent over loopback is there for whoever looks, so that "the origin was not asked"
+//! is seen and not hoped for. Whatever arrives is read at once, and whatever is to be sent goes out
+//! as it fits, so that the script's order never blocks.
 
 use crate::message::Body;
 use crate::script::Side;
@@ -15,7 +16,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A wait is in vain if nothing has moved for so long while something lies there that the script does not ask for.
+/// A wait is in vain if nothing has moved for so long while something lies there that the script
+/// does not ask for.
 const IN_VAIN: Duration = Duration::from_secs(3);
 
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -165,7 +167,12 @@ impl Wires {
         let told = |error| format!("the origin's listener: {error}");
         listener.set_nonblocking(true).map_err(told)?;
         let origin = listener.local_addr().map_err(told)?;
-        Ok(Self { origin, listener: Some(listener), all: Vec::new(), transcript: Transcript::default() })
+        Ok(Self {
+            origin,
+            listener: Some(listener),
+            all: Vec::new(),
+            transcript: Transcript::default(),
+        })
     }
 
     /// Where the origin listens.
@@ -192,15 +199,18 @@ impl Wires {
             wire.close();
         }
         self.pump()?;
-        // A proxy that another thread was about to start holds the port until that proxy's own program runs.
-        until("the origin's port to be given up", || TcpStream::connect(self.origin).is_err().then_some(()));
+        // A proxy that another thread was about to start holds the port until that proxy's own
+        // program runs.
+        until("the origin's port to be given up", || {
+            TcpStream::connect(self.origin).is_err().then_some(())
+        });
         Ok(())
     }
 
     /// A new client connection.
     pub(crate) fn connect(&mut self, proxy: SocketAddr) -> Result<usize, String> {
-        let stream =
-            TcpStream::connect(proxy).map_err(|error| format!("connecting to the proxy: {error}"))?;
+        let stream = TcpStream::connect(proxy)
+            .map_err(|error| format!("connecting to the proxy: {error}"))?;
         self.all.push(Wire::new(Side::Client, stream)?);
         Ok(self.all.len() - 1)
     }
@@ -240,7 +250,8 @@ impl Wires {
             }
             let is_in_vain = last_moved.elapsed() > IN_VAIN && self.left_over().is_some();
             if is_in_vain || start.elapsed() > LIMIT {
-                let instead = self.left_over().map_or_else(String::new, |rest| format!("; instead, {rest}"));
+                let instead =
+                    self.left_over().map_or_else(String::new, |rest| format!("; instead, {rest}"));
                 return Err(format!("waited for {what}{instead}"));
             }
             self.sleep_until_ready();

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// An origin whose answer is another one each time that it is asked: its first byte counts. `fields` are more of its head, with `{}` for
-/// that number. No body comes before the gate is open.
+/// An origin whose answer is another one each time that it is asked: its first byte counts.
+/// `fields` are more of its head, with `{}` for that number. No body comes before the gate is open.
 fn changing(world: &World, fields: &'static str, gate: &Arc<Gate>) -> Vec<u8> {
     let body = body_of(20_000_000);
     let (asked, gate) = (AtomicU8::new(0), Arc::clone(gate));
@@ -12,7 +12,9 @@ fn changing(world: &World, fields: &'static str, gate: &Arc<Gate>) -> Vec<u8> {
     world.origin.handle("/large", move |_, wire| {
         let number = asked.fetch_add(1, Relaxed) + 1;
         let fields = fields.replace("{}", &number.to_string());
-        wire.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}Content-Length: "));
+        wire.send(format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}Content-Length: "
+        ));
         wire.send(format!("{}\r\n\r\n", body.len()));
         gate.pass();
         wire.send([number]);
@@ -21,15 +23,17 @@ fn changing(world: &World, fields: &'static str, gate: &Arc<Gate>) -> Vec<u8> {
     sent
 }
 
-/// A client that has the head and reads nothing more, and another that is going to read all and shares its fetch; then the gate
-/// is opened.
+/// A client that has the head and reads nothing more, and another that is going to read all and
+/// shares its fetch; then the gate is opened.
 fn stalled_and_fast(world: &World, gate: &Gate) -> (Client, Client) {
     let mut stalled = world.client();
     stalled.request("GET", &world.target("/large"), &[], b"");
     let _ = stalled.head();
     let mut fast = world.client();
     fast.request("GET", &world.target("/large"), &[], b"");
-    until("one to have joined", || (world.metric("humboldt_client_http_collapsed_total") == 1).then_some(()));
+    until("one to have joined", || {
+        (world.metric("humboldt_client_http_collapsed_total") == 1).then_some(())
+    });
     gate.open();
     (stalled, fast)
 }
@@ -62,7 +66,9 @@ fn who_holds_up_others_stays_if_the_answer_has_changed_and_nobody_is_cut_off() {
         let body = changing(&world, fields, &gate);
         let (mut stalled, mut fast) = stalled_and_fast(&world, &gate);
         std::thread::scope(|scope| {
-            scope.spawn(|| assert!(fast.response().expect(200).body == body, "the fast client: {fields}"));
+            scope.spawn(|| {
+                assert!(fast.response().expect(200).body == body, "the fast client: {fields}")
+            });
             // It has looked for the rest, and found another answer.
             world.origin.wait_for("/large", 2);
             assert!(stalled.bytes(body.len()) == body, "the slow client: {fields}");
@@ -114,7 +120,8 @@ fn wait_for_joined(world: &World, count: u64) {
 }
 
 #[test]
-fn who_takes_nothing_is_cut_off_where_a_server_that_takes_one_request_at_a_time_answers_no_search() {
+fn who_takes_nothing_is_cut_off_where_a_server_that_takes_one_request_at_a_time_answers_no_search()
+{
     std::thread::scope(|scope| {
         // With and without a way to ask for a range.
         for fields in ["", "ETag: \"1\"\r\n"] {
@@ -180,8 +187,9 @@ fn who_takes_bytes_slowly_is_not_cut_off_however_long_others_wait() {
 
 #[test]
 fn a_reload_that_replaces_the_copy_on_disk_cuts_nobody_off_who_shares_the_older_fetch() {
-    let world =
-        World::forward("cache_mem 256 MB\nmaximum_object_size 100 MB\ncache_dir aufs {dir}/cache 200 4 4\n");
+    let world = World::forward(
+        "cache_mem 256 MB\nmaximum_object_size 100 MB\ncache_dir aufs {dir}/cache 200 4 4\n",
+    );
     until("the store", || world.proxy.text("cache.log").contains("objects found").then_some(()));
     let (gate, reloaded) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
     let (at_origin, until_reloaded) = (Arc::clone(&gate), Arc::clone(&reloaded));
@@ -259,7 +267,9 @@ fn a_client_of_a_range_that_holds_up_others_goes_on_by_itself_too() {
     let (mut stalled, mut fast) = (world.client(), world.client());
     stalled.request("GET", &world.target("/large"), &[("Range", "bytes=1000001-")], b"");
     fast.request("GET", &world.target("/large"), &[], b"");
-    until("one to have joined", || (world.metric("humboldt_client_http_collapsed_total") == 1).then_some(()));
+    until("one to have joined", || {
+        (world.metric("humboldt_client_http_collapsed_total") == 1).then_some(())
+    });
     gate.open();
     assert!(fast.response().expect(200).body == body, "the fast client");
     assert!(stalled.head().start.contains("206"));

@@ -1,19 +1,23 @@
 //! Keeps idle processors from sleeping while something is measured.
 //!
-//! Whoever sends a message to a sleeping processor pays for waking it: an interrupt between processors, on a virtual machine a call of the
-//! host. Over loopback the server under test pays for waking the load, as no server pays for its clients' processors; and the faster
-//! it is, the more often they sleep.
+//! Whoever sends a message to a sleeping processor pays for waking it: an interrupt between
+//! processors, on a virtual machine a call of the host. Over loopback the server under test pays
+//! for waking the load, as no server pays for its clients' processors; and the faster it is, the
+//! more often they sleep.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-/// The kernel's list of those who want their interrupts served at once: as long as it is open, what was written is a bound.
+/// The kernel's list of those who want their interrupts served at once: as long as it is open, what
+/// was written is a bound.
 const LATENCIES: &str = "/dev/cpu_dma_latency";
 
-/// No state of sleep wakes as fast as this: idle processors look for work in a loop. Where two of them share a core, that slows the other one.
+/// No state of sleep wakes as fast as this: idle processors look for work in a loop. Where two of
+/// them share a core, that slows the other one.
 const LATENCY_US: i32 = 0;
 
-/// While it exists, idle processors wait without sleeping. `None` where they cannot be kept from it.
+/// While it exists, idle processors wait without sleeping. `None` where they cannot be kept from
+/// it.
 pub(super) struct Awake(Option<File>);
 
 impl Awake {

@@ -1,7 +1,8 @@
-//! An exact number of requests, in a closed loop or so many a second: `wrk` works for a time, this works through a list.
+//! An exact number of requests, in a closed loop or so many a second: `wrk` works for a time, this
+//! works through a list.
 //!
-//! One thread, one epoll loop. Every answer is checked for its status and its length, and `X-Cache` says whether it was a
-//! hit, so that a figure for hits is one for hits.
+//! One thread, one epoll loop. Every answer is checked for its status and its length, and `X-Cache`
+//! says whether it was a hit, so that a figure for hits is one for hits.
 
 use super::Plan;
 use crate::Outcome;
@@ -24,7 +25,8 @@ const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// The head of an answer is shorter, or something is wrong.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// A prime, so that every rank has an object of its own as long as their number is no multiple of it.
+/// A prime, so that every rank has an object of its own as long as their number is no multiple of
+/// it.
 const SCATTER: u64 = 1_000_003;
 
 /// With a rate, this much of what was missed in a stall is made up for at once.
@@ -51,7 +53,8 @@ pub(crate) struct Arguments {
     /// Objects; after the last one, the first is asked for again
     #[arg(long)]
     objects: u64,
-    /// Ask for objects in random order, popular by Zipf's law with this exponent, instead of one after the other
+    /// Ask for objects in random order, popular by Zipf's law with this exponent, instead of one
+    /// after the other
     #[arg(long)]
     zipf: Option<f64>,
     /// Connections, each with one request at a time
@@ -161,7 +164,8 @@ struct Load {
     arguments: Arguments,
     poll: OwnedFd,
     connections: Vec<Option<Connection>>,
-    /// Connections that wait for the time of the next request, the one that has waited longest in front.
+    /// Connections that wait for the time of the next request, the one that has waited longest in
+    /// front.
     resting: VecDeque<usize>,
     /// When the next request may be asked, from the start.
     due: Duration,
@@ -220,7 +224,8 @@ impl Order {
                 bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
                 let at = ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-                let rank = shares.partition_point(|share| *share <= at).min(shares.len() - 1) as u64;
+                let rank =
+                    shares.partition_point(|share| *share <= at).min(shares.len() - 1) as u64;
                 // Neighbours in popularity are not neighbours on disk.
                 rank.wrapping_mul(SCATTER) % shares.len() as u64
             }
@@ -280,11 +285,12 @@ impl Load {
         while let Some(&slot) = self.resting.front() {
             let now = start.elapsed();
             if let Some(left) = self.due.checked_sub(now).filter(|left| !left.is_zero()) {
-                let tv_nsec = i64::try_from(left.as_nanos()).unwrap_or(WAIT.tv_nsec).min(WAIT.tv_nsec);
+                let tv_nsec =
+                    i64::try_from(left.as_nanos()).unwrap_or(WAIT.tv_nsec).min(WAIT.tv_nsec);
                 return Ok(Timespec { tv_sec: 0, tv_nsec });
             }
-            self.due =
-                (self.due + Duration::from_secs(1) / rate.max(1)).max(now.saturating_sub(CATCH_UP_MAX));
+            self.due = (self.due + Duration::from_secs(1) / rate.max(1))
+                .max(now.saturating_sub(CATCH_UP_MAX));
             self.resting.pop_front();
             self.ask_next(slot)?;
         }
@@ -309,7 +315,8 @@ impl Load {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         epoll::add(&self.poll, &stream, EventData::new_u64(slot as u64), EventFlags::IN)?;
-        let mut connection = Connection { stream, head: Vec::new(), left: None, sent: Instant::now() };
+        let mut connection =
+            Connection { stream, head: Vec::new(), left: None, sent: Instant::now() };
         let request = self.next_request();
         connection.ask(&request)?;
         Ok(connection)
@@ -335,7 +342,8 @@ impl Load {
             Ok(Some(is_hit)) => {
                 self.hits += u64::from(is_hit);
                 self.failures_in_row = 0;
-                let taken_us = u32::try_from(connection.sent.elapsed().as_micros()).unwrap_or(u32::MAX);
+                let taken_us =
+                    u32::try_from(connection.sent.elapsed().as_micros()).unwrap_or(u32::MAX);
                 self.times_us.push(taken_us);
                 if self.arguments.requests_per_s.is_some() && self.asked < self.arguments.requests {
                     self.resting.push_back(slot);
@@ -375,7 +383,8 @@ impl Connection {
         self.stream.write_all(request.as_bytes())
     }
 
-    /// `Some` when the answer is complete: whether it was a hit. An error for anything but a 200 of the right length.
+    /// `Some` when the answer is complete: whether it was a hit. An error for anything but a 200 of
+    /// the right length.
     fn read(&mut self, chunk: &mut [u8], body_bytes: usize) -> std::io::Result<Option<bool>> {
         loop {
             let len = match self.stream.read(chunk) {
@@ -388,7 +397,9 @@ impl Connection {
             let of_body = match self.left {
                 Some(_) => len,
                 None => match self.take_head(&chunk[..len])? {
-                    Some((length, _)) if length != body_bytes => return Err(ErrorKind::InvalidData.into()),
+                    Some((length, _)) if length != body_bytes => {
+                        return Err(ErrorKind::InvalidData.into());
+                    }
                     Some((length, of_body)) => {
                         self.left = Some(length);
                         of_body
@@ -423,8 +434,9 @@ impl Connection {
 /// The value of a field, whose name is given in small letters and with its colon.
 fn value<'h>(head: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
     let mut lines = head.split(|&byte| byte == b'\n');
-    let line =
-        lines.find(|line| line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))?;
+    let line = lines.find(|line| {
+        line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+    })?;
     Some(line.get(name.len()..)?.trim_ascii())
 }
 
@@ -492,7 +504,8 @@ mod tests {
 
     #[test]
     fn every_request_is_asked_once_and_hits_are_counted() {
-        let to = server(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r\nX-Cache: HIT from a\r\n\r\nabcde");
+        let to =
+            server(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r\nX-Cache: HIT from a\r\n\r\nabcde");
         let load = load(to, 50);
         assert_eq!((load.times_us.len(), load.asked, load.errors, load.hits), (50, 50, 0, 50));
     }
@@ -538,7 +551,10 @@ mod tests {
     #[test]
     fn the_line_is_read_back() {
         let driven = parse("driven 100 2000000 1 90 950\n").unwrap();
-        assert_eq!(driven, Driven { requests: 100, seconds: 2.0, errors: 1, hits: 90, p99_us: 950 });
+        assert_eq!(
+            driven,
+            Driven { requests: 100, seconds: 2.0, errors: 1, hits: 90, p99_us: 950 }
+        );
         assert_eq!(parse("driven 1 2\n"), None);
     }
 }

@@ -1,7 +1,9 @@
-//! The floor: one thread, epoll, one read and one `writev` per request, and nothing that a cache would add.
+//! The floor: one thread, epoll, one read and one `writev` per request, and nothing that a cache
+//! would add.
 //!
-//! It answers every `GET /BYTES/anything`, also in absolute form, with that many bytes and the nine header lines that
-//! answers usually have. The same program is the origin of the benchmarks; its answers may be cached for an hour.
+//! It answers every `GET /BYTES/anything`, also in absolute form, with that many bytes and the nine
+//! header lines that answers usually have. The same program is the origin of the benchmarks; its
+//! answers may be cached for an hour.
 
 use crate::Outcome;
 use rustix::buffer::spare_capacity;
@@ -26,7 +28,8 @@ const LISTENER: u64 = u64::MAX;
 struct Connection {
     stream: TcpStream,
     input: Vec<u8>,
-    /// The answer being written: its body's length, and how much of head and body the kernel has taken.
+    /// The answer being written: its body's length, and how much of head and body the kernel has
+    /// taken.
     sending: Option<(usize, usize)>,
 }
 
@@ -36,7 +39,8 @@ pub(crate) fn run(listen: SocketAddr) -> Outcome {
     listener.set_nonblocking(true)?;
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-    let mut server = Server { poll, connections: Vec::new(), free: Vec::new(), answers: Answers::new() };
+    let mut server =
+        Server { poll, connections: Vec::new(), free: Vec::new(), answers: Answers::new() };
     let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
     loop {
         events.clear();
@@ -68,7 +72,10 @@ impl Server {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error)
-                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::ConnectionAborted | ErrorKind::Interrupted
+                    ) =>
                 {
                     continue;
                 }
@@ -112,7 +119,9 @@ impl Connection {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => self.input.extend_from_slice(&chunk[..len]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+                {
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -150,7 +159,9 @@ fn write(
         match stream.write_vectored(&[IoSlice::new(head_left), IoSlice::new(body_left)]) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(len) => sent += len,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Some((body_bytes, sent))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Ok(Some((body_bytes, sent)));
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -182,7 +193,9 @@ impl Answers {
         // Text without a short period, so that no client gains by compressing or comparing it.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let body = std::iter::repeat_with(|| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             b'a' + ((state >> 40) % 26) as u8
         });
         Self { now_s: 0, heads: HashMap::new(), body: body.take(MAX_BODY_BYTES).collect() }
@@ -222,7 +235,8 @@ fn http_date(now_s: u64) -> String {
     let (days, second) = (now_s / 86_400, now_s % 86_400);
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_index = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_index + 2) / 5 + 1;

@@ -1,7 +1,8 @@
 //! `bench full`: is a store that has gone round as fast as one that has just been made?
 //!
-//! Misses only, which is the hardest case: everything is stored, and in the full store everything pushes something out. The
-//! empty store is a new one in every round; none is deleted before the end, as deleting would slow down what comes after.
+//! Misses only, which is the hardest case: everything is stored, and in the full store everything
+//! pushes something out. The empty store is a new one in every round; none is deleted before the
+//! end, as deleting would slow down what comes after.
 
 use super::report::Report;
 use super::store::subjects::{Family, KINDS, Kind, Site, Sizes, Stored, wanted};
@@ -16,17 +17,19 @@ const CAPACITY_MB: u64 = 1024;
 /// Requests in a turn: less than the capacity, so that an empty store does not become full in it.
 const REQUESTS: u64 = 40_000;
 
-/// Requests before a turn, of every store: neither a new process is what is measured, nor one that was idle while others had their turns.
+/// Requests before a turn, of every store: neither a new process is what is measured, nor one that
+/// was idle while others had their turns.
 const LEAD_IN: u64 = 4_000;
 
 /// How much is written before the store is taken for full, in capacities.
 const FILL_RATIO: u64 = 2;
 
-/// Throughput of the full store over that of the empty one, at least. What storing costs beside no store has a bound of its own in
-/// `bench store`.
+/// Throughput of the full store over that of the empty one, at least. What storing costs beside no
+/// store has a bound of its own in `bench store`.
 const TARGET_RATIO: f64 = 0.97;
 
-/// Numbers of objects of the full store begin here, so that no other asks the origin for the same ones.
+/// Numbers of objects of the full store begin here, so that no other asks the origin for the same
+/// ones.
 const FIRST_OF_FULL: u64 = 1_000_000_000;
 
 /// Turns of the same round beside each other.
@@ -81,8 +84,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 /// `ring`, unless others are asked for.
 fn kinds(plan: &Plan) -> Outcome<Vec<Kind>> {
     let is_default = |kind: &Kind| !plan.schemes.is_empty() || kind.scheme == "ring";
-    let kinds =
-        wanted(plan)?.into_iter().filter(|kind| kind.family == Family::Humboldt && kind.scheme != "null");
+    let kinds = wanted(plan)?
+        .into_iter()
+        .filter(|kind| kind.family == Family::Humboldt && kind.scheme != "null");
     Ok(kinds.filter(is_default).collect())
 }
 
@@ -137,7 +141,9 @@ fn row(kind: Kind, measured: &Rounds) -> Vec<String> {
     let of_empty = over(&rate(full), &rate(empty));
     let of_none = over(&rate(full), &rate(none));
     let verdict = match table::median(&of_empty) {
-        _ if !empty.iter().chain(full).all(Turn::counts) => "refused: not all was stored".to_owned(),
+        _ if !empty.iter().chain(full).all(Turn::counts) => {
+            "refused: not all was stored".to_owned()
+        }
         ratio if ratio >= TARGET_RATIO => format!("≥ {TARGET_RATIO}: reached"),
         _ => format!("≥ {TARGET_RATIO}: missed"),
     };
@@ -164,8 +170,11 @@ mod tests {
     #[test]
     fn the_full_store_is_held_against_the_empty_one() {
         let verdict = |empty, full, none, share| {
-            let measured =
-                Rounds { empty: turns(empty, 1.0), full: turns(full, share), none: turns(none, 1.0) };
+            let measured = Rounds {
+                empty: turns(empty, 1.0),
+                full: turns(full, share),
+                none: turns(none, 1.0),
+            };
             row(KINDS[6], &measured).pop().unwrap()
         };
         assert_eq!(verdict(100.0, 98.0, 120.0, 1.0), "≥ 0.97: reached");

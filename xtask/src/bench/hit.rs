@@ -1,4 +1,5 @@
-//! `bench hit`: memory hits of three sizes, CPU per request of each cache beside that of a bare server.
+//! `bench hit`: memory hits of three sizes, CPU per request of each cache beside that of a bare
+//! server.
 
 use super::load::{self, Sample};
 use super::subjects::{self, Subject};
@@ -6,7 +7,8 @@ use super::{Plan, beside_old, table};
 use crate::Outcome;
 use std::path::{Path, PathBuf};
 
-const SIZES: [(usize, &str); 3] = [(1 << 10, "1 KiB"), (13 << 10, "13 KiB"), (100 << 10, "100 KiB")];
+const SIZES: [(usize, &str); 3] =
+    [(1 << 10, "1 KiB"), (13 << 10, "13 KiB"), (100 << 10, "100 KiB")];
 
 /// Far more than three objects need; what counts is that everything stays in memory.
 const CACHE_MEM_MB: u64 = 256;
@@ -39,24 +41,34 @@ pub(super) fn run(plan: &Plan) -> Outcome {
             }
         }
         let samples: Vec<Vec<Sample>> = turns.into_iter().map(|(_, samples)| samples).collect();
-        println!("\nMemory hits of {label}, 64 connections, {} rounds of {:?}\n", plan.rounds(), plan.turn());
+        println!(
+            "\nMemory hits of {label}, 64 connections, {} rounds of {:?}\n",
+            plan.rounds(),
+            plan.turn()
+        );
         print(&all, &samples);
     }
     Ok(())
 }
 
-/// One turn, which counts only if the answers came from memory: an origin that was asked would have worked for it.
+/// One turn, which counts only if the answers came from memory: an origin that was asked would have
+/// worked for it.
 fn turn(plan: &Plan, subject: &Subject, origin: &Subject, script: &Path) -> Outcome<Sample> {
     let before_us = origin.process.cpu_us()?;
     let sample = load::turn(plan, subject, script, plan.turn())?;
     let origin_us = (origin.process.cpu_us()? - before_us) as f64 / sample.requests as f64;
     if origin_us > MAX_ORIGIN_US {
-        return Err(format!("{}: the origin worked {origin_us:.1} µs for each `hit`", subject.name).into());
+        return Err(format!(
+            "{}: the origin worked {origin_us:.1} µs for each `hit`",
+            subject.name
+        )
+        .into());
     }
     Ok(sample)
 }
 
-/// The first subject is the floor; ratios are taken round by round, so that a disturbed round disturbs both sides.
+/// The first subject is the floor; ratios are taken round by round, so that a disturbed round
+/// disturbs both sides.
 fn print(all: &[Subject], samples: &[Vec<Sample>]) {
     let rows = all.iter().zip(samples).map(|(subject, own)| {
         let ratios: Vec<f64> = own
@@ -66,17 +78,23 @@ fn print(all: &[Subject], samples: &[Vec<Sample>]) {
             .collect();
         vec![
             subject.name.to_owned(),
-            format!("{:.0}", table::median(&own.iter().map(Sample::requests_per_s).collect::<Vec<_>>())),
+            format!(
+                "{:.0}",
+                table::median(&own.iter().map(Sample::requests_per_s).collect::<Vec<_>>())
+            ),
             table::with_range(&own.iter().map(Sample::cpu_us_per_request).collect::<Vec<_>>(), 1),
             table::with_range(&ratios, 2),
             format!(
                 "{:.1}",
-                table::median(&own.iter().map(|sample| sample.p99_us as f64 / 1e3).collect::<Vec<_>>())
+                table::median(
+                    &own.iter().map(|sample| sample.p99_us as f64 / 1e3).collect::<Vec<_>>()
+                )
             ),
             verdict(subject.name, table::median(&ratios)),
         ]
     });
-    let heading = ["memory hit", "req/s", "CPU µs/request", "ratio to the floor", "p99 ms", "target"];
+    let heading =
+        ["memory hit", "req/s", "CPU µs/request", "ratio to the floor", "p99 ms", "target"];
     table::print(&heading, &rows.collect::<Vec<_>>());
     beside_old::print(all, samples);
 }

@@ -1,4 +1,5 @@
-//! `bench idle`: what the process holds when nobody asks for anything, and what an idle connection costs.
+//! `bench idle`: what the process holds when nobody asks for anything, and what an idle connection
+//! costs.
 
 use super::load::{Client, Deadline, target};
 use super::subjects::{self, Style, Subject};
@@ -14,7 +15,8 @@ use std::time::Duration;
 const CONNECTIONS: usize = 10_000;
 const QUICK_CONNECTIONS: usize = 1_000;
 
-/// Descriptor limits to start with: a careful one, and the one that some container engines hand out.
+/// Descriptor limits to start with: a careful one, and the one that some container engines hand
+/// out.
 const SMALL_LIMIT: u64 = 1_024;
 const HUGE_LIMIT: u64 = 1_048_576;
 
@@ -25,7 +27,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 pub(super) fn run(plan: &Plan) -> Outcome {
     let huge = raise_own_limit()?;
     let mut rows = Vec::new();
-    for (name, program) in [("humboldt", plan.humboldt.clone()), ("squid", packages::find("squid"))] {
+    for (name, program) in [("humboldt", plan.humboldt.clone()), ("squid", packages::find("squid"))]
+    {
         let Some(program) = program.filter(|_| plan.wants(name)) else { continue };
         for limit in [SMALL_LIMIT, huge] {
             match start(plan, name, &program, limit) {
@@ -38,12 +41,16 @@ pub(super) fn run(plan: &Plan) -> Outcome {
                         format!("{verdict} {TARGET_IDLE_MB} MB"),
                     ]);
                 }
-                Err(error) => println!("note: {name} with {limit} descriptors is left out: {error}"),
+                Err(error) => {
+                    println!("note: {name} with {limit} descriptors is left out: {error}")
+                }
             }
         }
         rows.push(connections(plan, name, &program, huge)?);
     }
-    println!("\nIdle: default configuration, no objects; then connections that each made one request\n");
+    println!(
+        "\nIdle: default configuration, no objects; then connections that each made one request\n"
+    );
     table::print(&["idle", "resident", "bound"], &rows);
     Ok(())
 }
@@ -77,7 +84,12 @@ fn start(plan: &Plan, name: &'static str, program: &Path, descriptors: u64) -> O
     subjects::launch(name, Style::Forward, plan.server_core, command, listen, folder)
 }
 
-fn connections(plan: &Plan, name: &'static str, program: &Path, descriptors: u64) -> Outcome<Vec<String>> {
+fn connections(
+    plan: &Plan,
+    name: &'static str,
+    program: &Path,
+    descriptors: u64,
+) -> Outcome<Vec<String>> {
     let origin = subjects::floor(plan, "origin", plan.load_core)?;
     let subject = start(plan, name, program, descriptors.min(4 * CONNECTIONS as u64))?;
     let count = if plan.quick { QUICK_CONNECTIONS } else { CONNECTIONS };

@@ -1,4 +1,5 @@
-//! `bench index`: memory of the stores' indexes with ten million objects. Two examples measure, this puts side by side.
+//! `bench index`: memory of the stores' indexes with ten million objects. Two examples measure,
+//! this puts side by side.
 
 use super::programs;
 use super::report::Report;
@@ -13,9 +14,11 @@ const FILE_BYTES_MAX: f64 = 48.0;
 pub(super) fn run(write: bool) -> Outcome {
     let ring = output(&programs::example("humboldt-schemes", "ring_index")?)?;
     let files = output(&programs::example("humboldt-store", "index_memory")?)?;
-    let value =
-        |label: &str| labelled(&ring, label).ok_or_else(|| format!("ring_index does not say `{label}`"));
-    let (bytes, resident, occupancy) = (value("memory:")?, value("resident:")?, value("occupancy:")?);
+    let value = |label: &str| {
+        labelled(&ring, label).ok_or_else(|| format!("ring_index does not say `{label}`"))
+    };
+    let (bytes, resident, occupancy) =
+        (value("memory:")?, value("resident:")?, value("occupancy:")?);
     let mut rows = vec![
         row(&format!("ring, {occupancy:.1} % occupied"), bytes, RING_BYTES_MAX),
         row("ring, resident memory of the process", resident, RING_BYTES_MAX),
@@ -35,7 +38,9 @@ pub(super) fn run(write: bool) -> Outcome {
 fn output(program: &Path) -> Outcome<String> {
     let output = Command::new(program).output()?;
     if !output.status.success() {
-        return Err(format!("{}: {}", program.display(), String::from_utf8_lossy(&output.stderr)).into());
+        return Err(
+            format!("{}: {}", program.display(), String::from_utf8_lossy(&output.stderr)).into()
+        );
     }
     Ok(String::from_utf8(output.stdout)?)
 }
@@ -55,7 +60,8 @@ fn labelled(text: &str, label: &str) -> Option<f64> {
 fn worst_by_policy(text: &str) -> Vec<(String, f64)> {
     let of_line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let name: Vec<&str> = words.iter().copied().take_while(|word| word.parse::<f64>().is_err()).collect();
+        let name: Vec<&str> =
+            words.iter().copied().take_while(|word| word.parse::<f64>().is_err()).collect();
         let numbers = words.iter().skip(name.len()).filter_map(|word| word.parse::<f64>().ok());
         let worst = numbers.fold(f64::NEG_INFINITY, f64::max);
         (!name.is_empty() && worst.is_finite()).then(|| (name.join(" "), worst))
@@ -70,11 +76,16 @@ mod tests {
 
     #[test]
     fn figures_are_found_in_what_the_examples_print() {
-        let text =
-            "objects:    10000000 in 256 shards\noccupancy:   86.92 %\nmemory:       8.63 bytes an object\n";
-        assert_eq!((labelled(text, "memory:"), labelled(text, "occupancy:")), (Some(8.63), Some(86.92)));
+        let text = "objects:    10000000 in 256 shards\noccupancy:   86.92 %\nmemory:       8.63 bytes an object\n";
+        assert_eq!(
+            (labelled(text, "memory:"), labelled(text, "occupancy:")),
+            (Some(8.63), Some(86.92))
+        );
         assert_eq!(labelled(text, "resident:"), None);
         let text = "bytes each   worst from 1e6 on   at 1e7 churning\nlru           44.1    40.2   41.0\nheap GDSF   45.0 46.5   44.0\n";
-        assert_eq!(worst_by_policy(text), [("lru".to_owned(), 44.1), ("heap GDSF".to_owned(), 46.5)]);
+        assert_eq!(
+            worst_by_policy(text),
+            [("lru".to_owned(), 44.1), ("heap GDSF".to_owned(), 46.5)]
+        );
     }
 }

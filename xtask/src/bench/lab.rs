@@ -1,5 +1,6 @@
-//! `bench lab`: what a request costs the laboratory's users, who verify every byte and keep an open loop, beside `wrk`,
-//! which does neither. Both ask the laboratory's own origin for the same objects, at about the same rate, in turns.
+//! `bench lab`: what a request costs the laboratory's users, who verify every byte and keep an open
+//! loop, beside `wrk`, which does neither. Both ask the laboratory's own origin for the same
+//! objects, at about the same rate, in turns.
 
 use super::load::{parse_summary, repeat_script, write_script};
 use super::{Plan, subjects, table};
@@ -15,7 +16,8 @@ const WORKLOADS: [(&str, &str); 2] = [("1 KiB", "fixed-1k"), ("13 KiB", "fixed-1
 /// The path of an object of those workloads.
 const OBJECT: &str = "/l/0/0/1.bin";
 
-/// The users offer this share of what wrk reached, so that both work at about the same rate and nothing queues.
+/// The users offer this share of what wrk reached, so that both work at about the same rate and
+/// nothing queues.
 const RATE_SHARE: f64 = 0.9;
 
 /// wrk has as many connections; the users are to have about as many, since connections cost too.
@@ -43,11 +45,16 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut rows = Vec::new();
     for (size, workload) in WORKLOADS {
         let (wrk, users) = rounds(plan, &lab, workload)?;
-        let us = |turns: &[Turn]| turns.iter().map(|turn| turn.cpu_us_per_request).collect::<Vec<_>>();
+        let us =
+            |turns: &[Turn]| turns.iter().map(|turn| turn.cpu_us_per_request).collect::<Vec<_>>();
         let rate = |turns: &[Turn]| {
-            format!("{:.0}", table::median(&turns.iter().map(|turn| turn.requests_per_s).collect::<Vec<_>>()))
+            format!(
+                "{:.0}",
+                table::median(&turns.iter().map(|turn| turn.requests_per_s).collect::<Vec<_>>())
+            )
         };
-        let ratios: Vec<f64> = us(&users).iter().zip(us(&wrk)).map(|(users, wrk)| users / wrk).collect();
+        let ratios: Vec<f64> =
+            us(&users).iter().zip(us(&wrk)).map(|(users, wrk)| users / wrk).collect();
         let verdict = if table::median(&ratios) <= TARGET_RATIO { "reached" } else { "missed" };
         rows.push(vec![
             size.to_owned(),
@@ -66,7 +73,14 @@ fn rounds(plan: &Plan, lab: &Path, workload: &str) -> Outcome<(Vec<Turn>, Vec<Tu
     let folder = subjects::folder()?;
     let address = free_address()?;
     let mut command = Command::new(lab);
-    command.args(["origin", "--no-think", "--workload", workload, "--listen", &address.to_string()]);
+    command.args([
+        "origin",
+        "--no-think",
+        "--workload",
+        workload,
+        "--listen",
+        &address.to_string(),
+    ]);
     command.args(["--lab-cores", &plan.server_core.to_string()]);
     let log = folder.path().join("origin.log");
     let mut origin = Running::pinned("origin", plan.server_core, &mut command, &log)?;
@@ -100,16 +114,31 @@ fn wrk_turn(plan: &Plan, address: SocketAddr, script: &Path) -> Outcome<Turn> {
     Ok(turn(requests, duration_us, cpu_us))
 }
 
-fn users_turn(plan: &Plan, lab: &Path, workload: &str, address: SocketAddr, per_s: f64) -> Outcome<Turn> {
+fn users_turn(
+    plan: &Plan,
+    lab: &Path,
+    workload: &str,
+    address: SocketAddr,
+    per_s: f64,
+) -> Outcome<Turn> {
     let mut command = pinned(plan, lab);
-    command.args(["load", &format!("{per_s:.0}"), "--workload", workload, "--json", "--warm-up", "0s"]);
+    command.args([
+        "load",
+        &format!("{per_s:.0}"),
+        "--workload",
+        workload,
+        "--json",
+        "--warm-up",
+        "0s",
+    ]);
     command.args(["--origins", &address.to_string(), "--lab-cores", &plan.load_core.to_string()]);
     let time_scale = CONNECTIONS * REQUESTS_PER_S_PER_USER / per_s.max(1.0);
     command.args(["--time-scale", &format!("{time_scale:.6}")]);
     command.arg("--time").arg(format!("{}s", plan.turn().as_secs().max(1)));
     let (output, cpu_us) = run_measured(&mut command)?;
-    let tally: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("humboldt-lab: {error}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let tally: serde_json::Value = serde_json::from_slice(&output.stdout).map_err(|error| {
+        format!("humboldt-lab: {error}: {}", String::from_utf8_lossy(&output.stderr))
+    })?;
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
     let requests: u64 =
         ["hits", "misses", "others"].iter().map(|class| number(&tally[*class]["answers"])).sum();
@@ -133,7 +162,8 @@ fn pinned(plan: &Plan, program: &Path) -> Command {
     command
 }
 
-/// Runs a program to its end; returns what it wrote, and its CPU time in µs, start and end included.
+/// Runs a program to its end; returns what it wrote, and its CPU time in µs, start and end
+/// included.
 fn run_measured(command: &mut Command) -> Outcome<(Output, u64)> {
     let before_us = ended_children_cpu_us()?;
     let output = command.output()?;
@@ -145,7 +175,11 @@ fn ended_children_cpu_us() -> Outcome<u64> {
     let us_per_tick = 1_000_000 / rustix::param::clock_ticks_per_second();
     let line = std::fs::read_to_string("/proc/self/stat")?;
     let fields = line.rsplit_once(')').ok_or("/proc/self/stat has no command")?.1;
-    let ticks: u64 =
-        fields.split_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(13)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
     Ok(ticks * us_per_tick)
 }

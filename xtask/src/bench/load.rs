@@ -52,8 +52,8 @@ pub(super) fn repeat_script(target: &str, host: SocketAddr) -> String {
     )
 }
 
-/// A script that asks for `{target}` followed by a number that was never used before. The request's text is glued
-/// from constants, so that the script costs as little as it can.
+/// A script that asks for `{target}` followed by a number that was never used before. The request's
+/// text is glued from constants, so that the script costs as little as it can.
 pub(super) fn unique_script(target: &str, host: SocketAddr, first: u64) -> String {
     format!(
         "local n = {first}\nlocal head = 'GET {target}'\nlocal tail = ' HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n'\n\
@@ -69,8 +69,14 @@ pub(super) fn target(subject: &Subject, origin: SocketAddr, path: &str) -> Strin
     }
 }
 
-/// Lets wrk work on the load's core for one turn, and takes the subject's CPU time before and after.
-pub(super) fn turn(plan: &Plan, subject: &Subject, script: &Path, length: Duration) -> Outcome<Sample> {
+/// Lets wrk work on the load's core for one turn, and takes the subject's CPU time before and
+/// after.
+pub(super) fn turn(
+    plan: &Plan,
+    subject: &Subject,
+    script: &Path,
+    length: Duration,
+) -> Outcome<Sample> {
     let cpu_before_us = subject.process.cpu_us()?;
     let output = Command::new("taskset")
         .arg("-c")
@@ -85,9 +91,12 @@ pub(super) fn turn(plan: &Plan, subject: &Subject, script: &Path, length: Durati
     let cpu_us = subject.process.cpu_us()? - cpu_before_us;
     let text = String::from_utf8_lossy(&output.stdout);
     let Some([requests, duration_us, errors, p99_us]) = parse_summary(&text) else {
-        return Err(
-            format!("{}: wrk says: {text}{}", subject.name, String::from_utf8_lossy(&output.stderr)).into()
-        );
+        return Err(format!(
+            "{}: wrk says: {text}{}",
+            subject.name,
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into());
     };
     if errors > requests / 1000 || requests == 0 {
         return Err(format!("{}: {errors} errors in {requests} requests", subject.name).into());
@@ -138,7 +147,8 @@ impl Client {
             self.buffer.extend_from_slice(&chunk[..len]);
         };
         let head = String::from_utf8_lossy(&self.buffer[..end]).to_ascii_lowercase();
-        let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or("no status line")?;
+        let status =
+            head.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or("no status line")?;
         let length = head.split("\r\ncontent-length:").nth(1).and_then(|rest| rest.lines().next());
         let length: usize = length.ok_or("an answer without Content-Length")?.trim().parse()?;
         let mut got = self.buffer.len() - end;
@@ -170,13 +180,20 @@ fn read(stream: &mut TcpStream, chunk: &mut [u8]) -> std::io::Result<usize> {
 }
 
 /// Asks three times, so that the object is stored by every cache, and checks what comes.
-pub(super) fn warm(subject: &Subject, origin: SocketAddr, path: &str, body_bytes: usize) -> Outcome {
+pub(super) fn warm(
+    subject: &Subject,
+    origin: SocketAddr,
+    path: &str,
+    body_bytes: usize,
+) -> Outcome {
     let target = target(subject, origin, path);
     let mut client = Client::connect(subject.address)?;
     for _ in 0..3 {
         let (status, length) = client.get(&target, origin)?;
         if (status, length) != (200, body_bytes) {
-            return Err(format!("{}: {target}: status {status}, {length} bytes", subject.name).into());
+            return Err(
+                format!("{}: {target}: status {status}, {length} bytes", subject.name).into()
+            );
         }
     }
     Ok(())

@@ -20,11 +20,14 @@ pub(super) fn page(address: SocketAddr, name: &str) -> Outcome<String> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("a manager page without an end of its head")?;
+    let (head, body) =
+        answer.split_once("\r\n\r\n").ok_or("a manager page without an end of its head")?;
     if head.split(' ').nth(1) != Some("200") {
-        return Err(
-            format!("{address}: manager page {name}: {}", head.lines().next().unwrap_or_default()).into()
-        );
+        return Err(format!(
+            "{address}: manager page {name}: {}",
+            head.lines().next().unwrap_or_default()
+        )
+        .into());
     }
     Ok(body.to_owned())
 }
@@ -48,7 +51,9 @@ impl Swaps {
             let line = text.lines().find_map(|line| line.strip_prefix(label)?.strip_prefix(" = "));
             line.and_then(|value| value.trim().parse::<f64>().ok()).map(|value| value as u64)
         };
-        let of = |label: &str| value(label).ok_or_else(|| format!("no line {label} on the page `counters`"));
+        let of = |label: &str| {
+            value(label).ok_or_else(|| format!("no line {label} on the page `counters`"))
+        };
         Ok(Self { outs: of("swap.outs")?, ins: of("swap.ins")? })
     }
 }
@@ -73,8 +78,9 @@ impl Device {
 
     fn parse(text: &str) -> Self {
         let values = |name: &str| -> Vec<f64> {
-            let of =
-                |line: &str| line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once(' ')?.1.parse().ok();
+            let of = |line: &str| {
+                line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once(' ')?.1.parse().ok()
+            };
             text.lines().filter_map(of).collect()
         };
         let sum = |name: &str| values(name).iter().sum();
@@ -103,7 +109,8 @@ mod tests {
 
     #[test]
     fn counters_are_found_by_their_whole_label() {
-        let text = "sample_time = 1.5 (now)\nswap.outs = 12\nswap.ins = 3\nswap.files_cleaned = 9\n";
+        let text =
+            "sample_time = 1.5 (now)\nswap.outs = 12\nswap.ins = 3\nswap.files_cleaned = 9\n";
         assert_eq!(Swaps::parse(text).unwrap(), Swaps { outs: 12, ins: 3 });
         assert!(Swaps::parse("swap.outs = 1\n").is_err());
     }

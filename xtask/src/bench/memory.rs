@@ -1,4 +1,5 @@
-//! `bench memory`: is resident memory what was asked for, after objects of all sizes have come and gone?
+//! `bench memory`: is resident memory what was asked for, after objects of all sizes have come and
+//! gone?
 
 use super::load::{Client, Deadline, target};
 use super::subjects::{self, Subject};
@@ -28,7 +29,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut rows = Vec::new();
     let wanted = ["humboldt", "old", "squid", "varnish"];
     for cache in subjects::caches(plan).into_iter().filter(|(name, ..)| wanted.contains(name)) {
-        let Some(subject) = subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)? else { continue };
+        let Some(subject) = subjects::cache(plan, cache, origin.address, CACHE_MEM_MB)? else {
+            continue;
+        };
         let before = subject.process.resident_bytes()?;
         let (requests, bytes) = pour(&subject, origin.address, churn * CACHE_MEM_MB * MIB)?;
         let after = subject.process.resident_bytes()?;
@@ -55,7 +58,8 @@ fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / MIB as f64)
 }
 
-/// Sends new objects through the subject until `wanted_bytes` have passed; every fourth is asked for twice.
+/// Sends new objects through the subject until `wanted_bytes` have passed; every fourth is asked
+/// for twice.
 fn pour(subject: &Subject, origin: SocketAddr, wanted_bytes: u64) -> Outcome<(u64, u64)> {
     let (poured, requests) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = |client: u64| -> Result<(), String> {
@@ -81,7 +85,8 @@ fn pour(subject: &Subject, origin: SocketAddr, wanted_bytes: u64) -> Outcome<(u6
         Ok(())
     };
     std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
+        let clients: Vec<_> =
+            (0..CLIENTS).map(|client| scope.spawn(move || work(client))).collect();
         clients
             .into_iter()
             .try_for_each(|client| client.join().map_err(|_| "a client panicked".to_owned())?)

@@ -13,7 +13,8 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Makes a group that may use so much, page cache included. An error where this system, or this user, cannot.
+    /// Makes a group that may use so much, page cache included. An error where this system, or this
+    /// user, cannot.
     pub(super) fn new(name: &str, limit_bytes: u64) -> Outcome<Self> {
         let is_v2 = Path::new(ROOT).join("cgroup.controllers").exists();
         let (parent, file) = match is_v2 {

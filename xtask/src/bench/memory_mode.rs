@@ -1,7 +1,8 @@
-//! `bench memory-mode`: what should be in memory of what a store has too? All that is fetched or hit (`memory_cache_mode always`), or, once
-//! memory is full, what is asked for again (`auto`)?
+//! `bench memory-mode`: what should be in memory of what a store has too? All that is fetched or
+//! hit (`memory_cache_mode always`), or, once memory is full, what is asked for again (`auto`)?
 //!
-//! Every turn asks for objects of its own, so that what was popular before has to leave memory, and about half of the requests are misses.
+//! Every turn asks for objects of its own, so that what was popular before has to leave memory, and
+//! about half of the requests are misses.
 
 use super::awake::Awake;
 use super::drive::Drive;
@@ -45,7 +46,13 @@ macro_rules! way {
         Way {
             mode: $mode,
             policy: $policy,
-            lines: concat!("memory_cache_mode ", $mode, "\nmemory_replacement_policy ", $policy, "\n"),
+            lines: concat!(
+                "memory_cache_mode ",
+                $mode,
+                "\nmemory_replacement_policy ",
+                $policy,
+                "\n"
+            ),
         }
     };
 }
@@ -93,8 +100,15 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         "`ring` with `cache_mem {CACHE_MEM_MB} MB`. {rounds} rounds of {requests} requests, {CONNECTIONS} connections in a closed loop, each round for {OBJECTS} new objects \
          of 13 KiB that are popular by Zipf's law with exponent {ZIPF}, after one that fills memory. CPU time of the server with its threads for each request: median and range."
     ));
-    let heading =
-        ["memory_cache_mode", "policy", "CPU µs/request", "req/s", "hits", "reads of the store", "p99 ms"];
+    let heading = [
+        "memory_cache_mode",
+        "policy",
+        "CPU µs/request",
+        "req/s",
+        "hits",
+        "reads of the store",
+        "p99 ms",
+    ];
     report.table(&heading, &all.iter().map(row).collect::<Vec<_>>());
     drop(all);
     rest::files_were_deleted()?;

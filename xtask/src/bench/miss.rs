@@ -1,5 +1,6 @@
-//! `bench miss`: every request is a new cachable object of 13 KiB, fetched and stored in memory. Beside it a relay that looks at
-//! nothing: what it costs, a miss costs every proxy that reads and writes.
+//! `bench miss`: every request is a new cachable object of 13 KiB, fetched and stored in memory.
+//! Beside it a relay that looks at nothing: what it costs, a miss costs every proxy that reads and
+//! writes.
 
 use super::load::{self, Sample};
 use super::subjects::{self, Subject};
@@ -28,7 +29,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     for round in 0..=plan.rounds() {
         for (subject, samples) in all.iter().zip(&mut samples) {
             let target = load::target(subject, origin.address, &format!("/{BODY_BYTES}/"));
-            let script = load::unique_script(&target, origin.address, round as u64 * NAMES_PER_TURN);
+            let script =
+                load::unique_script(&target, origin.address, round as u64 * NAMES_PER_TURN);
             let script = load::write_script(subject.folder.path(), "miss", &script)?;
             let sample = load::turn(plan, subject, &script, plan.turn())?;
             subject.empty_access_log()?;
@@ -37,14 +39,19 @@ pub(super) fn run(plan: &Plan) -> Outcome {
             }
         }
     }
-    println!("\nMisses of 13 KiB, cachable, 64 connections, {} rounds of {:?}\n", plan.rounds(), plan.turn());
+    println!(
+        "\nMisses of 13 KiB, cachable, 64 connections, {} rounds of {:?}\n",
+        plan.rounds(),
+        plan.turn()
+    );
     print(&all, &samples);
     Ok(())
 }
 
 fn print(all: &[Subject], samples: &[Vec<Sample>]) {
     let cpu_us = |own: &[Sample]| own.iter().map(Sample::cpu_us_per_request).collect::<Vec<_>>();
-    let squid = all.iter().position(|subject| subject.name == "squid").map(|index| cpu_us(&samples[index]));
+    let squid =
+        all.iter().position(|subject| subject.name == "squid").map(|index| cpu_us(&samples[index]));
     let rows = all.iter().zip(samples).map(|(subject, own)| {
         let own_us = cpu_us(own);
         let ratios: Option<Vec<f64>> = squid
@@ -52,7 +59,10 @@ fn print(all: &[Subject], samples: &[Vec<Sample>]) {
             .map(|squid| squid.iter().zip(&own_us).map(|(theirs, ours)| theirs / ours).collect());
         vec![
             subject.name.to_owned(),
-            format!("{:.0}", table::median(&own.iter().map(Sample::requests_per_s).collect::<Vec<_>>())),
+            format!(
+                "{:.0}",
+                table::median(&own.iter().map(Sample::requests_per_s).collect::<Vec<_>>())
+            ),
             table::with_range(&own_us, 1),
             ratios.as_ref().map(|ratios| table::with_range(ratios, 2)).unwrap_or_default(),
             verdict(subject.name, ratios.as_deref()),
@@ -64,6 +74,8 @@ fn print(all: &[Subject], samples: &[Vec<Sample>]) {
 }
 
 fn verdict(name: &str, ratios: Option<&[f64]>) -> String {
-    let Some(ratio) = ratios.map(table::median).filter(|_| name == "humboldt") else { return String::new() };
+    let Some(ratio) = ratios.map(table::median).filter(|_| name == "humboldt") else {
+        return String::new();
+    };
     format!("≥ {TARGET_RATIO:.0}: {}", if ratio >= TARGET_RATIO { "reached" } else { "missed" })
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: Humboldt beside a bare server and the caches that are installed, in one interleaved run.
+//! `cargo xtask bench`: Humboldt beside a bare server and the caches that are installed, in one
+//! interleaved run.
 //!
-//! The server under test is pinned to the first core, load and origin to the second; everything is on loopback, in
-//! temporary directories, and bounded in time.
+//! The server under test is pinned to the first core, load and origin to the second; everything is
+//! on loopback, in temporary directories, and bounded in time.
 
 mod awake;
 mod beside_old;
@@ -44,10 +45,12 @@ pub(crate) struct Arguments {
     /// A tenth of the time: enough to see that everything runs, too little for a figure to quote
     #[arg(long)]
     quick: bool,
-    /// Subjects, separated by commas; the floor is always there: humboldt,nginx,squid,varnish,trafficserver
+    /// Subjects, separated by commas; the floor is always there:
+    /// humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss` and `memory`: an older humboldt, built for release, that has its turns as `old` in the same run
+    /// For `hit`, `miss` and `memory`: an older humboldt, built for release, that has its turns as
+    /// `old` in the same run
     #[arg(long, value_name = "PROGRAM")]
     old: Option<PathBuf>,
     /// For `store`, `page-cache`, `memory-mode` and `full`: how often every subject has its turn
@@ -56,7 +59,8 @@ pub(crate) struct Arguments {
     /// For `restart`: objects of `ring`; the other schemes have fewer
     #[arg(long, default_value_t = restart::RING_OBJECTS)]
     objects: u64,
-    /// For `store`, `index`, `restart`, `page-cache`, `memory-mode` and `full`: put the tables into docs/storage.md as well
+    /// For `store`, `index`, `restart`, `page-cache`, `memory-mode` and `full`: put the tables into
+    /// docs/storage.md as well
     #[arg(long)]
     write: bool,
 }
@@ -73,7 +77,8 @@ enum What {
     Idle,
     /// What a request costs the laboratory's users, beside wrk
     Lab,
-    /// Misses that are stored on disk, and hits from there, for every storage scheme, beside Squid's
+    /// Misses that are stored on disk, and hits from there, for every storage scheme, beside
+    /// Squid's
     Store,
     /// Memory of the indexes with ten million objects
     Index,

@@ -1,7 +1,9 @@
-//! `bench page-cache`: should `ring` go past the page cache, with a memory tier of its own, or through it?
+//! `bench page-cache`: should `ring` go past the page cache, with a memory tier of its own, or
+//! through it?
 //!
-//! The memory of a machine can be given to `cache_mem` or left to the page cache. Both ways get the same: with a limit, as in a
-//! container, it is less than a third of what is stored; without, there is room for everything.
+//! The memory of a machine can be given to `cache_mem` or left to the page cache. Both ways get the
+//! same: with a limit, as in a container, it is less than a third of what is stored; without, there
+//! is room for everything.
 
 use super::awake::Awake;
 use super::memory_limit::MemoryLimit;
@@ -41,14 +43,26 @@ const WAYS: [Way; 8] = [
     Way { name: "auto, next to no tier", options: "page-cache=auto", cache_mem_mb: CACHE_MEM_MB },
     Way { name: "auto, and the tier", options: "page-cache=auto", cache_mem_mb: TIER_MB },
     Way { name: "past it, next to no tier", options: "page-cache=off", cache_mem_mb: CACHE_MEM_MB },
-    Way { name: "past it, all memory is the tier's", options: "page-cache=off", cache_mem_mb: TIER_MB },
+    Way {
+        name: "past it, all memory is the tier's",
+        options: "page-cache=off",
+        cache_mem_mb: TIER_MB,
+    },
     Way {
         name: "reads through it, next to no tier",
         options: "page-cache=reads",
         cache_mem_mb: CACHE_MEM_MB,
     },
-    Way { name: "reads through it, and the tier", options: "page-cache=reads", cache_mem_mb: TIER_MB },
-    Way { name: "through it, next to no tier", options: "page-cache=on", cache_mem_mb: CACHE_MEM_MB },
+    Way {
+        name: "reads through it, and the tier",
+        options: "page-cache=reads",
+        cache_mem_mb: TIER_MB,
+    },
+    Way {
+        name: "through it, next to no tier",
+        options: "page-cache=on",
+        cache_mem_mb: CACHE_MEM_MB,
+    },
     Way { name: "through it, and the tier", options: "page-cache=on", cache_mem_mb: TIER_MB },
 ];
 
@@ -76,7 +90,15 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     for (heading, limit_mb) in [("much memory", None), ("little memory", Some(LIMIT_MB))] {
         match measure(plan, &origin, rounds, limit_mb) {
             Ok(all) => report.table(
-                &[heading, "miss, stored", "req/s", "hit", "req/s", "read from the store", "p99 ms of hits"],
+                &[
+                    heading,
+                    "miss, stored",
+                    "req/s",
+                    "hit",
+                    "req/s",
+                    "read from the store",
+                    "p99 ms of hits",
+                ],
                 &all.iter().map(row).collect::<Vec<_>>(),
             ),
             Err(error) => report.prose(&format!("{heading}: not measured: {error}")),
@@ -97,7 +119,8 @@ fn measure(
         lead_in: 0,
         is_gentle_to_diskd: false,
     };
-    let mut all = WAYS.iter().map(|way| Series::start(plan, way, limit_mb)).collect::<Outcome<Vec<_>>>()?;
+    let mut all =
+        WAYS.iter().map(|way| Series::start(plan, way, limit_mb)).collect::<Outcome<Vec<_>>>()?;
     for series in &mut all {
         series.misses.push(course.misses(plan, &series.stored, 0)?);
         series.ask(plan, course)?; // what is popular gets into memory
@@ -121,7 +144,8 @@ impl<'w> Series<'w> {
         };
         let site = Site::make(plan, RING, sizes)?.ok_or("humboldt is not there")?;
         let stored = site.start(plan)?;
-        let limit = limit_mb.map(|mb| MemoryLimit::new(&stored.subject.address.port().to_string(), mb << 20));
+        let limit = limit_mb
+            .map(|mb| MemoryLimit::new(&stored.subject.address.port().to_string(), mb << 20));
         let limit = limit.transpose()?;
         if let Some(limit) = &limit {
             limit.hold(stored.subject.process.id())?;
@@ -141,12 +165,15 @@ impl<'w> Series<'w> {
             requests_per_s: None,
             limit: TURN_LIMIT,
         };
-        turns::measured(plan, &self.stored, drive, Duration::ZERO, |before, after, _| after.ins - before.ins)
+        turns::measured(plan, &self.stored, drive, Duration::ZERO, |before, after, _| {
+            after.ins - before.ins
+        })
     }
 }
 
 fn row(series: &Series<'_>) -> Vec<String> {
-    let of = |turns: &[Turn], figure: fn(&Turn) -> f64| turns.iter().map(figure).collect::<Vec<_>>();
+    let of =
+        |turns: &[Turn], figure: fn(&Turn) -> f64| turns.iter().map(figure).collect::<Vec<_>>();
     let median = |turns: &[Turn], figure: fn(&Turn) -> f64| table::median(&of(turns, figure));
     let cpu = |turns: &[Turn]| table::with_range(&of(turns, |turn| turn.cpu_us), 1);
     vec![

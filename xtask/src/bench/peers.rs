@@ -1,4 +1,5 @@
-//! Configurations of the caches that Humboldt is compared with: each as fast as its manual says it can be, without logs.
+//! Configurations of the caches that Humboldt is compared with: each as fast as its manual says it
+//! can be, without logs.
 
 use super::Plan;
 use super::subjects::{DEFAULT_RULES, Setting};
@@ -51,7 +52,12 @@ pub(super) fn squid(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>>
     fs::write(&configuration, text)?;
     let mut command = Command::new(program);
     // A service name of its own, because Squids of the same name share segments of memory.
-    command.arg("-N").arg("-n").arg(format!("bench{}", setting.listen.port())).arg("-f").arg(configuration);
+    command
+        .arg("-N")
+        .arg("-n")
+        .arg(format!("bench{}", setting.listen.port()))
+        .arg("-f")
+        .arg(configuration);
     Ok(Some(command))
 }
 
@@ -66,7 +72,12 @@ pub(super) fn varnish(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command
     let vcl = setting.folder.join("default.vcl");
     fs::write(&vcl, text)?;
     let mut command = Command::new(program);
-    command.arg("-F").arg("-n").arg(setting.folder.join("work")).arg("-a").arg(setting.listen.to_string());
+    command
+        .arg("-F")
+        .arg("-n")
+        .arg(setting.folder.join("work"))
+        .arg("-a")
+        .arg(setting.listen.to_string());
     command
         .arg("-f")
         .arg(vcl)
@@ -107,13 +118,20 @@ pub(super) fn trafficserver(_: &Plan, setting: &Setting<'_>) -> Outcome<Option<C
     Ok(Some(command))
 }
 
-/// The folders and files that Traffic Server wants, below one folder: Debian's own files, except for these.
-pub(crate) fn trafficserver_layout(folder: &Path, records: &str, map: &str, disk_mb: u64) -> Outcome {
+/// The folders and files that Traffic Server wants, below one folder: Debian's own files, except
+/// for these.
+pub(crate) fn trafficserver_layout(
+    folder: &Path,
+    records: &str,
+    map: &str,
+    disk_mb: u64,
+) -> Outcome {
     for name in ["etc", "run", "log", "store"] {
         fs::create_dir(folder.join(name))?;
     }
-    for entry in
-        fs::read_dir(TRAFFICSERVER_SHIPPED)?.filter_map(Result::ok).filter(|entry| entry.path().is_file())
+    for entry in fs::read_dir(TRAFFICSERVER_SHIPPED)?
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_file())
     {
         fs::copy(entry.path(), folder.join("etc").join(entry.file_name()))?;
     }

@@ -1,7 +1,7 @@
 //! Where the programs that are measured come from.
 //!
-//! Normally they are built for release. Where `HUMBOLDT_BINARY` names a program that has been built already, it is
-//! taken, and what lies beside it; only what is not there is built.
+//! Normally they are built for release. Where `HUMBOLDT_BINARY` names a program that has been built
+//! already, it is taken, and what lies beside it; only what is not there is built.
 
 use crate::{Outcome, workspace};
 use std::path::PathBuf;
@@ -13,7 +13,9 @@ const VARIABLE: &str = "HUMBOLDT_BINARY";
 pub(super) fn humboldt() -> Outcome<Option<PathBuf>> {
     match std::env::var_os(VARIABLE).map(PathBuf::from) {
         Some(path) if path.is_file() => Ok(Some(std::path::absolute(path)?)),
-        Some(path) => Err(format!("{VARIABLE} names {}, which is not a file", path.display()).into()),
+        Some(path) => {
+            Err(format!("{VARIABLE} names {}, which is not a file", path.display()).into())
+        }
         None => built(&["--package", "humboldt"], "humboldt"),
     }
 }
@@ -48,5 +50,9 @@ fn built(what: &[&str], file: &str) -> Outcome<Option<PathBuf>> {
         .args(what)
         .current_dir(&root)
         .status()?;
-    Ok(if status.success() { Some(workspace::target_dir(&root)?.join("release").join(file)) } else { None })
+    Ok(if status.success() {
+        Some(workspace::target_dir(&root)?.join("release").join(file))
+    } else {
+        None
+    })
 }

@@ -1,5 +1,6 @@
-//! The floor of a miss: one thread, epoll, and for each message one read and one write, on a connection to the origin for each
-//! client. It looks at nothing and keeps nothing: a proxy that reads and writes cannot do with less.
+//! The floor of a miss: one thread, epoll, and for each message one read and one write, on a
+//! connection to the origin for each client. It looks at nothing and keeps nothing: a proxy that
+//! reads and writes cannot do with less.
 
 use crate::Outcome;
 use rustix::buffer::spare_capacity;
@@ -17,7 +18,8 @@ const EVENTS_PER_WAIT: usize = 256;
 
 const LISTENER: u64 = u64::MAX;
 
-/// A client and its connection to the origin. An event says which pair, and in its lowest bit which of the two.
+/// A client and its connection to the origin. An event says which pair, and in its lowest bit which
+/// of the two.
 struct Pair([TcpStream; 2]);
 
 /// Serves until it is killed.
@@ -52,7 +54,8 @@ pub(crate) fn run(listen: SocketAddr, origin: SocketAddr) -> Outcome {
     }
 }
 
-/// The benchmarks open tens of connections, so their numbers are not used again. `None`: the client has gone already.
+/// The benchmarks open tens of connections, so their numbers are not used again. `None`: the client
+/// has gone already.
 fn accept(
     epoll: &OwnedFd,
     listener: &TcpListener,
@@ -61,7 +64,9 @@ fn accept(
 ) -> Outcome<Option<Pair>> {
     let client = match listener.accept() {
         Ok((client, _)) => client,
-        Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
+        {
             return Ok(None);
         }
         Err(error) => return Err(error.into()),
@@ -83,7 +88,9 @@ impl Pair {
         let mut rest = match reader.read(buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(len) => &buffer[..len],
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
                 return Ok(());
             }
             Err(error) => return Err(error),

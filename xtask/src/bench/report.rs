@@ -1,4 +1,5 @@
-//! What a benchmark of the stores prints, which is also what `docs/storage.md` shows between two marks.
+//! What a benchmark of the stores prints, which is also what `docs/storage.md` shows between two
+//! marks.
 
 use super::table;
 use crate::{Outcome, marks, workspace};
@@ -18,7 +19,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// The report of the command `cargo xtask bench {name}`; `awake`: processors are kept from sleeping.
+    /// The report of the command `cargo xtask bench {name}`; `awake`: processors are kept from
+    /// sleeping.
     pub(super) fn new(name: &'static str, awake: bool) -> Self {
         Self { name, awake, text: String::new() }
     }
@@ -61,8 +63,9 @@ impl Report {
 fn machine() -> Outcome<String> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find(|line| line.starts_with("model name"));
-    let model =
-        model.and_then(|line| line.split_once(':')).map_or("an unknown processor", |(_, name)| name.trim());
+    let model = model
+        .and_then(|line| line.split_once(':'))
+        .map_or("an unknown processor", |(_, name)| name.trim());
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
     let release = release.split('.').take(2).collect::<Vec<_>>().join(".");

@@ -1,9 +1,10 @@
 //! Memory that the machine has already.
 //!
-//! The first use of a page costs a virtual machine many times what any later use costs, as the host has to find memory for it. The page
-//! cache of a turn would pay for that, and stores that use it would be compared by it. On a machine that has been up for a
-//! while there is no such memory left. So as much as a benchmark needs is touched before it begins, and given back just
-//! before each turn: the page cache takes it from there.
+//! The first use of a page costs a virtual machine many times what any later use costs, as the host
+//! has to find memory for it. The page cache of a turn would pay for that, and stores that use it
+//! would be compared by it. On a machine that has been up for a while there is no such memory left.
+//! So as much as a benchmark needs is touched before it begins, and given back just before each
+//! turn: the page cache takes it from there.
 
 use std::fs;
 
@@ -27,8 +28,10 @@ impl Reserve {
 
     /// Gives so much back to the system.
     pub(super) fn release(&mut self, bytes: u64) {
-        let left =
-            self.chunks.len().saturating_sub(usize::try_from(bytes.div_ceil(CHUNK_BYTES)).unwrap_or(0));
+        let left = self
+            .chunks
+            .len()
+            .saturating_sub(usize::try_from(bytes.div_ceil(CHUNK_BYTES)).unwrap_or(0));
         self.chunks.truncate(left);
     }
 }

@@ -1,5 +1,6 @@
-//! File systems must rest between benchmarks: files created soon after many were deleted cost ext4 up to fifteen times
-//! as much, since it avoids the numbers of files that were deleted in the last five minutes.
+//! File systems must rest between benchmarks: files created soon after many were deleted cost ext4
+//! up to fifteen times as much, since it avoids the numbers of files that were deleted in the last
+//! five minutes.
 
 use crate::Outcome;
 use std::fs::{self, File};
@@ -18,7 +19,10 @@ fn stamp() -> PathBuf {
 pub(super) fn wait() {
     let left = left(&stamp(), SystemTime::now());
     if !left.is_zero() {
-        println!("note: the file system rests for {} s, as many files were just deleted", left.as_secs() + 1);
+        println!(
+            "note: the file system rests for {} s, as many files were just deleted",
+            left.as_secs() + 1
+        );
         std::thread::sleep(left);
     }
 }

@@ -1,7 +1,9 @@
-//! `bench restart`: how long after its start a cache answers from its disk, with millions of objects there.
+//! `bench restart`: how long after its start a cache answers from its disk, with millions of
+//! objects there.
 //!
-//! Humboldt's stores are built by an example of `humboldt-schemes`, through the same interface as the proxy's; Squid's by Squid
-//! itself, of as many objects as that takes seconds. The files are taken out of the page cache before each start.
+//! Humboldt's stores are built by an example of `humboldt-schemes`, through the same interface as
+//! the proxy's; Squid's by Squid itself, of as many objects as that takes seconds. The files are
+//! taken out of the page cache before each start.
 
 use super::drive::{Drive, target};
 use super::load::{Client, Deadline};
@@ -21,7 +23,8 @@ use std::time::{Duration, Instant};
 /// Objects of `ring`, unless the command says otherwise.
 pub(super) const RING_OBJECTS: u64 = 10_000_000;
 
-/// Objects of all others: a file for each, or a slot of 16 KiB, of ten million is too much for a benchmark.
+/// Objects of all others: a file for each, or a slot of 16 KiB, of ten million is too much for a
+/// benchmark.
 const FEW_OBJECTS: u64 = 100_000;
 
 /// Small, as it is about objects: with URL, head and header a record of 1 KiB in `ring`.
@@ -88,7 +91,8 @@ pub(super) fn run(plan: &Plan, ring_objects: u64) -> Outcome {
 
 /// `ring` and two more, and Squid's, unless others are asked for.
 fn kinds(plan: &Plan) -> Outcome<Vec<Kind>> {
-    let is_default = |kind: &Kind| !plan.schemes.is_empty() || ["ring", "ufs", "rock"].contains(&kind.scheme);
+    let is_default =
+        |kind: &Kind| !plan.schemes.is_empty() || ["ring", "ufs", "rock"].contains(&kind.scheme);
     Ok(wanted(plan)?.into_iter().filter(|kind| kind.scheme != "null" && is_default(kind)).collect())
 }
 
@@ -184,8 +188,12 @@ impl Measured<'_> {
             Err(error) => return Err(error.into()),
         }
         let output = self.site.folder.path().join("output");
-        let mut running =
-            Running::pinned(self.site.kind.name, self.plan.server_core, &mut self.site.server(), &output)?;
+        let mut running = Running::pinned(
+            self.site.kind.name,
+            self.plan.server_core,
+            &mut self.site.server(),
+            &output,
+        )?;
         running.wait_ready(self.site.address())?;
         Ok(running)
     }
@@ -197,7 +205,9 @@ impl Measured<'_> {
     fn wait_complete(&self) -> Outcome {
         match self.site.kind.family {
             Family::Humboldt => manager::wait_rebuilt(self.site.address(), START_LIMIT),
-            Family::Squid => wait_for_line(&self.cache_log(), "Finished rebuilding storage", START_LIMIT),
+            Family::Squid => {
+                wait_for_line(&self.cache_log(), "Finished rebuilding storage", START_LIMIT)
+            }
         }
     }
 
@@ -246,7 +256,8 @@ impl Measured<'_> {
         Ok((start, running))
     }
 
-    /// Whether a known object is a hit. Numbers that are asked for in a row are of objects that are far from each other.
+    /// Whether a known object is a hit. Numbers that are asked for in a row are of objects that are
+    /// far from each other.
     fn ask(&self, client: &mut Client, number: u64) -> Outcome<bool> {
         let object = spread(number) % self.objects;
         let target = target(self.origin, BODY_BYTES, object);
@@ -313,8 +324,9 @@ fn print(report: &mut Report, starts: &[Start]) {
     report.table(&heading, &rows);
     let mut ratios = Vec::new();
     for squid in starts.iter().filter(|start| start.kind.family == Family::Squid) {
-        let ours =
-            starts.iter().filter(|start| start.kind.family == Family::Humboldt && start.how == squid.how);
+        let ours = starts
+            .iter()
+            .filter(|start| start.kind.family == Family::Humboldt && start.how == squid.how);
         for ours in ours.filter(|ours| ["ring", squid.kind.scheme].contains(&ours.kind.scheme)) {
             let each_us = |start: &Start| start.complete_s * 1e6 / start.objects as f64;
             ratios.push(vec![

@@ -25,12 +25,14 @@ pub(super) struct Subject {
     pub(super) style: Style,
     pub(super) address: SocketAddr,
     pub(super) process: Running,
-    /// Configuration, logs and cache; removed when the subject is dropped, which ends the process first.
+    /// Configuration, logs and cache; removed when the subject is dropped, which ends the process
+    /// first.
     pub(super) folder: TempDir,
 }
 
 impl Subject {
-    /// An access log that grows through a whole benchmark would fill the disk; the server appends from the start again.
+    /// An access log that grows through a whole benchmark would fill the disk; the server appends
+    /// from the start again.
     pub(super) fn empty_access_log(&self) -> Outcome {
         match fs::OpenOptions::new().write(true).open(self.folder.path().join("access.log")) {
             Ok(file) => Ok(file.set_len(0)?),
@@ -47,7 +49,8 @@ pub(super) struct Setting<'a> {
     pub(super) cache_mem_mb: u64,
 }
 
-/// The command of a subject after it has written its configuration, or `None` if the program is not installed.
+/// The command of a subject after it has written its configuration, or `None` if the program is not
+/// installed.
 pub(super) type Prepare = fn(&Plan, &Setting<'_>) -> Outcome<Option<Command>>;
 
 /// Every cache that can be compared, but for an older humboldt.
@@ -66,13 +69,15 @@ const OLD: (&str, Style, Prepare) = ("old", Style::Forward, old);
 pub(super) fn caches(plan: &Plan) -> Vec<(&'static str, Style, Prepare)> {
     let mut caches: Vec<_> = CACHES.into_iter().filter(|(name, ..)| plan.wants(name)).collect();
     if plan.old.is_some() {
-        let behind = caches.iter().position(|(name, ..)| *name == "humboldt").map_or(0, |index| index + 1);
+        let behind =
+            caches.iter().position(|(name, ..)| *name == "humboldt").map_or(0, |index| index + 1);
         caches.insert(behind, OLD);
     }
     caches
 }
 
-/// The access rules of Squid's shipped configuration, which Humboldt and Squid are both measured with.
+/// The access rules of Squid's shipped configuration, which Humboldt and Squid are both measured
+/// with.
 pub(super) const DEFAULT_RULES: &str = "\
 acl localnet src 0.0.0.1-0.255.255.255
 acl localnet src 10.0.0.0/8
@@ -120,7 +125,8 @@ pub(super) fn relay(plan: &Plan, origin: SocketAddr) -> Outcome<Subject> {
     launch("floor", Style::Forward, plan.server_core, command, listen, folder()?)
 }
 
-/// Starts one of [`CACHES`]; `None`, with a line that says so, if it is not installed or does not start.
+/// Starts one of [`CACHES`]; `None`, with a line that says so, if it is not installed or does not
+/// start.
 pub(super) fn cache(
     plan: &Plan,
     (name, style, prepare): (&'static str, Style, Prepare),

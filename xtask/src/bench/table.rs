@@ -23,13 +23,18 @@ pub(super) fn print(heading: &[&str], rows: &[Vec<String>]) {
     print!("{}", text(heading, rows));
 }
 
-/// Rows under a heading as Markdown, with columns of equal width; all but the first are right-aligned.
+/// Rows under a heading as Markdown, with columns of equal width; all but the first are
+/// right-aligned.
 pub(super) fn text(heading: &[&str], rows: &[Vec<String>]) -> String {
     aligned(heading, rows, |column| column > 0)
 }
 
 /// The same with those columns right-aligned that are said to be.
-pub(crate) fn aligned(heading: &[&str], rows: &[Vec<String>], is_right: impl Fn(usize) -> bool) -> String {
+pub(crate) fn aligned(
+    heading: &[&str],
+    rows: &[Vec<String>],
+    is_right: impl Fn(usize) -> bool,
+) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([heading[column].chars().count()]).max().unwrap_or(0)
@@ -67,6 +72,9 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [vec!["ring".to_owned(), "µs".to_owned()]];
-        assert_eq!(text(&["a", "title"], &rows), "| a    | title |\n| ---- | ----: |\n| ring |    µs |\n");
+        assert_eq!(
+            text(&["a", "title"], &rows),
+            "| a    | title |\n| ---- | ----: |\n| ring |    µs |\n"
+        );
     }
 }

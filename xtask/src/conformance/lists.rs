@@ -1,5 +1,6 @@
-//! What the repository expects of Humboldt: the tests that pass, why the others do not, and a reason for each answer to
-//! a question that HTTP leaves open. What a run finds is compared with all three.
+//! What the repository expects of Humboldt: the tests that pass, why the others do not, and a
+//! reason for each answer to a question that HTTP leaves open. What a run finds is compared with
+//! all three.
 
 use super::subjects::Mode;
 use super::suite::Edition;
@@ -48,10 +49,13 @@ impl Lists {
 
     /// Why a test does not pass: a line of its own, or one for all tests whose names begin like it.
     pub(super) fn why_it_fails(&self, id: &str) -> Option<&str> {
-        let is_of_group =
-            |(key, _): &(&String, _)| key.strip_suffix('*').is_some_and(|begin| id.starts_with(begin));
-        let reason =
-            self.fails.get(id).or_else(|| self.fails.iter().find(is_of_group).map(|(_, reason)| reason));
+        let is_of_group = |(key, _): &(&String, _)| {
+            key.strip_suffix('*').is_some_and(|begin| id.starts_with(begin))
+        };
+        let reason = self
+            .fails
+            .get(id)
+            .or_else(|| self.fails.iter().find(is_of_group).map(|(_, reason)| reason));
         reason.map(String::as_str)
     }
 }
@@ -105,7 +109,10 @@ fn parse_passes(text: &str) -> Outcome<Passes> {
         let mut words = line.split_whitespace();
         let id = words.next().unwrap_or_default();
         let mode = |word: &str| {
-            Mode::ALL.into_iter().find(|mode| mode.word() == word).ok_or(format!("`{line}`: what is {word}?"))
+            Mode::ALL
+                .into_iter()
+                .find(|mode| mode.word() == word)
+                .ok_or(format!("`{line}`: what is {word}?"))
         };
         let modes = words.map(mode).collect::<Result<_, _>>()?;
         add(&mut passes, id, modes)?;
@@ -128,13 +135,18 @@ fn parse_checks(text: &str) -> Outcome<BTreeMap<String, Check>> {
     let mut checks = BTreeMap::new();
     for line in lines(text) {
         let mut parts = line.splitn(3, ": ");
-        let (Some(id), Some(answer), Some(reason)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(id), Some(answer), Some(reason)) = (parts.next(), parts.next(), parts.next())
+        else {
             return Err(format!("`{line}` is not `id: answer: reason`").into());
         };
         if !["yes", "no", UNTOLD].contains(&answer) {
             return Err(format!("{id}: the answer is yes, no or {UNTOLD}, not {answer}").into());
         }
-        add(&mut checks, id, Check { answer: answer.to_owned(), reason: reason.trim().to_owned() })?;
+        add(
+            &mut checks,
+            id,
+            Check { answer: answer.to_owned(), reason: reason.trim().to_owned() },
+        )?;
     }
     Ok(checks)
 }
@@ -199,15 +211,22 @@ fn compare_one(
     let verdict = verdicts.get(&test.id).copied().unwrap_or(Verdict::Untested);
     let said = explain(test, verdict, answers, verdicts);
     let finding = |is_failure: bool, text: String| {
-        Some(Finding { id: test.id.clone(), text: format!("{text}\n      {}", test.name), is_failure })
+        Some(Finding {
+            id: test.id.clone(),
+            text: format!("{text}\n      {}", test.name),
+            is_failure,
+        })
     };
     if test.kind == Kind::Check {
         let answer = answer_word(verdict);
         return match lists.checks.get(&test.id) {
-            None => finding(true, format!("the answer is {answer}, and {CHECKS} has no reason for it")),
-            Some(check) if check.answer != answer => {
-                finding(true, format!("the answer is {answer}, {CHECKS} says {}: {said}", check.answer))
+            None => {
+                finding(true, format!("the answer is {answer}, and {CHECKS} has no reason for it"))
             }
+            Some(check) if check.answer != answer => finding(
+                true,
+                format!("the answer is {answer}, {CHECKS} says {}: {said}", check.answer),
+            ),
             Some(_) => None,
         };
     }
@@ -222,7 +241,12 @@ fn compare_one(
 }
 
 /// What the suite says about a test, or what keeps it from saying anything.
-pub(super) fn explain(test: &Test, verdict: Verdict, answers: &Answers, verdicts: &Verdicts) -> String {
+pub(super) fn explain(
+    test: &Test,
+    verdict: Verdict,
+    answers: &Answers,
+    verdicts: &Verdicts,
+) -> String {
     if verdict == Verdict::DependencyFail {
         let fails = |id: &&String| !matches!(verdicts.get(*id), Some(Verdict::Pass | Verdict::Yes));
         let names: Vec<&str> = test.depends_on.iter().filter(fails).map(String::as_str).collect();
@@ -243,7 +267,8 @@ pub(super) fn leftovers(tests: &[Test], passes_now: &Passes, lists: &Lists) -> V
         text: "is listed as passing, and the suite has no such test".to_owned(),
         is_failure: true,
     });
-    let is_outdated = |id: &&String| passes_now.get(*id).is_some_and(|modes| modes.len() == Mode::ALL.len());
+    let is_outdated =
+        |id: &&String| passes_now.get(*id).is_some_and(|modes| modes.len() == Mode::ALL.len());
     let outdated = lists.fails.keys().filter(is_outdated).map(|id| Finding {
         id: id.clone(),
         text: format!("passes in both modes; {FAILS} still says why it does not"),
@@ -252,12 +277,20 @@ pub(super) fn leftovers(tests: &[Test], passes_now: &Passes, lists: &Lists) -> V
     unknown.chain(outdated).collect()
 }
 
-/// Tests that a second run may judge differently: what has to do with time can go wrong on a busy machine.
+/// Tests that a second run may judge differently: what has to do with time can go wrong on a busy
+/// machine.
 ///
-/// With expectations these are the failures; without any, all that is not a clear success or answer.
-pub(super) fn to_repeat(tests: &[Test], verdicts: &Verdicts, unexpected: Option<&[Finding]>) -> Vec<String> {
+/// With expectations these are the failures; without any, all that is not a clear success or
+/// answer.
+pub(super) fn to_repeat(
+    tests: &[Test],
+    verdicts: &Verdicts,
+    unexpected: Option<&[Finding]>,
+) -> Vec<String> {
     let is_doubtful = |test: &&Test| match unexpected {
-        Some(findings) => findings.iter().any(|finding| finding.is_failure && finding.id == test.id),
+        Some(findings) => {
+            findings.iter().any(|finding| finding.is_failure && finding.id == test.id)
+        }
         None => !matches!(verdicts.get(&test.id), Some(Verdict::Pass | Verdict::Yes | Verdict::No)),
     };
     let mut open: Vec<&Test> = tests.iter().filter(is_doubtful).collect();
@@ -305,11 +338,16 @@ mod tests {
     #[test]
     fn a_listed_test_that_fails_is_a_failure_and_a_new_one_that_passes_is_not() {
         let tests = ["held", "lost", "won", "other-mode"].map(|id| test(id, Kind::Required, &[]));
-        let lists = lists("held forward\nlost accelerator forward\nother-mode accelerator\n", "", "");
+        let lists =
+            lists("held forward\nlost accelerator forward\nother-mode accelerator\n", "", "");
         let found = findings(&tests, &["lost"], &lists);
         assert_eq!(
             found,
-            [("lost".to_owned(), true), ("won".to_owned(), false), ("other-mode".to_owned(), false)]
+            [
+                ("lost".to_owned(), true),
+                ("won".to_owned(), false),
+                ("other-mode".to_owned(), false)
+            ]
         );
     }
 
@@ -358,8 +396,13 @@ mod tests {
             ("known-bad".into(), broken()),
         ]);
         let found = verdicts(&tests, &answers);
-        let findings =
-            compare(&tests[2..3], Mode::Forward, &answers, &found, &lists("listed forward", "", ""));
+        let findings = compare(
+            &tests[2..3],
+            Mode::Forward,
+            &answers,
+            &found,
+            &lists("listed forward", "", ""),
+        );
         assert_eq!(to_repeat(&tests, &found, Some(&findings)), ["far", "listed", "near"]);
         assert_eq!(to_repeat(&tests, &found, None), ["far", "known-bad", "listed", "near"]);
         let unexpected_yes = [Finding { id: "far".into(), text: String::new(), is_failure: true }];
@@ -380,15 +423,20 @@ mod tests {
 
     #[test]
     fn a_line_may_be_for_one_edition_or_for_a_group() {
-        let text = "a: For both.\nb@release: Old.\nb: New.\nc@repository: There.\nd-*: All of them.\n";
-        let read =
-            |edition| Lists { fails: of_edition(parse_fails(text).unwrap(), edition), ..Lists::default() };
-        let why =
-            |edition| ["a", "b", "c", "d-1", "e"].map(|id| read(edition).why_it_fails(id).map(str::to_owned));
+        let text =
+            "a: For both.\nb@release: Old.\nb: New.\nc@repository: There.\nd-*: All of them.\n";
+        let read = |edition| Lists {
+            fails: of_edition(parse_fails(text).unwrap(), edition),
+            ..Lists::default()
+        };
+        let why = |edition| {
+            ["a", "b", "c", "d-1", "e"].map(|id| read(edition).why_it_fails(id).map(str::to_owned))
+        };
         let some = |text: &str| Some(text.to_owned());
         let release = [some("For both."), some("Old."), None, some("All of them."), None];
         assert_eq!(why(Edition::Release), release);
-        let repository = [some("For both."), some("New."), some("There."), some("All of them."), None];
+        let repository =
+            [some("For both."), some("New."), some("There."), some("All of them."), None];
         assert_eq!(why(Edition::Checkout), repository);
     }
 

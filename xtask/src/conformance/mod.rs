@@ -1,8 +1,9 @@
-//! `cargo xtask conformance`: the public tests of HTTP caches (cache-tests.fyi), run against Humboldt as an accelerator and
-//! as a forward proxy, compared with what the repository expects, and written down.
+//! `cargo xtask conformance`: the public tests of HTTP caches (cache-tests.fyi), run against
+//! Humboldt as an accelerator and as a forward proxy, compared with what the repository expects,
+//! and written down.
 //!
-//! The suite brings a server, whose answers each test decides, and a client; the cache stands between them. Everything
-//! is on loopback, on free ports, in temporary directories.
+//! The suite brings a server, whose answers each test decides, and a client; the cache stands
+//! between them. Everything is on loopback, on free ports, in temporary directories.
 
 mod lists;
 mod page;
@@ -19,7 +20,8 @@ use subjects::{Stand, Subject};
 use suite::{Suite, Wish};
 use verdict::{Answers, Kind, Verdict, Verdicts};
 
-/// Runs at the same time: they mostly wait, and what waits for time should not wait for a processor.
+/// Runs at the same time: they mostly wait, and what waits for time should not wait for a
+/// processor.
 const RUNS_AT_ONCE: usize = 2;
 
 #[derive(clap::Args)]
@@ -75,7 +77,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return subjects.iter().try_for_each(|subject| show(&suite, subject, &humboldt, id));
     }
     if (arguments.write || arguments.bless) && !needs_ours {
-        return Err("--write and --bless are about Humboldt, which is not among the subjects".into());
+        return Err(
+            "--write and --bless are about Humboldt, which is not among the subjects".into()
+        );
     }
     // Without expectations, so that a second chance is the same for all.
     let is_judging = !arguments.write && !arguments.bless;
@@ -114,7 +118,8 @@ pub(crate) fn check(humboldt: &Path) -> Outcome<String> {
 }
 
 fn chosen(arguments: &Arguments) -> Outcome<Vec<Subject>> {
-    let is_known = |name: &&String| subjects::ALL.iter().any(|subject| subject.cache.name == **name);
+    let is_known =
+        |name: &&String| subjects::ALL.iter().any(|subject| subject.cache.name == **name);
     if let Some(name) = arguments.subject.iter().find(|name| !is_known(name)) {
         return Err(format!("there is no subject {name}").into());
     }
@@ -127,14 +132,19 @@ fn chosen(arguments: &Arguments) -> Outcome<Vec<Subject>> {
 
 /// Runs one test with the suite's own record of what is sent and received.
 fn show(suite: &Suite, subject: &Subject, humboldt: &Path, id: &str) -> Outcome {
-    let test = suite.tests.iter().find(|test| test.id == id).ok_or(format!("the suite has no test {id}"))?;
+    let test = suite
+        .tests
+        .iter()
+        .find(|test| test.id == id)
+        .ok_or(format!("the suite has no test {id}"))?;
     let Some(program) = subject.program(humboldt) else {
         left_out(subject);
         return Ok(());
     };
     let stand = Stand::start(suite, subject, &program)?;
     let ids = [id.to_owned()];
-    let answers = suite.run(stand.folder.path(), stand.base, &Wish { ids: Some(&ids), dump: true })?;
+    let answers =
+        suite.run(stand.folder.path(), stand.base, &Wish { ids: Some(&ids), dump: true })?;
     println!("== {subject}: {}", test.name);
     print!("{}", fs::read_to_string(suite::client_log(stand.folder.path()))?);
     print!("{}", fs::read_to_string(suite::server_log(stand.folder.path()))?);
@@ -153,7 +163,12 @@ fn left_out(subject: &Subject) {
     println!("note: {} is not installed, it is left out", subject.cache.title);
 }
 
-fn run_all(suite: &Suite, subjects: &[Subject], humboldt: &Path, is_judging: bool) -> Outcome<Vec<Run>> {
+fn run_all(
+    suite: &Suite,
+    subjects: &[Subject],
+    humboldt: &Path,
+    is_judging: bool,
+) -> Outcome<Vec<Run>> {
     println!("conformance: {}, {} tests", suite.title, suite.tests.len());
     let lists = if is_judging { Some(Lists::read(suite.edition)?) } else { None };
     let mut runs = Vec::new();
@@ -207,12 +222,20 @@ fn run_one(
     let scratch = stand.folder.path();
     let first = suite.run(scratch, stand.base, &Wish { ids: None, dump: false })?;
     let before = verdict::verdicts(&suite.tests, &first);
-    let found = lists.map(|lists| lists::compare(&suite.tests, subject.mode, &first, &before, lists));
+    let found =
+        lists.map(|lists| lists::compare(&suite.tests, subject.mode, &first, &before, lists));
     let repeated = lists::to_repeat(&suite.tests, &before, found.as_deref());
     let mut answers = first.clone();
     if !repeated.is_empty() {
-        println!("{subject}: a second run of what did not go as expected: {} of the tests", repeated.len());
-        answers.extend(suite.run(scratch, stand.base, &Wish { ids: Some(&repeated), dump: false })?);
+        println!(
+            "{subject}: a second run of what did not go as expected: {} of the tests",
+            repeated.len()
+        );
+        answers.extend(suite.run(
+            scratch,
+            stand.base,
+            &Wish { ids: Some(&repeated), dump: false },
+        )?);
     }
     let verdicts = verdict::verdicts(&suite.tests, &answers);
     for test in suite.tests.iter().filter(|test| before.get(&test.id) != verdicts.get(&test.id)) {
@@ -247,7 +270,8 @@ fn judge(suite: &Suite, runs: &[Run], lists: &Lists) -> Outcome<String> {
     let ours: Vec<&Run> = runs.iter().filter(|run| run.subject.is_ours()).collect();
     let mut findings: Vec<(String, Finding)> = Vec::new();
     for run in &ours {
-        let found = lists::compare(&suite.tests, run.subject.mode, &run.answers, &run.verdicts, lists);
+        let found =
+            lists::compare(&suite.tests, run.subject.mode, &run.answers, &run.verdicts, lists);
         findings.extend(found.into_iter().map(|finding| (run.subject.mode.to_string(), finding)));
     }
     if !ours.is_empty() {
@@ -263,7 +287,12 @@ fn judge(suite: &Suite, runs: &[Run], lists: &Lists) -> Outcome<String> {
     }
     let passed = |run: &&Run| {
         let count = |kind| run.count(suite, kind, Verdict::Pass);
-        format!("{}: {} required, {} optimal", run.subject.mode, count(Kind::Required), count(Kind::Optimal))
+        format!(
+            "{}: {} required, {} optimal",
+            run.subject.mode,
+            count(Kind::Required),
+            count(Kind::Optimal)
+        )
     };
     Ok(ours.iter().map(passed).collect::<Vec<_>>().join("; "))
 }

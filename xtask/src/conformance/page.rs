@@ -60,8 +60,10 @@ fn numbers(page: &mut String, suite: &Suite, runs: &[Run]) -> Outcome {
     )?;
     for run in runs {
         let passed = |kind| run.count(suite, kind, Verdict::Pass);
-        let (yes, no) =
-            (run.count(suite, Kind::Check, Verdict::Yes), run.count(suite, Kind::Check, Verdict::No));
+        let (yes, no) = (
+            run.count(suite, Kind::Check, Verdict::Yes),
+            run.count(suite, Kind::Check, Verdict::No),
+        );
         writeln!(
             page,
             "{} | {} | {} | {} | {} | {yes}, {no}, {}",
@@ -122,7 +124,8 @@ fn groups(page: &mut String, suite: &Suite, runs: &[Run]) -> Outcome {
     for test in &suite.tests {
         if test.group != group {
             group = &test.group;
-            let heads = runs.iter().map(|run| format!(" | {} {}", run.subject.cache.title, letter(run)));
+            let heads =
+                runs.iter().map(|run| format!(" | {} {}", run.subject.cache.title, letter(run)));
             writeln!(page, "\n### {group}\n\ntest{}", heads.collect::<String>())?;
             writeln!(page, "---{}", " | :---:".repeat(runs.len()))?;
         }

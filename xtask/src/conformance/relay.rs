@@ -1,5 +1,6 @@
-//! Makes a forward proxy look like the server it stands before: the suite's client asks for `/path` and the proxy is
-//! asked for `http://server/path`, with the server's name as Host. Nothing else is touched, in either direction.
+//! Makes a forward proxy look like the server it stands before: the suite's client asks for `/path`
+//! and the proxy is asked for `http://server/path`, with the server's name as Host. Nothing else is
+//! touched, in either direction.
 
 use crate::Outcome;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -26,8 +27,11 @@ impl Relay {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                // A client or a proxy that goes away in the middle is the suite's to judge, not ours.
-                std::thread::spawn(move || client.and_then(|client| connection(&client, proxy, server)));
+                // A client or a proxy that goes away in the middle is the suite's to judge, not
+                // ours.
+                std::thread::spawn(move || {
+                    client.and_then(|client| connection(&client, proxy, server))
+                });
             }
         });
         Ok(relay)
@@ -53,7 +57,8 @@ fn connection(client: &TcpStream, proxy: SocketAddr, server: SocketAddr) -> io::
         });
         let mut from_client = BufReader::new(client);
         let outcome = requests(&mut from_client, &mut &upstream, server);
-        // Closed with bytes unread, the connection would be reset, and the client might lose an answer that it has.
+        // Closed with bytes unread, the connection would be reset, and the client might lose an
+        // answer that it has.
         let _ = io::copy(&mut from_client, &mut io::sink());
         let _ = upstream.shutdown(Shutdown::Both);
         outcome
@@ -61,9 +66,14 @@ fn connection(client: &TcpStream, proxy: SocketAddr, server: SocketAddr) -> io::
 }
 
 /// Passes on one request after the other until the client has no more.
-fn requests(client: &mut impl BufRead, proxy: &mut impl Write, server: SocketAddr) -> io::Result<()> {
+fn requests(
+    client: &mut impl BufRead,
+    proxy: &mut impl Write,
+    server: SocketAddr,
+) -> io::Result<()> {
     while let Some((mut request, body_bytes)) = head(client, server)? {
-        // In one piece, as it came: a server that answers a head at once would not wait for the body.
+        // In one piece, as it came: a server that answers a head at once would not wait for the
+        // body.
         client.take(body_bytes).read_to_end(&mut request)?;
         proxy.write_all(&request)?;
     }
@@ -79,7 +89,11 @@ fn head(client: &mut impl BufRead, server: SocketAddr) -> io::Result<Option<(Vec
         let mut line = Vec::new();
         limited.read_until(b'\n', &mut line)?;
         if !line.ends_with(b"\n") {
-            return if head.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            return if head.is_empty() {
+                Ok(None)
+            } else {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            };
         }
         let name_bytes = line.iter().position(|byte| *byte == b':').unwrap_or(0);
         let name = line[..name_bytes].to_ascii_lowercase();

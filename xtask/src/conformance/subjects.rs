@@ -1,5 +1,5 @@
-//! The caches that are tested, each with the plainest configuration that makes it cache: what is tested is what a
-//! cache does by itself.
+//! The caches that are tested, each with the plainest configuration that makes it cache: what is
+//! tested is what a cache does by itself.
 
 use super::relay::Relay;
 use super::suite::Suite;
@@ -104,7 +104,11 @@ impl Subject {
 
     /// The program's file, or `None` if it is not installed.
     pub(super) fn program(&self, humboldt: &Path) -> Option<PathBuf> {
-        if self.is_ours() { Some(humboldt.to_path_buf()) } else { packages::find(self.cache.program) }
+        if self.is_ours() {
+            Some(humboldt.to_path_buf())
+        } else {
+            packages::find(self.cache.program)
+        }
     }
 
     /// What the program says its version is.
@@ -123,7 +127,8 @@ impl fmt::Display for Subject {
 
 /// The first number with dots in it.
 fn version_in(text: &str) -> Option<&str> {
-    let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.').map(|part| part.trim_matches('.'));
+    let numbers =
+        text.split(|c: char| !c.is_ascii_digit() && c != '.').map(|part| part.trim_matches('.'));
     numbers.into_iter().find(|part| part.contains('.'))
 }
 
@@ -233,14 +238,22 @@ fn nginx(program: &Path, setting: &Setting<'_>) -> Outcome<Command> {
     Ok(command)
 }
 
-/// As the suite's authors run it: without these parameters it keeps answers that do not say that they may be kept, and most
-/// tests depend on a cache that does not.
+/// As the suite's authors run it: without these parameters it keeps answers that do not say that
+/// they may be kept, and most tests depend on a cache that does not.
 fn varnish(program: &Path, setting: &Setting<'_>) -> Outcome<Command> {
     let (ip, port) = (setting.origin.ip(), setting.origin.port());
     let vcl = setting.folder.join("default.vcl");
-    fs::write(&vcl, format!("vcl 4.1;\nbackend default {{ .host = \"{ip}\"; .port = \"{port}\"; }}\n"))?;
+    fs::write(
+        &vcl,
+        format!("vcl 4.1;\nbackend default {{ .host = \"{ip}\"; .port = \"{port}\"; }}\n"),
+    )?;
     let mut command = Command::new(program);
-    command.arg("-F").arg("-n").arg(setting.folder.join("work")).arg("-a").arg(setting.listen.to_string());
+    command
+        .arg("-F")
+        .arg("-n")
+        .arg(setting.folder.join("work"))
+        .arg("-a")
+        .arg(setting.listen.to_string());
     command.arg("-f").arg(vcl).args(["-s", "malloc,64m", "-T", "none"]);
     for parameter in ["default_ttl=0", "default_grace=0", "default_keep=3600"] {
         command.args(["-p", parameter]);

@@ -19,13 +19,15 @@ const RELEASE: &str = "0.4.5";
 const DRIVER: &str = include_str!("driver.mjs");
 const LOOPBACK: &str = include_str!("loopback.cjs");
 
-/// Tests that the client runs at the same time; the release would take a hundred, which is a load and no test.
+/// Tests that the client runs at the same time; the release would take a hundred, which is a load
+/// and no test.
 const TESTS_AT_ONCE: usize = 25;
 
 /// A whole run takes about a minute.
 const RUN_LIMIT: Duration = Duration::from_secs(600);
 
-/// The suite exists in two forms, which share most of their tests' names; each has a list of its own.
+/// The suite exists in two forms, which share most of their tests' names; each has a list of its
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Edition {
     /// From the package registry.
@@ -86,7 +88,13 @@ impl Suite {
         Self::open(Edition::Checkout, title, &folder, "test-engine", &["tests/index.mjs"])
     }
 
-    fn open(edition: Edition, title: String, folder: &Path, engine: &str, tests: &[&str]) -> Outcome<Self> {
+    fn open(
+        edition: Edition,
+        title: String,
+        folder: &Path,
+        engine: &str,
+        tests: &[&str],
+    ) -> Outcome<Self> {
         let node = packages::find("node").ok_or("node is not installed (Debian package nodejs)")?;
         let engine = folder.join(engine);
         let mut suite = Self {
@@ -100,9 +108,11 @@ impl Suite {
         };
         for file in suite.test_files.iter().chain([&suite.server, &suite.runner]) {
             if !file.is_file() {
-                return Err(
-                    format!("{} is not there: is this a checkout of the suite?", file.display()).into()
-                );
+                return Err(format!(
+                    "{} is not there: is this a checkout of the suite?",
+                    file.display()
+                )
+                .into());
             }
         }
         let scratch = tempfile::tempdir()?;
@@ -117,8 +127,15 @@ impl Suite {
         let loopback = scratch.join("loopback.cjs");
         fs::write(&loopback, LOOPBACK)?;
         let mut command = Command::new(&self.node);
-        command.current_dir(scratch).arg("--no-warnings").arg("--require").arg(loopback).arg(&self.server);
-        command.env("npm_config_protocol", "http").env("npm_config_port", address.port().to_string());
+        command
+            .current_dir(scratch)
+            .arg("--no-warnings")
+            .arg("--require")
+            .arg(loopback)
+            .arg(&self.server);
+        command
+            .env("npm_config_protocol", "http")
+            .env("npm_config_port", address.port().to_string());
         command.env("npm_config_pidfile", scratch.join("server.pid"));
         let mut server = Running::start("the suite's server", &mut command, &server_log(scratch))?;
         server.wait_ready(address)?;
@@ -126,7 +143,12 @@ impl Suite {
     }
 
     /// Runs the suite's client against whatever answers at `base`.
-    pub(super) fn run(&self, scratch: &Path, base: SocketAddr, wish: &Wish<'_>) -> Outcome<Answers> {
+    pub(super) fn run(
+        &self,
+        scratch: &Path,
+        base: SocketAddr,
+        wish: &Wish<'_>,
+    ) -> Outcome<Answers> {
         let plan = json!({
             "base": format!("http://{base}"),
             "runner": self.runner,
@@ -171,14 +193,23 @@ fn install(folder: &Path) -> Outcome {
     println!("conformance: installing {PACKAGE} {RELEASE} into {}", folder.display());
     fs::create_dir_all(folder)?;
     let mut command = Command::new(npm);
-    command.args(["install", "--loglevel=error", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"]);
+    command.args([
+        "install",
+        "--loglevel=error",
+        "--no-save",
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+    ]);
     // Its own patience is more than a minute.
     command.args(["--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--prefix"]);
-    let status = command.arg(folder).arg(format!("{PACKAGE}@{RELEASE}")).current_dir(folder).status()?;
+    let status =
+        command.arg(folder).arg(format!("{PACKAGE}@{RELEASE}")).current_dir(folder).status()?;
     if status.success() {
         Ok(())
     } else {
-        Err(format!("npm cannot install {PACKAGE} {RELEASE} ({status}): is its registry there?").into())
+        Err(format!("npm cannot install {PACKAGE} {RELEASE} ({status}): is its registry there?")
+            .into())
     }
 }
 
@@ -188,8 +219,12 @@ fn git_revision(folder: &Path) -> Option<String> {
     if !folder.join(".git").exists() {
         return None;
     }
-    let output =
-        Command::new("git").arg("-C").arg(folder).args(["rev-parse", "--short=12", "HEAD"]).output().ok()?;
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(folder)
+        .args(["rev-parse", "--short=12", "HEAD"])
+        .output()
+        .ok()?;
     let revision = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (output.status.success() && !revision.is_empty()).then_some(revision)
 }

@@ -1,6 +1,8 @@
-//! What the answers of the suite mean: a test can fail because another one did, or because its ground was not laid.
+//! What the answers of the suite mean: a test can fail because another one did, or because its
+//! ground was not laid.
 //!
-//! The rules are the suite's own (`determineTestResult`), so that our counts are those of its pages.
+//! The rules are the suite's own (`determineTestResult`), so that our counts are those of its
+//! pages.
 
 use crate::Outcome;
 use serde_json::Value;
@@ -66,8 +68,9 @@ pub(super) fn read_tests(list: &Value) -> Outcome<Vec<Test>> {
 }
 
 fn read_test(test: &Value) -> Outcome<Test> {
-    let text =
-        |key: &str| test[key].as_str().map(str::to_owned).ok_or(format!("a test has no {key}: {test}"));
+    let text = |key: &str| {
+        test[key].as_str().map(str::to_owned).ok_or(format!("a test has no {key}: {test}"))
+    };
     let kind = match text("kind")?.as_str() {
         "required" => Kind::Required,
         "optimal" => Kind::Optimal,
@@ -156,7 +159,8 @@ pub(super) mod tests {
             kinds.map(|kind| verdict_on(kind, Answer::Held)),
             [Verdict::Pass, Verdict::Pass, Verdict::Yes]
         );
-        let failed = kinds.map(|kind| verdict_on(kind, broken("Assertion", "Response 2 comes from cache")));
+        let failed =
+            kinds.map(|kind| verdict_on(kind, broken("Assertion", "Response 2 comes from cache")));
         assert_eq!(failed, [Verdict::Fail, Verdict::OptionalFail, Verdict::No]);
     }
 
@@ -204,8 +208,9 @@ pub(super) mod tests {
             test("on-nothing-known", Kind::Required, &["elsewhere"]),
             test("circle", Kind::Required, &["circle"]),
         ];
-        let answers =
-            ["on-not-run", "on-nothing-known", "circle"].map(|id| (id.to_owned(), Answer::Held)).into();
+        let answers = ["on-not-run", "on-nothing-known", "circle"]
+            .map(|id| (id.to_owned(), Answer::Held))
+            .into();
         let found = verdicts(&tests, &answers);
         assert_eq!(found["not-run"], Verdict::Untested);
         for id in ["on-not-run", "on-nothing-known", "circle"] {
@@ -219,8 +224,11 @@ pub(super) mod tests {
         let tests = read_tests(&serde_json::from_str(list).unwrap()).unwrap();
         assert_eq!((tests[0].kind, &tests[0].depends_on[0][..]), (Kind::Optimal, "b"));
         assert!(
-            read_tests(&serde_json::from_str(r#"[{"id":"a","group":"G","name":"N","kind":"new"}]"#).unwrap())
-                .is_err()
+            read_tests(
+                &serde_json::from_str(r#"[{"id":"a","group":"G","name":"N","kind":"new"}]"#)
+                    .unwrap()
+            )
+            .is_err()
         );
 
         let results = r#"{"a": true, "b": ["Assertion", "no"]}"#;

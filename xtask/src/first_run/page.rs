@@ -50,7 +50,8 @@ impl Page {
         self.prose(&format!("```console\n{}\n```", lines.join("\n")));
     }
 
-    /// The whole page, if it names no machine but this one, and this one by its loopback address only.
+    /// The whole page, if it names no machine but this one, and this one by its loopback address
+    /// only.
     pub(super) fn checked(self) -> Outcome<String> {
         let machine = rustix::system::uname();
         let name = machine.nodename().to_string_lossy();
@@ -58,7 +59,9 @@ impl Page {
             let foreign = foreign_host(line).map(str::to_owned);
             let own = words(line).any(|word| word == name).then(|| name.to_string());
             if let Some(host) = foreign.or(own) {
-                return Err(format!("line {} of the page would name `{host}`: {line}", number + 1).into());
+                return Err(
+                    format!("line {} of the page would name `{host}`: {line}", number + 1).into()
+                );
             }
         }
         Ok(self.text)
@@ -70,7 +73,8 @@ fn foreign_host(line: &str) -> Option<&str> {
     line.split("://")
         .skip(1)
         .map(|rest| {
-            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
+            let end =
+                rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')));
             rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
         })
         .find(|host| !matches!(*host, "" | "127.0.0.1" | "localhost"))
@@ -91,7 +95,8 @@ fn with_end(output: &str) -> String {
 /// The section about benchmarks of an earlier page.
 pub(super) fn bench_section(page: &str) -> String {
     let begun = page.split_once(BENCH_BEGIN).map(|(_, rest)| rest);
-    let section = begun.and_then(|rest| rest.split_once(BENCH_END)).map(|(section, _)| section.trim());
+    let section =
+        begun.and_then(|rest| rest.split_once(BENCH_END)).map(|(section, _)| section.trim());
     section.filter(|section| !section.is_empty()).unwrap_or(NO_BENCHMARKS).to_owned()
 }
 
@@ -106,7 +111,9 @@ pub(super) fn machine() -> Outcome<String> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let field = |name: &str| {
         let line = cpus.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim()).to_owned()
+        line.and_then(|line| line.split_once(':'))
+            .map_or("unknown", |(_, value)| value.trim())
+            .to_owned()
     };
     let release = rustix::system::uname();
     let release: String =

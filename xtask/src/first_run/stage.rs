@@ -1,4 +1,5 @@
-//! What the page needs around it: a temporary directory, nginx, the proxy, and a shell to run commands in.
+//! What the page needs around it: a temporary directory, nginx, the proxy, and a shell to run
+//! commands in.
 
 use crate::{Outcome, packages};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -121,7 +122,11 @@ impl Stage {
             std::thread::sleep(PAUSE);
         };
         let printed = String::from_utf8_lossy(&fs::read(self.path("output"))?).into_owned();
-        if status.success() { Ok(printed) } else { Err(format!("`{command}`: {status}\n{printed}").into()) }
+        if status.success() {
+            Ok(printed)
+        } else {
+            Err(format!("`{command}`: {status}\n{printed}").into())
+        }
     }
 
     /// A command with nothing of this user's settings, which might lead to other machines.
@@ -140,7 +145,8 @@ impl Stage {
         let output = File::create(self.path("said"))?;
         let mut command = self.clean("humboldt");
         command.args(["-N", "-f", "squid.conf"]);
-        let child = command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
+        let child =
+            command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
         self.proxy = Some(child);
         let address = self.proxy_address;
         wait("humboldt", || Ok(TcpStream::connect(address).is_ok()))
@@ -148,7 +154,9 @@ impl Stage {
 
     /// Waits until the proxy, which was told to stop, has ended.
     pub(super) fn wait_proxy_end(&mut self) -> Outcome {
-        let Some(mut proxy) = self.proxy.take() else { return Err("humboldt is not running".into()) };
+        let Some(mut proxy) = self.proxy.take() else {
+            return Err("humboldt is not running".into());
+        };
         let ended = wait("the end of humboldt", || Ok(proxy.try_wait()?.is_some()));
         end(&mut proxy);
         ended
@@ -160,13 +168,15 @@ impl Stage {
         Ok(fs::read_to_string(self.path("said"))?)
     }
 
-    /// Waits until access.log has lines with `part` that carry exactly these result codes, in any order. Lines
-    /// are written a moment after the answer. Anything else would make the page's words wrong.
+    /// Waits until access.log has lines with `part` that carry exactly these result codes, in any
+    /// order. Lines are written a moment after the answer. Anything else would make the page's
+    /// words wrong.
     pub(super) fn expect_codes(&self, part: &str, codes: &[&str]) -> Outcome {
         let found = || -> Outcome<Vec<String>> {
             let text = fs::read_to_string(self.path("access.log"))?;
             let lines = text.lines().filter(|line| line.contains(part));
-            let code = |line: &str| Some(line.split_whitespace().nth(3)?.split('/').next()?.to_owned());
+            let code =
+                |line: &str| Some(line.split_whitespace().nth(3)?.split('/').next()?.to_owned());
             Ok(lines.filter_map(code).collect())
         };
         wait(&format!("{} lines with {part} in access.log", codes.len()), || {
@@ -195,7 +205,8 @@ impl Stage {
 
 /// The port if it is free, another one if not.
 fn address(port: u16) -> Outcome<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", port)).or_else(|_| TcpListener::bind("127.0.0.1:0"))?;
+    let listener =
+        TcpListener::bind(("127.0.0.1", port)).or_else(|_| TcpListener::bind("127.0.0.1:0"))?;
     Ok(listener.local_addr()?)
 }
 
@@ -211,7 +222,8 @@ fn configuration(listen: SocketAddr, folder: &Path) -> String {
     )
 }
 
-/// nginx as a plain file server whose answers are fresh for ten minutes; below `/slow/` it sends slowly.
+/// nginx as a plain file server whose answers are fresh for ten minutes; below `/slow/` it sends
+/// slowly.
 fn start_nginx(folder: &Path, listen: SocketAddr) -> Outcome<Child> {
     let program = packages::find("nginx").ok_or("nginx is not installed")?;
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };

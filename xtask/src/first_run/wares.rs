@@ -1,4 +1,5 @@
-//! What the servers of the page serve, made on the spot: a Debian package, a Python wheel, a web page, a large object.
+//! What the servers of the page serve, made on the spot: a Debian package, a Python wheel, a web
+//! page, a large object.
 
 use super::stage::Stage;
 use crate::Outcome;
@@ -15,7 +16,8 @@ pub(super) fn debian_repository(stage: &Stage) -> Outcome {
     fs::create_dir_all(stage.path("site/debian"))?;
     stage.shell("dpkg-deb --root-owner-group --build build site/debian/hello.deb")?;
     let (package_sum, package_bytes) = sum(stage, "site/debian/hello.deb")?;
-    let entry = format!("{CONTROL}Filename: ./hello.deb\nSize: {package_bytes}\nSHA256: {package_sum}\n");
+    let entry =
+        format!("{CONTROL}Filename: ./hello.deb\nSize: {package_bytes}\nSHA256: {package_sum}\n");
     stage.put("site/debian/Packages", entry)?;
     let (index_sum, index_bytes) = sum(stage, "site/debian/Packages")?;
     let date = stage.shell("date --utc --rfc-email")?.replace("+0000", "UTC");
@@ -65,8 +67,9 @@ pub(super) fn python_index(stage: &Stage) -> Outcome {
     stage.put("make_wheel.py", MAKE_WHEEL)?;
     fs::create_dir_all(stage.path("site/wheels"))?;
     stage.shell(&format!("python3 make_wheel.py site/wheels/{wheel}"))?;
-    let list =
-        format!("<!doctype html><title>humboldt-hello</title><a href=\"/wheels/{wheel}\">{wheel}</a>\n");
+    let list = format!(
+        "<!doctype html><title>humboldt-hello</title><a href=\"/wheels/{wheel}\">{wheel}</a>\n"
+    );
     stage.put("site/simple/humboldt-hello/index.html", list)
 }
 
@@ -101,7 +104,8 @@ pub(super) fn slow_object(stage: &Stage) -> Outcome {
     const OBJECT_BYTES: usize = 256 * 1024;
     let mut state = 1_u64;
     let bytes = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     });
     stage.put("site/slow/object", bytes.take(OBJECT_BYTES).collect::<Vec<u8>>())

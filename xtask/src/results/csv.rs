@@ -1,5 +1,5 @@
-//! Comma-separated values as RFC 4180 has them, found by the names of their columns. A line that begins with `#` is a
-//! comment.
+//! Comma-separated values as RFC 4180 has them, found by the names of their columns. A line that
+//! begins with `#` is a comment.
 
 use crate::Outcome;
 
@@ -19,7 +19,11 @@ impl Csv {
         for (index, record) in records.iter().enumerate() {
             let (has, wanted) = (record.len(), header.len());
             if has != wanted {
-                return Err(format!("record {} has {has} fields, the header has {wanted}", index + 1).into());
+                return Err(format!(
+                    "record {} has {has} fields, the header has {wanted}",
+                    index + 1
+                )
+                .into());
             }
         }
         Ok(Self { header, records })
@@ -51,8 +55,9 @@ impl<'c> Row<'c> {
         if text.is_empty() {
             return Ok(None);
         }
-        let number =
-            text.parse::<f64>().map_err(|_| format!("`{text}` in column `{column}` is no number"))?;
+        let number = text
+            .parse::<f64>()
+            .map_err(|_| format!("`{text}` in column `{column}` is no number"))?;
         Ok(number.is_finite().then_some(number))
     }
 }
@@ -80,7 +85,8 @@ fn records(text: &str) -> Outcome<Vec<Vec<String>>> {
     Ok(records)
 }
 
-/// The field at the start of `text`, whether it is its record's last, and what follows the separator.
+/// The field at the start of `text`, whether it is its record's last, and what follows the
+/// separator.
 fn field(text: &str) -> Outcome<(String, bool, &str)> {
     let (value, after) = match text.strip_prefix('"') {
         Some(inside) => quoted(inside)?,

@@ -25,14 +25,21 @@ const SUBJECTS: [(&str, &str); 3] = [
     ("humboldt:ring", "#Humboldt ring here"),
 ];
 
-/// The book's schemes on Linux beside ours, and on systems that are not here, as they were published.
+/// The book's schemes on Linux beside ours, and on systems that are not here, as they were
+/// published.
 pub(super) fn other_systems(inputs: &Inputs) -> Made {
     let here = inputs.matrix("schemes")?;
     let mut rows: Vec<[String; 6]> =
         BOOK_SCHEMES.iter().map(|scheme| linux(&inputs.book, here.as_ref(), scheme)).collect();
     rows.extend(inputs.book.other_systems().map(|row| other_system(&inputs.book, row)));
-    let columns =
-        ["system", "scheme", "file system and options", "#answers/s", "#÷ plain ufs", "Humboldt here"];
+    let columns = [
+        "system",
+        "scheme",
+        "file system and options",
+        "#answers/s",
+        "#÷ plain ufs",
+        "Humboldt here",
+    ];
     let text = table(columns, rows);
     Ok(Some(format!("{text}\n`{LOST}`: the printed tables have lost the mount options.")))
 }
@@ -57,8 +64,11 @@ fn linux(book: &Book, here: Option<&Matrix>, scheme: &str) -> [String; 6] {
 
 fn other_system(book: &Book, row: &Published) -> [String; 6] {
     let on = [row.file_system.as_str(), row.mount_options.as_str()];
-    let on: Vec<String> =
-        on.into_iter().filter(|part| !part.is_empty()).map(|part| part.replace('+', ", ")).collect();
+    let on: Vec<String> = on
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .map(|part| part.replace('+', ", "))
+        .collect();
     [
         row.system.clone(),
         row.scheme.clone(),
@@ -73,13 +83,25 @@ fn other_system(book: &Book, row: &Published) -> [String; 6] {
 pub(super) fn spindles(inputs: &Inputs) -> Made {
     let Some(matrix) = inputs.matrix("spindles")? else { return Ok(None) };
     let [squid, humboldt, ring] = SUBJECTS.map(|(_, title)| title);
-    let columns =
-        ["disks", "#published answers/s", "#÷ 1 disk", squid, "#÷ 1", humboldt, "#÷ 1", ring, "#÷ 1"];
+    let columns = [
+        "disks",
+        "#published answers/s",
+        "#÷ 1 disk",
+        squid,
+        "#÷ 1",
+        humboldt,
+        "#÷ 1",
+        ring,
+        "#÷ 1",
+    ];
     let mut rows = Vec::new();
     for disks in 0..=DISKS_MAX {
         let published = inputs.book.on_disks(disks);
-        let published = [published_per_s(published), ratio(over(published, inputs.book.on_disks(1)))];
-        rows.push(row(disks.to_string(), published, &matrix, |subject| on_disks(&matrix, subject, disks)));
+        let published =
+            [published_per_s(published), ratio(over(published, inputs.book.on_disks(1)))];
+        rows.push(row(disks.to_string(), published, &matrix, |subject| {
+            on_disks(&matrix, subject, disks)
+        }));
     }
     let name = format!("{INSTANCES} × one instance with one disk");
     let unpublished = [NOTHING.to_owned(), NOTHING.to_owned()];
@@ -87,7 +109,8 @@ pub(super) fn spindles(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
-/// What a subject did with so many disks; without any, it is the same program's scheme that stores nothing.
+/// What a subject did with so many disks; without any, it is the same program's scheme that stores
+/// nothing.
 fn on_disks<'m>(matrix: &'m Matrix, subject: &str, disks: u32) -> Option<&'m Group> {
     match disks {
         0 => matrix.without_disk(subject.split_once(':').map_or(subject, |(program, _)| program)),
@@ -105,11 +128,13 @@ fn row<'m>(
     let [squid, humboldt, ring] = SUBJECTS.map(|(subject, _)| {
         let group = group_of(subject);
         let base = matrix.with_stores(subject, 1).map(Group::mean_per_s);
-        let shown = group.map_or_else(|| per_s(None), |group| with_hits(&group.shown(), group.hit_ratio()));
+        let shown =
+            group.map_or_else(|| per_s(None), |group| with_hits(&group.shown(), group.hit_ratio()));
         [shown, ratio(over(group.map(Group::mean_per_s), base))]
     });
     let [rate, share] = published;
-    let ([squid, squid_share], [humboldt, humboldt_share], [ring, ring_share]) = (squid, humboldt, ring);
+    let ([squid, squid_share], [humboldt, humboldt_share], [ring, ring_share]) =
+        (squid, humboldt, ring);
     [name, rate, share, squid, squid_share, humboldt, humboldt_share, ring, ring_share]
 }
 
@@ -123,7 +148,10 @@ mod tests {
         let (_folder, inputs) = inputs(&[]);
         let text = other_systems(&inputs).unwrap().unwrap();
         assert_eq!(text.matches("not run here").count(), 27);
-        assert_eq!(cells(&text, "Linux 2.4.19"), ["coss", "the best", "326.3", "5.94", "not run yet"]);
+        assert_eq!(
+            cells(&text, "Linux 2.4.19"),
+            ["coss", "the best", "326.3", "5.94", "not run yet"]
+        );
         assert_eq!(cells(&text, "FreeBSD 4.8"), ["coss", "–", "330.7", "13.55", "not run here"]);
         assert_eq!(cells(&text, "NetBSD 1.6.1")[1], "UFS, softupdate, noatime, async");
     }

@@ -10,8 +10,8 @@ const SPREAD_MAX: f64 = 0.05;
 
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 
-/// Rows below the names of their columns. A name that begins with `#`, which is not shown, has numbers below it: they are
-/// aligned to the right.
+/// Rows below the names of their columns. A name that begins with `#`, which is not shown, has
+/// numbers below it: they are aligned to the right.
 pub(super) fn table<const N: usize>(
     columns: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -59,8 +59,10 @@ pub(super) fn published_per_s(value: Option<f64>) -> String {
 
 /// A rate with the share of hits, if that is known: a cache that stores little is fast too.
 pub(super) fn with_hits(rate: &str, hit_ratio: Option<f64>) -> String {
-    hit_ratio
-        .map_or_else(|| rate.to_owned(), |share| format!("{rate} · {} %", number(Some(share * 100.0), 1)))
+    hit_ratio.map_or_else(
+        || rate.to_owned(),
+        |share| format!("{rate} · {} %", number(Some(share * 100.0), 1)),
+    )
 }
 
 pub(super) fn ratio(value: Option<f64>) -> String {
@@ -72,7 +74,8 @@ pub(super) fn over(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     Some(value? / base.filter(|base| *base > 0.0)?)
 }
 
-/// The difference of repeats as a share of their mean; `(!)` marks what is too much to quote the mean.
+/// The difference of repeats as a share of their mean; `(!)` marks what is too much to quote the
+/// mean.
 pub(super) fn spread(share: Option<f64>) -> String {
     let Some(share) = share else { return NOTHING.to_owned() };
     let mark = if share > SPREAD_MAX { " (!)" } else { "" };
@@ -103,8 +106,14 @@ mod tests {
         let shown = [99.94, 99.96, 999.6, 1_234_567.0].map(|value| per_s(Some(value)));
         assert_eq!(shown, ["99.9", "100", "1,000", "1,234,567"]);
         assert_eq!(published_per_s(Some(1326.3)), "1,326.3");
-        assert_eq!([ratio(Some(2.0)), ratio(None), ratio(Some(f64::NAN))], ["2.00", NOTHING, NOTHING]);
-        assert_eq!([0.5, 12.34, 1234.5].map(|value| milliseconds(Some(value))), ["0.50", "12.3", "1,234"]);
+        assert_eq!(
+            [ratio(Some(2.0)), ratio(None), ratio(Some(f64::NAN))],
+            ["2.00", NOTHING, NOTHING]
+        );
+        assert_eq!(
+            [0.5, 12.34, 1234.5].map(|value| milliseconds(Some(value))),
+            ["0.50", "12.3", "1,234"]
+        );
         assert_eq!(mebibytes(Some(3.0 * BYTES_PER_MIB)), "3 MiB");
         assert_eq!(mebibytes(None), NOTHING);
     }
@@ -119,7 +128,10 @@ mod tests {
 
     #[test]
     fn a_wide_spread_is_marked() {
-        assert_eq!([spread(Some(0.05)), spread(Some(0.0941)), spread(None)], ["5.0 %", "9.4 % (!)", NOTHING]);
+        assert_eq!(
+            [spread(Some(0.05)), spread(Some(0.0941)), spread(None)],
+            ["5.0 %", "9.4 % (!)", NOTHING]
+        );
     }
 
     #[test]

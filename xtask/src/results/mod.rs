@@ -1,8 +1,10 @@
-//! `cargo xtask results`: the tables of `docs/results/README.md`, which put published figures beside ours.
+//! `cargo xtask results`: the tables of `docs/results/README.md`, which put published figures
+//! beside ours.
 //!
-//! Published are the tables of the book on Squid and a comparison of objects in transit; ours are what the laboratory left
-//! in the folders beside the page. Every figure is computed here, so that none can be stale or mistyped: without
-//! `--write` the command fails if the page says anything else.
+//! Published are the tables of the book on Squid and a comparison of objects in transit; ours are
+//! what the laboratory left in the folders beside the page. Every figure is computed here, so that
+//! none can be stale or mistyped: without `--write` the command fails if the page says anything
+//! else.
 
 mod csv;
 mod disks;
@@ -53,7 +55,11 @@ const TABLES: [Table; 14] = [
     Table { name: "schemes", make: schemes::schemes, folder: Some("schemes") },
     Table { name: "schemes-order", make: schemes::order, folder: None },
     Table { name: "others", make: schemes::others, folder: None },
-    Table { name: "schemes-unthrottled", make: schemes::unthrottled, folder: Some("schemes-unthrottled") },
+    Table {
+        name: "schemes-unthrottled",
+        make: schemes::unthrottled,
+        folder: Some("schemes-unthrottled"),
+    },
     Table { name: "others-unthrottled", make: schemes::others_unthrottled, folder: None },
     Table { name: "file-systems", make: schemes::file_systems, folder: None },
     Table { name: "noatime", make: schemes::noatime, folder: None },
@@ -78,13 +84,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// The part of `cargo xtask test`: says what was checked, and fails if a table is not what the figures say.
+/// The part of `cargo xtask test`: says what was checked, and fails if a table is not what the
+/// figures say.
 pub(crate) fn check() -> Outcome<String> {
     let page = fs::read_to_string(workspace::root().join(PAGE))?;
     match renewed(&page, &Inputs::here()?)? {
         (_, Some(name)) => {
             let mend = "cargo xtask results --write";
-            Err(format!("{PAGE}: the table `{name}` is not what the figures say: run `{mend}`").into())
+            Err(format!("{PAGE}: the table `{name}` is not what the figures say: run `{mend}`")
+                .into())
         }
         (_, None) => Ok(format!("{} tables are what the figures say", TABLES.len())),
     }
@@ -107,12 +115,16 @@ fn renewed(page: &str, inputs: &Inputs) -> Outcome<(String, Option<&'static str>
 
 impl Table {
     fn text(&self, inputs: &Inputs) -> Outcome<String> {
-        let made = (self.make)(inputs).map_err(|error| format!("the table `{}`: {error}", self.name))?;
+        let made =
+            (self.make)(inputs).map_err(|error| format!("the table `{}`: {error}", self.name))?;
         let Some(text) = made else { return Ok(NOT_RUN.to_owned()) };
         let has_page = |folder: &&str| inputs.folder.join(folder).join("index.md").exists();
         Ok(match self.folder.filter(has_page) {
             Some(folder) => {
-                format!("{}\n\nAll that was measured: [{folder}]({folder}/index.md).", text.trim_end())
+                format!(
+                    "{}\n\nAll that was measured: [{folder}]({folder}/index.md).",
+                    text.trim_end()
+                )
             }
             None => text,
         })
@@ -176,9 +188,9 @@ mod tests {
         let (_folder, inputs) = inputs(&files);
         let (once, stale) = renewed(&page(), &inputs).unwrap();
         assert_eq!(stale, Some("schemes"));
-        assert!(
-            once.contains("<!-- begin results schemes -->\n\n*not run yet*\n\n<!-- end results schemes -->")
-        );
+        assert!(once.contains(
+            "<!-- begin results schemes -->\n\n*not run yet*\n\n<!-- end results schemes -->"
+        ));
         assert!(once.contains("All that was measured: [flatness](flatness/index.md).\n\n<!-- end"));
         assert_eq!(once.matches("words\n").count(), TABLES.len());
         assert_eq!(once.matches(NOT_RUN).count(), TABLES.len() - 2);

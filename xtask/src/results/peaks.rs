@@ -1,4 +1,5 @@
-//! Peaks that the laboratory found: the lines of an experiment's `index.csv`, repeats taken together.
+//! Peaks that the laboratory found: the lines of an experiment's `index.csv`, repeats taken
+//! together.
 
 use super::csv::Csv;
 use super::figures::per_s;
@@ -91,7 +92,9 @@ impl Matrix {
                 continue;
             }
             let (subject, variant) = (row.text("subject")?, row.text("variant")?);
-            let known = groups.iter().position(|group| group.subject == subject && group.variant == variant);
+            let known = groups
+                .iter()
+                .position(|group| group.subject == subject && group.variant == variant);
             let place = known.unwrap_or_else(|| {
                 groups.push(Group::new(subject, variant));
                 groups.len() - 1
@@ -101,7 +104,8 @@ impl Matrix {
             // Not every experiment is about hits.
             group.hit_ratios.extend(row.number("hit_ratio").ok().flatten());
             group.is_time_up |= outcome == TIME_UP;
-            group.is_lab_limited |= row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
+            group.is_lab_limited |=
+                row.number("lab_limited_share")?.is_some_and(|share| share > 0.0);
         }
         Ok(Self { groups })
     }
@@ -124,7 +128,9 @@ impl Matrix {
 
     /// So many processes, whatever they store on.
     pub(super) fn with_instances(&self, subject: &str, instances: u32) -> Option<&Group> {
-        self.groups.iter().find(|group| group.subject == subject && group.counted("instances") == instances)
+        self.groups
+            .iter()
+            .find(|group| group.subject == subject && group.counted("instances") == instances)
     }
 
     /// A program that stores nothing on disk; what would be below its stores matters not.
@@ -133,7 +139,12 @@ impl Matrix {
         self.groups.iter().find(|group| group.subject == subject)
     }
 
-    fn of_subject(&self, subject: &str, stores: u32, instances: u32) -> impl Iterator<Item = &Group> {
+    fn of_subject(
+        &self,
+        subject: &str,
+        stores: u32,
+        instances: u32,
+    ) -> impl Iterator<Item = &Group> {
         self.groups.iter().filter(move |group| {
             group.subject == subject
                 && group.counted("stores") == stores

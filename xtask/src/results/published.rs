@@ -1,4 +1,5 @@
-//! The published figures: the tables of the book on Squid, and the comparison of objects in transit.
+//! The published figures: the tables of the book on Squid, and the comparison of objects in
+//! transit.
 
 use super::csv::{Csv, Row};
 use crate::Outcome;
@@ -61,7 +62,10 @@ impl Book {
 
     /// Without any disk.
     pub(super) fn null(&self) -> Option<f64> {
-        self.rows.iter().find(|row| row.table == DISKS_TABLE && row.scheme == "null").map(|row| row.per_s)
+        self.rows
+            .iter()
+            .find(|row| row.table == DISKS_TABLE && row.scheme == "null")
+            .map(|row| row.per_s)
     }
 
     /// The best of a scheme on Linux, or no disk.
@@ -83,13 +87,15 @@ impl Book {
 
     /// A scheme on a file system that was mounted on Linux with exactly these options.
     pub(super) fn mounted(&self, scheme: &str, file_system: &str, options: &str) -> Option<f64> {
-        let is_same = |row: &&Published| row.file_system == file_system && row.mount_options == options;
+        let is_same =
+            |row: &&Published| row.file_system == file_system && row.mount_options == options;
         self.linux(scheme).find(is_same).map(|row| row.per_s)
     }
 
     /// `aufs` on so many disks, or no disk.
     pub(super) fn on_disks(&self, disks: u32) -> Option<f64> {
-        let is_same = |row: &&Published| row.table == DISKS_TABLE && row.disks == Some(f64::from(disks));
+        let is_same =
+            |row: &&Published| row.table == DISKS_TABLE && row.disks == Some(f64::from(disks));
         self.rows.iter().find(is_same).map(|row| row.per_s)
     }
 
@@ -98,7 +104,8 @@ impl Book {
         self.rows.iter().filter(|row| OTHER_TABLES.contains(&row.table.as_str()))
     }
 
-    /// What others in the same table are divided by: `ufs` without mount options, else the slowest `ufs`.
+    /// What others in the same table are divided by: `ufs` without mount options, else the slowest
+    /// `ufs`.
     pub(super) fn base_of(&self, table: &str) -> Option<f64> {
         let is_file = |row: &&Published| row.table == table && row.scheme == "ufs";
         let files: Vec<&Published> = self.rows.iter().filter(is_file).collect();
@@ -152,16 +159,23 @@ mod tests {
         assert_eq!((book.scheme("aufs"), book.scheme("rock")), (Some(168.5), None));
         assert_eq!(book.mounted("ufs", "xfs", ""), Some(40.7));
         assert_eq!(book.mounted("aufs", "ext2fs", ""), Some(110.0));
-        assert_eq!((book.on_disks(0), book.on_disks(1), book.on_disks(4)), (Some(332.1), Some(66.0), None));
+        assert_eq!(
+            (book.on_disks(0), book.on_disks(1), book.on_disks(4)),
+            (Some(332.1), Some(66.0), None)
+        );
         assert_eq!(book.base_of("D-2"), Some(24.4));
         let run = book.transit("disk", "empty").unwrap();
-        assert_eq!((run.per_s, run.median_s, run.descriptors), (Some(14.5), Some(3.59), Some(260.0)));
+        assert_eq!(
+            (run.per_s, run.median_s, run.descriptors),
+            (Some(14.5), Some(3.59), Some(260.0))
+        );
     }
 
     #[test]
     fn without_a_plain_ufs_the_slowest_is_the_base() {
         let head = "table,os,scheme,variant,filesystem,mount_options,disks,throughput_per_s\n";
-        let lines = "D-2,A,ufs,1,UFS,async,3,20\nD-2,A,ufs,2,UFS,noatime,3,10\nD-2,A,diskd,1,UFS,,3,5\n";
+        let lines =
+            "D-2,A,ufs,1,UFS,async,3,20\nD-2,A,ufs,2,UFS,noatime,3,10\nD-2,A,diskd,1,UFS,,3,5\n";
         let novm = "in_transit,cache_state,request_rate_per_s,median_service_time_s,peak_fds\n";
         let book = Book::parse(&format!("{head}{lines}"), novm).unwrap();
         assert_eq!(book.base_of("D-2"), Some(10.0));

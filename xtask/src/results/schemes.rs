@@ -1,4 +1,5 @@
-//! Storage schemes and file systems (table D-1 of the book): Squid's and Humboldt's, and two caches with one scheme each.
+//! Storage schemes and file systems (table D-1 of the book): Squid's and Humboldt's, and two caches
+//! with one scheme each.
 
 use super::figures::{NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
 use super::peaks::{Group, Matrix};
@@ -90,7 +91,8 @@ impl Series {
 
     /// What stores, fastest first.
     fn order(&self) -> Vec<&'static str> {
-        let mut rates: Vec<&Rate> = self.rates.iter().filter(|rate| rate.scheme != "null").collect();
+        let mut rates: Vec<&Rate> =
+            self.rates.iter().filter(|rate| rate.scheme != "null").collect();
         rates.sort_by(|left, right| right.per_s.total_cmp(&left.per_s));
         rates.into_iter().map(|rate| rate.scheme).collect()
     }
@@ -146,8 +148,10 @@ fn same_order(scheme: &str, published: &Series, programs: [(&'static str, &Serie
             word(*first).to_owned()
         }
         all => {
-            let words: Vec<String> =
-                all.iter().map(|(program, is_same)| format!("{program}: {}", word(*is_same))).collect();
+            let words: Vec<String> = all
+                .iter()
+                .map(|(program, is_same)| format!("{program}: {}", word(*is_same)))
+                .collect();
             words.join(", ")
         }
     }
@@ -170,8 +174,13 @@ pub(super) fn order(inputs: &Inputs) -> Made {
 pub(super) fn unthrottled(inputs: &Inputs) -> Made {
     let Some(matrix) = inputs.matrix(UNLIMITED)? else { return Ok(None) };
     let [squid, humboldt] = PROGRAMS.map(|program| Series::measured(&matrix, program));
-    let columns =
-        ["scheme", "#Squid here answers/s · hits", "#÷ ufs", "#Humboldt here answers/s · hits", "#÷ ufs"];
+    let columns = [
+        "scheme",
+        "#Squid here answers/s · hits",
+        "#÷ ufs",
+        "#Humboldt here answers/s · hits",
+        "#÷ ufs",
+    ];
     let rows = SCHEMES.map(|scheme| {
         [
             scheme.to_owned(),
@@ -214,8 +223,9 @@ pub(super) fn file_systems(inputs: &Inputs) -> Made {
     let published = |name: &str| inputs.book.mounted(BASE, name, "");
     let [(_, published_base), ..] = FILE_SYSTEMS;
     let here = |program: &str, file_system: &str| {
-        let per_s =
-            |on: &str| matrix.mounted(&format!("{program}:{BASE}"), on, NOATIME).map(Group::mean_per_s);
+        let per_s = |on: &str| {
+            matrix.mounted(&format!("{program}:{BASE}"), on, NOATIME).map(Group::mean_per_s)
+        };
         match file_system {
             GONE_FILE_SYSTEM => GONE.to_owned(),
             _ => ratio(over(per_s(file_system), per_s(BASE_FILE_SYSTEM))),
@@ -229,7 +239,8 @@ pub(super) fn file_systems(inputs: &Inputs) -> Made {
             here("humboldt", file_system),
         ]
     });
-    let columns = ["file system", "#published ÷ ext2", "#Squid here ÷ ext2", "#Humboldt here ÷ ext2"];
+    let columns =
+        ["file system", "#published ÷ ext2", "#Squid here ÷ ext2", "#Humboldt here ÷ ext2"];
     Ok(Some(table(columns, rows)))
 }
 
@@ -244,7 +255,13 @@ pub(super) fn noatime(inputs: &Inputs) -> Made {
         let scheme = subject.split_once(':').map_or(subject, |(_, scheme)| scheme);
         let published = |options: &str| inputs.book.mounted(scheme, "ext2fs", options);
         let published_factor = over(published(NOATIME), published(""));
-        rows.push([subject.to_owned(), shown(with), shown(without), ratio(factor), ratio(published_factor)]);
+        rows.push([
+            subject.to_owned(),
+            shown(with),
+            shown(without),
+            ratio(factor),
+            ratio(published_factor),
+        ]);
     }
     let columns = [
         "program and scheme",
@@ -295,10 +312,17 @@ mod tests {
         let (_folder, inputs) = inputs(&[("schemes/index.csv", &small())]);
         let text = schemes(&inputs).unwrap().unwrap();
         assert_eq!(cells(&text, "null"), ["332.1 · 0.4 %", "6.05", "900", "9.00", "–", "–", "–"]);
-        assert_eq!(cells(&text, "coss"), ["326.3 · 53.9 %", "5.94", "–", "–", "2,000", "10.00", "yes"]);
-        let aufs = ["168.5 · 56.3 %", "3.07", "150", "1.50", "500", "2.50", "Squid: no, Humboldt: yes"];
+        assert_eq!(
+            cells(&text, "coss"),
+            ["326.3 · 53.9 %", "5.94", "–", "–", "2,000", "10.00", "yes"]
+        );
+        let aufs =
+            ["168.5 · 56.3 %", "3.07", "150", "1.50", "500", "2.50", "Squid: no, Humboldt: yes"];
         assert_eq!(cells(&text, "aufs"), aufs);
-        assert_eq!(cells(&text, "ufs"), ["54.9 · 55.6 %", "1.00", "100", "1.00", "200", "1.00", "yes"]);
+        assert_eq!(
+            cells(&text, "ufs"),
+            ["54.9 · 55.6 %", "1.00", "100", "1.00", "200", "1.00", "yes"]
+        );
         assert_eq!(cells(&text, "ring"), ["–"; 7]);
     }
 

@@ -6,7 +6,8 @@ use super::{Inputs, Made};
 use crate::Outcome;
 
 /// Where objects in transit are, in the published table and in ours.
-const PLACES: [(&str, &str); 2] = [("memory", "in transit in memory"), ("disk", "in transit on disk")];
+const PLACES: [(&str, &str); 2] =
+    [("memory", "in transit in memory"), ("disk", "in transit on disk")];
 
 /// What the cache holds at the start, in the published table and in ours.
 const CACHES: [(&str, &str); 2] = [("empty", "cache empty"), ("full", "cache full")];
@@ -92,7 +93,10 @@ fn published(inputs: &Inputs, place: &str, cache: &str) -> Run {
 /// What the laboratory measured; nothing if there was no such run.
 fn here(csv: &Csv, subject: &str, variant: &str, pass: &str) -> Outcome<Run> {
     for row in csv.rows() {
-        if row.text("subject")? == subject && row.text("variant")? == variant && row.text("pass")? == pass {
+        if row.text("subject")? == subject
+            && row.text("variant")? == variant
+            && row.text("pass")? == pass
+        {
             return Ok(Run {
                 per_s: row.number("answers_per_s")?,
                 median_s: row.number("p50_ms")?.map(|ms| ms / 1e3),

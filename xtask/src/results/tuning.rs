@@ -3,8 +3,9 @@
 use super::figures::{NOTHING, number, over, per_s, ratio, table, with_hits};
 use super::{Inputs, Made};
 
-/// Requests per second before and after all steps, "from about 50 to over 100". Source: "High Performance Web Caching With Squid"
-/// (devshed.com, 2000), whose single statements are in `experiments/tuning.toml`.
+/// Requests per second before and after all steps, "from about 50 to over 100". Source: "High
+/// Performance Web Caching With Squid" (devshed.com, 2000), whose single statements are in
+/// `experiments/tuning.toml`.
 const ALL_STEPS_PER_S: (f64, f64) = (50.0, 100.0);
 
 /// Statement by statement: what the text says, and what was measured.
@@ -81,8 +82,11 @@ pub(super) fn steps(inputs: &Inputs) -> Made {
 /// The last line of each table: what was published of all steps together.
 fn all_steps() -> [String; 4] {
     let (before, after) = ALL_STEPS_PER_S;
-    let words =
-        format!("published: about {} to over {} requests/s", number(Some(before), 0), number(Some(after), 0));
+    let words = format!(
+        "published: about {} to over {} requests/s",
+        number(Some(before), 0),
+        number(Some(after), 0)
+    );
     [words, NOTHING.to_owned(), NOTHING.to_owned(), ratio(over(Some(after), Some(before)))]
 }
 

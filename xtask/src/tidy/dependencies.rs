@@ -21,17 +21,24 @@ fn check_file(file: &File) -> Vec<Finding> {
         if line.starts_with('[') {
             section = line;
         }
-        let Some((name, value)) = line.split_once('=').filter(|_| section.ends_with("dependencies]")) else {
+        let Some((name, value)) =
+            line.split_once('=').filter(|_| section.ends_with("dependencies]"))
+        else {
             continue;
         };
         let name = name.trim();
         if is_root && !value.contains("path =") && !value.contains('#') {
-            findings.push(Finding::new(&file.path, index + 1, format!("`{name}` has no `# reason`")));
+            findings.push(Finding::new(
+                &file.path,
+                index + 1,
+                format!("`{name}` has no `# reason`"),
+            ));
         }
         let is_inherited = name.ends_with(".workspace") || value.contains("workspace = true");
         if is_member && !is_inherited && !name.starts_with('#') {
-            let message =
-                format!("`{name}` takes its version from the root: write `{name}.workspace = true`");
+            let message = format!(
+                "`{name}` takes its version from the root: write `{name}.workspace = true`"
+            );
             findings.push(Finding::new(&file.path, index + 1, message));
         }
     }
@@ -53,6 +60,9 @@ mod tests {
     fn a_dependency_without_a_reason_is_found() {
         let root = "[workspace.dependencies]\na = \"1\" # why\nb = \"1\"\nc = { path = \"c\" }\n[profile.dev]\nx = 1\n";
         assert_eq!(lines("Cargo.toml", root), [3]);
-        assert_eq!(lines("crates/a/Cargo.toml", "[dependencies]\na.workspace = true\nb = \"1\"\n"), [3]);
+        assert_eq!(
+            lines("crates/a/Cargo.toml", "[dependencies]\na.workspace = true\nb = \"1\"\n"),
+            [3]
+        );
     }
 }

@@ -21,8 +21,8 @@ const ROWS: [&str; 14] = [
     "humboldt",
 ];
 
-/// The laboratory has rows of its own: it shares no code with the program, so that an error of one cannot cancel out
-/// in a measurement by the other.
+/// The laboratory has rows of its own: it shares no code with the program, so that an error of one
+/// cannot cancel out in a measurement by the other.
 const LAB_ROWS: [&str; 9] = [
     "humboldt-lab-record",
     "humboldt-lab-workload",
@@ -35,13 +35,13 @@ const LAB_ROWS: [&str; 9] = [
     "humboldt-lab",
 ];
 
-/// The one thing that the laboratory takes from the program, and who takes it: `simulate` would be worth nothing if it
-/// compared other replacement policies than those that run. They are no protocol: an error of theirs is a miss, which no
-/// measurement of the laboratory counts on.
+/// The one thing that the laboratory takes from the program, and who takes it: `simulate` would be
+/// worth nothing if it compared other replacement policies than those that run. They are no
+/// protocol: an error of theirs is a miss, which no measurement of the laboratory counts on.
 const SHARED: (&str, &str) = ("humboldt-lab", "humboldt-policy");
 
-/// Packages beside the program that nothing may depend on, and which depend on none of its crates, so that an
-/// error of the program cannot hide in what tests and measures it.
+/// Packages beside the program that nothing may depend on, and which depend on none of its crates,
+/// so that an error of the program cannot hide in what tests and measures it.
 const BESIDE: [&str; 2] = ["humboldt-tests", "xtask"];
 
 pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
@@ -49,8 +49,10 @@ pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
     for package in packages.iter().filter(|package| package.is_member) {
         let row = row_of(&package.name);
         if row.is_none() && !BESIDE.contains(&package.name.as_str()) {
-            let message =
-                format!("`{}` has no row in the layer rule (xtask/src/tidy/layers.rs)", package.name);
+            let message = format!(
+                "`{}` has no row in the layer rule (xtask/src/tidy/layers.rs)",
+                package.name
+            );
             findings.push(Finding::new(&package.manifest, 1, message));
         }
         for dependency in package.dependencies.iter().filter(|dependency| dependency.is_path) {

@@ -1,4 +1,5 @@
-//! Licences of everything that is linked in, against the list in deny.toml; advisories where a tool is at hand.
+//! Licences of everything that is linked in, against the list in deny.toml; advisories where a tool
+//! is at hand.
 
 use super::Finding;
 use crate::Outcome;
@@ -11,7 +12,8 @@ use std::process::Command;
 const POLICY: &str = "deny.toml";
 
 pub(super) fn check(root: &Path, packages: &[Package]) -> Outcome<Vec<Finding>> {
-    let policy = fs::read_to_string(root.join(POLICY)).map_err(|error| format!("{POLICY}: {error}"))?;
+    let policy =
+        fs::read_to_string(root.join(POLICY)).map_err(|error| format!("{POLICY}: {error}"))?;
     let allowed = allowed_licences(&policy);
     let mut findings = Vec::new();
     for package in packages.iter().filter(|package| !package.is_member) {
@@ -31,7 +33,11 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Outcome<Vec<Finding>> 
 
 /// The strings of the policy's `allow = [ … ]`.
 fn allowed_licences(policy: &str) -> Vec<&str> {
-    let list = policy.split("\nallow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap_or_default();
+    let list = policy
+        .split("\nallow = [")
+        .nth(1)
+        .and_then(|rest| rest.split(']').next())
+        .unwrap_or_default();
     let uncommented = list.lines().map(|line| line.split('#').next().unwrap_or_default());
     uncommented.flat_map(|line| line.split('"').skip(1).step_by(2)).collect()
 }
@@ -86,13 +92,19 @@ fn warn_of_duplicates(packages: &[Package]) {
         versions.entry(&package.name).or_default().push(&package.version);
     }
     for (name, versions) in versions.iter().filter(|(_, versions)| versions.len() > 1) {
-        println!("{POLICY}:1: note: {name} is built in {} versions: {}", versions.len(), versions.join(", "));
+        println!(
+            "{POLICY}:1: note: {name} is built in {} versions: {}",
+            versions.len(),
+            versions.join(", ")
+        );
     }
 }
 
-/// Runs `cargo deny check advisories`, which needs its data base from the network, if it is installed.
+/// Runs `cargo deny check advisories`, which needs its data base from the network, if it is
+/// installed.
 pub(super) fn advisories(root: &Path) -> Outcome {
-    let installed = Command::new(workspace::cargo()).args(["deny", "--version"]).output()?.status.success();
+    let installed =
+        Command::new(workspace::cargo()).args(["deny", "--version"]).output()?.status.success();
     if !installed {
         println!("{POLICY}:1: note: cargo-deny is not installed, so advisories were not looked up");
         return Ok(());

@@ -17,7 +17,11 @@ pub(super) fn check(root: &Path, files: &[File]) -> Vec<Finding> {
                 continue;
             }
             for target in targets(line).filter(|target| !folder.join(target).exists()) {
-                findings.push(Finding::new(&file.path, index + 1, format!("there is no `{target}`")));
+                findings.push(Finding::new(
+                    &file.path,
+                    index + 1,
+                    format!("there is no `{target}`"),
+                ));
             }
         }
     }
@@ -28,7 +32,8 @@ pub(super) fn check(root: &Path, files: &[File]) -> Vec<Finding> {
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| {
         let target = rest.split([')', ' ', '#']).next().unwrap_or_default();
-        let is_relative = !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:");
+        let is_relative =
+            !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:");
         is_relative.then_some(target)
     })
 }
@@ -39,8 +44,7 @@ mod tests {
 
     #[test]
     fn only_relative_targets_are_checked() {
-        let line =
-            "see [a](docs/a.md#part), [b](https://example.org/x), [c](#here) and ![d](d.png \"title\")";
+        let line = "see [a](docs/a.md#part), [b](https://example.org/x), [c](#here) and ![d](d.png \"title\")";
         assert_eq!(targets(line).collect::<Vec<_>>(), ["docs/a.md", "d.png"]);
     }
 }

@@ -1,10 +1,11 @@
-//! What squid.conf says is read by somebody: every directive that works and every `pub` field of the types in
-//! `crates/conf/src/types` has a reader outside `conf`. An option that is parsed and then forgotten would be obeyed by
-//! nobody, and said by nobody.
+//! What squid.conf says is read by somebody: every directive that works and every `pub` field of
+//! the types in `crates/conf/src/types` has a reader outside `conf`. An option that is parsed and
+//! then forgotten would be obeyed by nobody, and said by nobody.
 //!
-//! A heuristic over words. A field is read by `.field` that is neither assigned nor called, in code that is not a test. Where
-//! other structs or functions have the same name, only files count that name its type, a type that holds it or a directive
-//! that has it; of the directives, which are fields of `Config`, only `config.field`.
+//! A heuristic over words. A field is read by `.field` that is neither assigned nor called, in code
+//! that is not a test. Where other structs or functions have the same name, only files count that
+//! name its type, a type that holds it or a directive that has it; of the directives, which are
+//! fields of `Config`, only `config.field`.
 
 use super::Finding;
 use crate::source;
@@ -52,10 +53,13 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
         }
     }
     let is_other = |file: &&File| {
-        file.path.starts_with("crates/") && !file.path.starts_with(CONF) && !file.path.contains("tests")
+        file.path.starts_with("crates/")
+            && !file.path.starts_with(CONF)
+            && !file.path.contains("tests")
     };
     let mut elsewhere: HashSet<String> = HashSet::new();
-    let others: Vec<Code> = files.iter().filter(is_other).map(|file| code(file, &mut elsewhere)).collect();
+    let others: Vec<Code> =
+        files.iter().filter(is_other).map(|file| code(file, &mut elsewhere)).collect();
     let names = |name: &str| fields.iter().filter(|field| field.name == name).count();
     let is_read = |field: &&Field<'_>| {
         let excused = EXCEPTIONS.iter().any(|(of, name, _)| *of == field.of && *name == field.name);
@@ -66,7 +70,8 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
                 let names_it = code.words.contains(&field.of)
                     || held.is_some_and(|held| held.iter().any(|of| code.words.contains(of)));
                 code.reads.iter().filter(|(_, name)| *name == field.name).any(|(before, _)| {
-                    is_unique || if field.of == "Config" { before.ends_with("config") } else { names_it }
+                    is_unique
+                        || if field.of == "Config" { before.ends_with("config") } else { names_it }
                 })
             })
     };
@@ -94,8 +99,14 @@ fn struct_fields<'a>(
             "pub" if word(at + 2) == ":" => {
                 let Some(of) = &of else { continue };
                 let line = source::line_of(&text, token.at);
-                fields.push(Field { file: &file.path, line, of: of.clone(), name: word(at + 1).to_owned() });
-                let types = (at + 3..).map(word).take_while(|word| !matches!(*word, "," | "}" | ""));
+                fields.push(Field {
+                    file: &file.path,
+                    line,
+                    of: of.clone(),
+                    name: word(at + 1).to_owned(),
+                });
+                let types =
+                    (at + 3..).map(word).take_while(|word| !matches!(*word, "," | "}" | ""));
                 for held in types {
                     holders.entry(held.to_owned()).or_default().insert(of.clone());
                 }
@@ -114,7 +125,8 @@ fn directives<'a>(
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     for (index, line) in file.text.lines().enumerate() {
         let row = line.strip_prefix("    ").and_then(|row| row.split_once(": "));
-        let Some((names, Some((types, kind)))) = row.map(|(names, rest)| (names, rest.split_once(" = ")))
+        let Some((names, Some((types, kind)))) =
+            row.map(|(names, rest)| (names, rest.split_once(" = ")))
         else {
             continue;
         };
@@ -122,7 +134,12 @@ fn directives<'a>(
         if !kind.contains("(\"") || !name.chars().all(is_name) {
             continue;
         }
-        fields.push(Field { file: &file.path, line: index + 1, of: "Config".into(), name: name.into() });
+        fields.push(Field {
+            file: &file.path,
+            line: index + 1,
+            of: "Config".into(),
+            name: name.into(),
+        });
         for held in types.split(['<', '>', ' ']).filter(|held| !held.is_empty()) {
             holders.entry(held.to_owned()).or_default().insert(format!("config.{name}"));
         }

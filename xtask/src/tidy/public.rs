@@ -1,7 +1,7 @@
 //! Nothing is public that nobody uses. The compiler cannot warn of it, because another crate might.
 //!
-//! A heuristic over words: an item counts as used if its name stands anywhere else in code that is not a test, an
-//! import or an `impl` header. An exception is written where the item is:
+//! A heuristic over words: an item counts as used if its name stands anywhere else in code that is
+//! not a test, an import or an `impl` header. An exception is written where the item is:
 //! `// tidy: public, because …` on the line above it or behind it.
 
 use super::Finding;
@@ -29,9 +29,16 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
             items.extend(public_items(file, &text, &tokens));
         }
     }
-    let unused = items.into_iter().filter(|item| !uses.contains_key(&item.name) && !has_exception(item));
+    let unused =
+        items.into_iter().filter(|item| !uses.contains_key(&item.name) && !has_exception(item));
     unused
-        .map(|item| Finding::new(&item.file.path, item.line, format!("`{}` is public and unused", item.name)))
+        .map(|item| {
+            Finding::new(
+                &item.file.path,
+                item.line,
+                format!("`{}` is public and unused", item.name),
+            )
+        })
         .collect()
 }
 
@@ -60,7 +67,8 @@ fn public_items<'a>(file: &'a File, text: &str, tokens: &[Token<'_>]) -> Vec<Ite
     let mut found = Vec::new();
     for (index, token) in tokens.iter().enumerate().filter(|(_, token)| token.text == "pub") {
         let mut next = tokens[index + 1..].iter().map(|token| token.text).peekable();
-        while next.peek().is_some_and(|word| matches!(*word, "async" | "unsafe" | "extern" | "\"")) {
+        while next.peek().is_some_and(|word| matches!(*word, "async" | "unsafe" | "extern" | "\""))
+        {
             next.next();
         }
         let (Some(mut word), Some(mut name)) = (next.next(), next.next()) else { continue };
@@ -98,7 +106,9 @@ mod tests {
     #[test]
     fn an_item_named_only_in_its_definition_an_import_or_a_test_is_unused() {
         assert_eq!(
-            unused("pub fn a() {}\npub struct B;\nimpl B {}\nfn main() { let x: C; }\npub type C = u8;"),
+            unused(
+                "pub fn a() {}\npub struct B;\nimpl B {}\nfn main() { let x: C; }\npub type C = u8;"
+            ),
             [1, 2]
         );
         assert_eq!(unused("pub use m::a;\nmod m { pub const fn a() {} }"), [2]);
@@ -108,7 +118,8 @@ mod tests {
 
     #[test]
     fn an_exception_needs_its_reason() {
-        let excused = "/// Doc.\n// tidy: public, because plugins call it\n#[inline]\npub fn a() {}";
+        let excused =
+            "/// Doc.\n// tidy: public, because plugins call it\n#[inline]\npub fn a() {}";
         assert!(unused(excused).is_empty());
         assert_eq!(unused("// tidy: public, because\npub fn a() {}"), [2]);
     }

@@ -13,7 +13,8 @@ pub(super) fn check_unsafe(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| !file.path.starts_with("crates/sys/")) {
         let masked = source::mask(&file.text);
-        let Some(word) = source::tokens(&masked).into_iter().find(|token| token.text == "unsafe") else {
+        let Some(word) = source::tokens(&masked).into_iter().find(|token| token.text == "unsafe")
+        else {
             continue;
         };
         let message = match store_module {
@@ -38,7 +39,11 @@ pub(super) fn check_marks(files: &[File]) -> Vec<Finding> {
         for (index, line) in file.text.lines().enumerate() {
             let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             if let Some(mark) = words.into_iter().find(|word| MARKS.contains(word)) {
-                findings.push(Finding::new(&file.path, index + 1, format!("`{mark}` is left here")));
+                findings.push(Finding::new(
+                    &file.path,
+                    index + 1,
+                    format!("`{mark}` is left here"),
+                ));
             }
         }
     }
@@ -57,20 +62,33 @@ mod tests {
     fn unsafe_code_is_found_outside_its_place() {
         let block = "fn a() { unsafe { b() } }";
         assert_eq!(
-            check_unsafe(&[file("crates/sys/src/a.rs", block), file("crates/store/src/a.rs", block)]),
+            check_unsafe(&[
+                file("crates/sys/src/a.rs", block),
+                file("crates/store/src/a.rs", block)
+            ]),
             []
         );
         assert_eq!(
-            check_unsafe(&[file("crates/store/src/a.rs", block), file("crates/store/src/b.rs", block)]).len(),
+            check_unsafe(&[
+                file("crates/store/src/a.rs", block),
+                file("crates/store/src/b.rs", block)
+            ])
+            .len(),
             1
         );
         assert_eq!(check_unsafe(&[file("crates/http/src/a.rs", block)]).len(), 1);
-        assert_eq!(check_unsafe(&[file("crates/http/src/a.rs", "// unsafe\nfn a() { \"unsafe\" }")]), []);
+        assert_eq!(
+            check_unsafe(&[file("crates/http/src/a.rs", "// unsafe\nfn a() { \"unsafe\" }")]),
+            []
+        );
     }
 
     #[test]
     fn marks_are_found_as_whole_words() {
-        assert_eq!(check_marks(&[file("a.md", &format!("fine\n- {}: later\n", MARKS[0]))])[0].line, 2);
+        assert_eq!(
+            check_marks(&[file("a.md", &format!("fine\n- {}: later\n", MARKS[0]))])[0].line,
+            2
+        );
         assert_eq!(check_marks(&[file("a.md", &format!("{}X_TYPES", MARKS[2]))]), []);
     }
 }

@@ -96,8 +96,11 @@ impl<'a> Samples<'a> {
         for (bucket, count) in counts.buckets.iter().enumerate() {
             below += count;
             let is_last = bucket == TIME_BUCKETS - 1;
-            let bound =
-                if is_last { "+Inf".to_owned() } else { ((1_u64 << bucket) as f64 / 1000.0).to_string() };
+            let bound = if is_last {
+                "+Inf".to_owned()
+            } else {
+                ((1_u64 << bucket) as f64 / 1000.0).to_string()
+            };
             self.write("_bucket", labels, Some(&bound), Number::Whole(below));
         }
         self.write("_sum", labels, None, Number::Real(counts.sum_ms as f64 / 1000.0));

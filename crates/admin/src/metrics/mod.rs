@@ -43,32 +43,62 @@ const DIR: &[&str] = &["dir", "path", "scheme"];
 
 /// Everything but the plain counters of [`Counter::ALL`].
 pub(crate) const FAMILIES: &[Family] = &[
-    family("build_info", Kind::Gauge, &["version"], "Always 1; the version is in the label.", |_, out| {
-        out.add(&[env!("CARGO_PKG_VERSION")], 1);
+    family(
+        "build_info",
+        Kind::Gauge,
+        &["version"],
+        "Always 1; the version is in the label.",
+        |_, out| {
+            out.add(&[env!("CARGO_PKG_VERSION")], 1);
+        },
+    ),
+    family(
+        "start_time_seconds",
+        Kind::Gauge,
+        &[],
+        "When the program started, in Unix time.",
+        |f, out| {
+            out.add(&[], f.started.0 as f64 / 1000.0);
+        },
+    ),
+    family(
+        "uptime_seconds",
+        Kind::Gauge,
+        &[],
+        "How long the program has been running.",
+        |f, out| {
+            out.add(&[], f.totals.uptime.as_secs_f64());
+        },
+    ),
+    family("cores", Kind::Gauge, &[], "Threads that serve requests.", |f, out| {
+        out.add(&[], f.cores)
     }),
-    family("start_time_seconds", Kind::Gauge, &[], "When the program started, in Unix time.", |f, out| {
-        out.add(&[], f.started.0 as f64 / 1000.0);
-    }),
-    family("uptime_seconds", Kind::Gauge, &[], "How long the program has been running.", |f, out| {
-        out.add(&[], f.totals.uptime.as_secs_f64());
-    }),
-    family("cores", Kind::Gauge, &[], "Threads that serve requests.", |f, out| out.add(&[], f.cores)),
-    family("client_connections_open", Kind::Gauge, &[], "Connections open to clients.", |f, out| {
-        out.add(&[], f.connections);
-    }),
+    family(
+        "client_connections_open",
+        Kind::Gauge,
+        &[],
+        "Connections open to clients.",
+        |f, out| {
+            out.add(&[], f.connections);
+        },
+    ),
     family(
         "client_http_results_total",
         Kind::Counter,
         &["result"],
         "Finished requests by result code, as the access log names it.",
-        |f, out| Tag::ALL.iter().for_each(|tag| out.add(&[tag.name()], f.totals.result(*tag).requests)),
+        |f, out| {
+            Tag::ALL.iter().for_each(|tag| out.add(&[tag.name()], f.totals.result(*tag).requests))
+        },
     ),
     family(
         "client_http_result_bytes_total",
         Kind::Counter,
         &["result"],
         "Bytes sent to clients by result code.",
-        |f, out| Tag::ALL.iter().for_each(|tag| out.add(&[tag.name()], f.totals.result(*tag).bytes)),
+        |f, out| {
+            Tag::ALL.iter().for_each(|tag| out.add(&[tag.name()], f.totals.result(*tag).bytes))
+        },
     ),
     family(
         "client_http_aborted_total",
@@ -112,7 +142,9 @@ pub(crate) const FAMILIES: &[Family] = &[
         "The same by kind of answer: miss, hit, near_hit (a server was asked first), not_modified (a condition of the client).",
         |f, out| KINDS.iter().for_each(|(of, name)| out.add_times(&[name], &f.totals.times(*of))),
     ),
-    family("cache_mem_limit_bytes", Kind::Gauge, &[], "cache_mem.", |f, out| out.add(&[], f.mem.limit_bytes)),
+    family("cache_mem_limit_bytes", Kind::Gauge, &[], "cache_mem.", |f, out| {
+        out.add(&[], f.mem.limit_bytes)
+    }),
     family(
         "memory_bytes",
         Kind::Gauge,
@@ -125,9 +157,15 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("memory_objects", Kind::Gauge, &[], "Entries in the memory cache.", |f, out| {
         out.add(&[], f.mem.entries)
     }),
-    family("fetches_in_flight", Kind::Gauge, &[], "Fetches that other requests can join now.", |f, out| {
-        out.add(&[], f.fetches);
-    }),
+    family(
+        "fetches_in_flight",
+        Kind::Gauge,
+        &[],
+        "Fetches that other requests can join now.",
+        |f, out| {
+            out.add(&[], f.fetches);
+        },
+    ),
     family("dns_cached_names", Kind::Gauge, &[], "Names in the name cache.", |f, out| {
         out.add(&[], f.dns_names)
     }),
@@ -150,9 +188,15 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("resident_bytes", Kind::Gauge, &[], "Memory resident.", |f, out| {
         out.add(&[], f.process.resident_bytes)
     }),
-    family("resident_max_bytes", Kind::Gauge, &[], "Most memory that was ever resident.", |f, out| {
-        out.add(&[], f.process.resident_max_bytes);
-    }),
+    family(
+        "resident_max_bytes",
+        Kind::Gauge,
+        &[],
+        "Most memory that was ever resident.",
+        |f, out| {
+            out.add(&[], f.process.resident_max_bytes);
+        },
+    ),
     family(
         "page_faults_total",
         Kind::Counter,
@@ -169,21 +213,45 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("store_used_bytes", Kind::Gauge, DIR, "Bytes in use in a cache directory.", |f, out| {
         dirs(f, out, |dir| dir.stats.used_bytes.into());
     }),
-    family("store_capacity_bytes", Kind::Gauge, DIR, "Configured size of a cache directory.", |f, out| {
-        dirs(f, out, |dir| dir.stats.capacity_bytes.into());
-    }),
-    family("store_index_bytes", Kind::Gauge, DIR, "Memory of a cache directory's index.", |f, out| {
-        dirs(f, out, |dir| dir.stats.index_bytes.into());
-    }),
+    family(
+        "store_capacity_bytes",
+        Kind::Gauge,
+        DIR,
+        "Configured size of a cache directory.",
+        |f, out| {
+            dirs(f, out, |dir| dir.stats.capacity_bytes.into());
+        },
+    ),
+    family(
+        "store_index_bytes",
+        Kind::Gauge,
+        DIR,
+        "Memory of a cache directory's index.",
+        |f, out| {
+            dirs(f, out, |dir| dir.stats.index_bytes.into());
+        },
+    ),
     family("store_open_files", Kind::Gauge, DIR, "Files a cache directory has open.", |f, out| {
         dirs(f, out, |dir| dir.stats.open_files.into());
     }),
-    family("store_reads_total", Kind::Counter, DIR, "Objects read from a cache directory.", |f, out| {
-        dirs(f, out, |dir| dir.stats.reads.into());
-    }),
-    family("store_writes_total", Kind::Counter, DIR, "Objects written to a cache directory.", |f, out| {
-        dirs(f, out, |dir| dir.stats.writes.into());
-    }),
+    family(
+        "store_reads_total",
+        Kind::Counter,
+        DIR,
+        "Objects read from a cache directory.",
+        |f, out| {
+            dirs(f, out, |dir| dir.stats.reads.into());
+        },
+    ),
+    family(
+        "store_writes_total",
+        Kind::Counter,
+        DIR,
+        "Objects written to a cache directory.",
+        |f, out| {
+            dirs(f, out, |dir| dir.stats.writes.into());
+        },
+    ),
     family(
         "store_evictions_total",
         Kind::Counter,
@@ -214,9 +282,15 @@ pub(crate) const FAMILIES: &[Family] = &[
         "Reads that a cache directory asked of its device or file system.",
         |f, out| dirs(f, out, |dir| dir.stats.read_ops.into()),
     ),
-    family("store_device_read_bytes_total", Kind::Counter, DIR, "Bytes that they brought.", |f, out| {
-        dirs(f, out, |dir| dir.stats.read_bytes.into());
-    }),
+    family(
+        "store_device_read_bytes_total",
+        Kind::Counter,
+        DIR,
+        "Bytes that they brought.",
+        |f, out| {
+            dirs(f, out, |dir| dir.stats.read_bytes.into());
+        },
+    ),
     family(
         "store_device_writes_total",
         Kind::Counter,
@@ -224,9 +298,15 @@ pub(crate) const FAMILIES: &[Family] = &[
         "Writes that a cache directory asked of its device or file system.",
         |f, out| dirs(f, out, |dir| dir.stats.write_ops.into()),
     ),
-    family("store_device_written_bytes_total", Kind::Counter, DIR, "Bytes that they wrote.", |f, out| {
-        dirs(f, out, |dir| dir.stats.write_bytes.into());
-    }),
+    family(
+        "store_device_written_bytes_total",
+        Kind::Counter,
+        DIR,
+        "Bytes that they wrote.",
+        |f, out| {
+            dirs(f, out, |dir| dir.stats.write_bytes.into());
+        },
+    ),
     family(
         "store_object_bytes_total",
         Kind::Counter,
@@ -248,9 +328,15 @@ pub(crate) const FAMILIES: &[Family] = &[
         "Memory of a cache directory's index for each object; NaN without objects.",
         |f, out| dirs(f, out, |dir| Number::Real(dir.index_bytes_per_object().unwrap_or(f64::NAN))),
     ),
-    family("store_load_ratio", Kind::Gauge, DIR, "How busy a cache directory is, 0 to 1.", |f, out| {
-        dirs(f, out, |dir| Number::Real(f64::from(dir.load) / 1000.0));
-    }),
+    family(
+        "store_load_ratio",
+        Kind::Gauge,
+        DIR,
+        "How busy a cache directory is, 0 to 1.",
+        |f, out| {
+            dirs(f, out, |dir| Number::Real(f64::from(dir.load) / 1000.0));
+        },
+    ),
     family(
         "store_rebuild_ratio",
         Kind::Gauge,
@@ -260,13 +346,19 @@ pub(crate) const FAMILIES: &[Family] = &[
             dirs(f, out, |dir| Number::Real(f64::from(dir.stats.rebuild_percent) / 100.0));
         },
     ),
-    family("store_down", Kind::Gauge, DIR, "1 when a cache directory is out of service.", |f, out| {
-        dirs(f, out, |dir| u64::from(dir.stats.down).into());
-    }),
+    family(
+        "store_down",
+        Kind::Gauge,
+        DIR,
+        "1 when a cache directory is out of service.",
+        |f, out| {
+            dirs(f, out, |dir| u64::from(dir.stats.down).into());
+        },
+    ),
 ];
 
-/// Kinds of answers as the label says them. Answers that are of none of these kinds, such as refusals and tunnels, are
-/// counted among all.
+/// Kinds of answers as the label says them. Answers that are of none of these kinds, such as
+/// refusals and tunnels, are counted among all.
 const KINDS: &[(TimesOf, &str)] = &[
     (TimesOf::Misses, "miss"),
     (TimesOf::Hits, "hit"),
@@ -291,11 +383,13 @@ fn dirs(figures: &Figures, out: &mut Samples<'_>, read: fn(&DirFigures) -> Numbe
 pub(crate) fn render(figures: &Figures) -> String {
     let mut out = String::new();
     for counter in Counter::ALL {
-        let mut samples = Samples::begin(&mut out, counter.name(), Kind::Counter, &[], counter.help());
+        let mut samples =
+            Samples::begin(&mut out, counter.name(), Kind::Counter, &[], counter.help());
         samples.add(&[], figures.totals.count(*counter));
     }
     for family in FAMILIES {
-        let mut samples = Samples::begin(&mut out, family.name, family.kind, family.labels, family.help);
+        let mut samples =
+            Samples::begin(&mut out, family.name, family.kind, family.labels, family.help);
         (family.write)(figures, &mut samples);
     }
     out

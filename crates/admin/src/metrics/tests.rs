@@ -45,7 +45,8 @@ fn sample(line: &str) -> Result<Sample, String> {
         }
     }
     let value = rest.strip_prefix(' ').ok_or("no blank before the value")?;
-    let is_number = value.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'-' | b'+'));
+    let is_number =
+        value.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'-' | b'+'));
     if !is_name(name) || !(is_number || ["NaN", "+Inf", "-Inf"].contains(&value)) {
         return Err(format!("bad name or value {value:?}"));
     }
@@ -71,7 +72,8 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
     Err("a label value does not end".to_owned())
 }
 
-/// Reads a page in which each metric has HELP, TYPE and its samples, in this order and in one piece.
+/// Reads a page in which each metric has HELP, TYPE and its samples, in this order and in one
+/// piece.
 fn read(page: &str) -> Result<BTreeMap<String, Read>, String> {
     let mut metrics = BTreeMap::<String, Read>::new();
     let mut current = String::new();
@@ -80,7 +82,8 @@ fn read(page: &str) -> Result<BTreeMap<String, Read>, String> {
     let mut lines = body.lines();
     while let Some(line) = lines.next() {
         if let Some(help) = line.strip_prefix("# HELP ") {
-            let name = help.split_once(' ').filter(|(_, text)| !text.is_empty()).ok_or("no help")?.0;
+            let name =
+                help.split_once(' ').filter(|(_, text)| !text.is_empty()).ok_or("no help")?.0;
             let kind = lines
                 .next()
                 .and_then(|next| next.strip_prefix(&format!("# TYPE {name} ")))
@@ -128,9 +131,14 @@ fn check_histogram(name: &str, samples: &[Sample]) -> usize {
             samples.iter().filter(|s| s.name == format!("{name}{suffix}")).copied().collect()
         };
         let (buckets, sum, count) = (part("_bucket"), part("_sum"), part("_count"));
-        let bounds: Vec<f64> =
-            buckets.iter().map(|s| label(s, "le").expect("le").parse().expect("a number")).collect();
-        assert!(bounds.is_sorted_by(|a, b| a < b) && bounds.last() == Some(&f64::INFINITY), "{bounds:?}");
+        let bounds: Vec<f64> = buckets
+            .iter()
+            .map(|s| label(s, "le").expect("le").parse().expect("a number"))
+            .collect();
+        assert!(
+            bounds.is_sorted_by(|a, b| a < b) && bounds.last() == Some(&f64::INFINITY),
+            "{bounds:?}"
+        );
         assert!(buckets.is_sorted_by(|a, b| a.value <= b.value));
         assert_eq!((sum.len(), count.len()), (1, 1));
         assert_eq!(buckets.last().map(|s| s.value), Some(count[0].value));
@@ -149,7 +157,10 @@ fn the_page_is_in_the_format_busy_or_idle() {
             if metric.kind == "histogram" {
                 assert!(check_histogram(name, &metric.samples) >= 1, "{name}");
             } else {
-                assert!(metric.samples.iter().all(|s| metric.kind == "gauge" || s.value >= 0.0), "{name}");
+                assert!(
+                    metric.samples.iter().all(|s| metric.kind == "gauge" || s.value >= 0.0),
+                    "{name}"
+                );
             }
         }
     }
@@ -172,7 +183,8 @@ fn every_counter_and_every_result_code_is_there() {
     for (name, wanted) in columns {
         let samples = &metrics[&format!("{PREFIX}{name}")].samples;
         for tag in Tag::ALL {
-            let found = samples.iter().find(|s| label(s, "result") == Some(tag.name())).expect("a sample");
+            let found =
+                samples.iter().find(|s| label(s, "result") == Some(tag.name())).expect("a sample");
             assert_eq!(found.value, wanted(&figures, *tag) as f64);
         }
     }
@@ -183,12 +195,16 @@ fn values_are_what_they_say() {
     let metrics = read(&render(&Figures::busy())).expect("in the format");
     let value = |name: &str, wanted: &[(&str, &str)]| {
         let samples = &metrics[&format!("{PREFIX}{name}")].samples;
-        let matches = |s: &&Sample| wanted.iter().all(|(name, value)| label(s, name) == Some(value));
+        let matches =
+            |s: &&Sample| wanted.iter().all(|(name, value)| label(s, name) == Some(value));
         samples.iter().find(matches).expect(name).value
     };
     assert_eq!(value("hit_ratio", &[("window", "5m")]), 0.75);
     assert_eq!(value("memory_bytes", &[("use", "stored_bodies")]), 40_960.0);
-    assert_eq!(value("store_objects", &[("dir", "1"), ("path", "/a \"b\"\\c\nd"), ("scheme", "ufs")]), 30.0);
+    assert_eq!(
+        value("store_objects", &[("dir", "1"), ("path", "/a \"b\"\\c\nd"), ("scheme", "ufs")]),
+        30.0
+    );
     assert_eq!(value("store_load_ratio", &[("dir", "0")]), 0.5);
     assert_eq!(value("service_time_seconds", &[("le", "0.001")]), 1.0);
     assert_eq!(value("service_time_seconds", &[("le", "0.002")]), 3.0);

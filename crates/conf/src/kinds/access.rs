@@ -4,7 +4,9 @@ use super::{Kind, units};
 use crate::line::{Line, Problem, Token};
 use crate::state::Moment;
 use crate::suggest::suggest;
-use crate::types::{AccessRule, AclTerm, DenyInfo, ManagerPassword, MissingFilter, SizeRule, UpgradeRule};
+use crate::types::{
+    AccessRule, AclTerm, DenyInfo, ManagerPassword, MissingFilter, SizeRule, UpgradeRule,
+};
 
 /// `allow|deny ACL…`
 pub(crate) struct Rules;
@@ -64,7 +66,11 @@ impl Kind for ManagerPasswords {
         if !matches!(password.text.as_str(), "none" | "disable") {
             let name = line.name.clone();
             let message = "passwords are not asked for yet: nobody gets these pages";
-            line.warn(&name, message, Some("write `none` to open them to those whom `http_access` lets"));
+            line.warn(
+                &name,
+                message,
+                Some("write `none` to open them to those whom `http_access` lets"),
+            );
         }
         out.push(ManagerPassword { is_open: password.text == "none", pages });
         Ok(())
@@ -79,7 +85,11 @@ impl Kind for MissingFilters {
         let mut next = Some(line.expect("a filter")?);
         while let Some(token) = next {
             let known = MissingFilter::ALL.into_iter().find(|filter| filter.name() == token.text);
-            out.push(known.ok_or_else(|| token.error(format!("`{}` is not {}", token.text, Self::NAME)))?);
+            out.push(
+                known.ok_or_else(|| {
+                    token.error(format!("`{}` is not {}", token.text, Self::NAME))
+                })?,
+            );
             next = line.next()?;
         }
         Ok(())
@@ -128,7 +138,10 @@ pub(super) fn read_rule(line: &mut Line<'_>) -> Result<AccessRule, Problem> {
         // Squid skips such a line. Skipping a `deny` would open what it closes.
         return Err(action
             .error("no ACL follows: it is not clear what this rule is about")
-            .with_help(format!("write `{} {} all` to mean everything", line.name.text, action.text)));
+            .with_help(format!(
+                "write `{} {} all` to mean everything",
+                line.name.text, action.text
+            )));
     }
     Ok(AccessRule { allow, terms })
 }
@@ -169,8 +182,9 @@ fn resolve(token: &Token, line: &mut Line<'_>) -> Result<AclTerm, Problem> {
     if let Some(name) = suggest(bare, names) {
         problem = problem.with_help(format!("did you mean `{name}`?"));
     } else if matches!(bare, "allow" | "deny") {
-        problem =
-            problem.with_help(format!("only ACLs follow here: remove `{bare}`, which older versions wrote"));
+        problem = problem.with_help(format!(
+            "only ACLs follow here: remove `{bare}`, which older versions wrote"
+        ));
     } else if crate::table::find(bare).is_some() {
         problem = problem.with_help(format!(
             "`{bare}` is a directive: were line breaks lost? Put each directive on a line of its own"
@@ -194,9 +208,12 @@ mod tests {
     #[test]
     fn tunnels_by_upgrade_for_all_where_those_by_connect_are_not_for_all_are_a_warning() {
         let warns = |text: &str| {
-            let (_, diagnostics) = parse_str("t", &format!("http_port 1\n{text}http_access allow all\n"));
+            let (_, diagnostics) =
+                parse_str("t", &format!("http_port 1\n{text}http_access allow all\n"));
             assert!(!diagnostics.has_errors(), "{text}");
-            diagnostics.iter().any(|d| d.severity == Severity::Warning && d.message.contains("by Upgrade"))
+            diagnostics
+                .iter()
+                .any(|d| d.severity == Severity::Warning && d.message.contains("by Upgrade"))
         };
         let (deny, acl) = ("http_access deny CONNECT !safe\n", "acl safe port 443\n");
         let upgrade = |rule: &str| format!("{acl}{deny}http_upgrade_request_protocols {rule}\n");
@@ -211,8 +228,7 @@ mod tests {
 
     #[test]
     fn rules_keep_order_negation_and_the_spelling_of_the_definition() {
-        let text =
-            "http_port 1\nacl LAN src 10.0.0.0/8\nhttp_access deny !lan CONNECT\nhttp_access allow all\n";
+        let text = "http_port 1\nacl LAN src 10.0.0.0/8\nhttp_access deny !lan CONNECT\nhttp_access allow all\n";
         let (config, diagnostics) = parse_str("t", text);
         assert!(!diagnostics.has_errors());
         let rule = &config.http_access[0];
@@ -236,10 +252,11 @@ mod tests {
 
     #[test]
     fn a_rule_that_cannot_be_evaluated_is_never_skipped() {
-        let found = errors("acl users proxy_auth REQUIRED\nhttp_access deny !users\nhttp_access allow all\n");
+        let found = errors(
+            "acl users proxy_auth REQUIRED\nhttp_access deny !users\nhttp_access allow all\n",
+        );
         assert!(found[0].contains("cannot be evaluated: `users`"), "{found:?}");
-        let nested =
-            "acl users proxy_auth REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
+        let nested = "acl users proxy_auth REQUIRED\nacl either any-of users localhost\nhttp_access allow either\n";
         assert!(errors(nested)[0].contains("`users`"));
     }
 
@@ -268,7 +285,9 @@ mod tests {
             let found = errors(&format!("{acls}{rule}\n"));
             assert_eq!(found.len(), wrong, "{rule}: {found:?}");
         }
-        let late = errors(&format!("{acls}acl g any-of localhost\nhttp_access deny g\nacl g any-of bad\n"));
+        let late = errors(&format!(
+            "{acls}acl g any-of localhost\nhttp_access deny g\nacl g any-of bad\n"
+        ));
         assert!(late.len() == 1 && late[0].contains("before there is an answer"), "{late:?}");
     }
 
@@ -283,7 +302,8 @@ mod tests {
         assert!(errors(text).is_empty());
         let found = errors(&format!("{text}acl g any-of u\n"));
         assert!(found.len() == 1 && found[0].contains("`u` is of type `proxy_auth`"), "{found:?}");
-        let circle = "acl a any-of localhost\nacl b any-of a\nacl a any-of b\nhttp_access allow a\n";
+        let circle =
+            "acl a any-of localhost\nacl b any-of a\nacl a any-of b\nhttp_access allow a\n";
         assert!(errors(circle).is_empty(), "the rules refuse circles");
     }
 

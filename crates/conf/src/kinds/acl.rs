@@ -96,7 +96,11 @@ fn find_or_define(
 }
 
 /// Reads the flags in front of the values. `-i` and `+i` of regular expressions become values.
-fn read_flags(kind: AclKind, values: &mut Vec<String>, line: &mut Line<'_>) -> Result<AclFlags, Problem> {
+fn read_flags(
+    kind: AclKind,
+    values: &mut Vec<String>,
+    line: &mut Line<'_>,
+) -> Result<AclFlags, Problem> {
     let mut flags = AclFlags::default();
     while let Some(token) = line.peek() {
         if !token.text.starts_with(['-', '+']) || token.text.len() < 2 || token.quoted {
@@ -117,7 +121,9 @@ fn read_flags(kind: AclKind, values: &mut Vec<String>, line: &mut Line<'_>) -> R
         };
         if !known(&token.text) {
             let why = format!("ACLs of type `{}` have no flag `{}`", kind.name(), token.text);
-            return Err(token.error(why).with_help("write `--` before a value that starts with `-` or `+`"));
+            return Err(token
+                .error(why)
+                .with_help("write `--` before a value that starts with `-` or `+`"));
         }
         match token.text.as_str() {
             "-i" | "+i" if kind.is_regex() => values.push(token.text),
@@ -182,7 +188,12 @@ fn has_leading_name(kind: AclKind) -> bool {
     use AclKind as K;
     matches!(
         kind,
-        K::ReqHeader | K::RepHeader | K::Note | K::External | K::AnnotateClient | K::AnnotateTransaction
+        K::ReqHeader
+            | K::RepHeader
+            | K::Note
+            | K::External
+            | K::AnnotateClient
+            | K::AnnotateTransaction
     )
 }
 
@@ -206,9 +217,9 @@ fn read_file(
     line: &mut Line<'_>,
 ) -> Result<(), Problem> {
     let text = line.state.read_value_file(path).map_err(|why| {
-        token
-            .error(why)
-            .with_help("a list that cannot be read is never taken as empty: that could open what it closes")
+        token.error(why).with_help(
+            "a list that cannot be read is never taken as empty: that could open what it closes",
+        )
     })?;
     for (index, row) in text.lines().enumerate() {
         let value = strip_comment(row);
@@ -244,7 +255,8 @@ fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
 }
 
-/// Adds one line's values. Case sensitivity starts anew on each line; the leading name must stay the same.
+/// Adds one line's values. Case sensitivity starts anew on each line; the leading name must stay
+/// the same.
 fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(), Problem> {
     if def.values.is_empty() {
         def.values = values;
@@ -265,12 +277,14 @@ fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(),
     Ok(())
 }
 
-/// Notes why rules that use this ACL cannot be evaluated, if so: at all, or before there is an answer.
+/// Notes why rules that use this ACL cannot be evaluated, if so: at all, or before there is an
+/// answer.
 fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Line<'_>) {
     let Some(def) = out.get(index) else { return };
     let is_group = matches!(kind, AclKind::AnyOf | AclKind::AllOf);
     let names = def.values.iter().filter(|_| is_group).flat_map(|value| value.split(' '));
-    let members: Vec<_> = names.filter_map(|name| line.state.acl(name.trim_start_matches('!'))).collect();
+    let members: Vec<_> =
+        names.filter_map(|name| line.state.acl(name.trim_start_matches('!'))).collect();
     let own = format!("`{}` is of type `{}`", def.name, kind.name());
     let unusable = kind.unsupported().map(|why| format!("{own}, and {why}"));
     let unusable = unusable.or_else(|| members.iter().find_map(|member| member.unusable.clone()));
@@ -293,7 +307,12 @@ mod tests {
     }
 
     fn values(config: &Config, name: &str) -> Vec<String> {
-        config.acl.iter().find(|acl| acl.name == name).map(|acl| acl.values.clone()).unwrap_or_default()
+        config
+            .acl
+            .iter()
+            .find(|acl| acl.name == name)
+            .map(|acl| acl.values.clone())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -302,20 +321,27 @@ mod tests {
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "a"), ["10.0.0.1", "10.0.0.2"]);
         let (_, text, errors) = parse("acl a src 10.0.0.1\nacl a port 80\n");
-        assert!(errors && text.contains("already an ACL of type `src`") && text.contains("t:2:5"), "{text}");
+        assert!(
+            errors && text.contains("already an ACL of type `src`") && text.contains("t:2:5"),
+            "{text}"
+        );
     }
 
     #[test]
     fn predefined_acls_can_be_extended_and_the_old_manager_is_ignored() {
-        let (config, text, errors) = parse("acl manager proto cache_object\nacl CONNECT method CONNECT");
+        let (config, text, errors) =
+            parse("acl manager proto cache_object\nacl CONNECT method CONNECT");
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "CONNECT"), ["CONNECT", "CONNECT"]);
-        assert!(config.acl.iter().any(|acl| acl.name == "manager" && acl.kind == AclKind::UrlRegex));
+        assert!(
+            config.acl.iter().any(|acl| acl.name == "manager" && acl.kind == AclKind::UrlRegex)
+        );
     }
 
     #[test]
     fn case_flags_stay_with_the_expressions_they_precede() {
-        let (config, text, errors) = parse("acl u url_regex -i ads\\ and +i Banner\nacl u url_regex Case");
+        let (config, text, errors) =
+            parse("acl u url_regex -i ads\\ and +i Banner\nacl u url_regex Case");
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "u"), ["-i", "ads\\ and", "+i", "Banner", "+i", "Case"]);
         assert!(parse("acl p port -i 80").2);
@@ -334,7 +360,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("list");
         std::fs::write(&path, "# head\n.example.com # why\n\n  .example.net\r\n").expect("write");
-        let (config, text, errors) = parse(&format!("acl d dstdomain \"{}\" .last", path.display()));
+        let (config, text, errors) =
+            parse(&format!("acl d dstdomain \"{}\" .last", path.display()));
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "d"), [".example.com", ".example.net", ".last"]);
         let (_, text, errors) = parse("acl d dstdomain \"/nonexistent/list\"");
@@ -346,7 +373,8 @@ mod tests {
 
     #[test]
     fn all_of_keeps_lines_apart() {
-        let (config, text, errors) = parse("acl both all-of localhost !CONNECT\nacl both all-of all");
+        let (config, text, errors) =
+            parse("acl both all-of localhost !CONNECT\nacl both all-of all");
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "both"), ["localhost !CONNECT", "all"]);
     }
@@ -356,7 +384,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("list");
         std::fs::write(&path, "S 08:00-09:00\nA\n").expect("write");
-        let text = format!("acl w time A\nacl w time 10:00-11:00\nacl w time \"{}\"", path.display());
+        let text =
+            format!("acl w time A\nacl w time 10:00-11:00\nacl w time \"{}\"", path.display());
         let (config, text, errors) = parse(&text);
         assert!(!errors, "{text}");
         assert_eq!(values(&config, "w"), ["A", "10:00-11:00", "S 08:00-09:00", "A"]);

@@ -27,7 +27,9 @@ pub(super) fn check_value(
         AclKind::HttpStatus => check_range(value, 999, "status code")?,
         AclKind::MaxConn => check_number(value)?,
         AclKind::Random => check_probability(value)?,
-        AclKind::DstDomain | AclKind::SrcDomain | AclKind::SslServerName => check_domain(value, line),
+        AclKind::DstDomain | AclKind::SrcDomain | AclKind::SslServerName => {
+            check_domain(value, line)
+        }
         _ if kind.is_regex() => check_regex(value)?,
         _ => {}
     }
@@ -78,9 +80,12 @@ fn check_address(value: &Token, acl: &Token, line: &mut Line<'_>) -> Result<Stri
         return check_host_name(value, first, mask, line);
     };
     if let Some(last) = last {
-        let end = parse_ip(last).ok_or_else(|| value.error(format!("`{last}` is not an address")))?;
+        let end =
+            parse_ip(last).ok_or_else(|| value.error(format!("`{last}` is not an address")))?;
         if end.is_ipv4() != address.is_ipv4() || end < address {
-            return Err(value.error(format!("`{range}` is not a range of addresses, lower one first")));
+            return Err(
+                value.error(format!("`{range}` is not a range of addresses, lower one first"))
+            );
         }
     }
     if let Some(mask) = mask {
@@ -124,12 +129,16 @@ fn check_host_name(
     let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.') || host.contains(':');
     let name_like = host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     if numeric || !name_like || host.is_empty() || mask.is_some() {
-        return Err(value
-            .error(format!("`{}` is not an address", value.text))
-            .with_help("write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9, 2001:db8::/32 or `all`"));
+        return Err(value.error(format!("`{}` is not an address", value.text)).with_help(
+            "write 192.0.2.1, 192.0.2.0/24, 192.0.2.1-192.0.2.9, 2001:db8::/32 or `all`",
+        ));
     }
     let help = "for names of servers use `dstdomain`, which needs no look-up";
-    line.note(value, format!("`{host}` is a host name: it is resolved when the proxy starts"), Some(help));
+    line.note(
+        value,
+        format!("`{host}` is a host name: it is resolved when the proxy starts"),
+        Some(help),
+    );
     Ok(value.text.clone())
 }
 
@@ -139,7 +148,10 @@ fn check_range(value: &Token, max: u64, what: &str) -> Result<(), Problem> {
     match (first.parse::<u64>(), last.parse::<u64>()) {
         (Ok(a), Ok(b)) if a <= b && b <= max => Ok(()),
         (Ok(a), Ok(b)) if a > b => Err(value.error(format!("the range `{}` is empty", value.text))),
-        _ => Err(value.error(format!("`{}` is not a {what} from 0 to {max}, nor a range", value.text))),
+        _ => {
+            Err(value
+                .error(format!("`{}` is not a {what} from 0 to {max}, nor a range", value.text)))
+        }
     }
 }
 
@@ -165,17 +177,26 @@ fn check_probability(value: &Token) -> Result<(), Problem> {
 
 fn check_domain(value: &Token, line: &mut Line<'_>) {
     if let Some(rest) = value.text.strip_prefix('*') {
-        let help = format!("write `.{}` for a domain and everything below it", rest.trim_start_matches('.'));
+        let help = format!(
+            "write `.{}` for a domain and everything below it",
+            rest.trim_start_matches('.')
+        );
         line.warn(value, "`*` has no meaning in a domain: this never matches", Some(&help));
     } else if value.text.contains("://") {
-        line.warn(value, "this is a URL, not a domain: it never matches", Some("use `url_regex` for URLs"));
+        line.warn(
+            value,
+            "this is a URL, not a domain: it never matches",
+            Some("use `url_regex` for URLs"),
+        );
     }
 }
 
 fn check_regex(value: &Token) -> Result<(), Problem> {
     match crate::posix::compile(&value.text, false) {
         Ok(_) => Ok(()),
-        Err(why) => Err(value.error(format!("`{}` is not a regular expression: {why}", value.text))),
+        Err(why) => {
+            Err(value.error(format!("`{}` is not a regular expression: {why}", value.text)))
+        }
     }
 }
 
@@ -184,7 +205,8 @@ mod tests {
     use crate::{Severity, parse_str};
 
     fn outcome(text: &str) -> (bool, usize, usize) {
-        let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\nacl x {text}\n"));
+        let (_, found) =
+            parse_str("t", &format!("http_port 1\nhttp_access allow all\nacl x {text}\n"));
         (found.has_errors(), found.count(Severity::Warning), found.count(Severity::Note))
     }
 
@@ -223,7 +245,10 @@ mod tests {
                 parse_str("t", &format!("http_port 1\nacl All src {old}\nacl net src {old}\n"));
             assert!(!found.has_errors());
             assert_eq!(found.count(Severity::Note), 1);
-            assert_eq!(config.acl.iter().find(|acl| acl.name == "net").map(|acl| acl.values.len()), Some(1));
+            assert_eq!(
+                config.acl.iter().find(|acl| acl.name == "net").map(|acl| acl.values.len()),
+                Some(1)
+            );
         }
     }
 
@@ -234,6 +259,10 @@ mod tests {
         assert!(!outcome("random 1/5").0 && outcome("random 5").0 && outcome("random 1/0").0);
         assert!(outcome("url_regex [").0 && !outcome("url_regex -i \\.exe$").0);
         assert_eq!(outcome("dstdomain *.example.com").1, 1);
-        assert!(outcome("any-of nothing").0 && outcome("any-of x").0 && !outcome("any-of localhost !all").0);
+        assert!(
+            outcome("any-of nothing").0
+                && outcome("any-of x").0
+                && !outcome("any-of localhost !all").0
+        );
     }
 }

@@ -49,7 +49,9 @@ impl Kind for CacheDirs {
             }
         }
         if scheme != Scheme::Null && out.iter().any(|other| other.path == dir.path) {
-            return Err(path.error(format!("`{}` is already the directory of another store", path.text)));
+            return Err(
+                path.error(format!("`{}` is already the directory of another store", path.text))
+            );
         }
         if out.len() >= CACHE_DIRS_MAX {
             return Err(path.error(format!("more than {CACHE_DIRS_MAX} stores")));
@@ -59,15 +61,16 @@ impl Kind for CacheDirs {
     }
 }
 
-/// The scheme; `None` for a line that cannot be meant: it is left out with a warning, since a cache without that store serves
-/// the same answers.
+/// The scheme; `None` for a line that cannot be meant: it is left out with a warning, since a cache
+/// without that store serves the same answers.
 fn read_scheme(token: &Token, line: &mut Line<'_>) -> Result<Option<Scheme>, Problem> {
     let text = token.text.as_str();
     if let Some(scheme) = Scheme::ALL.into_iter().find(|scheme| scheme.name() == text) {
         return Ok(Some(scheme));
     }
     if text.bytes().all(|b| b.is_ascii_digit()) {
-        let rest = line.rest().ok().flatten().map_or(String::new(), |rest| format!(" {}", rest.text));
+        let rest =
+            line.rest().ok().flatten().map_or(String::new(), |rest| format!(" {}", rest.text));
         let message = "the scheme and the directory are missing: this store is left out";
         let help = format!("write `cache_dir ufs /path/to/cache {text}{rest}`");
         line.warn(token, format!("`{text}` is not a storage scheme: {message}"), Some(&help));
@@ -79,7 +82,8 @@ fn read_scheme(token: &Token, line: &mut Line<'_>) -> Result<Option<Scheme>, Pro
 /// The form of Squid 2.2 and older without a scheme, and misspellings.
 fn missing_scheme(token: &Token, text: &str, line: &mut Line<'_>) -> Problem {
     if text.starts_with('/') {
-        let rest = line.rest().ok().flatten().map_or(String::new(), |rest| format!(" {}", rest.text));
+        let rest =
+            line.rest().ok().flatten().map_or(String::new(), |rest| format!(" {}", rest.text));
         return token
             .error(format!("`{text}` is not a storage scheme: the scheme is missing"))
             .with_help(format!("write `cache_dir ufs {text}{rest}`"));
@@ -96,9 +100,9 @@ fn missing_scheme(token: &Token, text: &str, line: &mut Line<'_>) -> Problem {
 fn read_capacity(dir: &mut CacheDir, line: &mut Line<'_>) -> Result<(), Problem> {
     let token = line.expect("the capacity in MB")?;
     dir.size_bytes = match token.text.parse::<u64>() {
-        Ok(megabytes @ 1..) => {
-            megabytes.checked_mul(1 << 20).ok_or_else(|| token.error("this capacity is too large"))?
-        }
+        Ok(megabytes @ 1..) => megabytes
+            .checked_mul(1 << 20)
+            .ok_or_else(|| token.error("this capacity is too large"))?,
         _ => {
             let why = format!("`{}` is not a capacity: a number of MB, at least 1", token.text);
             return Err(token.error(why));
@@ -112,7 +116,8 @@ fn read_levels(dir: &mut CacheDir, line: &mut Line<'_>) -> Result<(), Problem> {
     let is_number = |token: &Token| token.text.bytes().all(|b| b.is_ascii_digit());
     let Some(first) = line.peek().filter(is_number) else { return Ok(()) };
     if !dir.scheme.is_tree() {
-        let message = format!("`{}` has no directories of two levels: no effect", dir.scheme.name());
+        let message =
+            format!("`{}` has no directories of two levels: no effect", dir.scheme.name());
         line.note(&first, message, Some("leave the two numbers out"));
         while line.peek().as_ref().is_some_and(is_number) {
             line.next()?;
@@ -123,7 +128,9 @@ fn read_levels(dir: &mut CacheDir, line: &mut Line<'_>) -> Result<(), Problem> {
         let token = line.expect("the number of second-level directories")?;
         *level = match token.text.parse() {
             Ok(number @ 1..=LEVEL_MAX) => number,
-            _ => return Err(token.error(format!("`{}` is not a number of directories", token.text))),
+            _ => {
+                return Err(token.error(format!("`{}` is not a number of directories", token.text)));
+            }
         };
     }
     Ok(())
@@ -155,7 +162,10 @@ mod tests {
         )
         .expect("parses");
         let dir = &config.cache_dir[0];
-        assert_eq!((dir.scheme, dir.size_bytes, dir.l1, dir.l2), (Scheme::Ufs, 7500 << 20, 16, 256));
+        assert_eq!(
+            (dir.scheme, dir.size_bytes, dir.l1, dir.l2),
+            (Scheme::Ufs, 7500 << 20, 16, 256)
+        );
         assert_eq!((dir.min_size_bytes, dir.max_size_bytes, dir.read_only), (10, Some(1000), true));
         assert_eq!(config.cache_dir[1].scheme, Scheme::Null);
         let aufs = &config.cache_dir[2];
@@ -191,7 +201,10 @@ mod tests {
             ..DirTuning::default()
         };
         assert_eq!(rock.tuning, expected);
-        assert_eq!((ring.tuning.io, ring.max_size_bytes, ring.read_only), (Some(DirIo::Uring), None, true));
+        assert_eq!(
+            (ring.tuning.io, ring.max_size_bytes, ring.read_only),
+            (Some(DirIo::Uring), None, true)
+        );
     }
 
     #[test]
@@ -199,7 +212,10 @@ mod tests {
         let config = parse("cache_dir ufs /a 100 Q1=10 slot-size=7").expect("goes on");
         assert_eq!(config.cache_dir[0].tuning, DirTuning::default());
         let (warnings, _, text) = remarks("cache_dir ufs /a 100 Q1=10");
-        assert!(warnings == 1 && text.contains("t:3:22") && text.contains("option of `diskd`"), "{text}");
+        assert!(
+            warnings == 1 && text.contains("t:3:22") && text.contains("option of `diskd`"),
+            "{text}"
+        );
         let (warnings, notes, text) = remarks("cache_dir rock /a 100 16 256 slot-size=4096");
         assert!((warnings, notes) == (0, 1) && text.contains("t:3:23"), "{text}");
         assert_eq!(remarks("cache_dir aufs /a 100 IOEngine=DiskThreads").1, 1);
@@ -221,7 +237,10 @@ mod tests {
         ] {
             let text = parse(&format!("cache_dir {option}")).expect_err(option);
             let column = "cache_dir ".len() + option.rfind(' ').expect("words") + 2;
-            assert!(text.contains(&format!("t:2:{column}")) && text.contains(range), "{option}: {text}");
+            assert!(
+                text.contains(&format!("t:2:{column}")) && text.contains(range),
+                "{option}: {text}"
+            );
         }
         let text = parse("cache_dir coss /r 100 maxfullbufs=10").expect_err("as many as membufs");
         assert!(text.contains("not below `membufs=10`"), "{text}");

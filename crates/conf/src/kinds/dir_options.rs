@@ -39,7 +39,8 @@ enum Step {
     MultipleOf(u64),
 }
 
-const ALL: &[Scheme] = &[Scheme::Ufs, Scheme::Aufs, Scheme::Diskd, Scheme::Coss, Scheme::Rock, Scheme::Ring];
+const ALL: &[Scheme] =
+    &[Scheme::Ufs, Scheme::Aufs, Scheme::Diskd, Scheme::Coss, Scheme::Rock, Scheme::Ring];
 const COSS: &[Scheme] = &[Scheme::Coss];
 const DISKD: &[Scheme] = &[Scheme::Diskd];
 const ROCK: &[Scheme] = &[Scheme::Rock];
@@ -110,7 +111,9 @@ const OPTIONS: &[DirOption] = &[
         value: Value::Words(IO_WORDS),
         default: "auto",
         doc: "How the device is used: by io_uring or by threads; `auto` takes io_uring where the system allows it.",
-        set: |dir, word| dir.tuning.io = usize::try_from(word).ok().and_then(|at| DIR_IO.get(at).copied()),
+        set: |dir, word| {
+            dir.tuning.io = usize::try_from(word).ok().and_then(|at| DIR_IO.get(at).copied())
+        },
     },
     DirOption {
         name: "page-cache",
@@ -120,7 +123,8 @@ const OPTIONS: &[DirOption] = &[
         doc: "What goes through the system's page cache, which takes memory that nobody else needs: nothing, what is read, or what is \
               written too; `auto` is `reads` while all that is stored would fit, `off` beyond.",
         set: |dir, word| {
-            dir.tuning.page_cache = usize::try_from(word).ok().and_then(|at| DIR_PAGE_CACHE.get(at).copied());
+            dir.tuning.page_cache =
+                usize::try_from(word).ok().and_then(|at| DIR_PAGE_CACHE.get(at).copied());
         },
     },
     DirOption {
@@ -182,7 +186,12 @@ const OPTIONS: &[DirOption] = &[
     DirOption {
         name: "slot-size",
         schemes: ROCK,
-        value: Value::Number { unit: "bytes", min: 4096, max: 1 << 20, step: Step::MultipleOf(512) },
+        value: Value::Number {
+            unit: "bytes",
+            min: 4096,
+            max: 1 << 20,
+            step: Step::MultipleOf(512),
+        },
         default: "16384",
         doc: "Size of a slot; an object takes as many as it needs.",
         set: |dir, bytes| dir.tuning.slot_bytes = small(bytes),
@@ -258,7 +267,8 @@ pub(super) fn check(dir: &CacheDir, token: &Token) -> Result<(), Problem> {
     if dir.max_size_bytes.is_some_and(|max| max < dir.min_size_bytes) {
         return Err(token.error("`min-size` is above `max-size`: nothing could be stored"));
     }
-    if let (membufs, Some(full)) = (dir.tuning.membufs.unwrap_or(MEMBUFS_DEFAULT), dir.tuning.maxfullbufs)
+    if let (membufs, Some(full)) =
+        (dir.tuning.membufs.unwrap_or(MEMBUFS_DEFAULT), dir.tuning.maxfullbufs)
         && full >= membufs
     {
         return Err(token.error(format!("`maxfullbufs={full}` is not below `membufs={membufs}`")));
@@ -277,9 +287,10 @@ impl Value {
             (Self::Words(words), Some(text)) => {
                 words.iter().position(|word| *word == text).map(|at| at as u64)
             }
-            (Self::Number { min, max, step, .. }, Some(text)) => {
-                text.parse().ok().filter(|number| (min..=max).contains(number) && step.takes(*number))
-            }
+            (Self::Number { min, max, step, .. }, Some(text)) => text
+                .parse()
+                .ok()
+                .filter(|number| (min..=max).contains(number) && step.takes(*number)),
         }
     }
 
@@ -317,19 +328,26 @@ fn schemes(option: &DirOption) -> String {
     if option.schemes.len() == ALL.len() {
         return "all but `null`".to_owned();
     }
-    let names: Vec<_> = option.schemes.iter().map(|scheme| format!("`{}`", scheme.name())).collect();
+    let names: Vec<_> =
+        option.schemes.iter().map(|scheme| format!("`{}`", scheme.name())).collect();
     names.join(", ")
 }
 
 /// The options as a table for the reference.
 pub(super) fn docs_table() -> String {
-    let mut out = "option | schemes | values | default | meaning\n--- | --- | --- | --- | ---\n".to_owned();
+    let mut out =
+        "option | schemes | values | default | meaning\n--- | --- | --- | --- | ---\n".to_owned();
     for option in OPTIONS {
         let (syntax, range) = option.value.syntax();
         // A bar would end the cell.
         let syntax = syntax.replace('|', "\\|");
-        let row =
-            [&format!("`{}{syntax}`", option.name), &schemes(option), &range, option.default, option.doc];
+        let row = [
+            &format!("`{}{syntax}`", option.name),
+            &schemes(option),
+            &range,
+            option.default,
+            option.doc,
+        ];
         out.push_str(&row.join(" | "));
         out.push('\n');
     }

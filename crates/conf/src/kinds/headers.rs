@@ -48,7 +48,12 @@ impl Kind for HeaderAdds {
         if value.quoted {
             check_log_format(&value, line);
         }
-        out.push(HeaderAdd { header, formatted: value.quoted, value: value.text, terms: read_terms(line)? });
+        out.push(HeaderAdd {
+            header,
+            formatted: value.quoted,
+            value: value.text,
+            terms: read_terms(line)?,
+        });
         Ok(())
     }
 }
@@ -92,7 +97,9 @@ mod tests {
 
     #[test]
     fn values_cannot_split_the_head() {
-        assert!(parse_str("t", "http_port 1\nrequest_header_add X \"a\\r\\nb\" all\n").1.has_errors());
+        assert!(
+            parse_str("t", "http_port 1\nrequest_header_add X \"a\\r\\nb\" all\n").1.has_errors()
+        );
         assert!(parse_str("t", "http_port 1\nrequest_header_access A:B deny all\n").1.has_errors());
     }
 }

@@ -65,7 +65,8 @@ fn split_place(token: &Token) -> Result<Place, Problem> {
     if text == "none" {
         return Ok(Place::Nowhere);
     }
-    if text == "syslog" || ["syslog:", "udp:", "tcp:"].iter().any(|module| text.starts_with(module)) {
+    if text == "syslog" || ["syslog:", "udp:", "tcp:"].iter().any(|module| text.starts_with(module))
+    {
         return Ok(Place::Elsewhere);
     }
     let path = text.strip_prefix("stdio:").or_else(|| text.strip_prefix("daemon:")).unwrap_or(text);
@@ -90,13 +91,19 @@ fn read_format_and_options(log: &mut AccessLog, line: &mut Line<'_>) -> Result<(
         let idle = IDLE_OPTIONS.iter().find(|option| option.name == name);
         match (name, idle) {
             ("logformat", _) if is_format(value, line) => log.format = value.to_owned(),
-            ("logformat", _) => return Err(token.error(format!("no log format is named `{value}`"))),
+            ("logformat", _) => {
+                return Err(token.error(format!("no log format is named `{value}`")));
+            }
             (_, Some(option)) if (option.takes)(value) => {
                 line.warn(&token, format!("`{name}` has no effect: {}", option.why), None);
             }
             // As it is.
             ("on-error", _) if value == "drop" => {}
-            _ => return Err(token.error(format!("`{}` is not an option of `access_log`", token.text))),
+            _ => {
+                return Err(
+                    token.error(format!("`{}` is not an option of `access_log`", token.text))
+                );
+            }
         }
     }
     Ok(())
@@ -140,8 +147,14 @@ impl Kind for LogFormats {
     fn apply(out: &mut Vec<LogFormat>, line: &mut Line<'_>) -> Result<(), Problem> {
         let name = line.expect("the name of the format")?;
         let format = line.rest()?.ok_or_else(|| line.missing("the format"))?;
-        if BUILT_IN_FORMATS.contains(&name.text.as_str()) || line.state.log_formats.contains(&name.text) {
-            line.warn(&name, format!("`{}` is already defined; this line is ignored", name.text), None);
+        if BUILT_IN_FORMATS.contains(&name.text.as_str())
+            || line.state.log_formats.contains(&name.text)
+        {
+            line.warn(
+                &name,
+                format!("`{}` is already defined; this line is ignored", name.text),
+                None,
+            );
             return Ok(());
         }
         check_log_format(&format, line);
@@ -259,7 +272,8 @@ mod tests {
     #[test]
     fn a_code_without_a_value_is_a_warning_and_one_that_is_none_an_error() {
         let found = |format: &str| {
-            let text = format!("http_port 1\nhttp_access allow all\nlogformat x %ts {format} %ru\n");
+            let text =
+                format!("http_port 1\nhttp_access allow all\nlogformat x %ts {format} %ru\n");
             let (_, found) = parse_str("t", &text);
             (found.count(Severity::Error), found.count(Severity::Warning), found.render(false))
         };
@@ -274,8 +288,12 @@ mod tests {
 
     #[test]
     fn mistakes_are_refused() {
-        for bad in ["access_log", "access_log stdio:", "access_log /a nothing", "access_log /a rotate=x all"]
-        {
+        for bad in [
+            "access_log",
+            "access_log stdio:",
+            "access_log /a nothing",
+            "access_log /a rotate=x all",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
         assert!(parse("access_log /a logformat=nothing").is_err());
@@ -284,9 +302,12 @@ mod tests {
     #[test]
     fn the_first_line_replaces_the_default_and_other_logs_may_be_none() {
         assert_eq!(parse("").expect("parses").access_log.len(), 1);
-        let config =
-            parse("cache_access_log /dev/null\ncache_store_log none\ncache_log stdio:/x").expect("parses");
-        assert_eq!((config.access_log.len(), config.access_log[0].place.as_deref()), (1, Some("/dev/null")));
+        let config = parse("cache_access_log /dev/null\ncache_store_log none\ncache_log stdio:/x")
+            .expect("parses");
+        assert_eq!(
+            (config.access_log.len(), config.access_log[0].place.as_deref()),
+            (1, Some("/dev/null"))
+        );
         assert_eq!((config.cache_store_log, config.cache_log), (None, Some("/x".to_owned())));
     }
 

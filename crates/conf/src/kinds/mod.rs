@@ -25,7 +25,9 @@ pub(crate) use logs::{AccessLogs, DebugOptions, LogFormats, LogPath};
 pub(crate) use network::{ForwardedForKind, OutgoingAddresses, Ports, RelaxedParserKind};
 pub(crate) use peers::{PeerDomains, PeerRules, Peers};
 pub(crate) use scalar::{Count, FieldLines, OnOff, OptText, Percent, Text, Words};
-pub(crate) use storage::{DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns};
+pub(crate) use storage::{
+    DirSelectKind, InTransitKind, MemoryModeKind, PolicyName, RefreshPatterns,
+};
 pub(crate) use units::{Bytes, HeadBytes, KBytes, Millis, Seconds};
 
 use crate::line::{Line, Problem};
@@ -51,6 +53,7 @@ pub(crate) trait Kind {
     /// True when lines add to the built-in value instead of replacing it.
     const EXTENDS_DEFAULT: bool = false;
 
-    /// Reads one line into the field. On error the field may hold anything: the configuration will not be used.
+    /// Reads one line into the field. On error the field may hold anything: the configuration will
+    /// not be used.
     fn apply(out: &mut Self::Out, line: &mut Line<'_>) -> Result<(), Problem>;
 }

@@ -7,7 +7,9 @@ use super::access::read_terms;
 use super::options::{self, OptionRow, rows};
 use crate::line::{Line, Problem, Token};
 use crate::table::Status;
-use crate::types::{ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, TcpKeepalive};
+use crate::types::{
+    ForwardedFor, HttpPort, OutgoingAddress, PortMode, RelaxedParser, TcpKeepalive,
+};
 
 /// `http_port` lines.
 pub(crate) struct Ports;
@@ -92,16 +94,20 @@ impl Kind for Ports {
         while let Some(token) = line.next()? {
             if options::is_wanted(OPTIONS, &token, line)? {
                 let (name, value) = options::split(&token);
-                if !mode_option(&mut port, &token, name)? && !accel_option(&mut port, &token, name, value)? {
+                if !mode_option(&mut port, &token, name)?
+                    && !accel_option(&mut port, &token, name, value)?
+                {
                     other_option(&mut port, &token, name, value)?;
                 }
             }
         }
-        if let Some(other) = out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
+        if let Some(other) =
+            out.iter().find(|other| (other.addr, other.port) == (port.addr, port.port))
             && other.host == port.host
         {
             // As in Squid, where only the first can be opened.
-            let message = format!("port {} is already listened on: this line is ignored", spec.text);
+            let message =
+                format!("port {} is already listened on: this line is ignored", spec.text);
             line.warn(&spec, message, None);
             return Ok(());
         }
@@ -127,7 +133,9 @@ fn read_spec(spec: &Token) -> Result<HttpPort, Problem> {
         }
         None => match text.rsplit_once(':') {
             Some((host, _)) if host.contains(':') => {
-                return Err(spec.error("an IPv6 address must stand in brackets").with_help(SPEC_HELP));
+                return Err(spec
+                    .error("an IPv6 address must stand in brackets")
+                    .with_help(SPEC_HELP));
             }
             Some(("" | "*", number)) => number,
             Some((host, number)) => {
@@ -172,7 +180,9 @@ fn mode_option(port: &mut HttpPort, token: &Token, name: &str) -> Result<bool, P
         _ => return Ok(false),
     };
     if port.mode != PortMode::Forward && port.mode != mode {
-        return Err(token.error(format!("`{name}` cannot be combined with another mode on the same port")));
+        return Err(
+            token.error(format!("`{name}` cannot be combined with another mode on the same port"))
+        );
     }
     port.mode = mode;
     port.vhost = mode == PortMode::Accel;
@@ -197,7 +207,8 @@ fn accel_option(
         ("no-vhost", None) => port.vhost = false,
         ("vport", None) => port.vport = Some(0),
         ("vport", Some(number)) => {
-            port.vport = Some(number.parse().map_err(|_| token.error(format!("`{number}` is not a port")))?);
+            port.vport =
+                Some(number.parse().map_err(|_| token.error(format!("`{number}` is not a port")))?);
         }
         ("protocol", Some(protocol)) => port.protocol = read_protocol(token, protocol)?,
         ("allow-direct", None) => port.allow_direct = true,
@@ -216,7 +227,12 @@ fn read_protocol(token: &Token, protocol: &str) -> Result<&'static str, Problem>
     }
 }
 
-fn other_option(port: &mut HttpPort, token: &Token, name: &str, value: Option<&str>) -> Result<(), Problem> {
+fn other_option(
+    port: &mut HttpPort,
+    token: &Token,
+    name: &str,
+    value: Option<&str>,
+) -> Result<(), Problem> {
     match (name, value) {
         ("ignore-cc", _) => port.ignore_cc = true,
         ("name", Some("")) => return Err(token.error("the name is missing")),
@@ -236,8 +252,12 @@ fn other_option(port: &mut HttpPort, token: &Token, name: &str, value: Option<&s
 fn read_keepalive(token: &Token, value: Option<&str>) -> Result<TcpKeepalive, Problem> {
     let mut seconds = [0_u32; 3];
     for (index, part) in value.unwrap_or("0").split(',').enumerate() {
-        let parsed = part.parse().map_err(|_| token.error(format!("`{part}` is not a number of seconds")))?;
-        let slot = seconds.get_mut(index).ok_or_else(|| token.error("at most idle, interval and timeout"))?;
+        let parsed = part
+            .parse()
+            .map_err(|_| token.error(format!("`{part}` is not a number of seconds")))?;
+        let slot = seconds
+            .get_mut(index)
+            .ok_or_else(|| token.error("at most idle, interval and timeout"))?;
         *slot = parsed;
     }
     let [idle_s, interval_s, timeout_s] = seconds;
@@ -251,7 +271,8 @@ impl Kind for OutgoingAddresses {
     fn apply(out: &mut Vec<OutgoingAddress>, line: &mut Line<'_>) -> Result<(), Problem> {
         let token = line.expect("an address")?;
         let bare = token.text.trim_start_matches('[').trim_end_matches(']');
-        let addr = bare.parse().map_err(|_| token.error(format!("`{}` is not an address", token.text)))?;
+        let addr =
+            bare.parse().map_err(|_| token.error(format!("`{}` is not an address", token.text)))?;
         out.push(OutgoingAddress { addr, terms: read_terms(line)? });
         Ok(())
     }
@@ -316,7 +337,18 @@ mod tests {
         assert!(port("[::1]:3128").expect("v6").addr.is_some_and(|a| a.is_ipv6()));
         let host = port("cache.example.com:80 accel").expect("host");
         assert_eq!((host.host.as_deref(), host.addr), (Some("cache.example.com"), None));
-        for bad in ["", "0", "65536", "::1:3128", "[::1]", "[x]:1", "1.2.3.400:80", "a/b:80", "3128x", "-1"] {
+        for bad in [
+            "",
+            "0",
+            "65536",
+            "::1:3128",
+            "[::1]",
+            "[x]:1",
+            "1.2.3.400:80",
+            "a/b:80",
+            "3128x",
+            "-1",
+        ] {
             assert!(port(bad).is_err(), "{bad}");
         }
     }
@@ -326,7 +358,10 @@ mod tests {
         let text = "80 accel defaultsite=www.example.com no-vhost vport=8080 protocol=HTTPS allow-direct \
                     ignore-cc name=front";
         let p = port(text).expect("parses");
-        assert_eq!((p.mode, p.vhost, p.vport, p.protocol), (PortMode::Accel, false, Some(8080), "https"));
+        assert_eq!(
+            (p.mode, p.vhost, p.vport, p.protocol),
+            (PortMode::Accel, false, Some(8080), "https")
+        );
         assert_eq!((p.defaultsite.as_deref(), p.name.as_str()), (Some("www.example.com"), "front"));
         assert!(p.allow_direct && p.ignore_cc);
         assert!(port("80 accel").expect("accel").vhost);

@@ -1,5 +1,5 @@
-//! The options of directives, each with what becomes of it: one table for the parser, the suggestions and the
-//! documentation.
+//! The options of directives, each with what becomes of it: one table for the parser, the
+//! suggestions and the documentation.
 
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
@@ -37,7 +37,11 @@ pub(super) fn split(token: &Token) -> (&str, Option<&str>) {
 ///
 /// # Errors
 /// It is none, or not supported.
-pub(super) fn is_wanted(rows: &[OptionRow], token: &Token, line: &mut Line<'_>) -> Result<bool, Problem> {
+pub(super) fn is_wanted(
+    rows: &[OptionRow],
+    token: &Token,
+    line: &mut Line<'_>,
+) -> Result<bool, Problem> {
     let (name, value) = split(token);
     let named = |row: &&OptionRow| match row.name.strip_suffix('*') {
         Some(start) => name.starts_with(start),
@@ -96,7 +100,8 @@ pub(super) mod tests {
     use super::*;
     use crate::{Severity, parse_str};
 
-    /// Holds every row of a table against the parser: `line` makes a line of an option, `example` gives a value.
+    /// Holds every row of a table against the parser: `line` makes a line of an option, `example`
+    /// gives a value.
     pub(crate) fn check_rows(
         rows: &[OptionRow],
         line: impl Fn(&str) -> String,
@@ -105,7 +110,8 @@ pub(super) mod tests {
         for row in rows {
             let name = row.name.replace('*', "x");
             let value = if row.value.is_empty() { "" } else { example(row.name) };
-            let text = format!("http_access allow localhost\n{}\n", line(&format!("{name}{value}")));
+            let text =
+                format!("http_access allow localhost\n{}\n", line(&format!("{name}{value}")));
             let (_, found) = parse_str("t", &text);
             let said = (found.count(Severity::Error), found.count(Severity::Warning));
             let wanted = match row.status {

@@ -17,7 +17,8 @@ pub(crate) struct PeerRules;
 /// `PEER [!]DOMAIN…`
 pub(crate) struct PeerDomains;
 
-const NO_QUERIES: Status = Status::Ignored("queries between caches (ICP, HTCP, digests) are not implemented");
+const NO_QUERIES: Status =
+    Status::Ignored("queries between caches (ICP, HTCP, digests) are not implemented");
 
 /// The options, in the order of the reference.
 pub(super) const OPTIONS: &[OptionRow] = rows! {
@@ -142,7 +143,10 @@ fn read_kind(line: &mut Line<'_>) -> Result<PeerKind, Problem> {
         "parent" => Ok(PeerKind::Parent),
         "sibling" | "neighbor" | "neighbour" => Ok(PeerKind::Sibling),
         "multicast" => Ok(PeerKind::Multicast),
-        other => Err(token.error(format!("expected `parent`, `sibling` or `multicast`, found `{other}`"))),
+        other => {
+            Err(token
+                .error(format!("expected `parent`, `sibling` or `multicast`, found `{other}`")))
+        }
     }
 }
 
@@ -193,7 +197,8 @@ fn read_login(token: &Token, value: &str) -> Result<Option<String>, Problem> {
     if login.contains(':') && !login.starts_with('*') {
         return Ok(Some(login));
     }
-    let problem = token.error(format!("`login={value}` is not supported: users are not authenticated"));
+    let problem =
+        token.error(format!("`login={value}` is not supported: users are not authenticated"));
     Err(problem.with_help("write `login=USER:PASSWORD`, `login=PASS` or `login=PASSTHRU`"))
 }
 
@@ -327,7 +332,8 @@ mod tests {
     #[test]
     fn a_peer_that_is_never_used_is_a_warning() {
         let warnings = |line: &str| {
-            let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{line}\n"));
+            let (_, found) =
+                parse_str("t", &format!("http_port 1\nhttp_access allow all\n{line}\n"));
             found.count(Severity::Warning)
         };
         assert_eq!(warnings("cache_peer a sibling 80 3130 proxy-only"), 1);

@@ -32,7 +32,11 @@ impl Kind for OnOff {
                 true
             }
             "disable" | "no" | "false" => {
-                line.warn(&token, format!("`{}` is read as `off`", token.text), Some("write `off`"));
+                line.warn(
+                    &token,
+                    format!("`{}` is read as `off`", token.text),
+                    Some("write `off`"),
+                );
                 false
             }
             other => return Err(token.error(format!("expected `on` or `off`, found `{other}`"))),
@@ -70,7 +74,8 @@ impl Kind for FieldLines {
         *out = match token.text.parse() {
             Ok(number @ 1..=FIELD_LINES_MAX) => number,
             _ => {
-                let why = format!("`{}` is not a whole number from 1 to {FIELD_LINES_MAX}", token.text);
+                let why =
+                    format!("`{}` is not a whole number from 1 to {FIELD_LINES_MAX}", token.text);
                 return Err(token.error(why));
             }
         };
@@ -87,7 +92,11 @@ impl Kind for Percent {
         let number = token.text.strip_suffix('%').unwrap_or(&token.text);
         match number.parse::<u8>() {
             Ok(percent @ 0..=100) => *out = percent,
-            _ => return Err(token.error(format!("`{}` is not a percentage from 0 to 100", token.text))),
+            _ => {
+                return Err(
+                    token.error(format!("`{}` is not a percentage from 0 to 100", token.text))
+                );
+            }
         }
         // `80 %`
         if line.peek().is_some_and(|next| next.text == "%") {
@@ -138,8 +147,10 @@ mod tests {
 
     #[test]
     fn switches_take_old_words_with_a_warning() {
-        let (config, diagnostics) =
-            parse_str("t", "http_port 1\nhttp_access allow all\nvia disable\nhalf_closed_clients on\n");
+        let (config, diagnostics) = parse_str(
+            "t",
+            "http_port 1\nhttp_access allow all\nvia disable\nhalf_closed_clients on\n",
+        );
         assert!(!config.via && config.half_closed_clients);
         assert_eq!(diagnostics.count(Severity::Warning), 1);
         assert!(parse_str("t", "http_port 1\nvia maybe\n").1.has_errors());

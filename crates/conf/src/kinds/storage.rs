@@ -29,7 +29,8 @@ const REFRESH_MINUTES_MAX: i64 = 60 * 24 * 365;
 fn word<T: Copy>(line: &mut Line<'_>, names: &str, words: &[(&str, T)]) -> Result<T, Problem> {
     let token = line.expect(names)?;
     let found = words.iter().find(|(word, _)| token.text.eq_ignore_ascii_case(word));
-    let unknown = || token.error(format!("`{}` is not one of {names}", token.text.to_ascii_lowercase()));
+    let unknown =
+        || token.error(format!("`{}` is not one of {names}", token.text.to_ascii_lowercase()));
     found.map(|(_, value)| *value).ok_or_else(unknown)
 }
 
@@ -89,7 +90,8 @@ impl Kind for PolicyName {
         if token.text.eq_ignore_ascii_case("heap") {
             let key = line.expect("GDSF, LFUDA or LRU")?;
             let found = Policy::from_name(&format!("heap {}", key.text));
-            *out = found.ok_or_else(|| key.error(format!("`{}` is not GDSF, LFUDA or LRU", key.text)))?;
+            *out = found
+                .ok_or_else(|| key.error(format!("`{}` is not GDSF, LFUDA or LRU", key.text)))?;
             return Ok(());
         }
         *out = Policy::from_name(&token.text).ok_or_else(|| {
@@ -111,8 +113,9 @@ impl Kind for RefreshPatterns {
             case_insensitive = pattern.text == "-i";
             pattern = line.next_regex()?.ok_or_else(|| line.missing("a regular expression"))?;
         }
-        let regex = crate::posix::compile(&pattern.text, case_insensitive)
-            .map_err(|why| pattern.error(format!("`{}` is not a regular expression: {why}", pattern.text)))?;
+        let regex = crate::posix::compile(&pattern.text, case_insensitive).map_err(|why| {
+            pattern.error(format!("`{}` is not a regular expression: {why}", pattern.text))
+        })?;
         let min_s = read_minutes("the minimum age in minutes", line)?;
         let percent = read_percent(line)?;
         let max_s = read_minutes("the maximum age in minutes", line)?;
@@ -204,7 +207,8 @@ fn read_refresh_option(
 }
 
 fn read_max_stale(token: &Token, value: &str) -> Result<Duration, Problem> {
-    let seconds: u32 = value.parse().map_err(|_| token.error(format!("`{value}` is not a number")))?;
+    let seconds: u32 =
+        value.parse().map_err(|_| token.error(format!("`{value}` is not a number")))?;
     Ok(Duration::from_secs(seconds.into()))
 }
 
@@ -229,18 +233,28 @@ mod tests {
     #[test]
     fn what_memory_keeps() {
         assert_eq!(parse("").expect("ok").memory_cache_mode, MemoryMode::Auto);
-        assert_eq!(parse("memory_cache_mode disk").expect("ok").memory_cache_mode, MemoryMode::Disk);
-        assert_eq!(parse("memory_cache_mode Always").expect("ok").memory_cache_mode, MemoryMode::Always);
-        assert_eq!(parse("memory_cache_mode network").expect("ok").memory_cache_mode, MemoryMode::Network);
+        assert_eq!(
+            parse("memory_cache_mode disk").expect("ok").memory_cache_mode,
+            MemoryMode::Disk
+        );
+        assert_eq!(
+            parse("memory_cache_mode Always").expect("ok").memory_cache_mode,
+            MemoryMode::Always
+        );
+        assert_eq!(
+            parse("memory_cache_mode network").expect("ok").memory_cache_mode,
+            MemoryMode::Network
+        );
         assert!(parse("memory_cache_mode both").is_err());
     }
 
     #[test]
     fn policies() {
-        let config = parse("cache_replacement_policy heap LFUDA\nmemory_replacement_policy GDSF").map(|_| ());
+        let config = parse("cache_replacement_policy heap LFUDA\nmemory_replacement_policy GDSF")
+            .map(|_| ());
         assert!(config.is_err());
-        let config =
-            parse("cache_replacement_policy heap LFUDA\nmemory_replacement_policy s3fifo").expect("ok");
+        let config = parse("cache_replacement_policy heap LFUDA\nmemory_replacement_policy s3fifo")
+            .expect("ok");
         assert_eq!(config.cache_replacement_policy, Policy::HeapLfuda);
         assert_eq!(config.memory_replacement_policy, Policy::S3Fifo);
         for policy in Policy::ALL {
@@ -250,7 +264,10 @@ mod tests {
         let (_, found) =
             crate::parse_str("t", "cache_replacement_policy heap\nmemory_replacement_policy lur\n");
         let said = found.render(false);
-        assert!(said.contains("GDSF, LFUDA or LRU") && said.contains("heap GDSF, heap LFUDA"), "{said}");
+        assert!(
+            said.contains("GDSF, LFUDA or LRU") && said.contains("heap GDSF, heap LFUDA"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -266,9 +283,14 @@ mod tests {
         assert!(rules[1].options.override_expire);
         assert_eq!(rules[1].options.max_stale, Some(Duration::from_secs(60)));
         assert!(rules[2].regex.is_match(b"a b"));
-        for bad in
-            ["[ 0 0% 0", ". 0 0%", ". x 0% 0", ". 0 -5% 0", ". 0 0% 0 max-stale=x", ". 0 0% 0 max-stale"]
-        {
+        for bad in [
+            "[ 0 0% 0",
+            ". 0 0%",
+            ". x 0% 0",
+            ". 0 -5% 0",
+            ". 0 0% 0 max-stale=x",
+            ". 0 0% 0 max-stale",
+        ] {
             assert!(parse(&format!("refresh_pattern {bad}")).is_err(), "{bad}");
         }
         for odd in ["negative-ttl=60", "ignore-no-private", "overide-expire", "ignore-auth"] {

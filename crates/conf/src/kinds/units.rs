@@ -42,7 +42,8 @@ impl Kind for HeadBytes {
         *out = written.clamp(*HEAD_BYTES.start(), *HEAD_BYTES.end());
         if *out != written {
             let name = line.name.clone();
-            let message = format!("`{}` can be 1 KB to 1 MB: {} KB are used", name.text, *out >> 10);
+            let message =
+                format!("`{}` can be 1 KB to 1 MB: {} KB are used", name.text, *out >> 10);
             line.warn(&name, message, None);
         }
         Ok(())
@@ -153,8 +154,8 @@ fn split_number(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Reads `NUMBER UNIT` or `NUMBERUNIT`. A bare number counts in seconds, with a warning, as old versions of Squid
-/// did.
+/// Reads `NUMBER UNIT` or `NUMBERUNIT`. A bare number counts in seconds, with a warning, as old
+/// versions of Squid did.
 fn read_time(line: &mut Line<'_>, smallest: Duration) -> Result<Duration, Problem> {
     let token = line.expect("a time")?;
     let (number, suffix) = split_number(&token.text);
@@ -216,7 +217,8 @@ fn not_a_time(token: &Token) -> Problem {
     token.error(format!("`{}` is not a time", token.text)).with_help(TIME_UNITS_HELP)
 }
 
-/// Units of time, singular, plural and Squid's habit of comparing only the beginning (`secs` is not one).
+/// Units of time, singular, plural and Squid's habit of comparing only the beginning (`secs` is not
+/// one).
 fn time_unit(text: &str) -> Option<Duration> {
     const DAY_S: u64 = 86_400;
     // A year has 365.2522 days, as in Squid.
@@ -265,9 +267,15 @@ mod tests {
             ("0", 0),
             ("none", u64::MAX),
         ] {
-            assert_eq!(config(&format!("cache_mem {text}")).map(|c| c.cache_mem), Ok(bytes), "{text}");
+            assert_eq!(
+                config(&format!("cache_mem {text}")).map(|c| c.cache_mem),
+                Ok(bytes),
+                "{text}"
+            );
         }
-        for text in ["", "x", "8 XB", "8XB", "-5 MB", "1e999 MB", "99999999999 TB", "NaN", "--1 KB", ". KB"] {
+        for text in
+            ["", "x", "8 XB", "8XB", "-5 MB", "1e999 MB", "99999999999 TB", "NaN", "--1 KB", ". KB"]
+        {
             assert!(config(&format!("cache_mem {text}")).is_err(), "{text}");
         }
     }
@@ -282,7 +290,8 @@ mod tests {
     #[test]
     fn heads_of_more_than_a_megabyte_are_not_promised() {
         let heads = |text: &str| {
-            let text = format!("http_port 1\nhttp_access allow all\nreply_header_max_size {text}\n");
+            let text =
+                format!("http_port 1\nhttp_access allow all\nreply_header_max_size {text}\n");
             let (config, found) = parse_str("t", &text);
             (config.reply_header_max_size, found.count(crate::Severity::Warning))
         };
@@ -306,10 +315,13 @@ mod tests {
             ("1 decade", 315_577_900),
             ("292 years", 292 * 31_557_790),
         ] {
-            let got = config(&format!("connect_timeout {text}")).map(|c| c.connect_timeout.as_secs());
+            let got =
+                config(&format!("connect_timeout {text}")).map(|c| c.connect_timeout.as_secs());
             assert_eq!(got, Ok(seconds), "{text}");
         }
-        for text in ["", "soon", "5 parsecs", "-5 seconds", "500 milliseconds", "0.1 seconds", "293 years"] {
+        for text in
+            ["", "soon", "5 parsecs", "-5 seconds", "500 milliseconds", "0.1 seconds", "293 years"]
+        {
             assert!(config(&format!("connect_timeout {text}")).is_err(), "{text}");
         }
         let got = config("dns_timeout 500 milliseconds").map(|c| c.dns_timeout.as_millis());

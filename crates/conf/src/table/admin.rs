@@ -23,12 +23,13 @@ macro_rules! working {
     cache_effective_group: Option<String> = OptText("none"), "cache_effective_group NAME";
     /// File for the process number, used by `-k`; `none` for none.
     pid_filename: Option<String> = OptText("/run/humboldt.pid"), "pid_filename PATH|none";
-    /// Directory that relative paths of logs are below: Squid's working directory. Core dumps follow the system's settings.
+    /// Directory that relative paths of logs are below: Squid's working directory. Core dumps
+    /// follow the system's settings.
     coredump_dir: Option<String> = OptText("none"), "coredump_dir PATH|none";
     /// Threads that serve requests; 0 is one for each processor. They share one cache.
     workers: u32 = Count("0"), "workers NUMBER";
-    /// Whether values of the lines that follow may be in quotes, and `parameters("file")` stands for the words of a
-    /// file. It can be switched on and off within a file.
+    /// Whether values of the lines that follow may be in quotes, and `parameters("file")` stands
+    /// for the words of a file. It can be switched on and off within a file.
     configuration_includes_quoted_values: bool = OnOff("off"), "configuration_includes_quoted_values on|off";
         }] }
     };

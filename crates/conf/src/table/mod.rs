@@ -1,7 +1,9 @@
-//! The table of directives: the single source of truth for names, types, defaults, status and documentation.
+//! The table of directives: the single source of truth for names, types, defaults, status and
+//! documentation.
 //!
-//! Each section file holds two lists: the directives that work, each with the field of [`Config`] that it fills,
-//! and those that are only known. The parser, [`Config`], `-k parse` and `docs/squid.conf.md` come from them.
+//! Each section file holds two lists: the directives that work, each with the field of [`Config`]
+//! that it fills, and those that are only known. The parser, [`Config`], `-k parse` and
+//! `docs/squid.conf.md` come from them.
 
 mod access;
 mod admin;
@@ -101,8 +103,8 @@ macro_rules! emit {
             doc: concat!($($doc),+),
         },)*)*];
 
-        /// Reads one line into the field of the directive `name` (its first name, not an alias). With `replace` the
-        /// field's value so far is dropped.
+        /// Reads one line into the field of the directive `name` (its first name, not an alias).
+        /// With `replace` the field's value so far is dropped.
         pub(crate) fn apply(
             config: &mut Config,
             name: &str,

@@ -5,29 +5,31 @@ use super::{Directive, known};
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Network" {
-    /// Where to listen. `accel` makes an accelerator in front of servers. Connections that a packet filter
-    /// redirects are not taken: `intercept` and `tproxy` are refused. Without any line it is port 3128 of every address, as in old versions of Squid.
+    /// Where to listen. `accel` makes an accelerator in front of servers. Connections that a packet
+    /// filter redirects are not taken: `intercept` and `tproxy` are refused. Without any line it is
+    /// port 3128 of every address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
         "http_port [ADDRESS:]PORT [accel] [OPTION ...]";
-    /// Local address of connections to servers; the first line whose ACLs all match. A connection that is kept is only
-    /// used again for requests with the same local address.
+    /// Local address of connections to servers; the first line whose ACLs all match. A connection
+    /// that is kept is only used again for requests with the same local address.
     tcp_outgoing_address: Vec<OutgoingAddress> = OutgoingAddresses(""), "tcp_outgoing_address ADDRESS [[!]ACL ...]";
     /// Whether connections to clients are kept for further requests.
     client_persistent_connections: bool = OnOff("on"), "client_persistent_connections on|off";
     /// Whether connections to servers are kept for further requests.
     server_persistent_connections: bool = OnOff("on"), "server_persistent_connections on|off";
-    /// Keep a connection whose client has closed its sending half until the answer is sent, but not for longer than 60 seconds in which
-    /// nothing comes for it (a tunnel: 10 seconds): one that has closed both halves looks the same until it is sent something. With `off`
-    /// a client that has closed its sending half gets an answer only if that is there at once, as a hit from memory is. Where
-    /// descriptors are scarce, such a connection is closed earlier.
+    /// Keep a connection whose client has closed its sending half until the answer is sent, but not
+    /// for longer than 60 seconds in which nothing comes for it (a tunnel: 10 seconds): one that
+    /// has closed both halves looks the same until it is sent something. With `off` a client that
+    /// has closed its sending half gets an answer only if that is there at once, as a hit from
+    /// memory is. Where descriptors are scarce, such a connection is closed earlier.
     half_closed_clients: bool = OnOff("off"), "half_closed_clients on|off";
     /// Name servers to ask instead of those in /etc/resolv.conf.
     dns_nameservers: Vec<String> = Words(""), "dns_nameservers ADDRESS ...";
-    /// Longest time for a look-up of a name, and before that for a place among those under way, of which a client and a
-    /// zone have so many.
+    /// Longest time for a look-up of a name, and before that for a place among those under way, of
+    /// which a client and a zone have so many.
     dns_timeout: Duration = Millis("30 seconds"), "dns_timeout TIME";
-    /// Whether the search list of /etc/resolv.conf is applied to names without a dot. It goes with the name servers of
-    /// that file: with `dns_nameservers` there is no such list.
+    /// Whether the search list of /etc/resolv.conf is applied to names without a dot. It goes with
+    /// the name servers of that file: with `dns_nameservers` there is no such list.
     dns_defnames: bool = OnOff("off"), "dns_defnames on|off";
     /// Longest time that an address is remembered, whatever the name server says.
     positive_dns_ttl: Duration = Seconds("6 hours"), "positive_dns_ttl TIME";

@@ -5,19 +5,21 @@ use super::{Directive, known};
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Peers" {
-    /// Another cache or, with `originserver`, a server behind this accelerator. Only parents are asked; siblings and
-    /// multicast groups need queries between caches, which are not implemented.
+    /// Another cache or, with `originserver`, a server behind this accelerator. Only parents are
+    /// asked; siblings and multicast groups need queries between caches, which are not implemented.
     cache_peer | cache_host: Vec<CachePeer> = Peers(""),
         "cache_peer HOST parent|sibling|multicast HTTP-PORT ICP-PORT [OPTION ...]";
     /// Which requests a peer may get. All when there is no rule for it.
     cache_peer_access: Vec<PeerAccess> = PeerRules(""), "cache_peer_access NAME allow|deny [!]ACL ...";
-    /// Domains for which a peer is used (or, with `!`, not used). The old form of `cache_peer_access`.
+    /// Domains for which a peer is used (or, with `!`, not used). The old form of
+    /// `cache_peer_access`.
     cache_peer_domain | cache_host_domain: Vec<PeerDomain> = PeerDomains(""), "cache_peer_domain NAME [!]DOMAIN ...";
     /// Requests that cannot be cached go directly to the server rather than to a parent.
     nonhierarchical_direct: bool = OnOff("on"), "nonhierarchical_direct on|off";
     /// Try the server before the parents.
     prefer_direct: bool = OnOff("off"), "prefer_direct on|off";
-    /// How long a peer is left alone when connecting to it has failed `connect-fail-limit` times in a row.
+    /// How long a peer is left alone when connecting to it has failed `connect-fail-limit` times in
+    /// a row.
     dead_peer_timeout: Duration = Seconds("10 seconds"), "dead_peer_timeout TIME";
         }] }
     };

@@ -34,21 +34,24 @@ macro_rules! working {
     request_header_max_size: u64 = HeadBytes("64 KB"), "request_header_max_size SIZE";
     /// Longest head of an answer; beyond it the client gets 502.
     reply_header_max_size: u64 = HeadBytes("64 KB"), "reply_header_max_size SIZE";
-    /// Most field lines in the head of a request; beyond it the answer is 431. Squid has no such limit; nginx calls it
-    /// `max_headers`.
+    /// Most field lines in the head of a request; beyond it the answer is 431. Squid has no such
+    /// limit; nginx calls it `max_headers`.
     request_header_max_fields: usize = FieldLines("1000"), "request_header_max_fields NUMBER";
     /// Most field lines in the head of an answer; beyond it the client gets 502.
     reply_header_max_fields: usize = FieldLines("1000"), "reply_header_max_fields NUMBER";
-    /// Whether answers of servers are taken, and repaired, that are not quite as they should be: lines that end with a bare
-    /// LF, folded lines (their parts are joined with a space), Content-Length beside `Transfer-Encoding: chunked` (the
-    /// chunks count, the length is dropped). The connection to the server is not used again then, and such an answer is not stored. With `warn` each of
-    /// them is a line in cache.log; with `off` the client gets 502. What would leave open where the head or the body
-    /// ends is refused in any case, and requests of clients are always read strictly: a bare LF, a folded line or two
-    /// lengths are a 400 (RFC 9112).
+    /// Whether answers of servers are taken, and repaired, that are not quite as they should be:
+    /// lines that end with a bare LF, folded lines (their parts are joined with a space),
+    /// Content-Length beside `Transfer-Encoding: chunked` (the chunks count, the length is
+    /// dropped). The connection to the server is not used again then, and such an answer is not
+    /// stored. With `warn` each of them is a line in cache.log; with `off` the client gets 502.
+    /// What would leave open where the head or the body ends is refused in any case, and requests
+    /// of clients are always read strictly: a bare LF, a folded line or two lengths are a 400 (RFC
+    /// 9112).
     relaxed_header_parser: RelaxedParser = RelaxedParserKind("on"), "relaxed_header_parser on|warn|off";
-    /// Longest body of a request; 0 is no limit. Beyond it the answer is 413, as soon as Content-Length or the sum of the chunk
-    /// sizes says so. Differs from Squid, whose default is no limit: a length made to overflow a 32-bit number would hold a
-    /// connection to a server and one to a client until 4 GB have come.
+    /// Longest body of a request; 0 is no limit. Beyond it the answer is 413, as soon as
+    /// Content-Length or the sum of the chunk sizes says so. Differs from Squid, whose default is
+    /// no limit: a length made to overflow a 32-bit number would hold a connection to a server and
+    /// one to a client until 4 GB have come.
     request_body_max_size: u64 = Bytes("4 GB"), "request_body_max_size SIZE";
         }] }
     };

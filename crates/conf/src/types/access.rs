@@ -13,18 +13,20 @@ pub struct AclDef {
     pub flags: AclFlags,
     /// The values in order, those from files included.
     ///
-    /// In kinds whose values are regular expressions a value `-i` switches case-insensitive matching on for the
-    /// values that follow it, `+i` switches it off; the list starts case-sensitive. For `req_header` and
-    /// `rep_header` (and `note`, `external`) the first value is the name of the field (note, helper). In `all-of`
-    /// each value is one line of the file: names separated by single spaces, all of which must match; lines are
-    /// alternatives. In `time` too each value is one line: days and hours separated by single spaces. In `src`, `dst` and `localip` every way to write "any address" is normalised to `all`.
+    /// In kinds whose values are regular expressions a value `-i` switches case-insensitive
+    /// matching on for the values that follow it, `+i` switches it off; the list starts
+    /// case-sensitive. For `req_header` and `rep_header` (and `note`, `external`) the first value
+    /// is the name of the field (note, helper). In `all-of` each value is one line of the file:
+    /// names separated by single spaces, all of which must match; lines are alternatives. In `time`
+    /// too each value is one line: days and hours separated by single spaces. In `src`, `dst` and
+    /// `localip` every way to write "any address" is normalised to `all`.
     pub values: Vec<String>,
     /// Where the name was first defined.
     pub location: Location,
 }
 
-/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see [`AclDef::values`]), and those of kinds
-/// that are not evaluated yet.
+/// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see
+/// [`AclDef::values`]), and those of kinds that are not evaluated yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclFlags {
     /// `-n`: no name or address look-ups for this ACL.
@@ -188,7 +190,8 @@ pub struct AccessRule {
     pub terms: Vec<AclTerm>,
 }
 
-/// A limit in bytes for the transactions that match all terms (`reply_body_max_size`, `range_offset_limit`).
+/// A limit in bytes for the transactions that match all terms (`reply_body_max_size`,
+/// `range_offset_limit`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeRule {
     /// The limit in bytes; `None` for no limit.
@@ -200,14 +203,15 @@ pub struct SizeRule {
 /// One line of `request_header_access` or `reply_header_access`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
-    /// Name of the field, or `All`, or `Other` for fields that have no name of their own in the program.
+    /// Name of the field, or `All`, or `Other` for fields that have no name of their own in the
+    /// program.
     pub header: String,
     /// Whether matching transactions keep the field.
     pub rule: AccessRule,
 }
 
-/// One line of `request_header_replace` or `reply_header_replace`: the text that takes the place of a field that
-/// `…_header_access` removed.
+/// One line of `request_header_replace` or `reply_header_replace`: the text that takes the place of
+/// a field that `…_header_access` removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderReplace {
     /// Name of the field.
@@ -238,7 +242,8 @@ pub struct UpgradeRule {
     pub rule: AccessRule,
 }
 
-/// One line of `deny_info`: what a client sees when one of the ACLs was the last one in the rule that denied.
+/// One line of `deny_info`: what a client sees when one of the ACLs was the last one in the rule
+/// that denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenyInfo {
     /// `NNN:URL`, a URL to redirect to, an error page's name, or `TCP_RESET`.

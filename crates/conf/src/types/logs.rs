@@ -5,10 +5,11 @@ use super::AclTerm;
 /// One `access_log` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// A file, `/dev/stdout` or `/dev/stderr`; `None` for `access_log none`: what matches is written to none of the logs
-    /// that follow. A relative path is below `coredump_dir`.
+    /// A file, `/dev/stdout` or `/dev/stderr`; `None` for `access_log none`: what matches is
+    /// written to none of the logs that follow. A relative path is below `coredump_dir`.
     pub place: Option<String>,
-    /// Name of a built-in format (`squid`, `common`, `combined`, `referrer`, `useragent`) or of a [`LogFormat`].
+    /// Name of a built-in format (`squid`, `common`, `combined`, `referrer`, `useragent`) or of a
+    /// [`LogFormat`].
     pub format: String,
     /// All must match; empty logs everything.
     pub terms: Vec<AclTerm>,

@@ -11,8 +11,8 @@ pub use access::{
 };
 pub use logs::{AccessLog, LogFormat};
 pub use network::{
-    CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind, PeerSelection,
-    PortMode, RelaxedParser, TcpKeepalive,
+    CachePeer, ForwardedFor, HttpPort, OutgoingAddress, PeerAccess, PeerDomain, PeerKind,
+    PeerSelection, PortMode, RelaxedParser, TcpKeepalive,
 };
 pub use storage::{
     CacheDir, DirIo, DirPageCache, DirSelect, DirTuning, InTransit, MemoryMode, RefreshOptions,

@@ -61,7 +61,8 @@ pub struct CacheDir {
     pub l2: u32,
     /// `min-size=`: smaller objects are not stored here, in bytes.
     pub min_size_bytes: u64,
-    /// `max-size=`: larger objects are not stored here, in bytes; `None` takes `maximum_object_size`.
+    /// `max-size=`: larger objects are not stored here, in bytes; `None` takes
+    /// `maximum_object_size`.
     pub max_size_bytes: Option<u64>,
     /// `no-store`, `read-only`: nothing new is stored.
     pub read_only: bool,
@@ -69,8 +70,8 @@ pub struct CacheDir {
     pub tuning: DirTuning,
 }
 
-/// Options of single schemes, within the ranges of the table (`docs/squid.conf.md`). `None` where nothing was written:
-/// the scheme's default.
+/// Options of single schemes, within the ranges of the table (`docs/squid.conf.md`). `None` where
+/// nothing was written: the scheme's default.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirTuning {
     /// `threads=`
@@ -203,7 +204,8 @@ pub struct RefreshOptions {
     pub ignore_no_store: bool,
     /// `ignore-private`: the answer's private is ignored.
     pub ignore_private: bool,
-    /// `max-stale=`: longest staleness that may be served on errors; `None` takes the directive `max_stale`.
+    /// `max-stale=`: longest staleness that may be served on errors; `None` takes the directive
+    /// `max_stale`.
     pub max_stale: Option<Duration>,
     /// `refresh-ims`: a client's If-Modified-Since validates with the server.
     pub refresh_ims: bool,

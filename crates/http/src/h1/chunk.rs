@@ -3,8 +3,8 @@
 use super::error::BodyError;
 use crate::syntax::{is_qdtext, is_token_byte, is_value_byte};
 
-/// Longest chunk-size line in bytes, extensions and CRLF included. Signatures in extensions, as some object
-/// stores use, take about 90.
+/// Longest chunk-size line in bytes, extensions and CRLF included. Signatures in extensions, as
+/// some object stores use, take about 90.
 pub(super) const CHUNK_LINE_BYTES_MAX: u32 = 1024;
 
 /// Most hexadecimal digits of a chunk size after leading zeros: sizes stay below 2^60.
@@ -88,8 +88,9 @@ impl ChunkLine {
     }
 }
 
-/// The part after `byte` within the extensions: `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string )
-/// ] )`. `None` when the grammar does not allow it.
+/// The part after `byte` within the extensions:
+/// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`. `None` when the grammar does
+/// not allow it.
 fn extension(part: Part, byte: u8) -> Option<Part> {
     let is_space = matches!(byte, b' ' | b'\t');
     match part {

@@ -4,7 +4,8 @@ use crate::fields::Fields;
 use crate::method::Version;
 use crate::name::{FieldName, set_of};
 
-/// Fields never forwarded. The codec writes framing anew; the caller adds what the next connection needs.
+/// Fields never forwarded. The codec writes framing anew; the caller adds what the next connection
+/// needs.
 const HOP_BY_HOP: u128 = set_of(&[
     FieldName::Connection,
     FieldName::Http2Settings,
@@ -69,8 +70,8 @@ pub struct HopByHop<'a> {
 }
 
 impl<'a> HopByHop<'a> {
-    /// The hop-by-hop fields of the message with these fields: the standard ones and those `Connection`
-    /// names, except names that matter end to end.
+    /// The hop-by-hop fields of the message with these fields: the standard ones and those
+    /// `Connection` names, except names that matter end to end.
     #[must_use]
     pub fn of(fields: &'a Fields) -> HopByHop<'a> {
         let mut hops = HopByHop { fields, dropped: HOP_BY_HOP, names_others: false };
@@ -91,24 +92,31 @@ impl<'a> HopByHop<'a> {
         match id {
             FieldName::Other => {
                 self.names_others
-                    && self.fields.list(FieldName::Connection).any(|option| option.eq_ignore_ascii_case(name))
+                    && self
+                        .fields
+                        .list(FieldName::Connection)
+                        .any(|option| option.eq_ignore_ascii_case(name))
             }
             known => self.dropped & known.bit() != 0,
         }
     }
 }
 
-/// Removes from a request what its `Connection` names, except what matters end to end and what is about this
-/// connection itself. Whoever looks at the request then sees what the server is going to see: a field that the
-/// server never gets must not choose the variant under which its answer is stored.
+/// Removes from a request what its `Connection` names, except what matters end to end and what is
+/// about this connection itself. Whoever looks at the request then sees what the server is going to
+/// see: a field that the server never gets must not choose the variant under which its answer is
+/// stored.
 pub fn remove_named(fields: &mut Fields) {
     let hops = HopByHop::of(fields);
     if hops.dropped == HOP_BY_HOP && !hops.names_others {
         return;
     }
     let is_named = |id: FieldName, name: &[u8]| HOP_BY_HOP & id.bit() == 0 && hops.is_hop(id, name);
-    let named: Vec<Vec<u8>> =
-        fields.iter().filter(|(id, name, _)| is_named(*id, name)).map(|(_, name, _)| name.to_vec()).collect();
+    let named: Vec<Vec<u8>> = fields
+        .iter()
+        .filter(|(id, name, _)| is_named(*id, name))
+        .map(|(_, name, _)| name.to_vec())
+        .collect();
     for name in named {
         fields.remove_by_name(&name);
     }
@@ -119,9 +127,9 @@ fn is_connection_option(option: &[u8]) -> bool {
     option.eq_ignore_ascii_case(b"close")
 }
 
-/// Whether the connection may carry another message after this one, as far as its sender says: HTTP/1.1
-/// persists unless `close`, HTTP/1.0 only with `keep-alive`. `Proxy-Connection`, which old clients send to
-/// proxies, counts like `Connection`; `close` wins.
+/// Whether the connection may carry another message after this one, as far as its sender says:
+/// HTTP/1.1 persists unless `close`, HTTP/1.0 only with `keep-alive`. `Proxy-Connection`, which old
+/// clients send to proxies, counts like `Connection`; `close` wins.
 #[must_use]
 pub fn keep_alive(version: Version, fields: &Fields) -> bool {
     let mut keeps = version == Version::Http11;
@@ -154,8 +162,11 @@ mod tests {
 
     #[test]
     fn standard_and_named_fields_are_dropped() {
-        let fields = fields(&[("Connection", "close, X-One"), ("Connection", "warning,keep-alive")]);
-        for name in ["Connection", "Keep-Alive", "TE", "Upgrade", "HTTP2-Settings", "x-one", "Warning"] {
+        let fields =
+            fields(&[("Connection", "close, X-One"), ("Connection", "warning,keep-alive")]);
+        for name in
+            ["Connection", "Keep-Alive", "TE", "Upgrade", "HTTP2-Settings", "x-one", "Warning"]
+        {
             assert!(is_hop(&fields, name), "{name}");
         }
         for name in ["X-Two", "Accept", "Host"] {
@@ -184,8 +195,7 @@ mod tests {
 
     #[test]
     fn what_later_hops_need_cannot_be_named_away() {
-        let named =
-            "close, Content-Length, Host, Cache-Control, Age, X-Forwarded-For, Via, Cookie, Vary, Range";
+        let named = "close, Content-Length, Host, Cache-Control, Age, X-Forwarded-For, Via, Cookie, Vary, Range";
         let fields = fields(&[("Connection", named)]);
         for name in named.split(", ").skip(1) {
             assert!(!is_hop(&fields, name), "{name}");

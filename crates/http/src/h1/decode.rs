@@ -15,8 +15,9 @@ pub const TRAILER_BYTES_MAX: usize = 16 * 1024;
 /// Most trailer fields.
 pub const TRAILER_FIELDS_MAX: usize = 64;
 
-/// How many bytes of chunk framing a body may carry beyond [`CHUNK_ALLOWANCE_BYTES`] a chunk and twice its
-/// data. Without this bound a sender could keep a connection busy with extensions and no content.
+/// How many bytes of chunk framing a body may carry beyond [`CHUNK_ALLOWANCE_BYTES`] a chunk and
+/// twice its data. Without this bound a sender could keep a connection busy with extensions and no
+/// content.
 const CHUNK_OVERHEAD_BYTES_MAX: u64 = 16 * 1024;
 
 /// Framing bytes of a chunk that never count as overhead.
@@ -98,12 +99,13 @@ impl BodyDecoder {
         }
     }
 
-    /// Reads framing and at most one run of data from the start of `input`. Unless the body is done, some of
-    /// a non-empty input is consumed; call again with the rest until it is used up or the body is done.
+    /// Reads framing and at most one run of data from the start of `input`. Unless the body is
+    /// done, some of a non-empty input is consumed; call again with the rest until it is used up or
+    /// the body is done.
     ///
     /// # Errors
-    /// Malformed chunks or trailers. The message cannot be completed and the connection must be closed; each
-    /// further call fails alike.
+    /// Malformed chunks or trailers. The message cannot be completed and the connection must be
+    /// closed; each further call fails alike.
     pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, BodyError> {
         let result = self.advance(input);
         if let Err(error) = result {
@@ -112,13 +114,15 @@ impl BodyDecoder {
         result
     }
 
-    /// The trailers of a chunked body that is done, or `None` when it had none. Fields about framing,
-    /// routing, credentials, caching and the content's form are left out, as RFC 9110 6.5.1 demands.
+    /// The trailers of a chunked body that is done, or `None` when it had none. Fields about
+    /// framing, routing, credentials, caching and the content's form are left out, as RFC 9110
+    /// 6.5.1 demands.
     pub fn trailers(&mut self) -> Option<Fields> {
         if self.is_done() { self.trailers.take() } else { None }
     }
 
-    /// What the end of the connection means here: the end of a body that lasts until then, else truncation.
+    /// What the end of the connection means here: the end of a body that lasts until then, else
+    /// truncation.
     ///
     /// # Errors
     /// [`BodyError::Truncated`] when more was to come, or the error that stopped decoding.
@@ -130,8 +134,8 @@ impl BodyDecoder {
         }
     }
 
-    /// How long the body is at least, known before its data: its length, or the sum of the chunk sizes read so far. 0 for
-    /// a body that lasts until the connection closes.
+    /// How long the body is at least, known before its data: its length, or the sum of the chunk
+    /// sizes read so far. 0 for a body that lasts until the connection closes.
     #[must_use]
     pub fn announced_bytes(&self) -> u64 {
         self.announced_bytes
@@ -150,20 +154,29 @@ impl BodyDecoder {
                 State::Done => return Ok(step(at, at..at, DecodeState::Done)),
                 State::Failed(error) => return Err(error),
                 _ if at == input.len() => return Ok(step(at, at..at, DecodeState::More)),
-                State::UntilClose => return Ok(step(input.len(), at..input.len(), DecodeState::More)),
+                State::UntilClose => {
+                    return Ok(step(input.len(), at..input.len(), DecodeState::More));
+                }
                 State::Length { remaining } => {
                     let (end, remaining) = take(at, input.len(), remaining);
-                    self.state = if remaining == 0 { State::Done } else { State::Length { remaining } };
+                    self.state =
+                        if remaining == 0 { State::Done } else { State::Length { remaining } };
                     return Ok(step(end, at..end, self.progress()));
                 }
                 State::ChunkData { remaining } => {
                     let (end, remaining) = take(at, input.len(), remaining);
-                    self.state = if remaining == 0 { State::ChunkCr } else { State::ChunkData { remaining } };
+                    self.state = if remaining == 0 {
+                        State::ChunkCr
+                    } else {
+                        State::ChunkData { remaining }
+                    };
                     return Ok(step(end, at..end, DecodeState::More));
                 }
                 State::ChunkSize(line) => at = self.read_size(line, input, at)?,
                 State::ChunkCr => at = self.expect(input, at, b'\r', State::ChunkLf)?,
-                State::ChunkLf => at = self.expect(input, at, b'\n', State::ChunkSize(ChunkLine::new()))?,
+                State::ChunkLf => {
+                    at = self.expect(input, at, b'\n', State::ChunkSize(ChunkLine::new()))?
+                }
                 State::Trailer => at = self.read_trailer(input, at)?,
             }
         }
@@ -174,13 +187,19 @@ impl BodyDecoder {
     }
 
     /// Reads a chunk-size line as far as the input goes; returns the next position.
-    fn read_size(&mut self, mut line: ChunkLine, input: &[u8], mut at: usize) -> Result<usize, BodyError> {
+    fn read_size(
+        &mut self,
+        mut line: ChunkLine,
+        input: &[u8],
+        mut at: usize,
+    ) -> Result<usize, BodyError> {
         while let Some(&byte) = input.get(at) {
             at += 1;
             if let Some(size) = line.step(byte)? {
                 self.account(u64::from(line.line_bytes()), size)?;
                 self.announced_bytes = self.announced_bytes.saturating_add(size);
-                self.state = if size == 0 { State::Trailer } else { State::ChunkData { remaining: size } };
+                self.state =
+                    if size == 0 { State::Trailer } else { State::ChunkData { remaining: size } };
                 return Ok(at);
             }
         }
@@ -198,7 +217,13 @@ impl BodyDecoder {
         Ok(())
     }
 
-    fn expect(&mut self, input: &[u8], at: usize, byte: u8, then: State) -> Result<usize, BodyError> {
+    fn expect(
+        &mut self,
+        input: &[u8],
+        at: usize,
+        byte: u8,
+        then: State,
+    ) -> Result<usize, BodyError> {
         if input.get(at) != Some(&byte) {
             return Err(BodyError::ChunkEnd);
         }
@@ -244,7 +269,8 @@ impl BodyDecoder {
         if self.trailer_count > TRAILER_FIELDS_MAX {
             return Err(BodyError::TrailerTooLarge);
         }
-        // Only a name without a meaning to any hop, or one allowed by its own definition, may come late.
+        // Only a name without a meaning to any hop, or one allowed by its own definition, may come
+        // late.
         if matches!(FieldName::from_bytes(name), FieldName::Other | FieldName::Etag) {
             self.trailers.get_or_insert_default().push_named(name, trim_ows(value));
         }
@@ -257,7 +283,8 @@ fn step(consumed: usize, data: Range<usize>, state: DecodeState) -> Decoded {
     Decoded { consumed, data, state }
 }
 
-/// Where a run of at most `remaining` bytes from `at` ends in an input of `len` bytes, and what then remains.
+/// Where a run of at most `remaining` bytes from `at` ends in an input of `len` bytes, and what
+/// then remains.
 fn take(at: usize, len: usize, remaining: u64) -> (usize, u64) {
     let available = len - at;
     let taken = usize::try_from(remaining).map_or(available, |remaining| remaining.min(available));
@@ -335,7 +362,12 @@ mod tests {
             (b"0\r\n: x\r\n\r\n", BodyError::Trailer),
         ];
         for (body, error) in bodies {
-            assert_eq!(run(Framing::Chunked, body).map(|_| ()), Err(error), "{}", body.escape_ascii());
+            assert_eq!(
+                run(Framing::Chunked, body).map(|_| ()),
+                Err(error),
+                "{}",
+                body.escape_ascii()
+            );
         }
     }
 
@@ -343,7 +375,9 @@ mod tests {
     fn a_body_is_announced_before_it_comes() {
         assert_eq!(BodyDecoder::new(Framing::Length(7)).announced_bytes(), 7);
         let mut decoder = BodyDecoder::new(Framing::Chunked);
-        for (input, announced_bytes) in [("5\r", 0), ("\n", 5), ("hello\r\nf", 5), ("ff\r\n", 0x1004)] {
+        for (input, announced_bytes) in
+            [("5\r", 0), ("\n", 5), ("hello\r\nf", 5), ("ff\r\n", 0x1004)]
+        {
             let mut rest = input.as_bytes();
             while !rest.is_empty() {
                 rest = &rest[decoder.decode(rest).unwrap().consumed..];
@@ -370,7 +404,10 @@ mod tests {
         let long = [b"0\r\na: ".as_slice(), &vec![b'x'; TRAILER_BYTES_MAX]].concat();
         assert_eq!(run(Framing::Chunked, &long).map(|_| ()), Err(BodyError::TrailerTooLarge));
         let padded = format!("1;a={}\r\nx\r\n", "y".repeat(500)).repeat(40);
-        assert_eq!(run(Framing::Chunked, padded.as_bytes()).map(|_| ()), Err(BodyError::ChunkOverhead));
+        assert_eq!(
+            run(Framing::Chunked, padded.as_bytes()).map(|_| ()),
+            Err(BodyError::ChunkOverhead)
+        );
         let tiny = b"1\r\nx\r\n".repeat(100_000);
         assert_eq!(run(Framing::Chunked, &tiny).unwrap().0.len(), 100_000);
     }

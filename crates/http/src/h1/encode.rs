@@ -1,12 +1,13 @@
-//! Bodies to bytes: the chunked coding, and the bookkeeping that keeps a body and its announced length equal.
+//! Bodies to bytes: the chunked coding, and the bookkeeping that keeps a body and its announced
+//! length equal.
 
 use super::error::EncodeError;
 use super::framing::Framing;
 use super::write::write_field;
 use crate::fields::Fields;
 
-/// Writes one body. For each piece of data: [`BodyEncoder::chunk_prefix`], its bytes, the data, its suffix;
-/// at the end [`BodyEncoder::finish`].
+/// Writes one body. For each piece of data: [`BodyEncoder::chunk_prefix`], its bytes, the data, its
+/// suffix; at the end [`BodyEncoder::finish`].
 #[derive(Debug)]
 pub struct BodyEncoder {
     state: State,
@@ -33,8 +34,8 @@ impl BodyEncoder {
         BodyEncoder { state }
     }
 
-    /// Accounts for `len` bytes of data and returns what goes around them. Empty data needs nothing around it
-    /// (an empty chunk would end the body).
+    /// Accounts for `len` bytes of data and returns what goes around them. Empty data needs nothing
+    /// around it (an empty chunk would end the body).
     ///
     /// # Errors
     /// More data than the length announced, or data after the end.
@@ -63,13 +64,17 @@ impl BodyEncoder {
         Ok(())
     }
 
-    /// Ends the body: appends the last chunk and the trailers, if the framing has such. Trailers are left out
-    /// of other framings, as RFC 9110 6.5.1 allows.
+    /// Ends the body: appends the last chunk and the trailers, if the framing has such. Trailers
+    /// are left out of other framings, as RFC 9110 6.5.1 allows.
     ///
     /// # Errors
-    /// The announced length was not reached; the connection must then be closed so that the recipient
-    /// notices.
-    pub fn finish(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    /// The announced length was not reached; the connection must then be closed so that the
+    /// recipient notices.
+    pub fn finish(
+        &mut self,
+        trailers: Option<&Fields>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
         match self.state {
             State::Length { remaining: 1.. } => return Err(EncodeError::TooShort),
             State::Chunked => {
@@ -92,8 +97,8 @@ impl BodyEncoder {
     }
 }
 
-/// What surrounds one piece of data: for the chunked coding the size line before and CRLF after, else
-/// nothing.
+/// What surrounds one piece of data: for the chunked coding the size line before and CRLF after,
+/// else nothing.
 #[derive(Copy, Clone, Debug)]
 pub struct ChunkPrefix {
     /// Up to 16 hexadecimal digits and CRLF, right-aligned.
@@ -166,7 +171,10 @@ mod tests {
 
     #[test]
     fn the_largest_size_fits() {
-        assert_eq!(ChunkPrefix::new(usize::MAX).as_bytes(), format!("{:x}\r\n", usize::MAX).as_bytes());
+        assert_eq!(
+            ChunkPrefix::new(usize::MAX).as_bytes(),
+            format!("{:x}\r\n", usize::MAX).as_bytes()
+        );
     }
 
     #[test]

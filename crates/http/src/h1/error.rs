@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-/// A head that is refused. The connection must be closed: where the next message starts is not known.
+/// A head that is refused. The connection must be closed: where the next message starts is not
+/// known.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Error)]
 pub enum HeadError {
     /// The request line does not follow the grammar.
@@ -11,7 +12,8 @@ pub enum HeadError {
     /// The status line does not follow the grammar.
     #[error("malformed status line")]
     StatusLine,
-    /// A line is malformed: bare CR or LF, white space before the colon, obs-fold, a control byte, no colon.
+    /// A line is malformed: bare CR or LF, white space before the colon, obs-fold, a control byte,
+    /// no colon.
     #[error("malformed field line")]
     FieldLine,
     /// The request target has the wrong form for its method or contains what a target may not.
@@ -56,8 +58,8 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// The status code to answer a client with: 400, 414, 417, 431, 501 or 505. For a response head from
-    /// upstream the answer to the client is 502 instead, whatever the error.
+    /// The status code to answer a client with: 400, 414, 417, 431, 501 or 505. For a response head
+    /// from upstream the answer to the client is 502 instead, whatever the error.
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
@@ -97,8 +99,8 @@ pub enum BodyError {
     TrailerTooLarge,
 }
 
-/// A body that its producer ended early or late: what was written so far cannot be completed, so the
-/// connection must be closed.
+/// A body that its producer ended early or late: what was written so far cannot be completed, so
+/// the connection must be closed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Error)]
 pub enum EncodeError {
     /// More data than announced.

@@ -23,12 +23,12 @@ pub enum Framing {
     UntilClose,
 }
 
-/// The framing of a request. [`parse_request`](super::parse_request) has checked it already, so a parsed head
-/// never fails here.
+/// The framing of a request. [`parse_request`](super::parse_request) has checked it already, so a
+/// parsed head never fails here.
 ///
 /// # Errors
-/// As the refusals of RFC 9112 6.3: both length fields, `Transfer-Encoding` in HTTP/1.0 or other than a
-/// single `chunked`, `Content-Length` that is repeated, a list, or not a number.
+/// As the refusals of RFC 9112 6.3: both length fields, `Transfer-Encoding` in HTTP/1.0 or other
+/// than a single `chunked`, `Content-Length` that is repeated, a list, or not a number.
 #[inline]
 pub fn request_framing(head: &RequestHead) -> Result<Framing, HeadError> {
     let fields = &head.fields;
@@ -43,13 +43,16 @@ pub fn request_framing(head: &RequestHead) -> Result<Framing, HeadError> {
     }
 }
 
-/// The framing of a response to a request with `request_method` (RFC 9112 6.3). A successful answer to
-/// CONNECT has no body: a tunnel follows.
+/// The framing of a response to a request with `request_method` (RFC 9112 6.3). A successful answer
+/// to CONNECT has no body: a tunnel follows.
 ///
 /// # Errors
-/// As for requests, except that `Content-Length` may be repeated with identical values, which RFC 9110 8.6
-/// lets a recipient read as one. The writer must then send a single one.
-pub fn response_framing(head: &ResponseHead, request_method: &Method) -> Result<Framing, HeadError> {
+/// As for requests, except that `Content-Length` may be repeated with identical values, which RFC
+/// 9110 8.6 lets a recipient read as one. The writer must then send a single one.
+pub fn response_framing(
+    head: &ResponseHead,
+    request_method: &Method,
+) -> Result<Framing, HeadError> {
     let fields = &head.fields;
     let bodiless = matches!(head.status, 100..=199 | 204 | 304)
         || *request_method == Method::Head
@@ -72,9 +75,9 @@ pub fn response_framing(head: &ResponseHead, request_method: &Method) -> Result<
     }
 }
 
-/// Whether an answer that [`response_framing`] refuses for its two lengths is framed by its only coding, `chunked`, which
-/// overrides Content-Length (RFC 9112 6.3). Who takes it so must not use the connection again, and must not pass the
-/// length on.
+/// Whether an answer that [`response_framing`] refuses for its two lengths is framed by its only
+/// coding, `chunked`, which overrides Content-Length (RFC 9112 6.3). Who takes it so must not use
+/// the connection again, and must not pass the length on.
 #[must_use]
 pub fn chunked_overrides_length(head: &ResponseHead) -> bool {
     let fields = &head.fields;
@@ -101,8 +104,8 @@ fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     parse_digits(value).filter(|&bytes| bytes <= CONTENT_LENGTH_MAX).ok_or(HeadError::ContentLength)
 }
 
-/// Accepts exactly one `Transfer-Encoding: chunked` without `Content-Length` in HTTP/1.1. Anything else is
-/// classed: 501 for a coding before the final `chunked`, 400 for the rest.
+/// Accepts exactly one `Transfer-Encoding: chunked` without `Content-Length` in HTTP/1.1. Anything
+/// else is classed: 501 for a coding before the final `chunked`, 400 for the rest.
 fn transfer_encoding(version: Version, fields: &Fields) -> Result<(), HeadError> {
     if version == Version::Http10 || fields.has(FieldName::ContentLength) {
         return Err(HeadError::AmbiguousLength);
@@ -161,10 +164,16 @@ mod tests {
     #[test]
     fn responses_with_body() {
         assert_eq!(framing(200, Method::Get, &[]), Ok(Framing::UntilClose));
-        assert_eq!(framing(200, Method::Get, &[("Transfer-Encoding", "Chunked")]), Ok(Framing::Chunked));
+        assert_eq!(
+            framing(200, Method::Get, &[("Transfer-Encoding", "Chunked")]),
+            Ok(Framing::Chunked)
+        );
         let twice = [("Content-Length", "5"), ("Content-Length", "5")];
         assert_eq!(framing(200, Method::Get, &twice), Ok(Framing::Length(5)));
-        assert_eq!(framing(200, Method::Get, &[("Content-Length", "5, 5")]), Ok(Framing::Length(5)));
+        assert_eq!(
+            framing(200, Method::Get, &[("Content-Length", "5, 5")]),
+            Ok(Framing::Length(5))
+        );
     }
 
     #[test]
@@ -179,7 +188,10 @@ mod tests {
             [("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")],
             [("Transfer-Encoding", "chunked"), ("X-Other", "5")],
         ] {
-            assert!(!chunked_overrides_length(&response(Version::Http11, 200, &lines)), "{lines:?}");
+            assert!(
+                !chunked_overrides_length(&response(Version::Http11, 200, &lines)),
+                "{lines:?}"
+            );
         }
         assert!(!chunked_overrides_length(&response(Version::Http10, 200, &both)));
         let old = response(Version::Http10, 200, &[("Transfer-Encoding", "chunked")]);

@@ -1,10 +1,10 @@
 //! The sans-I/O HTTP/1 codec (RFC 9112).
 //!
-//! Reading: [`parse_request`] and [`parse_response`] turn bytes into a head and refuse everything that two
-//! implementations could read differently; [`request_framing`] and [`response_framing`] say how the body is
-//! delimited; a [`BodyDecoder`] takes the body apart. Writing: the `write_*` functions and [`BodyEncoder`].
-//! A message is never forwarded as the bytes it came in: it is written anew, without the fields of
-//! [`HopByHop`].
+//! Reading: [`parse_request`] and [`parse_response`] turn bytes into a head and refuse everything
+//! that two implementations could read differently; [`request_framing`] and [`response_framing`]
+//! say how the body is delimited; a [`BodyDecoder`] takes the body apart. Writing: the `write_*`
+//! functions and [`BodyEncoder`]. A message is never forwarded as the bytes it came in: it is
+//! written anew, without the fields of [`HopByHop`].
 //!
 //! Every error means: answer if possible, then close the connection.
 
@@ -24,6 +24,7 @@ pub use encode::{BodyEncoder, ChunkPrefix};
 pub use error::{BodyError, EncodeError, HeadError};
 pub use framing::{Framing, chunked_overrides_length, request_framing, response_framing};
 pub use parse::{
-    HEAD_FIELDS_LIMIT, HeadLimits, LEADING_CRLF_MAX, may_complete_head, parse_request, parse_response,
+    HEAD_FIELDS_LIMIT, HeadLimits, LEADING_CRLF_MAX, may_complete_head, parse_request,
+    parse_response,
 };
 pub use write::{write_end, write_field, write_request_line, write_status_line};

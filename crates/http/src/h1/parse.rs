@@ -1,4 +1,5 @@
-//! Heads from bytes. `httparse` tokenises; what it tolerates and this proxy does not is refused here.
+//! Heads from bytes. `httparse` tokenises; what it tolerates and this proxy does not is refused
+//! here.
 
 use std::mem::MaybeUninit;
 
@@ -17,14 +18,16 @@ use crate::uri;
 /// Most field lines any [`HeadLimits`] can allow.
 pub const HEAD_FIELDS_LIMIT: usize = 10_000;
 
-/// Field lines for which there is room on the stack. A head of more is read again, with room from the allocator.
+/// Field lines for which there is room on the stack. A head of more is read again, with room from
+/// the allocator.
 const STACK_FIELDS: usize = 128;
 
 /// Most empty lines skipped before a request line (RFC 9112 2.2 asks for at least one).
 pub const LEADING_CRLF_MAX: usize = 4;
 
-/// Most options in `Connection`. Each may name a field, so that each field is compared with each of them: without a
-/// bound, a head of 64 KB would cost a thousand times what other heads of that size do.
+/// Most options in `Connection`. Each may name a field, so that each field is compared with each of
+/// them: without a bound, a head of 64 KB would cost a thousand times what other heads of that size
+/// do.
 const CONNECTION_OPTIONS_MAX: usize = 64;
 
 /// Longest rest of a request line beside the target, in bytes: method, spaces, version.
@@ -35,12 +38,13 @@ const REQUEST_LINE_REST_BYTES: usize = METHOD_BYTES_MAX + 12;
 pub struct HeadLimits {
     /// Longest head in bytes, start line and final empty line included; beyond it 431.
     pub max_head_bytes: usize,
-    /// Most field lines, at most [`HEAD_FIELDS_LIMIT`]; beyond it 431 to a client, 502 for a server.
+    /// Most field lines, at most [`HEAD_FIELDS_LIMIT`]; beyond it 431 to a client, 502 for a
+    /// server.
     pub max_fields: usize,
     /// Longest request target in bytes; beyond it 414.
     pub max_target_bytes: usize,
-    /// Whether bare LF and folded lines of answers are taken where they leave no doubt about the framing. Requests are
-    /// always read strictly.
+    /// Whether bare LF and folded lines of answers are taken where they leave no doubt about the
+    /// framing. Requests are always read strictly.
     pub relaxed: bool,
 }
 
@@ -57,8 +61,8 @@ impl Default for HeadLimits {
 
 /// Reads a request head from the start of `input` into `out`, whose buffers are reused.
 ///
-/// `Ok(Some(n))`: the head is complete and took `n` bytes, skipped empty lines included. `Ok(None)`: more
-/// input is needed. Framing, `Host` and the form of the target have been checked.
+/// `Ok(Some(n))`: the head is complete and took `n` bytes, skipped empty lines included.
+/// `Ok(None)`: more input is needed. Framing, `Host` and the form of the target have been checked.
 ///
 /// # Errors
 /// Everything RFC 9112 asks or allows a server to refuse; `out` then holds nothing meaningful.
@@ -75,7 +79,8 @@ pub fn parse_request(
 
 type Slot<'b> = MaybeUninit<httparse::Header<'b>>;
 
-/// Reads with room for the usual number of fields, then, if that is not enough, for as many as may be.
+/// Reads with room for the usual number of fields, then, if that is not enough, for as many as may
+/// be.
 #[inline]
 fn with_slots<'b, T>(
     limits: &HeadLimits,
@@ -106,7 +111,8 @@ fn read_request<'b>(
         Ok(httparse::Status::Partial) => return partial_request(input, limits),
         Err(error) => return refused_request(error, input),
     };
-    let (Some(method), Some(target), Some(minor)) = (tokens.method, tokens.path, tokens.version) else {
+    let (Some(method), Some(target), Some(minor)) = (tokens.method, tokens.path, tokens.version)
+    else {
         return Err(HeadError::RequestLine);
     };
     check_request_line(method.as_bytes(), target.as_bytes(), limits)?;
@@ -122,12 +128,13 @@ fn read_request<'b>(
     Ok(Some(head_len))
 }
 
-/// Reads a response head from the start of `input` into `out`, whose buffers are reused. The result is as for
-/// [`parse_request`]; the framing is left to [`response_framing`](super::response_framing), which needs the
-/// request's method.
+/// Reads a response head from the start of `input` into `out`, whose buffers are reused. The result
+/// is as for [`parse_request`]; the framing is left to
+/// [`response_framing`](super::response_framing), which needs the request's method.
 ///
-/// White space between a field name and its colon is dropped, as RFC 9112 5.1 demands of a proxy. With
-/// [`HeadLimits::relaxed`], a head with bare LF or folded lines is repaired, which `out` remembers.
+/// White space between a field name and its colon is dropped, as RFC 9112 5.1 demands of a proxy.
+/// With [`HeadLimits::relaxed`], a head with bare LF or folded lines is repaired, which `out`
+/// remembers.
 ///
 /// # Errors
 /// Malformed lines, bounds exceeded, a version other than 1.0 and 1.1, a status below 100.
@@ -180,11 +187,15 @@ fn read_response<'b>(
     let head_len = match config.parse_response_with_uninit_headers(&mut tokens, input, slots) {
         Ok(httparse::Status::Complete(head_len)) if head_len <= max_bytes(limits) => head_len,
         Ok(httparse::Status::Complete(_)) => return Err(HeadError::TooLarge),
-        Ok(httparse::Status::Partial) if input.len() > max_bytes(limits) => return Err(HeadError::TooLarge),
+        Ok(httparse::Status::Partial) if input.len() > max_bytes(limits) => {
+            return Err(HeadError::TooLarge);
+        }
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooManyFields),
         Err(httparse::Error::Version) => return refused_version(input, HeadError::StatusLine),
-        Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => return Err(HeadError::FieldLine),
+        Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => {
+            return Err(HeadError::FieldLine);
+        }
         Err(_) => return Err(HeadError::StatusLine),
     };
     let (Some(minor), Some(status @ 100..)) = (tokens.version, tokens.code) else {
@@ -198,11 +209,12 @@ fn read_response<'b>(
     Ok(Some(head_len))
 }
 
-/// Whether parsing `input` may now give a head, when parsing its first `parsed_bytes` gave `Ok(None)`.
+/// Whether parsing `input` may now give a head, when parsing its first `parsed_bytes` gave
+/// `Ok(None)`.
 ///
-/// A head ends with a line end, so between line ends there is nothing to find: who asks this first parses at
-/// most once a line, and a sender that trickles a long head byte by byte cannot make each byte cost the
-/// whole head.
+/// A head ends with a line end, so between line ends there is nothing to find: who asks this first
+/// parses at most once a line, and a sender that trickles a long head byte by byte cannot make each
+/// byte cost the whole head.
 #[must_use]
 pub fn may_complete_head(input: &[u8], parsed_bytes: usize, limits: &HeadLimits) -> bool {
     parsed_bytes == 0
@@ -236,7 +248,8 @@ fn skip_empty_lines(input: &[u8]) -> Result<Option<usize>, HeadError> {
 /// An incomplete head: still within its bounds, or refused already.
 fn partial_request(input: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
     let line_max = limits.max_target_bytes.saturating_add(REQUEST_LINE_REST_BYTES);
-    if input.len() > line_max && memchr(b'\n', input.get(..=line_max).unwrap_or_default()).is_none() {
+    if input.len() > line_max && memchr(b'\n', input.get(..=line_max).unwrap_or_default()).is_none()
+    {
         return Err(HeadError::TargetTooLong);
     }
     if input.len() > max_bytes(limits) {
@@ -258,10 +271,12 @@ fn refused_request(error: httparse::Error, input: &[u8]) -> Result<Option<usize>
     }
 }
 
-/// Tells an unsupported version (505) from garbage, which is `otherwise`, once all of the version is there.
+/// Tells an unsupported version (505) from garbage, which is `otherwise`, once all of the version
+/// is there.
 fn refused_version(text: &[u8], otherwise: HeadError) -> Result<Option<usize>, HeadError> {
-    let is_version =
-        |(&byte, &wanted): (&u8, &u8)| if wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted };
+    let is_version = |(&byte, &wanted): (&u8, &u8)| {
+        if wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted }
+    };
     match text.iter().zip(b"HTTP/0.0").all(is_version) {
         true if text.len() < 8 => Ok(None),
         true => Err(HeadError::Version),
@@ -301,10 +316,14 @@ fn target_form(method: Method, target: &[u8]) -> Result<Target, HeadError> {
     }
 }
 
-/// Copies the head's bytes and records its lines, refusing bare LF: each line must start right after a CRLF. Too many
-/// options in `Connection` are refused as well.
+/// Copies the head's bytes and records its lines, refusing bare LF: each line must start right
+/// after a CRLF. Too many options in `Connection` are refused as well.
 #[inline]
-fn record_fields(head: &[u8], tokens: &[httparse::Header<'_>], out: &mut Fields) -> Result<(), HeadError> {
+fn record_fields(
+    head: &[u8],
+    tokens: &[httparse::Header<'_>],
+    out: &mut Fields,
+) -> Result<(), HeadError> {
     out.clear();
     if !head.ends_with(b"\r\n\r\n") {
         return Err(HeadError::FieldLine);
@@ -325,20 +344,25 @@ fn record_fields(head: &[u8], tokens: &[httparse::Header<'_>], out: &mut Fields)
             value: Span::new(value_start, token.value.len()),
         });
     }
-    let options = out.get_all(FieldName::Connection).map(|value| memchr_iter(b',', value).count() + 1);
+    let options =
+        out.get_all(FieldName::Connection).map(|value| memchr_iter(b',', value).count() + 1);
     if options.sum::<usize>() > CONNECTION_OPTIONS_MAX {
         return Err(HeadError::TooLarge);
     }
     Ok(())
 }
 
-/// `Host` must occur exactly once (HTTP/1.0: at most once) and be well-formed, whatever the target's form
-/// (RFC 9112 3.2). An empty one is refused: every target served here has an authority.
+/// `Host` must occur exactly once (HTTP/1.0: at most once) and be well-formed, whatever the
+/// target's form (RFC 9112 3.2). An empty one is refused: every target served here has an
+/// authority.
 #[inline]
 fn check_host(head: &RequestHead) -> Result<(), HeadError> {
     match head.fields.get(FieldName::Host) {
         None if head.version == Version::Http10 => Ok(()),
-        Some(value) if !head.fields.is_repeated(FieldName::Host) && uri::split_authority(value).is_some() => {
+        Some(value)
+            if !head.fields.is_repeated(FieldName::Host)
+                && uri::split_authority(value).is_some() =>
+        {
             Ok(())
         }
         _ => Err(HeadError::Host),
@@ -350,7 +374,8 @@ fn check_host(head: &RequestHead) -> Result<(), HeadError> {
 fn check_content(head: &RequestHead) -> Result<(), HeadError> {
     let framing = request_framing(head)?;
     let bodiless = matches!(framing, Framing::None | Framing::Length(0));
-    // TRACE must not have content (RFC 9110 9.3.8); after CONNECT the tunnel's bytes would be ambiguous.
+    // TRACE must not have content (RFC 9110 9.3.8); after CONNECT the tunnel's bytes would be
+    // ambiguous.
     if !bodiless && matches!(head.method, Method::Trace | Method::Connect) {
         return Err(HeadError::UnexpectedContent);
     }
@@ -361,7 +386,8 @@ fn check_content(head: &RequestHead) -> Result<(), HeadError> {
     Ok(())
 }
 
-/// The reason phrase of a head whose status line the tokeniser accepted: what follows `HTTP/1.x NNN `.
+/// The reason phrase of a head whose status line the tokeniser accepted: what follows
+/// `HTTP/1.x NNN `.
 fn reason_span(head: &[u8]) -> Span {
     const START: usize = 13;
     let line_len = memchr(b'\r', head).unwrap_or(0);
@@ -374,7 +400,8 @@ mod tests {
 
     #[test]
     fn a_reused_head_does_not_allocate() {
-        let input = b"GET http://h/ HTTP/1.1\r\nHost: h\r\nAccept: */*\r\nX-One: 1\r\nX-Two: 2\r\n\r\n";
+        let input =
+            b"GET http://h/ HTTP/1.1\r\nHost: h\r\nAccept: */*\r\nX-One: 1\r\nX-Two: 2\r\n\r\n";
         let mut head = RequestHead::default();
         let limits = HeadLimits::default();
         assert_eq!(parse_request(input, &limits, &mut head), Ok(Some(input.len())));

@@ -1,5 +1,6 @@
-//! Heads of answers with line ends and folds that RFC 9112 lets a recipient take (2.2, 5.2), made regular before they are
-//! parsed. Nothing is taken that would leave open where the head or the body ends.
+//! Heads of answers with line ends and folds that RFC 9112 lets a recipient take (2.2, 5.2), made
+//! regular before they are parsed. Nothing is taken that would leave open where the head or the
+//! body ends.
 
 use memchr::memchr;
 
@@ -7,14 +8,14 @@ use super::error::HeadError;
 use crate::name::FieldName;
 use crate::syntax::{is_value_byte, trim_ows};
 
-/// The head at the start of `input` with CRLF at the end of each line and folds replaced by a space, and how many bytes
-/// of `input` it took; `None` when more input is needed.
+/// The head at the start of `input` with CRLF at the end of each line and folds replaced by a
+/// space, and how many bytes of `input` it took; `None` when more input is needed.
 ///
 /// # Errors
-/// Anything else than line ends and folds that is wrong with a line. Where the status line ends with CRLF, a bare LF
-/// ends other lines, but stands neither before nor behind a field that frames the body, or the empty line: a value that
-/// somebody smuggled an LF into must make neither. Fields that frame the body cannot be folded, and a fold has
-/// something in it.
+/// Anything else than line ends and folds that is wrong with a line. Where the status line ends
+/// with CRLF, a bare LF ends other lines, but stands neither before nor behind a field that frames
+/// the body, or the empty line: a value that somebody smuggled an LF into must make neither. Fields
+/// that frame the body cannot be folded, and a fold has something in it.
 pub(super) fn regular(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, HeadError> {
     let mut out = Vec::with_capacity(input.len() + 64);
     let mut at = 0;
@@ -101,9 +102,15 @@ mod tests {
             ("HTTP/1.1 200 OK\nA: b\n\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n"),
             ("HTTP/1.1 200 OK\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n"),
             ("HTTP/1.1 200 OK\r\nA: b\nB: c\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\nB: c\r\n\r\n"),
-            ("HTTP/1.1 200 OK\r\nA: b \t\r\n\t c\r\n d\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b c d\r\n\r\n"),
+            (
+                "HTTP/1.1 200 OK\r\nA: b \t\r\n\t c\r\n d\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nA: b c d\r\n\r\n",
+            ),
             ("HTTP/1.1 200 OK\r\nA:\r\n c\r\nB:\r\n\r\n", "HTTP/1.1 200 OK\r\nA: c\r\nB:\r\n\r\n"),
-            ("HTTP/1.1 200 OK\nContent-Length: 5\n\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+            (
+                "HTTP/1.1 200 OK\nContent-Length: 5\n\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            ),
         ] {
             assert_eq!(
                 mended(&format!("{input}body")),

@@ -15,13 +15,16 @@ pub fn write_request_line(out: &mut Vec<u8>, method: &[u8], target: &[u8], versi
 pub fn write_status_line(out: &mut Vec<u8>, version: Version, status: u16, reason: &[u8]) {
     debug_assert!((100..1000).contains(&status) && reason.iter().copied().all(is_value_byte));
     let mut digits = itoa::Buffer::new();
-    for part in [version.as_str().as_bytes(), b" ", digits.format(status).as_bytes(), b" ", reason, b"\r\n"] {
+    for part in
+        [version.as_str().as_bytes(), b" ", digits.format(status).as_bytes(), b" ", reason, b"\r\n"]
+    {
         out.extend_from_slice(part);
     }
 }
 
-/// Appends one field line. Name and value come from a parsed head or are the caller's own; text from anywhere
-/// else goes through [`Fields::push_named`](crate::Fields::push_named), which cannot be made to end a line.
+/// Appends one field line. Name and value come from a parsed head or are the caller's own; text
+/// from anywhere else goes through [`Fields::push_named`](crate::Fields::push_named), which cannot
+/// be made to end a line.
 #[inline]
 pub fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     debug_assert!(is_token(name) && value.iter().copied().all(is_value_byte));
@@ -48,6 +51,9 @@ mod tests {
         write_end(&mut out);
         write_status_line(&mut out, Version::Http10, 404, b"Not Found");
         write_status_line(&mut out, Version::Http11, 299, b"");
-        assert_eq!(out, b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nHTTP/1.0 404 Not Found\r\nHTTP/1.1 299 \r\n");
+        assert_eq!(
+            out,
+            b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nHTTP/1.0 404 Not Found\r\nHTTP/1.1 299 \r\n"
+        );
     }
 }

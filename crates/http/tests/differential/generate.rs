@@ -257,8 +257,11 @@ fn rest(rng: &mut Rng, out: &mut String) {
 fn chunks(rng: &mut Rng, out: &mut String) {
     for _ in 0..rng.below(4) {
         let size = if one_in(rng, 2) { "5" } else { pick(rng, SIZES) };
-        let extension =
-            if one_in(rng, 200) { ";a=bcdefgh".repeat(90 + rng.below(20) as usize) } else { String::new() };
+        let extension = if one_in(rng, 200) {
+            ";a=bcdefgh".repeat(90 + rng.below(20) as usize)
+        } else {
+            String::new()
+        };
         let end = if one_in(rng, 16) { pick(rng, DATA_ENDS) } else { "\r\n" };
         *out += &format!("{size}{extension}\r\nhello{end}");
     }
@@ -303,7 +306,8 @@ fn swell(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
     let Some(&at) = starts.get(rng.below(starts.len() as u64) as usize) else { return };
     let rest = &bytes[at..];
-    let line = &rest[..rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |end| end + 1)];
+    let line =
+        &rest[..rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |end| end + 1)];
     let piece = match kind {
         1 => format!("X-L: {}\r\n", "x".repeat(60_000 + rng.below(10_000) as usize)).into_bytes(),
         _ => line.repeat(50 + rng.below(100) as usize),
@@ -331,7 +335,8 @@ pub(crate) fn case(rng: &mut Rng) -> (u8, Vec<u8>) {
             text += "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond";
         }
     }
-    let mut bytes: Vec<u8> = text.chars().map(|c| c as u8).collect(); // Latin-1: `\u{e9}` is one byte
+    // Latin-1: `\u{e9}` is one byte
+    let mut bytes: Vec<u8> = text.chars().map(|c| c as u8).collect();
     for _ in 0..rng.below(4).saturating_sub(1) {
         damage(rng, &mut bytes);
     }

@@ -1,4 +1,5 @@
-//! Where the two readers are known to differ, and why that is as it should be. Everything else is a finding.
+//! Where the two readers are known to differ, and why that is as it should be. Everything else is a
+//! finding.
 
 use crate::reading::Verdict;
 
@@ -12,12 +13,18 @@ pub(crate) const STRICTER: &[(&str, &str)] = &[
         "head: ContentLength",
         "repeated lengths of a request, and lengths beyond 63 bits, which others cannot count",
     ),
-    ("head: Expectation", "an unknown Expect gets 417 (RFC 9110 10.1.1); hyper leaves it to its user"),
+    (
+        "head: Expectation",
+        "an unknown Expect gets 417 (RFC 9110 10.1.1); hyper leaves it to its user",
+    ),
     (
         "head: FieldLine",
         "bare LF, which hyper takes for a line end (RFC 9112 2.2 allows that to an end, not to an intermediary)",
     ),
-    ("head: Host", "missing, repeated and malformed Host (RFC 9112 3.2); hyper leaves it to its user"),
+    (
+        "head: Host",
+        "missing, repeated and malformed Host (RFC 9112 3.2); hyper leaves it to its user",
+    ),
     ("head: MethodTooLong", "a bound"),
     ("head: RequestLine", "empty lines with a bare LF before a request, or too many of them"),
     ("head: StatusLine", "empty lines before an answer, and statuses below 100"),
@@ -31,7 +38,10 @@ pub(crate) const STRICTER: &[(&str, &str)] = &[
     ("head: UnexpectedContent", "TRACE and CONNECT with a body (RFC 9110 9.3.6, 9.3.8)"),
     ("head: UnknownCoding", "a coding before `chunked` that the proxy cannot undo"),
     ("head: Version", "a version is refused before the rest of the head has come"),
-    ("body: ChunkExtension", "extensions that do not follow the grammar; hyper skips everything up to CR"),
+    (
+        "body: ChunkExtension",
+        "extensions that do not follow the grammar; hyper skips everything up to CR",
+    ),
     ("body: ChunkOverhead", "a line of more than 1 KB, or framing out of proportion"),
     ("body: ChunkSize", "sizes of 2^60 and more, which overflow elsewhere"),
     ("body: Trailer", "trailers are checked byte by byte, and before their end has come"),

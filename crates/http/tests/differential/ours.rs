@@ -2,8 +2,8 @@
 
 use crate::reading::{End, Message, Reading, sorted};
 use humboldt_http::h1::{
-    BodyDecoder, BodyError, Framing, HeadError, HeadLimits, keep_alive, parse_request, parse_response,
-    request_framing, response_framing,
+    BodyDecoder, BodyError, Framing, HeadError, HeadLimits, keep_alive, parse_request,
+    parse_response, request_framing, response_framing,
 };
 use humboldt_http::{FieldName, Fields, Method, RequestHead, ResponseHead, Target, Version};
 
@@ -28,11 +28,9 @@ fn refused(error: HeadError) -> End {
 }
 
 fn listed(fields: &Fields) -> Vec<(String, Vec<u8>)> {
-    sorted(
-        fields
-            .iter()
-            .map(|(_, name, value)| (String::from_utf8_lossy(name).to_ascii_lowercase(), value.to_vec())),
-    )
+    sorted(fields.iter().map(|(_, name, value)| {
+        (String::from_utf8_lossy(name).to_ascii_lowercase(), value.to_vec())
+    }))
 }
 
 fn version(version: Version) -> &'static str {
@@ -127,8 +125,8 @@ pub(crate) fn requests(pieces: &[&[u8]]) -> Reading {
                 body(&mut input, framing, &mut message);
                 let is_complete = message.end == End::Complete;
                 reading.messages.push(message);
-                // hyper knows no Proxy-Connection, and no Connection with a byte beyond ASCII. Whether the connection then
-                // persists is no question of framing.
+                // hyper knows no Proxy-Connection, and no Connection with a byte beyond ASCII.
+                // Whether the connection then persists is no question of framing.
                 let goes_on = keep_alive(head.version, &head.fields)
                     && head.method != Method::Connect
                     && !head.fields.has(FieldName::ProxyConnection)
@@ -143,9 +141,11 @@ pub(crate) fn requests(pieces: &[&[u8]]) -> Reading {
     }
 }
 
-/// The request line. The other reader keeps targets in parts, so only the usual form is compared byte by byte.
+/// The request line. The other reader keeps targets in parts, so only the usual form is compared
+/// byte by byte.
 fn start(head: &RequestHead) -> String {
     let target = if head.target == Target::Origin { head.target_bytes() } else { b"*" };
-    let (method, target) = (String::from_utf8_lossy(head.method_bytes()), String::from_utf8_lossy(target));
+    let (method, target) =
+        (String::from_utf8_lossy(head.method_bytes()), String::from_utf8_lossy(target));
     format!("{method} {target} {}", version(head.version))
 }

@@ -66,7 +66,9 @@ pub(crate) fn compare(ours: &Reading, theirs: &Reading) -> Verdict {
         let Some(other) = others.next() else {
             return match &theirs.end {
                 End::Refused(why) => Verdict::Laxer(format!("head: {why}")),
-                end => Verdict::Different(format!("a message that the other does not see ({end:?})")),
+                end => {
+                    Verdict::Different(format!("a message that the other does not see ({end:?})"))
+                }
             };
         };
         let verdict = compare_messages(own, other);

@@ -1,4 +1,5 @@
-//! Reading with hyper: its client for answers, its server for requests, on a connection in memory, without a runtime.
+//! Reading with hyper: its client for answers, its server for requests, on a connection in memory,
+//! without a runtime.
 
 use crate::reading::{End, Message, Reading, sorted};
 use hyper::body::{Body, Bytes, Frame, Incoming};
@@ -69,7 +70,11 @@ impl Read for Wire {
 }
 
 impl Write for Wire {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -154,13 +159,15 @@ impl Wake for Woken {
     }
 }
 
-/// Polls until `work` is done, and sends a piece whenever nothing else happens. What is not done at the end never will be.
+/// Polls until `work` is done, and sends a piece whenever nothing else happens. What is not done at
+/// the end never will be.
 fn run(wire: &Wire, mut work: Pin<&mut dyn Future<Output = ()>>) {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut cx = Context::from_waker(&waker);
     loop {
-        // Twice, as the parts of a connection that are polled here one after the other do not always wake each other.
+        // Twice, as the parts of a connection that are polled here one after the other do not
+        // always wake each other.
         woken.0.store(false, Ordering::Relaxed);
         if (0..2).any(|_| work.as_mut().poll(&mut cx).is_ready()) {
             return;
@@ -182,23 +189,33 @@ pub(crate) fn response(pieces: &[&[u8]], method: &str) -> Reading {
     let exchange = async {
         let mut builder = client::conn::http1::Builder::new();
         builder.max_headers(FIELDS_MAX).allow_spaces_after_header_name_in_responses(true);
-        let (mut sender, connection) = builder.handshake(wire.clone()).await.expect("no bytes are involved");
-        let request =
-            Request::builder().method(method).uri("/").header("host", "h").body(Nothing).expect("a request");
+        let (mut sender, connection) =
+            builder.handshake(wire.clone()).await.expect("no bytes are involved");
+        let request = Request::builder()
+            .method(method)
+            .uri("/")
+            .header("host", "h")
+            .body(Nothing)
+            .expect("a request");
         let mut connection = pin!(connection);
         let mut is_over = false;
         let mut answer = pin!(async {
             match sender.send_request(request).await {
                 Err(error) => reading.borrow_mut().end = end_of(&error),
                 Ok(answer) => {
-                    let start = format!("{} {}", version(answer.version()), answer.status().as_u16());
+                    let start =
+                        format!("{} {}", version(answer.version()), answer.status().as_u16());
                     let fields = listed(answer.headers());
                     let is_switch = answer.status().as_u16() == 101;
                     let end = if is_switch { End::Complete } else { End::CutOff };
-                    let message = Message { start, fields, data: Vec::new(), trailers: Vec::new(), end };
+                    let message =
+                        Message { start, fields, data: Vec::new(), trailers: Vec::new(), end };
                     reading.borrow_mut().messages.push(message);
                     if !is_switch {
-                        body(answer.into_body(), |with| with(&mut reading.borrow_mut().messages[0])).await;
+                        body(answer.into_body(), |with| {
+                            with(&mut reading.borrow_mut().messages[0])
+                        })
+                        .await;
                     }
                     reading.borrow_mut().end = End::Complete;
                 }
@@ -224,7 +241,8 @@ pub(crate) fn requests(pieces: &[&[u8]]) -> Reading {
         async move {
             let start = start(&request);
             let fields = listed(request.headers());
-            let message = Message { start, fields, data: Vec::new(), trailers: Vec::new(), end: End::CutOff };
+            let message =
+                Message { start, fields, data: Vec::new(), trailers: Vec::new(), end: End::CutOff };
             let index = log.borrow().messages.len();
             log.borrow_mut().messages.push(message);
             body(request.into_body(), |with| with(&mut log.borrow_mut().messages[index])).await;
@@ -247,6 +265,7 @@ pub(crate) fn requests(pieces: &[&[u8]]) -> Reading {
 fn start(request: &Request<Incoming>) -> String {
     let uri = request.uri();
     let is_origin_form = uri.scheme().is_none() && uri.authority().is_none() && uri.path() != "*";
-    let target = uri.path_and_query().filter(|_| is_origin_form).map_or("*", |target| target.as_str());
+    let target =
+        uri.path_and_query().filter(|_| is_origin_form).map_or("*", |target| target.as_str());
     format!("{} {target} {}", request.method(), version(request.version()))
 }

@@ -64,8 +64,7 @@ impl LogFormat {
     }
 
     pub(super) fn needs_fields(&self) -> bool {
-        let wants =
-            |step: &Step| matches!(step, Step::Value(value) if value.code == Some(LogCode::RequestField));
+        let wants = |step: &Step| matches!(step, Step::Value(value) if value.code == Some(LogCode::RequestField));
         self.steps.iter().any(wants)
     }
 }
@@ -113,7 +112,8 @@ mod tests {
         let problems = LogFormat::compile("%ts %zz %{%Q}tl %sn").unwrap_err().problems;
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(LogFormat::compile("%sn %ssl::>sni %un").is_ok());
-        let times: String = humboldt_conf::TIME_CONVERSIONS.chars().map(|c| format!("%{c} ")).collect();
+        let times: String =
+            humboldt_conf::TIME_CONVERSIONS.chars().map(|c| format!("%{c} ")).collect();
         assert!(LogFormat::compile(&format!("%{{{times}}}tl")).is_ok());
     }
 

@@ -1,5 +1,5 @@
-//! access.log: what happened to one request, in Squid's native format, in those of other programs, or in
-//! any that `logformat` describes.
+//! access.log: what happened to one request, in Squid's native format, in those of other programs,
+//! or in any that `logformat` describes.
 
 mod compile;
 mod native;
@@ -33,7 +33,8 @@ pub enum AccessFormat {
 }
 
 impl AccessFormat {
-    /// A format that exists without configuration: `squid`, `common`, `combined`, `referrer`, `useragent`.
+    /// A format that exists without configuration: `squid`, `common`, `combined`, `referrer`,
+    /// `useragent`.
     pub fn predefined(name: &str) -> Option<Self> {
         if name == "squid" {
             return Some(Self::Squid);
@@ -50,8 +51,8 @@ impl AccessFormat {
         }
     }
 
-    /// Appends the record as one line, newline included. `strip_query_terms` leaves out what follows the
-    /// first `?` of the URL.
+    /// Appends the record as one line, newline included. `strip_query_terms` leaves out what
+    /// follows the first `?` of the URL.
     pub fn write(&self, out: &mut Vec<u8>, record: &AccessRecord<'_>, strip_query_terms: bool) {
         match self {
             Self::Squid => native::write(out, record, strip_query_terms),

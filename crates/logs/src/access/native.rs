@@ -45,6 +45,9 @@ fn push_word(out: &mut Vec<u8>, text: &[u8], escape: Escape) {
 
 /// The media type without its parameters.
 pub(super) fn push_media_type(out: &mut Vec<u8>, content_type: &[u8]) {
-    let end = content_type.iter().position(|byte| matches!(byte, b';' | b' ')).unwrap_or(content_type.len());
+    let end = content_type
+        .iter()
+        .position(|byte| matches!(byte, b';' | b' '))
+        .unwrap_or(content_type.len());
     push_word(out, &content_type[..end], Escape::Url);
 }

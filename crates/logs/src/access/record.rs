@@ -52,7 +52,8 @@ pub struct AccessRecord<'a> {
     pub peer_port: Option<u16>,
     /// Content-Type of the answer.
     pub content_type: Option<&'a [u8]>,
-    /// Name of the error page sent (`ERR_DNS_FAIL`), or of what cut the answer off, if anything did.
+    /// Name of the error page sent (`ERR_DNS_FAIL`), or of what cut the answer off, if anything
+    /// did.
     pub error: Option<&'a str>,
     /// More about that error, written by this program.
     pub error_detail: Option<&'a str>,

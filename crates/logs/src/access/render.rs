@@ -11,7 +11,12 @@ use super::{AccessRecord, Peer, native};
 use crate::text::{Escape, push_escaped, push_ip, push_number, push_padded};
 
 /// Appends the record, without a newline.
-pub(super) fn write(out: &mut Vec<u8>, format: &LogFormat, record: &AccessRecord<'_>, strip_query: bool) {
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    format: &LogFormat,
+    record: &AccessRecord<'_>,
+    strip_query: bool,
+) {
     for step in &format.steps {
         match step {
             Step::Literal(text) => out.extend_from_slice(text),
@@ -50,7 +55,9 @@ fn push_value(out: &mut Vec<u8>, value: &Value, record: &AccessRecord<'_>, strip
         Code::ClientIp | Code::ClientName => push_ip(out, record.client.ip()),
         Code::ClientPort => push_number(out, record.client.port()),
         Code::LocalIp | Code::ListenIp => push_opt_ip(out, record.local.map(|local| local.ip())),
-        Code::LocalPort | Code::ListenPort => push_opt(out, record.local.as_ref().map(SocketAddr::port)),
+        Code::LocalPort | Code::ListenPort => {
+            push_opt(out, record.local.as_ref().map(SocketAddr::port))
+        }
         Code::PeerIp | Code::PeerName => push_peer(out, record.peer, as_url),
         Code::PeerPort => push_opt(out, record.peer_port),
         Code::RequestField => push_field(out, value, record.request),
@@ -159,7 +166,8 @@ impl<'a> UrlPieces<'a> {
             Some(at) => (&url[..at], &url[at + 3..]),
             None => (&url[..0], url),
         };
-        let path_start = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+        let path_start =
+            rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(path_start);
         let after_brackets = authority.iter().rposition(|byte| *byte == b']').unwrap_or(0);
         let colon = authority[after_brackets..].iter().position(|byte| *byte == b':');

@@ -20,8 +20,8 @@ macro_rules! names {
 }
 
 names! {
-    /// What became of a request. The name is split as Squid does it: a collapsed request has `_CF` after the
-    /// first three letters.
+    /// What became of a request. The name is split as Squid does it: a collapsed request has `_CF`
+    /// after the first three letters.
     Tag {
         /// No answer was chosen: the request was not understood, or the client left.
         #[default]
@@ -175,7 +175,13 @@ impl Tag {
         use Tag::*;
         matches!(
             self,
-            Hit | MemHit | ImsHit | InmHit | NegativeHit | OfflineHit | RefreshUnmodified | RefreshFailOld
+            Hit | MemHit
+                | ImsHit
+                | InmHit
+                | NegativeHit
+                | OfflineHit
+                | RefreshUnmodified
+                | RefreshFailOld
         )
     }
 }

@@ -68,7 +68,8 @@ fn nothing_in_a_request_can_make_a_second_line_or_word() {
     };
     let native = line(&AccessFormat::Squid, &record, false);
     assert_eq!(native.split(' ').count(), record_words(), "{native}");
-    let everything = "%rm %ru %un %<a %mt %{User-Agent}>h %\"ru %[ru %#ru %'ru %>h %rp %>rd %>rs %>rP";
+    let everything =
+        "%rm %ru %un %<a %mt %{User-Agent}>h %\"ru %[ru %#ru %'ru %>h %rp %>rd %>rs %>rP";
     for text in [native, with(everything, &record)] {
         assert!(text.bytes().all(|byte| byte >= 0x20 && byte != 0x7f), "{text:?}");
     }
@@ -94,7 +95,9 @@ fn common_and_combined() {
     assert!(combined.needs_fields());
     assert!(line(&combined, &record, true).contains(" \"http://a/\" \"-\" TCP_MISS:"));
     assert!(AccessFormat::predefined("nonsense").is_none());
-    assert!(["squid", "referrer", "useragent"].iter().all(|n| AccessFormat::predefined(n).is_some()));
+    assert!(
+        ["squid", "referrer", "useragent"].iter().all(|n| AccessFormat::predefined(n).is_some())
+    );
 }
 
 #[test]

@@ -15,8 +15,9 @@ use super::hosts::{HOSTS_BYTES_MAX, Hosts};
 
 /// Answers of name servers, good and bad, until they expire; at most as many as asked for.
 ///
-/// When it is full, the least recently used half is forgotten: names live in a young and an old generation,
-/// using one moves it to the young, and when that holds half of the capacity it becomes the old one.
+/// When it is full, the least recently used half is forgotten: names live in a young and an old
+/// generation, using one moves it to the young, and when that holds half of the capacity it becomes
+/// the old one.
 #[derive(Debug)]
 pub struct NameCache {
     generations: Mutex<Generations>,
@@ -47,10 +48,14 @@ impl NameCache {
         }
     }
 
-    /// Reads the hosts file anew (`hosts_file`, `None` for none); names without a dot are also known with
-    /// `append_domain`. Returns how many names it has. On an error the names known before stay. Blocks: not
-    /// to be called on a core that serves.
-    pub fn load_hosts(&self, path: Option<&Path>, append_domain: Option<&str>) -> io::Result<usize> {
+    /// Reads the hosts file anew (`hosts_file`, `None` for none); names without a dot are also
+    /// known with `append_domain`. Returns how many names it has. On an error the names known
+    /// before stay. Blocks: not to be called on a core that serves.
+    pub fn load_hosts(
+        &self,
+        path: Option<&Path>,
+        append_domain: Option<&str>,
+    ) -> io::Result<usize> {
         let mut bytes = Vec::new();
         if let Some(path) = path {
             File::open(path)?.take(HOSTS_BYTES_MAX).read_to_end(&mut bytes)?;

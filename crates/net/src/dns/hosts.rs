@@ -12,7 +12,8 @@ pub(super) const HOSTS_BYTES_MAX: u64 = 16 << 20;
 pub(super) struct Hosts(HashMap<Box<str>, Arc<[IpAddr]>>);
 
 impl Hosts {
-    /// Reads hosts(5) text. Lines that do not begin with an address are skipped, as the C library does.
+    /// Reads hosts(5) text. Lines that do not begin with an address are skipped, as the C library
+    /// does.
     pub(super) fn parse(text: &str, append_domain: Option<&str>) -> Self {
         let mut lists: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
         for line in text.lines() {

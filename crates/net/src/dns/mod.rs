@@ -1,8 +1,8 @@
-//! Names to addresses: literals, `localhost`, the hosts file, a cache that all cores share, and then the
-//! name servers.
+//! Names to addresses: literals, `localhost`, the hosts file, a cache that all cores share, and
+//! then the name servers.
 //!
-//! Each core has a [`Resolver`] of its own; equal questions asked while one is on its way are one question.
-//! It ends when nobody waits for its answer any more.
+//! Each core has a [`Resolver`] of its own; equal questions asked while one is on its way are one
+//! question. It ends when nobody waits for its answer any more.
 
 mod cache;
 mod hosts;
@@ -26,8 +26,8 @@ pub use questions::{
 use questions::{Questions, Room};
 use upstream::Upstream;
 
-/// A failure that the next try may not meet again (time-out, server failure) is remembered no longer than
-/// this (RFC 9520 section 3.2 allows 1 s to 5 min).
+/// A failure that the next try may not meet again (time-out, server failure) is remembered no
+/// longer than this (RFC 9520 section 3.2 allows 1 s to 5 min).
 const TEMPORARY_FAILURE_TTL: Duration = Duration::from_secs(10);
 
 /// How names are looked up.
@@ -41,12 +41,13 @@ pub struct DnsOptions {
     pub retransmit: Duration,
     /// Appended to names without a dot (`append_domain`, begins with a dot).
     pub append_domain: Option<String>,
-    /// Names without a dot are looked up in the domains of `/etc/resolv.conf` first, where its servers are asked
-    /// (`dns_defnames`).
+    /// Names without a dot are looked up in the domains of `/etc/resolv.conf` first, where its
+    /// servers are asked (`dns_defnames`).
     pub search: bool,
     /// Longest time an answer is kept, whatever its TTL (`positive_dns_ttl`).
     pub positive_ttl: Duration,
-    /// Time a failure is kept; also the shortest time an answer is kept, as in Squid (`negative_dns_ttl`).
+    /// Time a failure is kept; also the shortest time an answer is kept, as in Squid
+    /// (`negative_dns_ttl`).
     pub negative_ttl: Duration,
 }
 
@@ -83,8 +84,8 @@ pub enum DnsError {
     /// The text cannot be a host name.
     #[error("not a host name")]
     InvalidName,
-    /// Too many look-ups are under way: the question made way for another one ([`QUESTIONS_MAX`]), or there was no place
-    /// for it within `dns_timeout` ([`WAITING_MAX`]).
+    /// Too many look-ups are under way: the question made way for another one ([`QUESTIONS_MAX`]),
+    /// or there was no place for it within `dns_timeout` ([`WAITING_MAX`]).
     #[error("too many look-ups at once")]
     Busy,
     /// The look-up itself failed: a defect of this program.
@@ -118,16 +119,17 @@ struct Inner {
 impl Resolver {
     /// A resolver for this core. Call it inside the core's `LocalSet`.
     ///
-    /// It never fails: without a usable configuration (no `/etc/resolv.conf`, say) literals, `localhost` and
-    /// the hosts file still work, and other names fail with [`DnsError::Unavailable`] and the reason.
+    /// It never fails: without a usable configuration (no `/etc/resolv.conf`, say) literals,
+    /// `localhost` and the hosts file still work, and other names fail with
+    /// [`DnsError::Unavailable`] and the reason.
     pub fn new(options: DnsOptions, names: Arc<NameCache>, counters: Arc<Counters>) -> Self {
         let upstream = Upstream::new(&options);
         let inner = Inner { options, names, upstream, counters, questions: RefCell::default() };
         Self { inner: Rc::new(inner) }
     }
 
-    /// The addresses of `host`: a name, an address, or an IPv6 address in brackets; in the order in which
-    /// to try them. Whoever drops the future gives up its place.
+    /// The addresses of `host`: a name, an address, or an IPv6 address in brackets; in the order in
+    /// which to try them. Whoever drops the future gives up its place.
     pub async fn lookup(&self, host: &str, asker: Asker) -> Answer {
         if let Some(answer) = self.lookup_local(host) {
             return answer;
@@ -145,7 +147,8 @@ impl Resolver {
         answer
     }
 
-    /// What is known without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
+    /// What is known without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts
+    /// file.
     pub fn lookup_local(&self, host: &str) -> Option<Answer> {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         if let Ok(ip) = bare.parse::<IpAddr>() {
@@ -179,7 +182,8 @@ impl Inner {
             };
             match asking.answer().await {
                 // It made way because of who asked first.
-                Err(DnsError::Busy) if asking.asker != asker && tokio::time::Instant::now() < deadline => {}
+                Err(DnsError::Busy)
+                    if asking.asker != asker && tokio::time::Instant::now() < deadline => {}
                 answer => return answer,
             }
         }
@@ -266,7 +270,8 @@ impl Inner {
     }
 }
 
-/// A question that is being asked, in its task. However the task ends, also by a panic, the question gives up its place.
+/// A question that is being asked, in its task. However the task ends, also by a panic, the
+/// question gives up its place.
 struct Asked {
     inner: Rc<Inner>,
     name: Box<str>,
@@ -282,9 +287,13 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        // One that was ended for another has been removed before, and there may be a younger one about the same name.
+        // One that was ended for another has been removed before, and there may be a younger one
+        // about the same name.
         let Ok(mut questions) = self.inner.questions.try_borrow_mut() else { return };
-        if questions.get_mut(&self.name).is_none_or(|known| !Rc::ptr_eq(&known.answer, &self.sender)) {
+        if questions
+            .get_mut(&self.name)
+            .is_none_or(|known| !Rc::ptr_eq(&known.answer, &self.sender))
+        {
             return;
         }
         questions.remove(&self.name);
@@ -321,7 +330,8 @@ impl Drop for Asking {
     /// A question that nobody waits for ends.
     fn drop(&mut self) {
         let mut questions = self.inner.questions.borrow_mut();
-        let Some(question) = questions.get_mut(&self.name).filter(|question| question.number == self.number)
+        let Some(question) =
+            questions.get_mut(&self.name).filter(|question| question.number == self.number)
         else {
             return;
         };
@@ -351,8 +361,9 @@ impl Drop for Place<'_> {
 }
 
 fn is_localhost(host: &str) -> bool {
-    let ends_in_localhost =
-        || host.len() > 10 && host.as_bytes()[host.len() - 10..].eq_ignore_ascii_case(b".localhost");
+    let ends_in_localhost = || {
+        host.len() > 10 && host.as_bytes()[host.len() - 10..].eq_ignore_ascii_case(b".localhost")
+    };
     host.eq_ignore_ascii_case("localhost") || ends_in_localhost()
 }
 

@@ -1,9 +1,11 @@
-//! Questions on their way to name servers: who asks them, and whose question makes way when there are too many.
+//! Questions on their way to name servers: who asks them, and whose question makes way when there
+//! are too many.
 //!
-//! A name server that says nothing holds a question for as long as `dns_timeout`, so that whoever controls one could
-//! take all places. Each place therefore belongs to the client that asked and to the zone of the name, and both have
-//! a bound. Who is at a bound, or finds the table full, gets the place of the oldest question of whoever has most;
-//! who has most himself waits. A question that nobody waits for any more ends.
+//! A name server that says nothing holds a question for as long as `dns_timeout`, so that whoever
+//! controls one could take all places. Each place therefore belongs to the client that asked and to
+//! the zone of the name, and both have a bound. Who is at a bound, or finds the table full, gets
+//! the place of the oldest question of whoever has most; who has most himself waits. A question
+//! that nobody waits for any more ends.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
@@ -106,9 +108,17 @@ impl Questions {
         let own = self.by_asker.get(&asker).copied().unwrap_or(0);
         let in_zone = self.by_zone.get(zone).copied().unwrap_or(0);
         let victim = if own >= QUESTIONS_PER_CLIENT_MAX {
-            self.oldest_of_greediest(|_, question| question.asker == asker, |name, _| self::zone(name), zone)
+            self.oldest_of_greediest(
+                |_, question| question.asker == asker,
+                |name, _| self::zone(name),
+                zone,
+            )
         } else if in_zone >= QUESTIONS_PER_ZONE_MAX {
-            self.oldest_of_greediest(|name, _| self::zone(name) == zone, |_, question| question.asker, asker)
+            self.oldest_of_greediest(
+                |name, _| self::zone(name) == zone,
+                |_, question| question.asker,
+                asker,
+            )
         } else if self.asked.len() >= QUESTIONS_MAX {
             self.oldest_of_greediest(|_, _| true, |_, question| question.asker, asker)
         } else {
@@ -117,7 +127,8 @@ impl Questions {
         victim.map_or(Room::None, |name| Room::Instead(name.into()))
     }
 
-    /// Of the questions `among` all, the oldest of the key that has most of them; `None` if `own` has hardly less.
+    /// Of the questions `among` all, the oldest of the key that has most of them; `None` if `own`
+    /// has hardly less.
     fn oldest_of_greediest<'a, K: Eq + Hash + Copy + 'a>(
         &'a self,
         among: impl Fn(&str, &Question) -> bool,
@@ -134,7 +145,8 @@ impl Questions {
             }
         }
         let own = counts.get(&own).map_or(0, |entry| entry.0);
-        let most = counts.into_values().max_by_key(|entry| (entry.0, std::cmp::Reverse(entry.1)))?;
+        let most =
+            counts.into_values().max_by_key(|entry| (entry.0, std::cmp::Reverse(entry.1)))?;
         // Two that have nearly as many do not take places from each other in turn.
         (own == 0 || most.0 > own + 1).then_some(most.2)
     }
@@ -187,7 +199,8 @@ impl Questions {
     pub(super) fn wake(&mut self) {
         let mut at = 0;
         while let Some(waiting) = self.queue.get(at) {
-            if self.asked.contains_key(&waiting.name) || self.is_free(waiting.asker, &waiting.name) {
+            if self.asked.contains_key(&waiting.name) || self.is_free(waiting.asker, &waiting.name)
+            {
                 if self.queue.remove(at).is_some_and(|waiting| waiting.wake.send(()).is_ok()) {
                     return;
                 }
@@ -230,8 +243,9 @@ where
     }
 }
 
-/// The part of a name that somebody has registered, more or less: its last two labels, or three below a country's
-/// `co.uk`, `com.br` and the like. Where that is too much or too little, a bound is shared by too many or by too few.
+/// The part of a name that somebody has registered, more or less: its last two labels, or three
+/// below a country's `co.uk`, `com.br` and the like. Where that is too much or too little, a bound
+/// is shared by too many or by too few.
 fn zone(name: &str) -> &str {
     let mut labels = name.rsplit('.');
     let (Some(top), Some(second)) = (labels.next(), labels.next()) else { return name };
@@ -289,11 +303,19 @@ mod tests {
                 assert_eq!(ask(questions, client(1), &format!("n{n}.silent.test")), Room::Free);
             }
             assert_eq!(ask(questions, client(1), "other.example"), Room::Free);
-            assert_eq!(ask(questions, client(1), "one.silent.test"), Room::None, "it waits for its own");
+            assert_eq!(
+                ask(questions, client(1), "one.silent.test"),
+                Room::None,
+                "it waits for its own"
+            );
             let instead = Room::Instead("n0.silent.test".into());
             assert_eq!(ask(questions, client(1), "www.example"), instead);
             assert_eq!(questions.len(), QUESTIONS_PER_CLIENT_MAX);
-            assert_eq!(ask(questions, client(2), "b.example"), Room::Free, "others have places of their own");
+            assert_eq!(
+                ask(questions, client(2), "b.example"),
+                Room::Free,
+                "others have places of their own"
+            );
         });
     }
 
@@ -307,7 +329,10 @@ mod tests {
                 assert_eq!(ask(questions, client(2), &format!("m{n}.shop.test")), Room::Free);
             }
             assert_eq!(ask(questions, client(1), "more.shop.test"), Room::None);
-            assert_eq!(ask(questions, client(2), "www.shop.test"), Room::Instead("n0.shop.test".into()));
+            assert_eq!(
+                ask(questions, client(2), "www.shop.test"),
+                Room::Instead("n0.shop.test".into())
+            );
             assert_eq!(ask(questions, client(1), "elsewhere.test"), Room::Free);
         });
     }
@@ -333,15 +358,19 @@ mod tests {
             for n in 0..QUESTIONS_MAX as u32 {
                 assert_eq!(ask(questions, client(n), &format!("www.n{n}.test")), Room::Free);
             }
-            assert_eq!(ask(questions, client(5_000), "a.test"), Room::Instead("www.n0.test".into()));
+            assert_eq!(
+                ask(questions, client(5_000), "a.test"),
+                Room::Instead("www.n0.test".into())
+            );
         });
     }
 
     #[test]
     fn so_many_wait_and_those_who_left_do_not_count() {
         with_questions(|questions| {
-            let mut kept: Vec<_> =
-                (0..WAITING_PER_CLIENT_MAX).map(|_| questions.wait(client(1), "a.test").unwrap()).collect();
+            let mut kept: Vec<_> = (0..WAITING_PER_CLIENT_MAX)
+                .map(|_| questions.wait(client(1), "a.test").unwrap())
+                .collect();
             assert!(questions.wait(client(1), "a.test").is_none(), "one client");
             kept.pop();
             kept.push(questions.wait(client(1), "a.test").expect("the place of who left"));

@@ -15,7 +15,8 @@ enum Reply {
     Silence,
 }
 
-/// A name server on loopback: answers by the first label of the name, and counts questions of type A.
+/// A name server on loopback: answers by the first label of the name, and counts questions of type
+/// A.
 struct NameServer {
     addr: SocketAddr,
     questions: Arc<AtomicUsize>,
@@ -109,7 +110,10 @@ fn answer(question: &[u8], counter: &AtomicUsize) -> Option<Vec<u8>> {
 }
 
 /// Runs `test` on a core, with an empty name cache.
-fn on_core<F: Future<Output = ()>>(options: DnsOptions, test: impl FnOnce(Resolver, Arc<NameCache>) -> F) {
+fn on_core<F: Future<Output = ()>>(
+    options: DnsOptions,
+    test: impl FnOnce(Resolver, Arc<NameCache>) -> F,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let names = Arc::new(NameCache::new(100));
@@ -135,7 +139,8 @@ fn both_families_are_asked_for_and_remembered() {
         assert!(names.get("both.test", later(u64::from(TTL_S) - 10)).is_some());
         assert!(names.get("both.test", later(u64::from(TTL_S) + 10)).is_none());
         let counters = &resolver.inner.counters;
-        let counted = [Counter::DnsHits, Counter::DnsMisses, Counter::DnsErrors].map(|c| counters.get(c));
+        let counted =
+            [Counter::DnsHits, Counter::DnsMisses, Counter::DnsErrors].map(|c| counters.get(c));
         assert_eq!(counted, [1, 1, 0]);
     });
 }
@@ -174,11 +179,17 @@ fn silence_ends_at_the_time_limit() {
 #[test]
 fn a_family_that_is_not_answered_does_not_hold_up_the_other() {
     let server = NameServer::start();
-    on_core(DnsOptions { timeout: Duration::from_secs(20), ..server.options() }, |resolver, _| async move {
-        let start = Instant::now();
-        assert_eq!(resolver.lookup("half.test", Asker::Proxy).await.unwrap().to_vec(), ips(&["192.0.2.3"]));
-        assert!(start.elapsed() < Duration::from_secs(10));
-    });
+    on_core(
+        DnsOptions { timeout: Duration::from_secs(20), ..server.options() },
+        |resolver, _| async move {
+            let start = Instant::now();
+            assert_eq!(
+                resolver.lookup("half.test", Asker::Proxy).await.unwrap().to_vec(),
+                ips(&["192.0.2.3"])
+            );
+            assert!(start.elapsed() < Duration::from_secs(10));
+        },
+    );
 }
 
 #[test]
@@ -189,7 +200,9 @@ fn equal_questions_at_the_same_time_are_one_and_survive_their_askers() {
         let tasks: Vec<_> = (0..50)
             .map(|_| {
                 let resolver = Rc::clone(&resolver);
-                tokio::task::spawn_local(async move { resolver.lookup("both.test", Asker::Proxy).await })
+                tokio::task::spawn_local(
+                    async move { resolver.lookup("both.test", Asker::Proxy).await },
+                )
             })
             .collect();
         tokio::task::yield_now().await;
@@ -220,7 +233,11 @@ fn client(n: u8) -> Asker {
 
 /// Options with which nothing ends by itself while a test runs.
 fn patient(server: &NameServer) -> DnsOptions {
-    DnsOptions { timeout: Duration::from_secs(300), retransmit: Duration::from_secs(60), ..server.options() }
+    DnsOptions {
+        timeout: Duration::from_secs(300),
+        retransmit: Duration::from_secs(60),
+        ..server.options()
+    }
 }
 
 #[test]
@@ -332,7 +349,11 @@ fn a_question_that_makes_way_is_asked_again_for_others_who_wait_for_it() {
         settle().await;
         assert_eq!(resolver.lookup("both.test", client(1)).await.unwrap().len(), 3);
         settle().await;
-        assert_eq!(tasks.iter().filter(|task| task.is_finished()).count(), 1, "the oldest made way");
+        assert_eq!(
+            tasks.iter().filter(|task| task.is_finished()).count(),
+            1,
+            "the oldest made way"
+        );
         assert!(tasks[0].is_finished() && !other.is_finished());
         let asker = resolver.inner.questions.borrow_mut().get_mut("n0.silent.test").unwrap().asker;
         assert_eq!(asker, client(2));
@@ -368,7 +389,11 @@ fn without_name_servers_what_is_known_locally_still_works() {
             ("Printer", "10.0.0.9"),
         ];
         for (host, first) in known {
-            assert_eq!(resolver.lookup(host, Asker::Proxy).await.unwrap()[0], ips(&[first])[0], "{host}");
+            assert_eq!(
+                resolver.lookup(host, Asker::Proxy).await.unwrap()[0],
+                ips(&[first])[0],
+                "{host}"
+            );
         }
         assert_eq!(resolver.unavailable_reason(), Some("no configuration"));
         let unknown = resolver.lookup("notlocalhost.test", Asker::Proxy).await;
@@ -382,7 +407,8 @@ fn a_question_whose_task_panics_gives_up_its_place() {
         Rc::get_mut(&mut resolver.inner).unwrap().upstream.panics = true;
         for _ in 0..2 {
             let answer = resolver.lookup("a.test", Asker::Proxy);
-            let answer = tokio::time::timeout(Duration::from_secs(10), answer).await.expect("an end");
+            let answer =
+                tokio::time::timeout(Duration::from_secs(10), answer).await.expect("an end");
             assert_eq!(answer, Err(DnsError::Broken));
             assert_eq!(resolver.inner.questions.borrow().len(), 0);
         }

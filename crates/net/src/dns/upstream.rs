@@ -1,4 +1,5 @@
-//! Asking name servers, through `hickory-resolver`. It does the protocol; caching and the rest are ours.
+//! Asking name servers, through `hickory-resolver`. It does the protocol; caching and the rest are
+//! ours.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -19,8 +20,8 @@ use super::{DnsError, DnsOptions};
 /// Most addresses taken from one answer.
 const ADDRESSES_MAX: usize = 64;
 
-/// After one address family has answered, how long the other is waited for (RFC 8305 section 3 says 50 ms;
-/// longer here, because the answer is cached and shared).
+/// After one address family has answered, how long the other is waited for (RFC 8305 section 3 says
+/// 50 ms; longer here, because the answer is cached and shared).
 const SECOND_FAMILY_WAIT: Duration = Duration::from_millis(250);
 
 /// Repetitions of a question are bounded by `dns_timeout`, and by this.
@@ -63,7 +64,8 @@ impl Upstream {
     pub(super) async fn addresses(&self, name: &str) -> Found {
         #[cfg(test)]
         assert!(!self.panics, "a defect");
-        let resolver = self.resolver.as_ref().map_err(|why| DnsError::Unavailable(Arc::clone(why)))?;
+        let resolver =
+            self.resolver.as_ref().map_err(|why| DnsError::Unavailable(Arc::clone(why)))?;
         let mut full = Name::from_ascii(name).map_err(|_| DnsError::InvalidName)?;
         // Only a name that is not complete is tried with the search list.
         full.set_fqdn(!self.search || name.contains('.'));
@@ -128,8 +130,8 @@ async fn second(first: &Found, other: impl Future<Output = Found>) -> Option<Fou
     }
 }
 
-/// Of two failures the one that says more about the name: a server failure for one family must not turn
-/// into "the name has no address" because the other family has none.
+/// Of two failures the one that says more about the name: a server failure for one family must not
+/// turn into "the name has no address" because the other family has none.
 fn more_telling(a: DnsError, b: DnsError) -> DnsError {
     fn rank(error: &DnsError) -> u8 {
         match error {

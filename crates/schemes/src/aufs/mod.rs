@@ -1,16 +1,19 @@
-//! `aufs`: the tree of `ufs`, with all file operations done by threads. What it shares with `ufs` is in `tree`.
+//! `aufs`: the tree of `ufs`, with all file operations done by threads. What it shares with `ufs`
+//! is in `tree`.
 //!
-//! A directory has up to `threads=` threads of its own. As in Squid, up to [`REQUESTS_PER_THREAD`] requests may be under way
-//! for each: beyond that a hit is a miss, and an object is not stored. The same holds beyond [`OUTCOMES_PER_THREAD`] that are under
-//! way or done without anybody having come for the outcome: a core that stands still does not pile up memory, nor does it
-//! soon turn away what others ask. Unlinking is never refused, but nothing is evicted or
-//! begun to be stored while [`CHORES_MAX`] files wait for it.
+//! A directory has up to `threads=` threads of its own. As in Squid, up to [`REQUESTS_PER_THREAD`]
+//! requests may be under way for each: beyond that a hit is a miss, and an object is not stored.
+//! The same holds beyond [`OUTCOMES_PER_THREAD`] that are under way or done without anybody having
+//! come for the outcome: a core that stands still does not pile up memory, nor does it soon turn
+//! away what others ask. Unlinking is never refused, but nothing is evicted or begun to be stored
+//! while [`CHORES_MAX`] files wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::tree::{
-    Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Unlinked, Work,
+    Closer, Completer, Counted, Engine, EngineError, File, Handle, Keep, OpenFor, Operation,
+    Unlinked, Work,
 };
 use crate::tree::{Pool, Tree, TreeScheme, blocking};
 use crate::{DirOptions, OpenError};
@@ -30,15 +33,18 @@ const REQUESTS_PER_THREAD: usize = 20;
 /// Requests that may be under way, or done and not taken, for each thread.
 const OUTCOMES_PER_THREAD: usize = 4 * REQUESTS_PER_THREAD;
 
-/// With this many chores waiting, nearly all of them files to be unlinked, nothing is evicted and no object is begun to be
-/// stored.
+/// With this many chores waiting, nearly all of them files to be unlinked, nothing is evicted and
+/// no object is begun to be stored.
 const CHORES_MAX: usize = 4096;
 
 /// Opens a directory.
 pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
     let threads = options.tuning.threads;
     if !(1..=THREADS_MAX).contains(&threads) {
-        return Err(OpenError::BadOption { path: options.path.clone(), reason: "threads must be 1 to 256" });
+        return Err(OpenError::BadOption {
+            path: options.path.clone(),
+            reason: "threads must be 1 to 256",
+        });
     }
     TreeScheme::open(NAME, options, |tree| Arc::new(Aufs::new(tree, threads as usize)))
 }
@@ -147,7 +153,13 @@ impl Engine for Aufs {
         })
     }
 
-    fn read(&self, handle: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Operation<Vec<u8>> {
+    fn read(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        len: usize,
+        buffer: Vec<u8>,
+    ) -> Operation<Vec<u8>> {
         let handle = handle.clone();
         self.submit(false, move |waiting| match waiting.is_abandoned() {
             true => Err(EngineError::Gone),
@@ -162,7 +174,9 @@ impl Engine for Aufs {
 
     fn unlink(&self, number: u32, then: Unlinked) {
         let tree = Arc::clone(&self.tree);
-        self.threads.0.chore(Box::new(move || then.done(tree.unlink(number).map_err(EngineError::from))));
+        self.threads
+            .0
+            .chore(Box::new(move || then.done(tree.unlink(number).map_err(EngineError::from))));
     }
 
     fn unlinks_are_full(&self) -> bool {

@@ -106,7 +106,10 @@ fn outcomes_that_nobody_takes_are_bounded() {
         drop(held);
         settle(&aufs, |_| aufs.load() == 0);
     }
-    assert!(matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))), "all are done");
+    assert!(
+        matches!(poll(&mut aufs.open(&key)), Poll::Ready(Err(SchemeError::Busy(_)))),
+        "all are done"
+    );
     drop(opens.pop());
     let one_more = aufs.open(&key);
     opens.push(one_more);
@@ -139,14 +142,17 @@ fn stores_given_up_anywhere_leave_nothing() {
             run(aufs.remove(&key(&url(1)))).expect("removed");
         }
     }
-    settle(&aufs, |stats| (stats.objects, stats.used_bytes, stats.open_files) == (1, used_bytes, 0));
+    settle(&aufs, |stats| {
+        (stats.objects, stats.used_bytes, stats.open_files) == (1, used_bytes, 0)
+    });
     aufs.close().expect("closed");
     assert_eq!(object_files(path.path()).len(), 1);
 }
 
 fn object_files(path: &Path) -> Vec<PathBuf> {
-    let list =
-        |path: PathBuf| std::fs::read_dir(path).expect("a listing").map(|e| e.expect("an entry").path());
+    let list = |path: PathBuf| {
+        std::fs::read_dir(path).expect("a listing").map(|e| e.expect("an entry").path())
+    };
     let levels = list(path.to_owned()).filter(|p| p.is_dir()).flat_map(list);
     levels.flat_map(list).collect()
 }

@@ -56,7 +56,9 @@ pub(super) fn restart_after_a_crash(kind: &'static str) {
     }
     bench = bench.crash_and(|_| ());
     for i in 0..20 {
-        assert!([Seen::Whole(1, 5000), Seen::Nothing].contains(&bench.see(&format!("http://late/{i}"))));
+        assert!(
+            [Seen::Whole(1, 5000), Seen::Nothing].contains(&bench.see(&format!("http://late/{i}")))
+        );
     }
     check(&bench, 200);
 }
@@ -75,7 +77,8 @@ pub(super) fn a_purge_survives_a_crash(kind: &'static str) {
         }
         let url = format!("http://fill/{i}");
         if !bench.scheme.contains(&key(&url)) {
-            bench.put(&url, 1, SIZES[i % SIZES.len()]); // a crash may have taken what was not flushed
+            // a crash may have taken what was not flushed
+            bench.put(&url, 1, SIZES[i % SIZES.len()]);
         }
         assert!(run(bench.scheme.remove(&key(&url))).expect("remove"), "object {i}");
         bench = bench.crash_and(|_| ());
@@ -138,8 +141,9 @@ pub(super) fn eviction_keeps_the_water_marks(kind: &'static str) {
     assert!(stats.evictions > 0 && stats.objects > 0);
     assert_eq!(bench.see("http://evict/1999"), Seen::Whole(1, 13_000), "the newest stays");
     assert_eq!(bench.see("http://evict/0"), Seen::Nothing, "the oldest goes");
-    let held: u64 =
-        (0..2000).filter(|i| bench.scheme.contains(&key(&format!("http://evict/{i}")))).count() as u64;
+    let held: u64 = (0..2000)
+        .filter(|i| bench.scheme.contains(&key(&format!("http://evict/{i}"))))
+        .count() as u64;
     assert_eq!(held, stats.objects);
     let large_bytes = (CAPACITY_BYTES / 4).min(nature(kind).body_bytes_max);
     bench.put("http://large/", 1, large_bytes);
@@ -148,7 +152,8 @@ pub(super) fn eviction_keeps_the_water_marks(kind: &'static str) {
     assert!(bench.scheme.stats().used_bytes <= CAPACITY_BYTES);
 }
 
-/// What `-k reconfigure` does with a changed size: closed cleanly and opened anew, while requests still read and write.
+/// What `-k reconfigure` does with a changed size: closed cleanly and opened anew, while requests
+/// still read and write.
 pub(super) fn opened_again_with_another_size(kind: &'static str) {
     let mut bench = Bench::with(kind, |options| options.capacity_bytes = 32 << 20);
     fill(&bench, 100);
@@ -184,7 +189,8 @@ pub(super) fn opened_again_with_another_size(kind: &'static str) {
     }
 }
 
-/// Threads store, read, update and remove the same few keys; whatever is seen is whole and of one version.
+/// Threads store, read, update and remove the same few keys; whatever is seen is whole and of one
+/// version.
 pub(super) fn many_threads(kind: &'static str) {
     let bench = Bench::with(kind, |options| options.capacity_bytes = 4 << 20);
     let hits = Arc::new(AtomicU64::new(0));
@@ -224,7 +230,8 @@ pub(super) fn many_threads(kind: &'static str) {
     assert_eq!((after.objects, after.used_bytes), (before.objects, before.used_bytes));
 }
 
-/// A store that was deleted while it was in use can be used again, though a purge has written its log there meanwhile.
+/// A store that was deleted while it was in use can be used again, though a purge has written its
+/// log there meanwhile.
 pub(super) fn a_purge_log_alone(kind: &'static str) {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join(crate::PURGE_LOG), "humboldt-purges 1 0 0 0\n").expect("a log");
@@ -244,7 +251,8 @@ fn version(cache: &Cache, url: &str) -> Option<i64> {
     }
 }
 
-/// A newer answer has come. It goes to the directory if that takes it, and otherwise the older one is to be found no more.
+/// A newer answer has come. It goes to the directory if that takes it, and otherwise the older one
+/// is to be found no more.
 fn replace(cache: &Cache, bench: &Bench, url: &str) {
     match cache.select_dir(Some(5000)) {
         Some(_) => bench.put(url, 2, 5000),
@@ -252,8 +260,8 @@ fn replace(cache: &Cache, bench: &Bench, url: &str) {
     }
 }
 
-/// After a crash, newer answers come before the index has been read, or while it is: nobody gets the older ones any more, neither
-/// then nor after a clean stop, however early that comes.
+/// After a crash, newer answers come before the index has been read, or while it is: nobody gets
+/// the older ones any more, neither then nor after a clean stop, however early that comes.
 pub(super) fn newer_answers_while_the_index_is_read(kind: &'static str) {
     const OBJECTS: u64 = 60;
     let url = |i: u64| format!("http://fill/{i}");
@@ -289,7 +297,8 @@ pub(super) fn newer_answers_while_the_index_is_read(kind: &'static str) {
     }
 }
 
-/// A store whose files are deleted while it is in use begins anew at the next start, whatever it has written there until its end.
+/// A store whose files are deleted while it is in use begins anew at the next start, whatever it
+/// has written there until its end.
 pub(super) fn deleted_while_in_use(kind: &'static str) {
     for is_clean in [true, false] {
         let bench = Bench::new(kind);
@@ -297,11 +306,15 @@ pub(super) fn deleted_while_in_use(kind: &'static str) {
         bench.maintain();
         for entry in std::fs::read_dir(bench.path()).expect("a directory").filter_map(Result::ok) {
             let path = entry.path();
-            let removed =
-                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            let removed = if path.is_dir() {
+                std::fs::remove_dir_all(&path)
+            } else {
+                std::fs::remove_file(&path)
+            };
             removed.expect("our own files");
         }
-        std::fs::write(bench.path().join(crate::PURGE_LOG), "humboldt-purges 1 0 0 0\n").expect("a purge");
+        std::fs::write(bench.path().join(crate::PURGE_LOG), "humboldt-purges 1 0 0 0\n")
+            .expect("a purge");
         for i in 0..20_000 {
             let url = format!("http://late/{i}");
             let stored = if i < 40 { put(&*bench.scheme, &url, 1, 5000).is_ok() } else { false };
@@ -320,8 +333,8 @@ pub(super) fn deleted_while_in_use(kind: &'static str) {
     }
 }
 
-/// What unsafe methods rest on: from the first poll of a removal on no index has the key, however long the disk takes; while the
-/// index is being read too, as far as something can be stored then.
+/// What unsafe methods rest on: from the first poll of a removal on no index has the key, however
+/// long the disk takes; while the index is being read too, as far as something can be stored then.
 pub(super) fn nobody_finds_what_is_being_removed(kind: &'static str) {
     let remove = |bench: &Bench, url: &str| {
         let key = key(url);

@@ -36,10 +36,16 @@ pub(super) fn stored_at_once(kind: &'static str) {
             let url = format!("http://once/{len}");
             let body = body(&url, version, 0, len);
             let Some(lendable) = put_lending(&bench, &url, version, &body) else {
-                assert!(!nature(kind).lends && !bench.scheme.contains(&key(&url)), "nothing has happened");
+                assert!(
+                    !nature(kind).lends && !bench.scheme.contains(&key(&url)),
+                    "nothing has happened"
+                );
                 return None;
             };
-            assert_eq!((bench.see(&url), lendable.has_replaced), (Seen::Whole(version, len), version == 2));
+            assert_eq!(
+                (bench.see(&url), lendable.has_replaced),
+                (Seen::Whole(version, len), version == 2)
+            );
             Some((lendable.body, body))
         })
         .collect();
@@ -164,9 +170,16 @@ pub(super) fn replaced_while_being_read(kind: &'static str) {
             write_range(&mut *writer, &url, 2, 0, len).await.expect("write");
             writer.commit(Some(len)).await.expect("commit");
             // `read_whole` accepts the old bytes or Corrupt, nothing else.
-            assert!([Seen::Whole(1, len), Seen::Corrupt].contains(&read_whole(&mut *old, &url, 9999).await));
+            assert!(
+                [Seen::Whole(1, len), Seen::Corrupt]
+                    .contains(&read_whole(&mut *old, &url, 9999).await)
+            );
         });
-        assert_eq!(bench.see(&url), Seen::Whole(2, len), "the new one is not harmed by the old reader");
+        assert_eq!(
+            bench.see(&url),
+            Seen::Whole(2, len),
+            "the new one is not harmed by the old reader"
+        );
     }
 }
 
@@ -178,7 +191,8 @@ pub(super) fn uncommitted_is_invisible(kind: &'static str) {
     for len in [0, 3000, 500_000] {
         for url in ["http://never/", "http://kept/0"] {
             run(async {
-                let mut writer = bench.scheme.create(record(url, 2), Some(announced)).await.expect("create");
+                let mut writer =
+                    bench.scheme.create(record(url, 2), Some(announced)).await.expect("create");
                 write_range(&mut *writer, url, 2, 0, len).await.expect("write");
             });
         }
@@ -186,7 +200,9 @@ pub(super) fn uncommitted_is_invisible(kind: &'static str) {
         assert_eq!(bench.see("http://kept/0"), Seen::Whole(1, 3000));
     }
     let is_log = nature(kind).is_log;
-    bench.settle(|stats| (stats.objects, stats.open_files) == (1, 0) && (is_log || stats.used_bytes == used));
+    bench.settle(|stats| {
+        (stats.objects, stats.open_files) == (1, 0) && (is_log || stats.used_bytes == used)
+    });
     let bench = bench.restart_after(|_| ());
     assert_eq!(bench.see("http://never/"), Seen::Nothing);
 }
@@ -229,9 +245,10 @@ pub(super) fn new_head_after_a_304(kind: &'static str) {
         let url = format!("http://update/{len}");
         bench.put(&url, 1, len);
         for (old, version) in [(1, 200), (200, 3), (3, 90)] {
-            run(bench
-                .scheme
-                .update(&record(&url, version), &humboldt_store::scheme::Confirmed::of(&record(&url, old))))
+            run(bench.scheme.update(
+                &record(&url, version),
+                &humboldt_store::scheme::Confirmed::of(&record(&url, old)),
+            ))
             .expect("update");
             check_updated(&bench, &url, version, 1, len);
         }
@@ -241,10 +258,14 @@ pub(super) fn new_head_after_a_304(kind: &'static str) {
         .expect("nothing to update is no error");
     assert_eq!(bench.see("http://update/none"), Seen::Nothing);
     let bench = bench.restart_after(|_| ());
-    sizes.into_iter().for_each(|len| check_updated(&bench, &format!("http://update/{len}"), 90, 1, len));
+    sizes
+        .into_iter()
+        .for_each(|len| check_updated(&bench, &format!("http://update/{len}"), 90, 1, len));
     bench.maintain();
     let bench = bench.crash_and(|_| ());
-    sizes.into_iter().for_each(|len| check_updated(&bench, &format!("http://update/{len}"), 90, 1, len));
+    sizes
+        .into_iter()
+        .for_each(|len| check_updated(&bench, &format!("http://update/{len}"), 90, 1, len));
 }
 
 pub(super) fn a_confirmed_head_never_meets_another_body(kind: &'static str) {
@@ -253,13 +274,19 @@ pub(super) fn a_confirmed_head_never_meets_another_body(kind: &'static str) {
         let url = format!("http://confirmed/{len}");
         bench.put(&url, 1, len);
         bench.put(&url, 2, len);
-        run(bench.scheme.update(&record(&url, 3), &humboldt_store::scheme::Confirmed::of(&record(&url, 1))))
-            .expect("no error");
+        run(bench
+            .scheme
+            .update(&record(&url, 3), &humboldt_store::scheme::Confirmed::of(&record(&url, 1))))
+        .expect("no error");
         assert_eq!(bench.see(&url), Seen::Nothing, "{len}");
     }
     let bench = bench.crash_and(|_| ());
     for len in [500, 13_000, 400_000] {
-        assert_eq!(bench.see(&format!("http://confirmed/{len}")), Seen::Nothing, "{len} after a crash");
+        assert_eq!(
+            bench.see(&format!("http://confirmed/{len}")),
+            Seen::Nothing,
+            "{len} after a crash"
+        );
     }
 }
 
@@ -268,7 +295,8 @@ pub(super) fn many_updates(kind: &'static str) {
     bench.put("http://update/", 0, 1000);
     for round in 0..300_u32 {
         let [old, version] = [round, round + 1].map(|n| record("http://update/", (n % 250) as u8));
-        run(bench.scheme.update(&version, &humboldt_store::scheme::Confirmed::of(&old))).expect("update");
+        run(bench.scheme.update(&version, &humboldt_store::scheme::Confirmed::of(&old)))
+            .expect("update");
         let version = ((round + 1) % 250) as u8;
         check_updated(&bench, "http://update/", version, 0, 1000);
     }
@@ -280,7 +308,8 @@ pub(super) fn many_updates(kind: &'static str) {
 }
 
 pub(super) fn size_limits(kind: &'static str) {
-    let bench = Bench::with(kind, |options| (options.min_bytes, options.max_bytes) = (1000, 90_000));
+    let bench =
+        Bench::with(kind, |options| (options.min_bytes, options.max_bytes) = (1000, 90_000));
     let admits: Vec<u64> = [0, 999, 1000, 90_000, 90_001, u64::MAX]
         .into_iter()
         .filter(|len| bench.scheme.admits(Some(*len)))
@@ -305,14 +334,17 @@ pub(super) fn size_limits(kind: &'static str) {
 pub(super) fn wrong_use_is_refused(kind: &'static str) {
     let bench = Bench::new(kind);
     run(async {
-        let mut writer = bench.scheme.create(record("http://wrong/", 1), None).await.expect("create");
+        let mut writer =
+            bench.scheme.create(record("http://wrong/", 1), None).await.expect("create");
         writer.write(100, &[b"abc"]).await.expect("write");
         assert!(writer.write(102, &[b"abc"]).await.is_err(), "offsets only grow");
         drop(writer);
-        let mut writer = bench.scheme.create(record("http://wrong/", 1), None).await.expect("create");
+        let mut writer =
+            bench.scheme.create(record("http://wrong/", 1), None).await.expect("create");
         writer.write(0, &[b"abc"]).await.expect("write");
         assert!(writer.commit(Some(2)).await.is_err(), "longer than it says");
-        let mut writer = bench.scheme.create(record("http://wrong/", 1), None).await.expect("create");
+        let mut writer =
+            bench.scheme.create(record("http://wrong/", 1), None).await.expect("create");
         assert!(writer.write(u64::MAX, &[b"abc"]).await.is_err());
     });
     assert_eq!(bench.see("http://wrong/"), Seen::Nothing);

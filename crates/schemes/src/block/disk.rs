@@ -19,7 +19,9 @@ use tokio::sync::oneshot;
 
 use super::threads::{Threads, read_fully};
 use super::ticket::{Finish, OpenFile, Ticket, given_up};
-use super::{BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture, uring};
+use super::{
+    BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture, uring,
+};
 use crate::{IoChoice, mailbox};
 
 /// Rights of a file that is created.
@@ -56,11 +58,14 @@ pub(crate) fn uses_uring(choice: IoChoice) -> io::Result<bool> {
     match probe() {
         Ok(()) => Ok(true),
         Err(error) if choice == IoChoice::Auto => {
-            SAID.call_once(|| tracing::info!("io_uring cannot be used here ({error}): threads do disk I/O"));
+            SAID.call_once(|| {
+                tracing::info!("io_uring cannot be used here ({error}): threads do disk I/O")
+            });
             Ok(false)
         }
         Err(error) => {
-            let message = format!("io_uring cannot be used here ({error}): use io=threads or io=auto");
+            let message =
+                format!("io_uring cannot be used here ({error}): use io=threads or io=auto");
             Err(io::Error::new(error.kind(), message))
         }
     }
@@ -69,20 +74,30 @@ pub(crate) fn uses_uring(choice: IoChoice) -> io::Result<bool> {
 /// Opens it past the page cache if that is asked for and possible; says which it became.
 fn open_file(options: &OpenBlock<'_>) -> io::Result<(File, bool)> {
     let mut how = OpenOptions::new();
-    how.read(true).write(!options.read_only).create(options.create && !options.read_only).mode(FILE_MODE);
+    how.read(true)
+        .write(!options.read_only)
+        .create(options.create && !options.read_only)
+        .mode(FILE_MODE);
     let lasting = if options.lasting { OFlags::DSYNC } else { OFlags::empty() };
     how.custom_flags(lasting.bits().cast_signed());
     if options.direct {
-        match how.clone().custom_flags((OFlags::DIRECT | lasting).bits().cast_signed()).open(options.path) {
+        match how
+            .clone()
+            .custom_flags((OFlags::DIRECT | lasting).bits().cast_signed())
+            .open(options.path)
+        {
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 let path = options.path.display();
-                tracing::info!("{path}: this file system has no direct I/O, the page cache is used");
+                tracing::info!(
+                    "{path}: this file system has no direct I/O, the page cache is used"
+                );
             }
             opened => return Ok((opened?, true)),
         }
     }
     let file = how.open(options.path)?;
-    // Objects lie there as they came: what is beside one that was asked for is of no use. A hint, which a system may not know.
+    // Objects lie there as they came: what is beside one that was asked for is of no use. A hint,
+    // which a system may not know.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     Ok((file, false))
 }
@@ -90,7 +105,8 @@ fn open_file(options: &OpenBlock<'_>) -> io::Result<(File, bool)> {
 /// What offsets and lengths of direct I/O must be multiples of.
 fn direct_alignment(file: &File) -> usize {
     let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    let told = told.map_or(0, |stat| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align) as usize);
+    let told =
+        told.map_or(0, |stat| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align) as usize);
     if told.is_power_of_two() && told <= DIRECT_ALIGN_BYTES { told } else { DIRECT_ALIGN_BYTES }
 }
 
@@ -141,7 +157,12 @@ impl BlockFile for Disk {
         let len = into.len();
         loop {
             let mut parts = [IoSliceMut::new(into)];
-            return match rustix::io::preadv2(&self.open.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+            return match rustix::io::preadv2(
+                &self.open.file,
+                &mut parts,
+                offset,
+                ReadWriteFlags::NOWAIT,
+            ) {
                 Ok(read) => (read == len).then_some(Ok(read)),
                 Err(Errno::INTR) => continue,
                 // Old file systems do not know the question.
@@ -174,7 +195,8 @@ impl BlockFile for Disk {
     }
 
     fn len(&self) -> io::Result<u64> {
-        // A device has its size at its end only. All other I/O says where, so nobody misses the position.
+        // A device has its size at its end only. All other I/O says where, so nobody misses the
+        // position.
         Ok(rustix::fs::seek(&self.open.file, SeekFrom::End(0))?)
     }
 

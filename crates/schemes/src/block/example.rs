@@ -15,8 +15,15 @@ pub struct Subject(Arc<dyn BlockFile>);
 impl Subject {
     /// Opens an existing file.
     pub fn open(path: &Path, io: IoChoice, direct: bool) -> io::Result<Self> {
-        let options =
-            OpenBlock { path, io, direct, lasting: false, threads: 16, create: false, read_only: true };
+        let options = OpenBlock {
+            path,
+            io,
+            direct,
+            lasting: false,
+            threads: 16,
+            create: false,
+            read_only: true,
+        };
         open(&options).map(Self)
     }
 

@@ -1,15 +1,17 @@
 //! Whether it is worth asking the page cache before reading.
 //!
-//! What the page cache has is read at once and costs least that way. But whoever asks for what it does not have begins to read it, with
-//! an operation of its own for the device, and then asks for it again as everybody else does: io_uring hands over many reads together.
-//! So where most answers were "no", only some reads still ask, to learn when that changes.
+//! What the page cache has is read at once and costs least that way. But whoever asks for what it
+//! does not have begins to read it, with an operation of its own for the device, and then asks for
+//! it again as everybody else does: io_uring hands over many reads together. So where most answers
+//! were "no", only some reads still ask, to learn when that changes.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Luck in the beginning, and most of it.
 const LUCK_MAX: u32 = 32;
 
-/// What a "no" costs, where a "yes" gains 1: with less than three of four answers "yes" the luck runs out.
+/// What a "no" costs, where a "yes" gains 1: with less than three of four answers "yes" the luck
+/// runs out.
 const NO_COSTS: u32 = 3;
 
 /// Without luck, one read in this many asks.
@@ -30,7 +32,8 @@ impl Default for Luck {
 impl Luck {
     /// Whether this read should ask.
     pub(crate) fn may_ask(&self) -> bool {
-        self.left.load(Relaxed) > 0 || self.skipped.fetch_add(1, Relaxed) % ASK_ONE_IN == ASK_ONE_IN - 1
+        self.left.load(Relaxed) > 0
+            || self.skipped.fetch_add(1, Relaxed) % ASK_ONE_IN == ASK_ONE_IN - 1
     }
 
     /// What the answer was.

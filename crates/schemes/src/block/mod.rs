@@ -1,12 +1,13 @@
-//! Files and block devices that are read and written in blocks, without blocking a core: the ground of `ring`
-//! and `rock`.
+//! Files and block devices that are read and written in blocks, without blocking a core: the ground
+//! of `ring` and `rock`.
 //!
-//! An operation begins when it is asked for. Its memory belongs to it until it is done, so that a future may be
-//! dropped at any time: the operation then ends by itself and its buffer goes back to where it came from.
+//! An operation begins when it is asked for. Its memory belongs to it until it is done, so that a
+//! future may be dropped at any time: the operation then ends by itself and its buffer goes back to
+//! where it came from.
 //!
-//! There are two ways to the device. **io_uring**, one ring for each core, shared by all files (`uring.rs`);
-//! and **threads** of each file that make blocking calls (`threads.rs`), where io_uring is forbidden, and for
-//! threads that are not cores.
+//! There are two ways to the device. **io_uring**, one ring for each core, shared by all files
+//! (`uring.rs`); and **threads** of each file that make blocking calls (`threads.rs`), where
+//! io_uring is forbidden, and for threads that are not cores.
 
 #![cfg_attr(
     not(test),
@@ -48,11 +49,13 @@ pub(crate) struct OpenBlock<'a> {
     pub path: &'a Path,
     /// Which way to the device.
     pub io: IoChoice,
-    /// Past the page cache (`O_DIRECT`). Where the file system refuses, it is opened without, and a line is logged.
+    /// Past the page cache (`O_DIRECT`). Where the file system refuses, it is opened without, and a
+    /// line is logged.
     pub direct: bool,
     /// A write that has ended is on the device, not only in the page cache (`O_DSYNC`).
     pub lasting: bool,
-    /// Most threads that make blocking calls for this file, at least 1; they start when they are needed.
+    /// Most threads that make blocking calls for this file, at least 1; they start when they are
+    /// needed.
     pub threads: u32,
     /// Create the file if it is not there.
     pub create: bool,
@@ -74,22 +77,23 @@ pub(crate) type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// A file or block device that is read and written in blocks. Shared by all cores.
 ///
-/// With direct I/O, offsets, lengths and memory must be multiples of [`BlockFile::alignment_bytes`]; the system
-/// refuses others. Nothing is retried except what was interrupted or cut short. When too much is waiting, an
-/// operation ends with [`io::ErrorKind::WouldBlock`].
+/// With direct I/O, offsets, lengths and memory must be multiples of
+/// [`BlockFile::alignment_bytes`]; the system refuses others. Nothing is retried except what was
+/// interrupted or cut short. When too much is waiting, an operation ends with
+/// [`io::ErrorKind::WouldBlock`].
 ///
-/// A dropped file does not take back what is under way: call [`BlockFile::wait_idle`] before the same file is
-/// opened again.
+/// A dropped file does not take back what is under way: call [`BlockFile::wait_idle`] before the
+/// same file is opened again.
 pub(crate) trait BlockFile: Send + Sync {
     /// Reads `buffer.len()` bytes at `offset`. Fewer only at the end of the file.
     fn read(&self, offset: u64, buffer: Buffer) -> ReadFuture;
 
-    /// Fills `into` from the page cache if all of it is there. `None`: it would have to wait, or ends behind
-    /// the end of the file, or the file is used past the page cache.
+    /// Fills `into` from the page cache if all of it is there. `None`: it would have to wait, or
+    /// ends behind the end of the file, or the file is used past the page cache.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Option<io::Result<usize>>;
 
-    /// Writes the published bytes `range` of `data`: whole, or an error. `done` is called exactly once, on any
-    /// thread, perhaps before this returns; it must not block.
+    /// Writes the published bytes `range` of `data`: whole, or an error. `done` is called exactly
+    /// once, on any thread, perhaps before this returns; it must not block.
     fn write(&self, offset: u64, data: Arc<AppendBuffer>, range: Range<usize>, done: WriteDone);
 
     /// Writes all of `data`, or fails.
@@ -110,7 +114,8 @@ pub(crate) trait BlockFile: Send + Sync {
     /// Makes the file this long. Devices refuse.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Sees to it that the file system has room for this range. Where it cannot tell, this does nothing.
+    /// Sees to it that the file system has room for this range. Where it cannot tell, this does
+    /// nothing.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// What offsets and lengths must be multiples of; 1 when the page cache is used.
@@ -119,7 +124,8 @@ pub(crate) trait BlockFile: Send + Sync {
     /// Operations that have begun and are not done.
     fn in_flight(&self) -> usize;
 
-    /// Blocks this thread until nothing of this file is under way, and every `done` has been called. `false`:
-    /// something still is after `timeout`. From a core it drives that core's ring meanwhile.
+    /// Blocks this thread until nothing of this file is under way, and every `done` has been
+    /// called. `false`: something still is after `timeout`. From a core it drives that core's ring
+    /// meanwhile.
     fn wait_idle(&self, timeout: Duration) -> bool;
 }

@@ -58,7 +58,15 @@ struct Scratch {
 }
 
 fn options(path: &Path, io: IoChoice) -> OpenBlock<'_> {
-    OpenBlock { path, io, direct: false, lasting: false, threads: 4, create: true, read_only: false }
+    OpenBlock {
+        path,
+        io,
+        direct: false,
+        lasting: false,
+        threads: 4,
+        create: true,
+        read_only: false,
+    }
 }
 
 fn scratch(io: IoChoice, direct: bool) -> Scratch {
@@ -89,7 +97,9 @@ fn data_comes_back(io: IoChoice) {
         let file = &*scratch.file;
         run(async {
             // From a registered buffer, from another of the arena, from none.
-            for (offset, len, mark) in [(4096, 16384, 7), (1 << 20, 1 << 20, 8), (8 << 20, 3 << 20, 9)] {
+            for (offset, len, mark) in
+                [(4096, 16384, 7), (1 << 20, 1 << 20, 8), (8 << 20, 3 << 20, 9)]
+            {
                 write(file, offset, filled(len, mark)).await;
                 assert!(read(file, offset, len).await == vec![mark; len], "{len}, direct {direct}");
             }
@@ -159,7 +169,8 @@ fn many_operations_from_many_threads(io: IoChoice) {
     assert_eq!(scratch.file.in_flight(), 0);
 }
 
-/// Every thread has slots of its own between those of the others, writes all and reads all, many at a time.
+/// Every thread has slots of its own between those of the others, writes all and reads all, many at
+/// a time.
 async fn reads_and_writes(file: &dyn BlockFile, id: u64, slot: usize) {
     let mut rng = Rng::new(id);
     let at = |index: u64| (index * 4 + id) * slot as u64;
@@ -171,7 +182,8 @@ async fn reads_and_writes(file: &dyn BlockFile, id: u64, slot: usize) {
             write.await.1.expect("written");
         }
         let wanted: Vec<u64> = (0..250).map(|_| rng.below(200)).collect();
-        let reads: Vec<_> = wanted.iter().map(|index| file.read(at(*index), Buffer::new(slot))).collect();
+        let reads: Vec<_> =
+            wanted.iter().map(|index| file.read(at(*index), Buffer::new(slot))).collect();
         for (index, read) in wanted.into_iter().zip(reads) {
             let (buffer, result) = read.await;
             assert_eq!(result.expect("read"), slot);
@@ -244,8 +256,8 @@ fn keep_threads_busy(file: &dyn BlockFile, gate: &Arc<parking_lot::Mutex<()>>) {
 
 fn errors_are_told(io: IoChoice) {
     let scratch = scratch(io, false);
-    let file =
-        open(&OpenBlock { read_only: true, ..options(&scratch.path, io) }).expect("opened for reading");
+    let file = open(&OpenBlock { read_only: true, ..options(&scratch.path, io) })
+        .expect("opened for reading");
     let error = run(file.write_owned(0, filled(4096, 1))).1.expect_err("it is for reading only");
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
     let (done, ended) = mpsc::channel();
@@ -255,7 +267,10 @@ fn errors_are_told(io: IoChoice) {
     run(async { scratch.file.write(0, data, 0..512, tell) });
     assert!(scratch.file.wait_idle(PATIENCE));
     let error = ended.try_recv().expect("told").expect_err("not published");
-    assert_eq!((error.kind(), scratch.file.len().expect("a length")), (io::ErrorKind::InvalidInput, 0));
+    assert_eq!(
+        (error.kind(), scratch.file.len().expect("a length")),
+        (io::ErrorKind::InvalidInput, 0)
+    );
     let missing = OpenBlock { create: false, ..options(Path::new("/nonexistent/file"), io) };
     assert_eq!(open(&missing).err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
 }
@@ -296,7 +311,8 @@ fn waiting_until_idle(io: IoChoice) {
 
 fn a_second_runtime_on_a_thread(io: IoChoice) {
     let scratch = scratch(io, false);
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (first, second) = (runtime(), runtime());
     first.block_on(write(&*scratch.file, 0, filled(4096, 1)));
     // Begun in one, ended in another, and in the first one again.
@@ -457,8 +473,12 @@ fn a_core_that_gets_no_ring_uses_threads() {
         run(write(&*file, 0, filled(8192, 2)));
         assert!(file.wait_idle(PATIENCE));
         let threads = std::fs::read_dir("/proc/self/task").expect("tasks");
-        let names = threads.map(|task| std::fs::read_to_string(task.expect("a task").path().join("comm")));
-        assert!(names.into_iter().any(|name| name.is_ok_and(|name| name == "block-io\n")), "a thread did it");
+        let names =
+            threads.map(|task| std::fs::read_to_string(task.expect("a task").path().join("comm")));
+        assert!(
+            names.into_iter().any(|name| name.is_ok_and(|name| name == "block-io\n")),
+            "a thread did it"
+        );
     });
     assert!(run(read(&*scratch.file, 0, 8192)) == [2; 8192]);
 }
@@ -466,8 +486,10 @@ fn a_core_that_gets_no_ring_uses_threads() {
 #[test]
 fn an_operation_that_is_given_up_is_told_and_counted() {
     let scratch = scratch(IoChoice::Auto, false);
-    let open =
-        Arc::new(super::ticket::OpenFile::new(std::fs::File::open(&scratch.path).expect("opened"), false));
+    let open = Arc::new(super::ticket::OpenFile::new(
+        std::fs::File::open(&scratch.path).expect("opened"),
+        false,
+    ));
     let (done, ended) = mpsc::channel();
     let tell = Box::new(move |result: io::Result<()>| done.send(result.is_err()).expect("heard"));
     let ticket = super::ticket::Ticket::new(&open, super::ticket::Finish::Call(tell));

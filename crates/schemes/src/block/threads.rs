@@ -129,7 +129,12 @@ fn perform(ticket: &Ticket, offset: u64, transfer: &mut Transfer) -> io::Result<
 }
 
 /// Reads until `into` is full or the file ends.
-pub(crate) fn read_fully(file: &File, direct: bool, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_fully(
+    file: &File,
+    direct: bool,
+    offset: u64,
+    into: &mut [u8],
+) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
         match file.read_at(&mut into[filled..], offset + filled as u64) {

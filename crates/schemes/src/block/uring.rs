@@ -1,9 +1,9 @@
 //! A core's I/O ring: one for each thread, made when first used, shared by all files.
 //!
-//! What is asked for during one turn of the core's event loop goes to the kernel with one system call at the
-//! end of the turn. A task of the runtime does that, and waits for the ring's descriptor to become readable. It
-//! belongs to the runtime and ends with it; the ring belongs to the thread, and finds itself another task when
-//! it is used from another runtime.
+//! What is asked for during one turn of the core's event loop goes to the kernel with one system
+//! call at the end of the turn. A task of the runtime does that, and waits for the ring's
+//! descriptor to become readable. It belongs to the runtime and ends with it; the ring belongs to
+//! the thread, and finds itself another task when it is used from another runtime.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,7 +25,8 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::ticket::{Ticket, queue_full};
 
-/// Most operations of a core that wait for room in its ring; what comes then fails with `WouldBlock`.
+/// Most operations of a core that wait for room in its ring; what comes then fails with
+/// `WouldBlock`.
 pub(crate) const WAITING_MAX: usize = 1024;
 
 /// How long a thread that ends waits for its operations.
@@ -59,9 +60,13 @@ struct Watched {
     waker: Mutex<Option<Waker>>,
 }
 
-/// Begins an operation on this core's ring. Gives it back if this thread has none, or is no core: it has no
-/// runtime, or one of several threads.
-pub(crate) fn begin(ticket: Ticket, offset: u64, transfer: Transfer) -> Result<(), (Ticket, Transfer)> {
+/// Begins an operation on this core's ring. Gives it back if this thread has none, or is no core:
+/// it has no runtime, or one of several threads.
+pub(crate) fn begin(
+    ticket: Ticket,
+    offset: u64,
+    transfer: Transfer,
+) -> Result<(), (Ticket, Transfer)> {
     match here() {
         Some(driver) => {
             driver.push(ticket, offset, transfer);
@@ -77,7 +82,8 @@ pub(crate) fn watch() {
     let _ = here();
 }
 
-/// Blocks until an operation of this thread's ring has ended, or for `step`. `false`: there is none under way.
+/// Blocks until an operation of this thread's ring has ended, or for `step`. `false`: there is none
+/// under way.
 pub(crate) fn drive(step: Duration) -> bool {
     let Some(driver) = ready_driver() else { return false };
     if driver.is_idle() {
@@ -215,7 +221,10 @@ impl Driver {
             return Ok(());
         }
         let readiness = self.ring.borrow().readiness()?;
-        #[allow(deprecated, reason = "its successor is unsafe; an owned descriptor meets the conditions")]
+        #[allow(
+            deprecated,
+            reason = "its successor is unsafe; an owned descriptor meets the conditions"
+        )]
         let readiness = AsyncFd::with_interest(readiness, Interest::READABLE)?;
         let watched = Arc::new(Watched::default());
         runtime.spawn(Watcher { readiness, watched: Arc::clone(&watched) });
@@ -224,7 +233,8 @@ impl Driver {
     }
 }
 
-/// The ring broke, which should not be: what is under way is given up, and threads do the work from now on.
+/// The ring broke, which should not be: what is under way is given up, and threads do the work from
+/// now on.
 fn give_up(error: &io::Error) {
     tracing::error!("the I/O ring of a core failed ({error}): threads do its disk I/O from now on");
     // Dropped outside of the borrow.
@@ -245,8 +255,8 @@ impl Drop for Driver {
     }
 }
 
-/// The task that looks after a ring. It could move between threads, for all the compiler knows, so it finds the
-/// ring where it runs.
+/// The task that looks after a ring. It could move between threads, for all the compiler knows, so
+/// it finds the ring where it runs.
 struct Watcher {
     readiness: AsyncFd<OwnedFd>,
     watched: Arc<Watched>,

@@ -97,7 +97,8 @@ pub(super) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     refuse_foreign_data(path, &data_path, is_known)?;
     let (file, lock) = open_locked(options, &data_path, lock_path.as_deref())?;
     let data = DataFile::new(file, data_path, lock_path.is_none(), options.tuning.threads);
-    if data.is_device && data.len().map_err(|e| failed("find the size of", path, e))? < options.capacity_bytes
+    if data.is_device
+        && data.len().map_err(|e| failed("find the size of", path, e))? < options.capacity_bytes
     {
         let reason = "the device is smaller than the size configured";
         return Err(OpenError::BadOption { path: path.clone(), reason });
@@ -168,8 +169,13 @@ fn refuse_other_claim(path: &Path, claim: &str) -> Result<bool, OpenError> {
     if !claim.starts_with(TITLE) {
         return foreign(path, "its lock file is not Humboldt's");
     }
-    let shorten = |text: &str| text.lines().skip(1).collect::<Vec<_>>().join(", ").escape_debug().to_string();
-    Err(OpenError::Mismatch { path: path.to_owned(), found: shorten(claim), wanted: shorten(CLAIM) })
+    let shorten =
+        |text: &str| text.lines().skip(1).collect::<Vec<_>>().join(", ").escape_debug().to_string();
+    Err(OpenError::Mismatch {
+        path: path.to_owned(),
+        found: shorten(claim),
+        wanted: shorten(CLAIM),
+    })
 }
 
 /// Looks at what is there, without touching it.
@@ -182,7 +188,8 @@ fn refuse_foreign_data(path: &Path, data_path: &Path, is_known: bool) -> Result<
     let mut start = Vec::with_capacity(BLANK_BYTES);
     let read = file.take(BLANK_BYTES as u64).read_to_end(&mut start);
     read.map_err(|e| failed("read", data_path, e))?;
-    let is_ours = [0, BLOCK_BYTES].iter().any(|at| start.get(*at..).is_some_and(format::has_our_magic));
+    let is_ours =
+        [0, BLOCK_BYTES].iter().any(|at| start.get(*at..).is_some_and(format::has_our_magic));
     if is_ours || start.iter().all(|byte| *byte == 0) {
         return Ok(());
     }
@@ -208,7 +215,9 @@ fn open_locked(
     };
     match lock_file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked { path: path.clone(), lock: name }),
+        Err(TryLockError::WouldBlock) => {
+            return Err(OpenError::Locked { path: path.clone(), lock: name });
+        }
         Err(TryLockError::Error(error)) => return Err(failed("lock", lock, error)),
     }
     if !is_device {
@@ -269,7 +278,8 @@ mod tests {
 
     fn snapshot(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let entries = fs::read_dir(path).expect("listing").map(|e| e.expect("an entry").path());
-        let mut all: Vec<_> = entries.map(|p| (p.clone(), fs::read(&p).unwrap_or_default())).collect();
+        let mut all: Vec<_> =
+            entries.map(|p| (p.clone(), fs::read(&p).unwrap_or_default())).collect();
         all.sort();
         all
     }

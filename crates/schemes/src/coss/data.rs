@@ -12,7 +12,8 @@ use crate::block::BlockFile;
 /// Most reads under way for each thread: Squid's measure of too much.
 const READS_PER_THREAD: usize = 20;
 
-/// Longer reads are not tried on the core, even if all is in the page cache: copying takes too long.
+/// Longer reads are not tried on the core, even if all is in the page cache: copying takes too
+/// long.
 const READ_NOW_BYTES_MAX: usize = 256 * 1024;
 
 /// An open data file. Shared by all threads.
@@ -38,7 +39,12 @@ pub(super) struct DataFile {
 }
 
 impl DataFile {
-    pub(super) fn new(file: Arc<dyn BlockFile>, path: PathBuf, is_device: bool, threads: u32) -> Self {
+    pub(super) fn new(
+        file: Arc<dyn BlockFile>,
+        path: PathBuf,
+        is_device: bool,
+        threads: u32,
+    ) -> Self {
         Self {
             file,
             path,
@@ -70,8 +76,8 @@ impl DataFile {
         Ok(())
     }
 
-    /// Reads `len` bytes for a core: from the page cache if they are there, else on a thread or ring. Where the file ends
-    /// before, the buffer does.
+    /// Reads `len` bytes for a core: from the page cache if they are there, else on a thread or
+    /// ring. Where the file ends before, the buffer does.
     pub(super) async fn read(&self, offset: u64, len: usize) -> io::Result<Buffer> {
         let mut buffer = Buffer::new(len);
         if len <= READ_NOW_BYTES_MAX

@@ -54,7 +54,8 @@ pub(super) struct Dir {
     pub(super) work: Condvar,
     /// Stripes in memory by slot.
     pub(super) memory: RwLock<HashMap<u32, Arc<Membuf>>>,
-    /// Sequence number of each slot, 0 for an empty one; also of slots that the size configured no longer has.
+    /// Sequence number of each slot, 0 for an empty one; also of slots that the size configured no
+    /// longer has.
     seqs: Box<[AtomicU64]>,
     used_bytes: AtomicU64,
     in_hand_bytes: AtomicU64,
@@ -212,13 +213,15 @@ impl Dir {
 
     /// Share of what may wait that does, 0 to 1000.
     pub(super) fn load(&self) -> u16 {
-        let stripes = self.full_stripes.load(Ordering::Relaxed) * 1000 / self.geometry.full_max.max(1);
+        let stripes =
+            self.full_stripes.load(Ordering::Relaxed) * 1000 / self.geometry.full_max.max(1);
         stripes.max(self.data.load()).min(1000) as u16
     }
 
     /// Enters a record into the index. Under the lock of the log, or during the rebuild.
     pub(super) fn enter(&self, key: IndexKey, entry: FileEntry) {
-        self.used_bytes.fetch_add(self.geometry.occupied_bytes(entry.size_units), Ordering::Relaxed);
+        self.used_bytes
+            .fetch_add(self.geometry.occupied_bytes(entry.size_units), Ordering::Relaxed);
         self.left(self.index.insert(key, entry));
     }
 
@@ -236,7 +239,8 @@ impl Dir {
         }
     }
 
-    /// Makes an object visible and, with the stripe it gets into, lasting. Waits for the worker where it must.
+    /// Makes an object visible and, with the stripe it gets into, lasting. Waits for the worker
+    /// where it must.
     pub(super) async fn store(
         self: &Arc<Self>,
         key: IndexKey,
@@ -278,13 +282,15 @@ impl Dir {
         self.counts.object_bytes.fetch_add(object.object_bytes(), Ordering::Relaxed);
     }
 
-    /// Copies a hit to the current stripe if its own will soon be overwritten, and if that can be done now.
+    /// Copies a hit to the current stripe if its own will soon be overwritten, and if that can be
+    /// done now.
     pub(super) fn relocate(&self, key: IndexKey, entry: FileEntry, found: &Decoded) {
         let (slot, _) = self.geometry.locate(entry.file);
         let mut log = self.log.lock();
         let stripes_left = (slot + self.geometry.stripes - log.next.slot) % self.geometry.stripes;
         let is_written = log.unwritten_stripes().all(|filling| filling.buf.name.slot != slot);
-        if stripes_left < self.geometry.relocated_stripes && is_written && self.in_service().is_ok() {
+        if stripes_left < self.geometry.relocated_stripes && is_written && self.in_service().is_ok()
+        {
             let mut copy = found.to_encoded(entry.flags);
             if log.append(self, key, &mut copy, Condition::IfStill(entry)) == Step::Appended {
                 self.counts.relocations.fetch_add(1, Ordering::Relaxed);
@@ -319,7 +325,9 @@ impl Dir {
         if !is_rebuilt && ticket.is_ok() {
             log.early.push(purge);
         }
-        ticket.map_err(|_| SchemeError::Busy("the purge log is full, the removal will not survive a crash"))
+        ticket.map_err(|_| {
+            SchemeError::Busy("the purge log is full, the removal will not survive a crash")
+        })
     }
 
     /// Removes a key: neither a reader nor a crash brings it back.
@@ -340,7 +348,9 @@ impl Dir {
         self.wait(|log| match log.purges.fate(ticket) {
             Fate::Waiting => None,
             Fate::Written => Some(Ok(was_there)),
-            Fate::Failed => Some(Err(self.io_error("log a removal in", std::io::ErrorKind::Other.into()))),
+            Fate::Failed => {
+                Some(Err(self.io_error("log a removal in", std::io::ErrorKind::Other.into())))
+            }
         })
         .await
     }
@@ -401,13 +411,15 @@ impl Dir {
         }
         let mut worker = self.worker.lock();
         if worker.is_none() && !self.is_stopping() {
-            *worker = Some(worker::spawn(self).map_err(|e| self.io_error("start a thread for", e))?);
+            *worker =
+                Some(worker::spawn(self).map_err(|e| self.io_error("start a thread for", e))?);
             self.has_worker.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Nothing is stored or read from now on; all threads end after what they are doing. `false` if that was so already.
+    /// Nothing is stored or read from now on; all threads end after what they are doing. `false` if
+    /// that was so already.
     pub(super) fn stop(&self) -> bool {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
         self.is_stopping.store(true, Ordering::Relaxed);

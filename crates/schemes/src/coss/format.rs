@@ -1,4 +1,5 @@
-//! Bytes of everything but the records: superblock, table and trailer of a stripe, purges. See `docs/formats/coss.md`.
+//! Bytes of everything but the records: superblock, table and trailer of a stripe, purges. See
+//! `docs/formats/coss.md`.
 //!
 //! What is decoded here came from a disk: it verifies or is `None`.
 
@@ -124,7 +125,8 @@ impl Superblock {
 
     /// The newest valid one of both copies at the start of `bytes`.
     pub(super) fn newest(bytes: &[u8]) -> Option<Self> {
-        let (first, second) = (Self::decode(bytes), bytes.get(BLOCK_BYTES..).and_then(Self::decode));
+        let (first, second) =
+            (Self::decode(bytes), bytes.get(BLOCK_BYTES..).and_then(Self::decode));
         match (first, second) {
             (Some(first), Some(second)) if second.opens > first.opens => Some(second),
             (first, second) => first.or(second),
@@ -182,7 +184,8 @@ pub(super) fn encode_table(id: u64, name: StripeName, entries: &[TableEntry]) ->
     out
 }
 
-/// Decodes the trailer at the end of `bytes`: sequence number and number of entries of the stripe in `slot`.
+/// Decodes the trailer at the end of `bytes`: sequence number and number of entries of the stripe
+/// in `slot`.
 pub(super) fn decode_trailer(bytes: &[u8], id: u64, slot: u32) -> Option<(u64, usize)> {
     let trailer = bytes.last_chunk::<TRAILER_BYTES>()?;
     let (seq, entries) = (u64_at(trailer, 16), u32_at(trailer, 12) as usize);
@@ -195,9 +198,11 @@ pub(super) fn decode_trailer(bytes: &[u8], id: u64, slot: u32) -> Option<(u64, u
     is_valid.then_some((seq, entries))
 }
 
-/// The entries that verify in `bytes`, the end of stripe `seq` with its trailer and room for `entries`; oldest first.
+/// The entries that verify in `bytes`, the end of stripe `seq` with its trailer and room for
+/// `entries`; oldest first.
 pub(super) fn decode_table(bytes: &[u8], id: u64, seq: u64, entries: usize) -> Vec<TableEntry> {
-    let Some(table) = bytes.len().checked_sub(table_bytes(entries)).and_then(|at| bytes.get(at..)) else {
+    let Some(table) = bytes.len().checked_sub(table_bytes(entries)).and_then(|at| bytes.get(at..))
+    else {
         return Vec::new();
     };
     let (parts, _) = table.as_chunks::<ENTRY_BYTES>();
@@ -206,7 +211,8 @@ pub(super) fn decode_table(bytes: &[u8], id: u64, seq: u64, entries: usize) -> V
 }
 
 fn decode_entry(bytes: &[u8; ENTRY_BYTES], number: usize, seed: u64) -> Option<TableEntry> {
-    let is_valid = u32_at(bytes, 20) as usize == number && u64_at(bytes, 24) == checksum(&bytes[..24], seed);
+    let is_valid =
+        u32_at(bytes, 20) as usize == number && u64_at(bytes, 24) == checksum(&bytes[..24], seed);
     let entry = TableEntry {
         key: IndexKey::from_bytes(array(bytes, 8)),
         offset_units: u16_at(bytes, 4),
@@ -302,7 +308,10 @@ mod tests {
     #[test]
     fn entries_outside_of_the_stripe_are_refused() {
         let name = StripeName { seq: 1, slot: 0 };
-        for bad in [TableEntry { size_units: 0, ..entry(1) }, TableEntry { offset_units: 2046, ..entry(1) }] {
+        for bad in [
+            TableEntry { size_units: 0, ..entry(1) },
+            TableEntry { offset_units: 2046, ..entry(1) },
+        ] {
             let bytes = encode_table(7, name, &[bad]);
             assert!(decode_table(&bytes, 7, 1, 1).is_empty(), "{bad:?}");
         }

@@ -67,15 +67,20 @@ impl Geometry {
             return Err(bad("threads must be 1 to 256"));
         }
         if options.min_bytes > BODY_BYTES_MAX {
-            return Err(bad("min-size is above 983040, the most that coss stores: nothing could be stored"));
+            return Err(bad(
+                "min-size is above 983040, the most that coss stores: nothing could be stored",
+            ));
         }
         let tables = PURGES_OFFSET + purge_bytes + options.capacity_bytes / SNAPSHOT_SHARE;
         let stripes = options.capacity_bytes.saturating_sub(tables) / STRIPE_BYTES as u64;
         if stripes < 2 {
-            return Err(bad("too small for coss: two stripes of 1 MB and its tables need at least 3 MB"));
+            return Err(bad(
+                "too small for coss: two stripes of 1 MB and its tables need at least 3 MB",
+            ));
         }
         let block_bytes = block_bytes(options.capacity_bytes, tuning.block_bytes).map_err(bad)?;
-        let stripes = u32::try_from(stripes).map_err(|_| bad("coss holds at most 128 GB a directory"))?;
+        let stripes =
+            u32::try_from(stripes).map_err(|_| bad("coss holds at most 128 GB a directory"))?;
         let share = u64::from(stripes) * u64::from(tuning.overwrite_percent);
         Ok(Self {
             stripes,
@@ -103,7 +108,8 @@ impl Geometry {
     pub(super) fn file(&self, slot: u32, offset: usize) -> Option<u32> {
         let is_inside = slot < self.stripes && offset < STRIPE_BYTES;
         let is_aligned = offset.is_multiple_of(self.block_bytes as usize);
-        (is_inside && is_aligned).then(|| slot * self.stripe_blocks() + offset as u32 / self.block_bytes)
+        (is_inside && is_aligned)
+            .then(|| slot * self.stripe_blocks() + offset as u32 / self.block_bytes)
     }
 
     /// What a record of `units` occupies.
@@ -151,11 +157,13 @@ mod tests {
         for (size, cap) in [(512, 8), (1024, 16), (2048, 32), (4096, 64), (8192, 128)] {
             assert!(geometry(cap * gib, |t| t.block_bytes = size).is_ok());
             let above = geometry(cap * gib + 1, |t| t.block_bytes = size).expect_err("refused");
-            let hint = if size == 8192 { "128 GB".to_owned() } else { format!("block-size={}", size * 2) };
+            let hint =
+                if size == 8192 { "128 GB".to_owned() } else { format!("block-size={}", size * 2) };
             assert!(above.contains(&hint), "{above}");
             let chosen = geometry(cap * gib, |t| t.block_bytes = 0).expect("chosen");
             assert_eq!(chosen.block_bytes, size);
-            let last = chosen.file(chosen.stripes - 1, STRIPE_BYTES - size as usize).expect("a block");
+            let last =
+                chosen.file(chosen.stripes - 1, STRIPE_BYTES - size as usize).expect("a block");
             assert!(u64::from(last) < BLOCKS_MAX);
         }
     }
@@ -163,7 +171,9 @@ mod tests {
     #[test]
     fn blocks_are_found_again() {
         let geometry = geometry(64 << 20, |t| t.block_bytes = 2048).expect("good options");
-        for (slot, offset) in [(0, 0), (0, 2048), (7, STRIPE_BYTES - 2048), (geometry.stripes - 1, 4096)] {
+        for (slot, offset) in
+            [(0, 0), (0, 2048), (7, STRIPE_BYTES - 2048), (geometry.stripes - 1, 4096)]
+        {
             let file = geometry.file(slot, offset).expect("a block");
             assert_eq!(geometry.locate(file), (slot, offset));
         }
@@ -191,7 +201,8 @@ mod tests {
         }
         assert!(geometry(2 << 20, |_| ()).is_err() && geometry(3 << 20, |_| ()).is_ok());
         for (percent, stripes) in [(0, 0), (1, 1), (50, 32), (100, 63)] {
-            let chosen = geometry(64 << 20, |t| t.overwrite_percent = percent).expect("good options");
+            let chosen =
+                geometry(64 << 20, |t| t.overwrite_percent = percent).expect("good options");
             assert_eq!((chosen.stripes, chosen.relocated_stripes), (63, stripes));
         }
     }

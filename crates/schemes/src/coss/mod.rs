@@ -1,9 +1,11 @@
-//! `coss`: one file or device of stripes of 1 MiB, filled in memory, written whole, overwritten in turn.
+//! `coss`: one file or device of stripes of 1 MiB, filled in memory, written whole, overwritten in
+//! turn.
 //!
-//! The format is in `docs/formats/coss.md`. From the outside in: this file implements the trait; `reader` and `writer` do what
-//! it says on one object each; `dir` is what they share; `stripes` is the log in memory; `worker` is the thread that writes
-//! it; `rebuild` and `snapshot` fill the index at the start; `claim`, `geometry`, `data`, `format`, `record` and `purges` each
-//! own one kind of thing on disk.
+//! The format is in `docs/formats/coss.md`. From the outside in: this file implements the trait;
+//! `reader` and `writer` do what it says on one object each; `dir` is what they share; `stripes` is
+//! the log in memory; `worker` is the thread that writes it; `rebuild` and `snapshot` fill the
+//! index at the start; `claim`, `geometry`, `data`, `format`, `record` and `purges` each own one
+//! kind of thing on disk.
 
 mod claim;
 mod data;
@@ -27,7 +29,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{
+    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+};
 use humboldt_store::{Key, Object};
 
 use self::claim::Claimed;
@@ -66,13 +70,15 @@ impl Coss {
     pub(crate) fn open(options: &DirOptions) -> Result<Self, OpenError> {
         let Claimed { data, lock, superblock: found, geometry, is_new } = claim::claim(options)?;
         let path = data.path.clone();
-        let failed = |operation, source: io::Error| OpenError::Io { operation, path: path.clone(), source };
+        let failed =
+            |operation, source: io::Error| OpenError::Io { operation, path: path.clone(), source };
         let opens = found.opens.checked_add(1).ok_or_else(|| OpenError::Foreign {
             path: options.path.clone(),
             reason: "it has been opened too often".to_owned(),
         })?;
         let mut area = vec![0; found.purge_bytes as usize];
-        data.read_blocking(PURGES_OFFSET, &mut area).map_err(|e| failed("read the purge log of", e))?;
+        data.read_blocking(PURGES_OFFSET, &mut area)
+            .map_err(|e| failed("read the purge log of", e))?;
         let (purges, known) = Purges::load(&area, found.id);
         let now = Superblock { opens, snapshot_bytes: 0, ..found };
         let written = claim::write_superblock(&data, &now).and_then(|()| data.sync());
@@ -136,14 +142,20 @@ impl Scheme for Coss {
 
     fn contains(&self, key: &Key) -> bool {
         let dir = &self.dir;
-        dir.in_service().is_ok() && dir.is_rebuilt() && dir.index.peek(IndexKey::from(key)).is_some()
+        dir.in_service().is_ok()
+            && dir.is_rebuilt()
+            && dir.index.peek(IndexKey::from(key)).is_some()
     }
 
     fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
         Box::pin(reader::open(&self.dir, key))
     }
 
-    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+    fn create<'a>(
+        &'a self,
+        record: Record,
+        body_bytes: Option<u64>,
+    ) -> IoFuture<'a, Box<dyn Writer>> {
         let writer = CossWriter::create(&self.dir, &record, body_bytes);
         Box::pin(ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
     }

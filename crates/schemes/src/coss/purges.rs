@@ -77,12 +77,14 @@ impl Purges {
         (log, found)
     }
 
-    /// Adds a removal; returns its ticket. `oldest` says the smallest sequence number of all stripes on disk.
+    /// Adds a removal; returns its ticket. `oldest` says the smallest sequence number of all
+    /// stripes on disk.
     pub(super) fn add(&mut self, purge: Purge, oldest: impl FnOnce() -> u64) -> Result<u64, Full> {
         if self.block_bytes == BLOCK_BYTES {
             self.next_block(oldest())?;
         }
-        self.block[self.block_bytes..self.block_bytes + PURGE_BYTES].copy_from_slice(&purge.encode(self.id));
+        self.block[self.block_bytes..self.block_bytes + PURGE_BYTES]
+            .copy_from_slice(&purge.encode(self.id));
         self.block_bytes += PURGE_BYTES;
         self.is_head_dirty = true;
         self.is_stuck = false;
@@ -95,8 +97,9 @@ impl Purges {
 
     fn next_block(&mut self, oldest: u64) -> Result<(), Full> {
         let blocks = self.newest_of_block.len();
-        let is_free =
-            |at: &usize| self.newest_of_block.get(*at).is_some_and(|seq| *seq < oldest || *seq == 0);
+        let is_free = |at: &usize| {
+            self.newest_of_block.get(*at).is_some_and(|seq| *seq < oldest || *seq == 0)
+        };
         let free = (1..=blocks).map(|i| (self.head + i) % blocks).find(is_free).ok_or(Full)?;
         if self.is_head_dirty {
             let full = std::mem::replace(&mut self.block, Box::new([0; BLOCK_BYTES]));
@@ -143,7 +146,8 @@ impl Purges {
         self.is_stuck = false;
     }
 
-    /// The batch is on disk, or is not: then it waits for the next removal, or for [`Purges::retry`].
+    /// The batch is on disk, or is not: then it waits for the next removal, or for
+    /// [`Purges::retry`].
     pub(super) fn finish_batch(&mut self, batch: Batch, is_written: bool) {
         if is_written {
             self.written = self.written.max(batch.ticket);
@@ -210,7 +214,11 @@ mod tests {
         let all = BLOCKS as u64 * PER_BLOCK;
         (1..=all).for_each(|seq| assert!(log.add(purge(seq), || 1).is_ok()));
         assert_eq!(log.add(purge(all + 1), || 1), Err(Full));
-        assert_eq!(log.add(purge(all + 1), || PER_BLOCK), Err(Full), "one of the block still matters");
+        assert_eq!(
+            log.add(purge(all + 1), || PER_BLOCK),
+            Err(Full),
+            "one of the block still matters"
+        );
         log.add(purge(all + 1), || PER_BLOCK + 1).expect("the first block is free");
         write(&mut log, &mut area);
         let (_, found) = Purges::load(&area, 9);

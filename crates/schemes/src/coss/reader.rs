@@ -34,7 +34,10 @@ struct Fetched {
 }
 
 /// Opens the object of `key`.
-pub(super) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<Box<dyn Reader>>, SchemeError> {
+pub(super) async fn open(
+    dir: &Arc<Dir>,
+    key: &Key,
+) -> Result<Option<Box<dyn Reader>>, SchemeError> {
     let Some(Fetched { found, entry, hold }) = fetch(dir, key).await? else { return Ok(None) };
     dir.relocate(IndexKey::from(key), entry, &found);
     dir.counts.reads.fetch_add(1, Ordering::Relaxed);
@@ -108,8 +111,12 @@ pub(super) async fn update(
         let Fetched { found, entry, hold: _hold } = fetched;
         let is_small = entry.size_units as usize * UNIT_BYTES <= UPDATED_BYTES_MAX;
         let old = &found.record;
-        let is_same = old.url == record.url && old.kind == record.kind && confirmed.is(&old.head, &old.times);
-        let Some(object) = (is_small && is_same).then(|| found.with(record, dir.id)).flatten() else { break };
+        let is_same =
+            old.url == record.url && old.kind == record.kind && confirmed.is(&old.head, &old.times);
+        let Some(object) = (is_small && is_same).then(|| found.with(record, dir.id)).flatten()
+        else {
+            break;
+        };
         let key = IndexKey::from(&record.key);
         match dir.store(key, object, Condition::IfStill(entry)).await? {
             Step::Appended => return Ok(()),

@@ -1,4 +1,5 @@
-//! How the index is filled at the start: from the snapshot of a clean stop, or by reading the tables of all stripes.
+//! How the index is filled at the start: from the snapshot of a clean stop, or by reading the
+//! tables of all stripes.
 
 use std::io;
 
@@ -7,7 +8,8 @@ use humboldt_store::index::FileEntry;
 use super::claim;
 use super::dir::Dir;
 use super::format::{
-    Purge, STRIPE_BYTES, TRAILER_BYTES, TableEntry, UNIT_BYTES, decode_table, decode_trailer, table_bytes,
+    Purge, STRIPE_BYTES, TRAILER_BYTES, TableEntry, UNIT_BYTES, decode_table, decode_trailer,
+    table_bytes,
 };
 use super::{snapshot, worker};
 
@@ -61,7 +63,10 @@ fn step(dir: &Dir, job: Job) -> Option<Job> {
         JobKind::Nothing => {}
         JobKind::Load => {
             if let Err(why) = snapshot::read(dir) {
-                tracing::warn!("{}: index snapshot: {why}; reading all stripes", dir.path().display());
+                tracing::warn!(
+                    "{}: index snapshot: {why}; reading all stripes",
+                    dir.path().display()
+                );
                 snapshot::forget(dir);
                 return Some(Job { kind: JobKind::Scan, ..job });
             }
@@ -113,7 +118,11 @@ fn scan(dir: &Dir) {
         worker::write_waiting_purges(dir);
         dir.set_percent(slot.into(), stripes.into());
     }
-    tracing::info!("{}: {} objects found in {stripes} stripes", dir.path().display(), dir.index.len());
+    tracing::info!(
+        "{}: {} objects found in {stripes} stripes",
+        dir.path().display(),
+        dir.index.len()
+    );
 }
 
 fn enter_table(dir: &Dir, slot: u32, table: &Table) {
@@ -130,7 +139,8 @@ fn enter_table(dir: &Dir, slot: u32, table: &Table) {
                     FileEntry { file, size_units: entry.size_units.into(), flags: entry.flags },
                 );
             }
-            // The youngest record has no place in a store of this size: no older one takes its place.
+            // The youngest record has no place in a store of this size: no older one takes its
+            // place.
             None => drop(dir.left(dir.index.remove(entry.key))),
         }
     }
@@ -159,13 +169,15 @@ fn finish(dir: &Dir, purges: &[Purge]) {
 /// Where to go on: an empty slot behind the youngest stripe, or else the slot behind it.
 fn next_slot(dir: &Dir) -> u32 {
     let stripes = dir.geometry.stripes;
-    let youngest = (0..stripes).max_by_key(|slot| dir.seq(*slot)).filter(|slot| dir.seq(*slot) != 0);
+    let youngest =
+        (0..stripes).max_by_key(|slot| dir.seq(*slot)).filter(|slot| dir.seq(*slot) != 0);
     let Some(youngest) = youngest else { return 0 };
     let mut behind = (1..=stripes).map(|i| (youngest + i) % stripes);
     behind.find(|slot| dir.seq(*slot) == 0).unwrap_or((youngest + 1) % stripes)
 }
 
-/// Gives the file the configured length. Slots that come into being must not seem to hold the stripes of an earlier time.
+/// Gives the file the configured length. Slots that come into being must not seem to hold the
+/// stripes of an earlier time.
 fn resize(dir: &Dir) -> io::Result<()> {
     let now = dir.superblock();
     let len = dir.data.len()?;

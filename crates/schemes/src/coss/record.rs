@@ -19,7 +19,8 @@ pub(super) const EXTENTS_MAX: usize = 1024;
 /// Longest record: a stripe that holds nothing else.
 pub(super) const RECORD_BYTES_MAX: usize = STRIPE_BYTES - table_bytes(1) - UNIT_BYTES;
 
-/// Longest body that is stored, whatever `max-size` says: a stripe, less room for URL, head and extents.
+/// Longest body that is stored, whatever `max-size` says: a stripe, less room for URL, head and
+/// extents.
 pub(super) const BODY_BYTES_MAX: u64 = (STRIPE_BYTES - 64 * 1024) as u64;
 
 const VERSION: u16 = 1;
@@ -50,7 +51,8 @@ pub(super) struct Builder {
 impl Builder {
     /// Begins with everything but the body; `None` if that is too long for a stripe.
     pub(super) fn new(record: &Record, body_bytes_expected: usize) -> Option<Self> {
-        let front_bytes = HEADER_BYTES.checked_add(record.url.len())?.checked_add(record.head.len())?;
+        let front_bytes =
+            HEADER_BYTES.checked_add(record.url.len())?.checked_add(record.head.len())?;
         if front_bytes > RECORD_BYTES_MAX {
             return None;
         }
@@ -68,7 +70,12 @@ impl Builder {
         bytes[48..48 + Times::BYTES].copy_from_slice(&record.times.to_bytes());
         bytes.extend_from_slice(&record.url);
         bytes.extend_from_slice(&record.head);
-        Some(Self { bytes, front_bytes, extents: Vec::new(), is_vary: record.kind == RecordKind::Vary })
+        Some(Self {
+            bytes,
+            front_bytes,
+            extents: Vec::new(),
+            is_vary: record.kind == RecordKind::Vary,
+        })
     }
 
     /// Appends to the body at `offset`; the record must still fit into a stripe.
@@ -77,7 +84,8 @@ impl Builder {
         if bytes == 0 {
             return Ok(());
         }
-        let end = offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
+        let end =
+            offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
         let after = self.bytes.len() + bytes + (self.extents.len() + 1) * EXTENT_BYTES;
         if after > RECORD_BYTES_MAX {
             return Err(SchemeError::Busy("longer than a stripe"));
@@ -120,7 +128,8 @@ impl Builder {
             self.bytes.extend_from_slice(&extent.end.to_le_bytes());
         }
         let is_partial = body_bytes.is_none() || body_bytes != Some(stored_bytes as u64);
-        let flags = if self.is_vary { FLAG_VARY } else { 0 } | if is_partial { FLAG_PARTIAL } else { 0 };
+        let flags =
+            if self.is_vary { FLAG_VARY } else { 0 } | if is_partial { FLAG_PARTIAL } else { 0 };
         Encoded { bytes: self.bytes, flags, front_bytes: self.front_bytes, stored_bytes }
     }
 }
@@ -165,7 +174,12 @@ pub(super) struct Decoded {
 }
 
 /// Verifies a record that should be that of `key` in stripe `seq`.
-pub(super) fn decode(mut bytes: Buffer, key: Key, seq: u64, id: u64) -> Result<Decoded, &'static str> {
+pub(super) fn decode(
+    mut bytes: Buffer,
+    key: Key,
+    seq: u64,
+    id: u64,
+) -> Result<Decoded, &'static str> {
     let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("record is short")?;
     if !header.starts_with(MAGIC) || u16::from_le_bytes(array(header, 8)) != VERSION {
         return Err("no record");
@@ -205,7 +219,11 @@ pub(super) fn decode(mut bytes: Buffer, key: Key, seq: u64, id: u64) -> Result<D
     Ok(Decoded { record, extents, body_bytes, bytes, front_bytes, stored_bytes })
 }
 
-fn decode_extents(bytes: &[u8], stored: u64, body_bytes: Option<u64>) -> Result<Vec<Extent>, &'static str> {
+fn decode_extents(
+    bytes: &[u8],
+    stored: u64,
+    body_bytes: Option<u64>,
+) -> Result<Vec<Extent>, &'static str> {
     let (parts, _) = bytes.as_chunks::<EXTENT_BYTES>();
     let mut extents: Vec<Extent> = Vec::with_capacity(parts.len());
     let mut sum = 0_u64;
@@ -226,7 +244,8 @@ fn decode_extents(bytes: &[u8], stored: u64, body_bytes: Option<u64>) -> Result<
 }
 
 impl Decoded {
-    /// The stored bytes from `offset` of the body to the end of its extent; empty outside of all extents.
+    /// The stored bytes from `offset` of the body to the end of its extent; empty outside of all
+    /// extents.
     pub(super) fn body_at(&self, offset: u64) -> &[u8] {
         let mut stored = self.front_bytes as u64;
         for extent in &self.extents {
@@ -235,7 +254,10 @@ impl Decoded {
             }
             if offset < extent.end {
                 let range = stored + (offset - extent.start)..stored + (extent.end - extent.start);
-                return self.bytes.get(range.start as usize..range.end as usize).unwrap_or_default();
+                return self
+                    .bytes
+                    .get(range.start as usize..range.end as usize)
+                    .unwrap_or_default();
             }
             stored += extent.end - extent.start;
         }
@@ -297,10 +319,16 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(decode(buffer(&bad), key, 5, 9).is_err(), "bit {bit}");
         }
-        assert!((0..whole.bytes.len()).all(|end| decode(buffer(&whole.bytes[..end]), key, 5, 9).is_err()));
+        assert!(
+            (0..whole.bytes.len())
+                .all(|end| decode(buffer(&whole.bytes[..end]), key, 5, 9).is_err())
+        );
         assert!(decode(buffer(&whole.bytes), key, 6, 9).is_err(), "another stripe");
         assert!(decode(buffer(&whole.bytes), key, 5, 8).is_err(), "another store");
-        assert!(decode(buffer(&whole.bytes), record("http://b/", 3).key, 5, 9).is_err(), "another key");
+        assert!(
+            decode(buffer(&whole.bytes), record("http://b/", 3).key, 5, 9).is_err(),
+            "another key"
+        );
     }
 
     #[test]
@@ -312,7 +340,10 @@ mod tests {
         new.bind(6, 9);
         let again = decode(buffer(&new.bytes), key, 6, 9).expect("it verifies");
         assert_eq!(again.record, record("http://a/", 200));
-        assert_eq!((again.extents.as_slice(), again.body_bytes), (decoded.extents.as_slice(), None));
+        assert_eq!(
+            (again.extents.as_slice(), again.body_bytes),
+            (decoded.extents.as_slice(), None)
+        );
         assert_eq!(again.body_at(7), b"fgh");
     }
 
@@ -328,6 +359,9 @@ mod tests {
         let huge = Record { head: vec![b'x'; STRIPE_BYTES].into(), ..record("http://a/", 0) };
         assert!(Builder::new(&huge, 0).is_none());
         let body = vec![1; BODY_BYTES_MAX as usize];
-        assert!(usize::from(encoded(&[(0, &body)], Some(BODY_BYTES_MAX)).size_units()) * 512 < STRIPE_BYTES);
+        assert!(
+            usize::from(encoded(&[(0, &body)], Some(BODY_BYTES_MAX)).size_units()) * 512
+                < STRIPE_BYTES
+        );
     }
 }

@@ -21,8 +21,14 @@ fn seed(dir: &Dir, opens: u32, chunk: u64) -> u64 {
 pub(super) fn write(dir: &Dir, superblock: &Superblock) -> io::Result<Option<u64>> {
     let start = superblock.snapshot_offset();
     let room = dir.options.capacity_bytes.saturating_sub(start);
-    let mut out =
-        Out { dir, opens: superblock.opens, at: start, end: start + room, chunk: 0, payload: Vec::new() };
+    let mut out = Out {
+        dir,
+        opens: superblock.opens,
+        at: start,
+        end: start + room,
+        chunk: 0,
+        payload: Vec::new(),
+    };
     let mut is_written = out.push(&u64::from(superblock.stripes).to_le_bytes())?
         && out.push(&(dir.index.len() as u64).to_le_bytes())?;
     for slot in 0..superblock.stripes {
@@ -117,7 +123,9 @@ fn enter(dir: &Dir, bytes: &[u8]) {
     let (place, size_units) = (u32_at(bytes, 12), u32_at(bytes, 16));
     let (slot, offset_units) = (place / stripe_units, place % stripe_units);
     let is_inside = size_units > 0 && size_units <= stripe_units - offset_units;
-    if let Some(file) = dir.geometry.file(slot, offset_units as usize * UNIT_BYTES).filter(|_| is_inside) {
+    if let Some(file) =
+        dir.geometry.file(slot, offset_units as usize * UNIT_BYTES).filter(|_| is_inside)
+    {
         let flags = array::<1>(bytes, 20)[0];
         dir.enter(IndexKey::from_bytes(array(bytes, 0)), FileEntry { file, size_units, flags });
     }
@@ -160,7 +168,9 @@ impl In<'_> {
     }
 
     fn next_chunk(&mut self) -> Result<(), String> {
-        let read = |at, bytes: &mut [u8]| self.dir.data.read_blocking(at, bytes).map_err(|e| e.to_string());
+        let read = |at, bytes: &mut [u8]| {
+            self.dir.data.read_blocking(at, bytes).map_err(|e| e.to_string())
+        };
         let mut header = [0; CHUNK_HEADER_BYTES];
         read(self.at, &mut header)?;
         let len = u64_at(&header, 0);
@@ -171,7 +181,9 @@ impl In<'_> {
         let mut payload = vec![0; len as usize];
         read(self.at + CHUNK_HEADER_BYTES as u64, &mut payload)?;
         // The stop that wrote it belonged to the opening before this one.
-        if checksum(&payload, seed(self.dir, self.dir.found.opens, self.chunk)) != u64_at(&header, 8) {
+        if checksum(&payload, seed(self.dir, self.dir.found.opens, self.chunk))
+            != u64_at(&header, 8)
+        {
             return Err("checksum of a chunk".to_owned());
         }
         (self.payload, self.used, self.at, self.chunk) = (payload, 0, next, self.chunk + 1);

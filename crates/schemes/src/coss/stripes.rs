@@ -1,8 +1,10 @@
-//! The stripes in memory: one is filled, full ones wait to be written, written ones are still read from.
+//! The stripes in memory: one is filled, full ones wait to be written, written ones are still read
+//! from.
 //!
-//! Everything here happens under one short lock ([`Log`] is inside of it); what takes longer is done by the worker
-//! (`worker.rs`), one job at a time. An object enters the index in the same critical section that gives it its place,
-//! so the order of records in the log is the order of changes of a key.
+//! Everything here happens under one short lock ([`Log`] is inside of it); what takes longer is
+//! done by the worker (`worker.rs`), one job at a time. An object enters the index in the same
+//! critical section that gives it its place, so the order of records in the log is the order of
+//! changes of a key.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +14,9 @@ use humboldt_store::index::{FileEntry, IndexKey};
 use parking_lot::RwLock;
 
 use super::dir::Dir;
-use super::format::{Purge, STRIPE_BYTES, StripeName, TableEntry, UNIT_BYTES, encode_table, table_bytes};
+use super::format::{
+    Purge, STRIPE_BYTES, StripeName, TableEntry, UNIT_BYTES, encode_table, table_bytes,
+};
 use super::purges::Purges;
 use super::record::Encoded;
 
@@ -105,8 +109,8 @@ pub(super) struct Log {
     spare: Vec<Box<[u8]>>,
     /// The stripe that will be begun next.
     pub(super) next: StripeName,
-    /// What lies in its slot and in those behind it, as far as that has been read: at most `maxfullbufs` of them, so that
-    /// full stripes can pile up while the worker writes.
+    /// What lies in its slot and in those behind it, as far as that has been read: at most
+    /// `maxfullbufs` of them, so that full stripes can pile up while the worker writes.
     pub(super) victims: VecDeque<Victims>,
     /// Calls of `maintain` so far, and those whose flush is done.
     pub(super) flushes_asked: u64,
@@ -159,7 +163,8 @@ impl Log {
         self.full.iter().chain(&self.filling)
     }
 
-    /// The slot whose victims should be read next. That of a stripe which is not on disk has to wait.
+    /// The slot whose victims should be read next. That of a stripe which is not on disk has to
+    /// wait.
     pub(super) fn wanted_victims(&self, dir: &Dir) -> Option<u32> {
         let ahead = self.victims.len() as u32;
         if ahead >= (dir.geometry.full_max as u32).min(dir.geometry.stripes - 1) {
@@ -170,13 +175,20 @@ impl Log {
     }
 
     /// Gives a record its place, and enters it into the index.
-    pub(super) fn append(&mut self, dir: &Dir, key: IndexKey, object: &mut Encoded, when: Condition) -> Step {
+    pub(super) fn append(
+        &mut self,
+        dir: &Dir,
+        key: IndexKey,
+        object: &mut Encoded,
+        when: Condition,
+    ) -> Step {
         if let Condition::IfStill(entry) = when
             && dir.index.peek(key) != Some(entry)
         {
             return Step::Changed;
         }
-        let fits = self.filling.as_ref().is_some_and(|filling| filling.has_room(object.bytes.len()));
+        let fits =
+            self.filling.as_ref().is_some_and(|filling| filling.has_room(object.bytes.len()));
         if !fits && let Err(step) = self.begin_stripe(dir) {
             return step;
         }
@@ -280,7 +292,9 @@ impl Log {
     fn give_up(&mut self, dir: &Dir, lost: Filling) {
         let name = lost.buf.name;
         for entry in &lost.entries {
-            if let Some(file) = dir.geometry.file(name.slot, usize::from(entry.offset_units) * UNIT_BYTES) {
+            if let Some(file) =
+                dir.geometry.file(name.slot, usize::from(entry.offset_units) * UNIT_BYTES)
+            {
                 dir.evict(entry.key, file);
             }
         }

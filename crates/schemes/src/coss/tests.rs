@@ -1,4 +1,5 @@
-//! What only `coss` promises: relocation, wrap-around, stripes that are lost or torn, the bounds of its queues.
+//! What only `coss` promises: relocation, wrap-around, stripes that are lost or torn, the bounds of
+//! its queues.
 
 mod damage;
 
@@ -103,7 +104,8 @@ impl Store {
     /// Stores large objects until slot `slot` is being filled.
     fn fill_up_to(&self, slot: u32) {
         for i in 0.. {
-            let now = self.coss().dir.log.lock().filling.as_ref().map(|filling| filling.buf.name.slot);
+            let now =
+                self.coss().dir.log.lock().filling.as_ref().map(|filling| filling.buf.name.slot);
             if now == Some(slot) {
                 return;
             }
@@ -140,8 +142,9 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Stores, removes, updates, restarts and crashes, many times around the file. What is seen is what was stored last, or
-/// nothing; after a crash perhaps what was stored before, but never before a removal.
+/// Stores, removes, updates, restarts and crashes, many times around the file. What is seen is what
+/// was stored last, or nothing; after a crash perhaps what was stored before, but never before a
+/// removal.
 #[test]
 fn many_laps_agree_with_a_model() {
     for percent in [0, 50, 100] {
@@ -168,7 +171,10 @@ fn many_laps_agree_with_a_model() {
                     for (i, known) in &mut model {
                         let seen = store.see(&url(*i));
                         known.retain(|(version, len)| seen == Seen::Whole(*version, *len));
-                        assert!(seen == Seen::Nothing || !known.is_empty(), "{i} at {step}: {seen:?}");
+                        assert!(
+                            seen == Seen::Nothing || !known.is_empty(),
+                            "{i} at {step}: {seen:?}"
+                        );
                     }
                 }
                 _ => match store.see(&url(i)) {
@@ -213,7 +219,8 @@ fn hits_in_the_oldest_part_are_relocated_and_others_are_overwritten() {
     }
 }
 
-/// A process that dies keeps all stripes that were written, and what a flush has written of the last one.
+/// A process that dies keeps all stripes that were written, and what a flush has written of the
+/// last one.
 #[test]
 fn a_crash_costs_the_stripes_that_were_not_written() {
     for mib in 0..5 {
@@ -303,7 +310,10 @@ fn a_removal_while_the_index_is_rebuilt_is_not_undone() {
     drop(held);
     run(removal).expect("removed");
     wait_for_rebuild(&coss);
-    assert_eq!((see(&coss, &url(3)), see(&coss, &url(4))), (Seen::Nothing, Seen::Whole(1, 100_000)));
+    assert_eq!(
+        (see(&coss, &url(3)), see(&coss, &url(4))),
+        (Seen::Nothing, Seen::Whole(1, 100_000))
+    );
     drop(coss);
     store.open();
     assert_eq!((store.see(&url(3)), store.see(&url(4))), (Seen::Nothing, Seen::Whole(1, 100_000)));
@@ -317,7 +327,10 @@ fn a_stripe_that_cannot_be_written_is_lost_and_nothing_else() {
     store.coss().dir.data.fails.store(true, Ordering::Relaxed);
     store.put("http://late/", 1, 5000);
     store.maintain();
-    assert!(matches!(store.remove("http://late/"), Err(SchemeError::Io { .. })), "it would not last");
+    assert!(
+        matches!(store.remove("http://late/"), Err(SchemeError::Io { .. })),
+        "it would not last"
+    );
     (0..15).for_each(|i| store.put(&url(i), 1, 100_000));
     store.settle();
     assert_eq!(store.see(&url(0)), Seen::Nothing);
@@ -334,7 +347,8 @@ fn a_stripe_that_cannot_be_written_is_lost_and_nothing_else() {
 
 #[test]
 fn beyond_maxfullbufs_objects_are_refused_and_counted() {
-    let store = Store::new(16, |options| (options.tuning.membufs, options.tuning.maxfullbufs) = (3, 2));
+    let store =
+        Store::new(16, |options| (options.tuning.membufs, options.tuning.maxfullbufs) = (3, 2));
     store.put("http://first/", 1, 10);
     let coss = store.coss();
     wait_until("victims are known", || coss.dir.log.lock().victims.len() == 2);
@@ -391,14 +405,16 @@ fn poll_put(coss: &Coss, url: &str, len: u64) -> Option<Result<(), SchemeError>>
 fn what_is_dropped_while_it_waits_leaves_nothing() {
     let store = Store::new(8, |_| ());
     let coss = store.coss();
-    // The worker stands still, writing a removal, or it would fill in again what is taken away here.
+    // The worker stands still, writing a removal, or it would fill in again what is taken away
+    // here.
     store.put("http://first/", 1, 600_000);
     let gate = coss.dir.data.gate.lock();
     let first = key("http://first/");
     let mut removal = coss.remove(&first);
     assert!(removal.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     wait_until("the worker has the removal", || !coss.dir.log.lock().purges.is_dirty());
-    // As at the very start: nothing is known about the slots. Another stripe has to be begun for this object.
+    // As at the very start: nothing is known about the slots. Another stripe has to be begun for
+    // this object.
     coss.dir.log.lock().victims.clear();
     let outcome = poll_put(coss, "http://dropped/", 600_000);
     assert!(outcome.is_none(), "{outcome:?}");
@@ -418,7 +434,8 @@ fn what_is_dropped_while_it_waits_leaves_nothing() {
 /// Reads that take their time: the object is removed, replaced or given up meanwhile.
 #[test]
 fn what_happens_during_a_read_is_seen_after_it() {
-    let store = Store::new(8, |options| (options.tuning.membufs, options.tuning.maxfullbufs) = (2, 1));
+    let store =
+        Store::new(8, |options| (options.tuning.membufs, options.tuning.maxfullbufs) = (2, 1));
     (0..6).for_each(|i| store.put(&url(i), 1, 20_000));
     store.fill_up_to(3);
     let coss = store.coss();
@@ -455,8 +472,9 @@ fn what_happens_during_a_read_is_seen_after_it() {
 #[test]
 fn what_readers_and_writers_hold_is_bounded() {
     let store = Store::new(8, |_| ());
-    let writers: Vec<_> =
-        (0..100).map_while(|i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok()).collect();
+    let writers: Vec<_> = (0..100)
+        .map_while(|i| run(store.coss().create(record(&url(i), 1), Some(900_000))).ok())
+        .collect();
     assert!((70..76).contains(&writers.len()), "64 MiB: {}", writers.len());
     assert!(store.coss().stats().shed > 0);
     drop(writers);
@@ -472,7 +490,10 @@ fn max_stripe_waste_refuses_objects_until_the_stripe_is_nearly_full() {
     assert_eq!(store.coss().stats().shed, 1);
     (0..71).for_each(|i| store.put(&url(i), 1, 10_000));
     store.put("http://large/", 1, 900_000);
-    assert_eq!((store.see("http://large/"), store.slot("http://large/")), (Seen::Whole(1, 900_000), 1));
+    assert_eq!(
+        (store.see("http://large/"), store.slot("http://large/")),
+        (Seen::Whole(1, 900_000), 1)
+    );
 }
 
 #[test]
@@ -485,7 +506,10 @@ fn a_larger_block_size_keeps_what_lies_at_its_blocks() {
     store.restart_and(|_| ());
     let objects = store.coss().stats().objects;
     assert!((1..60).contains(&objects), "{objects}");
-    assert_eq!((0..60).filter(|i| store.see(&url(*i)) == Seen::Whole(1, 600)).count() as u64, objects);
+    assert_eq!(
+        (0..60).filter(|i| store.see(&url(*i)) == Seen::Whole(1, 600)).count() as u64,
+        objects
+    );
 }
 
 /// A block device, where this machine allows to make one.
@@ -539,7 +563,11 @@ struct LoopDevice(PathBuf);
 
 impl LoopDevice {
     fn new(image: &Path) -> Option<Self> {
-        let output = std::process::Command::new("losetup").args(["-f", "--show"]).arg(image).output().ok()?;
+        let output = std::process::Command::new("losetup")
+            .args(["-f", "--show"])
+            .arg(image)
+            .output()
+            .ok()?;
         let name = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| Self(name.trim().into()))
     }

@@ -1,4 +1,5 @@
-//! The one thread of a store. It writes, reads the tables of stripes that will be overwritten, and rebuilds the index.
+//! The one thread of a store. It writes, reads the tables of stripes that will be overwritten, and
+//! rebuilds the index.
 
 use std::io;
 use std::sync::Arc;
@@ -191,12 +192,15 @@ fn walk_index(dir: &Dir, slot: u32) -> Victims {
     victims
 }
 
-/// Writes everything that is in memory, on the calling thread, when the worker has ended. `false` if that failed.
+/// Writes everything that is in memory, on the calling thread, when the worker has ended. `false`
+/// if that failed.
 pub(super) fn write_all(dir: &Dir) -> bool {
     let is_running = |dir: &Dir| !dir.health.is_down();
     write_waiting_purges(dir);
     while is_running(dir) {
-        let Some(full) = dir.log.lock().full.front().map(|full| full.unwritten(dir.id)) else { break };
+        let Some(full) = dir.log.lock().full.front().map(|full| full.unwritten(dir.id)) else {
+            break;
+        };
         let is_written = full.is_none_or(|unwritten| write_stripe(dir, &unwritten, true));
         dir.log.lock().finish_full(dir, is_written);
         if !is_written {

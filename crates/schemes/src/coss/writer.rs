@@ -1,5 +1,5 @@
-//! Writing objects. A record is collected in memory and gets a place in a stripe when it is complete: a slow download
-//! holds no stripe back, and one that is given up leaves no trace.
+//! Writing objects. A record is collected in memory and gets a place in a stripe when it is
+//! complete: a slow download holds no stripe back, and one that is given up leaves no trace.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ impl CossWriter {
     fn append(&mut self, offset: u64, parts: &[&[u8]]) -> Result<(), SchemeError> {
         self.dir.in_service()?;
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        let end = offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
+        let end =
+            offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
         if end > self.dir.geometry.body_bytes_max {
             return Err(SchemeError::Busy("max-size"));
         }
@@ -89,7 +90,8 @@ pub(super) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
         return false;
     };
     let parts: Vec<&[u8]> = object.parts().collect();
-    builder.append(0, &parts).is_ok() && dir.store_now(key, builder.finish(Some(body_bytes), dir.id))
+    builder.append(0, &parts).is_ok()
+        && dir.store_now(key, builder.finish(Some(body_bytes), dir.id))
 }
 
 impl Writer for CossWriter {

@@ -34,8 +34,8 @@ fn about_file(op: Op, number: u32) -> Message {
     Message { number, ..Message::new(op) }
 }
 
-/// A message about an open file. The system's numbers of open files begin anew with each helper, ours do not: one of an earlier
-/// helper is unknown to the present one.
+/// A message about an open file. The system's numbers of open files begin anew with each helper,
+/// ours do not: one of an earlier helper is unknown to the present one.
 fn about_handle(op: Op, handle: &Handle, offset: u64) -> Option<Message> {
     match handle.file() {
         Some(File::Remote(handle)) => {
@@ -91,7 +91,14 @@ fn open(
 type Written = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 
 /// Writes what is left of `bytes` behind `done`, a slot at a time.
-fn write_rest(service: Arc<Service>, handle: Handle, start: u64, bytes: Vec<u8>, done: usize, then: Written) {
+fn write_rest(
+    service: Arc<Service>,
+    handle: Handle,
+    start: u64,
+    bytes: Vec<u8>,
+    done: usize,
+    then: Written,
+) {
     let slot_bytes = SLOT_BYTES as usize;
     let part = match bytes.get(done..) {
         None | Some([]) => return then(Ok(())),
@@ -101,7 +108,8 @@ fn write_rest(service: Arc<Service>, handle: Handle, start: u64, bytes: Vec<u8>,
         return then(Err(EngineError::Gone));
     };
     // Nearly always there is no more than this, and it need not be copied.
-    let (part, rest) = if part.len() == bytes.len() { (bytes, Vec::new()) } else { (part.to_vec(), bytes) };
+    let (part, rest) =
+        if part.len() == bytes.len() { (bytes, Vec::new()) } else { (part.to_vec(), bytes) };
     let next = done + part.len();
     let again = Arc::clone(&service);
     let written = move |outcome: Outcome| match without_handle(outcome) {
@@ -126,7 +134,8 @@ impl Engine for Remote {
         }
         let (completer, operation) = Operation::under_way();
         let read = move |outcome| completer.complete(exactly(outcome, len));
-        self.service.submit(Call::new(about_file(Op::ReadFile, number), read).reading(len, Vec::new()));
+        self.service
+            .submit(Call::new(about_file(Op::ReadFile, number), read).reading(len, Vec::new()));
         operation
     }
 
@@ -137,7 +146,8 @@ impl Engine for Remote {
                 drop(keep);
                 completer.complete(outcome.map(drop));
             };
-            self.service.submit(Call::new(about_file(Op::WriteFile, number), written).writing(bytes));
+            self.service
+                .submit(Call::new(about_file(Op::WriteFile, number), written).writing(bytes));
             return operation;
         }
         // A head so long is rare.
@@ -163,7 +173,13 @@ impl Engine for Remote {
         operation
     }
 
-    fn read(&self, handle: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Operation<Vec<u8>> {
+    fn read(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        len: usize,
+        buffer: Vec<u8>,
+    ) -> Operation<Vec<u8>> {
         let message = about_handle(Op::Read, handle, offset).filter(|_| len <= SLOT_BYTES as usize);
         let Some(message) = message else { return Operation::done(Err(EngineError::Gone)) };
         let (completer, operation) = Operation::under_way();
@@ -178,7 +194,9 @@ impl Engine for Remote {
 
     fn write(&self, handle: &Handle, offset: u64, bytes: Vec<u8>) -> Operation<Vec<u8>> {
         let (completer, operation) = Operation::under_way();
-        let then = move |outcome: Result<(), EngineError>| completer.complete(outcome.map(|()| Vec::new()));
+        let then = move |outcome: Result<(), EngineError>| {
+            completer.complete(outcome.map(|()| Vec::new()))
+        };
         write_rest(Arc::clone(&self.service), handle.clone(), offset, bytes, 0, Box::new(then));
         operation
     }

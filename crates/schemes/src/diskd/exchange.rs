@@ -1,10 +1,13 @@
-//! The exchange of messages with the helper: what is under way, what waits to be sent, who waits for what.
+//! The exchange of messages with the helper: what is under way, what waits to be sent, who waits
+//! for what.
 //!
-//! Cores hand in [`Call`]s. A call is sent at once if no more than Q2 are away, and waits in line otherwise. One thread per
-//! helper, the clerk, receives replies, finishes the calls, and sends what was in line.
+//! Cores hand in [`Call`]s. A call is sent at once if no more than Q2 are away, and waits in line
+//! otherwise. One thread per helper, the clerk, receives replies, finishes the calls, and sends
+//! what was in line.
 //!
-//! **Order**: what one core hands in later is done later, as the line is first in, first out, and as nothing overtakes it
-//! (`is_sending`). **Nobody waits for ever**: when the helper ends, all calls fail; only unlinking is done by the next one.
+//! **Order**: what one core hands in later is done later, as the line is first in, first out, and
+//! as nothing overtakes it (`is_sending`). **Nobody waits for ever**: when the helper ends, all
+//! calls fail; only unlinking is done by the next one.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -21,7 +24,8 @@ use super::link::{Link, SLOT_BYTES, slots};
 use super::protocol::{MESSAGE_BYTES, Message, Op};
 use crate::tree::EngineError;
 
-/// Most calls in line, beside closing and unlinking, which are bounded by what is open and by [`UNLINKS_MAX`].
+/// Most calls in line, beside closing and unlinking, which are bounded by what is open and by
+/// [`UNLINKS_MAX`].
 const LINE_MAX: usize = 4096;
 
 /// With more files waiting to be unlinked, nothing is evicted.
@@ -75,7 +79,8 @@ pub(super) struct Figures {
 struct State {
     phase: Phase,
     link: Option<Arc<Link>>,
-    /// Calls under way, by the lower half of their id; the upper half tells those apart that had the same place.
+    /// Calls under way, by the lower half of their id; the upper half tells those apart that had
+    /// the same place.
     calls: Vec<Option<(u64, Call)>>,
     free_places: Vec<u32>,
     free_slots: Vec<u32>,
@@ -139,7 +144,8 @@ impl Exchange {
         self.state.lock().link.clone()
     }
 
-    /// Squid's figure: messages that are not answered, in thousandths of Q2. Those in line count too.
+    /// Squid's figure: messages that are not answered, in thousandths of Q2. Those in line count
+    /// too.
     pub(super) fn load(&self) -> u16 {
         let pending = u64::from(self.state.lock().pending());
         (pending * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
@@ -156,8 +162,8 @@ impl Exchange {
         self.state.lock().unlinks < UNLINKS_MAX
     }
 
-    /// A number for a file to be opened. It comes back after 2^32 others; a helper that was started meanwhile does not know
-    /// the numbers of the one before.
+    /// A number for a file to be opened. It comes back after 2^32 others; a helper that was started
+    /// meanwhile does not know the numbers of the one before.
     pub(super) fn new_handle(&self) -> u32 {
         let mut state = self.state.lock();
         state.next_handle = state.next_handle.wrapping_add(1);
@@ -204,7 +210,9 @@ impl Exchange {
 
     fn can_send(&self, state: &State, call: &Call) -> bool {
         let is_up = matches!(state.phase, Phase::Running | Phase::Closing) && state.link.is_some();
-        is_up && state.away <= self.limits.q2 && (!call.op().needs_slot() || !state.free_slots.is_empty())
+        is_up
+            && state.away <= self.limits.q2
+            && (!call.op().needs_slot() || !state.free_slots.is_empty())
     }
 
     /// Puts a call's bytes into its slot and sends it.
@@ -213,10 +221,12 @@ impl Exchange {
         let is_copied = bytes.is_none_or(|bytes| {
             link.memory.copy_in(message.slot as usize * SLOT_BYTES as usize, &bytes).is_ok()
         });
-        // The queue has room for all that may be away, so it is full, or gone, only with the helper.
+        // The queue has room for all that may be away, so it is full, or gone, only with the
+        // helper.
         let is_sent = is_copied && matches!(link.requests.send(&message.encode(), false), Ok(true));
         if !is_sent {
-            // The call shares the fate of all others: the clerk of this connection, which ends now, fails them or leaves them to the next helper.
+            // The call shares the fate of all others: the clerk of this connection, which ends now,
+            // fails them or leaves them to the next helper.
             link.cut();
         }
     }
@@ -237,7 +247,8 @@ impl Exchange {
         }
     }
 
-    /// The life of the clerk: replies, until the queue is removed or a reply makes no sense. Everything fails then.
+    /// The life of the clerk: replies, until the queue is removed or a reply makes no sense.
+    /// Everything fails then.
     pub(super) fn receive_replies(&self, link: &Link) {
         let mut outcomes = Vec::with_capacity(BATCH_MAX);
         let mut is_sound = true;
@@ -339,8 +350,8 @@ impl Exchange {
         true
     }
 
-    /// Goes on to `phase`; `false` if it is being closed, from where there is no way back. Without a helper, what is in line
-    /// fails unless one is to come.
+    /// Goes on to `phase`; `false` if it is being closed, from where there is no way back. Without
+    /// a helper, what is in line fails unless one is to come.
     pub(super) fn enter(&self, phase: Phase) -> bool {
         let mut state = self.state.lock();
         if state.phase >= Phase::Closing && phase <= state.phase {
@@ -348,7 +359,8 @@ impl Exchange {
         }
         state.phase = phase;
         self.changed.notify_all();
-        let is_hopeless = state.link.is_none() && (phase == Phase::Resting || phase >= Phase::Closed);
+        let is_hopeless =
+            state.link.is_none() && (phase == Phase::Resting || phase >= Phase::Closed);
         drop(state);
         if is_hopeless {
             self.fail_all();
@@ -386,7 +398,9 @@ impl Exchange {
         if let Some(link) = link {
             let stall_s = self.limits.stall.as_secs();
             let path = self.path.display();
-            tracing::error!("{path}: the diskd helper has not answered for {stall_s} s; it is killed");
+            tracing::error!(
+                "{path}: the diskd helper has not answered for {stall_s} s; it is killed"
+            );
             link.cut();
         }
     }

@@ -1,7 +1,8 @@
 //! The helper: a process that does file operations for one cache directory, one after the other.
 //!
-//! It ends when its request queue is removed. It removes the queues itself when its standard input, a pipe of the proxy's,
-//! ends: that happens however the proxy ends, also by `kill -9`, and cannot be missed. So nothing of the two is left behind.
+//! It ends when its request queue is removed. It removes the queues itself when its standard input,
+//! a pipe of the proxy's, ends: that happens however the proxy ends, also by `kill -9`, and cannot
+//! be missed. So nothing of the two is left behind.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -70,7 +71,8 @@ impl Assignment {
     /// The arguments that [`Assignment::parse`] takes.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--dir".into(), self.path.clone().into()];
-        let mut add = |name: &str, value: i64| arguments.extend([name.into(), value.to_string().into()]);
+        let mut add =
+            |name: &str, value: i64| arguments.extend([name.into(), value.to_string().into()]);
         add("--l1", self.l1.into());
         add("--l2", self.l2.into());
         add("--request-queue", self.request_queue.into());
@@ -81,7 +83,9 @@ impl Assignment {
         arguments
     }
 
-    pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, HelperError> {
+    pub(super) fn parse(
+        arguments: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, HelperError> {
         let mut given = HashMap::new();
         let mut arguments = arguments.into_iter();
         while let Some(name) = arguments.next() {
@@ -96,7 +100,8 @@ impl Assignment {
         let path = PathBuf::from(take("--dir")?);
         let mut number = |name: &'static str, range: std::ops::RangeInclusive<i64>| {
             let value = take(name)?;
-            let number = value.to_str().and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
+            let number =
+                value.to_str().and_then(|text| text.parse().ok()).filter(|n| range.contains(n));
             number.ok_or_else(|| HelperError::Usage(format!("{name} {value:?} is out of range")))
         };
         let id = 0..=i64::from(i32::MAX);
@@ -117,17 +122,20 @@ impl Assignment {
     }
 }
 
-/// Is the helper, until the proxy has gone or does not want it any more. `arguments` are those after [`HELPER_COMMAND`]. Closes
-/// all descriptors but the standard ones, so nothing else may go on in this process.
+/// Is the helper, until the proxy has gone or does not want it any more. `arguments` are those
+/// after [`HELPER_COMMAND`]. Closes all descriptors but the standard ones, so nothing else may go
+/// on in this process.
 pub fn serve_as_helper(arguments: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
-    // The proxy says when to end. Signals for all of a terminal's or a service's processes must not come before it.
+    // The proxy says when to end. Signals for all of a terminal's or a service's processes must not
+    // come before it.
     signal_mask::block_all_signals();
     descriptors::close_all_but_standard();
     let _ = rustix::thread::set_name(PROCESS_NAME); // for people only
     let assignment = Assignment::parse(arguments)?;
     let requests = MessageQueue::with_id(assignment.request_queue);
     let replies = MessageQueue::with_id(assignment.reply_queue);
-    let failed = |operation, source| HelperError::Io { operation, path: assignment.path.clone(), source };
+    let failed =
+        |operation, source| HelperError::Io { operation, path: assignment.path.clone(), source };
     let memory_id = assignment.memory;
     let watch = move || {
         // Nothing is ever written to it.
@@ -137,7 +145,8 @@ pub fn serve_as_helper(arguments: impl IntoIterator<Item = OsString>) -> Result<
     let watch = std::thread::Builder::new().stack_size(64 * 1024).spawn(watch);
     watch.map_err(|e| failed("start a thread", e))?;
     let _lock = lock(&assignment).map_err(|e| failed("lock the record of queues", e.into()))?;
-    let mut helper = Helper::new(&assignment).map_err(|e| failed("attach to the shared memory", e))?;
+    let mut helper =
+        Helper::new(&assignment).map_err(|e| failed("attach to the shared memory", e))?;
     let mut reply = Message::new(Op::Hello).encode();
     while replies.send(&reply, true).is_ok() {
         let Ok(Some(request)) = requests.receive(true) else { break };
@@ -176,7 +185,8 @@ impl Helper {
         })
     }
 
-    /// Does what is asked. What is not a request is answered with a message that is no reply to anything.
+    /// Does what is asked. What is not a request is answered with a message that is no reply to
+    /// anything.
     fn answer(&mut self, request: QueueMessage<MESSAGE_BYTES>) -> [u8; MESSAGE_BYTES] {
         let request = match request {
             QueueMessage::Text(bytes) => Message::decode(&bytes),
@@ -199,8 +209,12 @@ impl Helper {
             Op::Hello => return Err(Errno::INVAL),
             Op::ReadFile => return self.read(&self.tree.open(request.number)?, request),
             Op::WriteFile => return self.write(&self.tree.create(request.number)?, request),
-            Op::Read => return self.read(self.open.get(&request.handle).ok_or(Errno::BADF)?, request),
-            Op::Write => return self.write(self.open.get(&request.handle).ok_or(Errno::BADF)?, request),
+            Op::Read => {
+                return self.read(self.open.get(&request.handle).ok_or(Errno::BADF)?, request);
+            }
+            Op::Write => {
+                return self.write(self.open.get(&request.handle).ok_or(Errno::BADF)?, request);
+            }
             Op::OpenToRead | Op::OpenToUpdate | Op::Create => self.open(request)?,
             Op::Close => drop(self.open.remove(&request.handle).ok_or(Errno::BADF)?),
             Op::Unlink => self.tree.unlink(request.number)?,
@@ -226,17 +240,20 @@ impl Helper {
 
     /// Reads as much as there is, up to `length`.
     fn read(&self, file: &OwnedFd, request: &Message) -> Result<u32, Errno> {
-        self.transfer(request, |place, rest, offset| self.memory.read_file(place, rest, file, offset))
+        self.transfer(request, |place, rest, offset| {
+            self.memory.read_file(place, rest, file, offset)
+        })
     }
 
     fn write(&self, file: &OwnedFd, request: &Message) -> Result<u32, Errno> {
-        let written =
-            self.transfer(request, |place, rest, offset| self.memory.write_file(place, rest, file, offset))?;
+        let written = self.transfer(request, |place, rest, offset| {
+            self.memory.write_file(place, rest, file, offset)
+        })?;
         if written < request.length { Err(Errno::NOSPC) } else { Ok(written) }
     }
 
-    /// Calls `some` with where to go on in shared memory, how many bytes are left, and the offset in the file, until
-    /// it does no more.
+    /// Calls `some` with where to go on in shared memory, how many bytes are left, and the offset
+    /// in the file, until it does no more.
     fn transfer(
         &self,
         request: &Message,

@@ -1,7 +1,7 @@
 //! The keeper: a thread that starts the helper, waits for its end, and starts another.
 //!
-//! It is the only one that starts processes and takes note of their end. A second thread per helper, the clerk, receives
-//! replies (see `exchange`).
+//! It is the only one that starts processes and takes note of their end. A second thread per
+//! helper, the clerk, receives replies (see `exchange`).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -67,7 +67,8 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Starts the thread.
     pub(super) fn start(self) -> io::Result<JoinHandle<()>> {
-        let thread = std::thread::Builder::new().name("diskd keeper".to_owned()).stack_size(STACK_BYTES);
+        let thread =
+            std::thread::Builder::new().name("diskd keeper".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || self.keep())
     }
 
@@ -85,11 +86,17 @@ impl Keeper {
                 rest = Duration::ZERO;
             }
             let path = self.path.display();
-            let when = if rest.is_zero() { "now".to_owned() } else { format!("in {} ms", rest.as_millis()) };
+            let when = if rest.is_zero() {
+                "now".to_owned()
+            } else {
+                format!("in {} ms", rest.as_millis())
+            };
             match end {
                 Ok(ended) => tracing::error!("{path}: {ended}; the next one starts {when}"),
                 Err(error) => {
-                    tracing::error!("{path}: cannot start a diskd helper: {error}; tried again {when}")
+                    tracing::error!(
+                        "{path}: cannot start a diskd helper: {error}; tried again {when}"
+                    )
                 }
             }
             if !rest.is_zero() && self.exchange.enter(Phase::Resting) {
@@ -114,7 +121,8 @@ impl Keeper {
         }
         let clerk = {
             let (exchange, link) = (Arc::clone(&self.exchange), Arc::clone(&link));
-            let thread = std::thread::Builder::new().name("diskd clerk".to_owned()).stack_size(STACK_BYTES);
+            let thread =
+                std::thread::Builder::new().name("diskd clerk".to_owned()).stack_size(STACK_BYTES);
             thread.spawn(move || {
                 let _vital = Vital::new("the thread that takes the answers of a diskd helper");
                 exchange.receive_replies(&link);
@@ -153,8 +161,8 @@ impl Keeper {
 
     #[cfg(not(test))]
     fn command(&self, assignment: &Assignment) -> Command {
-        // The link, not what it points to: it leads to this very program, also when the file has been replaced or lies
-        // where this user may not look.
+        // The link, not what it points to: it leads to this very program, also when the file has
+        // been replaced or lies where this user may not look.
         let own = PathBuf::from("/proc/self/exe");
         let mut command = Command::new(self.program.as_ref().unwrap_or(&own));
         command.arg0("humboldt").arg(helper::HELPER_COMMAND).args(assignment.arguments());
@@ -185,13 +193,16 @@ pub(super) fn create_link(root: &OwnedFd, q2: u32) -> io::Result<Link> {
         let keys = Keys::random();
         record::write(root, keys)?;
         match Link::create(keys, q2) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < KEY_TRIES => tries += 1,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < KEY_TRIES => {
+                tries += 1
+            }
             other => return other,
         }
     }
 }
 
-/// Waits for the end of the helper. Its number is not given to another process before `link` has forgotten it.
+/// Waits for the end of the helper. Its number is not given to another process before `link` has
+/// forgotten it.
 fn wait(child: &mut Child, process: Option<Pid>, link: &Link) -> io::Result<ExitStatus> {
     if let Some(process) = process {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

@@ -1,4 +1,5 @@
-//! What connects the proxy with one helper: two queues, a segment of shared memory, the number of its process.
+//! What connects the proxy with one helper: two queues, a segment of shared memory, the number of
+//! its process.
 
 use std::io;
 
@@ -18,7 +19,8 @@ pub(super) fn slots(q2: u32) -> u32 {
     (q2.saturating_mul(13)).div_ceil(10).clamp(2, SLOTS_MAX)
 }
 
-/// What the queues must be able to hold, so that a message never waits for room: one more than Q2, and one to spare.
+/// What the queues must be able to hold, so that a message never waits for room: one more than Q2,
+/// and one to spare.
 pub(super) fn queue_bytes(q2: u32) -> u64 {
     (u64::from(q2) + 2) * MESSAGE_BYTES as u64
 }
@@ -28,12 +30,14 @@ pub(super) struct Link {
     pub(super) requests: MessageQueue,
     pub(super) replies: MessageQueue,
     pub(super) memory: SharedMemory,
-    /// The helper, while its number is certainly its own: from its start until the keeper has taken note of its end.
+    /// The helper, while its number is certainly its own: from its start until the keeper has taken
+    /// note of its end.
     process: Mutex<Option<Pid>>,
 }
 
 impl Link {
-    /// Creates queues and segment. `AlreadyExists` if a key is taken; all other errors say what to do.
+    /// Creates queues and segment. `AlreadyExists` if a key is taken; all other errors say what to
+    /// do.
     pub(super) fn create(keys: Keys, q2: u32) -> io::Result<Self> {
         let requests = Removed(create_queue(keys.request_queue, q2)?);
         let replies = Removed(create_queue(keys.reply_queue, q2)?);
@@ -42,7 +46,12 @@ impl Link {
             let limits = "kernel.shmmax, kernel.shmall and kernel.shmmni";
             advise(&error, &format!("{bytes} bytes of shared memory: the limits are {limits}"))
         })?;
-        Ok(Self { requests: requests.keep(), replies: replies.keep(), memory, process: Mutex::new(None) })
+        Ok(Self {
+            requests: requests.keep(),
+            replies: replies.keep(),
+            memory,
+            process: Mutex::new(None),
+        })
     }
 
     /// From now on the helper is this process.
@@ -108,8 +117,9 @@ fn create_queue(key: humboldt_sys::sysv::IpcKey, q2: u32) -> io::Result<MessageQ
     if found < wanted
         && let Err(error) = queue.0.set_capacity(wanted)
     {
-        let advice =
-            format!("room for Q2={q2} in a message queue: kernel.msgmnb is {found}, and must be {wanted}");
+        let advice = format!(
+            "room for Q2={q2} in a message queue: kernel.msgmnb is {found}, and must be {wanted}"
+        );
         return Err(advise(&error, &advice));
     }
     Ok(queue.keep())
@@ -152,7 +162,13 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_raise() {
-        let error = advise(&io::Error::from_raw_os_error(28), "a message queue: the limit is kernel.msgmni");
-        assert!(error.to_string().contains("kernel.msgmni (raise it with sysctl -w): No space"), "{error}");
+        let error = advise(
+            &io::Error::from_raw_os_error(28),
+            "a message queue: the limit is kernel.msgmni",
+        );
+        assert!(
+            error.to_string().contains("kernel.msgmni (raise it with sysctl -w): No space"),
+            "{error}"
+        );
     }
 }

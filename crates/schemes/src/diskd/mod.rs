@@ -1,8 +1,9 @@
 //! `diskd`: ufs's files, with all file operations done by a process of its own.
 //!
-//! The protocol is in `docs/formats/diskd.md`. From the outside in: this file opens a directory; `engine` turns what is asked of
-//! files into calls; `service` starts and stops; `exchange` sends calls and takes replies; `keeper` looks after the
-//! process; `helper` is that process; `link`, `protocol`, `call` and `record` each own one thing between the two.
+//! The protocol is in `docs/formats/diskd.md`. From the outside in: this file opens a directory;
+//! `engine` turns what is asked of files into calls; `service` starts and stops; `exchange` sends
+//! calls and takes replies; `keeper` looks after the process; `helper` is that process; `link`,
+//! `protocol`, `call` and `record` each own one thing between the two.
 
 mod call;
 mod engine;
@@ -55,7 +56,8 @@ pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
 
 /// The directory is locked: what is found there of an earlier helper is left over.
 fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, OpenError> {
-    let failed = |operation, source| OpenError::Io { operation, path: options.path.clone(), source };
+    let failed =
+        |operation, source| OpenError::Io { operation, path: options.path.clone(), source };
     let root = tree.root().as_fd().try_clone_to_owned().map_err(|e| failed("open", e))?;
     match record::clear(&root) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -1,7 +1,8 @@
-//! What proxy and helper say to each other: messages of [`MESSAGE_BYTES`] bytes, and slots in shared memory.
+//! What proxy and helper say to each other: messages of [`MESSAGE_BYTES`] bytes, and slots in
+//! shared memory.
 //!
-//! Nothing that the other side says is believed: what is decoded here is well-formed, whether it makes sense is checked
-//! where it is used.
+//! Nothing that the other side says is believed: what is decoded here is well-formed, whether it
+//! makes sense is checked where it is used.
 
 /// Length of a message.
 pub(super) const MESSAGE_BYTES: usize = 40;
@@ -41,7 +42,18 @@ pub(super) enum Op {
 impl Op {
     fn from_number(number: u8) -> Option<Self> {
         use Op::*;
-        let all = [Hello, ReadFile, WriteFile, OpenToRead, OpenToUpdate, Create, Read, Write, Close, Unlink];
+        let all = [
+            Hello,
+            ReadFile,
+            WriteFile,
+            OpenToRead,
+            OpenToUpdate,
+            Create,
+            Read,
+            Write,
+            Close,
+            Unlink,
+        ];
         all.into_iter().find(|op| *op as u8 == number)
     }
 
@@ -51,7 +63,8 @@ impl Op {
     }
 }
 
-/// A request, or the reply to it: the same fields come back, with `status` and the `length` that was read.
+/// A request, or the reply to it: the same fields come back, with `status` and the `length` that
+/// was read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     /// Chosen by the proxy, never twice among those under way.
@@ -93,8 +106,9 @@ impl Message {
 
     /// `None` if it is not a message of this protocol.
     pub(super) fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<Self> {
-        let u32_at =
-            |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+        let u32_at = |at: usize| {
+            bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+        };
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let op = Op::from_number(bytes[36])?;
         let is_ours = bytes[37] == 0 && u16::from_le_bytes([bytes[38], bytes[39]]) == MAGIC;

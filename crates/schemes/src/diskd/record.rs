@@ -1,7 +1,9 @@
-//! The record of keys in the cache directory: queues and shared memory of a helper, written down before they are created.
+//! The record of keys in the cache directory: queues and shared memory of a helper, written down
+//! before they are created.
 //!
-//! When proxy and helper were both killed, the next start finds there what they left in the system, and removes it. The helper
-//! holds a lock on the file, so that a new proxy waits until the helper of an old one has ended.
+//! When proxy and helper were both killed, the next start finds there what they left in the system,
+//! and removes it. The helper holds a lock on the file, so that a new proxy waits until the helper
+//! of an old one has ended.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,14 +47,24 @@ impl Keys {
     pub(super) fn random() -> Self {
         let mut bytes = [0_u8; 12];
         // Without randomness there are the time and the process, which differ too.
-        if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) != Ok(bytes.len()) {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            != Ok(bytes.len())
+        {
+            let now = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap_or_default();
             let seed = now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40);
-            bytes[0..8]
-                .copy_from_slice(&humboldt_base::xxh3::xxh3_64_with_seed(b"diskd", seed).to_le_bytes());
+            bytes[0..8].copy_from_slice(
+                &humboldt_base::xxh3::xxh3_64_with_seed(b"diskd", seed).to_le_bytes(),
+            );
         }
         let key = |at: usize| {
-            IpcKey::new(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
+            IpcKey::new(u32::from_le_bytes([
+                bytes[at],
+                bytes[at + 1],
+                bytes[at + 2],
+                bytes[at + 3],
+            ]))
         };
         Self { request_queue: key(0), reply_queue: key(4), memory: key(8) }
     }
@@ -73,11 +85,13 @@ pub(super) fn write(root: impl AsFd, keys: Keys) -> Result<(), Errno> {
 
 /// There is nothing left that would have to be found.
 pub(super) fn remove(root: impl AsFd) {
-    let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty()); // it may be missing; if it stays, it does no harm
+    // it may be missing; if it stays, it does no harm
+    let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
 }
 
-/// Waits for the helper of an earlier proxy, and removes what the two left in the system. Blocks for at most
-/// [`HELPER_END_LIMIT`]; an error (`WouldBlock`) if it still works then. The caller holds the lock on the directory.
+/// Waits for the helper of an earlier proxy, and removes what the two left in the system. Blocks
+/// for at most [`HELPER_END_LIMIT`]; an error (`WouldBlock`) if it still works then. The caller
+/// holds the lock on the directory.
 pub(super) fn clear(root: impl AsFd) -> io::Result<()> {
     let root = root.as_fd();
     let open = || rustix::fs::openat(root, FILE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
@@ -130,7 +144,8 @@ fn read(file: &OwnedFd) -> Result<Vec<(What, IpcKey)>, Errno> {
     Ok(text.lines().filter_map(entry).collect())
 }
 
-/// Whether this is a living process other than ours. One that is just ending has [`EXIT_LIMIT`] for it.
+/// Whether this is a living process other than ours. One that is just ending has [`EXIT_LIMIT`] for
+/// it.
 fn is_other_process(pid: i32) -> bool {
     let start = Instant::now();
     while lives_beside_us(pid) {
@@ -144,7 +159,9 @@ fn is_other_process(pid: i32) -> bool {
 
 /// A process that has ended, and that nobody has taken note of, does not live.
 fn lives_beside_us(pid: i32) -> bool {
-    let Some(pid) = Pid::from_raw(pid).filter(|pid| *pid != rustix::process::getpid()) else { return false };
+    let Some(pid) = Pid::from_raw(pid).filter(|pid| *pid != rustix::process::getpid()) else {
+        return false;
+    };
     if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
         return false;
     }
@@ -155,27 +172,35 @@ fn lives_beside_us(pid: i32) -> bool {
 
 fn clear_queue(key: IpcKey) {
     let Some(queue) = MessageQueue::find(key).filter(|queue| queue.is_own()) else { return };
-    let in_use =
-        queue.info().is_ok_and(|i| is_other_process(i.last_sender) || is_other_process(i.last_receiver));
+    let in_use = queue
+        .info()
+        .is_ok_and(|i| is_other_process(i.last_sender) || is_other_process(i.last_receiver));
     if in_use {
         tracing::warn!(
             "message queue {:#x} was a cache_dir's, but a process uses it: left alone",
             key.number()
         );
     } else if queue.remove().is_ok() {
-        tracing::info!("removed message queue {:#x}, which a killed process had left", key.number());
+        tracing::info!(
+            "removed message queue {:#x}, which a killed process had left",
+            key.number()
+        );
     }
 }
 
 fn clear_memory(key: IpcKey) {
     let Some(id) = sysv::find_segment(key) else { return };
-    if sysv::segment_info(id).is_ok_and(|info| info.attached > 0 || is_other_process(info.creator)) {
+    if sysv::segment_info(id).is_ok_and(|info| info.attached > 0 || is_other_process(info.creator))
+    {
         tracing::warn!(
             "shared memory {:#x} was a cache_dir's, but a process uses it: left alone",
             key.number()
         );
     } else if sysv::remove_segment(id).is_ok() {
-        tracing::info!("removed shared memory {:#x}, which a killed process had left", key.number());
+        tracing::info!(
+            "removed shared memory {:#x}, which a killed process had left",
+            key.number()
+        );
     }
 }
 
@@ -215,7 +240,9 @@ mod tests {
         let number = keys.reply_queue.number();
         for text in [
             format!("queue {number:#x}\n"),
-            format!("{TITLE}\nmemory {number:#x}\nqueue 0x\nqueue 0x0\nqueue {number}\nthing {number:#x}\n"),
+            format!(
+                "{TITLE}\nmemory {number:#x}\nqueue 0x\nqueue 0x0\nqueue {number}\nthing {number:#x}\n"
+            ),
             format!("{TITLE}\nmemory {:#x}", keys.memory.number()),
         ] {
             fs::write(dir.path().join(FILE), text).expect("written");

@@ -54,15 +54,19 @@ impl Service {
         match keeper.start() {
             Ok(handle) => *thread = Thread::Running(handle),
             Err(error) => {
-                tracing::error!("{}: cannot start a thread for diskd: {error}; not used", path.display());
+                tracing::error!(
+                    "{}: cannot start a thread for diskd: {error}; not used",
+                    path.display()
+                );
                 self.exchange.enter(Phase::Gone);
             }
         }
         self.is_started.store(true, Ordering::Release);
     }
 
-    /// Ends helper and threads. What is under way has `drain` to be finished, and fails then. Blocks. A helper that the
-    /// system does not let end (a disk that hangs) is left behind after 2 × `end_limit`.
+    /// Ends helper and threads. What is under way has `drain` to be finished, and fails then.
+    /// Blocks. A helper that the system does not let end (a disk that hangs) is left behind after 2
+    /// × `end_limit`.
     pub(super) fn stop(&self, drain: Duration) {
         let thread = std::mem::replace(&mut *self.keeper.lock(), Thread::None);
         let Thread::Running(thread) = thread else {

@@ -98,7 +98,8 @@ impl Desk {
     }
 
     fn write_file(&self, number: u32, bytes: Vec<u8>) -> Outcome {
-        run(self.begin(Message { number, ..Message::new(Op::WriteFile) }, |call| call.writing(bytes)))
+        run(self
+            .begin(Message { number, ..Message::new(Op::WriteFile) }, |call| call.writing(bytes)))
     }
 
     fn read_file(&self, number: u32, length: usize) -> Outcome {
@@ -124,7 +125,8 @@ impl Desk {
         loop {
             // Files to be unlinked wait for the next helper, so one runs afterwards.
             let _ = self.simple(Message::new(Op::Unlink));
-            if let Some(link) = self.service.exchange.link().filter(|link| link.process().is_some()) {
+            if let Some(link) = self.service.exchange.link().filter(|link| link.process().is_some())
+            {
                 return link;
             }
             assert!(start.elapsed() < LIMIT, "no helper");
@@ -139,10 +141,12 @@ impl Desk {
     }
 }
 
-/// Stops a process; it does nothing any more when this returns. Its threads stop one after the other.
+/// Stops a process; it does nothing any more when this returns. Its threads stop one after the
+/// other.
 fn freeze(process: Pid) {
     rustix::process::kill_process(process, Signal::STOP).expect("it is ours");
-    let is_stopped = |stat: &Path| std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") T "));
+    let is_stopped =
+        |stat: &Path| std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") T "));
     wait_for(|| {
         let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
         threads.flatten().all(|thread| is_stopped(&thread.path().join("stat"))).then_some(())
@@ -180,8 +184,8 @@ fn long_files_are_written_and_read_by_handle() {
     let of = |op, offset| Message { handle, number: 5, offset, ..Message::new(op) };
     assert_eq!(desk.simple(of(Op::Create, 0)), Ok(vec![]));
     for part in 0..3_u32 {
-        let written =
-            desk.begin(of(Op::Write, u64::from(part) * 1000), |call| call.writing(content(part, 1000)));
+        let written = desk
+            .begin(of(Op::Write, u64::from(part) * 1000), |call| call.writing(content(part, 1000)));
         assert_eq!(run(written), Ok(vec![]));
     }
     assert_eq!(
@@ -260,16 +264,22 @@ fn a_killed_helper_fails_what_is_under_way_at_once_and_another_follows() {
         let number = 100 + round;
         let path = desk.dir.path().join(format!("00/00/{number:08X}"));
         std::fs::write(&path, "x").expect("a file");
-        desk.service.submit(Call::new(Message { number, ..Message::new(Op::Unlink) }, move |outcome| {
-            seen.store(outcome.is_ok(), Ordering::SeqCst);
-        }));
+        desk.service.submit(Call::new(
+            Message { number, ..Message::new(Op::Unlink) },
+            move |outcome| {
+                seen.store(outcome.is_ok(), Ordering::SeqCst);
+            },
+        ));
         rustix::process::kill_process(process, Signal::KILL).expect("it is ours");
         for wait in waits {
             assert_eq!(run(wait), Err(EngineError::Gone));
         }
         drop(desk.link()); // a new one has answered
         assert!(unlinked.load(Ordering::SeqCst) && !path.exists(), "the next helper unlinks");
-        assert!(link.requests.info().is_err() && link.replies.info().is_err(), "the queues have gone");
+        assert!(
+            link.requests.info().is_err() && link.replies.info().is_err(),
+            "the queues have gone"
+        );
     }
     assert_eq!(desk.read_file(1, 100), Ok(content(1, 100)));
     assert_eq!(desk.figures().helpers.load(Ordering::Relaxed), 21);
@@ -321,7 +331,9 @@ fn a_helper_that_lies_is_ended_and_nothing_hangs_or_is_longer_than_asked() {
         let _over = Over(&is_over);
         let mut state = 7;
         let start = Instant::now();
-        while desk.figures().violations.load(Ordering::Relaxed) < 20 || done.load(Ordering::Relaxed) < 200 {
+        while desk.figures().violations.load(Ordering::Relaxed) < 20
+            || done.load(Ordering::Relaxed) < 200
+        {
             assert!(start.elapsed() < LIMIT, "no progress");
             let Some(link) = desk.service.exchange.link() else { continue };
             match random(&mut state) % 8 {
@@ -349,7 +361,11 @@ fn nothing_is_left_when_it_stops() {
     let waits: Vec<_> = (0..10).map(|_| desk.begin_read(Op::ReadFile)).collect();
     desk.service.stop(LIMIT);
     for wait in waits {
-        assert_eq!(run(wait), Err(EngineError::System(Errno::NOENT)), "what was under way is finished");
+        assert_eq!(
+            run(wait),
+            Err(EngineError::System(Errno::NOENT)),
+            "what was under way is finished"
+        );
     }
     assert!(link.requests.info().is_err() && link.replies.info().is_err());
     assert_eq!(rustix::process::test_kill_process(process), Err(Errno::SRCH));
@@ -422,16 +438,19 @@ fn a_program_that_is_no_helper_makes_calls_fail_and_not_hang() {
 /// Set for the process that is to be a proxy: its directory.
 const PROXY_VARIABLE: &str = "HUMBOLDT_TEST_DISKD_PROXY";
 
-/// Does nothing, unless this process was started by a test to be a proxy. It says which helper and queues it has, and waits.
+/// Does nothing, unless this process was started by a test to be a proxy. It says which helper and
+/// queues it has, and waits.
 #[test]
 fn proxy_process() {
     let Some(path) = std::env::var_os(PROXY_VARIABLE) else { return };
     let path = Path::new(&path);
-    let dir = tempfile::tempdir_in(path).expect("a directory"); // dies with this process: nobody removes it
+    // dies with this process: nobody removes it
+    let dir = tempfile::tempdir_in(path).expect("a directory");
     let desk = Desk { service: service(path, 64, 72), dir };
     let link = desk.link();
     let process = link.process().expect("it runs").as_raw_nonzero();
-    let report = format!("{process} {} {} {}", link.requests.id(), link.replies.id(), link.memory.id());
+    let report =
+        format!("{process} {} {} {}", link.requests.id(), link.replies.id(), link.memory.id());
     std::fs::write(path.join("report.part"), report).expect("written");
     std::fs::rename(path.join("report.part"), path.join("report")).expect("renamed");
     let _ = std::io::Read::read_to_end(&mut std::io::stdin(), &mut Vec::new());
@@ -440,12 +459,19 @@ fn proxy_process() {
 /// A proxy in a process of its own, its helper's process, its queues and its segment.
 fn start_proxy(dir: &Path) -> (Child, Pid, [MessageQueue; 2], i32) {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--exact", "diskd::tests::proxy_process", "--nocapture"]).env(PROXY_VARIABLE, dir);
+    command
+        .args(["--exact", "diskd::tests::proxy_process", "--nocapture"])
+        .env(PROXY_VARIABLE, dir);
     let proxy = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let report = wait_for(|| std::fs::read_to_string(dir.join("report")).ok());
     let numbers: Vec<i32> = report.split(' ').map(|n| n.parse().expect("a number")).collect();
     let helper = Pid::from_raw(numbers[0]).expect("a process");
-    (proxy.expect("started"), helper, [numbers[1], numbers[2]].map(MessageQueue::with_id), numbers[3])
+    (
+        proxy.expect("started"),
+        helper,
+        [numbers[1], numbers[2]].map(MessageQueue::with_id),
+        numbers[3],
+    )
 }
 
 fn wait_for<T>(mut find: impl FnMut() -> Option<T>) -> T {
@@ -468,13 +494,15 @@ fn a_killed_proxys_helper_cleans_up_and_ends() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         rustix::process::kill_process(helper, signal).expect("it runs");
     }
-    let name = std::fs::read_to_string(format!("/proc/{helper}/cmdline")).expect("its command line");
+    let name =
+        std::fs::read_to_string(format!("/proc/{helper}/cmdline")).expect("its command line");
     assert!(name.contains("diskd"), "{name}");
     proxy.kill().expect("killed");
     proxy.wait().expect("ended");
     wait_for(|| sysv::segment_info(segment).is_err().then_some(()));
     assert!(queues.iter().all(|queue| queue.info().is_err()));
-    record::clear(std::fs::File::open(dir.path()).expect("the directory")).expect("the helper has ended");
+    record::clear(std::fs::File::open(dir.path()).expect("the directory"))
+        .expect("the helper has ended");
 }
 
 #[test]
@@ -485,7 +513,8 @@ fn what_a_killed_proxy_and_its_killed_helper_left_goes_at_the_next_start() {
     rustix::process::kill_process(helper, Signal::KILL).expect("it runs");
     proxy.kill().expect("killed");
     proxy.wait().expect("ended");
-    wait_for(|| sysv::segment_info(segment).is_err().then_some(())); // it goes with those who had it
+    // it goes with those who had it
+    wait_for(|| sysv::segment_info(segment).is_err().then_some(()));
     assert!(queues.iter().all(|queue| queue.info().is_ok()), "nobody was left to remove them");
     record::clear(std::fs::File::open(dir.path()).expect("the directory")).expect("cleared");
     assert!(queues.iter().all(|queue| queue.info().is_err()));

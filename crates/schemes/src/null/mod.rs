@@ -1,11 +1,14 @@
-//! `null`: no disk. It admits nothing, so that only the memory tier stores; the yardstick of the other schemes.
-//! Configurations of thirty years say `cache_dir null /tmp`: the path is kept for display and never touched.
+//! `null`: no disk. It admits nothing, so that only the memory tier stores; the yardstick of the
+//! other schemes. Configurations of thirty years say `cache_dir null /tmp`: the path is kept for
+//! display and never touched.
 
 use std::future::ready;
 use std::path::{Path, PathBuf};
 
 use humboldt_store::Key;
-use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{
+    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+};
 
 use crate::DirOptions;
 
@@ -48,7 +51,11 @@ impl Scheme for Null {
         Box::pin(ready(Ok(None)))
     }
 
-    fn create<'a>(&'a self, _record: Record, _body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+    fn create<'a>(
+        &'a self,
+        _record: Record,
+        _body_bytes: Option<u64>,
+    ) -> IoFuture<'a, Box<dyn Writer>> {
         Box::pin(ready(Err(SchemeError::Busy("null stores nothing"))))
     }
 

@@ -1,7 +1,9 @@
-//! Checkpoints: the index and the table of segments as they were at one moment, in two files that are written in turn.
+//! Checkpoints: the index and the table of segments as they were at one moment, in two files that
+//! are written in turn.
 //!
-//! The parts of the index are written first, each with the number of the checkpoint, and made lasting; then the head, which
-//! makes them count. A crash in between leaves the other file as the newest.
+//! The parts of the index are written first, each with the number of the checkpoint, and made
+//! lasting; then the head, which makes them count. A crash in between leaves the other file as the
+//! newest.
 
 use std::io;
 
@@ -21,7 +23,8 @@ const SEGMENT_BYTES: usize = 16;
 const ALIGN_BYTES: u64 = 4096;
 /// Parts are written together until they are so long: a small index has many short ones.
 const WRITE_BYTES: usize = 1024 * 1024;
-/// Most segments: the largest ring, of the shortest segments. A ring that was small once and has grown has those.
+/// Most segments: the largest ring, of the shortest segments. A ring that was small once and has
+/// grown has those.
 const SEGMENTS_MAX: u64 = CAPACITY_BYTES_MAX / SEGMENT_BYTES_MIN;
 
 /// What a checkpoint says besides the index.
@@ -70,7 +73,8 @@ impl Head {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
-        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(Corrupt("head of a checkpoint is short"))?;
+        let (body, sum) =
+            bytes.split_last_chunk::<8>().ok_or(Corrupt("head of a checkpoint is short"))?;
         if xxh3_64(body) != u64::from_le_bytes(*sum) || u64_at(body, 0) != MAGIC {
             return Err(Corrupt("head of a checkpoint"));
         }
@@ -123,7 +127,11 @@ pub(crate) fn read_head(file: &dyn BlockFile) -> io::Result<Option<Head>> {
 }
 
 /// Writes a checkpoint; returns its length in bytes. The head's `parts` is set here.
-pub(crate) fn write(file: &dyn BlockFile, head: Head, index: Option<&RingIndex>) -> io::Result<u64> {
+pub(crate) fn write(
+    file: &dyn BlockFile,
+    head: Head,
+    index: Option<&RingIndex>,
+) -> io::Result<u64> {
     let (_, start) = head_bytes(head.segments.len());
     let parts = index.map_or(0, RingIndex::shards);
     let mut at = start;
@@ -160,7 +168,8 @@ pub(crate) fn read_index(
         left -= 1;
         let mut prefix = [0; IMAGE_PREFIX_BYTES];
         file.read_blocking(at, &mut prefix)?;
-        let bytes = image_bytes(&prefix).filter(|bytes| at.saturating_add(*bytes) <= file.len().unwrap_or(0));
+        let bytes = image_bytes(&prefix)
+            .filter(|bytes| at.saturating_add(*bytes) <= file.len().unwrap_or(0));
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
         let mut image = vec![0; bytes.ok_or(io::ErrorKind::InvalidData)?];
         file.read_blocking(at, &mut image)?;

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what left the index without a line in the log of removals, and removals that could not be logged.
+/// Counts what left the index without a line in the log of removals, and removals that could not be
+/// logged.
 ///
-/// Who takes something out of the index counts it **under the lock that the removal needs**: whoever does not find it there sees the
-/// doubt, and a checkpoint that writes it does not settle that.
+/// Who takes something out of the index counts it **under the lock that the removal needs**:
+/// whoever does not find it there sees the doubt, and a checkpoint that writes it does not settle
+/// that.
 #[derive(Default)]
 pub(crate) struct Doubts {
     counted: AtomicU64,

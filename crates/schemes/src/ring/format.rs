@@ -1,7 +1,8 @@
-//! Bytes of a segment: its header, records, and the footer that lists them. See `docs/formats/ring.md`.
+//! Bytes of a segment: its header, records, and the footer that lists them. See
+//! `docs/formats/ring.md`.
 //!
-//! Everything decoded here came from a disk: each length is checked before it is used, and what does not fit is a
-//! [`Corrupt`] with its reason.
+//! Everything decoded here came from a disk: each length is checked before it is used, and what
+//! does not fit is a [`Corrupt`] with its reason.
 
 use humboldt_base::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use humboldt_freshness::Times;
@@ -81,7 +82,9 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) fn from_number(number: u8) -> Option<Self> {
-        [Self::Object, Self::Vary, Self::Large, Self::Fragment].into_iter().find(|kind| *kind as u8 == number)
+        [Self::Object, Self::Vary, Self::Large, Self::Fragment]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 
     fn record_kind(self) -> RecordKind {
@@ -170,15 +173,17 @@ impl Plan<'_> {
         fits.then(|| self.surroundings_bytes() + self.inline_bytes)
     }
 
-    /// Writes the record to `out`, which has its length, with the body that `parts` hold one after the other; returns the
-    /// checksum of the surroundings.
+    /// Writes the record to `out`, which has its length, with the body that `parts` hold one after
+    /// the other; returns the checksum of the surroundings.
     pub(crate) fn encode<'p>(
         &self,
         place: Place,
         parts: impl Iterator<Item = &'p [u8]>,
         out: &mut [u8],
     ) -> u64 {
-        let Some((front, body)) = out.split_at_mut_checked(self.surroundings_bytes()) else { return 0 };
+        let Some((front, body)) = out.split_at_mut_checked(self.surroundings_bytes()) else {
+            return 0;
+        };
         let mut at = 0;
         for part in parts {
             put(body, at, part);
@@ -225,7 +230,8 @@ impl Plan<'_> {
     }
 }
 
-/// Gives an encoded record, or the surroundings at its beginning, another place; returns the new checksum.
+/// Gives an encoded record, or the surroundings at its beginning, another place; returns the new
+/// checksum.
 pub(crate) fn set_place(front: &mut [u8], place: Place) -> u64 {
     put(front, 48, &place.generation.to_le_bytes());
     put(front, 56, &place.location.to_le_bytes());
@@ -243,7 +249,13 @@ fn surroundings_checksum(front: &[u8]) -> u64 {
     hash.digest()
 }
 
-fn surroundings_bytes(url: usize, head: usize, extents: usize, fragments: usize, inline: usize) -> usize {
+fn surroundings_bytes(
+    url: usize,
+    head: usize,
+    extents: usize,
+    fragments: usize,
+    inline: usize,
+) -> usize {
     HEADER_BYTES
         + url
         + head
@@ -259,8 +271,8 @@ pub(crate) struct Lengths {
     pub(crate) record_bytes: usize,
 }
 
-/// Reads lengths, generation and location from the beginning of a record, before anything is known to be valid; `None` if it is
-/// not the beginning of a record.
+/// Reads lengths, generation and location from the beginning of a record, before anything is known
+/// to be valid; `None` if it is not the beginning of a record.
 pub(crate) fn claimed(front: &[u8]) -> Option<(Lengths, u64, u64)> {
     if front.len() < HEADER_BYTES || u64_at(front, 0) != RECORD_MAGIC {
         return None;
@@ -275,12 +287,13 @@ pub(crate) fn claimed(front: &[u8]) -> Option<(Lengths, u64, u64)> {
         inline,
     );
     let lengths = Lengths { surroundings_bytes: surroundings, record_bytes: surroundings + inline };
-    (surroundings <= SURROUNDINGS_BYTES_MAX).then(|| (lengths, u64_at(front, 48), u64_at(front, 56)))
+    (surroundings <= SURROUNDINGS_BYTES_MAX)
+        .then(|| (lengths, u64_at(front, 48), u64_at(front, 56)))
 }
 
 impl Surroundings {
-    /// Decodes and verifies the surroundings of a record that begins with `bytes`; they may be longer. The caller compares place
-    /// and key with what it looked for.
+    /// Decodes and verifies the surroundings of a record that begins with `bytes`; they may be
+    /// longer. The caller compares place and key with what it looked for.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let (lengths, generation, location) = claimed(bytes).ok_or(Corrupt("no record"))?;
         let front = bytes.get(..lengths.surroundings_bytes).ok_or(Corrupt("record is short"))?;
@@ -288,12 +301,15 @@ impl Surroundings {
         if surroundings_checksum(front) != checksum {
             return Err(Corrupt("checksum of the head"));
         }
-        let kind =
-            front.get(8).and_then(|number| Kind::from_number(*number)).ok_or(Corrupt("kind of record"))?;
+        let kind = front
+            .get(8)
+            .and_then(|number| Kind::from_number(*number))
+            .ok_or(Corrupt("kind of record"))?;
         let body_bytes = Some(u64_at(front, 80)).filter(|bytes| *bytes != u64::MAX);
         let mut rest = front.get(HEADER_BYTES..).unwrap_or_default();
         let mut take = |bytes: usize| {
-            let (now, later) = rest.split_at_checked(bytes).ok_or(Corrupt("lengths in the record"))?;
+            let (now, later) =
+                rest.split_at_checked(bytes).ok_or(Corrupt("lengths in the record"))?;
             rest = later;
             Ok::<&[u8], Corrupt>(now)
         };
@@ -307,12 +323,18 @@ impl Surroundings {
             .chunks_exact(FRAGMENT_BYTES)
             .map(decode_fragment)
             .collect();
-        let block_checksums = rest.chunks_exact(CHECKSUM_BYTES).map(|part| u64_at(part, 0)).collect();
+        let block_checksums =
+            rest.chunks_exact(CHECKSUM_BYTES).map(|part| u64_at(part, 0)).collect();
         let key = Key::from_bytes(array(front, 32));
         let times = Times::from_bytes(&array(front, 88));
         let found = Self {
             kind,
-            place: Place { location, generation, sequence: u64_at(front, 64), from: u64_at(front, 72) },
+            place: Place {
+                location,
+                generation,
+                sequence: u64_at(front, 64),
+                from: u64_at(front, 72),
+            },
             record: Record { key, kind: kind.record_kind(), url, head, times },
             body_bytes,
             extents,
@@ -429,13 +451,19 @@ pub(crate) struct FooterEntry {
     pub(crate) kind: Kind,
 }
 
-/// Length of a footer with `entries` entries: they begin at a multiple of [`IO_BYTES`] and the trailer ends the segment.
+/// Length of a footer with `entries` entries: they begin at a multiple of [`IO_BYTES`] and the
+/// trailer ends the segment.
 pub(crate) fn footer_bytes(entries: usize) -> u64 {
     ((entries * ENTRY_BYTES + TRAILER_BYTES) as u64).next_multiple_of(IO_BYTES)
 }
 
 /// Writes the footer of a segment to `out`, which is [`footer_bytes`] long.
-pub(crate) fn encode_footer(store_id: u64, generation: u64, entries: &[FooterEntry], out: &mut [u8]) {
+pub(crate) fn encode_footer(
+    store_id: u64,
+    generation: u64,
+    entries: &[FooterEntry],
+    out: &mut [u8],
+) {
     for (place, entry) in out.chunks_exact_mut(ENTRY_BYTES).zip(entries) {
         put(place, 0, &entry.hash.to_le_bytes());
         put(place, 8, &entry.sequence.to_le_bytes());
@@ -443,7 +471,8 @@ pub(crate) fn encode_footer(store_id: u64, generation: u64, entries: &[FooterEnt
         put(place, 24, &entry.unit.to_le_bytes());
         put(place, 28, &[entry.length_class, entry.kind as u8, 0, 0]);
     }
-    let sum = xxh3_64_with_seed(out.get(..entries.len() * ENTRY_BYTES).unwrap_or_default(), generation);
+    let sum =
+        xxh3_64_with_seed(out.get(..entries.len() * ENTRY_BYTES).unwrap_or_default(), generation);
     let at = out.len().saturating_sub(TRAILER_BYTES);
     let Some(trailer) = out.get_mut(at..) else { return };
     put(trailer, 0, &TRAILER_MAGIC.to_le_bytes());
@@ -454,12 +483,18 @@ pub(crate) fn encode_footer(store_id: u64, generation: u64, entries: &[FooterEnt
     put(trailer, 32, &sum.to_le_bytes());
 }
 
-/// What a trailer says: how many entries there are, and their checksum. `None` if it is not that of `generation`.
-pub(crate) fn decode_trailer(store_id: u64, generation: u64, trailer: &[u8]) -> Option<(usize, u64)> {
+/// What a trailer says: how many entries there are, and their checksum. `None` if it is not that of
+/// `generation`.
+pub(crate) fn decode_trailer(
+    store_id: u64,
+    generation: u64,
+    trailer: &[u8],
+) -> Option<(usize, u64)> {
     let is_valid = trailer.len() == TRAILER_BYTES
         && u64_at(trailer, 0) == TRAILER_MAGIC
         && u64_at(trailer, 8) == generation
-        && u64_at(trailer, 32) == xxh3_64_with_seed(trailer.get(..32).unwrap_or_default(), store_id);
+        && u64_at(trailer, 32)
+            == xxh3_64_with_seed(trailer.get(..32).unwrap_or_default(), store_id);
     let entries = usize::try_from(u64_at(trailer, 16)).ok()?;
     is_valid.then(|| (entries, u64_at(trailer, 24)))
 }
@@ -483,5 +518,9 @@ pub(crate) fn decode_entries(
             kind: Kind::from_number(*part.get(29)?)?,
         })
     };
-    bytes.chunks_exact(ENTRY_BYTES).map(decode).collect::<Option<_>>().ok_or(Corrupt("entry of a footer"))
+    bytes
+        .chunks_exact(ENTRY_BYTES)
+        .map(decode)
+        .collect::<Option<_>>()
+        .ok_or(Corrupt("entry of a footer"))
 }

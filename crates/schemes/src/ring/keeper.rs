@@ -1,5 +1,5 @@
-//! The thread that keeps house: it reads the index at the start, has segments reclaimed and writes checkpoints, so that no
-//! core waits for any of it.
+//! The thread that keeps house: it reads the index at the start, has segments reclaimed and writes
+//! checkpoints, so that no core waits for any of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,17 +19,20 @@ use crate::PageCache;
 /// How often it is seen how much memory there is.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is seen to that what went through the page cache is on the device, and whether the device took it. The system has written most of it by
-/// then (after 30 s, unless told otherwise), so that this costs next to nothing.
+/// How often it is seen to that what went through the page cache is on the device, and whether the
+/// device took it. The system has written most of it by then (after 30 s, unless told otherwise),
+/// so that this costs next to nothing.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Reads leave the page cache when what is stored is more than this share of the memory that there is for it, in percent ...
+/// Reads leave the page cache when what is stored is more than this share of the memory that there
+/// is for it, in percent ...
 const MEMORY_SHARE_PCT: u64 = 80;
 
 /// ... and come back to it when it is less than this.
 const MEMORY_SHARE_AGAIN_PCT: u64 = 60;
 
-/// A checkpoint that failed is tried again after one round of housekeeping, two, four, and at most so many.
+/// A checkpoint that failed is tried again after one round of housekeeping, two, four, and at most
+/// so many.
 const PATIENCE_ROUNDS_MAX: u32 = 64;
 
 /// When the keeper works, and its thread.
@@ -75,7 +78,8 @@ impl Keeper {
 
     fn tried(&self, is_done: bool) {
         let mut patience = self.patience.lock();
-        let rounds = if is_done { 0 } else { (2 * patience.last_rounds).clamp(1, PATIENCE_ROUNDS_MAX) };
+        let rounds =
+            if is_done { 0 } else { (2 * patience.last_rounds).clamp(1, PATIENCE_ROUNDS_MAX) };
         *patience = Patience { rounds, last_rounds: rounds };
     }
 
@@ -112,7 +116,8 @@ impl Keeper {
     }
 }
 
-/// Takes the store out of service when its keeper panics: nobody would wake those who wait for room.
+/// Takes the store out of service when its keeper panics: nobody would wake those who wait for
+/// room.
 struct OutOfService<'a>(&'a Store);
 
 impl Drop for OutOfService<'_> {
@@ -125,7 +130,8 @@ impl Drop for OutOfService<'_> {
 }
 
 impl Store {
-    /// Starts the keeper, if that has not been done: with the first operation, as no thread may exist before privileges are dropped.
+    /// Starts the keeper, if that has not been done: with the first operation, as no thread may
+    /// exist before privileges are dropped.
     pub(crate) fn start_keeper(self: &Arc<Self>) {
         if self.may_store.load(Ordering::Acquire) {
             return;
@@ -173,8 +179,9 @@ impl Store {
         }
     }
 
-    /// Buffers take no more than a share of the memory that there is. With `page-cache=auto`, reads go through the page cache while all that is stored fits into it. When it does not, pages come and go,
-    /// and cost more than they save (`cargo xtask bench page-cache`).
+    /// Buffers take no more than a share of the memory that there is. With `page-cache=auto`, reads
+    /// go through the page cache while all that is stored fits into it. When it does not, pages
+    /// come and go, and cost more than they save (`cargo xtask bench page-cache`).
     fn look_at_memory(&self) {
         let Some(available_bytes) = memory::available_bytes() else { return };
         self.log.fit_into(memory::room_for_buffers(available_bytes));
@@ -188,8 +195,8 @@ impl Store {
         self.fits_page_cache.store(fits, Ordering::Relaxed);
     }
 
-    /// Writes back what went through the page cache, on a thread of its own, because a slow device may take minutes. Without it, a device that fails
-    /// would not be noticed before it is read.
+    /// Writes back what went through the page cache, on a thread of its own, because a slow device
+    /// may take minutes. Without it, a device that fails would not be noticed before it is read.
     fn write_back(self: &Arc<Self>) {
         if self.data.alignment_bytes() != 1 || !self.is_written_back.swap(false, Ordering::AcqRel) {
             return;
@@ -226,7 +233,8 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint: what was written before may be reclaimed after it. `false` if that failed.
+    /// Writes a checkpoint: what was written before may be reclaimed after it. `false` if that
+    /// failed.
     pub(crate) fn checkpoint(&self) -> bool {
         let number = self.checkpoint.load(Ordering::Acquire) + 1;
         let Some(file) = self.checkpoints.get((number % 2) as usize) else { return false };
@@ -276,10 +284,12 @@ pub(crate) fn read_data(store: &Store, offset: u64, bytes: usize) -> std::io::Re
     Ok(buffer)
 }
 
-/// Length of the units' area of a record of this class at this location, as it is to be read: offset in bytes, and length.
+/// Length of the units' area of a record of this class at this location, as it is to be read:
+/// offset in bytes, and length.
 pub(crate) fn span(store: &Store, location: u64, record_bytes: u64) -> (u64, usize) {
     let offset = location * UNIT_BYTES;
     let start = offset - offset % format::IO_BYTES;
-    let end = (offset + record_bytes).next_multiple_of(format::IO_BYTES).min(store.geometry.bytes());
+    let end =
+        (offset + record_bytes).next_multiple_of(format::IO_BYTES).min(store.geometry.bytes());
     (start, end.saturating_sub(start) as usize)
 }

@@ -61,7 +61,9 @@ pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     let lock = rustix::fs::open(path.join(LOCK_FILE), flags, Mode::from_raw_mode(0o640))
         .map_err(|e| failed("open the lock file of", path, e))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Err(OpenError::Locked { path: path.clone(), lock: LOCK_FILE }),
+        Err(Errno::WOULDBLOCK) => {
+            return Err(OpenError::Locked { path: path.clone(), lock: LOCK_FILE });
+        }
         other => other.map_err(|e| failed("lock", path, e))?,
     }
     let lock_file = std::fs::File::from(lock);
@@ -92,7 +94,10 @@ fn refuse_foreign(path: &Path) -> Result<(), OpenError> {
 }
 
 /// Store id and length of segments, as the lock file says, or as it is made to say.
-fn read_or_write_claim(lock: &std::fs::File, options: &DirOptions) -> Result<(u64, u64), OpenError> {
+fn read_or_write_claim(
+    lock: &std::fs::File,
+    options: &DirOptions,
+) -> Result<(u64, u64), OpenError> {
     let path = &options.path;
     let mut bytes = vec![0; LOCK_FILE_BYTES_MAX];
     let read = lock.read_at(&mut bytes, 0).map_err(|e| failed("read the lock file of", path, e))?;
@@ -101,9 +106,11 @@ fn read_or_write_claim(lock: &std::fs::File, options: &DirOptions) -> Result<(u6
         let mut id = [0; 8];
         rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
             .map_err(|e| failed("ask for random numbers for", path, e))?;
-        let (store_id, segment_bytes) = (u64::from_le_bytes(id), segment_bytes_for(options.capacity_bytes));
+        let (store_id, segment_bytes) =
+            (u64::from_le_bytes(id), segment_bytes_for(options.capacity_bytes));
         let text = format!("{TITLE}\n{SCHEME}segment {segment_bytes}\nid {store_id:016x}\n");
-        lock.write_all_at(text.as_bytes(), 0).map_err(|e| failed("write the lock file of", path, e))?;
+        lock.write_all_at(text.as_bytes(), 0)
+            .map_err(|e| failed("write the lock file of", path, e))?;
         return Ok((store_id, segment_bytes));
     }
     let text = String::from_utf8_lossy(&bytes);
@@ -111,10 +118,12 @@ fn read_or_write_claim(lock: &std::fs::File, options: &DirOptions) -> Result<(u6
         let reason = format!("its {LOCK_FILE} is not Humboldt's");
         return Err(OpenError::Foreign { path: path.clone(), reason });
     };
-    let field = |name: &str| rest.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let field =
+        |name: &str| rest.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let segment_bytes = field("segment").and_then(|bytes| bytes.parse::<u64>().ok());
-    let segment_bytes = segment_bytes
-        .filter(|bytes| bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(bytes));
+    let segment_bytes = segment_bytes.filter(|bytes| {
+        bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(bytes)
+    });
     let store_id = field("id").and_then(|id| u64::from_str_radix(id, 16).ok());
     match (rest.trim_start().starts_with(SCHEME), store_id, segment_bytes) {
         (true, Some(store_id), Some(segment_bytes)) => Ok((store_id, segment_bytes)),
@@ -130,7 +139,8 @@ fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
     let open = |name: &str, direct: bool, lasting: bool, threads: u32| {
         let path = options.path.join(name);
         let io = options.tuning.io;
-        let options = OpenBlock { path: &path, io, direct, lasting, threads, create: true, read_only: false };
+        let options =
+            OpenBlock { path: &path, io, direct, lasting, threads, create: true, read_only: false };
         block::open(&options).map_err(|error| failed("open", &path, error))
     };
     let checkpoint = |name: &str| open(name, false, false, SMALL_FILE_THREADS);
@@ -138,7 +148,9 @@ fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
     let page_cache = options.tuning.page_cache;
     let data = open(DATA_FILE, page_cache != PageCache::On, false, options.tuning.threads)?;
     let cached = match page_cache {
-        PageCache::Auto | PageCache::Reads => open(DATA_FILE, false, false, options.tuning.threads)?,
+        PageCache::Auto | PageCache::Reads => {
+            open(DATA_FILE, false, false, options.tuning.threads)?
+        }
         PageCache::Off | PageCache::On => Arc::clone(&data),
     };
     Ok(Files {
@@ -149,7 +161,8 @@ fn open_files(options: &DirOptions) -> Result<Files, OpenError> {
     })
 }
 
-/// Gives the data its length, and sees to it that the file system has room for it; with less room there are fewer segments.
+/// Gives the data its length, and sees to it that the file system has room for it; with less room
+/// there are fewer segments.
 fn make_room(data: &dyn BlockFile, path: &Path, geometry: Geometry) -> Result<u32, OpenError> {
     let allocate = |segments: u32| data.allocate(0, geometry.segment_bytes * u64::from(segments));
     let mut segments = geometry.segments;

@@ -1,8 +1,9 @@
 //! Lengths of records in seven bits.
 //!
-//! The index has to know how much to read for a hit, and not more exactly than a read needs it: lengths are rounded up
-//! to sectors of 512 bytes, and above eight sectors to one of eight steps an octave. So no more than an eighth is read in
-//! vain, and 128 classes reach from one sector to [`RECORD_BYTES_MAX`]. Each of the 128 values is a valid class.
+//! The index has to know how much to read for a hit, and not more exactly than a read needs it:
+//! lengths are rounded up to sectors of 512 bytes, and above eight sectors to one of eight steps an
+//! octave. So no more than an eighth is read in vain, and 128 classes reach from one sector to
+//! [`RECORD_BYTES_MAX`]. Each of the 128 values is a valid class.
 
 /// Unit of lengths and of locations, in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -23,7 +24,8 @@ pub(crate) struct LengthClass(u8);
 impl LengthClass {
     const LAST: u8 = (1 << CLASS_BITS) - 1;
 
-    /// The class of a record of `bytes`; `None` for more than [`RECORD_BYTES_MAX`]. An empty one counts as a sector.
+    /// The class of a record of `bytes`; `None` for more than [`RECORD_BYTES_MAX`]. An empty one
+    /// counts as a sector.
     pub(crate) fn of_bytes(bytes: u64) -> Option<Self> {
         let sectors = bytes.div_ceil(SECTOR_BYTES).max(1);
         if sectors <= STEPS {
@@ -39,7 +41,8 @@ impl LengthClass {
         Some(Self((STEPS * u64::from(octave + 1) + step) as u8))
     }
 
-    /// The longest record of this class in bytes: as much is read for it. A multiple of [`SECTOR_BYTES`].
+    /// The longest record of this class in bytes: as much is read for it. A multiple of
+    /// [`SECTOR_BYTES`].
     pub(crate) const fn bytes_max(self) -> u64 {
         let class = self.0 as u64;
         let sectors = match class / STEPS {

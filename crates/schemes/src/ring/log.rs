@@ -1,7 +1,8 @@
 //! Appending to the log: one open segment, filled through buffers that all cores share.
 //!
-//! A core reserves room under a short lock, copies its record without one, and makes it findable. Who completes a
-//! sealed buffer hands it to the device. Until that has written it, the record is read from the buffer.
+//! A core reserves room under a short lock, copies its record without one, and makes it findable.
+//! Who completes a sealed buffer hands it to the device. Until that has written it, the record is
+//! read from the buffer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,14 +24,16 @@ const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
 /// Most bytes in buffers that are full, or being written; beyond it nothing is stored.
 pub(crate) const PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Where memory is short, it is less, but not less than this: a buffer that is filled, one that is written, and two that wait.
+/// Where memory is short, it is less, but not less than this: a buffer that is filled, one that is
+/// written, and two that wait.
 pub(crate) const PENDING_BYTES_LEAST: u64 = 4 * BUFFER_BYTES;
 
 /// Buffers take this part of the memory that this process can have beyond its memory cache.
 const PENDING_SHARE: u64 = 4;
 
-/// Objects that are longer than [`PUT_NOW_BYTES_MAX`](super::writer::PUT_NOW_BYTES_MAX) are gathered by their writers first, up to 1 MiB
-/// of each. All writers of a ring take this part of that memory for it; beyond it an object is not stored.
+/// Objects that are longer than [`PUT_NOW_BYTES_MAX`](super::writer::PUT_NOW_BYTES_MAX) are
+/// gathered by their writers first, up to 1 MiB of each. All writers of a ring take this part of
+/// that memory for it; beyond it an object is not stored.
 const GATHERED_SHARE: u64 = 16;
 
 /// Where memory is short, they take so many bytes all the same: two such objects.
@@ -39,13 +42,15 @@ pub(crate) const GATHERED_BYTES_LEAST: u64 = 2 * 1024 * 1024;
 /// Dropped buffers that are kept for the next one take this part of what buffers may take.
 const SPARE_SHARE: u64 = 4;
 
-/// Most bytes in buffers, and with writers, where this process can have so much beyond its memory cache.
+/// Most bytes in buffers, and with writers, where this process can have so much beyond its memory
+/// cache.
 fn shares(room_bytes: u64) -> (u64, u64) {
     let pending = (room_bytes / PENDING_SHARE).clamp(PENDING_BYTES_LEAST, PENDING_BYTES_MAX);
     (pending, (room_bytes / GATHERED_SHARE).max(GATHERED_BYTES_LEAST))
 }
 
-/// Of every stored byte, this part may be spent on copying what is still in demand: 1/4, so that write amplification stays below 1.3.
+/// Of every stored byte, this part may be spent on copying what is still in demand: 1/4, so that
+/// write amplification stays below 1.3.
 const COPY_ONE_IN: i64 = 4;
 
 /// Why nothing could be appended.
@@ -131,7 +136,8 @@ pub(crate) struct Log {
     gathered_bytes: AtomicU64,
     gathered_bytes_max: AtomicU64,
     sequence: AtomicU64,
-    /// Held for reading from the reservation of a record until it is in the index; for writing by a checkpoint, for a moment.
+    /// Held for reading from the reservation of a record until it is in the index; for writing by a
+    /// checkpoint, for a moment.
     pub(crate) settling: RwLock<()>,
     /// Bytes that may be copied.
     copy_tokens: AtomicI64,
@@ -172,7 +178,8 @@ impl Log {
         self.pending_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// This process can have so much memory beyond its memory cache. Where the system does not tell, shares stay at 64 MiB.
+    /// This process can have so much memory beyond its memory cache. Where the system does not
+    /// tell, shares stay at 64 MiB.
     pub(crate) fn fit_into(&self, room_bytes: u64) {
         let (pending, gathered) = shares(room_bytes);
         self.pending_bytes_max.store(pending, Ordering::Relaxed);
@@ -180,7 +187,8 @@ impl Log {
         append_buffer::limit_spare((pending / SPARE_SHARE) as usize);
     }
 
-    /// A writer takes memory for so many bytes, until [`Log::give_back`]. `false`: writers have too much already.
+    /// A writer takes memory for so many bytes, until [`Log::give_back`]. `false`: writers have too
+    /// much already.
     pub(crate) fn gather(&self, bytes: u64) -> bool {
         let most = self.gathered_bytes_max.load(Ordering::Relaxed);
         let take = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= most);
@@ -204,14 +212,14 @@ impl Log {
         self.pending.read().iter().any(|pending| pending.is_sealed.load(Ordering::Relaxed))
     }
 
-    /// Whether something in this part of the data, in bytes, is on its way to the device. It would overwrite whatever is put there
-    /// meanwhile.
+    /// Whether something in this part of the data, in bytes, is on its way to the device. It would
+    /// overwrite whatever is put there meanwhile.
     pub(crate) fn is_pending_in(&self, part: &Range<u64>) -> bool {
         self.pending.read().iter().any(|pending| part.contains(&pending.start))
     }
 
-    /// The committed bytes at `offset` of the data, as many as `read` wants of what is there; `None` if they are on the device
-    /// already, or will never be there.
+    /// The committed bytes at `offset` of the data, as many as `read` wants of what is there;
+    /// `None` if they are on the device already, or will never be there.
     pub(crate) fn read_pending<T>(
         &self,
         offset: u64,
@@ -251,8 +259,8 @@ struct Reserved {
 }
 
 impl Store {
-    /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable and says whether it took the place of
-    /// another.
+    /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable and
+    /// says whether it took the place of another.
     pub(crate) fn append(
         self: &Arc<Self>,
         job: Job,
@@ -343,7 +351,8 @@ impl Store {
         })
     }
 
-    /// A new buffer with room for `units`; the first one of a segment begins with the segment's header.
+    /// A new buffer with room for `units`; the first one of a segment begins with the segment's
+    /// header.
     fn open_buffer(&self, open: &mut Open, units: u64) -> Result<Arc<Pending>, Full> {
         let is_first = open.next_unit == 0;
         let needed = ((units + u64::from(is_first)) * UNIT_BYTES).next_multiple_of(IO_BYTES);
@@ -358,7 +367,12 @@ impl Store {
         open.used_units = 0;
         if is_first && let Some(mut header) = data.reserve(SEGMENT_HEADER_BYTES) {
             let number = open.first_unit / self.geometry.segment_units();
-            format::encode_segment_header(self.store_id, number as u32, open.generation, &mut header);
+            format::encode_segment_header(
+                self.store_id,
+                number as u32,
+                open.generation,
+                &mut header,
+            );
             // Not complete: it is not sealed yet.
             let _ = header.publish();
             open.used_units = 1;

@@ -1,4 +1,5 @@
-//! How much memory the page cache and buffers may take here: of the machine, or of the control group that holds this process.
+//! How much memory the page cache and buffers may take here: of the machine, or of the control
+//! group that holds this process.
 
 use std::fs;
 use std::path::Path;
@@ -7,16 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Where control groups are mounted.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// What the memory cache may take, in bytes. It fills within a second under load, so nothing else counts on it while it is empty.
+/// What the memory cache may take, in bytes. It fills within a second under load, so nothing else
+/// counts on it while it is empty.
 static PROMISED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The memory cache of this process may take so many bytes (`cache_mem`): buffers of directories fit into what is left besides.
+/// The memory cache of this process may take so many bytes (`cache_mem`): buffers of directories
+/// fit into what is left besides.
 pub fn promise_memory(bytes: u64) {
     PROMISED_BYTES.store(bytes, Ordering::Relaxed);
 }
 
-/// What this process can have for buffers, with those that it has, in bytes: `available_bytes`, and what it has already, without what
-/// is promised to the memory cache.
+/// What this process can have for buffers, with those that it has, in bytes: `available_bytes`, and
+/// what it has already, without what is promised to the memory cache.
 pub(crate) fn room_for_buffers(available_bytes: u64) -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let own = own_bytes(&statm, rustix::param::page_size() as u64).unwrap_or(0);
@@ -30,11 +33,13 @@ fn own_bytes(statm: &str, page_bytes: u64) -> Option<u64> {
     resident.saturating_sub(of_files).checked_mul(page_bytes)
 }
 
-/// Bytes that are free, or are page cache already and would make room. `None` where the system does not tell.
+/// Bytes that are free, or are page cache already and would make room. `None` where the system does
+/// not tell.
 pub(crate) fn available_bytes() -> Option<u64> {
     let machine = available_of_machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = groups.lines().filter_map(|line| available_in_group(line, Path::new(CONTROL_GROUPS))).min();
+    let group =
+        groups.lines().filter_map(|line| available_in_group(line, Path::new(CONTROL_GROUPS))).min();
     Some(group.map_or(machine, |group| group.min(machine)))
 }
 
@@ -43,8 +48,8 @@ fn available_of_machine(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What a line `number:controllers:path` of /proc/self/cgroup leaves, if it is a limit for memory. Groups within groups: the one
-/// that leaves least counts.
+/// What a line `number:controllers:path` of /proc/self/cgroup leaves, if it is a limit for memory.
+/// Groups within groups: the one that leaves least counts.
 fn available_in_group(line: &str, root: &Path) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -57,13 +62,15 @@ fn available_in_group(line: &str, root: &Path) -> Option<u64> {
     };
     let folder = root.join(path.trim_start_matches('/'));
     let ancestors = folder.ancestors().take_while(|folder| folder.starts_with(&root));
-    let number =
-        |folder: &Path, name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let number = |folder: &Path, name: &str| {
+        fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok()
+    };
     let left = |folder: &Path| {
         // Without a limit it says "max", or a number beyond all memory.
         let (limit, usage) = (number(folder, limit)?, number(folder, usage)?);
         let statistics = fs::read_to_string(folder.join("memory.stat")).ok()?;
-        let cached = statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse::<u64>().ok())?;
+        let cached =
+            statistics.lines().find_map(|line| line.strip_prefix(cache)?.parse::<u64>().ok())?;
         Some(limit.saturating_sub(usage.saturating_sub(cached)))
     };
     ancestors.filter_map(left).min()

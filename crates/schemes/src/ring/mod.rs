@@ -1,8 +1,10 @@
-//! `ring`: a log of segments that is written round and round, with an index of eight bytes an object.
+//! `ring`: a log of segments that is written round and round, with an index of eight bytes an
+//! object.
 //!
-//! The format is in `docs/formats/ring.md`. From the outside in: this file implements the trait; `reader` and `writer` do what
-//! it says on one object each; `log` appends; `keeper` is the thread that has segments reclaimed (`reclaim`) and writes
-//! checkpoints, `recover` is what it does first; `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
+//! The format is in `docs/formats/ring.md`. From the outside in: this file implements the trait;
+//! `reader` and `writer` do what it says on one object each; `log` appends; `keeper` is the thread
+//! that has segments reclaimed (`reclaim`) and writes checkpoints, `recover` is what it does first;
+//! `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
 
 mod checkpoint;
 mod doubts;
@@ -103,9 +105,8 @@ impl Scheme for Ring {
     fn admits(&self, body_bytes: Option<u64>) -> bool {
         let options = &self.store.options;
         let fits = match body_bytes {
-            Some(bytes) => {
-                (options.min_bytes..=options.max_bytes.min(self.store.body_bytes_max())).contains(&bytes)
-            }
+            Some(bytes) => (options.min_bytes..=options.max_bytes.min(self.store.body_bytes_max()))
+                .contains(&bytes),
             None => options.min_bytes == 0,
         };
         fits && self.store.may_store()
@@ -126,7 +127,11 @@ impl Scheme for Ring {
         Box::pin(reader::open(&self.store, key))
     }
 
-    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+    fn create<'a>(
+        &'a self,
+        record: Record,
+        body_bytes: Option<u64>,
+    ) -> IoFuture<'a, Box<dyn Writer>> {
         self.store.start_keeper();
         let writer = RingWriter::create(&self.store, record, body_bytes);
         Box::pin(std::future::ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
@@ -176,10 +181,15 @@ impl Scheme for Ring {
         self.store.keeper.stop();
         self.store.finish();
         let is_idle = self.store.data.wait_idle(CLOSE_WAIT);
-        let is_saved = is_idle && (!self.store.may_store.load(Ordering::Acquire) || self.store.checkpoint());
+        let is_saved =
+            is_idle && (!self.store.may_store.load(Ordering::Acquire) || self.store.checkpoint());
         self.release();
         let error = std::io::ErrorKind::TimedOut.into();
-        if is_saved { Ok(()) } else { Err(self.store.failed("write the last checkpoint of", &error)) }
+        if is_saved {
+            Ok(())
+        } else {
+            Err(self.store.failed("write the last checkpoint of", &error))
+        }
     }
 
     fn stats(&self) -> SchemeStats {

@@ -1,8 +1,10 @@
-//! The log of removals: a removed key is on disk here before its removal is acknowledged, so that no crash brings it back.
+//! The log of removals: a removed key is on disk here before its removal is acknowledged, so that
+//! no crash brings it back.
 //!
-//! There are two files. A checkpoint begins to write the other one: when it is done, what the first one says is in the
-//! checkpoint. Each block says in whose turn it was written, so that what is left of an older one is told from what counts.
-//! Removals that come while a block is being written go into the next block together.
+//! There are two files. A checkpoint begins to write the other one: when it is done, what the first
+//! one says is in the checkpoint. Each block says in whose turn it was written, so that what is
+//! left of an older one is told from what counts. Removals that come while a block is being written
+//! go into the next block together.
 
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
@@ -29,7 +31,8 @@ const REMOVALS_PER_BLOCK: usize = (BLOCK_BYTES - HEADER_BYTES) / ENTRY_BYTES - 1
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
 /// A file of this length asks for a checkpoint.
 pub(crate) const FILE_BYTES_WANTED: u64 = 4 * 1024 * 1024;
-/// So much of a file is kept when it is begun anew, and is its own from then on, also when the disk is full.
+/// So much of a file is kept when it is begun anew, and is its own from then on, also when the disk
+/// is full.
 const FILE_BYTES_KEPT: u64 = 256 * 1024;
 /// A file of this length takes no more.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -78,7 +81,8 @@ pub(crate) enum Unlogged {
 pub(crate) struct Logged {
     /// Removals that a checkpoint may not know.
     pub(crate) removals: Vec<Removal>,
-    /// The highest number of a checkpoint that is mentioned. When it was, the one before it had been completed.
+    /// The highest number of a checkpoint that is mentioned. When it was, the one before it had
+    /// been completed.
     pub(crate) newest: u64,
 }
 
@@ -154,7 +158,8 @@ impl Purges {
         let mut logged = Logged::default();
         for file in &self.files {
             for at in 0..file.len()? / BLOCK_BYTES as u64 {
-                let Some(block) = read_block(&**file, self.store_id, at * BLOCK_BYTES as u64)? else {
+                let Some(block) = read_block(&**file, self.store_id, at * BLOCK_BYTES as u64)?
+                else {
                     continue;
                 };
                 logged.newest = logged.newest.max(block.turn.unwrap_or(0));
@@ -166,8 +171,9 @@ impl Purges {
         Ok(logged)
     }
 
-    /// Begins the file of checkpoint `number`, after the one before it has been completed: what the file said is in that one. What a
-    /// try that came to no end wrote there is kept: it counts until this one does.
+    /// Begins the file of checkpoint `number`, after the one before it has been completed: what the
+    /// file said is in that one. What a try that came to no end wrote there is kept: it counts
+    /// until this one does.
     pub(crate) fn prepare(&self, number: u64) -> io::Result<()> {
         let at = (number % 2) as usize;
         let (active, turn, end) = {
@@ -175,7 +181,9 @@ impl Purges {
             (state.active, state.turns[at], state.ends[at])
         };
         let turn = match turn {
-            None if end > 0 => read_block(&*self.files[at], self.store_id, 0)?.and_then(|block| block.turn),
+            None if end > 0 => {
+                read_block(&*self.files[at], self.store_id, 0)?.and_then(|block| block.turn)
+            }
             known => known,
         };
         // With blocks of an older format, or none that verifies, nobody knows.
@@ -217,7 +225,8 @@ impl Purges {
         state.is_broken || state.ends[state.active] >= FILE_BYTES_WANTED
     }
 
-    /// Waits until no block is on its way; `false` if that takes too long. Only if nothing is logged meanwhile.
+    /// Waits until no block is on its way; `false` if that takes too long. Only if nothing is
+    /// logged meanwhile.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
@@ -241,7 +250,8 @@ impl Purges {
         self.ended(blocks).await
     }
 
-    /// Waits for its turn to remove something: whoever comes later finds the removal among those that wait to be written.
+    /// Waits for its turn to remove something: whoever comes later finds the removal among those
+    /// that wait to be written.
     pub(crate) fn turn(self: &Arc<Self>) -> Turn<'_> {
         Turn { purges: self, state: self.state.lock() }
     }
@@ -282,7 +292,12 @@ impl Purges {
         let data = AppendBuffer::new(BLOCK_BYTES);
         if let Some(mut region) = data.reserve(BLOCK_BYTES) {
             let turn = state.turns[state.active].unwrap_or(0);
-            encode(self.store_id, turn, state.waiting.get(..count).unwrap_or_default(), &mut region);
+            encode(
+                self.store_id,
+                turn,
+                state.waiting.get(..count).unwrap_or_default(),
+                &mut region,
+            );
             let _ = region.publish();
         }
         let _ = data.seal();
@@ -290,11 +305,17 @@ impl Purges {
         state.begun += 1;
         let offset = state.ends[state.active];
         state.ends[state.active] += BLOCK_BYTES as u64;
-        Some(Block { file: Arc::clone(&self.files[state.active]), offset, data, number: state.begun })
+        Some(Block {
+            file: Arc::clone(&self.files[state.active]),
+            offset,
+            data,
+            number: state.begun,
+        })
     }
 
-    /// Writes this block, and then those that follow. What ends while it is being handed over, as where the queue refuses it, is
-    /// followed here and not from within: hundreds of them would need a deep stack.
+    /// Writes this block, and then those that follow. What ends while it is being handed over, as
+    /// where the queue refuses it, is followed here and not from within: hundreds of them would
+    /// need a deep stack.
     fn write(self: &Arc<Self>, mut block: Block) {
         loop {
             let handing = Arc::new(Mutex::new(Handing::Over));
@@ -342,7 +363,8 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Logs removals; returns the numbers of the blocks that will hold them. What cannot be logged is a doubt.
+    /// Logs removals; returns the numbers of the blocks that will hold them. What cannot be logged
+    /// is a doubt.
     pub(crate) fn log(mut self, removals: &[Removal]) -> Result<RangeInclusive<u64>, Unlogged> {
         let state = &mut *self.state;
         if state.waiting.len() + removals.len() > WAITING_MAX || !state.has_room(removals.len()) {
@@ -394,7 +416,8 @@ fn encode(store_id: u64, turn: u64, removals: &[Removal], out: &mut [u8]) {
     let entries = 1 + removals.len();
     put(0, &MAGIC.to_le_bytes());
     put(4, &(entries as u32).to_le_bytes());
-    let words = std::iter::once([turn, OF_CHECKPOINT]).chain(removals.iter().map(|removal| removal.words()));
+    let words = std::iter::once([turn, OF_CHECKPOINT])
+        .chain(removals.iter().map(|removal| removal.words()));
     for (i, [first, second]) in words.enumerate() {
         put(HEADER_BYTES + i * ENTRY_BYTES, &first.to_le_bytes());
         put(HEADER_BYTES + i * ENTRY_BYTES + 8, &second.to_le_bytes());
@@ -434,7 +457,9 @@ fn decode(store_id: u64, block: &[u8; BLOCK_BYTES]) -> Option<Decoded> {
         return None;
     }
     let mut found = Decoded::default();
-    for entry in block.get(HEADER_BYTES..HEADER_BYTES + count * ENTRY_BYTES)?.chunks_exact(ENTRY_BYTES) {
+    for entry in
+        block.get(HEADER_BYTES..HEADER_BYTES + count * ENTRY_BYTES)?.chunks_exact(ENTRY_BYTES)
+    {
         match (u64_at(entry, 0), u64_at(entry, 8)) {
             (number, OF_CHECKPOINT) => found.turn = Some(number),
             (first, second) => found.removals.push(Removal::from_words(first, second)),

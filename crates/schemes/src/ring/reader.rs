@@ -1,4 +1,5 @@
-//! Reading objects: one read for a record, one for each fragment of a large object. Everything is verified before it is given out.
+//! Reading objects: one read for a record, one for each fragment of a large object. Everything is
+//! verified before it is given out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +9,9 @@ use humboldt_store::scheme::{Extent, IoFuture, Reader, Record, SchemeError};
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 
-use super::format::{BLOCK_BYTES, Corrupt, Fragment, HEADER_BYTES, Kind, Surroundings, UNIT_BYTES, claimed};
+use super::format::{
+    BLOCK_BYTES, Corrupt, Fragment, HEADER_BYTES, Kind, Surroundings, UNIT_BYTES, claimed,
+};
 use super::index::{Entry, Hash64};
 use super::keeper::{read_data, span};
 use super::store::Store;
@@ -82,8 +85,14 @@ fn from_memory(store: &Store, location: u64) -> Option<Buffer> {
     })
 }
 
-/// Reads and verifies the record of at most `bytes` bytes at `location`, which must be of this generation.
-async fn load(store: &Store, location: u64, generation: u64, bytes: u64) -> Result<Loaded, Failure> {
+/// Reads and verifies the record of at most `bytes` bytes at `location`, which must be of this
+/// generation.
+async fn load(
+    store: &Store,
+    location: u64,
+    generation: u64,
+    bytes: u64,
+) -> Result<Loaded, Failure> {
     if let Some(buffer) = from_memory(store, location) {
         return Ok(Loaded::verify(buffer, 0, location, generation)?);
     }
@@ -110,9 +119,14 @@ pub(crate) fn load_blocking(store: &Store, entry: Entry) -> Result<Loaded, Failu
         return Ok(Loaded::verify(buffer, 0, entry.location, generation)?);
     }
     let (start, length) = span(store, entry.location, entry.length.bytes_max());
-    let buffer =
-        read_data(store, start, length).map_err(|error| Failure::Refused(store.failed("read", &error)))?;
-    Ok(Loaded::verify(buffer, (entry.location * UNIT_BYTES - start) as usize, entry.location, generation)?)
+    let buffer = read_data(store, start, length)
+        .map_err(|error| Failure::Refused(store.failed("read", &error)))?;
+    Ok(Loaded::verify(
+        buffer,
+        (entry.location * UNIT_BYTES - start) as usize,
+        entry.location,
+        generation,
+    )?)
 }
 
 /// Reads and verifies the record of `key`, if there is one; says where it was found.
@@ -126,7 +140,8 @@ pub(crate) async fn find(
     for _ in 0..OPEN_TRIES {
         let Some(entry) = index.get(hash) else { return Ok(None) };
         let generation = store.generation_at(entry.location);
-        let corrupt = match load(store, entry.location, generation, entry.length.bytes_max()).await {
+        let corrupt = match load(store, entry.location, generation, entry.length.bytes_max()).await
+        {
             Ok(loaded) => {
                 store.health.success();
                 let is_it = loaded.found.record.key == *key && loaded.found.kind != Kind::Fragment;
@@ -152,11 +167,15 @@ pub(crate) async fn find(
 }
 
 /// Opens the object of `key`.
-pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<Box<dyn Reader>>, SchemeError> {
+pub(crate) async fn open(
+    store: &Arc<Store>,
+    key: &Key,
+) -> Result<Option<Box<dyn Reader>>, SchemeError> {
     let Some((hash, entry, loaded)) = find(store, key).await? else { return Ok(None) };
     let Some(index) = store.index.get() else { return Ok(None) };
     // After a crash an object may be known of which a part has been reclaimed.
-    let is_there = |fragment: &Fragment| store.generation_at(fragment.location) == fragment.generation;
+    let is_there =
+        |fragment: &Fragment| store.generation_at(fragment.location) == fragment.generation;
     if !loaded.found.fragments.iter().all(is_there) {
         store.drop_unlogged(index, hash, entry.location);
         return Ok(None);
@@ -195,7 +214,8 @@ struct RingReader {
 }
 
 impl RingReader {
-    /// Where offset `at` of the body lies among the stored bytes, and how many follow it in its extent.
+    /// Where offset `at` of the body lies among the stored bytes, and how many follow it in its
+    /// extent.
     fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let mut stored = 0;
         for extent in &self.loaded.found.extents {
@@ -216,10 +236,14 @@ impl RingReader {
             let start = self.starts.get(number).copied().unwrap_or(0);
             (start, self.fragment(number).await?.body())
         };
-        let rest =
-            usize::try_from(at - start).ok().and_then(|from| body?.get(from..)).ok_or(Corrupt("lengths"))?;
+        let rest = usize::try_from(at - start)
+            .ok()
+            .and_then(|from| body?.get(from..))
+            .ok_or(Corrupt("lengths"))?;
         let bytes = rest.len().min(buf.len()).min(usize::try_from(in_extent).unwrap_or(usize::MAX));
-        let (Some(to), Some(from)) = (buf.get_mut(..bytes), rest.get(..bytes)) else { return Ok(0) };
+        let (Some(to), Some(from)) = (buf.get_mut(..bytes), rest.get(..bytes)) else {
+            return Ok(0);
+        };
         to.copy_from_slice(from);
         Ok(bytes)
     }
@@ -267,8 +291,10 @@ impl Reader for RingReader {
             return &[];
         }
         let Some((at, in_extent)) = self.locate(offset) else { return &[] };
-        let rest =
-            usize::try_from(at).ok().and_then(|from| self.loaded.body()?.get(from..)).unwrap_or_default();
+        let rest = usize::try_from(at)
+            .ok()
+            .and_then(|from| self.loaded.body()?.get(from..))
+            .unwrap_or_default();
         let bytes = rest.len().min(usize::try_from(in_extent).unwrap_or(usize::MAX));
         rest.get(..bytes).unwrap_or_default()
     }

@@ -1,9 +1,10 @@
 //! Emptying the oldest segments, so that they can be written anew.
 //!
-//! What is in a segment is found in one of two ways. Its footer lists it: that takes a read, and for each object a look at its place in the
-//! index, which is in none of the processor's caches. Or the whole index is gone through, once for all segments that are reclaimed
-//! together: far more places, but one behind the other, and nothing is read. The second costs less in all but very large stores
-//! (`cargo xtask bench full`).
+//! What is in a segment is found in one of two ways. Its footer lists it: that takes a read, and
+//! for each object a look at its place in the index, which is in none of the processor's caches. Or
+//! the whole index is gone through, once for all segments that are reclaimed together: far more
+//! places, but one behind the other, and nothing is read. The second costs less in all but very
+//! large stores (`cargo xtask bench full`).
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -23,20 +24,24 @@ use super::recover::{self, Listing};
 use super::segments::{Closed, SegmentSet};
 use super::store::Store;
 
-/// The index is gone through when at least one in this many segments is reclaimed: for each object that goes, about as many slots are looked at.
+/// The index is gone through when at least one in this many segments is reclaimed: for each object
+/// that goes, about as many slots are looked at.
 const SWEPT_ONE_IN: u32 = 128;
 
 /// Of the records that a footer lists, the places in the index of so many are fetched ahead.
 const EXPECTED_AHEAD: usize = 8;
 
 impl Store {
-    /// Empties the oldest segments; what is still in demand is copied to the open one. `false` if there is none.
+    /// Empties the oldest segments; what is still in demand is copied to the open one. `false` if
+    /// there is none.
     pub(crate) fn reclaim_oldest(self: &Arc<Self>, count: u32) -> bool {
         let mut oldest = self.segments.oldest(count);
-        let unwritten = oldest.iter().position(|segment| self.log.is_pending_in(&self.part(segment.number)));
+        let unwritten =
+            oldest.iter().position(|segment| self.log.is_pending_in(&self.part(segment.number)));
         oldest.truncate(unwritten.unwrap_or(oldest.len()));
         let Some(index) = self.index.get().filter(|_| !oldest.is_empty()) else { return false };
-        // What was in them must not come back after a crash: what replaced it elsewhere may be gone by then.
+        // What was in them must not come back after a crash: what replaced it elsewhere may be gone
+        // by then.
         let ends = oldest.iter().map(|segment| Removal::Segment { generation: segment.generation });
         match block_on(self.purges.log(&ends.collect::<Vec<_>>())) {
             Ok(()) => {}
@@ -138,7 +143,8 @@ impl Store {
         if entry.location != location {
             return;
         }
-        if entry.freq > 0 && self.log.may_copy(entry.length.bytes_max()) && self.copy(index, entry) {
+        if entry.freq > 0 && self.log.may_copy(entry.length.bytes_max()) && self.copy(index, entry)
+        {
             return;
         }
         if index.remove_if(hash, location) {
@@ -146,8 +152,15 @@ impl Store {
         }
     }
 
-    /// A fragment goes: so does its object, unless the fragment is of an older one with the same key.
-    fn reclaim_parent(self: &Arc<Self>, index: &RingIndex, hash: Hash64, entry: Entry, fragment: u64) {
+    /// A fragment goes: so does its object, unless the fragment is of an older one with the same
+    /// key.
+    fn reclaim_parent(
+        self: &Arc<Self>,
+        index: &RingIndex,
+        hash: Hash64,
+        entry: Entry,
+        fragment: u64,
+    ) {
         let segment = fragment / self.geometry.segment_units();
         let uses = |loaded: &Loaded| {
             let lies_there = |location: u64| location / self.geometry.segment_units() == segment;
@@ -165,8 +178,12 @@ impl Store {
         let Some(record) = loaded.record_bytes() else { return false };
         let hash = self.hash(&loaded.found.record.key);
         let surroundings_bytes = loaded.found.bytes();
-        let job =
-            Job { kind: loaded.found.kind, hash: hash.0, record_bytes: record.len(), from: entry.location };
+        let job = Job {
+            kind: loaded.found.kind,
+            hash: hash.0,
+            record_bytes: record.len(),
+            from: entry.location,
+        };
         let appended = self.append(
             job,
             |place, out| {

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use super::checkpoint::{self, Head};
 use super::format::{
-    self, ENTRY_BYTES, FROM_NOWHERE, FooterEntry, IO_BYTES, Kind, SEGMENT_HEADER_BYTES, TRAILER_BYTES,
-    UNIT_BYTES,
+    self, ENTRY_BYTES, FROM_NOWHERE, FooterEntry, IO_BYTES, Kind, SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES, UNIT_BYTES,
 };
 use super::index::{Entry, Hash64, RingIndex};
 use super::keeper::read_data;
@@ -18,11 +18,12 @@ use super::purges::Removal;
 use super::segments::{SegmentEntry, SegmentSet, Use};
 use super::store::Store;
 
-/// Operations of a run have numbers that are higher than those of all runs before, also of what no checkpoint knows: between two
-/// checkpoints there are fewer.
+/// Operations of a run have numbers that are higher than those of all runs before, also of what no
+/// checkpoint knows: between two checkpoints there are fewer.
 pub(crate) const SEQUENCE_GAP: u64 = 1 << 32;
 
-/// The newest valid head; and whether the other file says something that cannot be read, which may have been newer.
+/// The newest valid head; and whether the other file says something that cannot be read, which may
+/// have been newer.
 pub(crate) fn newest(
     store_id: u64,
     segment_bytes: u64,
@@ -43,7 +44,8 @@ pub(crate) fn newest(
     Ok((found, is_doubtful))
 }
 
-/// Reads the index and what was written after it. Whatever goes wrong: the ring starts empty, and says so.
+/// Reads the index and what was written after it. Whatever goes wrong: the ring starts empty, and
+/// says so.
 pub(crate) fn recover(store: &Arc<Store>) {
     let path = store.options.path.display();
     let begin = Instant::now();
@@ -70,13 +72,15 @@ pub(crate) fn recover(store: &Arc<Store>) {
     }
 }
 
-/// Nothing of what may lie in the files is to be taken for something written from now on, at the next start.
+/// Nothing of what may lie in the files is to be taken for something written from now on, at the
+/// next start.
 fn begin_empty(store: &Store) -> RingIndex {
     // Checkpoints get numbers that the logs do not know, or these would speak of a newer one.
     let logged = store.purges.read(0).unwrap_or_default();
     store.checkpoint.fetch_max(logged.newest, Ordering::AcqRel);
     // The clock may be behind what it was.
-    let written = (0..store.geometry.segments).filter_map(|number| segment_generation(store, number).ok()?);
+    let written =
+        (0..store.geometry.segments).filter_map(|number| segment_generation(store, number).ok()?);
     let beyond = written.max().map_or(0, |newest| newest.saturating_add(1));
     store.segments.restore(&[], store.first_generation().max(beyond));
     RingIndex::new(store.objects_expected(), store.objects_max())
@@ -94,7 +98,8 @@ enum Useless {
 }
 
 fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
-    let (head, is_doubtful) = newest(store.store_id, store.geometry.segment_bytes, &store.checkpoints)?;
+    let (head, is_doubtful) =
+        newest(store.store_id, store.geometry.segment_bytes, &store.checkpoints)?;
     let Some(head) = head else {
         return if is_doubtful { Err(Useless::Outdated) } else { Ok(None) };
     };
@@ -102,7 +107,8 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     let mut known = head.segments.clone();
     known.truncate(store.geometry.segments as usize);
     let ended = end_reclaimed(&mut known, &logged.removals);
-    // The log of the next checkpoint is begun after this one, that of the one after it when the next one was there.
+    // The log of the next checkpoint is begun after this one, that of the one after it when the
+    // next one was there.
     if logged.newest > head.number + 1 || is_doubtful && was_overwritten(store, &known)? {
         return Err(Useless::Outdated);
     }
@@ -113,17 +119,23 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     replay(store, &index, &head, (written, copies), &logged.removals);
     end_reclaimed(&mut segments, &logged.removals);
     keep_what_exists(store, &index, &segments);
-    store.segments.restore(&segments, store.first_generation().max(head.next_generation + SEGMENTS_GAP));
+    store
+        .segments
+        .restore(&segments, store.first_generation().max(head.next_generation + SEGMENTS_GAP));
     Ok(Some(index))
 }
 
-/// Generations of a run are higher than those of all runs before: there are fewer segments than this.
+/// Generations of a run are higher than those of all runs before: there are fewer segments than
+/// this.
 const SEGMENTS_GAP: u64 = 1 << 32;
 
-/// Whether a segment has been overwritten though no end of it is logged: then a newer checkpoint existed, and a log is lost.
+/// Whether a segment has been overwritten though no end of it is logged: then a newer checkpoint
+/// existed, and a log is lost.
 fn was_overwritten(store: &Store, segments: &[SegmentEntry]) -> io::Result<bool> {
     for (number, segment) in (0..).zip(segments) {
-        if segment.is == Use::Closed && segment_generation(store, number)? != Some(segment.generation) {
+        if segment.is == Use::Closed
+            && segment_generation(store, number)? != Some(segment.generation)
+        {
             return Ok(true);
         }
     }
@@ -131,7 +143,8 @@ fn was_overwritten(store: &Store, segments: &[SegmentEntry]) -> io::Result<bool>
 }
 
 fn segment_generation(store: &Store, number: u32) -> io::Result<Option<u64>> {
-    let first = read_data(store, u64::from(number) * store.geometry.segment_bytes, IO_BYTES as usize)?;
+    let first =
+        read_data(store, u64::from(number) * store.geometry.segment_bytes, IO_BYTES as usize)?;
     let header = first.get(..SEGMENT_HEADER_BYTES).unwrap_or_default();
     Ok(format::decode_segment_header(store.store_id, number, header))
 }
@@ -142,17 +155,20 @@ struct Written {
     location: u64,
 }
 
-/// The table of segments as it is now, and what was written since the checkpoint; `segments` is the checkpoint's table without what was
-/// reclaimed since.
+/// The table of segments as it is now, and what was written since the checkpoint; `segments` is the
+/// checkpoint's table without what was reclaimed since.
 fn find_written(
     store: &Store,
     head: &Head,
     mut segments: Vec<SegmentEntry>,
 ) -> (Vec<SegmentEntry>, Vec<Written>) {
     let mut written = Vec::new();
-    for (number, segment) in (0..).zip(&mut segments).filter(|(_, segment)| segment.is != Use::Closed) {
+    for (number, segment) in
+        (0..).zip(&mut segments).filter(|(_, segment)| segment.is != Use::Closed)
+    {
         let found = written_in(store, head, number, *segment).unwrap_or_else(|error| {
-            // As good as never written: what is lost is newer than the checkpoint, and removals are in a log of their own.
+            // As good as never written: what is lost is newer than the checkpoint, and removals are
+            // in a log of their own.
             store.failed("read a segment of", &error);
             None
         });
@@ -167,7 +183,8 @@ fn find_written(
     (segments, written)
 }
 
-/// The generation of a segment that the checkpoint knows as free or open, and what was written to it since; `None` if it is free.
+/// The generation of a segment that the checkpoint knows as free or open, and what was written to
+/// it since; `None` if it is free.
 fn written_in(
     store: &Store,
     head: &Head,
@@ -186,8 +203,8 @@ fn written_in(
     Ok(Some((generation, written.collect())))
 }
 
-/// What was copied out of segments that have been reclaimed since the checkpoint. Their places may hold something else by now, so the index forgets
-/// them before anything else is done to it.
+/// What was copied out of segments that have been reclaimed since the checkpoint. Their places may
+/// hold something else by now, so the index forgets them before anything else is done to it.
 struct Copies {
     /// Segments that have been reclaimed.
     ended: SegmentSet,
@@ -245,7 +262,9 @@ fn replay(
     let mut keys: Vec<(u64, u64)> = removals
         .iter()
         .filter_map(|removal| match removal {
-            Removal::Key { hash, sequence } if *sequence >= head.sequence => Some((*sequence, *hash)),
+            Removal::Key { hash, sequence } if *sequence >= head.sequence => {
+                Some((*sequence, *hash))
+            }
             _ => None,
         })
         .collect();
@@ -327,8 +346,8 @@ pub(crate) fn entries(store: &Store, number: u32, generation: u64) -> io::Result
     Ok(Listing { entries: search(store, number, generation)?, is_complete: false })
 }
 
-/// Looks for records in a segment without a footer. Between two writes there can be a gap, of which one end is a multiple of
-/// [`IO_BYTES`].
+/// Looks for records in a segment without a footer. Between two writes there can be a gap, of which
+/// one end is a multiple of [`IO_BYTES`].
 fn search(store: &Store, number: u32, generation: u64) -> io::Result<Vec<FooterEntry>> {
     let (start, bytes) =
         (u64::from(number) * store.geometry.segment_bytes, store.geometry.segment_bytes as usize);
@@ -336,7 +355,9 @@ fn search(store: &Store, number: u32, generation: u64) -> io::Result<Vec<FooterE
     let first_unit = start / UNIT_BYTES;
     let mut found = Vec::new();
     let mut unit = 1;
-    while let Some(rest) = segment.get((unit * UNIT_BYTES) as usize..).filter(|rest| !rest.is_empty()) {
+    while let Some(rest) =
+        segment.get((unit * UNIT_BYTES) as usize..).filter(|rest| !rest.is_empty())
+    {
         match record_here(store, rest, generation, first_unit + unit) {
             Some((entry, units)) => {
                 found.push(FooterEntry { unit: unit as u32, ..entry });
@@ -348,7 +369,12 @@ fn search(store: &Store, number: u32, generation: u64) -> io::Result<Vec<FooterE
     Ok(found)
 }
 
-fn record_here(store: &Store, bytes: &[u8], generation: u64, location: u64) -> Option<(FooterEntry, u64)> {
+fn record_here(
+    store: &Store,
+    bytes: &[u8],
+    generation: u64,
+    location: u64,
+) -> Option<(FooterEntry, u64)> {
     let (lengths, found_generation, found_location) = format::claimed(bytes)?;
     if found_generation != generation || found_location != location {
         return None;

@@ -1,8 +1,9 @@
 //! Which segment holds what: free, being filled, or full.
 //!
-//! A segment goes round in one direction: free → open → closed → (its end is in the log of removals) → free. Only what is older than the
-//! newest checkpoint is reclaimed, so that a segment is used again once at most before the next one. That is what makes recovery
-//! simple: what the checkpoint points to is there, or the log says that it is not.
+//! A segment goes round in one direction: free → open → closed → (its end is in the log of
+//! removals) → free. Only what is older than the newest checkpoint is reclaimed, so that a segment
+//! is used again once at most before the next one. That is what makes recovery simple: what the
+//! checkpoint points to is there, or the log says that it is not.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +23,8 @@ const FREE_ONE_IN: u32 = 16;
 /// … at least and at most so many.
 const FREE_MIN: u32 = 2;
 const FREE_MAX: u32 = 64;
-/// When one segment in this many has been reclaimed, a checkpoint is due: it costs time for the whole index, and what was written since has to be
-/// looked through after a crash.
+/// When one segment in this many has been reclaimed, a checkpoint is due: it costs time for the
+/// whole index, and what was written since has to be looked through after a crash.
 const CHECKPOINT_ONE_IN: u32 = 8;
 
 /// Size of the segments of a new store of `capacity_bytes`.
@@ -54,7 +55,8 @@ pub(crate) struct SegmentEntry {
 pub(crate) struct Closed {
     pub(crate) number: u32,
     pub(crate) generation: u64,
-    /// Parts of large objects are in it, or may be. The index does not know where they lie: the footer tells whose they are.
+    /// Parts of large objects are in it, or may be. The index does not know where they lie: the
+    /// footer tells whose they are.
     pub(crate) has_fragments: bool,
 }
 
@@ -81,13 +83,16 @@ impl Segments {
     /// All free. Generations begin with `first_generation`.
     pub(crate) fn new(count: u32, first_generation: u64) -> Self {
         let generations = (0..count).map(|_| AtomicU64::new(0)).collect();
-        let state =
-            State { free: (0..count).collect(), next_generation: first_generation, ..State::default() };
+        let state = State {
+            free: (0..count).collect(),
+            next_generation: first_generation,
+            ..State::default()
+        };
         Self { generations, state: Mutex::new(state) }
     }
 
-    /// As a checkpoint and what was found behind it say. Lines beyond the number of segments are ignored; segments without a line
-    /// are free.
+    /// As a checkpoint and what was found behind it say. Lines beyond the number of segments are
+    /// ignored; segments without a line are free.
     pub(crate) fn restore(&self, entries: &[SegmentEntry], next_generation: u64) {
         let mut state = self.state.lock();
         let mut closed: Vec<Closed> = Vec::new();
@@ -132,12 +137,13 @@ impl Segments {
 
     /// Generation of a segment's present content; 0 if it has none or there is no such segment.
     pub(crate) fn generation(&self, number: u64) -> u64 {
-        let generation = usize::try_from(number).ok().and_then(|number| self.generations.get(number));
+        let generation =
+            usize::try_from(number).ok().and_then(|number| self.generations.get(number));
         generation.map_or(0, |generation| generation.load(Ordering::Acquire))
     }
 
-    /// Takes a free segment, which gets a new generation. The last one is left for copies of what is reclaimed, unless
-    /// `for_copy`.
+    /// Takes a free segment, which gets a new generation. The last one is left for copies of what
+    /// is reclaimed, unless `for_copy`.
     pub(crate) fn open(&self, for_copy: bool) -> Option<(u32, u64)> {
         let mut state = self.state.lock();
         if state.free.len() <= usize::from(!for_copy) {
@@ -162,8 +168,8 @@ impl Segments {
         }
     }
 
-    /// How many segments should be reclaimed now. That is done for several at a time, when half of those that should be free are taken:
-    /// then their end is logged once.
+    /// How many segments should be reclaimed now. That is done for several at a time, when half of
+    /// those that should be free are taken: then their end is logged once.
     pub(crate) fn to_reclaim(&self) -> u32 {
         let (free, wanted) = (self.free(), self.free_wanted());
         if free <= wanted.div_ceil(2) { wanted - free } else { 0 }
@@ -173,10 +179,12 @@ impl Segments {
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let is_needed = self.to_reclaim() > 0 && self.oldest(1).is_empty();
         let state = self.state.lock();
-        is_needed && !state.closed.is_empty() || state.reclaimed >= (self.count() / CHECKPOINT_ONE_IN).max(1)
+        is_needed && !state.closed.is_empty()
+            || state.reclaimed >= (self.count() / CHECKPOINT_ONE_IN).max(1)
     }
 
-    /// The segments that were begun first, at most so many; only such as the newest checkpoint knows.
+    /// The segments that were begun first, at most so many; only such as the newest checkpoint
+    /// knows.
     pub(crate) fn oldest(&self, count: u32) -> Vec<Closed> {
         let state = self.state.lock();
         let oldest = state.closed.iter().take(count as usize);
@@ -217,7 +225,8 @@ impl Segments {
     }
 }
 
-/// Some of the segments. To ask it costs next to nothing: it is asked for every object of the index.
+/// Some of the segments. To ask it costs next to nothing: it is asked for every object of the
+/// index.
 pub(crate) struct SegmentSet {
     is_in: Box<[bool]>,
     /// A segment is 2 to the power of this many units long.
@@ -227,7 +236,11 @@ pub(crate) struct SegmentSet {
 
 impl SegmentSet {
     /// Of `count` segments of `segment_units` units, a power of two, those with these numbers.
-    pub(crate) fn new(count: u32, segment_units: u64, numbers: impl IntoIterator<Item = u32>) -> Self {
+    pub(crate) fn new(
+        count: u32,
+        segment_units: u64,
+        numbers: impl IntoIterator<Item = u32>,
+    ) -> Self {
         let mut is_in = vec![false; count as usize].into_boxed_slice();
         let mut is_empty = true;
         for number in numbers {

@@ -1,9 +1,12 @@
-//! Seeded simulation: a ring on a disk that tears, drops, reorders and misdirects writes, and that loses its power anywhere.
+//! Seeded simulation: a ring on a disk that tears, drops, reorders and misdirects writes, and that
+//! loses its power anywhere.
 //!
-//! Everything runs on one thread and follows from the seed. What must hold: no byte is ever wrong; without a crash a key holds its
-//! newest version or nothing; after a crash it may hold an older one, but never one from before an acknowledged removal.
+//! Everything runs on one thread and follows from the seed. What must hold: no byte is ever wrong;
+//! without a crash a key holds its newest version or nothing; after a crash it may hold an older
+//! one, but never one from before an acknowledged removal.
 //!
-//! `HUMBOLDT_SIM_SEEDS=from..to` runs other seeds than the usual ones, `HUMBOLDT_SIM_SEEDS=17` a single one.
+//! `HUMBOLDT_SIM_SEEDS=from..to` runs other seeds than the usual ones, `HUMBOLDT_SIM_SEEDS=17` a
+//! single one.
 
 mod scenarios;
 
@@ -124,8 +127,11 @@ impl SimFile {
                 offset = rng.below((state.now.len() / SECTOR_BYTES) as u64) as usize * SECTOR_BYTES;
             }
         }
-        let bytes =
-            &bytes[..bytes.len().min(if self.is_careless { state.now.len() - offset } else { usize::MAX })];
+        let bytes = &bytes[..bytes.len().min(if self.is_careless {
+            state.now.len() - offset
+        } else {
+            usize::MAX
+        })];
         if !is_last {
             put(&mut state.now, offset, bytes);
         }
@@ -297,8 +303,11 @@ fn len(key: u64, body_version: u8) -> u64 {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let power =
-            Arc::new(Mutex::new(Power { rng: Rng::new(seed ^ 0xD15C), left: u64::MAX, is_lost: false }));
+        let power = Arc::new(Mutex::new(Power {
+            rng: Rng::new(seed ^ 0xD15C),
+            left: u64::MAX,
+            is_lost: false,
+        }));
         let file = |is_lasting, is_careless| SimFile::new(&power, is_lasting, is_careless);
         let files = [
             file(false, seed.is_multiple_of(3)),
@@ -307,7 +316,11 @@ impl World {
             file(true, false),
             file(true, false),
         ];
-        put(&mut files[0].state.lock().now, 0, &vec![0; (SEGMENT_BYTES * u64::from(SEGMENTS)) as usize]);
+        put(
+            &mut files[0].state.lock().now,
+            0,
+            &vec![0; (SEGMENT_BYTES * u64::from(SEGMENTS)) as usize],
+        );
         files[0].sync_blocking().expect("there is power");
         let store = open(&files).expect("there is power");
         let (rng, expected) = (Rng::new(seed), BTreeMap::new());
@@ -400,7 +413,8 @@ impl World {
         let new = record(&url(number), version);
         let outcome = self.run(writer::update(&self.store, &new, &confirmed));
         let expected = self.expected.entry(number).or_default();
-        // A head that may be gone, or may not be the newest on disk, is not updated: the object is removed.
+        // A head that may be gone, or may not be the newest on disk, is not updated: the object is
+        // removed.
         expected.any |= !matches!(outcome, Some(Ok(())));
         expected.versions.push((version, body_version));
     }
@@ -503,12 +517,17 @@ impl World {
 /// Opens the ring as the program does, but for the thread; `None` if the power fails meanwhile.
 fn open(files: &[Arc<SimFile>; 5]) -> Option<Arc<Store>> {
     let [data, first, second, removed, also_removed] = files.clone();
-    let files =
-        Files { cached: data.clone(), data, checkpoints: [first, second], purges: [removed, also_removed] };
+    let files = Files {
+        cached: data.clone(),
+        data,
+        checkpoints: [first, second],
+        purges: [removed, also_removed],
+    };
     let lock = std::fs::File::open("/dev/null").expect("a descriptor").into();
     let geometry = Geometry { segment_bytes: SEGMENT_BYTES, segments: SEGMENTS };
     let options = DirOptions::new("/simulated", geometry.bytes());
-    let store = Arc::new(Store::new(&options, Claimed { lock, store_id: 77, geometry, files }).ok()?);
+    let store =
+        Arc::new(Store::new(&options, Claimed { lock, store_id: 77, geometry, files }).ok()?);
     recover::recover(&store);
     let is_ready = store.checkpoint();
     store.may_store.store(is_ready, Ordering::Release);
@@ -517,7 +536,8 @@ fn open(files: &[Arc<SimFile>; 5]) -> Option<Arc<Store>> {
 
 fn seeds() -> Range<u64> {
     let Ok(wanted) = std::env::var("HUMBOLDT_SIM_SEEDS") else { return 0..30 };
-    let number = |text: &str| text.parse::<u64>().expect("HUMBOLDT_SIM_SEEDS is `from..to` or one seed");
+    let number =
+        |text: &str| text.parse::<u64>().expect("HUMBOLDT_SIM_SEEDS is `from..to` or one seed");
     match wanted.split_once("..") {
         Some((from, to)) => number(from)..number(to),
         None => number(&wanted)..number(&wanted) + 1,
@@ -540,5 +560,8 @@ fn no_wrong_byte_and_no_removed_answer_whatever_the_disk_does() {
         crashes += world.crashes;
     }
     let count = seeds().count() as u64;
-    assert!(hits > 60 * count && crashes >= LIVES * count, "the simulation must see something: {hits} hits");
+    assert!(
+        hits > 60 * count && crashes >= LIVES * count,
+        "the simulation must see something: {hits} hits"
+    );
 }

@@ -28,7 +28,8 @@ use crate::health::{DISK_FULL, Health, is_disk_full};
 
 /// Longest body that is kept in one record.
 const INLINE_BYTES_MAX: u64 = 1024 * 1024;
-/// Fragments of the first [`SHORT_FRAGMENTS`] are this long, so that a short range of a long object costs little …
+/// Fragments of the first [`SHORT_FRAGMENTS`] are this long, so that a short range of a long object
+/// costs little …
 const SHORT_FRAGMENT_BYTES: u64 = 256 * 1024;
 /// … and later ones are longer, so that there are not too many.
 const SHORT_FRAGMENTS: usize = 256;
@@ -230,7 +231,8 @@ impl Store {
         }
     }
 
-    /// The hash by which the index knows a key. Which keys meet in a bucket differs from store to store.
+    /// The hash by which the index knows a key. Which keys meet in a bucket differs from store to
+    /// store.
     pub(crate) fn hash(&self, key: &Key) -> Hash64 {
         let product = u128::from(key.low64() ^ self.store_id) * u128::from(key.high64() | 1);
         Hash64((product as u64) ^ (product >> 64) as u64)
@@ -304,7 +306,8 @@ impl Store {
         }
     }
 
-    /// Takes an object out of the index. No log says so: until the next checkpoint recovery may find it.
+    /// Takes an object out of the index. No log says so: until the next checkpoint recovery may
+    /// find it.
     pub(crate) fn drop_unlogged(&self, index: &RingIndex, hash: Hash64, location: u64) {
         index.remove_if_telling(hash, location, || self.doubts.count());
     }
@@ -339,7 +342,8 @@ impl Store {
         }
     }
 
-    /// Takes a key out of the index, while nobody else can look for it and find neither the key nor its removal in the log.
+    /// Takes a key out of the index, while nobody else can look for it and find neither the key nor
+    /// its removal in the log.
     fn forget(&self, _: &Turn<'_>, hash: Hash64) -> Result<Forgotten, SchemeError> {
         let mut early = self.early.lock();
         if let Some(index) = self.index.get() {

@@ -1,5 +1,5 @@
-//! Writing objects: a small one is one record, appended when it is complete; of a large one, fragments are appended as it
-//! arrives, and the record that lists them when it is complete.
+//! Writing objects: a small one is one record, appended when it is complete; of a large one,
+//! fragments are appended as it arrives, and the record that lists them when it is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,7 +52,8 @@ impl RingWriter {
             return Err(SchemeError::Busy("the index is being read"));
         }
         let options = &store.options;
-        if body_bytes.is_some_and(|bytes| !(options.min_bytes..=options.max_bytes).contains(&bytes)) {
+        if body_bytes.is_some_and(|bytes| !(options.min_bytes..=options.max_bytes).contains(&bytes))
+        {
             return Err(SchemeError::Busy("min-size or max-size"));
         }
         if body_bytes.is_some_and(|bytes| bytes > store.body_bytes_max()) {
@@ -82,7 +83,9 @@ impl RingWriter {
         let more = (wanted - capacity) as u64;
         if !self.store.log.gather(more) {
             self.store.counts.shed.fetch_add(1, Ordering::Relaxed);
-            return Err(SchemeError::Busy("objects being written have taken their share of memory"));
+            return Err(SchemeError::Busy(
+                "objects being written have taken their share of memory",
+            ));
         }
         self.gathered_bytes += more;
         self.buffered.reserve_exact(wanted - len);
@@ -130,7 +133,8 @@ impl RingWriter {
         if self.fragments.len() >= FRAGMENTS_MAX {
             return Err(Full::TooLong.into());
         }
-        let bytes = self.store.geometry.fragment_bytes(self.fragments.len()).min(self.buffered.len());
+        let bytes =
+            self.store.geometry.fragment_bytes(self.fragments.len()).min(self.buffered.len());
         let plan = Plan {
             kind: Kind::Fragment,
             key: self.record.key,
@@ -191,7 +195,8 @@ impl RingWriter {
     }
 }
 
-/// Stores a complete object without waiting. `false`: there is no room at the moment, or it does not fit.
+/// Stores a complete object without waiting. `false`: there is no room at the moment, or it does
+/// not fit.
 pub(crate) fn put_now(store: &Arc<Store>, object: &Object) -> bool {
     put_whole(store, &object.about(), object.parts()).is_some()
 }
@@ -286,14 +291,16 @@ impl Drop for Turn {
     }
 }
 
-/// New head and times for the stored object, if it is the confirmed one: the record is appended again, as a copy of the old one
-/// with the same body.
+/// New head and times for the stored object, if it is the confirmed one: the record is appended
+/// again, as a copy of the old one with the same body.
 pub(crate) async fn update(
     store: &Arc<Store>,
     record: &Record,
     confirmed: &Confirmed,
 ) -> Result<(), SchemeError> {
-    let Some((hash, entry, loaded)) = reader::find(store, &record.key).await? else { return Ok(()) };
+    let Some((hash, entry, loaded)) = reader::find(store, &record.key).await? else {
+        return Ok(());
+    };
     let Some(index) = store.index.get() else { return Ok(()) };
     let old = &loaded.found.record;
     if old.kind != record.kind || !confirmed.is(&old.head, &old.times) {
@@ -301,11 +308,18 @@ pub(crate) async fn update(
     }
     let plan = loaded.found.plan(record);
     let updated = plan.record_bytes().ok_or(Full::TooLong).and_then(|record_bytes| {
-        let job = super::log::Job { kind: plan.kind, hash: hash.0, record_bytes, from: entry.location };
+        let job =
+            super::log::Job { kind: plan.kind, hash: hash.0, record_bytes, from: entry.location };
         store.append(
             job,
             |place, out| plan.encode(place, std::iter::once(loaded.body_bytes()), out),
-            |new| index.replace_if(hash, entry.location, super::index::Entry { freq: entry.freq, ..new }),
+            |new| {
+                index.replace_if(
+                    hash,
+                    entry.location,
+                    super::index::Entry { freq: entry.freq, ..new },
+                )
+            },
         )
     });
     match updated {

@@ -1,8 +1,8 @@
 //! The slots of an object being written, and the writes to them that are under way.
 //!
-//! A [`Chain`] belongs to its writer and to every write under way. When the last of them lets go, and the object has not
-//! been published, the slots are given back: so a writer may be dropped at any time, and no slot is used again while
-//! something is still being written to it.
+//! A [`Chain`] belongs to its writer and to every write under way. When the last of them lets go,
+//! and the object has not been published, the slots are given back: so a writer may be dropped at
+//! any time, and no slot is used again while something is still being written to it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -119,7 +119,8 @@ impl Drop for Chain {
     }
 }
 
-/// Writes under way at the same time; when all are done, the chain is published if that is wanted, and the writer hears.
+/// Writes under way at the same time; when all are done, the chain is published if that is wanted,
+/// and the writer hears.
 struct Batch {
     chain: Arc<Chain>,
     left: AtomicUsize,

@@ -1,7 +1,8 @@
 //! The way to the slot file: counted, measured, and shut at the end.
 //!
-//! Whoever changes what is stored holds a [`Pass`] from the decision to the submission of the write. A stop waits for the
-//! passes and then for the writes, so that the snapshot of the index sees no half of a change.
+//! Whoever changes what is stored holds a [`Pass`] from the decision to the submission of the
+//! write. A stop waits for the passes and then for the writes, so that the snapshot of the index
+//! sees no half of a change.
 
 use std::io;
 use std::sync::Arc;
@@ -129,14 +130,15 @@ impl Device {
         if self.is_closed.load(Ordering::SeqCst) { Err(SchemeError::Down) } else { Ok(pass) }
     }
 
-    /// Ends all changes and waits for what is under way. Returns whether it was closed before, and whether nothing is
-    /// under way any more.
+    /// Ends all changes and waits for what is under way. Returns whether it was closed before, and
+    /// whether nothing is under way any more.
     pub(crate) fn close(&self, patience: Duration) -> (bool, bool) {
         let was_closed = self.is_closed.swap(true, Ordering::SeqCst);
         (was_closed, self.settle(patience))
     }
 
-    /// Waits for a moment without passes, and then for one without anything under way; returns whether it has come.
+    /// Waits for a moment without passes, and then for one without anything under way; returns
+    /// whether it has come.
     pub(crate) fn settle(&self, patience: Duration) -> bool {
         while self.passes.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now(); // nobody waits for anything while holding one
@@ -201,8 +203,12 @@ impl Device {
         self.file.write(offset, Arc::clone(data), range, Box::new(finish));
     }
 
-    /// Reads ranges (offset, length), all of them at the same time. What the page cache has is read at once.
-    pub(crate) async fn read(self: &Arc<Self>, ranges: &[(u64, usize)]) -> Result<Vec<Buffer>, Failure> {
+    /// Reads ranges (offset, length), all of them at the same time. What the page cache has is read
+    /// at once.
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        ranges: &[(u64, usize)],
+    ) -> Result<Vec<Buffer>, Failure> {
         let mut buffers: Vec<Option<Buffer>> = Vec::with_capacity(ranges.len());
         let mut waiting: Vec<(usize, usize, ReadFuture, Timed)> = Vec::new();
         for (at, (offset, len)) in ranges.iter().enumerate() {
@@ -214,7 +220,8 @@ impl Device {
                 }
                 None => {
                     self.check_timeout()?;
-                    let timed = Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
+                    let timed =
+                        Timed { device: Arc::clone(self), started: self.pace.start(self.now_ns()) };
                     waiting.push((at, *len, self.file.read(*offset, buffer), timed));
                     buffers.push(None);
                 }
@@ -255,7 +262,11 @@ impl Device {
     }
 
     /// Turns what the system said into the error for the caller, and counts it.
-    pub(crate) fn judge<T>(&self, operation: &str, outcome: io::Result<T>) -> Result<T, SchemeError> {
+    pub(crate) fn judge<T>(
+        &self,
+        operation: &str,
+        outcome: io::Result<T>,
+    ) -> Result<T, SchemeError> {
         let error = match outcome {
             Ok(value) => {
                 self.health.success();
@@ -346,8 +357,9 @@ mod tests {
             assert!(matches!(fails(io::ErrorKind::WouldBlock), Err(SchemeError::Busy(_))));
             assert!(matches!(fails(io::ErrorKind::StorageFull), Err(SchemeError::Busy(DISK_FULL))));
         }
-        (1..ERRORS_TO_DOWN)
-            .for_each(|_| assert!(matches!(fails(io::ErrorKind::Other), Err(SchemeError::Io { .. }))));
+        (1..ERRORS_TO_DOWN).for_each(|_| {
+            assert!(matches!(fails(io::ErrorKind::Other), Err(SchemeError::Io { .. })))
+        });
         assert!(device.judge("read", Ok(())).is_ok());
         (1..ERRORS_TO_DOWN).for_each(|_| drop(fails(io::ErrorKind::Other)));
         assert!(!device.health.is_down());

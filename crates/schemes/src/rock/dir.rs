@@ -2,9 +2,11 @@
 //!
 //! Rules that keep index, slots and file together, whatever runs at the same time:
 //!
-//! - Changes of one key are made under its key lock (one of [`KEY_LOCKS`]). Locks are taken in this order: key, slots, index.
-//! - Whatever leaves the index without being overwritten becomes stale (see `slots`) under the same lock, so that a purge
-//!   finds an object in the index, or among the stale ones, or knows that there is none.
+//! - Changes of one key are made under its key lock (one of [`KEY_LOCKS`]). Locks are taken in this
+//!   order: key, slots, index.
+//! - Whatever leaves the index without being overwritten becomes stale (see `slots`) under the same
+//!   lock, so that a purge finds an object in the index, or among the stale ones, or knows that
+//!   there is none.
 //! - Slots are given back only when nothing writes to them any more.
 
 use std::os::fd::OwnedFd;
@@ -37,11 +39,13 @@ const EVICTIONS_PER_STORE: usize = 64;
 /// Most objects evicted by one call of `maintain`.
 const EVICTIONS_PER_ROUND: u64 = 4096;
 
-/// After the disk was full, the directory gets back 1/1024 of its size with each call of `maintain`.
+/// After the disk was full, the directory gets back 1/1024 of its size with each call of
+/// `maintain`.
 const RECOVERY_SHARE: u32 = 1024;
 
-/// Ids of objects that each start reserves in the file header: enough for five years of 100,000 objects a second, and for a
-/// million starts. Without ids left nothing is stored until the next start.
+/// Ids of objects that each start reserves in the file header: enough for five years of 100,000
+/// objects a second, and for a million starts. Without ids left nothing is stored until the next
+/// start.
 const IDS_RESERVED: u64 = 1 << 44;
 
 /// Flag in the index: a Vary list.
@@ -169,7 +173,8 @@ impl Dir {
         slots <= share(self.usable(), self.options.swap_high_pct)
     }
 
-    /// Evicts what the policy gives up first. The slots stay locked meanwhile, so that a purge misses nothing.
+    /// Evicts what the policy gives up first. The slots stay locked meanwhile, so that a purge
+    /// misses nothing.
     fn evict_one(&self, slots: &mut Slots) -> bool {
         let Some((key, entry)) = self.index.pop_victim() else { return false };
         self.retire(slots, key, entry);
@@ -177,17 +182,24 @@ impl Dir {
         true
     }
 
-    /// Gives back the slots of an object that has just been taken out of the index, or never was in it.
+    /// Gives back the slots of an object that has just been taken out of the index, or never was in
+    /// it.
     pub(crate) fn retire(&self, slots: &mut Slots, key: IndexKey, entry: FileEntry) {
         let runs = slots.runs(entry.file, self.slots_of(entry));
         slots.give_back_stale(entry.file, Tag::from(key));
         slots.give_back(&runs);
     }
 
-    /// Makes a written chain the object of its key; `runs` is all of it. Called when the last write is done. The slots of the
-    /// object that it replaces are returned: they are among the stale ones, and to be overwritten before they are free, or
-    /// else a crash could bring the older one back when the younger has been evicted.
-    pub(crate) fn publish(&self, key: IndexKey, entry: FileEntry, runs: &[Run]) -> Option<(u32, Vec<Run>)> {
+    /// Makes a written chain the object of its key; `runs` is all of it. Called when the last write
+    /// is done. The slots of the object that it replaces are returned: they are among the stale
+    /// ones, and to be overwritten before they are free, or else a crash could bring the older one
+    /// back when the younger has been evicted.
+    pub(crate) fn publish(
+        &self,
+        key: IndexKey,
+        entry: FileEntry,
+        runs: &[Run],
+    ) -> Option<(u32, Vec<Run>)> {
         let tag = Tag::from(key);
         let mut changes = self.lock_key(key);
         *changes += 1;
@@ -253,7 +265,8 @@ impl Dir {
         }
         let (low, high) =
             (share(usable, self.options.swap_low_pct), share(usable, self.options.swap_high_pct));
-        // Squid's 300 f + 20, where f says how far use is on its way from the low to the high water mark.
+        // Squid's 300 f + 20, where f says how far use is on its way from the low to the high water
+        // mark.
         let above = u64::from(slots.used().saturating_sub(low));
         let quota = 300 * above / u64::from(high.saturating_sub(low).max(1)) + 20;
         for _ in 0..quota.min(EVICTIONS_PER_ROUND) {
@@ -266,7 +279,10 @@ impl Dir {
     }
 
     /// Changes the file header, on this thread.
-    pub(crate) fn write_header(&self, change: impl FnOnce(&mut FileHeader)) -> Result<(), SchemeError> {
+    pub(crate) fn write_header(
+        &self,
+        change: impl FnOnce(&mut FileHeader),
+    ) -> Result<(), SchemeError> {
         let mut header = self.header.lock();
         let mut new = *header;
         change(&mut new);
@@ -336,7 +352,11 @@ pub(crate) fn write_header_copies(device: &Device, header: &FileHeader) -> Resul
 }
 
 /// A header for this start: more ids reserved, and no snapshot that holds.
-pub(crate) fn header_for_start(found: Option<FileHeader>, slot_bytes: u32, slots: u32) -> FileHeader {
+pub(crate) fn header_for_start(
+    found: Option<FileHeader>,
+    slot_bytes: u32,
+    slots: u32,
+) -> FileHeader {
     let fresh = || {
         let mut id = [0; 8];
         // Without random numbers the time must do: ids of stores only have to differ.
@@ -344,7 +364,14 @@ pub(crate) fn header_for_start(found: Option<FileHeader>, slot_bytes: u32, slots
             let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             id = (since.unwrap_or_default().as_nanos() as u64).to_le_bytes();
         }
-        FileHeader { store_id: u64::from_le_bytes(id), slot_bytes, slots, ids_end: 1, snapshot: 0, writes: 0 }
+        FileHeader {
+            store_id: u64::from_le_bytes(id),
+            slot_bytes,
+            slots,
+            ids_end: 1,
+            snapshot: 0,
+            writes: 0,
+        }
     };
     let before = found.filter(|header| header.slot_bytes == slot_bytes).unwrap_or_else(fresh);
     FileHeader {

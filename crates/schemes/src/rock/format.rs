@@ -1,7 +1,8 @@
-//! Bytes of the slot file: file header, slot headers, the record in front of a body. See `docs/formats/rock.md`.
+//! Bytes of the slot file: file header, slot headers, the record in front of a body. See
+//! `docs/formats/rock.md`.
 //!
-//! Everything decoded here came from a disk: each number is checked before it is used, and what does not fit is a
-//! [`Corrupt`] with its reason.
+//! Everything decoded here came from a disk: each number is checked before it is used, and what
+//! does not fit is a [`Corrupt`] with its reason.
 
 use humboldt_base::xxh3::{Xxh3, xxh3_64};
 use humboldt_freshness::Times;
@@ -74,7 +75,9 @@ impl FileHeader {
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.slot_bytes.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.slots.to_le_bytes());
-        for (at, word) in [(24, self.store_id), (32, self.ids_end), (40, self.snapshot), (48, self.writes)] {
+        for (at, word) in
+            [(24, self.store_id), (32, self.ids_end), (40, self.snapshot), (48, self.writes)]
+        {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         let sum = xxh3_64(&bytes[..56]);
@@ -151,17 +154,21 @@ impl Geometry {
 
     /// What is read and written of a slot with this much payload.
     pub(crate) fn disk_bytes(&self, payload_bytes: usize) -> usize {
-        (SLOT_HEADER_BYTES + payload_bytes).next_multiple_of(self.io_unit_bytes()).min(self.slot_bytes)
+        (SLOT_HEADER_BYTES + payload_bytes)
+            .next_multiple_of(self.io_unit_bytes())
+            .min(self.slot_bytes)
     }
 
     fn checksum(&self, slot: u32, header: &[u8], payload: &[u8]) -> u64 {
-        let mut hash = Xxh3::with_seed(self.store_id ^ u64::from(slot).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut hash =
+            Xxh3::with_seed(self.store_id ^ u64::from(slot).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         hash.update(header);
         hash.update(payload);
         hash.digest()
     }
 
-    /// Completes the slot in `bytes`, whose payload is in place: header in front of it, zeros behind it.
+    /// Completes the slot in `bytes`, whose payload is in place: header in front of it, zeros
+    /// behind it.
     pub(crate) fn seal(&self, slot: u32, header: &SlotHeader, bytes: &mut [u8]) {
         let Some((head, payload)) = bytes.split_at_mut_checked(SLOT_HEADER_BYTES) else { return };
         let end = (header.payload_bytes as usize).min(payload.len());
@@ -180,8 +187,13 @@ impl Geometry {
     }
 
     /// Verifies what was read of `slot`; returns its header and payload.
-    pub(crate) fn unseal<'a>(&self, slot: u32, bytes: &'a [u8]) -> Result<(SlotHeader, &'a [u8]), Corrupt> {
-        let (head, rest) = bytes.split_at_checked(SLOT_HEADER_BYTES).ok_or(Corrupt("slot is short"))?;
+    pub(crate) fn unseal<'a>(
+        &self,
+        slot: u32,
+        bytes: &'a [u8],
+    ) -> Result<(SlotHeader, &'a [u8]), Corrupt> {
+        let (head, rest) =
+            bytes.split_at_checked(SLOT_HEADER_BYTES).ok_or(Corrupt("slot is short"))?;
         if &head[..4] != SLOT_MAGIC {
             return Err(Corrupt("no slot header"));
         }
@@ -219,10 +231,12 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of an object to be written: a chain of one slot if that is enough, else with slack in the first.
+    /// The shape of an object to be written: a chain of one slot if that is enough, else with slack
+    /// in the first.
     pub(crate) fn new(geometry: Geometry, stream_bytes: u64) -> Self {
         let max = geometry.payload_bytes_max() as u64;
-        let first_bytes = if stream_bytes <= max { stream_bytes } else { Self::first_of_many(geometry) };
+        let first_bytes =
+            if stream_bytes <= max { stream_bytes } else { Self::first_of_many(geometry) };
         Self { geometry, first_bytes, stream_bytes }
     }
 
@@ -254,13 +268,15 @@ impl Shape {
         let max = self.geometry.payload_bytes_max().max(1) as u64;
         match at.checked_sub(self.first_bytes) {
             None => (0, at as usize),
-            Some(behind) => {
-                (u32::try_from(behind / max).unwrap_or(u32::MAX).saturating_add(1), (behind % max) as usize)
-            }
+            Some(behind) => (
+                u32::try_from(behind / max).unwrap_or(u32::MAX).saturating_add(1),
+                (behind % max) as usize,
+            ),
         }
     }
 
-    /// Size for the index: what is read of the whole chain, in units of 512 bytes. `None` if that is too much.
+    /// Size for the index: what is read of the whole chain, in units of 512 bytes. `None` if that
+    /// is too much.
     pub(crate) fn size_units(&self) -> Option<u32> {
         let slots = self.slots()?;
         let full = u64::from(slots - 1) * self.geometry.slot_bytes as u64;
@@ -373,8 +389,11 @@ impl Meta {
 
     /// The record, from the first [`Meta::record_bytes`] of the stream.
     pub(crate) fn record(&self, key: Key, stream: &[u8]) -> Result<Record, Corrupt> {
-        let text = stream.get(META_BYTES..self.record_bytes() as usize).ok_or(Corrupt("record is short"))?;
-        let (url, head) = text.split_at_checked(self.url_bytes as usize).ok_or(Corrupt("record is short"))?;
+        let text = stream
+            .get(META_BYTES..self.record_bytes() as usize)
+            .ok_or(Corrupt("record is short"))?;
+        let (url, head) =
+            text.split_at_checked(self.url_bytes as usize).ok_or(Corrupt("record is short"))?;
         Ok(Record { key, kind: self.kind, url: url.into(), head: head.into(), times: self.times })
     }
 
@@ -382,7 +401,9 @@ impl Meta {
     pub(crate) fn extents(&self, table: &[u8]) -> Result<Vec<Extent>, Corrupt> {
         let extents: Vec<Extent> = match self.extents {
             0 => Vec::new(),
-            1 => vec![Extent { start: self.first_start, end: self.first_start + self.stored_bytes }],
+            1 => {
+                vec![Extent { start: self.first_start, end: self.first_start + self.stored_bytes }]
+            }
             _ => table
                 .chunks_exact(EXTENT_BYTES)
                 .map(|part| Extent { start: u64_at(part, 0), end: u64_at(part, 8) })
@@ -398,7 +419,9 @@ impl Meta {
             previous_end = Some(extent.end);
         }
         let is_whole = extents.len() == self.extents as usize && stored == self.stored_bytes;
-        if !is_whole || self.body_bytes.is_some_and(|bytes| previous_end.is_some_and(|end| end > bytes)) {
+        if !is_whole
+            || self.body_bytes.is_some_and(|bytes| previous_end.is_some_and(|end| end > bytes))
+        {
             return Err(Corrupt("lengths of extents"));
         }
         Ok(extents)
@@ -442,12 +465,16 @@ mod tests {
 
     #[test]
     fn every_bit_of_a_slot_counts_and_its_place_too() {
-        let header = SlotHeader { key: Key(9), id: 5, position: 0, link: 3, chain: 4, payload_bytes: 200 };
+        let header =
+            SlotHeader { key: Key(9), id: 5, position: 0, link: 3, chain: 4, payload_bytes: 200 };
         let mut bytes = vec![0xAA; 4096];
         GEOMETRY.seal(8, &header, &mut bytes);
         let (found, payload) = GEOMETRY.unseal(8, &bytes).expect("it verifies");
         assert_eq!((found, payload), (header, &[0xAA; 200][..]));
-        assert!(bytes[264..].iter().all(|byte| *byte == 0), "nothing of other objects gets to the disk");
+        assert!(
+            bytes[264..].iter().all(|byte| *byte == 0),
+            "nothing of other objects gets to the disk"
+        );
         for bit in 0..264 * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -460,7 +487,14 @@ mod tests {
 
     #[test]
     fn the_newer_copy_of_the_file_header_counts() {
-        let old = FileHeader { store_id: 1, slot_bytes: 4096, slots: 9, ids_end: 7, snapshot: 3, writes: 4 };
+        let old = FileHeader {
+            store_id: 1,
+            slot_bytes: 4096,
+            slots: 9,
+            ids_end: 7,
+            snapshot: 3,
+            writes: 4,
+        };
         let new = FileHeader { snapshot: 0, writes: 5, ..old };
         let both = |a: &FileHeader, b: &FileHeader| [a.encode(), b.encode()].concat();
         assert_eq!(FileHeader::decode(&both(&old, &new)), Some(new));
@@ -481,7 +515,8 @@ mod tests {
             let total: usize = (0..slots).map(|position| shape.payload_bytes(position)).sum();
             assert_eq!(total as u64, stream_bytes, "{slots} slots");
             assert_eq!(shape.payload_bytes(slots), 0);
-            let mut expected = (0..slots).flat_map(|p| (0..shape.payload_bytes(p)).map(move |at| (p, at)));
+            let mut expected =
+                (0..slots).flat_map(|p| (0..shape.payload_bytes(p)).map(move |at| (p, at)));
             assert!((0..stream_bytes).all(|at| Some(shape.locate(at)) == expected.next()));
         }
         assert_eq!(Shape::new(GEOMETRY, u64::MAX).slots(), None);

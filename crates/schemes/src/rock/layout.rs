@@ -70,7 +70,11 @@ fn check(options: &DirOptions) -> Result<(), OpenError> {
 }
 
 /// The error of a start.
-pub(crate) fn failed(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> OpenError {
+pub(crate) fn failed(
+    operation: &'static str,
+    path: &Path,
+    error: impl Into<io::Error>,
+) -> OpenError {
     OpenError::Io { operation, path: path.to_owned(), source: error.into() }
 }
 
@@ -85,7 +89,12 @@ fn make_path(path: &Path) -> Result<(), OpenError> {
 
 /// Reads the lock file; empty when there is none.
 fn read_claim(root: &OwnedFd) -> Result<Vec<u8>, Errno> {
-    let file = match rustix::fs::openat(root, LOCK_FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let file = match rustix::fs::openat(
+        root,
+        LOCK_FILE,
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
         Err(Errno::NOENT) => return Ok(Vec::new()),
         other => other?,
     };
@@ -123,7 +132,9 @@ fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<OwnedFd, OpenError
     let lock = rustix::fs::openat(root, LOCK_FILE, flags, FILE_MODE)
         .map_err(|e| failed("open the lock file of", path, e))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Err(OpenError::Locked { path: path.clone(), lock: LOCK_FILE }),
+        Err(Errno::WOULDBLOCK) => {
+            return Err(OpenError::Locked { path: path.clone(), lock: LOCK_FILE });
+        }
         other => other.map_err(|e| failed("lock", path, e))?,
     }
     let found = read_claim(root).map_err(|e| failed("read the lock file of", path, e))?;
@@ -145,7 +156,8 @@ fn unlike(path: &Path, found: &str, wanted: &str) -> OpenError {
         let reason = format!("its {LOCK_FILE} is not Humboldt's");
         return OpenError::Foreign { path: path.to_owned(), reason };
     }
-    let shorten = |text: &str| text.lines().skip(1).collect::<Vec<_>>().join(", ").escape_debug().to_string();
+    let shorten =
+        |text: &str| text.lines().skip(1).collect::<Vec<_>>().join(", ").escape_debug().to_string();
     OpenError::Mismatch { path: path.to_owned(), found: shorten(found), wanted: shorten(wanted) }
 }
 
@@ -164,7 +176,10 @@ mod tests {
         let mut other = options.clone();
         other.tuning.slot_bytes = 8192;
         let message = claim(&other).err().expect("refused").to_string();
-        assert!(message.contains("slot-size 16384") && message.contains("slot-size 8192"), "{message}");
+        assert!(
+            message.contains("slot-size 16384") && message.contains("slot-size 8192"),
+            "{message}"
+        );
         assert!(claim(&options).is_ok());
     }
 

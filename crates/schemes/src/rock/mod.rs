@@ -1,8 +1,9 @@
 //! `rock`: one file of fixed slots; an object is a chain of them.
 //!
-//! The format is in `docs/formats/rock.md`. From the outside in: this file implements the trait; `reader`, `writer`, `update` and
-//! `purge` do what it says on one object each; `dir` is what they share; `rebuild` fills it at the start, from a `snapshot` or
-//! by a `scan`; `slots`, `chain`, `device`, `pace`, `format` and `layout` each own one kind of thing on disk or of book-keeping.
+//! The format is in `docs/formats/rock.md`. From the outside in: this file implements the trait;
+//! `reader`, `writer`, `update` and `purge` do what it says on one object each; `dir` is what they
+//! share; `rebuild` fills it at the start, from a `snapshot` or by a `scan`; `slots`, `chain`,
+//! `device`, `pace`, `format` and `layout` each own one kind of thing on disk or of book-keeping.
 
 mod chain;
 mod device;
@@ -29,7 +30,9 @@ use std::time::Duration;
 
 use humboldt_store::Key;
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{
+    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+};
 
 use self::device::Device;
 use self::dir::{Dir, header_for_start, write_header_copies};
@@ -77,7 +80,8 @@ impl Rock {
     pub(crate) fn open(options: &DirOptions) -> Result<Self, OpenError> {
         let Claimed { root, lock } = layout::claim(options)?;
         let path = options.path.join(SLOT_FILE);
-        let file = block::open(&open_block(options, &path)).map_err(|e| failed("open", &path, e))?;
+        let file =
+            block::open(&open_block(options, &path)).map_err(|e| failed("open", &path, e))?;
         let found = read_header(&*file).map_err(|e| failed("read", &path, e))?;
         let slot_bytes = options.tuning.slot_bytes as usize;
         let sized = Geometry { store_id: 0, slot_bytes };
@@ -87,7 +91,8 @@ impl Rock {
         let is_new = found.is_none_or(|found| found.store_id != header.store_id);
         fit(&*file, geometry, slots, is_new).map_err(|e| failed("shorten", &path, e))?;
         let device = Device::new(file, geometry, path.display().to_string(), &options.tuning);
-        write_header_copies(&device, &header).map_err(|error| failed("write", &path, error_of(error)))?;
+        write_header_copies(&device, &header)
+            .map_err(|error| failed("write", &path, error_of(error)))?;
         let (rebuild, slots) = match found.filter(|_| !is_new) {
             Some(found) => (begin_rebuild(options, &found)?, Slots::taken(slots)),
             None => {
@@ -116,10 +121,11 @@ fn read_header(file: &dyn BlockFile) -> io::Result<Option<FileHeader>> {
     Ok(FileHeader::decode(both.get(..read).unwrap_or_default()))
 }
 
-/// Cuts off what lies behind the last slot, so that it cannot come back if the directory grows again; of a file that is not
-/// of this store, everything.
+/// Cuts off what lies behind the last slot, so that it cannot come back if the directory grows
+/// again; of a file that is not of this store, everything.
 fn fit(file: &dyn BlockFile, geometry: Geometry, slots: u32, is_new: bool) -> io::Result<()> {
-    let keep = if is_new { 0 } else { FILE_HEADER_BYTES + u64::from(slots) * geometry.slot_bytes as u64 };
+    let keep =
+        if is_new { 0 } else { FILE_HEADER_BYTES + u64::from(slots) * geometry.slot_bytes as u64 };
     if file.len()? > keep { file.set_len(keep) } else { Ok(()) }
 }
 
@@ -173,7 +179,11 @@ impl Scheme for Rock {
         Box::pin(reader::open(&self.dir, key))
     }
 
-    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+    fn create<'a>(
+        &'a self,
+        record: Record,
+        body_bytes: Option<u64>,
+    ) -> IoFuture<'a, Box<dyn Writer>> {
         let writer = RockWriter::create(&self.dir, record, body_bytes);
         Box::pin(ready(writer.map(|writer| Box::new(writer) as Box<dyn Writer>)))
     }
@@ -204,11 +214,12 @@ impl Scheme for Rock {
         if was_closed {
             return Ok(());
         }
-        let outcome = match is_idle && self.dir.rebuild.is_done() && !self.dir.device.health.is_down() {
-            true => self.dir.write_snapshot(),
-            // What is under way for so long, or not known yet, is sought at the next start.
-            false => Ok(()),
-        };
+        let outcome =
+            match is_idle && self.dir.rebuild.is_done() && !self.dir.device.health.is_down() {
+                true => self.dir.write_snapshot(),
+                // What is under way for so long, or not known yet, is sought at the next start.
+                false => Ok(()),
+            };
         self.dir.unlock();
         outcome
     }

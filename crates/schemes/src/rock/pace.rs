@@ -1,4 +1,5 @@
-//! How fast the disk may be written to (`max-swap-rate=`), and how long it would take (`swap-timeout=`).
+//! How fast the disk may be written to (`max-swap-rate=`), and how long it would take
+//! (`swap-timeout=`).
 //!
 //! Both are arithmetic on a time that is an argument: no clock, no sleep.
 
@@ -32,7 +33,8 @@ impl Rate {
         Self { ns_per_write: ns_per_write.max(1), next_ns: AtomicU64::new(0) }
     }
 
-    /// Takes a turn: how long to wait for it; `None` if that would be too long, and no turn is taken.
+    /// Takes a turn: how long to wait for it; `None` if that would be too long, and no turn is
+    /// taken.
     pub(crate) fn turn(&self, now_ns: u64) -> Option<Duration> {
         let earliest = now_ns.saturating_sub(ns(BURST));
         let step = |next: u64| {
@@ -82,12 +84,14 @@ impl Pace {
         self.service_ns.store(new, Ordering::Relaxed);
     }
 
-    /// How long an operation that starts now will take, as far as one can tell. With nothing under way there is nothing
-    /// to wait for, so that a slow disk is tried again.
+    /// How long an operation that starts now will take, as far as one can tell. With nothing under
+    /// way there is nothing to wait for, so that a slow disk is tried again.
     pub(crate) fn expected(&self) -> Duration {
         match self.in_flight() {
             0 => Duration::ZERO,
-            queue => Duration::from_nanos(self.service_ns.load(Ordering::Relaxed).saturating_mul(queue + 1)),
+            queue => Duration::from_nanos(
+                self.service_ns.load(Ordering::Relaxed).saturating_mul(queue + 1),
+            ),
         }
     }
 }
@@ -115,7 +119,11 @@ mod tests {
             (111, Some(1000), None),
             "a second is the most to wait"
         );
-        assert_eq!(rate.turn(now + SECOND), Some(Duration::from_millis(10)), "refusals took no turn");
+        assert_eq!(
+            rate.turn(now + SECOND),
+            Some(Duration::from_millis(10)),
+            "refusals took no turn"
+        );
         rate.charge(50);
         assert_eq!(rate.turn(now + SECOND), Some(Duration::from_millis(520)));
     }

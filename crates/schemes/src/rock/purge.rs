@@ -1,5 +1,5 @@
-//! Removing objects for good: the beginning of every slot that holds one is overwritten. A purge is answered when that is
-//! done; for what a younger object has replaced nobody waits.
+//! Removing objects for good: the beginning of every slot that holds one is overwritten. A purge is
+//! answered when that is done; for what a younger object has replaced nobody waits.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ struct Step {
     must_wait: bool,
 }
 
-/// Removes a key: neither a reader nor a crash brings it back. From the first poll on nobody finds it, also during a rebuild: disks
-/// are waited for behind that.
+/// Removes a key: neither a reader nor a crash brings it back. From the first poll on nobody finds
+/// it, also during a rebuild: disks are waited for behind that.
 pub(crate) async fn remove(dir: &Arc<Dir>, key: &Key) -> Result<bool, SchemeError> {
     dir.device.in_service()?;
     let key = IndexKey::from(key);
@@ -101,7 +101,11 @@ fn step(dir: &Arc<Dir>, key: IndexKey) -> Result<Step, SchemeError> {
     Ok(step)
 }
 
-fn overwrite(dir: &Arc<Dir>, pass: &Pass<'_>, claim: Claim) -> oneshot::Receiver<Result<(), SchemeError>> {
+fn overwrite(
+    dir: &Arc<Dir>,
+    pass: &Pass<'_>,
+    claim: Claim,
+) -> oneshot::Receiver<Result<(), SchemeError>> {
     let (reply, written) = oneshot::channel();
     let offset = dir.device.geometry.offset(claim.slot);
     let len = dir.zeros.reserved();
@@ -142,7 +146,10 @@ pub(crate) fn tidy(dir: &Arc<Dir>, pass: &Pass<'_>, key: IndexKey) {
     let claims: Vec<Claim> = {
         let mut slots = dir.slots.lock();
         let stale = slots.stale_of(Tag::from(key));
-        stale.into_iter().filter_map(|slot| Some(Claim::of(slot, slots.take_exactly(slot)?))).collect()
+        stale
+            .into_iter()
+            .filter_map(|slot| Some(Claim::of(slot, slots.take_exactly(slot)?)))
+            .collect()
     };
     for claim in claims {
         drop(overwrite(dir, pass, claim));

@@ -1,8 +1,9 @@
 //! Reading objects.
 //!
-//! An object of up to about a megabyte is read whole when it is opened, with one read for each run of slots, and verified;
-//! so most hits are one read. Of a longer one the first slot is read, and then what is asked for, some slots ahead. Every
-//! slot that is read is verified to belong to this very object: slots may be used again while a reader is on its way.
+//! An object of up to about a megabyte is read whole when it is opened, with one read for each run
+//! of slots, and verified; so most hits are one read. Of a longer one the first slot is read, and
+//! then what is asked for, some slots ahead. Every slot that is read is verified to belong to this
+//! very object: slots may be used again while a reader is on its way.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,20 +15,26 @@ use humboldt_sys::aligned::Buffer;
 
 use super::device::Failure;
 use super::dir::Dir;
-use super::format::{Corrupt, Geometry, META_BYTES, Meta, SLOT_HEADER_BYTES, Shape, UNIT_BYTES, locate};
+use super::format::{
+    Corrupt, Geometry, META_BYTES, Meta, SLOT_HEADER_BYTES, Shape, UNIT_BYTES, locate,
+};
 use super::slots::Run;
 
 /// How often an open starts again because the object was replaced while it was being read.
 const OPEN_TRIES: usize = 8;
 
-/// Objects that take no more than this on disk are read whole: 1 MiB and room for head and slot headers.
+/// Objects that take no more than this on disk are read whole: 1 MiB and room for head and slot
+/// headers.
 pub(crate) const WHOLE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
 /// What is read of a longer object at once; a reader keeps no more in memory, but for two slots.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// Opens the object of `key`.
-pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<Box<dyn Reader>>, SchemeError> {
+pub(crate) async fn open(
+    dir: &Arc<Dir>,
+    key: &Key,
+) -> Result<Option<Box<dyn Reader>>, SchemeError> {
     dir.device.in_service()?;
     let index_key = IndexKey::from(key);
     for _ in 0..OPEN_TRIES {
@@ -99,7 +106,11 @@ impl RockReader {
             return Err(Corrupt("slot of another object").into());
         }
         let meta = Meta::decode(payload)?;
-        let shape = Shape { geometry, first_bytes: payload.len() as u64, stream_bytes: meta.stream_bytes() };
+        let shape = Shape {
+            geometry,
+            first_bytes: payload.len() as u64,
+            stream_bytes: meta.stream_bytes(),
+        };
         if shape.slots() != Some(slots) || shape.size_units() != Some(entry.size_units) {
             return Err(Corrupt("length of the chain").into());
         }
@@ -169,7 +180,9 @@ impl RockReader {
 
     /// The part that holds a position, if it is in memory.
     fn part(&self, position: u32) -> Option<&Part> {
-        self.parts.iter().find(|part| (part.position..part.position + part.slots).contains(&position))
+        self.parts
+            .iter()
+            .find(|part| (part.position..part.position + part.slots).contains(&position))
     }
 
     /// Sees to it that a position is in memory.
@@ -201,7 +214,9 @@ impl RockReader {
             if have.is_empty() {
                 return Err(Corrupt("record is short").into());
             }
-            bytes.extend_from_slice(have.get(..have.len().min(len - bytes.len())).unwrap_or_default());
+            bytes.extend_from_slice(
+                have.get(..have.len().min(len - bytes.len())).unwrap_or_default(),
+            );
         }
         Ok(bytes)
     }
@@ -210,7 +225,8 @@ impl RockReader {
     fn in_memory(&self, at: u64) -> &[u8] {
         let (position, offset) = self.shape.locate(at);
         let Some(part) = self.part(position) else { return &[] };
-        let payload = slot(self.shape.geometry, part, position - part.position).get(SLOT_HEADER_BYTES..);
+        let payload =
+            slot(self.shape.geometry, part, position - part.position).get(SLOT_HEADER_BYTES..);
         let payload = payload.and_then(|payload| payload.get(..self.shape.payload_bytes(position)));
         payload.and_then(|payload| payload.get(offset..)).unwrap_or_default()
     }
@@ -248,7 +264,8 @@ fn slot(geometry: Geometry, part: &Part, nth: u32) -> &[u8] {
     part.bytes.get(start..end).unwrap_or_default()
 }
 
-/// Reads positions `from..to` of a chain of `slots`, whose last slot has `last_bytes` on disk. Nothing is verified yet.
+/// Reads positions `from..to` of a chain of `slots`, whose last slot has `last_bytes` on disk.
+/// Nothing is verified yet.
 async fn load(
     dir: &Arc<Dir>,
     runs: &[Run],
@@ -265,13 +282,17 @@ async fn load(
     let range = |(position, run): &(u32, Run)| {
         let full = run.len as usize * geometry.slot_bytes;
         let has_last = position + run.len == slots;
-        let len =
-            if has_last { full - geometry.slot_bytes + last_bytes.min(geometry.slot_bytes) } else { full };
+        let len = if has_last {
+            full - geometry.slot_bytes + last_bytes.min(geometry.slot_bytes)
+        } else {
+            full
+        };
         (geometry.offset(run.start), len)
     };
     let ranges: Vec<(u64, usize)> = places.iter().map(range).collect();
     let buffers = dir.device.read(&ranges).await?;
-    let part = |((position, run), bytes): ((u32, Run), Buffer)| Part { position, slots: run.len, bytes };
+    let part =
+        |((position, run), bytes): ((u32, Run), Buffer)| Part { position, slots: run.len, bytes };
     Ok(places.into_iter().zip(buffers).map(part).collect())
 }
 

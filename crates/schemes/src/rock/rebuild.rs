@@ -1,12 +1,12 @@
 //! Finding out what is stored: from the snapshot of a clean stop, or by a scan of all slots.
 //!
-//! A short snapshot is read while the directory is opened. The rest is the work of a thread of its own, which the first
-//! call of `maintain` starts. What is not known yet is a miss. While slots are scanned, new objects go to those that are
-//! known to be free; nothing is evicted.
+//! A short snapshot is read while the directory is opened. The rest is the work of a thread of its
+//! own, which the first call of `maintain` starts. What is not known yet is a miss. While slots are
+//! scanned, new objects go to those that are known to be free; nothing is evicted.
 //!
-//! **Purges meanwhile** are remembered by 32 bits of their keys together with the id that the next object will get, in
-//! memory and in a small log: what the rebuild finds of that key with a smaller id is overwritten. When the rebuild is done,
-//! the log is not needed any more.
+//! **Purges meanwhile** are remembered by 32 bits of their keys together with the id that the next
+//! object will get, in memory and in a small log: what the rebuild finds of that key with a smaller
+//! id is overwritten. When the rebuild is done, the log is not needed any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ use super::slots::{Run, Slots, Tag};
 use super::snapshot::{self, Item, Snapshot};
 use crate::block::BlockFile;
 
-/// A snapshot of up to so many items is read while the directory is opened (some tenths of a second).
+/// A snapshot of up to so many items is read while the directory is opened (some tenths of a
+/// second).
 const INLINE_ITEMS_MAX: u64 = 262_144;
 
 /// Purges remembered during a rebuild; beyond it, further ones are refused.
@@ -62,7 +63,8 @@ pub(crate) struct Rebuild {
     thread: Mutex<Option<JoinHandle<()>>>,
     log: Option<Arc<dyn BlockFile>>,
     log_records: AtomicU64,
-    /// Slots that were purged while the snapshot was being read; they are freed when it has been read.
+    /// Slots that were purged while the snapshot was being read; they are freed when it has been
+    /// read.
     leftover: Mutex<Option<Vec<Run>>>,
 }
 
@@ -96,9 +98,11 @@ impl Rebuild {
         }
     }
 
-    /// A rebuild to be made; `log` is the open log of purges, which may have some of an earlier attempt.
+    /// A rebuild to be made; `log` is the open log of purges, which may have some of an earlier
+    /// attempt.
     pub(crate) fn new(job: Job, log: Arc<dyn BlockFile>, store_id: u64) -> std::io::Result<Self> {
-        let len = usize::try_from(log.len()?).unwrap_or(usize::MAX).min(FORGOTTEN_MAX * PURGE_BYTES);
+        let len =
+            usize::try_from(log.len()?).unwrap_or(usize::MAX).min(FORGOTTEN_MAX * PURGE_BYTES);
         let mut bytes = vec![0; len];
         let read = log.read_blocking(0, &mut bytes)?;
         let records = bytes.get(..read).unwrap_or_default().chunks(PURGE_BYTES);
@@ -147,14 +151,20 @@ impl Rebuild {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Does `enter` with the answer to: has this object been purged? No purge of it comes in between; no disk is used.
-    pub(crate) fn unless_forgotten<T>(&self, tag: Tag, id: u64, enter: impl FnOnce(bool) -> T) -> T {
+    /// Does `enter` with the answer to: has this object been purged? No purge of it comes in
+    /// between; no disk is used.
+    pub(crate) fn unless_forgotten<T>(
+        &self,
+        tag: Tag,
+        id: u64,
+        enter: impl FnOnce(bool) -> T,
+    ) -> T {
         let forgotten = self.forgotten.lock();
         enter(forgotten.get(&tag).is_some_and(|ids_end| id < *ids_end))
     }
 
-    /// Sees to it that the rebuild finds nothing with this tag that has been stored before; after a crash too when what is returned has
-    /// been [`Rebuild::logged`].
+    /// Sees to it that the rebuild finds nothing with this tag that has been stored before; after a
+    /// crash too when what is returned has been [`Rebuild::logged`].
     pub(crate) fn forget(&self, dir: &Dir, tag: Tag) -> Result<Option<Logging>, SchemeError> {
         let Some(log) = self.log.as_ref().filter(|_| !self.is_done()) else { return Ok(None) };
         let _pass = dir.device.pass()?;
@@ -213,7 +223,8 @@ impl Rebuild {
         let mut forgotten = self.forgotten.lock();
         *forgotten = HashMap::new();
         self.phase.store(DONE, Ordering::Release);
-        // A purge that is on its way into the log is not lost: what it is about is in the index, stale or gone.
+        // A purge that is on its way into the log is not lost: what it is about is in the index,
+        // stale or gone.
         let _ = rustix::fs::unlinkat(&dir.root, PURGE_FILE, AtFlags::empty());
     }
 }
@@ -320,18 +331,23 @@ fn read(dir: &Arc<Dir>, mut found: Snapshot) -> bool {
     };
     if let Err(reason) = outcome {
         let path = dir.options.path.display();
-        tracing::warn!("{path}: the snapshot of the index is of no use ({reason}): looking at all slots");
+        tracing::warn!(
+            "{path}: the snapshot of the index is of no use ({reason}): looking at all slots"
+        );
         start_again(dir, total);
         return false;
     }
-    free_where(dir, total, |slot| seen.get(slot as usize / 64).is_some_and(|w| w >> (slot % 64) & 1 == 0));
+    free_where(dir, total, |slot| {
+        seen.get(slot as usize / 64).is_some_and(|w| w >> (slot % 64) & 1 == 0)
+    });
     let leftover = dir.rebuild.leftover.lock().take();
     dir.slots.lock().give_back(&leftover.unwrap_or_default());
     finish(dir);
     true
 }
 
-/// Empties index and books for a scan, which must find all slots taken, and none of them freed behind its back.
+/// Empties index and books for a scan, which must find all slots taken, and none of them freed
+/// behind its back.
 fn start_again(dir: &Dir, total: u32) {
     while dir.index.pop_victim().is_some() {}
     *dir.slots.lock() = Slots::taken(total);
@@ -344,7 +360,8 @@ fn enter(dir: &Arc<Dir>, item: Item, seen: &mut [u64], total: u32) -> bool {
     match item {
         Item::Object(key, entry, runs) => {
             let wanted = dir.slots_of(entry);
-            let runs = if runs.is_empty() { vec![Run { start: entry.file, len: wanted }] } else { runs };
+            let runs =
+                if runs.is_empty() { vec![Run { start: entry.file, len: wanted }] } else { runs };
             let len = runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
             if len != u64::from(wanted) || runs.first().is_none_or(|run| run.start != entry.file) {
                 return false;

@@ -1,8 +1,9 @@
 //! The scan after a crash: all slots are read in their order, with large reads.
 //!
-//! A slot that does not verify is free at once. An object of one slot is found at once, a longer one as soon as all slots of
-//! its chain have been seen, at the latest at the end. Of two objects of a key the younger one stays. A slot that has
-//! been given free is never looked at again, so that new objects may use it.
+//! A slot that does not verify is free at once. An object of one slot is found at once, a longer
+//! one as soon as all slots of its chain have been seen, at the latest at the end. Of two objects
+//! of a key the younger one stays. A slot that has been given free is never looked at again, so
+//! that new objects may use it.
 
 use std::sync::Arc;
 
@@ -27,15 +28,15 @@ struct Candidate {
 
 /// What has been seen of slots that nobody owns yet.
 struct Seen {
-    /// For each slot a hash of object and position, 0 if nothing is seen or it has found its owner. The slot before it in its chain is in the
-    /// link of the slot.
+    /// For each slot a hash of object and position, 0 if nothing is seen or it has found its owner.
+    /// The slot before it in its chain is in the link of the slot.
     marks: Vec<u32>,
     /// First slots whose chain was not complete when they were seen.
     pending: Vec<u32>,
 }
 
-/// Gives free what lies behind the end of the file; returns how many slots are to be looked at. From now on new objects
-/// are stored.
+/// Gives free what lies behind the end of the file; returns how many slots are to be looked at.
+/// From now on new objects are stored.
 pub(crate) fn begin(dir: &Dir) -> u32 {
     let total = dir.slots.lock().total();
     let geometry = dir.device.geometry;
@@ -75,7 +76,9 @@ pub(crate) fn scan(dir: &Arc<Dir>, end: u32) {
             reject(dir, &mut seen, &found);
         }
     }
-    rebuild::free_where(dir, end, |slot| seen.marks.get(slot as usize).is_some_and(|mark| *mark != 0));
+    rebuild::free_where(dir, end, |slot| {
+        seen.marks.get(slot as usize).is_some_and(|mark| *mark != 0)
+    });
 }
 
 /// Reads slots; what cannot be read is tried again slot by slot, and then given up.
@@ -109,7 +112,8 @@ fn look_at(dir: &Arc<Dir>, seen: &mut Seen, first: u32, slots: u32, bytes: &[u8]
                 if header.position == 0 {
                     match candidate(dir, slot, part) {
                         Some(candidate) => found.push(candidate),
-                        None => set_mark(seen, slot, u32::MAX), // whatever it is, it belongs to no chain
+                        // whatever it is, it belongs to no chain
+                        None => set_mark(seen, slot, u32::MAX),
                     }
                 }
             }
@@ -146,7 +150,8 @@ fn candidate(dir: &Dir, slot: u32, bytes: &[u8]) -> Option<Candidate> {
     let geometry = dir.device.geometry;
     let (header, payload) = geometry.unseal(slot, bytes).ok()?;
     let meta = Meta::decode(payload).ok()?;
-    let shape = Shape { geometry, first_bytes: payload.len() as u64, stream_bytes: meta.stream_bytes() };
+    let shape =
+        Shape { geometry, first_bytes: payload.len() as u64, stream_bytes: meta.stream_bytes() };
     if header.position != 0 || shape.slots() != Some(header.chain) {
         return None;
     }
@@ -161,7 +166,8 @@ fn try_chain(dir: &Arc<Dir>, seen: &mut Seen, found: &Candidate) -> bool {
     true
 }
 
-/// All slots of a chain in order, if they have been seen: from the last one, which the first one names, backwards.
+/// All slots of a chain in order, if they have been seen: from the last one, which the first one
+/// names, backwards.
 fn whole_chain(slots: &Slots, seen: &Seen, found: &Candidate) -> Option<Vec<u32>> {
     let chain = found.header.chain;
     if chain as usize > seen.marks.len() {
@@ -186,20 +192,21 @@ fn accept(dir: &Arc<Dir>, seen: &mut Seen, found: &Candidate, chain: &[u32]) {
     let key = IndexKey::from(&found.header.key);
     let known = dir.index.peek(key);
     let older = known.filter(|known| is_older(dir, *known, found.header.id));
-    let is_entered = dir.rebuild.unless_forgotten(Tag::from(key), found.header.id, |is_forgotten| {
-        let mut changes = dir.lock_key(key);
-        let now = dir.index.peek(key);
-        if is_forgotten || (now.is_some() && now != older) {
-            return false;
-        }
-        *changes += 1;
-        let mut slots = dir.slots.lock();
-        let next = chain.iter().skip(1).copied().chain([END]);
-        chain.iter().zip(next).for_each(|(slot, next)| slots.set_link(*slot, next));
-        chain.iter().for_each(|slot| set_mark(seen, *slot, 0));
-        dir.index.insert(key, found.entry);
-        true
-    });
+    let is_entered =
+        dir.rebuild.unless_forgotten(Tag::from(key), found.header.id, |is_forgotten| {
+            let mut changes = dir.lock_key(key);
+            let now = dir.index.peek(key);
+            if is_forgotten || (now.is_some() && now != older) {
+                return false;
+            }
+            *changes += 1;
+            let mut slots = dir.slots.lock();
+            let next = chain.iter().skip(1).copied().chain([END]);
+            chain.iter().zip(next).for_each(|(slot, next)| slots.set_link(*slot, next));
+            chain.iter().for_each(|slot| set_mark(seen, *slot, 0));
+            dir.index.insert(key, found.entry);
+            true
+        });
     let dead = if is_entered { older } else { Some(found.entry) };
     let Some(dead) = dead else { return };
     overwrite(dir, dead.file);
@@ -233,6 +240,7 @@ fn is_older(dir: &Dir, known: FileEntry, id: u64) -> bool {
 /// Overwrites the beginning of a slot, so that no other scan finds its object again.
 pub(crate) fn overwrite(dir: &Dir, slot: u32) {
     let zeros = dir.zeros.read(0..dir.zeros.reserved()).unwrap_or_default();
-    // What failed is counted and logged; the log of purges is gone after the rebuild, so this object could return once.
+    // What failed is counted and logged; the log of purges is gone after the rebuild, so this
+    // object could return once.
     let _ = dir.device.write_blocking(dir.device.geometry.offset(slot), zeros);
 }

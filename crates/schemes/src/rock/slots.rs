@@ -1,12 +1,15 @@
-//! Which slots are taken, how they are chained, and which free ones still hold an object that nobody may find again.
+//! Which slots are taken, how they are chained, and which free ones still hold an object that
+//! nobody may find again.
 //!
-//! Slots are given out in ascending order, round and round, in one run where there is one: what is contiguous is written
-//! and read at once. Memory: 4 bytes and a bit for each slot, and about 12 bytes for each *stale* one.
+//! Slots are given out in ascending order, round and round, in one run where there is one: what is
+//! contiguous is written and read at once. Memory: 4 bytes and a bit for each slot, and about 12
+//! bytes for each *stale* one.
 //!
-//! **Stale slots.** An evicted object lies on disk until its slots are used again, and a scan after a crash would find it.
-//! That is welcome, unless its key has been purged, or stored anew, in the meantime. So it is known, by 32 bits of its key,
-//! where such objects begin; a purge overwrites these first slots. One too few in the table would undo a purge: a slot
-//! stays in it until its new content has been written.
+//! **Stale slots.** An evicted object lies on disk until its slots are used again, and a scan after
+//! a crash would find it. That is welcome, unless its key has been purged, or stored anew, in the
+//! meantime. So it is known, by 32 bits of its key, where such objects begin; a purge overwrites
+//! these first slots. One too few in the table would undo a purge: a slot stays in it until its new
+//! content has been written.
 
 use hashbrown::HashTable;
 use humboldt_store::index::IndexKey;
@@ -183,7 +186,9 @@ impl Slots {
     /// Tags of the stale objects that begin in a free slot with this link.
     fn tags_at(&self, slot: u32, bits: u32) -> Vec<Tag> {
         match bits {
-            SEVERAL => self.stale.iter().filter(|(_, at)| *at == slot).map(|(tag, _)| *tag).collect(),
+            SEVERAL => {
+                self.stale.iter().filter(|(_, at)| *at == slot).map(|(tag, _)| *tag).collect()
+            }
             bits => Tag::from_bits(bits).into_iter().collect(),
         }
     }
@@ -287,7 +292,11 @@ impl Slots {
 
     /// Slots in which stale objects of this tag begin.
     pub(crate) fn stale_of(&self, tag: Tag) -> Vec<u32> {
-        self.stale.iter_hash(tag.hash()).filter(|(other, _)| *other == tag).map(|(_, slot)| *slot).collect()
+        self.stale
+            .iter_hash(tag.hash())
+            .filter(|(other, _)| *other == tag)
+            .map(|(_, slot)| *slot)
+            .collect()
     }
 
     /// All stale slots.
@@ -322,7 +331,11 @@ mod tests {
         slots.give_back(&[run(1, 2), run(10, 40)]);
         assert_eq!(slots.take(1).expect("room").runs, [run(73, 1)], "not the one given back last");
         assert_eq!(slots.take(100).expect("room").runs, [run(74, 100)]);
-        assert_eq!(slots.take(40).expect("room").runs, [run(10, 40)], "a run, though there are nearer slots");
+        assert_eq!(
+            slots.take(40).expect("room").runs,
+            [run(10, 40)],
+            "a run, though there are nearer slots"
+        );
         assert_eq!(
             slots.take(28).expect("room").runs,
             [run(174, 26), run(1, 2)],
@@ -397,7 +410,10 @@ mod tests {
                     owner[slot as usize] = step;
                     count += 1;
                 }
-                assert_eq!((count, slots.runs(taken.runs[0].start, wanted)), (wanted, taken.runs.clone()));
+                assert_eq!(
+                    (count, slots.runs(taken.runs[0].start, wanted)),
+                    (wanted, taken.runs.clone())
+                );
                 held.push(taken.runs);
             } else if !held.is_empty() {
                 let runs = held.swap_remove((state >> 45) as usize % held.len());

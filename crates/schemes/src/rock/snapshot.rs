@@ -1,4 +1,5 @@
-//! What a clean stop leaves: the index, the chains and the stale slots, so that the next start needs no scan.
+//! What a clean stop leaves: the index, the chains and the stale slots, so that the next start
+//! needs no scan.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -107,7 +108,8 @@ impl Snapshot {
     }
 }
 
-/// Whether this is a snapshot, which a directory has written that had been deleted while it was in use. No other directory believes it.
+/// Whether this is a snapshot, which a directory has written that had been deleted while it was in
+/// use. No other directory believes it.
 pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
     let mut start = [0; MAGIC.len()];
     let open = || rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -127,8 +129,9 @@ fn encode(item: &Item, out: &mut Vec<u8>) -> io::Result<()> {
             bytes[..12].copy_from_slice(&key.to_bytes());
             bytes[12..16].copy_from_slice(&entry.file.to_le_bytes());
             bytes[16..20].copy_from_slice(&entry.size_units.to_le_bytes());
-            bytes[20..24]
-                .copy_from_slice(&((others.len() as u32) << 8 | u32::from(entry.flags)).to_le_bytes());
+            bytes[20..24].copy_from_slice(
+                &((others.len() as u32) << 8 | u32::from(entry.flags)).to_le_bytes(),
+            );
             out.extend_from_slice(&bytes);
             for run in others {
                 out.extend_from_slice(&run.start.to_le_bytes());
@@ -168,8 +171,12 @@ pub(crate) fn write(dir: &Dir) -> io::Result<u64> {
     let store_id = dir.device.geometry.store_id;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&dir.root, SNAPSHOT_FILE_NEW, flags, FILE_MODE)?;
-    let mut out =
-        Blocks { file: File::from(file), seed: seed(store_id, number), block: 0, bytes: Vec::new() };
+    let mut out = Blocks {
+        file: File::from(file),
+        seed: seed(store_id, number),
+        block: 0,
+        bytes: Vec::new(),
+    };
     // No lock is held while the file is written: a core may still ask for figures.
     let stale: Vec<(Tag, u32)> = dir.slots.lock().all_stale().collect();
     let items = (dir.index.len() + stale.len()) as u64;
@@ -213,7 +220,8 @@ impl Blocks {
         self.block += 1;
         let mut head = [0; BLOCK_HEADER_BYTES];
         head[..8].copy_from_slice(&(self.bytes.len() as u64).to_le_bytes());
-        head[8..].copy_from_slice(&xxh3_64_with_seed(&self.bytes, self.seed ^ self.block).to_le_bytes());
+        head[8..]
+            .copy_from_slice(&xxh3_64_with_seed(&self.bytes, self.seed ^ self.block).to_le_bytes());
         self.file.write_all(&head)?;
         self.file.write_all(&self.bytes)?;
         self.bytes.clear();

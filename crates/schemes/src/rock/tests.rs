@@ -1,4 +1,5 @@
-//! What only `rock` promises: few reads and writes, chains in pieces, torn writes, recovery, purges that hold, limits.
+//! What only `rock` promises: few reads and writes, chains in pieces, torn writes, recovery, purges
+//! that hold, limits.
 
 mod crash;
 mod memory;
@@ -75,7 +76,8 @@ fn crash(rock: Arc<dyn Scheme>) {
     drop(rock);
 }
 
-/// Waits until nothing but these slots is in use: slots are given back when writes to them have ended.
+/// Waits until nothing but these slots is in use: slots are given back when writes to them have
+/// ended.
 fn wait_for_used(rock: &dyn Scheme, slots: u64) {
     let start = Instant::now();
     while rock.stats().used_bytes != slots * SLOT as u64 {
@@ -86,5 +88,6 @@ fn wait_for_used(rock: &dyn Scheme, slots: u64) {
 
 /// How many objects of this name are there.
 fn count(rock: &dyn Scheme, name: &str, of: u64) -> u64 {
-    (0..of).filter(|i| matches!(see(rock, &format!("http://{name}/{i}")), Seen::Whole(..))).count() as u64
+    (0..of).filter(|i| matches!(see(rock, &format!("http://{name}/{i}")), Seen::Whole(..))).count()
+        as u64
 }

@@ -1,7 +1,7 @@
 //! New head and times for a stored object: its first slot is written anew, in its place.
 //!
-//! Meanwhile the object is not in the index but among the stale ones: a reader misses it, a purge waits for it. A write that
-//! is torn by a crash does not verify: a miss.
+//! Meanwhile the object is not in the index but among the stale ones: a reader misses it, a purge
+//! waits for it. A write that is torn by a crash does not verify: a miss.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ struct NewSlot {
 /// What one try brought.
 enum Tried {
     Done,
-    /// There is no room for the longer head, or the stored answer is not the one that was confirmed.
+    /// There is no room for the longer head, or the stored answer is not the one that was
+    /// confirmed.
     Impossible,
     /// Something else has changed the object.
     Changed,
@@ -41,8 +42,8 @@ struct Update<'a> {
     confirmed: &'a Confirmed,
 }
 
-/// Replaces head and times of the object of `record.key`, if it is the confirmed one. It is removed when the
-/// new head does not fit, and when it is another version.
+/// Replaces head and times of the object of `record.key`, if it is the confirmed one. It is removed
+/// when the new head does not fit, and when it is another version.
 pub(crate) async fn update(
     dir: &Arc<Dir>,
     record: &Record,
@@ -80,14 +81,17 @@ async fn try_update(
     if header.key != update.record.key || header.position != 0 {
         return Err(Corrupt("slot of another object").into());
     }
-    let Some(new) = new_slot(dir, update, entry, header, &payload)? else { return Ok(Tried::Impossible) };
+    let Some(new) = new_slot(dir, update, entry, header, &payload)? else {
+        return Ok(Tried::Impossible);
+    };
     dir.device.wait_for_turn().await?;
     let Some(written) = submit(dir, key, entry, changes, new)? else { return Ok(Tried::Changed) };
     written.await.unwrap_or(Err(SchemeError::Down))?;
     Ok(Tried::Done)
 }
 
-/// The first slot with the new record, sealed; `None` if it does not fit, or is not for what is stored.
+/// The first slot with the new record, sealed; `None` if it does not fit, or is not for what is
+/// stored.
 fn new_slot(
     dir: &Dir,
     update: &Update<'_>,
@@ -114,8 +118,11 @@ fn new_slot(
         head_bytes: record.head.len() as u32,
         ..old
     };
-    let shape = Shape { geometry, first_bytes: payload_bytes as u64, stream_bytes: meta.stream_bytes() };
-    let (Some(slots), Some(size_units)) = (shape.slots(), shape.size_units()) else { return Ok(None) };
+    let shape =
+        Shape { geometry, first_bytes: payload_bytes as u64, stream_bytes: meta.stream_bytes() };
+    let (Some(slots), Some(size_units)) = (shape.slots(), shape.size_units()) else {
+        return Ok(None);
+    };
     if slots != header.chain {
         return Err(Corrupt("length of the chain").into());
     }
@@ -130,13 +137,17 @@ fn new_slot(
         }
         at += part.len();
     }
-    geometry.seal(entry.file, &SlotHeader { payload_bytes: payload_bytes as u32, ..header }, &mut region);
+    geometry.seal(
+        entry.file,
+        &SlotHeader { payload_bytes: payload_bytes as u32, ..header },
+        &mut region,
+    );
     let _ = region.publish();
     Ok(Some(NewSlot { data, entry: FileEntry { size_units, ..entry } }))
 }
 
-/// Takes the object out of the index and writes the slot; it returns when that is done. `None` if it is not the same
-/// object any more.
+/// Takes the object out of the index and writes the slot; it returns when that is done. `None` if
+/// it is not the same object any more.
 fn submit(
     dir: &Arc<Dir>,
     key: IndexKey,
@@ -159,14 +170,21 @@ fn submit(
     let (reply, written) = oneshot::channel();
     let for_end = Arc::clone(dir);
     let len = new.data.reserved();
-    dir.device.write(&pass, dir.device.geometry.offset(entry.file), &new.data, 0..len, move |outcome| {
-        put_back(&for_end, key, new.entry, outcome.is_ok());
-        let _ = reply.send(outcome); // who asked may have gone
-    });
+    dir.device.write(
+        &pass,
+        dir.device.geometry.offset(entry.file),
+        &new.data,
+        0..len,
+        move |outcome| {
+            put_back(&for_end, key, new.entry, outcome.is_ok());
+            let _ = reply.send(outcome); // who asked may have gone
+        },
+    );
     Ok(Some(written))
 }
 
-/// The object is in the index again, unless it could not be written or another one has taken its place.
+/// The object is in the index again, unless it could not be written or another one has taken its
+/// place.
 fn put_back(dir: &Dir, key: IndexKey, entry: FileEntry, is_written: bool) {
     {
         let mut changes = dir.lock_key(key);

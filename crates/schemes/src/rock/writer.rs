@@ -1,9 +1,10 @@
 //! Writing objects.
 //!
-//! An object is collected in memory in the form that it has on disk. One of up to about a megabyte is written when it is
-//! committed, with one write for each run of slots, mostly one; of a longer one each megabyte is written when it is full,
-//! all but its first slot, which is kept back: a chain without its first slot is no object. So what is given up, or cut off
-//! by a crash, leaves no trace.
+//! An object is collected in memory in the form that it has on disk. One of up to about a megabyte
+//! is written when it is committed, with one write for each run of slots, mostly one; of a longer
+//! one each megabyte is written when it is full, all but its first slot, which is kept back: a
+//! chain without its first slot is no object. So what is given up, or cut off by a crash, leaves no
+//! trace.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use super::chain::{self, Chain, Part, Publication};
 use super::device::Pass;
 use super::dir::{Dir, flags};
 use super::format::{
-    self, EXTENTS_MAX, Geometry, META_BYTES, Meta, SLOT_HEADER_BYTES, Shape, SlotHeader, encode_table,
+    self, EXTENTS_MAX, Geometry, META_BYTES, Meta, SLOT_HEADER_BYTES, Shape, SlotHeader,
+    encode_table,
 };
 use super::purge;
 use super::reader::WHOLE_BYTES_MAX;
@@ -103,7 +105,8 @@ impl RockWriter {
         let record_bytes =
             format::record_bytes(&record).ok_or(SchemeError::Busy("head or URL is too long"))?;
         let options = &dir.options;
-        if body_bytes.is_some_and(|bytes| !(options.min_bytes..=options.max_bytes).contains(&bytes)) {
+        if body_bytes.is_some_and(|bytes| !(options.min_bytes..=options.max_bytes).contains(&bytes))
+        {
             return Err(SchemeError::Busy("min-size or max-size"));
         }
         let stream_bytes = body_bytes.unwrap_or(0).saturating_add(record_bytes as u64);
@@ -180,7 +183,8 @@ impl RockWriter {
         if bytes == 0 {
             return Ok(());
         }
-        let end = offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
+        let end =
+            offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
         if end > self.dir.options.max_bytes {
             return Err(SchemeError::Busy("max-size"));
         }
@@ -219,15 +223,19 @@ impl RockWriter {
     async fn write_slab(&mut self) -> Result<(), SchemeError> {
         self.dir.device.check_timeout()?;
         self.dir.device.wait_for_turn().await?;
-        let next =
-            Slab::new(self.geometry, usize::MAX, self.slab.base + self.slab.slots(self.geometry) as u32)?;
+        let next = Slab::new(
+            self.geometry,
+            usize::MAX,
+            self.slab.base + self.slab.slots(self.geometry) as u32,
+        )?;
         let mut slab = std::mem::replace(&mut self.slab, next);
         // All slots of it are full.
         slab.full += 1;
         slab.fill = 0;
         let skipped = usize::from(slab.base == 0);
         if skipped == 1 {
-            self.first = Some(slab.region.get(..self.geometry.slot_bytes).unwrap_or_default().to_vec());
+            self.first =
+                Some(slab.region.get(..self.geometry.slot_bytes).unwrap_or_default().to_vec());
         }
         let written = {
             let dir = Arc::clone(&self.dir);
@@ -238,8 +246,8 @@ impl RockWriter {
         written.await.unwrap_or(Err(SchemeError::Down))
     }
 
-    /// Finds slots for those of a slab, without the first `skipped`, and seals them. `chain` is the length of the chain
-    /// if it is known.
+    /// Finds slots for those of a slab, without the first `skipped`, and seals them. `chain` is the
+    /// length of the chain if it is known.
     fn place(
         &mut self,
         pass: &Pass<'_>,
@@ -262,7 +270,9 @@ impl RockWriter {
                 // All but the last slot of a chain are written, and read, whole.
                 let (payload_bytes, disk_bytes) = match () {
                     () if at == slab.full => (slab.fill, geometry.disk_bytes(slab.fill)),
-                    () if position == 0 => (Shape::first_of_many(geometry) as usize, geometry.slot_bytes),
+                    () if position == 0 => {
+                        (Shape::first_of_many(geometry) as usize, geometry.slot_bytes)
+                    }
                     () => (geometry.payload_bytes_max(), geometry.slot_bytes),
                 };
                 let header = match position {
@@ -271,7 +281,8 @@ impl RockWriter {
                 };
                 let place = at * geometry.slot_bytes;
                 end = place + disk_bytes;
-                let bytes = slab.region.get_mut(place..place + geometry.slot_bytes).unwrap_or_default();
+                let bytes =
+                    slab.region.get_mut(place..place + geometry.slot_bytes).unwrap_or_default();
                 geometry.seal(slot, &header, bytes);
                 self.last_slot = slot;
                 at += 1;
@@ -312,7 +323,11 @@ impl RockWriter {
     }
 
     /// Writes what is left, and the first slot, and has the object published when that is done.
-    fn submit(&mut self, pass: &Pass<'_>, body_bytes: Option<u64>) -> Result<chain::Written, SchemeError> {
+    fn submit(
+        &mut self,
+        pass: &Pass<'_>,
+        body_bytes: Option<u64>,
+    ) -> Result<chain::Written, SchemeError> {
         let meta = Meta::new(&self.record, &self.extents, body_bytes);
         let shape = Shape::new(self.geometry, meta.stream_bytes());
         let too_long = SchemeError::Busy("too long for a chain");
@@ -334,7 +349,8 @@ impl RockWriter {
         let first = parts.first().map_or(0, |part| part.run.start);
         let entry = FileEntry { file: first, size_units, flags: flags(&meta) };
         let object_bytes = meta.record_bytes() - META_BYTES as u64 + meta.stored_bytes;
-        let publication = Publication { key: IndexKey::from(&self.record.key), entry, object_bytes };
+        let publication =
+            Publication { key: IndexKey::from(&self.record.key), entry, object_bytes };
         Ok(chain::write(&self.chain, pass, parts, Some(publication)))
     }
 

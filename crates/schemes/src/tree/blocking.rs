@@ -1,4 +1,5 @@
-//! The engine that does everything at once, on the thread that asks: that of `ufs`, and of the rebuild's own thread.
+//! The engine that does everything at once, on the thread that asks: that of `ufs`, and of the
+//! rebuild's own thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,8 @@ use super::engine::{Engine, EngineError, File, Handle, Keep, OpenFor, Work};
 use super::files::{self, Tree};
 use super::operation::Operation;
 
-/// Squid's constant: blocking I/O is always nearly as busy as can be, so that any other scheme is preferred.
+/// Squid's constant: blocking I/O is always nearly as busy as can be, so that any other scheme is
+/// preferred.
 const LOAD: u16 = 999;
 
 /// In the count of operations under way: nothing may begin any more.
@@ -30,7 +32,10 @@ impl Blocking {
         Self { tree, under_way: AtomicUsize::new(0) }
     }
 
-    fn during<T>(&self, operation: impl FnOnce(&Tree) -> Result<T, EngineError>) -> Result<T, EngineError> {
+    fn during<T>(
+        &self,
+        operation: impl FnOnce(&Tree) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
         let is_open = self.under_way.fetch_add(1, Ordering::AcqRel) & CLOSED == 0;
         let outcome = if is_open { operation(&self.tree) } else { Err(EngineError::Gone) };
         self.under_way.fetch_sub(1, Ordering::Release);
@@ -80,7 +85,11 @@ pub(crate) fn read_buffer(
 }
 
 /// Writes `bytes` to an open file; gives their memory back.
-pub(crate) fn write_buffer(handle: &Handle, offset: u64, mut bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+pub(crate) fn write_buffer(
+    handle: &Handle,
+    offset: u64,
+    mut bytes: Vec<u8>,
+) -> Result<Vec<u8>, EngineError> {
     files::write_all_at(handle.local()?, &bytes, offset)?;
     bytes.clear();
     Ok(bytes)
@@ -114,11 +123,22 @@ impl Engine for Blocking {
         Operation::done(file.map(|file| Handle::new(file, keep, None)))
     }
 
-    fn read(&self, handle: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Operation<Vec<u8>> {
+    fn read(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        len: usize,
+        buffer: Vec<u8>,
+    ) -> Operation<Vec<u8>> {
         Operation::done(self.during(|_| read_buffer(handle, offset, len, buffer)))
     }
 
-    fn read_into(&self, handle: &Handle, offset: u64, bytes: &mut [u8]) -> Option<Result<(), EngineError>> {
+    fn read_into(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Option<Result<(), EngineError>> {
         Some(self.during(|_| read_at(handle, offset, bytes)))
     }
 

@@ -1,15 +1,16 @@
 //! One open cache directory: the state that readers, writers, eviction and the rebuild share.
 //!
-//! Rules that keep index, log and files together, whatever runs at the same time and in whatever order an engine ends what
-//! was asked of it:
+//! Rules that keep index, log and files together, whatever runs at the same time and in whatever
+//! order an engine ends what was asked of it:
 //!
-//! - Changes of one key are made, and logged, under its key lock (one of [`KEY_LOCKS`]), so that their order in the log is
-//!   the order in the index. Taking the oldest object out of the index needs no key lock, but that of evictions; logging its
-//!   removal needs both.
-//! - A key whose file is to be unlinked is *leaving* from the moment in which it is taken out of the index, or gets another
-//!   file, until the file is gone. Who removes the key waits for that.
-//! - A file number is given back only when its file is unlinked and its removal (or its replacement) is in the log. A new
-//!   file has its number as long as any operation on it may be under way ([`super::new_file`]).
+//! - Changes of one key are made, and logged, under its key lock (one of [`KEY_LOCKS`]), so that
+//!   their order in the log is the order in the index. Taking the oldest object out of the index
+//!   needs no key lock, but that of evictions; logging its removal needs both.
+//! - A key whose file is to be unlinked is *leaving* from the moment in which it is taken out of
+//!   the index, or gets another file, until the file is gone. Who removes the key waits for that.
+//! - A file number is given back only when its file is unlinked and its removal (or its
+//!   replacement) is in the log. A new file has its number as long as any operation on it may be
+//!   under way ([`super::new_file`]).
 //! - No lock is held while an engine is asked, or while bytes go to the log.
 
 use std::path::PathBuf;
@@ -149,8 +150,8 @@ impl Drop for Permit {
     }
 }
 
-/// What is to be done when a file is unlinked: its number and its bytes are given back. If it could not be unlinked, it
-/// keeps both until the next start.
+/// What is to be done when a file is unlinked: its number and its bytes are given back. If it could
+/// not be unlinked, it keeps both until the next start.
 pub(crate) struct Unlinked {
     dir: Arc<Dir>,
     key: IndexKey,
@@ -162,7 +163,8 @@ pub(crate) struct Unlinked {
 }
 
 impl Unlinked {
-    /// The engine has unlinked the file, or has failed to. Dropping it undone is the same as [`EngineError::Gone`].
+    /// The engine has unlinked the file, or has failed to. Dropping it undone is the same as
+    /// [`EngineError::Gone`].
     pub(crate) fn done(mut self, outcome: Result<(), EngineError>) {
         self.outcome = outcome;
     }
@@ -254,8 +256,14 @@ impl Dir {
         path.display().to_string()
     }
 
-    /// Turns what the engine or the system said about file `file` into the error for the caller, and counts it.
-    pub(crate) fn failed(&self, operation: &str, file: u32, error: impl Into<EngineError>) -> SchemeError {
+    /// Turns what the engine or the system said about file `file` into the error for the caller,
+    /// and counts it.
+    pub(crate) fn failed(
+        &self,
+        operation: &str,
+        file: u32,
+        error: impl Into<EngineError>,
+    ) -> SchemeError {
         let error = match error.into() {
             EngineError::System(error) => error,
             EngineError::Short => return Corrupt("file is short").into(),
@@ -288,7 +296,11 @@ impl Dir {
     }
 
     /// Makes a written file the object of `key`. Its bytes are counted already.
-    pub(crate) fn publish(self: &Arc<Self>, key: IndexKey, entry: FileEntry) -> Result<(), SchemeError> {
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        key: IndexKey,
+        entry: FileEntry,
+    ) -> Result<(), SchemeError> {
         let (replaced, wants_flush) = {
             let mut state = self.lock_key(key);
             if self.is_closed() {
@@ -315,15 +327,18 @@ impl Dir {
         Ok(())
     }
 
-    /// Counts that a file grows from `before` to `after` bytes. Objects make way for it; `false` if there is no room, and
-    /// none to come.
+    /// Counts that a file grows from `before` to `after` bytes. Objects make way for it; `false` if
+    /// there is no room, and none to come.
     pub(crate) async fn make_room(self: &Arc<Self>, before: u64, after: u64) -> bool {
         let try_now = || {
             for _ in 0..EVICTIONS_PER_STORE {
                 if self.space.try_resize(before, after) {
                     return Some(true);
                 }
-                if self.space.will_have_room(before, after) || !self.rebuild.is_done() || !self.evict_one() {
+                if self.space.will_have_room(before, after)
+                    || !self.rebuild.is_done()
+                    || !self.evict_one()
+                {
                     break;
                 }
             }
@@ -336,7 +351,8 @@ impl Dir {
         self.changed.until(try_now).await
     }
 
-    /// Drops what `key` has in file `entry.file`, if it is still there: the file is missing or does not verify.
+    /// Drops what `key` has in file `entry.file`, if it is still there: the file is missing or does
+    /// not verify.
     pub(crate) fn drop_bad(self: &Arc<Self>, key: IndexKey, entry: FileEntry, why: &str) {
         self.health.corrupt(self.options.path.display(), why);
         let taken = self.rebuild.forget_while(key, || self.take_out(key, Some(entry.file)));
@@ -346,7 +362,8 @@ impl Dir {
         }
     }
 
-    /// Takes `key` out of the index, if its file is `file` or any will do; logs that, and marks the key as leaving.
+    /// Takes `key` out of the index, if its file is `file` or any will do; logs that, and marks the
+    /// key as leaving.
     fn take_out(&self, key: IndexKey, file: Option<u32>) -> Option<(FileEntry, bool)> {
         let mut state = self.lock_key(key);
         let entry = match file {
@@ -399,7 +416,8 @@ impl Dir {
         }
     }
 
-    /// Unlinks a file that is not in the index any more, and whose key is marked as leaving; then gives its number back.
+    /// Unlinks a file that is not in the index any more, and whose key is marked as leaving; then
+    /// gives its number back.
     pub(crate) fn unlink(
         self: &Arc<Self>,
         key: IndexKey,
@@ -466,7 +484,8 @@ impl Dir {
             }
         }
         if self.log.wants_rewrite(self.index.len()) {
-            let outcome = self.log.rewrite_some(root, &self.index, REWRITE_OBJECTS_PER_ROUND, false);
+            let outcome =
+                self.log.rewrite_some(root, &self.index, REWRITE_OBJECTS_PER_ROUND, false);
             if let Err(error) = outcome {
                 tracing::debug!("rewriting the swap log put off: {error}");
             }
@@ -479,7 +498,8 @@ impl Dir {
         }
     }
 
-    /// Writes the log before long, where that may block. What fails is tried again with the next records.
+    /// Writes the log before long, where that may block. What fails is tried again with the next
+    /// records.
     fn flush_soon(self: &Arc<Self>) {
         if self.engine.blocks() {
             let _ = self.log.flush(self.tree.root());
@@ -501,7 +521,8 @@ impl Dir {
         self.engine.later(Box::new(move || Ok(dir.log.flush(dir.tree.root())?))).await
     }
 
-    /// Stops everything, writes a complete log and the mark of a clean stop, then gives the directory free.
+    /// Stops everything, writes a complete log and the mark of a clean stop, then gives the
+    /// directory free.
     pub(crate) fn close(&self) -> Result<(), Errno> {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -526,8 +547,8 @@ impl Dir {
         self.log.mark_clean(root)
     }
 
-    /// Unlinks the files that are not in the index: those of writers that were not committed, and those that were to be
-    /// unlinked. After a clean stop nobody looks for them.
+    /// Unlinks the files that are not in the index: those of writers that were not committed, and
+    /// those that were to be unlinked. After a clean stop nobody looks for them.
     fn unlink_unknown(&self) {
         let mut unknown = self.numbers().clone();
         let mut objects = Vec::new();

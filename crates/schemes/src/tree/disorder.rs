@@ -1,4 +1,5 @@
-//! The rules of `dir` under an engine that ends operations in any order, fails, and is not waited for.
+//! The rules of `dir` under an engine that ends operations in any order, fails, and is not waited
+//! for.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -102,13 +103,15 @@ impl World {
         let Some(mut reader) = self.scheme.open(&key).await? else { return Ok(None) };
         assert!(!was_gone || !self.known[i].is_gone.get(), "{} was removed", url(i));
         let stored = reader.record().head.clone();
-        let version = (1..=200).find(|v| *record(&url(i), *v).head == *stored).expect("a head of ours");
+        let version =
+            (1..=200).find(|v| *record(&url(i), *v).head == *stored).expect("a head of ours");
         let len = reader.body_bytes().expect("complete");
         let (mut offset, mut buf) = (0, vec![0; 40_000]);
         while offset < len {
             let read = reader.read(offset, &mut buf).await? as u64;
             assert!(read > 0);
-            let matches = |v: &u8, end| buf[..(end - offset) as usize] == body(&url(i), *v, offset, end);
+            let matches =
+                |v: &u8, end| buf[..(end - offset) as usize] == body(&url(i), *v, offset, end);
             let mut alike = (1..=VERSIONS).filter(|v| matches(v, offset + read.min(16)));
             let is_right = alike.any(|v| matches(&v, offset + read));
             assert!(is_right, "{} at {offset}", url(i));
@@ -181,7 +184,8 @@ fn churn(world: &World, dice: &mut Dice, plan: Plan) {
         } else if !tasks.is_empty() {
             let first = dice.below(tasks.len());
             tasks.rotate_left(first);
-            let has_moved = tasks.iter_mut().any(|task| task.poll().is_some()) || world.engine.step();
+            let has_moved =
+                tasks.iter_mut().any(|task| task.poll().is_some()) || world.engine.step();
             assert!(has_moved, "all tasks wait, and nothing is under way");
             tasks.retain(|task| !task.has_ended());
         }
@@ -203,12 +207,15 @@ fn check_books(world: &World, can_unlink_fail: bool) {
     let on_disk: Vec<u32> = object_files(&dir.options.path)
         .iter()
         .map(|path| {
-            u32::from_str_radix(&path.file_name().expect("a name").to_string_lossy(), 16).expect("hex")
+            u32::from_str_radix(&path.file_name().expect("a name").to_string_lossy(), 16)
+                .expect("hex")
         })
         .collect();
     let taken: Vec<u32> = dir.numbers().iter().collect();
-    let used: u64 =
-        contents(&dir.index).iter().map(|(_, entry)| dir.space.occupied_bytes(dir::file_bytes(*entry))).sum();
+    let used: u64 = contents(&dir.index)
+        .iter()
+        .map(|(_, entry)| dir.space.occupied_bytes(dir::file_bytes(*entry)))
+        .sum();
     if can_unlink_fail {
         assert!(indexed.iter().all(|number| taken.contains(number)));
         assert!(on_disk.iter().all(|number| taken.contains(number)), "a file whose number is free");
@@ -218,10 +225,18 @@ fn check_books(world: &World, can_unlink_fail: bool) {
             let is_there = world.scheme.contains(&key(&url(i)));
             assert!(!is_there || !known.is_gone.get());
             let read = finish(&world.engine, world.read(i));
-            assert_eq!(read.expect("nothing in the index is bad").is_some(), is_there, "{}", url(i));
+            assert_eq!(
+                read.expect("nothing in the index is bad").is_some(),
+                is_there,
+                "{}",
+                url(i)
+            );
         }
         assert_eq!(taken, indexed, "numbers in use are those of objects");
-        assert!(on_disk.iter().all(|number| indexed.contains(number)), "no file but those of objects");
+        assert!(
+            on_disk.iter().all(|number| indexed.contains(number)),
+            "no file but those of objects"
+        );
         assert_eq!(stats.used_bytes, used);
     }
 }
@@ -242,7 +257,11 @@ fn check_after_a_crash(world: World) {
                 Ok(None) | Err(SchemeError::Corrupt(_)) => None,
                 Err(other) => panic!("{other}"),
             };
-            assert!(seen.is_none() || !known.is_gone.get(), "{} is back, log lost: {is_log_lost}", url(i));
+            assert!(
+                seen.is_none() || !known.is_gone.get(),
+                "{} is back, log lost: {is_log_lost}",
+                url(i)
+            );
         }
     }
 }
@@ -264,7 +283,10 @@ fn in_any_order_and_given_up_anywhere_nothing_leaks() {
         evictions += world.scheme.stats().evictions;
         check_after_a_crash(world);
     }
-    assert!(hits > 20 && evictions > 10, "the test must see something: {hits} hits, {evictions} evictions");
+    assert!(
+        hits > 20 && evictions > 10,
+        "the test must see something: {hits} hits, {evictions} evictions"
+    );
 }
 
 #[test]
@@ -306,10 +328,11 @@ fn a_clean_stop_with_everything_under_way_leaves_what_is_in_the_index() {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults::default());
         let mut writer =
-            finish(&world.engine, world.scheme.create(record("http://late/", 1), None)).expect("create");
+            finish(&world.engine, world.scheme.create(record("http://late/", 1), None))
+                .expect("create");
         finish(&world.engine, writer.write(0, &[&[7; 100_000]])).expect("written");
-        let brief =
-            finish(&world.engine, world.scheme.create(record("http://late/", 2), Some(0))).expect("create");
+        let brief = finish(&world.engine, world.scheme.create(record("http://late/", 2), Some(0)))
+            .expect("create");
         churn(&world, &mut Dice(seed ^ 4321), Plan { is_cut: true, ..Plan::new(seed, 50) });
         let outcome = Cell::new(None);
         let mut commit = Task::new(async { outcome.set(Some(brief.commit(Some(0)).await)) });
@@ -349,7 +372,10 @@ fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
             }
             moves_left = moves_left.wrapping_sub(1);
             let can_poll = |task: &mut Task<'_>| !task.has_ended() && task.poll().is_some();
-            assert!(tasks.iter_mut().any(can_poll) || world.engine.step(), "they wait for each other");
+            assert!(
+                tasks.iter_mut().any(can_poll) || world.engine.step(),
+                "they wait for each other"
+            );
         }
         drop(tasks);
         world.engine.calm_down();

@@ -1,8 +1,8 @@
 //! How file operations are done: the one thing in which `ufs`, `aufs` and `diskd` differ.
 //!
-//! An engine knows files by number, and nothing of keys, index or log. All calls return at once. Numbers, bytes and
-//! permits that belong to an operation travel with it as its [`Keep`], so that they are free again when the operation has
-//! ended, and not when somebody stopped waiting for it.
+//! An engine knows files by number, and nothing of keys, index or log. All calls return at once.
+//! Numbers, bytes and permits that belong to an operation travel with it as its [`Keep`], so that
+//! they are free again when the operation has ended, and not when somebody stopped waiting for it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub(crate) enum EngineError {
     Short,
     /// Too much is waiting already; nothing was begun.
     Shed,
-    /// The engine is closed, or what did the work has died. Whether the operation was done is not known, but it
-    /// is not under way any more.
+    /// The engine is closed, or what did the work has died. Whether the operation was done is not
+    /// known, but it is not under way any more.
     Gone,
 }
 
@@ -32,8 +32,8 @@ impl From<Errno> for EngineError {
     }
 }
 
-/// Whatever must not be dropped while an operation is under way, or a file is open. Dropping it may call the engine: do
-/// not hold a lock then.
+/// Whatever must not be dropped while an operation is under way, or a file is open. Dropping it may
+/// call the engine: do not hold a lock then.
 pub(crate) type Keep = Arc<dyn Send + Sync>;
 
 /// Work that may block and has nothing to do with object files: log, eviction.
@@ -50,7 +50,8 @@ pub(crate) enum OpenFor {
     Updating,
 }
 
-/// An open file. Its clones share it; when the last one is dropped, the file is closed, without waiting.
+/// An open file. Its clones share it; when the last one is dropped, the file is closed, without
+/// waiting.
 #[derive(Clone)]
 pub(crate) struct Handle(Arc<Opened>);
 
@@ -96,7 +97,9 @@ impl Handle {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if let (Some(closer), Some(file), Some(keep)) = (&self.closer, self.file.take(), self.keep.take()) {
+        if let (Some(closer), Some(file), Some(keep)) =
+            (&self.closer, self.file.take(), self.keep.take())
+        {
             closer.close(file, keep);
         }
     }
@@ -104,8 +107,8 @@ impl Drop for Opened {
 
 /// Does file operations for a directory. Shared by all cores, called on any thread.
 ///
-/// [`EngineError::Shed`] comes only from what begins something: `read_file`, `write_file`, `open`. What has been begun
-/// goes on.
+/// [`EngineError::Shed`] comes only from what begins something: `read_file`, `write_file`, `open`.
+/// What has been begun goes on.
 pub(crate) trait Engine: Send + Sync {
     /// Whether everything is done at once, blocking the caller.
     fn blocks(&self) -> bool {
@@ -118,20 +121,30 @@ pub(crate) trait Engine: Send + Sync {
     /// How busy it is, 0 to 1000.
     fn load(&self) -> u16;
 
-    /// Opens file `number`, reads `len` bytes from its start, closes it. `len` is at most `WHOLE_FILE_BYTES_MAX`.
+    /// Opens file `number`, reads `len` bytes from its start, closes it. `len` is at most
+    /// `WHOLE_FILE_BYTES_MAX`.
     fn read_file(&self, number: u32, len: usize) -> Operation<Vec<u8>>;
 
-    /// Creates file `number` with these bytes, as [`OpenFor::Creating`] does. Drops `keep` when that has ended.
+    /// Creates file `number` with these bytes, as [`OpenFor::Creating`] does. Drops `keep` when
+    /// that has ended.
     fn write_file(&self, number: u32, bytes: Vec<u8>, keep: Keep) -> Operation<()>;
 
     /// Opens file `number`. Drops `keep` when it has been closed, or could not be opened.
     fn open(&self, number: u32, purpose: OpenFor, keep: Keep) -> Operation<Handle>;
 
-    /// Reads exactly `len` bytes at `offset`, at most a block, into memory of `buffer`, whose contents are lost.
-    fn read(&self, handle: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Operation<Vec<u8>>;
+    /// Reads exactly `len` bytes at `offset`, at most a block, into memory of `buffer`, whose
+    /// contents are lost.
+    fn read(&self, handle: &Handle, offset: u64, len: usize, buffer: Vec<u8>)
+    -> Operation<Vec<u8>>;
 
-    /// Reads as [`Engine::read`] into the memory of the caller, if everything is done at once anyway.
-    fn read_into(&self, handle: &Handle, offset: u64, bytes: &mut [u8]) -> Option<Result<(), EngineError>> {
+    /// Reads as [`Engine::read`] into the memory of the caller, if everything is done at once
+    /// anyway.
+    fn read_into(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        bytes: &mut [u8],
+    ) -> Option<Result<(), EngineError>> {
         let _ = (handle, offset, bytes);
         None
     }
@@ -139,8 +152,8 @@ pub(crate) trait Engine: Send + Sync {
     /// Writes all of `bytes` at `offset`; gives their memory back, empty.
     fn write(&self, handle: &Handle, offset: u64, bytes: Vec<u8>) -> Operation<Vec<u8>>;
 
-    /// Unlinks file `number`, which may be missing, and tells `then`. Never refused for want of room: whoever evicts
-    /// looks at [`Engine::unlinks_are_full`] before.
+    /// Unlinks file `number`, which may be missing, and tells `then`. Never refused for want of
+    /// room: whoever evicts looks at [`Engine::unlinks_are_full`] before.
     fn unlink(&self, number: u32, then: Unlinked);
 
     /// Whether so many files wait to be unlinked that no more should be added for the sake of room.
@@ -151,7 +164,8 @@ pub(crate) trait Engine: Send + Sync {
     /// Does `work` where it may block. It is done also when nobody waits for it.
     fn later(&self, work: Work) -> Operation<()>;
 
-    /// Begins nothing any more and waits until all that was begun has ended. Afterwards no file is touched.
+    /// Begins nothing any more and waits until all that was begun has ended. Afterwards no file is
+    /// touched.
     fn close(&self);
 
     /// The same, but what waits to be done is thrown away: as much as can be had of a crash.

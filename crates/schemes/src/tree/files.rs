@@ -1,4 +1,5 @@
-//! Object files by number, relative to the open cache directory: no path is put together on the heap.
+//! Object files by number, relative to the open cache directory: no path is put together on the
+//! heap.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -68,7 +69,8 @@ impl Tree {
         self.open_with(number, OFlags::RDWR)
     }
 
-    /// Creates file `number`. One that a crash left behind makes way, and so does a missing directory appear.
+    /// Creates file `number`. One that a crash left behind makes way, and so does a missing
+    /// directory appear.
     pub(crate) fn create(&self, number: u32) -> Result<OwnedFd, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         match self.open_with(number, flags) {
@@ -87,13 +89,15 @@ impl Tree {
         }
     }
 
-    /// Calls `visit` with the number of every object file in directory `d1`/`d2`. A missing directory is an empty one.
+    /// Calls `visit` with the number of every object file in directory `d1`/`d2`. A missing
+    /// directory is an empty one.
     pub(crate) fn list(&self, d1: u32, d2: u32, mut visit: impl FnMut(u32)) -> Result<(), Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = match rustix::fs::openat(&self.root, directory_name(d1, d2), flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(()),
-            other => other?,
-        };
+        let directory =
+            match rustix::fs::openat(&self.root, directory_name(d1, d2), flags, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(()),
+                other => other?,
+            };
         for entry in rustix::fs::Dir::read_from(&directory)? {
             if let Some(number) = self.number_of(entry?.file_name().to_bytes(), d1, d2) {
                 visit(number);
@@ -108,10 +112,16 @@ impl Tree {
     }
 
     fn open_with(&self, number: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat(&self.root, self.name(number).as_str(), flags | OFlags::CLOEXEC, FILE_MODE)
+        rustix::fs::openat(
+            &self.root,
+            self.name(number).as_str(),
+            flags | OFlags::CLOEXEC,
+            FILE_MODE,
+        )
     }
 
-    /// In a directory that has been deleted while it was in use, nothing is made anew: it would be nobody's.
+    /// In a directory that has been deleted while it was in use, nothing is made anew: it would be
+    /// nobody's.
     fn make_directories(&self, number: u32) -> Result<(), Errno> {
         rustix::fs::statat(&self.root, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW)?;
         let (d1, d2) = self.directories(number);

@@ -1,7 +1,7 @@
 //! Bytes of an object file: header block, table, footer. See `docs/formats/ufs.md`.
 //!
-//! Everything decoded here came from a disk: each length is checked before it is used, and what does not fit is a
-//! [`Corrupt`] with its reason.
+//! Everything decoded here came from a disk: each length is checked before it is used, and what
+//! does not fit is a [`Corrupt`] with its reason.
 
 use humboldt_base::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use humboldt_freshness::Times;
@@ -160,7 +160,8 @@ fn footer_seed(key: Key) -> u64 {
 impl Footer {
     /// Length of the table.
     pub(crate) fn table_bytes(&self) -> u64 {
-        u64::from(self.extents) * EXTENT_BYTES as u64 + u64::from(self.blocks) * CHECKSUM_BYTES as u64
+        u64::from(self.extents) * EXTENT_BYTES as u64
+            + u64::from(self.blocks) * CHECKSUM_BYTES as u64
     }
 
     /// Appends the footer to `out`.
@@ -187,7 +188,11 @@ impl Footer {
     }
 
     /// Decodes the footer of the file of `key` that is `file_bytes` long.
-    pub(crate) fn decode(bytes: &[u8; FOOTER_BYTES], key: Key, file_bytes: u64) -> Result<Self, Corrupt> {
+    pub(crate) fn decode(
+        bytes: &[u8; FOOTER_BYTES],
+        key: Key,
+        file_bytes: u64,
+    ) -> Result<Self, Corrupt> {
         if &bytes[..8] != FOOTER_MAGIC {
             return Err(Corrupt("no footer: not committed or truncated"));
         }
@@ -212,7 +217,8 @@ impl Footer {
 
     fn fits(&self, file_bytes: u64) -> bool {
         let end = file_bytes.saturating_sub(FOOTER_BYTES as u64);
-        let ends_before = |at: u64, bytes: u64, end: u64| at.checked_add(bytes).is_some_and(|to| to <= end);
+        let ends_before =
+            |at: u64, bytes: u64, end: u64| at.checked_add(bytes).is_some_and(|to| to <= end);
         self.extents as usize <= EXTENTS_MAX
             && u64::from(self.blocks) == self.stored_bytes.div_ceil(BLOCK_BYTES as u64)
             && (HEADER_BYTES as u64..=HEADER_BLOCK_BYTES_MAX as u64).contains(&self.header_bytes)
@@ -260,21 +266,25 @@ impl Table {
             .collect();
         let mut stored = 0_u64;
         for (i, extent) in extents.iter().enumerate() {
-            let previous_end = i.checked_sub(1).and_then(|i| extents.get(i)).map(|extent| extent.end);
+            let previous_end =
+                i.checked_sub(1).and_then(|i| extents.get(i)).map(|extent| extent.end);
             if extent.start >= extent.end || previous_end.is_some_and(|end| end >= extent.start) {
                 return Err(Corrupt("order of extents"));
             }
             stored = stored.saturating_add(extent.end - extent.start);
         }
         let body_end = extents.last().map_or(0, |extent| extent.end);
-        if stored != footer.stored_bytes || footer.body_bytes.is_some_and(|bytes| bytes < body_end) {
+        if stored != footer.stored_bytes || footer.body_bytes.is_some_and(|bytes| bytes < body_end)
+        {
             return Err(Corrupt("lengths of extents"));
         }
-        let block_checksums = sums.chunks_exact(CHECKSUM_BYTES).map(|part| u64_at(part, 0)).collect();
+        let block_checksums =
+            sums.chunks_exact(CHECKSUM_BYTES).map(|part| u64_at(part, 0)).collect();
         Ok(Self { extents, block_checksums })
     }
 
-    /// Where offset `at` of the body lies among the stored bytes, and how many follow it in its extent.
+    /// Where offset `at` of the body lies among the stored bytes, and how many follow it in its
+    /// extent.
     pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let mut stored = 0;
         for extent in &self.extents {
@@ -290,8 +300,8 @@ impl Table {
     }
 }
 
-/// Appends the padding that makes the length of a file, `file_bytes` before `out` was begun, such that it is a multiple of
-/// [`UNIT_BYTES`] once the footer follows.
+/// Appends the padding that makes the length of a file, `file_bytes` before `out` was begun, such
+/// that it is a multiple of [`UNIT_BYTES`] once the footer follows.
 pub(crate) fn pad_for_footer(file_bytes: u64, out: &mut Vec<u8>) {
     let with_footer = file_bytes + out.len() as u64 + FOOTER_BYTES as u64;
     let padding = with_footer.next_multiple_of(UNIT_BYTES as u64) - with_footer;
@@ -358,7 +368,8 @@ mod tests {
     #[test]
     fn tables_locate_bytes_and_refuse_disorder() {
         let extent = |start, end| Extent { start, end };
-        let table = Table { extents: vec![extent(10, 14), extent(20, 26)], block_checksums: vec![1] };
+        let table =
+            Table { extents: vec![extent(10, 14), extent(20, 26)], block_checksums: vec![1] };
         assert_eq!(table.locate(9), None);
         assert_eq!(table.locate(13), Some((3, 1)));
         assert_eq!(table.locate(14), None);

@@ -71,7 +71,8 @@ fn make_path(path: &Path) -> Result<(), OpenError> {
 
 /// Reads a small file of the directory; empty when there is none.
 fn read_small(root: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
-    let file = match rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let file = match rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    {
         Err(Errno::NOENT) => return Ok(Vec::new()),
         other => other?,
     };
@@ -83,11 +84,13 @@ fn read_small(root: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
 
 fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
     let foreign = |reason| Err(OpenError::Foreign { path: path.to_owned(), reason });
-    let log_start = read_small(root, log::FILE).map_err(|e| failed("read the swap log of", path, e))?;
+    let log_start =
+        read_small(root, log::FILE).map_err(|e| failed("read the swap log of", path, e))?;
     if log::is_squids(&log_start) {
         return foreign("its swap.state was written by Squid".to_owned());
     }
-    let claim = read_small(root, LOCK_FILE).map_err(|e| failed("read the lock file of", path, e))?;
+    let claim =
+        read_small(root, LOCK_FILE).map_err(|e| failed("read the lock file of", path, e))?;
     if !claim.is_empty() {
         return Ok(());
     }
@@ -102,7 +105,8 @@ fn refuse_foreign(root: &OwnedFd, path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Text of the lock file for these options. The scheme is that of the format, which `ufs`, `aufs` and `diskd` share.
+/// Text of the lock file for these options. The scheme is that of the format, which `ufs`, `aufs`
+/// and `diskd` share.
 fn claim_text(l1: u32, l2: u32) -> String {
     format!("{TITLE}\nscheme ufs\nformat {FORMAT}\nl1 {l1}\nl2 {l2}\n")
 }
@@ -116,7 +120,8 @@ fn claim_lock(root: &OwnedFd, options: &DirOptions) -> Result<(Lock, bool), Open
         Errno::WOULDBLOCK => OpenError::Locked { path: path.clone(), lock: LOCK_FILE },
         error => failed("lock", path, error),
     })?;
-    let found = read_small(root, LOCK_FILE).map_err(|e| failed("read the lock file of", path, e))?;
+    let found =
+        read_small(root, LOCK_FILE).map_err(|e| failed("read the lock file of", path, e))?;
     let wanted = claim_text(options.l1, options.l2);
     if found.is_empty() {
         log::remove_leftovers(root).map_err(|e| failed("remove an old log of", path, e))?;
@@ -135,7 +140,8 @@ fn unlike(path: &Path, found: &str, wanted: &str) -> OpenError {
         let reason = format!("its {LOCK_FILE} is not Humboldt's");
         return OpenError::Foreign { path: path.to_owned(), reason };
     }
-    let shorten = |text: &str| text.lines().skip(1).collect::<Vec<_>>().join(", ").escape_debug().to_string();
+    let shorten =
+        |text: &str| text.lines().skip(1).collect::<Vec<_>>().join(", ").escape_debug().to_string();
     OpenError::Mismatch { path: path.to_owned(), found: shorten(found), wanted: shorten(wanted) }
 }
 
@@ -143,7 +149,8 @@ fn make_tree(tree: &Tree, path: &Path) -> Result<(), OpenError> {
     let (l1, l2) = tree.levels();
     for d1 in 0..l1 {
         let make = |name: &str| {
-            files::make_directory(tree.root(), name).map_err(|e| failed("create", &path.join(name), e))
+            files::make_directory(tree.root(), name)
+                .map_err(|e| failed("create", &path.join(name), e))
         };
         make(&format!("{d1:02X}"))?;
         for d2 in 0..l2 {
@@ -167,7 +174,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("new/cache");
         assert!(claim(&options(&path)).is_ok_and(|claimed| claimed.is_new));
-        assert!(path.join("01/02").is_dir() && !path.join("02").exists() && !path.join("00/03").exists());
+        assert!(
+            path.join("01/02").is_dir()
+                && !path.join("02").exists()
+                && !path.join("00/03").exists()
+        );
         fs::remove_dir(path.join("01/02")).expect("it is empty");
         assert!(claim(&options(&path)).is_ok_and(|claimed| !claimed.is_new));
         assert!(path.join("01/02").is_dir());
@@ -210,7 +221,8 @@ mod tests {
     fn squids_log_is_refused_even_in_our_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         drop(claim(&options(dir.path())));
-        fs::write(dir.path().join("swap.state"), [3, 9, 9, 9, 2, 0, 0, 0, 72, 0, 0, 0]).expect("a file");
+        fs::write(dir.path().join("swap.state"), [3, 9, 9, 9, 2, 0, 0, 0, 72, 0, 0, 0])
+            .expect("a file");
         assert!(matches!(claim(&options(dir.path())), Err(OpenError::Foreign { .. })));
     }
 
@@ -222,7 +234,8 @@ mod tests {
         let other = DirOptions { l2: 4, ..options(dir.path()) };
         let message = claim(&other).err().expect("refused").to_string();
         assert!(message.contains("l2 3") && message.contains("l2 4"), "{message}");
-        for bad in [DirOptions { l1: 0, ..other.clone() }, DirOptions { swap_low_pct: 96, ..other }] {
+        for bad in [DirOptions { l1: 0, ..other.clone() }, DirOptions { swap_low_pct: 96, ..other }]
+        {
             assert!(matches!(claim(&bad), Err(OpenError::BadOption { .. })));
         }
         let below_a_file = options(&dir.path().join(LOCK_FILE).join("x"));

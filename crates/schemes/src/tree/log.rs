@@ -1,8 +1,10 @@
-//! The swap log: which file holds which key, appended as the index changes. See `docs/formats/ufs.md`.
+//! The swap log: which file holds which key, appended as the index changes. See
+//! `docs/formats/ufs.md`.
 //!
-//! A failing write never stops the cache: a stale record finds no file, or one that is as good as when it was written; and
-//! who removes a key waits until its file is gone. Appending only touches memory; writing may block, and is done where
-//! that is allowed. If records had to be thrown away, the log is unlinked, and rewritten as soon as that works.
+//! A failing write never stops the cache: a stale record finds no file, or one that is as good as
+//! when it was written; and who removes a key waits until its file is gone. Appending only touches
+//! memory; writing may block, and is done where that is allowed. If records had to be thrown away,
+//! the log is unlinked, and rewritten as soon as that works.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,11 +29,13 @@ const CLEAN_BYTES: usize = 24;
 
 /// Records are collected up to this many bytes before they are written.
 const BUFFER_BYTES: usize = 32 * 1024;
-/// When writing fails, records are kept up to this many bytes; beyond it the log is given up, and rewritten.
+/// When writing fails, records are kept up to this many bytes; beyond it the log is given up, and
+/// rewritten.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
 /// The log is rewritten when it has this many records beyond twice the objects.
 const REWRITE_SLACK_RECORDS: u64 = 65_536;
-/// The last changes before a rewritten log takes over: no more than this many are encoded while those who append wait.
+/// The last changes before a rewritten log takes over: no more than this many are encoded while
+/// those who append wait.
 const SWITCH_RECORDS_MAX: usize = 1024;
 /// Changes remembered while the log is being rewritten; at the bound, the rewrite is put off.
 const PENDING_RECORDS_MAX: usize = 1024 * 1024;
@@ -85,7 +89,9 @@ impl LogRecord {
         if xxh3_64_with_seed(content, generation).to_le_bytes() != sum {
             return None;
         }
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let mut key = [0; IndexKey::BYTES];
         key.copy_from_slice(&bytes[8..20]);
         let (key, file) = (IndexKey::from_bytes(key), word(4));
@@ -143,7 +149,8 @@ pub(crate) struct FoundLog {
     pub(crate) is_clean: bool,
 }
 
-/// Opens the log of the directory; `None` if there is none that is ours. The mark of a clean stop is taken away.
+/// Opens the log of the directory; `None` if there is none that is ours. The mark of a clean stop
+/// is taken away.
 pub(crate) fn find(root: &OwnedFd) -> Result<Option<FoundLog>, Errno> {
     let clean = read_clean(root)?;
     match rustix::fs::unlinkat(root, FILE_CLEAN, AtFlags::empty()) {
@@ -167,10 +174,12 @@ pub(crate) fn find(root: &OwnedFd) -> Result<Option<FoundLog>, Errno> {
 
 /// Generation and length in the mark of a clean stop.
 fn read_clean(root: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
-    let file = match rustix::fs::openat(root, FILE_CLEAN, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
-        other => other?,
-    };
+    let file =
+        match rustix::fs::openat(root, FILE_CLEAN, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        {
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
     let mut words = [[0; 8]; CLEAN_BYTES / 8];
     let is_whole = files::read_exact_at(&file, words.as_flattened_mut(), 0)?;
     let [generation, len, sum] = words.map(u64::from_le_bytes);
@@ -178,12 +187,17 @@ fn read_clean(root: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
     Ok(is_valid.then_some((generation, len)))
 }
 
-/// Whether this is a log, or the mark of a clean stop, that a directory has written which had been deleted while it was in use.
+/// Whether this is a log, or the mark of a clean stop, that a directory has written which had been
+/// deleted while it was in use.
 pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
     let header_of = |name: &str| {
-        let file = rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let file =
+            rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let mut bytes = [0; HEADER_BYTES];
-        files::read_exact_at(&file, &mut bytes, 0).ok()?.then(|| LogHeader::decode(&bytes)).flatten()
+        files::read_exact_at(&file, &mut bytes, 0)
+            .ok()?
+            .then(|| LogHeader::decode(&bytes))
+            .flatten()
     };
     match name {
         FILE | FILE_NEW => header_of(name).is_some(),
@@ -289,9 +303,10 @@ impl SwapLog {
         }
     }
 
-    /// Appends a record in memory, and says whether there are enough to be written soon. The rest waits for the next call of `maintain`: a
-    /// crash loses the objects of a second, as their files are found by nobody; a file that is gone, or that has become
-    /// another object's, is a miss whatever the log says.
+    /// Appends a record in memory, and says whether there are enough to be written soon. The rest
+    /// waits for the next call of `maintain`: a crash loses the objects of a second, as their files
+    /// are found by nobody; a file that is gone, or that has become another object's, is a miss
+    /// whatever the log says.
     pub(crate) fn append(&self, record: LogRecord) -> bool {
         let mut appender = self.appender.lock();
         appender.append(record);
@@ -350,7 +365,8 @@ impl SwapLog {
         self.write_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Cuts the log to `len` bytes and declares it incomplete: files must be searched for, now or at the next start.
+    /// Cuts the log to `len` bytes and declares it incomplete: files must be searched for, now or
+    /// at the next start.
     pub(crate) fn declare_incomplete(&self, len: u64) -> Result<(), Errno> {
         let mut file = self.file.lock();
         file.header.is_complete = false;
@@ -363,7 +379,8 @@ impl SwapLog {
         rustix::fs::ftruncate(&file.file, len)
     }
 
-    /// Whether the log, now that no rebuild is going on, is too long, broken or incomplete; or is being rewritten.
+    /// Whether the log, now that no rebuild is going on, is too long, broken or incomplete; or is
+    /// being rewritten.
     pub(crate) fn wants_rewrite(&self, objects: usize) -> bool {
         let appender = self.appender.lock();
         let records = appender.records();
@@ -374,7 +391,8 @@ impl SwapLog {
             || (is_long && records >= appender.rewrite_not_before_records)
     }
 
-    /// Rewrites at least `budget` objects' records to the new log; `true` when that is complete and in use.
+    /// Rewrites at least `budget` objects' records to the new log; `true` when that is complete and
+    /// in use.
     pub(crate) fn rewrite_some(
         &self,
         root: &OwnedFd,
@@ -498,14 +516,17 @@ impl SwapLog {
 
 impl Appender {
     fn records(&self) -> u64 {
-        (self.len + self.buffer.len() as u64).saturating_sub(HEADER_BYTES as u64) / RECORD_BYTES as u64
+        (self.len + self.buffer.len() as u64).saturating_sub(HEADER_BYTES as u64)
+            / RECORD_BYTES as u64
     }
 
     fn append(&mut self, record: LogRecord) {
         if self.is_sealed {
             return;
         }
-        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.len() < PENDING_RECORDS_MAX) {
+        if let Some(pending) =
+            self.pending.as_mut().filter(|pending| pending.len() < PENDING_RECORDS_MAX)
+        {
             pending.push(record);
         }
         if !self.is_broken {
@@ -514,7 +535,8 @@ impl Appender {
         }
     }
 
-    /// Gives the log up when too much of it cannot be written. The file is unlinked by the next flush.
+    /// Gives the log up when too much of it cannot be written. The file is unlinked by the next
+    /// flush.
     fn limit(&mut self) {
         if self.buffer.len() > BUFFER_BYTES_MAX {
             tracing::warn!("swap log given up after a write error; it will be rewritten");

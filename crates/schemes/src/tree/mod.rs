@@ -1,9 +1,11 @@
-//! A tree of directories with one file per object: all that `ufs`, `aufs` and `diskd` have in common.
+//! A tree of directories with one file per object: all that `ufs`, `aufs` and `diskd` have in
+//! common.
 //!
-//! The format is in `docs/formats/ufs.md`. From the outside in: this file implements the trait; `reader`, `writer` and
-//! `update` do what it says on one object each; `dir` is what they share; `rebuild` fills it at the start. All of them have
-//! their file operations done by an `engine`, the only thing that differs; `blocking` is the simplest of them, `pool`
-//! has threads for others. `log`, `files`, `format`, `layout`, `numbers`, `new_file` and `space` each own one kind of thing
+//! The format is in `docs/formats/ufs.md`. From the outside in: this file implements the trait;
+//! `reader`, `writer` and `update` do what it says on one object each; `dir` is what they share;
+//! `rebuild` fills it at the start. All of them have their file operations done by an `engine`, the
+//! only thing that differs; `blocking` is the simplest of them, `pool` has threads for others.
+//! `log`, `files`, `format`, `layout`, `numbers`, `new_file` and `space` each own one kind of thing
 //! on disk or one kind of book-keeping.
 
 pub(crate) mod blocking;
@@ -36,7 +38,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer};
+use humboldt_store::scheme::{
+    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+};
 use humboldt_store::{Key, Object};
 use rustix::io::Errno;
 
@@ -66,8 +70,8 @@ pub(crate) struct TreeScheme {
 }
 
 impl TreeScheme {
-    /// Claims the directory and reads its swap log, or begins to. `name` is the scheme's in squid.conf; `engine` makes
-    /// what does its file operations, without starting threads.
+    /// Claims the directory and reads its swap log, or begins to. `name` is the scheme's in
+    /// squid.conf; `engine` makes what does its file operations, without starting threads.
     pub(crate) fn open(
         name: &'static str,
         options: &DirOptions,
@@ -76,7 +80,8 @@ impl TreeScheme {
         Self::open_with(name, options, |tree| Ok(engine(tree)))
     }
 
-    /// The same with an engine that may be impossible to make. It is made with the directory locked.
+    /// The same with an engine that may be impossible to make. It is made with the directory
+    /// locked.
     pub(crate) fn open_with(
         name: &'static str,
         options: &DirOptions,
@@ -88,7 +93,8 @@ impl TreeScheme {
             path: options.path.join(log::FILE),
             source: error.into(),
         };
-        let fs = rustix::fs::fstatvfs(tree.root()).map_err(|e| failed("look at the file system of", e))?;
+        let fs = rustix::fs::fstatvfs(tree.root())
+            .map_err(|e| failed("look at the file system of", e))?;
         let found = log::find(tree.root()).map_err(|e| failed("open", e))?;
         let (log, job) = match found {
             Some(found) => {
@@ -102,7 +108,8 @@ impl TreeScheme {
         };
         let tree = Arc::new(tree);
         let engine = engine(Arc::clone(&tree))?;
-        let dir = Dir::new(options.clone(), tree, engine, lock, log, Rebuild::new(job), fs.f_frsize);
+        let dir =
+            Dir::new(options.clone(), tree, engine, lock, log, Rebuild::new(job), fs.f_frsize);
         let dir = Arc::new(dir);
         rebuild::begin(&dir);
         Ok(Self { name, dir })
@@ -153,7 +160,11 @@ impl Scheme for TreeScheme {
         Box::pin(reader::open(&self.dir, key))
     }
 
-    fn create<'a>(&'a self, record: Record, body_bytes: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
+    fn create<'a>(
+        &'a self,
+        record: Record,
+        body_bytes: Option<u64>,
+    ) -> IoFuture<'a, Box<dyn Writer>> {
         Box::pin(async move {
             let writer = TreeWriter::create(&self.dir, record, body_bytes).await?;
             Ok(Box::new(writer) as Box<dyn Writer>)

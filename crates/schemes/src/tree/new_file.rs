@@ -1,7 +1,8 @@
-//! A file that is being written: its number, its bytes, and what becomes of them if it is never committed.
+//! A file that is being written: its number, its bytes, and what becomes of them if it is never
+//! committed.
 //!
-//! It is shared between the writer and every operation on the file, so that number and bytes are given back when the last
-//! of them has ended, however many futures were dropped before.
+//! It is shared between the writer and every operation on the file, so that number and bytes are
+//! given back when the last of them has ended, however many futures were dropped before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -88,8 +89,8 @@ impl NewFile {
         self.is_begun.store(false, Ordering::Relaxed);
     }
 
-    /// Nobody will commit it any more. Operations on it may still be under way: who removes the key waits for their end, as
-    /// the file may be complete then.
+    /// Nobody will commit it any more. Operations on it may still be under way: who removes the key
+    /// waits for their end, as the file may be complete then.
     pub(crate) fn abandon(&self) {
         let is_committed = self.is_committed.load(Ordering::Relaxed);
         if !is_committed && self.is_begun.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Which file numbers are taken: one bit each.
 //!
-//! Numbers are given out in ascending order, round and round, so that a number rests as long as possible before it is used
-//! again, and that files written together lie in one directory.
+//! Numbers are given out in ascending order, round and round, so that a number rests as long as
+//! possible before it is used again, and that files written together lie in one directory.
 
 /// Most files in one directory.
 pub(crate) const FILES_MAX: u32 = 1 << 28;
@@ -9,7 +9,8 @@ pub(crate) const FILES_MAX: u32 = 1 << 28;
 /// The bitmap grows by this many words.
 const GROW_WORDS: usize = 8;
 
-/// It grows when fewer than one number in this many is free, so that the search for one stays short.
+/// It grows when fewer than one number in this many is free, so that the search for one stays
+/// short.
 const FREE_ONE_IN: usize = 16;
 
 /// The set of taken file numbers.
@@ -25,14 +26,16 @@ impl Numbers {
     /// Takes a free number; `None` when all [`FILES_MAX`] are taken.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let free = self.words.len() * 64 - self.taken;
-        if free * FREE_ONE_IN <= self.words.len() * 64 && self.words.len() < FILES_MAX as usize / 64 {
+        if free * FREE_ONE_IN <= self.words.len() * 64 && self.words.len() < FILES_MAX as usize / 64
+        {
             self.cursor = self.words.len();
             self.words.resize(self.words.len() + GROW_WORDS, 0);
         } else if free == 0 {
             return None;
         }
         let words = self.words.len();
-        let at = (0..words).map(|i| (self.cursor + i) % words).find(|at| self.words[*at] != u64::MAX)?;
+        let at =
+            (0..words).map(|i| (self.cursor + i) % words).find(|at| self.words[*at] != u64::MAX)?;
         self.cursor = at;
         let bit = self.words[at].trailing_ones();
         self.words[at] |= 1 << bit;

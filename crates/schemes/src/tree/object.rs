@@ -97,7 +97,12 @@ impl OpenFile {
     }
 
     /// Reads exactly `len` bytes, in memory of `buffer`; a file that ends before is corrupt.
-    pub(crate) async fn read(&self, offset: u64, len: usize, buffer: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    pub(crate) async fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        buffer: Vec<u8>,
+    ) -> Result<Vec<u8>, Failure> {
         let outcome = self.engine.read(&self.handle, offset, len, buffer).await;
         self.dir.counts.read(len);
         outcome.map_err(|error| Failure::from_engine(&self.dir, "read", self.number, error))
@@ -121,14 +126,16 @@ impl Source {
         }
         let outcome = dir.engine.read_file(entry.file, len as usize).await;
         dir.counts.read(len as usize);
-        let whole = outcome.map_err(|error| Failure::from_engine(dir, "read", entry.file, error))?;
+        let whole =
+            outcome.map_err(|error| Failure::from_engine(dir, "read", entry.file, error))?;
         Ok(Self::Whole(whole))
     }
 
     async fn open_long(dir: &Arc<Dir>, entry: FileEntry) -> Result<Self, Failure> {
         let permit = Permit::take(dir).map_err(Failure::Refused)?;
         let opened = dir.engine.open(entry.file, OpenFor::Reading, Arc::new(permit)).await;
-        let handle = opened.map_err(|error| Failure::from_engine(dir, "open", entry.file, error))?;
+        let handle =
+            opened.map_err(|error| Failure::from_engine(dir, "open", entry.file, error))?;
         Ok(Self::Open(OpenFile::new(dir, Arc::clone(&dir.engine), handle, entry).await?))
     }
 
@@ -138,7 +145,9 @@ impl Source {
             return Err(Failure::Refused(SchemeError::Busy("the file is not open")));
         };
         let outcome = file.engine.write(&file.handle, offset, bytes).await;
-        outcome.map(drop).map_err(|error| Failure::from_engine(&file.dir, "update", file.number, error))
+        outcome
+            .map(drop)
+            .map_err(|error| Failure::from_engine(&file.dir, "update", file.number, error))
     }
 
     /// `len` bytes at `offset`; `len` has been checked against a bound.
@@ -201,7 +210,8 @@ impl Surroundings {
 
     /// Checks `bytes` against the checksum of block `block`.
     pub(crate) fn verify_block(&self, block: u64, bytes: &[u8]) -> Result<(), Corrupt> {
-        let expected = usize::try_from(block).ok().and_then(|at| self.table.block_checksums.get(at));
+        let expected =
+            usize::try_from(block).ok().and_then(|at| self.table.block_checksums.get(at));
         if expected != Some(&format::checksum(bytes)) {
             return Err(Corrupt("checksum of the body"));
         }
@@ -220,13 +230,14 @@ pub(crate) fn flags(record: &Record, table: &Table, body_bytes: Option<u64>) -> 
     vary | if is_complete { 0 } else { FLAG_PARTIAL }
 }
 
-/// Reads file `number`, of which nothing is known, on a thread that may block: its surroundings are verified, its body is
-/// not.
+/// Reads file `number`, of which nothing is known, on a thread that may block: its surroundings are
+/// verified, its body is not.
 pub(crate) fn examine(dir: &Arc<Dir>, number: u32) -> Result<(Header, FileEntry), Failure> {
     let failed = |error: Errno| Failure::from_engine(dir, "examine", number, error.into());
     let fd = dir.tree.open(number).map_err(failed)?;
     let len = u64::try_from(rustix::fs::fstat(&fd).map_err(failed)?.st_size).unwrap_or(0);
-    let size_units = u32::try_from(len / UNIT_BYTES as u64).map_err(|_| Corrupt("file is too long"))?;
+    let size_units =
+        u32::try_from(len / UNIT_BYTES as u64).map_err(|_| Corrupt("file is too long"))?;
     if !len.is_multiple_of(UNIT_BYTES as u64) {
         return Err(Corrupt("length of the file").into());
     }
@@ -239,10 +250,12 @@ pub(crate) fn examine(dir: &Arc<Dir>, number: u32) -> Result<(Header, FileEntry)
     let mut entry = FileEntry { file: number, size_units, flags: 0 };
     let found = at_once(async {
         let handle = Handle::new(File::Local(fd), Arc::new(()), None);
-        let file = OpenFile::new(dir, Arc::clone(&dir.blocking) as Arc<dyn Engine>, handle, entry).await?;
+        let file =
+            OpenFile::new(dir, Arc::clone(&dir.blocking) as Arc<dyn Engine>, handle, entry).await?;
         Surroundings::read(&Source::Open(file), entry, key).await
     });
-    let found = found.unwrap_or(Err(Failure::Refused(SchemeError::Busy("the engine does not block"))))?;
+    let found =
+        found.unwrap_or(Err(Failure::Refused(SchemeError::Busy("the engine does not block"))))?;
     entry.flags = flags(&found.header.record, &found.table, found.footer.body_bytes);
     Ok((found.header, entry))
 }

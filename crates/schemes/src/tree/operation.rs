@@ -1,7 +1,7 @@
 //! What an engine gives back at once: the outcome of an operation, or a place where it will appear.
 //!
-//! An operation owns all that it needs. So its future may be dropped at any time: the operation then ends by itself, and its
-//! outcome is dropped by whoever completes it.
+//! An operation owns all that it needs. So its future may be dropped at any time: the operation
+//! then ends by itself, and its outcome is dropped by whoever completes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl<T> Operation<T> {
         Self::pair(None)
     }
 
-    /// The same, in somebody's count until it is done and the operation was dropped: outcomes that nobody has come for yet take up
-    /// memory like operations.
+    /// The same, in somebody's count until it is done and the operation was dropped: outcomes that
+    /// nobody has come for yet take up memory like operations.
     pub(crate) fn counted(counted: Counted) -> (Completer<T>, Self) {
         Self::pair(Some(counted))
     }
@@ -88,7 +88,9 @@ impl<T> Future for Operation<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let ticket = match &mut self.0 {
-            State::Done(outcome) => return Poll::Ready(outcome.take().unwrap_or(Err(EngineError::Gone))),
+            State::Done(outcome) => {
+                return Poll::Ready(outcome.take().unwrap_or(Err(EngineError::Gone)));
+            }
             State::UnderWay(ticket) => ticket,
         };
         match &mut *ticket.0.progress.lock() {
@@ -99,7 +101,9 @@ impl<T> Future for Operation<T> {
                 }
                 Poll::Pending
             }
-            Progress::Done(outcome) => Poll::Ready(outcome.take().unwrap_or(Err(EngineError::Gone))),
+            Progress::Done(outcome) => {
+                Poll::Ready(outcome.take().unwrap_or(Err(EngineError::Gone)))
+            }
             Progress::Abandoned => Poll::Ready(Err(EngineError::Gone)),
         }
     }

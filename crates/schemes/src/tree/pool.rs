@@ -1,11 +1,13 @@
 //! Threads that do what may block.
 //!
-//! Two queues: requests, for which somebody waits, and chores, for which nobody does (unlinking, closing, the log). Each
-//! thread takes requests first, but a chore at least every [`CHORE_EVERY`] jobs, so that neither holds up the other for
-//! long. Threads are started when there is work for them, and not before.
+//! Two queues: requests, for which somebody waits, and chores, for which nobody does (unlinking,
+//! closing, the log). Each thread takes requests first, but a chore at least every [`CHORE_EVERY`]
+//! jobs, so that neither holds up the other for long. Threads are started when there is work for
+//! them, and not before.
 //!
-//! One sleeping thread is woken at a time; it wakes the next if there is more to do than its own job. So where the first one gets
-//! on quickly it does several jobs, and where it has to wait for the disk, others follow at once.
+//! One sleeping thread is woken at a time; it wakes the next if there is more to do than its own
+//! job. So where the first one gets on quickly it does several jobs, and where it has to wait for
+//! the disk, others follow at once.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +17,8 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Something to be done. Dropped undone when the pool is stopped, or has no thread and cannot start one.
+/// Something to be done. Dropped undone when the pool is stopped, or has no thread and cannot start
+/// one.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// At least one job in this many is a chore, while there are chores.
@@ -62,8 +65,11 @@ enum Queue {
 impl Pool {
     /// A pool of at most `threads_max` threads called `name`; none of them exists yet.
     pub(crate) fn new(name: &'static str, threads_max: usize) -> Self {
-        let shared =
-            Shared { state: Mutex::default(), has_work: Condvar::new(), chores: AtomicUsize::new(0) };
+        let shared = Shared {
+            state: Mutex::default(),
+            has_work: Condvar::new(),
+            chores: AtomicUsize::new(0),
+        };
         Self { shared: Arc::new(shared), name, threads_max: threads_max.max(1) }
     }
 
@@ -102,7 +108,8 @@ impl Pool {
 
     fn start_thread(&self, mut state: parking_lot::MutexGuard<'_, State>) {
         let shared = Arc::clone(&self.shared);
-        let builder = std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK_BYTES);
+        let builder =
+            std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK_BYTES);
         match builder.spawn(move || shared.work()) {
             Ok(thread) => state.threads.push(thread),
             Err(error) if state.threads.is_empty() => {
@@ -115,7 +122,8 @@ impl Pool {
         }
     }
 
-    /// Takes nothing on any more, and waits until all is done. Not to be called on a thread of the pool.
+    /// Takes nothing on any more, and waits until all is done. Not to be called on a thread of the
+    /// pool.
     pub(crate) fn close(&self) {
         let threads = {
             let mut state = self.shared.state.lock();
@@ -160,8 +168,9 @@ impl State {
             true => [Queue::Chores, Queue::Requests],
             false => [Queue::Requests, Queue::Chores],
         };
-        let (queue, job) =
-            order.into_iter().find_map(|queue| self.queue(queue).pop_front().map(|job| (queue, job)))?;
+        let (queue, job) = order
+            .into_iter()
+            .find_map(|queue| self.queue(queue).pop_front().map(|job| (queue, job)))?;
         self.since_chore = match queue {
             Queue::Chores => 0,
             Queue::Requests => self.since_chore.saturating_add(1),
@@ -343,8 +352,13 @@ mod tests {
         let status = done.recv().expect("the job runs");
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask");
         let blocked = u64::from_str_radix(blocked.trim(), 16).expect("hexadecimal");
-        let signals =
-            [libc_signal::HUP, libc_signal::INT, libc_signal::USR1, libc_signal::TERM, libc_signal::CHLD];
+        let signals = [
+            libc_signal::HUP,
+            libc_signal::INT,
+            libc_signal::USR1,
+            libc_signal::TERM,
+            libc_signal::CHLD,
+        ];
         assert!(signals.into_iter().all(|number| blocked >> (number - 1) & 1 == 1), "{blocked:x}");
         pool.close();
     }

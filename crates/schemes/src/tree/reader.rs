@@ -16,7 +16,10 @@ use super::object::{self, Failure, OpenFile, Source, Surroundings};
 const OPEN_TRIES: usize = 8;
 
 /// Opens the object of `key`.
-pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<Box<dyn Reader>>, SchemeError> {
+pub(crate) async fn open(
+    dir: &Arc<Dir>,
+    key: &Key,
+) -> Result<Option<Box<dyn Reader>>, SchemeError> {
     dir.in_service()?;
     let index_key = IndexKey::from(key);
     for _ in 0..OPEN_TRIES {
@@ -42,8 +45,8 @@ pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<Box<dyn Rea
     Err(SchemeError::Busy("the object keeps changing"))
 }
 
-/// An open object. A short one is in memory, verified; of a long one the file is open, and each block is verified
-/// when it is read.
+/// An open object. A short one is in memory, verified; of a long one the file is open, and each
+/// block is verified when it is read.
 struct TreeReader {
     dir: Arc<Dir>,
     entry: FileEntry,
@@ -61,17 +64,29 @@ impl TreeReader {
         if let Source::Whole(whole) = &source {
             for block in 0..u64::from(found.footer.blocks) {
                 let offset = found.footer.data_offset + block * BLOCK_BYTES as u64;
-                found.verify_block(block, object::part(whole, offset, found.block_bytes(block))?)?;
+                found
+                    .verify_block(block, object::part(whole, offset, found.block_bytes(block))?)?;
             }
         }
-        Ok(Self { dir: Arc::clone(dir), entry, source, found, block: Vec::new(), block_number: u64::MAX })
+        Ok(Self {
+            dir: Arc::clone(dir),
+            entry,
+            source,
+            found,
+            block: Vec::new(),
+            block_number: u64::MAX,
+        })
     }
 
     /// Copies from a short object, which has been verified.
     fn copy_some(&self, whole: &[u8], offset: u64, buf: &mut [u8]) -> Result<usize, Failure> {
         let Some((at, in_extent)) = self.found.table.locate(offset) else { return Ok(0) };
         let bytes = usize::try_from(in_extent).unwrap_or(usize::MAX).min(buf.len());
-        buf[..bytes].copy_from_slice(object::part(whole, self.found.footer.data_offset + at, bytes)?);
+        buf[..bytes].copy_from_slice(object::part(
+            whole,
+            self.found.footer.data_offset + at,
+            bytes,
+        )?);
         Ok(bytes)
     }
 
@@ -117,7 +132,12 @@ impl TreeReader {
     }
 }
 
-async fn read_block(file: &OpenFile, offset: u64, len: usize, buffer: Vec<u8>) -> Result<Vec<u8>, Failure> {
+async fn read_block(
+    file: &OpenFile,
+    offset: u64,
+    len: usize,
+    buffer: Vec<u8>,
+) -> Result<Vec<u8>, Failure> {
     let bytes = file.read(offset, len, buffer).await?;
     if bytes.len() == len { Ok(bytes) } else { Err(Corrupt("length of a block").into()) }
 }

@@ -1,7 +1,8 @@
-//! Finding out what is stored: reading the swap log, and looking at the files where it does not say everything.
+//! Finding out what is stored: reading the swap log, and looking at the files where it does not say
+//! everything.
 //!
-//! A short log is read while the directory is opened. The rest is the work of a thread of its own, which never blocks a
-//! core, and which the first call of `maintain` starts.
+//! A short log is read while the directory is opened. The rest is the work of a thread of its own,
+//! which never blocks a core, and which the first call of `maintain` starts.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,8 @@ use super::log::{FoundLog, HEADER_BYTES, LogHeader, LogRecord, NO_FILE, RECORD_B
 use super::numbers::Numbers;
 use super::object::{self, Failure};
 
-/// A log of up to this many records is read while the directory is opened (some tenths of a second).
+/// A log of up to this many records is read while the directory is opened (some tenths of a
+/// second).
 const INLINE_RECORDS_MAX: u64 = 262_144;
 /// Records that are read and entered at once.
 const BATCH_RECORDS: usize = 8192;
@@ -144,7 +146,9 @@ impl Rebuild {
 /// Reads the log if it is short.
 pub(crate) fn begin(dir: &Arc<Dir>) {
     let mut job = dir.rebuild.job.lock();
-    if let Some(Job::ReadLog(log)) = job.take_if(|job| matches!(job, Job::ReadLog(log) if log.is_short())) {
+    if let Some(Job::ReadLog(log)) =
+        job.take_if(|job| matches!(job, Job::ReadLog(log) if log.is_short()))
+    {
         *job = read_log(dir, log);
     }
 }
@@ -194,14 +198,18 @@ fn read_log(dir: &Arc<Dir>, log: ReadLog) -> Option<Job> {
         cut_log(dir, valid_bytes);
     }
     if has_bad_record || has_conflict || !log.header.is_complete {
-        tracing::warn!("{}: swap.state is incomplete, looking for files", dir.options.path.display());
+        tracing::warn!(
+            "{}: swap.state is incomplete, looking for files",
+            dir.options.path.display()
+        );
         return Some(Job::Search);
     }
     dir.rebuild.set_done();
     (!log.is_clean).then_some(Job::UnlinkStrays)
 }
 
-/// Reads records up to the first one that is incomplete or does not verify; returns how far it came.
+/// Reads records up to the first one that is incomplete or does not verify; returns how far it
+/// came.
 fn enter_records(dir: &Dir, log: &ReadLog) -> Result<u64, Errno> {
     let mut at = HEADER_BYTES as u64;
     let mut bytes = vec![0; BATCH_RECORDS * RECORD_BYTES];
@@ -242,14 +250,18 @@ fn enter(dir: &Dir, record: LogRecord, forgotten: &HashSet<IndexKey>) {
             }
         }
         LogRecord::Remove(key, file) => {
-            let removed =
-                if file == NO_FILE { dir.index.remove(key) } else { dir.index.remove_if(key, file) };
+            let removed = if file == NO_FILE {
+                dir.index.remove(key)
+            } else {
+                dir.index.remove_if(key, file)
+            };
             dir.space.resize(removed.map_or(0, file_bytes), 0);
         }
     }
 }
 
-/// Marks the file numbers of the index as taken; `false` if two keys had the same one, and one was dropped.
+/// Marks the file numbers of the index as taken; `false` if two keys had the same one, and one was
+/// dropped.
 fn take_numbers(dir: &Dir) -> bool {
     let mut has_conflict = false;
     let mut objects = Vec::new();
@@ -257,7 +269,9 @@ fn take_numbers(dir: &Dir) -> bool {
         objects.clear();
         dir.index.snapshot(shard, &mut objects);
         for (key, entry) in &objects {
-            if !dir.numbers().take_exactly(entry.file) && dir.index.remove_if(*key, entry.file).is_some() {
+            if !dir.numbers().take_exactly(entry.file)
+                && dir.index.remove_if(*key, entry.file).is_some()
+            {
                 has_conflict = true;
                 dir.space.resize(file_bytes(*entry), 0);
             }
@@ -266,7 +280,8 @@ fn take_numbers(dir: &Dir) -> bool {
     !has_conflict
 }
 
-/// Cuts bad records off the log; the removals since it was opened, which lie behind them, are appended again.
+/// Cuts bad records off the log; the removals since it was opened, which lie behind them, are
+/// appended again.
 fn cut_log(dir: &Dir, valid_bytes: u64) {
     let forgotten = dir.rebuild.forgotten.lock();
     let root = dir.tree.root();

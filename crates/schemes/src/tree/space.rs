@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::DirOptions;
 
-/// After the disk was full, the directory gets back 1/1024 of its size with each call of `maintain`.
+/// After the disk was full, the directory gets back 1/1024 of its size with each call of
+/// `maintain`.
 const RECOVERY_SHARE: u64 = 1024;
 
 /// Bytes in use and how many there may be.
@@ -93,8 +94,8 @@ impl Space {
         self.used_bytes().saturating_add(self.occupied_bytes(file_bytes)) <= self.usable()
     }
 
-    /// Whether an object of `file_bytes` may be begun: use is not over the maximum, and all the rest could make way for it,
-    /// little by little as it arrives.
+    /// Whether an object of `file_bytes` may be begun: use is not over the maximum, and all the
+    /// rest could make way for it, little by little as it arrives.
     pub(crate) fn admits(&self, file_bytes: u64) -> bool {
         self.has_room(0) && self.occupied_bytes(file_bytes) <= share(self.usable(), self.high_pct)
     }
@@ -109,8 +110,8 @@ impl Space {
         self.lasting_bytes() > share(self.usable(), self.low_pct)
     }
 
-    /// How many objects one round of eviction may remove: Squid's 300 f + 20, where f says how far use is on its way
-    /// from the low to the high water mark (more than 1 above it).
+    /// How many objects one round of eviction may remove: Squid's 300 f + 20, where f says how far
+    /// use is on its way from the low to the high water mark (more than 1 above it).
     pub(crate) fn eviction_quota(&self) -> u64 {
         let (low, high) = (share(self.usable(), self.low_pct), share(self.usable(), self.high_pct));
         let above = u128::from(self.lasting_bytes().saturating_sub(low));
@@ -118,8 +119,8 @@ impl Space {
         u64::try_from(300 * above / span).unwrap_or(u64::MAX).saturating_add(20)
     }
 
-    /// The disk is full, with less in the directory than was configured: live with what there is. `refused_bytes` of it are
-    /// counted for the file that found no room.
+    /// The disk is full, with less in the directory than was configured: live with what there is.
+    /// `refused_bytes` of it are counted for the file that found no room.
     pub(crate) fn disk_is_full(&self, refused_bytes: u64) {
         let there = self.used_bytes().saturating_sub(self.occupied_bytes(refused_bytes));
         self.usable_bytes.fetch_min(there, Ordering::Relaxed);
@@ -193,7 +194,10 @@ mod tests {
         space.has_left(60_000);
         space.resize(60_000, 0);
         assert!(space.try_resize(0, 100_000) && space.used_bytes() == 1_000_000);
-        assert!(space.try_resize(100_000, 5) && space.used_bytes() == 901_000, "to shrink is always allowed");
+        assert!(
+            space.try_resize(100_000, 5) && space.used_bytes() == 901_000,
+            "to shrink is always allowed"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! An engine for tests: what is asked of it waits until the test has it done, in an order, and with failures, that a seed
-//! decides. And an executor that polls a task only when it was woken, so that a lost wake-up is a test that hangs.
+//! An engine for tests: what is asked of it waits until the test has it done, in an order, and with
+//! failures, that a seed decides. And an executor that polls a task only when it was woken, so that
+//! a lost wake-up is a test that hangs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(crate) struct Dice(pub(crate) u64);
 impl Dice {
     /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
 }
@@ -91,7 +93,8 @@ impl Scripted {
         let at = state.dice.below(count);
         let (job, is_unlink) = state.jobs.swap_remove(at);
         let pct = if is_unlink { state.faults.unlink_pct } else { state.faults.io_pct };
-        let errors = [EngineError::System(Errno::IO), EngineError::System(Errno::NOSPC), EngineError::Gone];
+        let errors =
+            [EngineError::System(Errno::IO), EngineError::System(Errno::NOSPC), EngineError::Gone];
         let error = (state.dice.below(100) < pct).then(|| errors[state.dice.below(errors.len())]);
         drop(state);
         job(error);
@@ -147,8 +150,11 @@ impl Engine for Scripted {
     fn write_file(&self, number: u32, bytes: Vec<u8>, keep: Keep) -> Operation<()> {
         let tree = Arc::clone(&self.tree);
         self.submit(true, move |error| {
-            let part =
-                if error == Some(EngineError::System(Errno::NOSPC)) { bytes.len() / 2 } else { bytes.len() };
+            let part = if error == Some(EngineError::System(Errno::NOSPC)) {
+                bytes.len() / 2
+            } else {
+                bytes.len()
+            };
             let outcome = blocking::write_file(&tree, number, &bytes[..part]);
             drop(keep);
             or(error, || outcome)
@@ -158,13 +164,23 @@ impl Engine for Scripted {
     fn open(&self, number: u32, purpose: OpenFor, keep: Keep) -> Operation<Handle> {
         let (tree, closer) = (Arc::clone(&self.tree), Arc::clone(&self.queue));
         self.submit(true, move |error| {
-            or(error, || Ok(Handle::new(blocking::open(&tree, number, purpose)?, keep, Some(closer))))
+            or(error, || {
+                Ok(Handle::new(blocking::open(&tree, number, purpose)?, keep, Some(closer)))
+            })
         })
     }
 
-    fn read(&self, handle: &Handle, offset: u64, len: usize, buffer: Vec<u8>) -> Operation<Vec<u8>> {
+    fn read(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        len: usize,
+        buffer: Vec<u8>,
+    ) -> Operation<Vec<u8>> {
         let handle = handle.clone();
-        self.submit(false, move |error| or(error, || blocking::read_buffer(&handle, offset, len, buffer)))
+        self.submit(false, move |error| {
+            or(error, || blocking::read_buffer(&handle, offset, len, buffer))
+        })
     }
 
     fn write(&self, handle: &Handle, offset: u64, mut bytes: Vec<u8>) -> Operation<Vec<u8>> {
@@ -178,7 +194,8 @@ impl Engine for Scripted {
 
     fn unlink(&self, number: u32, then: Unlinked) {
         let tree = Arc::clone(&self.tree);
-        self.queue.push(true, Box::new(move |error| then.done(or(error, || Ok(tree.unlink(number)?)))));
+        self.queue
+            .push(true, Box::new(move |error| then.done(or(error, || Ok(tree.unlink(number)?)))));
     }
 
     fn unlinks_are_full(&self) -> bool {
@@ -221,7 +238,11 @@ pub(crate) struct Task<'a> {
 
 impl<'a> Task<'a> {
     pub(crate) fn new(future: impl Future<Output = ()> + 'a) -> Self {
-        Self { future: Box::pin(future), woken: Arc::new(Woken(AtomicBool::new(true))), has_ended: false }
+        Self {
+            future: Box::pin(future),
+            woken: Arc::new(Woken(AtomicBool::new(true))),
+            has_ended: false,
+        }
     }
 
     /// Polls it if it was woken; `None` if it was not, else whether it has ended.
@@ -230,7 +251,8 @@ impl<'a> Task<'a> {
             return None;
         }
         let waker = Waker::from(Arc::clone(&self.woken));
-        self.has_ended = self.future.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
+        self.has_ended =
+            self.future.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
         Some(self.has_ended)
     }
 

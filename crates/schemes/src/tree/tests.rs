@@ -1,4 +1,5 @@
-//! What only the file schemes promise: searching for files, the swap log, strays, full and failing disks.
+//! What only the file schemes promise: searching for files, the swap log, strays, full and failing
+//! disks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,8 @@ fn seen_whole(ufs: &dyn Scheme) -> u64 {
 }
 
 pub(super) fn object_files(path: &Path) -> Vec<PathBuf> {
-    let list = |path: PathBuf| fs::read_dir(path).expect("a listing").map(|e| e.expect("an entry").path());
+    let list =
+        |path: PathBuf| fs::read_dir(path).expect("a listing").map(|e| e.expect("an entry").path());
     let levels = list(path.to_owned()).filter(|p| p.is_dir()).flat_map(list);
     let mut files: Vec<_> = levels.flat_map(list).collect();
     files.sort();
@@ -187,7 +189,9 @@ fn file_numbers_are_used_again() {
         }
     }
     assert_eq!(ufs.dir.numbers().taken(), object_files(dir.path()).len());
-    assert!(ufs.dir.index.peek(IndexKey::from(&key(&url(1)))).is_some_and(|entry| entry.file < 1000));
+    assert!(
+        ufs.dir.index.peek(IndexKey::from(&key(&url(1)))).is_some_and(|entry| entry.file < 1000)
+    );
 }
 
 #[test]
@@ -216,7 +220,8 @@ fn a_failing_disk_takes_the_directory_down() {
 #[test]
 fn open_files_are_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
-    let ufs = crate::open(NAME, &DirOptions { max_open_files: 1, ..options(dir.path()) }).expect("open");
+    let ufs =
+        crate::open(NAME, &DirOptions { max_open_files: 1, ..options(dir.path()) }).expect("open");
     put(&*ufs, &url(0), 1, 1 << 20).expect("stored");
     put(&*ufs, &url(1), 1, LEN).expect("stored");
     let key = key(&url(0));
@@ -273,7 +278,10 @@ fn a_full_disk_stops_storing_and_the_service_goes_on() {
         }
     }
     let stats = ufs.stats();
-    assert!(refused > 0 && stored > 500 && stats.evictions > 0 && !stats.down, "{stored} stored, {stats:?}");
+    assert!(
+        refused > 0 && stored > 500 && stats.evictions > 0 && !stats.down,
+        "{stored} stored, {stats:?}"
+    );
     ufs.close().expect("closed");
     drop(ufs);
     let ufs = open(disk.0.path());
@@ -314,7 +322,12 @@ fn bare(path: &Path) -> Arc<Dir> {
     assembled(options(path), claimed, log, Rebuild::new(None))
 }
 
-fn assembled(options: DirOptions, claimed: layout::Claimed, log: SwapLog, rebuild: Rebuild) -> Arc<Dir> {
+fn assembled(
+    options: DirOptions,
+    claimed: layout::Claimed,
+    log: SwapLog,
+    rebuild: Rebuild,
+) -> Arc<Dir> {
     let tree = Arc::new(claimed.tree);
     let engine = Arc::new(Blocking::new(Arc::clone(&tree)));
     Arc::new(Dir::new(options, tree, engine, claimed.lock, log, rebuild, 4096))
@@ -372,7 +385,8 @@ fn a_log_rewritten_while_the_index_changes_says_the_same_as_the_index() {
     let log = SwapLog::create(claimed.tree.root(), true).expect("a log");
     let other = assembled(options(other_path.path()), claimed, log, Rebuild::new(Some(job)));
     rebuild::begin(&other);
-    let by_key = |dir: &Dir| contents(&dir.index).into_iter().collect::<std::collections::HashMap<_, _>>();
+    let by_key =
+        |dir: &Dir| contents(&dir.index).into_iter().collect::<std::collections::HashMap<_, _>>();
     assert_eq!(by_key(&other), by_key(&dir));
     assert!(other.rebuild.is_done(), "no conflicts");
 }

@@ -8,15 +8,18 @@ use humboldt_store::scheme::{Confirmed, Record, SchemeError};
 
 use super::dir::{Dir, Permit, file_bytes, take_key};
 use super::engine::OpenFor;
-use super::format::{FOOTER_BYTES, Footer, UNIT_BYTES, encode_header, header_block_bytes, pad_for_footer};
+use super::format::{
+    FOOTER_BYTES, Footer, UNIT_BYTES, encode_header, header_block_bytes, pad_for_footer,
+};
 use super::log::{LogRecord, now_ns};
 use super::object::{Failure, OpenFile, Source, Surroundings};
 
-/// Old header blocks may occupy this many bytes of a file, or a quarter of what is stored if that is more.
+/// Old header blocks may occupy this many bytes of a file, or a quarter of what is stored if that
+/// is more.
 const WASTED_BYTES_MAX: u64 = 16 * 1024;
 
-/// The right to append to the file of a key. It lasts until the file is closed, so that no two updates, one of them given
-/// up by its request, write to the same place.
+/// The right to append to the file of a key. It lasts until the file is closed, so that no two
+/// updates, one of them given up by its request, write to the same place.
 struct Turn {
     dir: Arc<Dir>,
     key: IndexKey,
@@ -44,8 +47,8 @@ impl Drop for Turn {
     }
 }
 
-/// Replaces head and times of the object of `record.key`, if it is the confirmed one. It is removed when its
-/// file has been updated too often, does not verify, or has another head.
+/// Replaces head and times of the object of `record.key`, if it is the confirmed one. It is removed
+/// when its file has been updated too often, does not verify, or has another head.
 pub(crate) async fn update(
     dir: &Arc<Dir>,
     record: &Record,
@@ -80,7 +83,8 @@ async fn append(
     let handle = opened.map_err(|error| failed("open", error))?;
     let len = file_bytes(entry);
     let source = Source::Open(OpenFile::new(dir, Arc::clone(&dir.engine), handle, entry).await?);
-    let Surroundings { header, footer: old, .. } = Surroundings::read(&source, entry, record.key).await?;
+    let Surroundings { header, footer: old, .. } =
+        Surroundings::read(&source, entry, record.key).await?;
     let Some(header_bytes) = header_block_bytes(record) else { return Ok(false) };
     if !confirmed.is(&header.record.head, &header.record.times) {
         return Ok(false);
@@ -92,14 +96,17 @@ async fn append(
     let mut tail = Vec::with_capacity(header_bytes + FOOTER_BYTES + UNIT_BYTES);
     let header_checksum = encode_header(record, entry.file, now_ns(), &mut tail);
     pad_for_footer(len, &mut tail);
-    let footer = Footer { header_offset: len, header_bytes: header_bytes as u64, header_checksum, ..old };
+    let footer =
+        Footer { header_offset: len, header_bytes: header_bytes as u64, header_checksum, ..old };
     footer.encode(record.key, &mut tail);
     let Ok(size_units) = u32::try_from((len + tail.len() as u64) / UNIT_BYTES as u64) else {
         return Ok(false);
     };
     dir.counts.written(tail.len());
     source.append(len, tail).await?;
-    dir.counts.object_bytes.fetch_add((record.url.len() + record.head.len()) as u64, Ordering::Relaxed);
+    dir.counts
+        .object_bytes
+        .fetch_add((record.url.len() + record.head.len()) as u64, Ordering::Relaxed);
     Ok(enter(dir, key, entry, FileEntry { size_units, ..entry }))
 }
 

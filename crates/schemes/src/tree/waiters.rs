@@ -30,7 +30,8 @@ impl Waiters {
         waiting.into_iter().for_each(|(_, waiting)| waiting.wake());
     }
 
-    /// Waits until `condition` gives something. It is asked now and after each [`Waiters::wake_all`].
+    /// Waits until `condition` gives something. It is asked now and after each
+    /// [`Waiters::wake_all`].
     pub(crate) async fn until<T>(&self, mut condition: impl FnMut() -> Option<T>) -> T {
         if let Some(output) = condition() {
             return output;
@@ -85,7 +86,11 @@ mod tests {
         let mut second = Box::pin(waiters.until(|| (value.get() > 1).then(|| value.get())));
         let mut context = Context::from_waker(Waker::noop());
         assert_eq!((first.as_mut().poll(&mut context), waiters.waiting()), (Poll::Pending, 1));
-        assert_eq!((first.as_mut().poll(&mut context), waiters.waiting()), (Poll::Pending, 1), "once only");
+        assert_eq!(
+            (first.as_mut().poll(&mut context), waiters.waiting()),
+            (Poll::Pending, 1),
+            "once only"
+        );
         assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
         value.set(1);
         waiters.wake_all();

@@ -1,8 +1,8 @@
 //! Writing objects.
 //!
-//! A block of 64 KiB is collected, with the header block in front of the first and the table behind the last, and written
-//! when more comes or the object is committed. So a small object costs one operation, begun when it is complete; one
-//! that is given up before leaves no trace.
+//! A block of 64 KiB is collected, with the header block in front of the first and the table behind
+//! the last, and written when more comes or the object is committed. So a small object costs one
+//! operation, begun when it is complete; one that is given up before leaves no trace.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use super::dir::{Dir, Permit};
 use super::engine::{EngineError, Handle, OpenFor};
 use super::format::{
-    self, BLOCK_BYTES, EXTENTS_MAX, FOOTER_BYTES, Footer, HEADER_BYTES, Table, UNIT_BYTES, encode_header,
+    self, BLOCK_BYTES, EXTENTS_MAX, FOOTER_BYTES, Footer, HEADER_BYTES, Table, UNIT_BYTES,
+    encode_header,
 };
 use super::log::now_ns;
 use super::new_file::NewFile;
@@ -57,10 +58,11 @@ impl TreeWriter {
         if !dir.rebuild.may_store() {
             return Err(SchemeError::Busy("the swap log is being read"));
         }
-        let header_bytes =
-            format::header_block_bytes(&record).ok_or(SchemeError::Busy("head or URL is too long"))?;
+        let header_bytes = format::header_block_bytes(&record)
+            .ok_or(SchemeError::Busy("head or URL is too long"))?;
         let options = &dir.options;
-        let fits = body_bytes.is_none_or(|bytes| (options.min_bytes..=options.max_bytes).contains(&bytes));
+        let fits =
+            body_bytes.is_none_or(|bytes| (options.min_bytes..=options.max_bytes).contains(&bytes));
         if !fits {
             return Err(SchemeError::Busy("min-size or max-size"));
         }
@@ -72,9 +74,12 @@ impl TreeWriter {
             return Err(SchemeError::Busy("directory is full"));
         }
         // Room for a long object is made block by block.
-        let file = NewFile::new(dir, IndexKey::from(&record.key), file_bytes.min(BLOCK_BYTES as u64)).await?;
+        let file =
+            NewFile::new(dir, IndexKey::from(&record.key), file_bytes.min(BLOCK_BYTES as u64))
+                .await?;
         let block_bytes = body_bytes.unwrap_or(0).min(BLOCK_BYTES as u64) as usize;
-        let mut buffer = Vec::with_capacity(header_bytes.max(HEADER_BYTES) + block_bytes + TAIL_BYTES);
+        let mut buffer =
+            Vec::with_capacity(header_bytes.max(HEADER_BYTES) + block_bytes + TAIL_BYTES);
         let header_checksum = encode_header(&record, file.number(), now_ns(), &mut buffer);
         Ok(Self {
             dir: Arc::clone(dir),
@@ -102,7 +107,8 @@ impl TreeWriter {
         if bytes == 0 {
             return Ok(0);
         }
-        let end = offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
+        let end =
+            offset.checked_add(bytes as u64).ok_or(SchemeError::Busy("offset out of range"))?;
         if end > self.dir.options.max_bytes {
             return Err(SchemeError::Busy("max-size"));
         }
@@ -162,7 +168,8 @@ impl TreeWriter {
             None => {
                 let keep = Arc::new((Permit::take(&self.dir)?, Arc::clone(&self.file)));
                 self.file.begin();
-                let opened = self.dir.engine.open(self.file.number(), OpenFor::Creating, keep).await;
+                let opened =
+                    self.dir.engine.open(self.file.number(), OpenFor::Creating, keep).await;
                 let handle = opened.map_err(|error| self.failed("create", error))?;
                 self.handle.insert(handle).clone()
             }
@@ -263,14 +270,16 @@ impl TreeWriter {
     }
 }
 
-/// Stores a complete object with an engine that blocks. `false`: it does not fit, and nothing is left of it.
+/// Stores a complete object with an engine that blocks. `false`: it does not fit, and nothing is
+/// left of it.
 pub(crate) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
     let body_bytes = object.body_bytes();
     if body_bytes > BLOCK_BYTES as u64 {
         return false;
     }
     let stored = async {
-        let mut writer = Box::new(TreeWriter::create(dir, object.record(), Some(body_bytes)).await?);
+        let mut writer =
+            Box::new(TreeWriter::create(dir, object.record(), Some(body_bytes)).await?);
         let parts: Vec<&[u8]> = object.parts().collect();
         writer.write(0, &parts).await?;
         writer.finish(Some(body_bytes)).await

@@ -1,4 +1,5 @@
-//! `ufs`: one file per object in a tree of directories, blocking I/O on the request's own core. All but that is in `tree`.
+//! `ufs`: one file per object in a tree of directories, blocking I/O on the request's own core. All
+//! but that is in `tree`.
 
 use std::sync::Arc;
 

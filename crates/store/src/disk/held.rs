@@ -1,7 +1,8 @@
 //! Complete answers at hand: in memory, or lent from where they were read to and verified.
 //!
-//! A copy in memory makes others leave it, and pays only if the object is asked for again before it has to leave itself. So the
-//! first hit on disk is lent to its client, and the second one lately moves the object to memory ([`crate::doorkeeper`]).
+//! A copy in memory makes others leave it, and pays only if the object is asked for again before it
+//! has to leave itself. So the first hit on disk is lent to its client, and the second one lately
+//! moves the object to memory ([`crate::doorkeeper`]).
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub enum Held {
 pub struct Lent(Box<DiskHit>);
 
 impl DiskHit {
-    /// The whole answer: in memory if it should be there, and from where it was read to otherwise. `None` as with
-    /// [`DiskHit::into_object`].
+    /// The whole answer: in memory if it should be there, and from where it was read to otherwise.
+    /// `None` as with [`DiskHit::into_object`].
     pub async fn hold(self, cache: &Cache) -> Option<Held> {
         let Some(body_bytes) = self.whole_at_hand().map(<[u8]>::len) else {
             return self.into_object(cache).await.map(Held::Memory);
@@ -42,9 +43,10 @@ impl DiskHit {
         Some(Held::Lent(Lent(Box::new(self))))
     }
 
-    /// Reserves memory for the whole body, without which [`DiskHit::hold`] and [`DiskHit::into_object`] would take memory from everybody
-    /// else. It is in pages if it `needs_pages`, or cannot be lent. `false`: what is in flight has its share; [`DiskHit::feed`]
-    /// needs little memory.
+    /// Reserves memory for the whole body, without which [`DiskHit::hold`] and
+    /// [`DiskHit::into_object`] would take memory from everybody else. It is in pages if it
+    /// `needs_pages`, or cannot be lent. `false`: what is in flight has its share;
+    /// [`DiskHit::feed`] needs little memory.
     pub fn reserve(&mut self, cache: &Cache, needs_pages: bool) -> bool {
         let least = if needs_pages || self.whole_at_hand().is_none() { 0 } else { LENT_BYTES_MIN };
         self.reserved = cache.tier().reserve(self.body_bytes().unwrap_or(0), least);
@@ -101,8 +103,8 @@ impl Held {
         }
     }
 
-    /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit into `out`.
-    /// Returns the number of parts.
+    /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit
+    /// into `out`. Returns the number of parts.
     pub fn slices<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
         match self {
             Self::Memory(object) => object.slices(from, to, out),
@@ -110,15 +112,18 @@ impl Held {
         }
     }
 
-    /// For a client that does not take it at once: in memory, whose pages are counted and shared; where there is no room for more
-    /// in flight, what is lent stays where it is. Nothing is kept of a body that is not needed any more.
+    /// For a client that does not take it at once: in memory, whose pages are counted and shared;
+    /// where there is no room for more in flight, what is lent stays where it is. Nothing is kept
+    /// of a body that is not needed any more.
     ///
     /// # Errors
     /// Itself when memory is so short that a transfer that needs a page fails.
     pub fn kept(self, cache: &Cache, needs_body: bool) -> Result<Self, Self> {
         match self {
             Self::Lent(lent) if needs_body && !lent.0.may_take_pages(cache) => Ok(Self::Lent(lent)),
-            Self::Lent(lent) if needs_body => lent.keep(cache).map(Self::Memory).map_err(Self::Lent),
+            Self::Lent(lent) if needs_body => {
+                lent.keep(cache).map(Self::Memory).map_err(Self::Lent)
+            }
             Self::Lent(Lent(hit)) => Ok(Self::Memory(Arc::new(hit.into_kept(Body::default())))),
             in_memory @ Self::Memory(_) => Ok(in_memory),
         }
@@ -236,7 +241,10 @@ mod tests {
     fn what_there_is_room_for_goes_to_memory_at_once_and_the_rest_when_it_comes_again() {
         let (cache, _) = fixture();
         let next = fill(&cache);
-        assert!(next > 50 && (0..next - 1).all(|number| cache.lookup(&key(number)).is_some()), "{next}");
+        assert!(
+            next > 50 && (0..next - 1).all(|number| cache.lookup(&key(number)).is_some()),
+            "{next}"
+        );
         assert!(is_lent(hold(&cache, next).as_ref()) && cache.lookup(&key(next)).is_none());
         assert!(!is_lent(hold(&cache, next).as_ref()) && cache.lookup(&key(next)).is_some());
     }
@@ -248,9 +256,15 @@ mod tests {
             let (cache, _) = fixture_with(cache_mem_bytes, Arc::default());
             let next = fill(&cache);
             let full_bytes = cache.mem().used_bytes();
-            assert!((next..200).all(|number| is_lent(hold(&cache, number).as_ref())), "{cache_mem_bytes}");
+            assert!(
+                (next..200).all(|number| is_lent(hold(&cache, number).as_ref())),
+                "{cache_mem_bytes}"
+            );
             assert_eq!(cache.mem().used_bytes(), full_bytes, "{cache_mem_bytes}");
-            assert!((0..next - 1).all(|number| cache.lookup(&key(number)).is_some()), "{cache_mem_bytes}");
+            assert!(
+                (0..next - 1).all(|number| cache.lookup(&key(number)).is_some()),
+                "{cache_mem_bytes}"
+            );
         }
     }
 
@@ -264,9 +278,11 @@ mod tests {
             assert_eq!(is_lent(Some(&held)), is_expected_lent);
             assert_eq!((held.body_bytes(), held.times()), (BODY_BYTES as u64, &some_times()));
             assert_eq!(held.head().bytes(), some_head().bytes());
-            for (from, to) in [(0, u64::MAX), (0, 1), (4095, 4097), (9999, 10_000), (10_000, 10_001), (7, 3)]
+            for (from, to) in
+                [(0, u64::MAX), (0, 1), (4095, 4097), (9999, 10_000), (10_000, 10_001), (7, 3)]
             {
-                let expected = content.get(from as usize..to.min(10_000) as usize).unwrap_or_default();
+                let expected =
+                    content.get(from as usize..to.min(10_000) as usize).unwrap_or_default();
                 assert_eq!(read(&held, from, to), expected, "{from}..{to}");
             }
             held = held.kept(&cache, true).expect("memory is there");
@@ -291,7 +307,8 @@ mod tests {
     fn of_a_body_that_is_not_needed_nothing_is_kept() {
         let (cache, _) = fixture();
         let next = fill(&cache);
-        let held = hold(&cache, next).expect("it is there").kept(&cache, false).expect("it needs none");
+        let held =
+            hold(&cache, next).expect("it is there").kept(&cache, false).expect("it needs none");
         assert!(!is_lent(Some(&held)) && held.head().bytes() == some_head().bytes());
         assert_eq!(held.body_bytes(), 0);
         assert!(cache.lookup(&key(next)).is_none());
@@ -313,13 +330,16 @@ mod tests {
     fn a_newer_answer_stays_when_an_older_one_is_read_in() {
         let (cache, scheme) = fixture();
         scheme.faults.at_hand.store(false, SeqCst);
-        let Lookup::Found(DiskEntry::Object(old)) = block_on(cache.open(key(1), &key(1), URL)) else {
+        let Lookup::Found(DiskEntry::Object(old)) = block_on(cache.open(key(1), &key(1), URL))
+        else {
             panic!("it is there")
         };
         let newer = object_of(key(1), Body::default());
         cache.mem().insert(key(1), Entry::Object(newer.clone()));
         assert!(block_on(old.hold(&cache)).is_some());
-        assert!(matches!(cache.lookup(&key(1)), Some(Entry::Object(object)) if Arc::ptr_eq(&object, &newer)));
+        assert!(
+            matches!(cache.lookup(&key(1)), Some(Entry::Object(object)) if Arc::ptr_eq(&object, &newer))
+        );
     }
 
     #[test]
@@ -353,11 +373,13 @@ mod tests {
             _ => panic!("it is there"),
         };
         let share_pages = (cache.tier().in_flight_share() / 4096) as usize;
-        let hog: Vec<_> = (0..share_pages).map(|_| cache.tier().alloc_page(0).expect("guaranteed")).collect();
+        let hog: Vec<_> =
+            (0..share_pages).map(|_| cache.tier().alloc_page(0).expect("guaranteed")).collect();
         let mut hit = open();
         assert!(!hit.reserve(&cache, true), "no room for pages");
         assert!(hit.reserve(&cache, false));
-        let held = block_on(hit.hold(&cache)).expect("it verifies").kept(&cache, true).expect("it stays");
+        let held =
+            block_on(hit.hold(&cache)).expect("it verifies").kept(&cache, true).expect("it stays");
         assert!(is_lent(Some(&held)) && read(&held, 0, u64::MAX) == content);
         assert_eq!(cache.mem().stats().reserved_bytes, 100_000, "it is counted");
         scheme.faults.at_hand.store(false, SeqCst);
@@ -381,7 +403,10 @@ mod tests {
         let next = fill(&cache);
         let held = hold(&cache, next).expect("it is there");
         assert_eq!(block_on(cache.purge(key(next))), Purged::Found);
-        assert_eq!(read(&held.kept(&cache, true).expect("memory is there"), 0, u64::MAX), body(next));
+        assert_eq!(
+            read(&held.kept(&cache, true).expect("memory is there"), 0, u64::MAX),
+            body(next)
+        );
         assert!(cache.lookup(&key(next)).is_none());
     }
 

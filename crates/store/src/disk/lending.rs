@@ -1,8 +1,9 @@
 //! Storing an answer that has come whole, without a copy of it in memory.
 //!
-//! What is in memory makes others leave it, and most answers are never asked for again. So where memory is full, an answer that a
-//! directory takes at once goes to memory with its second request lately, as a hit on disk does ([`super::held`]). Its client gets it from
-//! where it waits for the device.
+//! What is in memory makes others leave it, and most answers are never asked for again. So where
+//! memory is full, an answer that a directory takes at once goes to memory with its second request
+//! lately, as a hit on disk does ([`super::held`]). Its client gets it from where it waits for the
+//! device.
 
 use std::sync::Arc;
 
@@ -13,8 +14,9 @@ use crate::mem::{Entry, LENT_BYTES_MIN};
 use crate::object::Object;
 
 impl Cache {
-    /// Stores an answer, whose head has been published and whose whole body is here, in a directory, and ends the flow; returns the
-    /// head, and [`Cache::finish_write`] is to follow. `None`: that is not possible, or it should be in memory, and nothing has happened.
+    /// Stores an answer, whose head has been published and whose whole body is here, in a
+    /// directory, and ends the flow; returns the head, and [`Cache::finish_write`] is to follow.
+    /// `None`: that is not possible, or it should be in memory, and nothing has happened.
     pub fn store_lending(
         &self,
         writer: &mut FlowWriter,
@@ -45,12 +47,13 @@ impl Cache {
             return None;
         };
         drop(commit);
-        let belongs_to_memory =
-            (lendable.has_replaced || was_on_disk) && about.body_bytes <= self.memory_object_bytes_max();
+        let belongs_to_memory = (lendable.has_replaced || was_on_disk)
+            && about.body_bytes <= self.memory_object_bytes_max();
         let copy = if belongs_to_memory { self.body_of(body) } else { None };
         if let Some(body) = copy {
             // What replaces another is asked for again.
-            let object = Object::new(about.key, url.into(), Arc::clone(&head.head), *about.times, body);
+            let object =
+                Object::new(about.key, url.into(), Arc::clone(&head.head), *about.times, body);
             self.insert_current(epoch, about.key, Entry::Object(Arc::new(object)));
         }
         writer.flow().note_stored();
@@ -97,7 +100,8 @@ mod tests {
         Slowly,
     }
 
-    /// One megabyte of memory, for a hundred objects, and a directory that takes everything at once.
+    /// One megabyte of memory, for a hundred objects, and a directory that takes everything at
+    /// once.
     fn fixture(memory_mode: MemoryMode) -> Fixture {
         let scheme = TestScheme::new("/one");
         scheme.faults.at_once.store(true, SeqCst);
@@ -124,14 +128,18 @@ mod tests {
             self.cache.reconfigure(settings, configs(std::slice::from_ref(&self.scheme)));
         }
 
-        /// Publishes a head as a directory that takes what comes at once or as it arrives would have it.
+        /// Publishes a head as a directory that takes what comes at once or as it arrives would
+        /// have it.
         fn publish(&self, writer: &mut FlowWriter, body_bytes: usize, at_once: bool) {
             let info = info(writer.key(), KEEP_BYTES_MAX);
             let (head, times) = (some_head(), some_times());
             let body_bytes = body_bytes as u64;
             let about = About { key: info.key, url: URL, head: &head, times: &times, body_bytes };
             let disk_only = self.cache.is_disk_only(&about, at_once);
-            writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, disk_only, ..info });
+            writer.publish_head(
+                Arc::new(some_head()),
+                FlowInfo { write_through: true, disk_only, ..info },
+            );
         }
 
         /// Fetches an object; says whether its body was lent.
@@ -139,8 +147,8 @@ mod tests {
             let (mut writer, mut reader) = self.lead(key(number));
             self.publish(&mut writer, body.len(), true);
             let dir = self.cache.dirs()[0].clone();
-            let lent =
-                comes == Comes::AtOnce && self.cache.store_lending(&mut writer, URL, &dir, body).is_some();
+            let lent = comes == Comes::AtOnce
+                && self.cache.store_lending(&mut writer, URL, &dir, body).is_some();
             if !lent {
                 block_on(writer.append(body)).expect("memory is there");
                 writer.finish(None);
@@ -180,7 +188,8 @@ mod tests {
         /// Asks for an object that is not in memory.
         fn hit(&self, number: u64) {
             let key = key(number);
-            let Lookup::Found(DiskEntry::Object(hit)) = block_on(self.cache.open(key, &key, URL)) else {
+            let Lookup::Found(DiskEntry::Object(hit)) = block_on(self.cache.open(key, &key, URL))
+            else {
                 panic!("{number} is there")
             };
             assert!(block_on(hit.hold(&self.cache)).is_some());
@@ -209,7 +218,8 @@ mod tests {
         assert!((next..next + 100).all(|number| f.fetch(number, Comes::AtOnce)));
         assert_eq!(f.cache.mem().used_bytes(), before);
         assert!((1000..next - 1).all(|number| f.in_memory(number)));
-        // A body that comes in pieces needs some pages of memory while it comes, and they stay free.
+        // A body that comes in pieces needs some pages of memory while it comes, and they stay
+        // free.
         (next + 100..next + 200).for_each(|number| assert!(!f.fetch(number, Comes::Slowly)));
         let left = (1000..next - 1).filter(|&number| f.in_memory(number)).count() as u64;
         assert!(left >= next - 1000 - 4, "{left} of {}", next - 1000);
@@ -254,7 +264,8 @@ mod tests {
         let next = f.fill();
         f.scheme.faults.at_once.store(false, SeqCst);
         for (number, mode) in [(next, MemoryMode::Auto), (next + 1, MemoryMode::Disk)] {
-            let settings = CacheSettings { cache_mem_bytes: 1 << 20, memory_mode: mode, ..SETTINGS };
+            let settings =
+                CacheSettings { cache_mem_bytes: 1 << 20, memory_mode: mode, ..SETTINGS };
             f.reconfigure(settings);
             let (mut writer, _reader) = f.lead(key(number));
             f.publish(&mut writer, BODY_BYTES, true);
@@ -263,7 +274,11 @@ mod tests {
             block_on(writer.append(&body(number))).expect("memory is there");
             writer.finish(None);
             let stored = f.cache.store(writer, URL, Some(&dir)).expect("kept whole");
-            assert_eq!((stored.on_disk, stored.in_memory), (false, mode == MemoryMode::Auto), "{mode:?}");
+            assert_eq!(
+                (stored.on_disk, stored.in_memory),
+                (false, mode == MemoryMode::Auto),
+                "{mode:?}"
+            );
         }
     }
 
@@ -287,9 +302,11 @@ mod tests {
             let f = fixture(MemoryMode::Auto);
             f.fill();
             // Stored so long ago that nobody knows that it was asked for.
-            let (key, url, head, times) = (key(1), URL.into(), some_head().bytes().into(), some_times());
+            let (key, url, head, times) =
+                (key(1), URL.into(), some_head().bytes().into(), some_times());
             f.scheme.put(Record { key, kind: RecordKind::Object, url, head, times }, &body(1));
-            let Lookup::Found(DiskEntry::Object(older)) = block_on(f.cache.open(key, &key, URL)) else {
+            let Lookup::Found(DiskEntry::Object(older)) = block_on(f.cache.open(key, &key, URL))
+            else {
                 panic!("it is there")
             };
             assert_eq!(f.fetch_body(1, comes, &body(9000)), comes == Comes::AtOnce);

@@ -32,7 +32,9 @@ impl Opened {
     pub(super) fn new(reader: Box<dyn Reader>, dir: Arc<Dir>) -> Option<Self> {
         let record = reader.record();
         let head = match record.kind {
-            RecordKind::Vary => Err(Arc::new(VaryMarker::from_bytes(&record.url, &record.head).ok()?)),
+            RecordKind::Vary => {
+                Err(Arc::new(VaryMarker::from_bytes(&record.url, &record.head).ok()?))
+            }
             RecordKind::Object => Ok(Arc::new(StoredHead::from_bytes(record.head.clone()).ok()?)),
         };
         Some(Self { reader, dir, head })
@@ -69,8 +71,8 @@ impl Records {
     }
 }
 
-/// Whether one of two stored answers is newer than the other: asked for after a purge that the other came before, or received later and with
-/// no earlier Date. `None`: nobody knows.
+/// Whether one of two stored answers is newer than the other: asked for after a purge that the
+/// other came before, or received later and with no earlier Date. `None`: nobody knows.
 fn is_newer(one: &Times, other: &Times) -> Option<bool> {
     use std::cmp::Ordering::{Equal, Greater, Less};
     match one.purge_number.cmp(&other.purge_number) {

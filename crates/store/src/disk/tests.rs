@@ -80,8 +80,11 @@ impl Fixture {
         let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
         writer.publish_head(Arc::new(some_head()), info(key(1), keep));
         std::thread::scope(|scope| {
-            let swap_out = scope.spawn(|| block_on(self.cache.swap_out(disk, record(), self.dir(0))));
-            content.chunks(9001).for_each(|part| block_on(writer.append(part)).expect("memory is there"));
+            let swap_out =
+                scope.spawn(|| block_on(self.cache.swap_out(disk, record(), self.dir(0))));
+            content
+                .chunks(9001)
+                .for_each(|part| block_on(writer.append(part)).expect("memory is there"));
             writer.finish(None);
             let object = self
                 .cache
@@ -176,7 +179,9 @@ fn a_failed_write_removes_the_older_answer_everywhere() {
             [&faults.create, &faults.write][fault].store(true, SeqCst);
         }
         let (written, object) = f.fetch(b"newer", MIB);
-        assert!(matches!(written, Err(SwapOutError::Scheme(SchemeError::Busy(_)))) && object.is_some());
+        assert!(
+            matches!(written, Err(SwapOutError::Scheme(SchemeError::Busy(_)))) && object.is_some()
+        );
         assert!(f.schemes.iter().all(|scheme| scheme.body(&key(1)).is_none()));
         let events = f.events();
         assert!(matches!(
@@ -212,7 +217,10 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
         !f.cache.store(writer, URL, None).is_some_and(|stored| stored.in_memory)
             && f.cache.lookup(&key(1)).is_none()
     );
-    assert!(matches!(block_on(f.cache.swap_out(disk, record(), f.dir(0))), Err(SwapOutError::Purged)));
+    assert!(matches!(
+        block_on(f.cache.swap_out(disk, record(), f.dir(0))),
+        Err(SwapOutError::Purged)
+    ));
     assert!(!f.cache.on_disk(&key(1)));
     assert_eq!(block_on(f.cache.purge(key(1))), Purged::Absent, "nothing is left");
 }
@@ -271,7 +279,9 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
         let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
         block_on(f.open().expect("its head verifies").feed(&f.cache, writer));
         let head = block_on(reader.head());
-        assert!(head.is_ok() == published && (published || head.err() == Some(AbortReason::DiskFailed)));
+        assert!(
+            head.is_ok() == published && (published || head.err() == Some(AbortReason::DiskFailed))
+        );
     }
 
     let writer = f.lead();
@@ -283,12 +293,17 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
 #[test]
 fn only_the_right_url_is_a_hit() {
     let f = fixture();
-    f.schemes[0].put(Record { url: b"http://evil.example/".as_slice().into(), ..record() }, b"collision");
+    f.schemes[0]
+        .put(Record { url: b"http://evil.example/".as_slice().into(), ..record() }, b"collision");
     assert!(f.open().is_none());
     f.schemes[0].put(Record { head: b"garbage".as_slice().into(), ..record() }, b"body");
     assert!(f.open().is_none());
     f.schemes[1].put(record(), b"good");
-    assert_eq!(f.open().map(|hit| hit.body_bytes()), Some(Some(4)), "another directory may have it");
+    assert_eq!(
+        f.open().map(|hit| hit.body_bytes()),
+        Some(Some(4)),
+        "another directory may have it"
+    );
 }
 
 #[test]
@@ -303,7 +318,8 @@ fn a_purge_waits_for_commits_and_commits_do_not_follow_it() {
     drop(commit);
     block_on(purge);
     let late = f.schemes[0].create(object.expect("stored").record(), Some(0));
-    let late = block_on(f.cache.commit(epoch, &key(1), 0, block_on(late).expect("created"), Some(0)));
+    let late =
+        block_on(f.cache.commit(epoch, &key(1), 0, block_on(late).expect("created"), Some(0)));
     assert!(matches!(late, Err(SwapOutError::Purged)) && f.open().is_none());
 }
 
@@ -312,7 +328,11 @@ fn variants_are_found_after_a_restart_and_gone_after_a_purge() {
     let f = fixture();
     let epoch = f.cache.in_flight().epoch(key(1));
     let marker = f.cache.vary_marker(epoch, URL, b"accept");
-    assert_eq!(*f.cache.vary_marker(epoch, URL, b"accept"), *marker, "the same list, the same marker");
+    assert_eq!(
+        *f.cache.vary_marker(epoch, URL, b"accept"),
+        *marker,
+        "the same list, the same marker"
+    );
     assert_ne!(f.cache.vary_marker(epoch, URL, b"cookie").generation, marker.generation);
     block_on(f.cache.write_vary(epoch, &marker, some_times())).expect("stored");
     f.cache.mem().remove(&key(1));
@@ -353,8 +373,10 @@ fn a_confirmed_head_never_meets_the_body_of_another_version() {
     let record = object.expect("stored").record();
     assert!(f.open().is_some());
     let epoch = f.cache.in_flight().epoch(key(1));
-    let another =
-        Record { head: b"HTTP/1.1 200 OK\r\nX-Version: another\r\n".as_slice().into(), ..record.clone() };
+    let another = Record {
+        head: b"HTTP/1.1 200 OK\r\nX-Version: another\r\n".as_slice().into(),
+        ..record.clone()
+    };
     block_on(f.cache.update_on_disk(epoch, &record, &Confirmed::of(&another)));
     assert!(f.open().is_none(), "what was confirmed is not what is stored");
 }
@@ -366,7 +388,10 @@ fn directories_are_chosen_by_size_load_or_turn() {
     f.schemes[0].load.store(500, SeqCst);
     assert_eq!([chosen(None), chosen(Some(1)), chosen(Some(4 * MIB))], [Some(1); 3]);
     f.schemes[1].body_bytes_max.store(100, SeqCst);
-    assert_eq!([chosen(Some(100)), chosen(Some(101)), chosen(Some(4 * MIB + 1))], [Some(1), Some(0), None]);
+    assert_eq!(
+        [chosen(Some(100)), chosen(Some(101)), chosen(Some(4 * MIB + 1))],
+        [Some(1), Some(0), None]
+    );
     let dirs = configs(&f.schemes);
     f.cache.reconfigure(CacheSettings { dir_select: DirSelect::RoundRobin, ..SETTINGS }, dirs);
     let mut turns: Vec<_> = (0..4).map(|_| chosen(Some(1))).collect();
@@ -390,7 +415,10 @@ fn among_equally_busy_directories_the_closest_fit_then_the_most_room_wins() {
     let chosen = |bytes| f.cache.select_dir(bytes).map(|dir| dir.index);
     reconfigure([u64::MAX, 1000], [MIB, 0]);
     for _ in 0..3 {
-        assert_eq!([chosen(Some(1000)), chosen(Some(1001)), chosen(None)], [Some(1), Some(0), Some(0)]);
+        assert_eq!(
+            [chosen(Some(1000)), chosen(Some(1001)), chosen(None)],
+            [Some(1), Some(0), Some(0)]
+        );
     }
     // What is assigned counts at once, not only when the figures are read again.
     reconfigure([u64::MAX; 2], [100, 130]);
@@ -424,9 +452,15 @@ fn an_object_that_one_directory_refuses_goes_to_another_if_its_beginning_is_ther
         }
         let (written, _) = f.fetch(&content, MIB);
         assert_eq!(written.ok(), Some(300_000));
-        assert_eq!((f.schemes[0].body(&key(1)), f.schemes[1].body(&key(1))), (None, Some(content.clone())));
+        assert_eq!(
+            (f.schemes[0].body(&key(1)), f.schemes[1].body(&key(1))),
+            (None, Some(content.clone()))
+        );
         let kinds: Vec<_> = f.events().iter().map(|(kind, dir, _)| (*kind, *dir)).collect();
-        assert_eq!(kinds, [(StoreEventKind::SwapFail, Some(0)), (StoreEventKind::SwapOut, Some(1))]);
+        assert_eq!(
+            kinds,
+            [(StoreEventKind::SwapFail, Some(0)), (StoreEventKind::SwapOut, Some(1))]
+        );
     }
     // Both refuse: each was tried once, and what was stored before is gone.
     let f = fixture();
@@ -454,7 +488,10 @@ fn what_a_directory_was_to_forget_while_it_was_away_does_not_come_back() {
         assert_eq!(block_on(f.cache.purge(key(1))), wanted);
         f.schemes[1].faults.down.store(false, SeqCst);
         f.cache.reconfigure(SETTINGS, configs(&f.schemes));
-        assert!(f.open().is_none() && !f.cache.on_disk(&key(2)), "{away}: nothing before its debts are paid");
+        assert!(
+            f.open().is_none() && !f.cache.on_disk(&key(2)),
+            "{away}: nothing before its debts are paid"
+        );
         block_on(f.cache.maintain());
         assert!(f.open().is_none() && f.cache.on_disk(&key(2)), "{away}");
         assert!(f.schemes[1].body(&key(1)).is_none());
@@ -483,7 +520,10 @@ fn where_an_object_in_transit_is_kept_depends_on_the_policy() {
     assert_eq!([keep(InTransit::Disk, true), keep(InTransit::Disk, false)], [0, 512 * 1024]);
     assert_eq!([keep(InTransit::Memory, true), keep(InTransit::Memory, false)], [MIB, 512 * 1024]);
     // Kept whole on its way to the disk, and yet no object for memory.
-    f.cache.reconfigure(CacheSettings { in_transit: InTransit::Memory, ..SETTINGS }, configs(&f.schemes));
+    f.cache.reconfigure(
+        CacheSettings { in_transit: InTransit::Memory, ..SETTINGS },
+        configs(&f.schemes),
+    );
     let (written, object) = f.fetch(&pattern(0, 900_000), MIB);
     assert_eq!(
         (written.ok(), object.is_none(), f.cache.lookup(&key(1)).is_none()),

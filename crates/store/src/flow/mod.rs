@@ -1,16 +1,19 @@
 //! An object in flight: a list of pages with one writer and any number of readers, on any core.
 //!
-//! Whoever fetches an answer appends to a [`FlowWriter`]; clients, collapsed requests and the disk writer each
-//! follow with a [`FlowReader`]. Rules:
+//! Whoever fetches an answer appends to a [`FlowWriter`]; clients, collapsed requests and the disk
+//! writer each follow with a [`FlowReader`]. Rules:
 //!
-//! - While the answer may become an object in memory (`keep_bytes_max`), nothing is trimmed: a reader can join at any
-//!   time and starts at the first byte.
-//! - Otherwise pages are trimmed behind the slowest reader. The writer runs at most a window ahead of the
-//!   *fastest* client (or of the disk writer, when no client is left) and at most [`LAG_BYTES_MAX`] ahead of the *slowest* one; while
-//!   memory is short it waits until pages come back. What a client has yet to read is never taken from it.
-//! - A client that the writer waits for, while another has nothing left to read, is asked ([`FlowReader::holds_up`]) to get
-//!   the rest in another way. It stays as long as it has found none, and whoever reads for it may end it if it takes nothing at all.
-//! - A writer that goes away without finishing aborts the flow: no reader takes a part for the whole.
+//! - While the answer may become an object in memory (`keep_bytes_max`), nothing is trimmed: a
+//!   reader can join at any time and starts at the first byte.
+//! - Otherwise pages are trimmed behind the slowest reader. The writer runs at most a window ahead
+//!   of the *fastest* client (or of the disk writer, when no client is left) and at most
+//!   [`LAG_BYTES_MAX`] ahead of the *slowest* one; while memory is short it waits until pages come
+//!   back. What a client has yet to read is never taken from it.
+//! - A client that the writer waits for, while another has nothing left to read, is asked
+//!   ([`FlowReader::holds_up`]) to get the rest in another way. It stays as long as it has found
+//!   none, and whoever reads for it may end it if it takes nothing at all.
+//! - A writer that goes away without finishing aborts the flow: no reader takes a part for the
+//!   whole.
 
 mod reader;
 mod state;
@@ -40,15 +43,17 @@ use state::State;
 use wake::{WakeList, remember};
 pub use writer::FlowWriter;
 
-/// How far the slowest client may be behind what is written, in bytes; `read_ahead_gap` may raise it. The writer waits then. A disk
-/// writer that is not waited for loses its copy instead.
+/// How far the slowest client may be behind what is written, in bytes; `read_ahead_gap` may raise
+/// it. The writer waits then. A disk writer that is not waited for loses its copy instead.
 pub const LAG_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Until so much of a shareable body has arrived, none of it is trimmed (unless memory is short), and clients can still join
-/// at its first byte, in bytes. Half of what a reader may lag, so that one who joins late can catch up.
+/// Until so much of a shareable body has arrived, none of it is trimmed (unless memory is short),
+/// and clients can still join at its first byte, in bytes. Half of what a reader may lag, so that
+/// one who joins late can catch up.
 pub const JOIN_BYTES_MAX: u64 = LAG_BYTES_MAX / 2;
 
-/// Least distance that a writer may run ahead of the fastest reader, in bytes; `read_ahead_gap` raises it.
+/// Least distance that a writer may run ahead of the fastest reader, in bytes; `read_ahead_gap`
+/// raises it.
 pub const WINDOW_BYTES_MIN: u64 = 64 * 1024;
 
 /// A disk writer is woken when this many bytes wait for it, or at the end.
@@ -95,18 +100,19 @@ pub enum AbortReason {
 /// What is known about an answer when its head is there.
 #[derive(Clone, Debug)]
 pub struct FlowInfo {
-    /// The key under which it would be stored: of the variant where answers vary. A joined request compares it with
-    /// the key it computes for itself.
+    /// The key under which it would be stored: of the variant where answers vary. A joined request
+    /// compares it with the key it computes for itself.
     pub key: Key,
     /// Length of the body when it is known.
     pub body_bytes: Option<u64>,
     /// Whether requests other than the first may have it. If not, joined readers get
     /// [`AbortReason::NotShareable`].
     pub shareable: bool,
-    /// The body is kept whole up to this many bytes, so that it can become an object in memory, and goes to a directory in
-    /// one piece; 0 when it must not.
+    /// The body is kept whole up to this many bytes, so that it can become an object in memory, and
+    /// goes to a directory in one piece; 0 when it must not.
     pub keep_bytes_max: u64,
-    /// A body that is not kept whole comes in no faster than the disk writer takes it ([`LAG_BYTES_MAX`]).
+    /// A body that is not kept whole comes in no faster than the disk writer takes it
+    /// ([`LAG_BYTES_MAX`]).
     pub write_through: bool,
     /// Memory does without it, once a directory has it.
     pub disk_only: bool,
@@ -131,8 +137,8 @@ pub struct FlowHead {
     pub head: Arc<StoredHead>,
     /// What is known about it.
     pub info: FlowInfo,
-    /// Set when the answer turned out to be a complete object (read from disk, or confirmed by a 304): serve this; the
-    /// flow itself has no data.
+    /// Set when the answer turned out to be a complete object (read from disk, or confirmed by a
+    /// 304): serve this; the flow itself has no data.
     pub object: Option<Arc<Object>>,
 }
 
@@ -158,7 +164,8 @@ pub enum ReaderKind {
     Client,
     /// A disk writer: it holds pages like a client, but alone it is no reason to go on fetching.
     Disk,
-    /// A request that waits until the directory is done with the copy on disk ([`Flow::waiter`]): it reads nothing, and holds no pages.
+    /// A request that waits until the directory is done with the copy on disk ([`Flow::waiter`]):
+    /// it reads nothing, and holds no pages.
     Parked,
 }
 
@@ -174,10 +181,11 @@ pub enum Progress {
     End,
     /// No more will come, and the body is not complete.
     Aborted(AbortReason),
-    /// A disk writer that was too slow: its data is gone. Or one that waited for the copy on disk: the directory is done. Never a
-    /// client that reads.
+    /// A disk writer that was too slow: its data is gone. Or one that waited for the copy on disk:
+    /// the directory is done. Never a client that reads.
     Lagged {
-        /// Offset of the first byte that a disk writer has not read; means nothing to one that waited.
+        /// Offset of the first byte that a disk writer has not read; means nothing to one that
+        /// waited.
         position: u64,
     },
 }
@@ -232,13 +240,15 @@ pub struct Flow {
     window_bytes: AtomicU64,
     /// It is found now by those who ask for it.
     is_stored: AtomicBool,
-    /// What a body takes that is lent; kept when it has moved to pages, so that no more is lent meanwhile.
+    /// What a body takes that is lent; kept when it has moved to pages, so that no more is lent
+    /// meanwhile.
     reserved: Mutex<Option<Reserved>>,
     tier: Arc<MemTier>,
 }
 
-/// A URL and how often anything under its hash had been purged at some time: an answer fetched before a purge must
-/// not be stored after it. Of a flow whose answer is there it also tells which of two answers is the newer one.
+/// A URL and how often anything under its hash had been purged at some time: an answer fetched
+/// before a purge must not be stored after it. Of a flow whose answer is there it also tells which
+/// of two answers is the newer one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
     pub(crate) primary: Key,
@@ -246,8 +256,8 @@ pub struct Epoch {
     pub(crate) stamp: Option<Stamp>,
 }
 
-/// Held while something is written or removed for the answer of a flow. Until all of these are gone, a complete answer is not looked for
-/// in directories: they may still have an older one.
+/// Held while something is written or removed for the answer of a flow. Until all of these are
+/// gone, a complete answer is not looked for in directories: they may still have an older one.
 #[derive(Debug)]
 pub struct Writing(Arc<Flow>);
 
@@ -289,7 +299,17 @@ impl Flow {
         let window_bytes = AtomicU64::new(window_bytes.max(WINDOW_BYTES_MIN));
         let is_stored = AtomicBool::new(false);
         let (state, reserved) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { key, epoch, purge_number, fetch, state, window_bytes, is_stored, reserved, tier })
+        Arc::new(Self {
+            key,
+            epoch,
+            purge_number,
+            fetch,
+            state,
+            window_bytes,
+            is_stored,
+            reserved,
+            tier,
+        })
     }
 
     /// Under which key requests join it.
@@ -317,7 +337,8 @@ impl Flow {
         self.purge_number
     }
 
-    /// Whether the answer has been stored: in memory, or in a directory that shows it. `false` while nobody knows.
+    /// Whether the answer has been stored: in memory, or in a directory that shows it. `false`
+    /// while nobody knows.
     pub fn is_stored(&self) -> bool {
         self.is_stored.load(Relaxed)
     }
@@ -335,13 +356,14 @@ impl Flow {
         self.state.lock().head.clone()
     }
 
-    /// Attaches a reader at `offset`, which may lie ahead of what has arrived. `None` when that part was trimmed, or
-    /// when the flow was aborted.
+    /// Attaches a reader at `offset`, which may lie ahead of what has arrived. `None` when that
+    /// part was trimmed, or when the flow was aborted.
     pub fn reader_at(self: &Arc<Self>, offset: u64, kind: ReaderKind) -> Option<FlowReader> {
         FlowReader::attach(self, offset, kind, true)
     }
 
-    /// Ready when no client wants it any more. For the one task that writes, also while something else has the [`FlowWriter`].
+    /// Ready when no client wants it any more. For the one task that writes, also while something
+    /// else has the [`FlowWriter`].
     pub fn poll_readers_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         if state.is_deserted() {

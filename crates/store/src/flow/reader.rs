@@ -26,7 +26,12 @@ pub struct FlowReader {
 }
 
 impl FlowReader {
-    pub(super) fn attach(flow: &Arc<Flow>, offset: u64, kind: ReaderKind, joined: bool) -> Option<Self> {
+    pub(super) fn attach(
+        flow: &Arc<Flow>,
+        offset: u64,
+        kind: ReaderKind,
+        joined: bool,
+    ) -> Option<Self> {
         let window = flow.window_bytes();
         let number = flow.with(|state, wakes| {
             let number = state.attach(offset, kind)?;
@@ -34,7 +39,14 @@ impl FlowReader {
             state.moved(window, wakes);
             Some(number)
         })?;
-        Some(Self { flow: flow.clone(), number, position: offset, interims_seen: 0, joined, writing: None })
+        Some(Self {
+            flow: flow.clone(),
+            number,
+            position: offset,
+            interims_seen: 0,
+            joined,
+            writing: None,
+        })
     }
 
     pub(super) fn writing(mut self, writing: Writing) -> Self {
@@ -65,7 +77,11 @@ impl FlowReader {
         let mut state = self.flow.state.lock();
         if let Some(head) = &state.head {
             let refused = self.joined && !head.info.shareable;
-            return Poll::Ready(if refused { Err(AbortReason::NotShareable) } else { Ok(head.clone()) });
+            return Poll::Ready(if refused {
+                Err(AbortReason::NotShareable)
+            } else {
+                Ok(head.clone())
+            });
         }
         match state.ended {
             Some(Ended::Aborted(reason)) => return Poll::Ready(Err(reason)),
@@ -79,8 +95,8 @@ impl FlowReader {
         Poll::Pending
     }
 
-    /// The next interim response (1xx) not seen yet. Ask after each wake-up of [`FlowReader::poll_head`], which
-    /// interim responses cause too.
+    /// The next interim response (1xx) not seen yet. Ask after each wake-up of
+    /// [`FlowReader::poll_head`], which interim responses cause too.
     pub fn next_interim(&mut self) -> Option<Arc<StoredHead>> {
         let interim = self.flow.state.lock().interims.get(self.interims_seen).cloned()?;
         self.interims_seen += 1;
@@ -92,9 +108,9 @@ impl FlowReader {
         self.poll_progress(cx, false)
     }
 
-    /// As [`FlowReader::poll_data`], but waits until there is enough to be worth a write to a disk: the whole body
-    /// while it is kept whole, otherwise [`super::BATCH_BYTES`], or whatever there is at the end or when the
-    /// fetch cannot go on before something is read.
+    /// As [`FlowReader::poll_data`], but waits until there is enough to be worth a write to a disk:
+    /// the whole body while it is kept whole, otherwise [`super::BATCH_BYTES`], or whatever there
+    /// is at the end or when the fetch cannot go on before something is read.
     pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Progress> {
         self.poll_progress(cx, true)
     }
@@ -123,14 +139,16 @@ impl FlowReader {
         poll_fn(|cx| self.poll_batch(cx)).await
     }
 
-    /// Appends handles to up to `max_bytes` bytes at the current position to `out` and returns how many bytes that is.
-    /// They can be sent without any lock; [`FlowReader::advance`] when they were.
+    /// Appends handles to up to `max_bytes` bytes at the current position to `out` and returns how
+    /// many bytes that is. They can be sent without any lock; [`FlowReader::advance`] when they
+    /// were.
     pub fn slices(&mut self, out: &mut Vec<BodySlice>, max_bytes: u64) -> u64 {
         self.flow.state.lock().slices(self.position, max_bytes, out)
     }
 
-    /// For a client that does not take `slices` at once: if they are lent ([`super::FlowWriter::finish_lent`]), the body moves to pages, which are
-    /// counted, and `slices` with it.
+    /// For a client that does not take `slices` at once: if they are lent
+    /// ([`super::FlowWriter::finish_lent`]), the body moves to pages, which are counted, and
+    /// `slices` with it.
     ///
     /// # Errors
     /// [`AbortReason::NoMemory`].
@@ -145,7 +163,8 @@ impl FlowReader {
         Ok(())
     }
 
-    /// Moves on by `bytes`, also beyond what has arrived (the reader then waits until its position is reached).
+    /// Moves on by `bytes`, also beyond what has arrived (the reader then waits until its position
+    /// is reached).
     pub fn advance(&mut self, bytes: u64) {
         self.position = self.position.saturating_add(bytes);
         let (number, position) = (self.number, self.position);
@@ -158,8 +177,8 @@ impl FlowReader {
         });
     }
 
-    /// Whether the fetch waits for this client while another has nothing left to read: it is asked to get the rest in another way, if there
-    /// is one, and to stay if there is none.
+    /// Whether the fetch waits for this client while another has nothing left to read: it is asked
+    /// to get the rest in another way, if there is one, and to stay if there is none.
     pub fn holds_up(&self) -> bool {
         self.flow.state.lock().holds_up(self.number)
     }

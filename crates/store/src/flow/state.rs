@@ -15,7 +15,8 @@ use crate::object::Body;
 
 use super::wake::WakeList;
 use super::{
-    AbortReason, BATCH_BYTES, BodySlice, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, Part, Progress, ReaderKind,
+    AbortReason, BATCH_BYTES, BodySlice, FlowHead, JOIN_BYTES_MAX, LAG_BYTES_MAX, Part, Progress,
+    ReaderKind,
 };
 
 /// How a flow ended.
@@ -109,7 +110,8 @@ impl State {
         if offset < self.base || matches!(self.ended, Some(Ended::Aborted(_))) {
             return None;
         }
-        let reader = ReaderState { kind, position: offset, lagged: false, batch: false, waker: None };
+        let reader =
+            ReaderState { kind, position: offset, lagged: false, batch: false, waker: None };
         self.clients += usize::from(kind == ReaderKind::Client);
         self.parked += usize::from(kind == ReaderKind::Parked);
         let hole = self.readers.iter().position(Option::is_none);
@@ -144,8 +146,8 @@ impl State {
         table
     }
 
-    /// The writer is done with `table`: the flow stays in it as long as a directory writes what is complete. Returns the table if it is not
-    /// to stay.
+    /// The writer is done with `table`: the flow stays in it as long as a directory writes what is
+    /// complete. Returns the table if it is not to stay.
     pub(super) fn linger(&mut self, table: Option<Arc<InFlight>>) -> Option<Arc<InFlight>> {
         if !self.is_coming_to_disk() {
             return table;
@@ -165,7 +167,9 @@ impl State {
     }
 
     fn wake_parked(&mut self, wakes: &mut WakeList) {
-        for reader in self.readers.iter_mut().flatten().filter(|reader| reader.kind == ReaderKind::Parked) {
+        for reader in
+            self.readers.iter_mut().flatten().filter(|reader| reader.kind == ReaderKind::Parked)
+        {
             wakes.take(&mut reader.waker);
         }
     }
@@ -180,7 +184,8 @@ impl State {
 
     /// Readers that need pages.
     fn attached(&self) -> impl Iterator<Item = &ReaderState> {
-        let needs_pages = |reader: &&ReaderState| !reader.lagged && reader.kind != ReaderKind::Parked;
+        let needs_pages =
+            |reader: &&ReaderState| !reader.lagged && reader.kind != ReaderKind::Parked;
         self.readers.iter().flatten().filter(needs_pages)
     }
 
@@ -188,8 +193,8 @@ impl State {
         self.attached().filter(|reader| reader.kind == ReaderKind::Client)
     }
 
-    /// Position of the fastest client, since clients set the pace; of the disk writer when there is no client any
-    /// more. Without readers, nobody is behind.
+    /// Position of the fastest client, since clients set the pace; of the disk writer when there is
+    /// no client any more. Without readers, nobody is behind.
     fn fastest(&self) -> u64 {
         let paces = |reader: &&ReaderState| self.clients == 0 || reader.kind == ReaderKind::Client;
         self.attached().filter(paces).map(|reader| reader.position).max().unwrap_or(self.written)
@@ -211,12 +216,13 @@ impl State {
         }
         let slowest = self.clients().map(|reader| reader.position).min().unwrap_or(self.written);
         let by_fastest = window.saturating_sub(self.written.saturating_sub(self.fastest()));
-        let by_slowest = LAG_BYTES_MAX.max(window).saturating_sub(self.written.saturating_sub(slowest));
+        let by_slowest =
+            LAG_BYTES_MAX.max(window).saturating_sub(self.written.saturating_sub(slowest));
         by_fastest.min(by_slowest).min(self.disk_room())
     }
 
-    /// Whether the writer waits for this client while another one has nothing left to read: without it, the fetch would go
-    /// on. Not while a disk writer that is waited for is as far behind.
+    /// Whether the writer waits for this client while another one has nothing left to read: without
+    /// it, the fetch would go on. Not while a disk writer that is waited for is as far behind.
     pub(super) fn holds_up(&self, number: usize) -> bool {
         let Some(reader) = self.readers.get(number).and_then(Option::as_ref) else { return false };
         let behind = self.written.saturating_sub(reader.position);
@@ -227,7 +233,8 @@ impl State {
             WriterWait::Window => behind >= LAG_BYTES_MAX / 2,
             WriterWait::Pages => keeps_pages,
         };
-        let needs_same = |disk: &ReaderState| self.waits_for_disk(disk) && disk.position <= reader.position;
+        let needs_same =
+            |disk: &ReaderState| self.waits_for_disk(disk) && disk.position <= reader.position;
         is_cause
             && self.ended.is_none()
             && self.clients().any(|other| other.position >= self.written)
@@ -236,8 +243,10 @@ impl State {
 
     /// Bytes that may be appended before the disk writer would be detached, where it is waited for.
     fn disk_room(&self) -> u64 {
-        let written_to =
-            self.attached().filter(|reader| self.waits_for_disk(reader)).map(|reader| reader.position);
+        let written_to = self
+            .attached()
+            .filter(|reader| self.waits_for_disk(reader))
+            .map(|reader| reader.position);
         let position = written_to.min().unwrap_or(self.written);
         (LAG_BYTES_MAX / 2).saturating_sub(self.written.saturating_sub(position))
     }
@@ -253,13 +262,19 @@ impl State {
     }
 
     /// Takes over `pages` that the writer began and counts `bytes` that it published.
-    pub(super) fn grow(&mut self, pages: impl IntoIterator<Item = Page>, bytes: u64, wakes: &mut WakeList) {
+    pub(super) fn grow(
+        &mut self,
+        pages: impl IntoIterator<Item = Page>,
+        bytes: u64,
+        wakes: &mut WakeList,
+    ) {
         self.pages.extend(pages);
         self.written += bytes;
         self.after_growth(wakes);
     }
 
-    /// Whether a body may be lent: it is at its start, and at most one client follows, who waits for nothing else.
+    /// Whether a body may be lent: it is at its start, and at most one client follows, who waits
+    /// for nothing else.
     pub(super) fn may_lend(&self) -> bool {
         self.written == 0 && self.readers.len() <= 1 && self.interims.is_empty()
     }
@@ -292,10 +307,13 @@ impl State {
         self.wake_readers(wakes);
     }
 
-    /// A disk writer before `limit` that is not waited for loses its data, and with it the copy. A client never does.
+    /// A disk writer before `limit` that is not waited for loses its data, and with it the copy. A
+    /// client never does.
     fn detach_disk(&mut self, limit: u64) {
         let is_waited_for = self.write_through;
-        for reader in self.readers.iter_mut().flatten().filter(|reader| reader.kind == ReaderKind::Disk) {
+        for reader in
+            self.readers.iter_mut().flatten().filter(|reader| reader.kind == ReaderKind::Disk)
+        {
             reader.lagged |= reader.position < limit && !is_waited_for;
         }
     }
@@ -308,7 +326,8 @@ impl State {
         self.trim();
         if self.pages.len() == before {
             // A copy is worth less than the pages that clients have left behind.
-            let needed = self.clients().map(|reader| reader.position).min().unwrap_or(0).min(self.written);
+            let needed =
+                self.clients().map(|reader| reader.position).min().unwrap_or(0).min(self.written);
             self.detach_disk(needed / PAGE_BYTES as u64 * PAGE_BYTES as u64);
             self.trim();
         }
@@ -316,8 +335,8 @@ impl State {
         self.pages.len() < before
     }
 
-    /// Drops the full pages that every reader has left behind and that no late client can join at: none while the
-    /// beginning is less than [`JOIN_BYTES_MAX`] ago.
+    /// Drops the full pages that every reader has left behind and that no late client can join at:
+    /// none while the beginning is less than [`JOIN_BYTES_MAX`] ago.
     fn trim(&mut self) -> bool {
         let joinable = self.base == 0 && self.written <= JOIN_BYTES_MAX && self.joinable;
         if joinable { false } else { self.trim_behind_slowest() }
@@ -337,7 +356,8 @@ impl State {
         let trimmed = !self.whole && self.trim();
         let go = match self.waits_for {
             WriterWait::Nothing => false,
-            // Half a window, not every byte, is worth a wake-up; but no more than there can ever be.
+            // Half a window, not every byte, is worth a wake-up; but no more than there can ever
+            // be.
             WriterWait::Window => self.room(window) >= window.min(LAG_BYTES_MAX / 2) / 2,
             WriterWait::Pages => trimmed,
         };
@@ -350,11 +370,12 @@ impl State {
     /// Wakes readers that wait and have something to do now.
     pub(super) fn wake_readers(&mut self, wakes: &mut WakeList) {
         for number in 0..self.readers.len() {
-            let waits = |reader: &&ReaderState| reader.waker.is_some() && reader.kind != ReaderKind::Parked;
+            let waits =
+                |reader: &&ReaderState| reader.waker.is_some() && reader.kind != ReaderKind::Parked;
             let Some(reader) = self.readers[number].as_ref().filter(waits) else { continue };
             let available = self.written.saturating_sub(reader.position);
-            let ready =
-                self.ended.is_some() || (available > 0 && (!reader.batch || self.batch_ready(available)));
+            let ready = self.ended.is_some()
+                || (available > 0 && (!reader.batch || self.batch_ready(available)));
             if ready && let Some(reader) = self.reader(number) {
                 wakes.take(&mut reader.waker);
             }
@@ -404,7 +425,8 @@ impl State {
         (!self.has_disk_writer()).then_some(Progress::Lagged { position })
     }
 
-    /// Handles to the published bytes `from..from + most`, appended to `out`. Returns how many bytes.
+    /// Handles to the published bytes `from..from + most`, appended to `out`. Returns how many
+    /// bytes.
     pub(super) fn slices(&self, from: u64, most: u64, out: &mut Vec<BodySlice>) -> u64 {
         let to = self.written.min(from.saturating_add(most));
         if let Some(lent) = &self.lent {

@@ -73,7 +73,8 @@ fn readers_on_many_threads_see_exactly_the_bytes() {
             for (number, reader) in readers.into_iter().enumerate() {
                 let content = &content;
                 scope.spawn(move || {
-                    let (got, end) = block_on(follow(reader, Rng::new(number as u64), 1 << (8 + 2 * number)));
+                    let (got, end) =
+                        block_on(follow(reader, Rng::new(number as u64), 1 << (8 + 2 * number)));
                     assert_eq!(end, Progress::End);
                     assert!(got == *content, "reader {number}");
                 });
@@ -83,7 +84,8 @@ fn readers_on_many_threads_see_exactly_the_bytes() {
                 writer.publish_head(Arc::new(some_head()), info(key(1), keep));
                 let mut rest = &content[..];
                 while !rest.is_empty() {
-                    let (part, after) = rest.split_at(rest.len().min(1 + rng.below(100_000) as usize));
+                    let (part, after) =
+                        rest.split_at(rest.len().min(1 + rng.below(100_000) as usize));
                     block_on(writer.append(part)).expect("memory is there");
                     rest = after;
                 }
@@ -179,7 +181,9 @@ fn a_writer_knows_how_much_it_can_append_without_waiting() {
             written += bytes;
         }
         assert_eq!(written % PAGE_BYTES, 0, "what it may have in any case");
-        assert!(written - reader.position() as usize >= crate::mem::FLOW_PAGES_GUARANTEED * PAGE_BYTES);
+        assert!(
+            written - reader.position() as usize >= crate::mem::FLOW_PAGES_GUARANTEED * PAGE_BYTES
+        );
         wakes.take();
         take(&mut reader, PAGE_BYTES as u64);
         assert_eq!(wakes.take(), 1, "a page is free again");
@@ -198,7 +202,9 @@ fn flows_share_a_budget_of_nothing_and_all_complete() {
                 let content = pattern(0, 200_000);
                 let following = scope.spawn(move || block_on(follow(reader, Rng::new(n), 30_000)));
                 writer.publish_head(Arc::new(some_head()), info(key(n), u64::MAX));
-                content.chunks(7001).for_each(|part| block_on(writer.append(part)).expect("memory is there"));
+                content
+                    .chunks(7001)
+                    .for_each(|part| block_on(writer.append(part)).expect("memory is there"));
                 writer.finish(None);
                 let (got, end) = following.join().expect("no panic");
                 assert!(got == content && end == Progress::End);
@@ -219,7 +225,10 @@ fn a_kept_flow_becomes_an_object_and_late_readers_start_at_the_beginning() {
         writer.finish(None);
         let object = writer.object(b"http://a/").expect("it was kept whole");
         drop(writer);
-        assert_eq!((object.body_bytes(), object.key, &*object.url), (len as u64, key(1), &b"http://a/"[..]));
+        assert_eq!(
+            (object.body_bytes(), object.key, &*object.url),
+            (len as u64, key(1), &b"http://a/"[..])
+        );
         assert_eq!(take(&mut late, u64::MAX), content);
         assert_eq!(block_on(late.data()), Progress::End);
         drop(late);
@@ -376,12 +385,16 @@ fn a_disk_writer_that_is_waited_for_is_never_detached() {
         }
         if !write_through {
             assert!(
-                written >= 2 * LAG_BYTES_MAX && matches!(block_on(disk.batch()), Progress::Lagged { .. })
+                written >= 2 * LAG_BYTES_MAX
+                    && matches!(block_on(disk.batch()), Progress::Lagged { .. })
             );
             continue;
         }
         assert_eq!(written, LAG_BYTES_MAX / 2, "the writer waits for the disk");
-        assert!(matches!(block_on(disk.batch()), Progress::Data { .. }), "and it takes what there is");
+        assert!(
+            matches!(block_on(disk.batch()), Progress::Data { .. }),
+            "and it takes what there is"
+        );
         assert_eq!(wakes.take(), 0);
         disk.advance(1 << 20);
         assert_eq!(wakes.take(), 1, "the writer goes on");
@@ -442,7 +455,8 @@ mod model {
                     let kind = if disk { ReaderKind::Disk } else { ReaderKind::Client };
                     let reader = self.writer.flow().reader_at(offset, kind);
                     assert!(reader.is_some() || !self.whole, "a whole flow can be joined anywhere");
-                    let join = |reader| Follower { kind, reader, wakes: Wakes::new(), waits: false };
+                    let join =
+                        |reader| Follower { kind, reader, wakes: Wakes::new(), waits: false };
                     self.followers.extend(reader.map(join));
                 }
                 Op::Attach { .. } => {}
@@ -483,7 +497,10 @@ mod model {
             let Some(follower) = self.followers.get_mut(which) else { return };
             let from = follower.reader.position() as usize;
             let to = self.content.len().min(from + most as usize);
-            assert_eq!(take(&mut follower.reader, most), self.content.get(from..to).unwrap_or_default());
+            assert_eq!(
+                take(&mut follower.reader, most),
+                self.content.get(from..to).unwrap_or_default()
+            );
             follower.waits = false;
         }
 
@@ -491,8 +508,9 @@ mod model {
             let Some(follower) = self.followers.get_mut(which) else { return };
             let available = (self.content.len() as u64).saturating_sub(follower.reader.position());
             let reader = &mut follower.reader;
-            let progress =
-                follower.wakes.poll(|cx| if batch { reader.poll_batch(cx) } else { reader.poll_data(cx) });
+            let progress = follower
+                .wakes
+                .poll(|cx| if batch { reader.poll_batch(cx) } else { reader.poll_data(cx) });
             match progress {
                 Poll::Ready(progress) => {
                     assert_eq!(progress, Progress::Data { available });
@@ -526,7 +544,8 @@ mod model {
                 assert_eq!(self.wakes.take(), 1, "a writer that waits is woken once");
                 self.stuck = false;
             }
-            let slowest = self.followers.iter().map(|f| f.reader.position()).min().unwrap_or(written);
+            let slowest =
+                self.followers.iter().map(|f| f.reader.position()).min().unwrap_or(written);
             let needed = if self.whole { 0 } else { slowest.min(written) };
             assert!(self.tier.used_bytes() < written - needed + 2 * PAGE_BYTES as u64, "trimmed");
         }

@@ -5,7 +5,8 @@ use std::task::Waker;
 /// Wakers kept without allocating; a flow with more waiting readers allocates.
 const INLINE: usize = 4;
 
-/// Wakers to wake once the lock is released: a woken task may run at once on another core and want the same lock.
+/// Wakers to wake once the lock is released: a woken task may run at once on another core and want
+/// the same lock.
 #[derive(Default)]
 pub(super) struct WakeList {
     /// Filled from the front.

@@ -17,7 +17,8 @@ use crate::object::Object;
 use super::state::{Ended, WriterWait};
 use super::wake::remember;
 use super::{
-    AbortReason, Epoch, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind, Writing,
+    AbortReason, Epoch, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind,
+    Writing,
 };
 use crate::versions::Standing;
 
@@ -79,8 +80,9 @@ impl FlowWriter {
         self.flow.fetch.answer(self.flow.purge_number(), date, tag);
     }
 
-    /// Makes known that the answer is coming for these keys, each with the generation of the Vary marker that is there, or with 0. If it
-    /// is the newest one of all of them, no fetch that was asked for earlier is joined or stored any more.
+    /// Makes known that the answer is coming for these keys, each with the generation of the Vary
+    /// marker that is there, or with 0. If it is the newest one of all of them, no fetch that was
+    /// asked for earlier is joined or stored any more.
     pub fn announce(&self, keys: &[(Key, u64)]) -> Standing {
         let standing = self.flow.fetch.announce(keys);
         if standing == Standing::Newest {
@@ -90,7 +92,8 @@ impl FlowWriter {
         standing
     }
 
-    /// From now on nobody gets an older answer: the end of the flow is to follow. The older one leaves memory.
+    /// From now on nobody gets an older answer: the end of the flow is to follow. The older one
+    /// leaves memory.
     pub(crate) fn complete(&self) {
         self.complete_then(|key| drop(self.flow.tier.remove(key)));
     }
@@ -109,8 +112,9 @@ impl FlowWriter {
         self.table.retire(&key, &self.flow, stamp.answered);
     }
 
-    /// A reader for the request that fetches, or for the disk. Subscribe before the first byte is appended: what
-    /// is not kept whole and has no reader is dropped. `None` when the beginning is gone.
+    /// A reader for the request that fetches, or for the disk. Subscribe before the first byte is
+    /// appended: what is not kept whole and has no reader is dropped. `None` when the beginning is
+    /// gone.
     pub fn subscribe(&self, kind: ReaderKind) -> Option<FlowReader> {
         let reader = FlowReader::attach(&self.flow, 0, kind, false)?;
         Some(if kind == ReaderKind::Disk { reader.writing(self.writing()) } else { reader })
@@ -156,7 +160,8 @@ impl FlowWriter {
         });
     }
 
-    /// The answer turned out to be a complete object: all readers get it with the head, and the flow ends.
+    /// The answer turned out to be a complete object: all readers get it with the head, and the
+    /// flow ends.
     pub fn publish_object(mut self, object: Arc<Object>, info: FlowInfo) {
         let head = Arc::new(FlowHead { head: object.head.clone(), info, object: Some(object) });
         self.flow.with(|state, _| _ = state.head.get_or_insert(head));
@@ -181,12 +186,18 @@ impl FlowWriter {
     }
 
     /// Appends as much of `data` as is possible now, at least one byte; see [`FlowWriter::append`].
-    pub fn poll_append(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, AbortReason>> {
+    pub fn poll_append(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<Result<usize, AbortReason>> {
         if data.is_empty() {
             return Poll::Ready(Ok(0));
         }
         loop {
-            let Poll::Ready((room, held)) = self.poll_room(cx, data.len()) else { return Poll::Pending };
+            let Poll::Ready((room, held)) = self.poll_room(cx, data.len()) else {
+                return Poll::Pending;
+            };
             let data = data.get(..room.min(data.len())).unwrap_or(data);
             match self.copy(data, held) {
                 Step::Took(bytes) => return Poll::Ready(Ok(bytes)),
@@ -203,13 +214,15 @@ impl FlowWriter {
         }
     }
 
-    /// How many bytes can be appended now without waiting for a reader, at least 1, unless other flows are faster: whoever
-    /// reads from a socket reads no more, and has nothing left over that would have to lie somewhere.
+    /// How many bytes can be appended now without waiting for a reader, at least 1, unless other
+    /// flows are faster: whoever reads from a socket reads no more, and has nothing left over that
+    /// would have to lie somewhere.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         loop {
             let Poll::Ready((room, held)) = self.poll_room(cx, 0) else { return Poll::Pending };
             let in_page = self.page.as_ref().map_or(0, PageMut::room);
-            let at_hand = usize::try_from(self.flow.tier.page_bytes_at_hand(held)).unwrap_or(usize::MAX);
+            let at_hand =
+                usize::try_from(self.flow.tier.page_bytes_at_hand(held)).unwrap_or(usize::MAX);
             match room.min(in_page.saturating_add(at_hand)) {
                 0 if self.poll_relief(cx, held).is_pending() => return Poll::Pending,
                 0 => {}
@@ -223,13 +236,14 @@ impl FlowWriter {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
 
-    /// How many bytes the window admits (at least 1), and how many pages the flow holds. With `more` bytes the body may be too long to
-    /// be kept whole.
+    /// How many bytes the window admits (at least 1), and how many pages the flow holds. With
+    /// `more` bytes the body may be too long to be kept whole.
     fn poll_room(&mut self, cx: &Context<'_>, more: usize) -> Poll<(usize, usize)> {
         let window = self.flow.window_bytes();
         self.flow.with(|state, wakes| {
             if state.whole {
-                let keep_bytes_max = state.head.as_ref().map_or(u64::MAX, |head| head.info.keep_bytes_max);
+                let keep_bytes_max =
+                    state.head.as_ref().map_or(u64::MAX, |head| head.info.keep_bytes_max);
                 if state.written.saturating_add(more as u64) > keep_bytes_max {
                     state.stream_only(wakes);
                 }
@@ -284,11 +298,12 @@ impl FlowWriter {
         Step::Took(took)
     }
 
-    /// Memory is short and the flow has its minimum, or had it when it was asked how many pages it holds (`held`): gives pages back now, or
-    /// waits until a reader lets go.
+    /// Memory is short and the flow has its minimum, or had it when it was asked how many pages it
+    /// holds (`held`): gives pages back now, or waits until a reader lets go.
     pub(super) fn poll_relief(&mut self, cx: &Context<'_>, held: usize) -> Poll<()> {
         self.flow.with(|state, wakes| {
-            // A reader may have let go since then. If it waits for more now, nobody would ever wake anybody.
+            // A reader may have let go since then. If it waits for more now, nobody would ever wake
+            // anybody.
             if state.pages_held() < held || state.relieve(wakes) {
                 return Poll::Ready(());
             }
@@ -305,13 +320,15 @@ impl FlowWriter {
         self.end(Ended::Complete(trailers.map(Arc::new)));
     }
 
-    /// Whether [`FlowWriter::finish_lent`] is for this flow: nothing has been appended, and at most one client follows, who waits for nothing else.
+    /// Whether [`FlowWriter::finish_lent`] is for this flow: nothing has been appended, and at most
+    /// one client follows, who waits for nothing else.
     pub fn may_lend(&self) -> bool {
         self.flow.state.lock().may_lend()
     }
 
-    /// The body is complete, as was said before: it is stored, and lies where it waits for the device. Whoever follows reads it there, or in pages if
-    /// that has to wait ([`FlowReader::settle`]). No more requests join.
+    /// The body is complete, as was said before: it is stored, and lies where it waits for the
+    /// device. Whoever follows reads it there, or in pages if that has to wait
+    /// ([`FlowReader::settle`]). No more requests join.
     pub fn finish_lent(&mut self, body: Published) {
         self.unregister();
         self.written = body.len() as u64;
@@ -321,12 +338,14 @@ impl FlowWriter {
             may_lend
         });
         if !may_lend {
-            // Somebody has joined since this was asked. Without memory they read it where it is, all the same.
+            // Somebody has joined since this was asked. Without memory they read it where it is,
+            // all the same.
             _ = self.flow.settle();
         }
     }
 
-    /// The body will not become complete. What has arrived stays readable, then readers see the reason.
+    /// The body will not become complete. What has arrived stays readable, then readers see the
+    /// reason.
     pub fn abort(mut self, reason: AbortReason) {
         self.end(Ended::Aborted(reason));
     }
@@ -360,8 +379,8 @@ impl FlowWriter {
         self.flow.poll_readers_gone(cx)
     }
 
-    /// Whether all of the body is still there, and can become an object at its end. Where memory is short it cannot: a directory
-    /// that was to get it in one piece has to follow from then on.
+    /// Whether all of the body is still there, and can become an object at its end. Where memory is
+    /// short it cannot: a directory that was to get it in one piece has to follow from then on.
     pub fn is_whole(&self) -> bool {
         self.flow.state.lock().whole
     }
@@ -371,11 +390,13 @@ impl FlowWriter {
         self.written
     }
 
-    /// The complete object, sharing the pages; `None` when the flow is not complete, was not kept whole, or is not
-    /// to be stored (no times).
+    /// The complete object, sharing the pages; `None` when the flow is not complete, was not kept
+    /// whole, or is not to be stored (no times).
     pub(crate) fn object(&self, url: &[u8]) -> Option<Arc<Object>> {
         let state = self.flow.state.lock();
-        let (Some(head), Some(Ended::Complete(_))) = (state.head.clone(), &state.ended) else { return None };
+        let (Some(head), Some(Ended::Complete(_))) = (state.head.clone(), &state.ended) else {
+            return None;
+        };
         let times = head.info.times?;
         if head.info.keep_bytes_max == 0 {
             return None;

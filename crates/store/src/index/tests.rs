@@ -62,7 +62,8 @@ fn among_many_the_victim_is_nearly_the_oldest() {
     for i in 0..20_000_u32 {
         index.insert(key(i.into()), entry(i));
     }
-    let victims: Vec<u32> = (0..2000).filter_map(|_| index.pop_victim()).map(|(_, e)| e.file).collect();
+    let victims: Vec<u32> =
+        (0..2000).filter_map(|_| index.pop_victim()).map(|(_, e)| e.file).collect();
     assert_eq!(victims.len(), 2000);
     assert!(victims.iter().all(|file| *file < 6000), "{:?}", victims.iter().max());
 }
@@ -90,8 +91,9 @@ fn index_keys_survive_serialisation() {
 
 #[test]
 fn a_million_objects_need_at_most_48_bytes_each_with_any_policy() {
-    // The worst moment: the tables of the parts double at 917,504 objects on average. `heap LFUDA` is the same heap, and the
-    // others have nothing besides the slots. Seconds, because only so many objects make the parts alike.
+    // The worst moment: the tables of the parts double at 917,504 objects on average. `heap LFUDA`
+    // is the same heap, and the others have nothing besides the slots. Seconds, because only so
+    // many objects make the parts alike.
     for policy in [Policy::HeapGdsf, Policy::S3Fifo, Policy::TinyLfu] {
         let index = FileIndex::new(policy);
         for i in 0..1_000_000_u64 {
@@ -110,7 +112,11 @@ fn a_million_objects_need_at_most_48_bytes_each_with_any_policy() {
 
 fn assert_at_most_48_bytes(policy: Policy, index: &FileIndex) {
     let per_object = index.memory_bytes() as f64 / index.len() as f64;
-    assert!(per_object <= 48.0, "{policy:?}: {per_object} bytes an object with {} objects", index.len());
+    assert!(
+        per_object <= 48.0,
+        "{policy:?}: {per_object} bytes an object with {} objects",
+        index.len()
+    );
 }
 
 #[test]
@@ -128,7 +134,8 @@ fn lru_needs_at_most_48_bytes_from_a_hundred_thousand_objects_on() {
 fn every_policy_keeps_what_was_used() {
     for policy in Policy::ALL {
         let index = FileIndex::new(policy);
-        let insert = |n: u64| index.insert(key(n), FileEntry { file: n as u32, size_units: 1, flags: 0 });
+        let insert =
+            |n: u64| index.insert(key(n), FileEntry { file: n as u32, size_units: 1, flags: 0 });
         (0..10_000).for_each(|n| _ = insert(n));
         (0..3).for_each(|_| (0..2000).for_each(|n| _ = index.get(key(n))));
         let mut files = std::iter::from_fn(|| index.pop_victim()).map(|(_, entry)| entry.file);
@@ -147,7 +154,10 @@ fn gdsf_compares_sizes_across_parts() {
     let order: Vec<u32> = std::iter::from_fn(|| index.pop_victim()).map(|(_, e)| e.file).collect();
     // From 256 units on the key is so coarse that some have the same; then the older leaves.
     let first = &order[..700];
-    assert!(first.windows(2).all(|pair| 65_536 / (pair[0] + 1) <= 65_536 / (pair[1] + 1)), "{first:?}");
+    assert!(
+        first.windows(2).all(|pair| 65_536 / (pair[0] + 1) <= 65_536 / (pair[1] + 1)),
+        "{first:?}"
+    );
     assert_eq!(order[999], 0);
 }
 
@@ -168,7 +178,9 @@ fn a_snapshot_restores_the_order_nearly() {
                 let mut part = Vec::new();
                 index.snapshot(shard, &mut part);
                 part.truncate(part.len() / 3);
-                part.into_iter().map(|(_, entry)| entry.file).collect::<std::collections::HashSet<u32>>()
+                part.into_iter()
+                    .map(|(_, entry)| entry.file)
+                    .collect::<std::collections::HashSet<u32>>()
             };
             same += third(&index).intersection(&third(&again)).count();
         }
@@ -192,8 +204,8 @@ fn replacing_changes_what_the_shares_of_queues_are_reckoned_from() {
     }
 }
 
-/// Hits among requests for 100,000 objects, the popular ones more often, in a cache of so many objects of one unit each:
-/// in the index, with its parts, and in one part.
+/// Hits among requests for 100,000 objects, the popular ones more often, in a cache of so many
+/// objects of one unit each: in the index, with its parts, and in one part.
 fn hits_in_parts_and_in_one(policy: Policy, objects: usize) -> (usize, usize) {
     let index = FileIndex::sized(policy, objects as u64);
     let mut one = humboldt_policy::model::ModelCache::new(policy, objects as u64 * 512);
@@ -221,7 +233,10 @@ fn parts_cost_few_hits() {
     for policy in Policy::ALL {
         for (objects, least) in [(500, 0.95), (4000, 0.98)] {
             let (parts, one) = hits_in_parts_and_in_one(policy, objects);
-            assert!(parts as f64 >= one as f64 * least, "{policy:?}, {objects} objects: {parts} of {one}");
+            assert!(
+                parts as f64 >= one as f64 * least,
+                "{policy:?}, {objects} objects: {parts} of {one}"
+            );
         }
     }
 }

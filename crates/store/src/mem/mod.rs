@@ -1,12 +1,14 @@
-//! The memory tier: complete answers in memory, and the budget that they share with bodies in flight.
+//! The memory tier: complete answers in memory, and the budget that they share with bodies in
+//! flight.
 //!
-//! `cache_mem` counts real memory: pages in use (stored or in flight), allocations rounded up to what the
-//! allocator takes, and a fixed overhead for each entry.
+//! `cache_mem` counts real memory: pages in use (stored or in flight), allocations rounded up to
+//! what the allocator takes, and a fixed overhead for each entry.
 //!
-//! Of the budget, what is in flight may have its share, and stored objects have all the rest ([`IN_FLIGHT_PART`]). Within the share a body in
-//! flight that needs a page evicts stored objects. Beyond it, clients that do not read would take all of memory: there, stored objects
-//! lose nothing any more, and each body in flight has a minimum beyond the budget, so that traffic goes on with any setting: see
-//! [`FLOW_PAGES_GUARANTEED`].
+//! Of the budget, what is in flight may have its share, and stored objects have all the rest
+//! ([`IN_FLIGHT_PART`]). Within the share a body in flight that needs a page evicts stored objects.
+//! Beyond it, clients that do not read would take all of memory: there, stored objects lose nothing
+//! any more, and each body in flight has a minimum beyond the budget, so that traffic goes on with
+//! any setting: see [`FLOW_PAGES_GUARANTEED`].
 
 mod reserved;
 mod shard;
@@ -28,25 +30,28 @@ use crate::vary::VaryMarker;
 pub(crate) use reserved::Reserved;
 use shard::{Removed, Shard};
 
-/// What is in flight may have this part of `cache_mem`, one half: pages that are being received, or still sent after their object had to
-/// leave, and bodies that are lent. Stored objects always have the other half.
+/// What is in flight may have this part of `cache_mem`, one half: pages that are being received, or
+/// still sent after their object had to leave, and bodies that are lent. Stored objects always have
+/// the other half.
 pub const IN_FLIGHT_PART: u64 = 2;
 
-/// Bodies lent from where a directory has them may take this many bytes together, whatever `cache_mem` is.
+/// Bodies lent from where a directory has them may take this many bytes together, whatever
+/// `cache_mem` is.
 pub const LENT_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
-/// Pages that each body in flight may hold even when the share is spent: 16 KiB, Squid's `read_ahead_gap`.
+/// Pages that each body in flight may hold even when the share is spent: 16 KiB, Squid's
+/// `read_ahead_gap`.
 pub const FLOW_PAGES_GUARANTEED: usize = 4;
 
 /// The same in bytes.
 pub const FLOW_BYTES_GUARANTEED: u64 = (FLOW_PAGES_GUARANTEED * PAGE_BYTES) as u64;
 
-/// Hard bound on pages beyond `cache_mem` for all bodies in flight together, in bytes: of the guarantee, for 32,768 of them. At the
-/// bound a transfer that needs a page fails at once.
+/// Hard bound on pages beyond `cache_mem` for all bodies in flight together, in bytes: of the
+/// guarantee, for 32,768 of them. At the bound a transfer that needs a page fails at once.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Most entries evicted to make room once. Objects that are being sent keep their pages until then, so
-/// evicting more of them may free nothing.
+/// Most entries evicted to make room once. Objects that are being sent keep their pages until then,
+/// so evicting more of them may free nothing.
 const EVICTIONS_PER_CALL_MAX: usize = 64;
 
 /// Fixed cost of an entry that is not an object.
@@ -79,7 +84,9 @@ impl Entry {
         match self {
             Self::Object(object) => object.boxed_bytes(),
             Self::Vary(marker) => {
-                SMALL_ENTRY_BYTES + allocated_bytes(marker.url.len()) + allocated_bytes(marker.fields.len())
+                SMALL_ENTRY_BYTES
+                    + allocated_bytes(marker.url.len())
+                    + allocated_bytes(marker.fields.len())
             }
             Self::HitForMiss { .. } | Self::SeeAlso(_) => SMALL_ENTRY_BYTES,
         }
@@ -102,11 +109,11 @@ pub struct MemStats {
     pub used_bytes: u64,
     /// Pages in use, stored and in flight, in bytes.
     pub page_bytes: u64,
-    /// Of these, pages of stored bodies, in bytes. The others are being received, or still being sent after their
-    /// object has left.
+    /// Of these, pages of stored bodies, in bytes. The others are being received, or still being
+    /// sent after their object has left.
     pub stored_page_bytes: u64,
-    /// Bodies that lie elsewhere and are lent to their clients, and pages that are promised to bodies being read, in bytes; not in
-    /// `used_bytes`.
+    /// Bodies that lie elsewhere and are lent to their clients, and pages that are promised to
+    /// bodies being read, in bytes; not in `used_bytes`.
     pub reserved_bytes: u64,
     /// `cache_mem`.
     pub limit_bytes: u64,
@@ -119,7 +126,8 @@ pub struct MemStats {
 /// No page for a body in flight.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageShortage {
-    /// What is in flight has its share, and the flow its guaranteed minimum: it must give pages back first.
+    /// What is in flight has its share, and the flow its guaranteed minimum: it must give pages
+    /// back first.
     Wait,
     /// The hard bound is reached, or the system has no memory.
     Exhausted,
@@ -153,8 +161,14 @@ struct ShardCell {
 
 impl MemTier {
     /// A tier of `cache_mem` bytes for `cores` threads.
-    pub fn new(cache_mem_bytes: u64, cores: usize, policy: Policy, events: Arc<dyn StoreEvents>) -> Self {
-        let shards = (cores.saturating_mul(SHARDS_PER_CORE)).clamp(1, SHARDS_MAX).next_power_of_two();
+    pub fn new(
+        cache_mem_bytes: u64,
+        cores: usize,
+        policy: Policy,
+        events: Arc<dyn StoreEvents>,
+    ) -> Self {
+        let shards =
+            (cores.saturating_mul(SHARDS_PER_CORE)).clamp(1, SHARDS_MAX).next_power_of_two();
         let random = RandomState::new();
         let tier = Self {
             shards: (0..shards)
@@ -180,7 +194,8 @@ impl MemTier {
 
     /// Seeded, so that nobody outside can choose URLs that fall into one bucket.
     fn hash(&self, key: &Key) -> u64 {
-        let product = u128::from(key.low64() ^ self.seeds[0]) * u128::from(key.high64() ^ self.seeds[1]);
+        let product =
+            u128::from(key.low64() ^ self.seeds[0]) * u128::from(key.high64() ^ self.seeds[1]);
         (product as u64) ^ (product >> 64) as u64
     }
 
@@ -206,8 +221,8 @@ impl MemTier {
         self.cell(hash).shard.lock().contains(hash, key)
     }
 
-    /// Stores an entry in place of any other of this key and evicts what no longer fits. Returns whether it was
-    /// stored: not when it is larger than half of the budget.
+    /// Stores an entry in place of any other of this key and evicts what no longer fits. Returns
+    /// whether it was stored: not when it is larger than half of the budget.
     pub fn insert(&self, key: Key, entry: Entry) -> bool {
         self.put(key, entry, true)
     }
@@ -265,7 +280,8 @@ impl MemTier {
         let removed = {
             let mut shard = cell.shard.lock();
             let is_there = matches!(shard.peek(hash, &object.key), Some(Entry::Object(found)) if Arc::ptr_eq(found, object));
-            let removed = if is_there { shard.remove(hash, &object.key, &self.clock) } else { None };
+            let removed =
+                if is_there { shard.remove(hash, &object.key, &self.clock) } else { None };
             cell.publish_first(&shard);
             removed
         };
@@ -293,10 +309,12 @@ impl MemTier {
         bytes <= self.object_bytes_max()
     }
 
-    /// Memory in flight: pages that are not those of a stored object, and what is reserved, in bytes.
+    /// Memory in flight: pages that are not those of a stored object, and what is reserved, in
+    /// bytes.
     pub fn in_flight_bytes(&self) -> u64 {
         let pages = self.pool.in_use() * PAGE_BYTES as u64;
-        pages.saturating_sub(self.stored_page_bytes.load(Relaxed)) + self.reserved_bytes.load(Relaxed)
+        pages.saturating_sub(self.stored_page_bytes.load(Relaxed))
+            + self.reserved_bytes.load(Relaxed)
     }
 
     /// What of the budget may be in flight, in bytes.
@@ -309,8 +327,8 @@ impl MemTier {
         self.in_flight_bytes() + bytes <= self.in_flight_share()
     }
 
-    /// Whether so many bytes more fit into the budget as it is. What is in flight beyond its share does not count: it takes no room from
-    /// what is stored.
+    /// Whether so many bytes more fit into the budget as it is. What is in flight beyond its share
+    /// does not count: it takes no room from what is stored.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let stored = self.stored_page_bytes.load(Relaxed) + self.boxed_bytes.load(Relaxed);
         let in_flight = self.in_flight_bytes().min(self.in_flight_share());
@@ -330,10 +348,14 @@ impl MemTier {
         self.has_room(bytes)
     }
 
-    /// Evicts from the shard whose first candidate is the most urgent, which makes the shards' order nearly a common one.
+    /// Evicts from the shard whose first candidate is the most urgent, which makes the shards'
+    /// order nearly a common one.
     fn evict_one(&self) -> bool {
-        let urgency = |cell: &&ShardCell| Rank::from_bits(cell.first.load(Relaxed)).urgency(&self.clock);
-        let Some(cell) = self.shards.iter().filter(|cell| urgency(cell).is_some()).max_by_key(urgency) else {
+        let urgency =
+            |cell: &&ShardCell| Rank::from_bits(cell.first.load(Relaxed)).urgency(&self.clock);
+        let Some(cell) =
+            self.shards.iter().filter(|cell| urgency(cell).is_some()).max_by_key(urgency)
+        else {
             return false;
         };
         let removed = {
@@ -368,14 +390,16 @@ impl MemTier {
     /// A page for a body in flight that holds `held` pages now.
     pub(crate) fn alloc_page(&self, held: usize) -> Result<PageMut, PageShortage> {
         // Beyond its share nobody has to leave for it.
-        let has_room = self.has_in_flight_room(PAGE_BYTES as u64) && self.make_room(PAGE_BYTES as u64);
+        let has_room =
+            self.has_in_flight_room(PAGE_BYTES as u64) && self.make_room(PAGE_BYTES as u64);
         if !has_room && held >= FLOW_PAGES_GUARANTEED {
             return Err(PageShortage::Wait);
         }
         self.pool.alloc().ok_or(PageShortage::Exhausted)
     }
 
-    /// How many bytes a body in flight that holds `held` pages gets for certain, unless others are faster.
+    /// How many bytes a body in flight that holds `held` pages gets for certain, unless others are
+    /// faster.
     pub(crate) fn page_bytes_at_hand(&self, held: usize) -> u64 {
         let guaranteed = (FLOW_PAGES_GUARANTEED.saturating_sub(held) * PAGE_BYTES) as u64;
         guaranteed.max(self.in_flight_share().saturating_sub(self.in_flight_bytes()))
@@ -389,7 +413,8 @@ impl MemTier {
     /// Changes `cache_mem`. A lower limit evicts at once and gives the memory back to the system.
     pub fn set_limit(&self, cache_mem_bytes: u64) {
         let before = self.limit_bytes.swap(cache_mem_bytes, Relaxed);
-        self.pool.set_limit(cache_mem_bytes.saturating_add(IN_FLIGHT_BYTES_MAX) / PAGE_BYTES as u64);
+        self.pool
+            .set_limit(cache_mem_bytes.saturating_add(IN_FLIGHT_BYTES_MAX) / PAGE_BYTES as u64);
         if cache_mem_bytes < before {
             while !self.has_room(0) && self.evict_one() {}
             self.pool.release_free();

@@ -1,5 +1,5 @@
-//! Memory that counts as in flight and is in no page of the tier: bodies that lie elsewhere while a client reads them there, and pages
-//! that are promised to a body before it is read.
+//! Memory that counts as in flight and is in no page of the tier: bodies that lie elsewhere while a
+//! client reads them there, and pages that are promised to a body before it is read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,8 +14,9 @@ pub(crate) struct Reserved {
 }
 
 impl MemTier {
-    /// Reserves memory for a body of so many bytes, if what is in flight has room for it, or all that is reserved is at most
-    /// `least` bytes. What each transfer may hold in any case needs no reservation.
+    /// Reserves memory for a body of so many bytes, if what is in flight has room for it, or all
+    /// that is reserved is at most `least` bytes. What each transfer may hold in any case needs no
+    /// reservation.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64, least: u64) -> Option<Reserved> {
         let bytes = if bytes <= FLOW_BYTES_GUARANTEED { 0 } else { bytes };
         let before = self.reserved_bytes.fetch_add(bytes, Relaxed);

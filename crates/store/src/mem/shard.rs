@@ -1,4 +1,5 @@
-//! One part of the memory tier: a table, its entries and their order of replacement, behind one lock.
+//! One part of the memory tier: a table, its entries and their order of replacement, behind one
+//! lock.
 
 use hashbrown::HashTable;
 
@@ -106,7 +107,12 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn new(policy: Policy) -> Self {
-        Self { table: HashTable::new(), slots: Slots::default(), free: Vec::new(), order: Order::new(policy) }
+        Self {
+            table: HashTable::new(),
+            slots: Slots::default(),
+            free: Vec::new(),
+            order: Order::new(policy),
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -34,9 +34,14 @@ fn entries_are_found_replaced_and_removed() {
     assert!(store(&tier, key(1), 200));
     assert!(matches!(tier.get(&key(1)), Some(Entry::Object(object)) if object.body_bytes() == 200));
     assert_eq!((tier.stats().entries, tier.stats().stored_page_bytes), (3, 2 * PAGE_BYTES as u64));
-    assert!(tier.remove(&key(1)).is_some() && tier.remove(&key(1)).is_none() && !tier.contains(&key(1)));
+    assert!(
+        tier.remove(&key(1)).is_some() && tier.remove(&key(1)).is_none() && !tier.contains(&key(1))
+    );
     assert!(tier.remove(&key(2)).is_some() && tier.remove(&key(3)).is_some());
-    assert_eq!((tier.used_bytes(), tier.stats().entries, tier.stats().stored_page_bytes), (0, 0, 0));
+    assert_eq!(
+        (tier.used_bytes(), tier.stats().entries, tier.stats().stored_page_bytes),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -153,7 +158,9 @@ fn an_object_too_large_replaces_nothing_but_removes_the_older_one() {
     let tier = tier(64 * KIB);
     assert!(store(&tier, key(1), 100));
     let pool = PagePool::new(100);
-    assert!(!tier.insert(key(1), Entry::Object(object_of(key(1), body_of(&pool, &pattern(0, 60_000))))));
+    assert!(
+        !tier.insert(key(1), Entry::Object(object_of(key(1), body_of(&pool, &pattern(0, 60_000)))))
+    );
     assert!(!tier.contains(&key(1)));
 }
 
@@ -174,13 +181,17 @@ fn what_is_in_flight_leaves_half_of_the_budget_to_what_is_stored() {
     (0..200).for_each(|n| assert!(store(&tier, key(n), 8_000)));
     assert!(tier.used_bytes() > MIB * 9 / 10);
     // What each of many transfers may have, and more that is asked for.
-    let guaranteed: Vec<_> =
-        (0..1000).map(|n| tier.alloc_page(n % FLOW_PAGES_GUARANTEED).expect("guaranteed")).collect();
+    let guaranteed: Vec<_> = (0..1000)
+        .map(|n| tier.alloc_page(n % FLOW_PAGES_GUARANTEED).expect("guaranteed"))
+        .collect();
     assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
     let stored = tier.used_bytes() - tier.in_flight_bytes();
     assert!((MIB / 2 - 20 * KIB..=MIB / 2).contains(&stored), "{stored}");
     assert_eq!(tier.in_flight_bytes(), 1000 * PAGE_BYTES as u64);
-    assert!(store(&tier, key(999), 8_000) && tier.contains(&key(999)), "half of the budget is still there");
+    assert!(
+        store(&tier, key(999), 8_000) && tier.contains(&key(999)),
+        "half of the budget is still there"
+    );
     assert!(tier.stats().stored_page_bytes <= MIB / 2);
     drop(guaranteed);
     (0..200).for_each(|n| assert!(store(&tier, key(n), 8_000)));
@@ -208,7 +219,9 @@ fn reservations_count_as_in_flight_up_to_its_share() {
     let tier = tier(MIB);
     let half = MIB / IN_FLIGHT_PART;
     let most = tier.reserve(half, 0).expect("just its share");
-    assert!(tier.reserve(FLOW_BYTES_GUARANTEED + 1, 0).is_none() && tier.reserve(half, half).is_none());
+    assert!(
+        tier.reserve(FLOW_BYTES_GUARANTEED + 1, 0).is_none() && tier.reserve(half, half).is_none()
+    );
     assert!(tier.reserve(FLOW_BYTES_GUARANTEED, 0).is_some(), "each transfer may have that");
     assert!(tier.reserve(half, 2 * half).is_some(), "a minimum whatever the budget is");
     assert_eq!(tier.alloc_page(FLOW_PAGES_GUARANTEED).err(), Some(PageShortage::Wait));
@@ -227,7 +240,10 @@ fn evictions_are_told_with_what_was_released() {
     struct Recorder(Mutex<Vec<(StoreEventKind, Key, u64)>>);
     impl StoreEvents for Recorder {
         fn event(&self, event: &StoreEvent<'_>) {
-            assert_eq!((event.status, event.dir, event.content_type), (200, None, &b"text/plain"[..]));
+            assert_eq!(
+                (event.status, event.dir, event.content_type),
+                (200, None, &b"text/plain"[..])
+            );
             self.0.lock().push((event.kind, event.key, event.body_bytes));
         }
     }

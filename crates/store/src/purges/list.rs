@@ -8,7 +8,8 @@ use humboldt_freshness::Times;
 
 use crate::head::StoredHead;
 
-/// Most purges by tag or prefix that are remembered one by one. Beyond it the oldest become one purge of everything that is older.
+/// Most purges by tag or prefix that are remembered one by one. Beyond it the oldest become one
+/// purge of everything that is older.
 pub const PURGES_MAX: usize = 10_000;
 
 /// Most bytes of their tags and prefixes; the same happens beyond it.
@@ -17,7 +18,8 @@ pub const PURGES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest tag or prefix, in bytes.
 pub const PURGE_BYTES_MAX: usize = 4096;
 
-/// What a purge names. What it names now is gone; what is stored under the same tag or prefix later is not concerned.
+/// What a purge names. What it names now is gone; what is stored under the same tag or prefix later
+/// is not concerned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Purge {
     /// Answers with this word in Surrogate-Key or Cache-Tag.
@@ -58,12 +60,14 @@ pub(super) struct Subject<'a> {
     pub(super) head: Option<&'a StoredHead>,
 }
 
-/// The purges that are remembered. Each has a number; it concerns what was asked for under a smaller one.
+/// The purges that are remembered. Each has a number; it concerns what was asked for under a
+/// smaller one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
     /// The largest number that was given. A larger one in a record is from a list that was lost.
     pub(super) newest: u64,
-    /// Where the numbers of this list begin. Smaller ones, but for 0, are from a list that was lost.
+    /// Where the numbers of this list begin. Smaller ones, but for 0, are from a list that was
+    /// lost.
     pub(super) base: u64,
     /// Everything with a smaller number is purged, 0 too.
     pub(super) floor: u64,
@@ -86,7 +90,8 @@ impl List {
         self.order.len()
     }
 
-    /// Adds a purge. An older one of the same tag or prefix says nothing more; beyond the bounds the oldest become one.
+    /// Adds a purge. An older one of the same tag or prefix says nothing more; beyond the bounds
+    /// the oldest become one.
     pub(super) fn add(&mut self, number: u64, purge: Purge) {
         self.newest = self.newest.max(number);
         if self.number_of(&purge).is_some_and(|known| known >= number) || number < self.floor {
@@ -106,7 +111,8 @@ impl List {
         self.bytes += purge.bytes().len();
         self.order.insert(number, purge);
         while self.order.len() > PURGES_MAX || self.bytes > PURGES_BYTES_MAX {
-            let Some((oldest, purge)) = self.order.first_key_value().map(|(at, purge)| (*at, purge.clone()))
+            let Some((oldest, purge)) =
+                self.order.first_key_value().map(|(at, purge)| (*at, purge.clone()))
             else {
                 return;
             };
@@ -131,8 +137,8 @@ impl List {
         if self.newest == 0 { written } else { written.with_all_of(self) }
     }
 
-    /// Adds the purges of another list. What both have under the same number stays as it is; the others get new numbers, as those
-    /// of different lists do not compare.
+    /// Adds the purges of another list. What both have under the same number stays as it is; the
+    /// others get new numbers, as those of different lists do not compare.
     fn with_all_of(mut self, other: &Self) -> Self {
         self.newest = self.newest.max(other.newest);
         self.base = self.base.max(other.base);
@@ -201,7 +207,8 @@ impl List {
             return false;
         }
         let Some(head) = subject.head else { return true };
-        let is_purged = |tag: &[u8]| self.tags.get(tag).is_some_and(|purged| *purged > subject.number);
+        let is_purged =
+            |tag: &[u8]| self.tags.get(tag).is_some_and(|purged| *purged > subject.number);
         head.values(b"surrogate-key").flat_map(surrogate_keys).any(is_purged)
             || head.values(b"cache-tag").flat_map(cache_tags).any(is_purged)
     }

@@ -1,4 +1,5 @@
-//! The file in which purges by tag and prefix outlast a crash: [docs/purging.md](../../../../docs/purging.md) describes it.
+//! The file in which purges by tag and prefix outlast a crash:
+//! [docs/purging.md](../../../../docs/purging.md) describes it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -46,7 +47,8 @@ impl Log {
         File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Writes a list to a new file, in place of any other at this path, and keeps it open. All of it is on the disk then.
+    /// Writes a list to a new file, in place of any other at this path, and keeps it open. All of
+    /// it is on the disk then.
     pub(super) fn create(path: &Path, list: &List) -> io::Result<Self> {
         if let Ok(before) = File::open(path) {
             lock(&before)?;
@@ -98,7 +100,8 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Closing is not enough: a process that another thread is just starting has the descriptor too, for a moment.
+        // Closing is not enough: a process that another thread is just starting has the descriptor
+        // too, for a moment.
         let _ = self.file.unlock();
     }
 }
@@ -147,7 +150,8 @@ fn parse(bytes: &[u8]) -> Contents {
     for line in lines {
         match line.map(parse_purge) {
             Some(Some((number, purge))) => {
-                // What follows a line that was being written when everything stopped was never there before.
+                // What follows a line that was being written when everything stopped was never
+                // there before.
                 is_damaged |= is_torn;
                 list.add(number, purge);
             }

@@ -1,10 +1,13 @@
-//! Purges by tag and by prefix. Nothing is looked for when one comes: what is stored is checked when it is looked up.
+//! Purges by tag and by prefix. Nothing is looked for when one comes: what is stored is checked
+//! when it is looked up.
 //!
 //! Purges are numbered. A stored answer has the number of the newest purge when it was asked for
-//! ([`Times::purge_number`](humboldt_freshness::Times)); a purge concerns what has a smaller number than its own and the tag or prefix
-//! that it names. So what was on its way to memory or disk at the time of the purge is as old as what was there.
+//! ([`Times::purge_number`](humboldt_freshness::Times)); a purge concerns what has a smaller number
+//! than its own and the tag or prefix that it names. So what was on its way to memory or disk at
+//! the time of the purge is as old as what was there.
 //!
-//! A purge is on the disk before it counts, and counts before it is acknowledged: [`Purges::register`].
+//! A purge is on the disk before it counts, and counts before it is acknowledged:
+//! [`Purges::register`].
 
 mod list;
 mod log;
@@ -25,8 +28,9 @@ use list::{List, Subject};
 pub use list::{PURGE_BYTES_MAX, PURGES_BYTES_MAX, PURGES_MAX, Purge, cache_tags, surrogate_keys};
 use log::Log;
 
-/// A log without a predecessor begins with the number that belongs to this second: so many numbers for each second since 1970. As long
-/// as there were fewer purges than that, its numbers are above all of an earlier log that was lost.
+/// A log without a predecessor begins with the number that belongs to this second: so many numbers
+/// for each second since 1970. As long as there were fewer purges than that, its numbers are above
+/// all of an earlier log that was lost.
 const NUMBERS_PER_SECOND: u64 = 1 << 14;
 
 /// Where the log begins at most, whatever the clock says, so that there are always numbers left.
@@ -56,7 +60,8 @@ pub enum PurgeError {
 pub struct PurgePlaces {
     /// The log.
     pub log: PathBuf,
-    /// Where it may have been under another configuration. What is found there is taken over, and removed.
+    /// Where it may have been under another configuration. What is found there is taken over, and
+    /// removed.
     pub former: Vec<PathBuf>,
 }
 
@@ -87,7 +92,8 @@ impl Purges {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// Whether an object in memory is purged. One comparison if there was no purge since it was last asked for.
+    /// Whether an object in memory is purged. One comparison if there was no purge since it was
+    /// last asked for.
     #[inline]
     pub(crate) fn has_purged(&self, object: &Object) -> bool {
         object.clean_to() != self.newest() && self.look_closer(object)
@@ -97,7 +103,8 @@ impl Purges {
     fn look_closer(&self, object: &Object) -> bool {
         let list = self.list.read();
         let number = object.clean_to();
-        let is_purged = list.concerns(&Subject { number, url: &object.url, head: Some(&object.head) });
+        let is_purged =
+            list.concerns(&Subject { number, url: &object.url, head: Some(&object.head) });
         if !is_purged {
             object.set_clean_to(list.newest);
         }
@@ -107,7 +114,8 @@ impl Purges {
     /// Whether a stored answer is purged.
     pub(crate) fn concerns(&self, times: &Times, url: &[u8], head: &StoredHead) -> bool {
         let number = times.purge_number;
-        number != self.newest() && self.list.read().concerns(&Subject { number, url, head: Some(head) })
+        number != self.newest()
+            && self.list.read().concerns(&Subject { number, url, head: Some(head) })
     }
 
     /// Whether there may have been purges up to this number.
@@ -115,7 +123,8 @@ impl Purges {
         number > 0 && self.list.read().are_any_up_to(number)
     }
 
-    /// Whether an answer in flight may be purged: as long as its head is not there, its tags may be any.
+    /// Whether an answer in flight may be purged: as long as its head is not there, its tags may be
+    /// any.
     pub(crate) fn may_concern(&self, flow: &Flow, url: &[u8]) -> bool {
         let number = flow.purge_number();
         if number == self.newest() {
@@ -126,8 +135,9 @@ impl Purges {
         self.list.read().concerns(&Subject { number, url, head })
     }
 
-    /// Makes purges count for everything that was asked for before now. When the future resolves they are on the disk, and no
-    /// look-up on any core finds what they concern; after an error nothing has happened that was not asked for.
+    /// Makes purges count for everything that was asked for before now. When the future resolves
+    /// they are on the disk, and no look-up on any core finds what they concern; after an error
+    /// nothing has happened that was not asked for.
     ///
     /// # Errors
     /// [`PurgeError`].
@@ -178,8 +188,9 @@ impl Purges {
         state.log = written.inspect_err(|error| tracing::warn!("{}: {error}", path.display())).ok();
     }
 
-    /// Says where purges are written down from now on, and takes over what is there; `None` when nothing is stored on disk, and a log
-    /// that is open stays so. Call it before the directories serve. Blocking.
+    /// Says where purges are written down from now on, and takes over what is there; `None` when
+    /// nothing is stored on disk, and a log that is open stays so. Call it before the directories
+    /// serve. Blocking.
     ///
     /// # Errors
     /// The log cannot be read or written. Purges are refused until it can.

@@ -115,7 +115,11 @@ fn tags_are_read_from_both_fields_as_each_writes_them() {
         ("Cache-Tags", "a", false),
         ("X-Cache-Tag", "a", false),
     ] {
-        assert_eq!(purges.concerns(&times, URL, &head(field, value)), is_purged, "{field}: {value}");
+        assert_eq!(
+            purges.concerns(&times, URL, &head(field, value)),
+            is_purged,
+            "{field}: {value}"
+        );
     }
 }
 
@@ -136,12 +140,19 @@ fn beyond_the_bound_the_oldest_purges_become_one_of_everything_older() {
     purges.register_now(&long).expect("in memory");
     let list = purges.list.read();
     assert!(list.len() < 1_100 && list.floor > PURGES_MAX as u64, "{} {}", list.len(), list.floor);
-    assert_eq!(list.iter().map(|(_, purge)| purge.bytes().len()).sum::<usize>() / 4_000, list.len());
+    assert_eq!(
+        list.iter().map(|(_, purge)| purge.bytes().len()).sum::<usize>() / 4_000,
+        list.len()
+    );
 }
 
 #[test]
 fn nonsense_is_no_tag() {
-    assert!(Purge::tag(b"").is_none() && Purge::tag(b"a\nb").is_none() && Purge::prefix(b"\0").is_none());
+    assert!(
+        Purge::tag(b"").is_none()
+            && Purge::tag(b"a\nb").is_none()
+            && Purge::prefix(b"\0").is_none()
+    );
     assert!(Purge::tag(&[b'x'; PURGE_BYTES_MAX]).is_some());
     assert!(Purge::tag(&[b'x'; PURGE_BYTES_MAX + 1]).is_none());
 }
@@ -152,7 +163,9 @@ fn a_log_brings_everything_back() {
     let purges = purges_in(&folder);
     let begun = purges.newest();
     assert!(begun > 1 << 44, "numbers begin at the clock");
-    purges.register_now(&[tag("a"), prefix("http://a.example/d"), tag("caf\u{e9} x")]).expect("a log");
+    purges
+        .register_now(&[tag("a"), prefix("http://a.example/d"), tag("caf\u{e9} x")])
+        .expect("a log");
     purges.register_now(&[tag("a")]).expect("a log");
     drop(purges);
     let again = purges_in(&folder);
@@ -190,7 +203,9 @@ fn the_bound_holds_in_the_log_too() {
     let all: Vec<_> = (0..PURGES_MAX + 100).map(|n| tag(&format!("t{n}"))).collect();
     all.chunks(500).for_each(|some| purges.register_now(some).expect("a log"));
     for purges in [&purges, &after_a_crash(&folder), &after_a_crash(&folder)] {
-        assert!(concerns(purges, 0) && concerns(purges, begun + 99) && !concerns(purges, begun + 100));
+        assert!(
+            concerns(purges, 0) && concerns(purges, begun + 99) && !concerns(purges, begun + 100)
+        );
     }
 }
 
@@ -203,7 +218,8 @@ fn a_torn_end_is_dropped_and_damage_purges_everything() {
     purges.register_now(&[tag("x"), tag("y")]).expect("a log");
     drop(purges);
     let whole = fs::read(&path).expect("a log");
-    let last_line = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
+    let last_line =
+        whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
     let torn = [&whole[..], b"0123456789abcdef tag 17"].concat();
     for length in last_line..torn.len() {
         fs::write(&path, &torn[..length]).expect("written");

@@ -1,4 +1,5 @@
-//! A scheme that keeps everything in a map and fails on demand. The real schemes have a battery of their own.
+//! A scheme that keeps everything in a map and fails on demand. The real schemes have a battery of
+//! their own.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -135,7 +136,8 @@ impl Scheme for TestScheme {
     fn create<'a>(&'a self, record: Record, _: Option<u64>) -> IoFuture<'a, Box<dyn Writer>> {
         self.creates.fetch_add(1, SeqCst);
         let (stored, faults) = (self.stored.clone(), self.faults.clone());
-        let writer = || Box::new(TestWriter { record, body: Vec::new(), stored, faults }) as Box<dyn Writer>;
+        let writer =
+            || Box::new(TestWriter { record, body: Vec::new(), stored, faults }) as Box<dyn Writer>;
         done(fault(&self.faults.create).map(|()| writer()))
     }
 

@@ -1,4 +1,5 @@
-//! Who asks after an answer was complete never gets an older one: single courses, the order of two answers, and many threads.
+//! Who asks after an answer was complete never gets an older one: single courses, the order of two
+//! answers, and many threads.
 
 mod courses;
 mod threads;
@@ -115,7 +116,8 @@ fn answers_of_one_vary_marker_stand_beside_each_other() {
 #[test]
 fn beyond_the_bound_what_was_asked_for_long_ago_is_not_stored() {
     let versions = Arc::default();
-    for (answers, expected) in [(NOTES_MAX, Standing::Newest), (NOTES_MAX + 1, Standing::Outdated)] {
+    for (answers, expected) in [(NOTES_MAX, Standing::Newest), (NOTES_MAX + 1, Standing::Outdated)]
+    {
         let (slow, reading) = (fetch(&versions), Reading::new(&versions, key(1)));
         for of in 0..answers as u64 {
             assert_eq!(finish(&fetch(&versions), 1, 100 + of), Standing::Newest);

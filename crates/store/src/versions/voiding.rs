@@ -6,8 +6,8 @@ use crate::key::Key;
 
 use super::{Identity, State, Versions};
 
-/// Somebody removes a URL from directories. Until that is done, what is read from them does not go to memory; until
-/// all indexes are without it, nothing is read.
+/// Somebody removes a URL from directories. Until that is done, what is read from them does not go
+/// to memory; until all indexes are without it, nothing is read.
 #[derive(Debug)]
 pub struct Voiding {
     versions: Arc<Versions>,
@@ -31,7 +31,8 @@ impl Voiding {
         self.primary
     }
 
-    /// Complete answers that were asked for since: directories may have them, and they are not void.
+    /// Complete answers that were asked for since: directories may have them, and they are not
+    /// void.
     pub(crate) fn newer(&self) -> Vec<Identity> {
         let shard = self.versions.shard(&self.primary);
         let notes = shard.get(&self.primary).into_iter().flat_map(|known| &known.notes);

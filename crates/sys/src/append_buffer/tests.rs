@@ -18,7 +18,10 @@ fn a_region_is_readable_when_published_and_not_before() {
     let buffer = AppendBuffer::new(8192);
     let mut first = buffer.reserve(700).expect("room");
     let second = buffer.reserve(100).expect("room");
-    assert_eq!((first.offset(), first.len(), second.offset(), buffer.reserved()), (0, 700, 1024, 1536));
+    assert_eq!(
+        (first.offset(), first.len(), second.offset(), buffer.reserved()),
+        (0, 700, 1024, 1536)
+    );
     first.fill(1);
     assert!(buffer.read(0..1).is_none());
     assert_eq!(first.publish(), Progress::Pending);
@@ -81,8 +84,8 @@ fn a_dropped_region_is_zero_and_completion_waits_to_be_noticed() {
     assert_eq!((region.abandon(), abandoned.notice()), (Progress::Complete, Progress::Pending));
 }
 
-/// Threads fill, publish, abandon and drop at random while one seals and one reads: all bytes of what was
-/// published are right, and completion is heard exactly once.
+/// Threads fill, publish, abandon and drop at random while one seals and one reads: all bytes of
+/// what was published are right, and completion is heard exactly once.
 #[test]
 fn many_threads() {
     for seed in 0..if cfg!(miri) { 3 } else { 200 } {
@@ -98,7 +101,8 @@ fn many_threads() {
                 scope.spawn(move || {
                     let mut rng = Rng::new(seed * 8 + id);
                     while let Some(mut region) = buffer.reserve(1 + rng.below(3000) as usize) {
-                        let (mark, start, len) = (1 + rng.below(255) as u8, region.offset(), region.len());
+                        let (mark, start, len) =
+                            (1 + rng.below(255) as u8, region.offset(), region.len());
                         region.fill(mark);
                         let mark = match rng.below(8) {
                             0 => {
@@ -156,9 +160,15 @@ fn memory_is_used_again_within_a_bound() {
     drop((again, (0..8).map(|_| AppendBuffer::new(capacity)).collect::<Vec<_>>()));
     assert!(SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= SPARE_BYTES_MAX);
     limit_spare(7 << 20);
-    assert!(SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= 7 << 20, "given back at once");
+    assert!(
+        SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= 7 << 20,
+        "given back at once"
+    );
     drop((0..8).map(|_| AppendBuffer::new(capacity)).collect::<Vec<_>>());
-    assert!(SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= 7 << 20, "and not kept later");
+    assert!(
+        SPARE.lock().iter().map(Buffer::capacity).sum::<usize>() <= 7 << 20,
+        "and not kept later"
+    );
     limit_spare(usize::MAX);
     assert_eq!(SPARE_BYTES.load(Ordering::Relaxed), SPARE_BYTES_MAX);
 }
@@ -176,7 +186,9 @@ fn published_bytes_keep_their_buffer() {
     assert!(all.part(0..901).is_none() && all.part(900..900).is_some_and(|none| none.is_empty()));
     let weak = Arc::downgrade(&buffer);
     drop((all, buffer));
-    assert!(part.iter().enumerate().all(|(at, byte)| *byte == (300 + at) as u8) && part.len() == 100);
+    assert!(
+        part.iter().enumerate().all(|(at, byte)| *byte == (300 + at) as u8) && part.len() == 100
+    );
     assert!(weak.upgrade().is_some());
     drop(part);
     assert!(weak.upgrade().is_none());

@@ -1,7 +1,8 @@
 //! Free pages: a magazine for each thread, and a common list behind them.
 //!
-//! **The order of the locks**: a magazine, then the common list. Nobody takes a magazine while he holds the common list or another
-//! magazine. The locks are a parameter, so that a test can go through all interleavings of this very code.
+//! **The order of the locks**: a magazine, then the common list. Nobody takes a magazine while he
+//! holds the common list or another magazine. The locks are a parameter, so that a test can go
+//! through all interleavings of this very code.
 
 use std::ops::DerefMut;
 
@@ -70,7 +71,8 @@ impl<M, L> FreePages<M, L> {
         &self.common
     }
 
-    /// A free page for a thread with this magazine. `carve` makes some that were never used free; `false` when the system gives no memory.
+    /// A free page for a thread with this magazine. `carve` makes some that were never used free;
+    /// `false` when the system gives no memory.
     pub(super) fn take<P, C>(&self, own: usize, carve: impl FnOnce(&mut C) -> bool) -> Option<P>
     where
         M: Lock<Vec<P>>,
@@ -108,7 +110,8 @@ impl<M, L> FreePages<M, L> {
         }
     }
 
-    /// Moves what is free to the common list, and hands that to `use_all`. What is freed meanwhile stays in its magazine.
+    /// Moves what is free to the common list, and hands that to `use_all`. What is freed meanwhile
+    /// stays in its magazine.
     pub(super) fn gather<P, C, R>(&self, use_all: impl FnOnce(&mut Vec<P>) -> R) -> R
     where
         M: Lock<Vec<P>>,
@@ -128,13 +131,15 @@ impl<M, L> FreePages<M, L> {
 
 #[cfg(test)]
 mod tests {
-    //! Every interleaving of two threads that use pages and one that gathers them, as far as `loom` is asked to go.
+    //! Every interleaving of two threads that use pages and one that gathers them, as far as `loom`
+    //! is asked to go.
 
     use std::sync::Arc;
 
     use super::*;
 
-    /// More than this many preemptions in one course are not tried: two are enough for an order of locks that is not one.
+    /// More than this many preemptions in one course are not tried: two are enough for an order of
+    /// locks that is not one.
     const PREEMPTIONS_MAX: usize = 3;
 
     impl<T> Lock<T> for loom::sync::Mutex<T> {
@@ -178,7 +183,10 @@ mod tests {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS_MAX);
         model.check(move || {
-            course(Arc::new(Modelled::new::<u32, Numbers>(2, Numbers { free: Vec::new(), left: 1000 })));
+            course(Arc::new(Modelled::new::<u32, Numbers>(
+                2,
+                Numbers { free: Vec::new(), left: 1000 },
+            )));
         });
     }
 
@@ -215,7 +223,11 @@ mod tests {
             let mut all = pages.gather(std::mem::take);
             all.sort_unstable();
             all.dedup();
-            assert_eq!(all.len(), super::super::MAGAZINE_PAGES_MAX + 1, "none is lost, none is twice there");
+            assert_eq!(
+                all.len(),
+                super::super::MAGAZINE_PAGES_MAX + 1,
+                "none is lost, none is twice there"
+            );
         });
     }
 }

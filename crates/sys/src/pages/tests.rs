@@ -89,7 +89,9 @@ fn readers_on_other_threads_see_only_what_was_written() {
             let piece: Vec<u8> = (start..start + step).map(|i| (i + round) as u8).collect();
             writer.append(&piece);
         }
-        readers.into_iter().for_each(|reader| reader.join().expect("the reader saw the right bytes"));
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().expect("the reader saw the right bytes"));
     }
     assert_eq!(pool.in_use(), 0);
 }
@@ -113,7 +115,10 @@ fn threads_that_only_free_hand_pages_back_to_threads_that_only_take() {
     drop(send);
     assert_eq!(freeing.join().expect("no panic"), total);
     assert_eq!(pool.in_use(), 0);
-    assert!(pool.inner().free.common().lock().slabs.len() <= 3, "pages are reused, not mapped anew");
+    assert!(
+        pool.inner().free.common().lock().slabs.len() <= 3,
+        "pages are reused, not mapped anew"
+    );
 }
 
 #[test]
@@ -126,7 +131,8 @@ fn memory_is_given_back_while_threads_take_and_free_pages() {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     // More than a magazine holds, so that the common list takes part both ways.
-                    let pages: Vec<_> = (0..200).map(|_| pool.alloc().expect("below the limit")).collect();
+                    let pages: Vec<_> =
+                        (0..200).map(|_| pool.alloc().expect("below the limit")).collect();
                     drop(pages);
                 }
             });

@@ -1,4 +1,5 @@
-//! Shared memory. Other processes may write to it at any time: nothing refers to it, bytes are copied in and out.
+//! Shared memory. Other processes may write to it at any time: nothing refers to it, bytes are
+//! copied in and out.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,11 +15,12 @@ pub struct SharedMemory {
     bytes: usize,
 }
 
-// SAFETY: the address is valid in every thread until the value is dropped; all access is by copying through raw pointers,
-// by this process and by others, and no caller may rely on what it reads.
+// SAFETY: the address is valid in every thread until the value is dropped; all access is by copying
+// through raw pointers, by this process and by others, and no caller may rely on what it reads.
 #[allow(unsafe_code)]
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above; two copies at the same time leave a mixture of bytes at worst, and bytes are all that is ever read.
+// SAFETY: as above; two copies at the same time leave a mixture of bytes at worst, and bytes are
+// all that is ever read.
 #[allow(unsafe_code)]
 unsafe impl Sync for SharedMemory {}
 
@@ -34,8 +36,8 @@ pub struct SegmentInfo {
 }
 
 impl SharedMemory {
-    /// Creates a segment of zeros and attaches it. `AlreadyExists` if there is one with this key; ENOSPC if there are too
-    /// many (`kernel.shmmni`), EINVAL if it is too large (`kernel.shmmax`).
+    /// Creates a segment of zeros and attaches it. `AlreadyExists` if there is one with this key;
+    /// ENOSPC if there are too many (`kernel.shmmni`), EINVAL if it is too large (`kernel.shmmax`).
     #[allow(unsafe_code)]
     pub fn create(key: IpcKey, bytes: usize) -> io::Result<Self> {
         // SAFETY: no memory is passed.
@@ -57,8 +59,8 @@ impl SharedMemory {
         if status.shm_segsz < bytes {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the segment is too short"));
         }
-        // SAFETY: the system chooses an address that is not in use, and maps the whole segment there. A segment never
-        // changes its length.
+        // SAFETY: the system chooses an address that is not in use, and maps the whole segment
+        // there. A segment never changes its length.
         let start = unsafe { libc::shmat(id, std::ptr::null(), 0) };
         if start as isize == -1 {
             return Err(io::Error::last_os_error());
@@ -89,7 +91,8 @@ impl SharedMemory {
     #[allow(unsafe_code)]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let place = self.place(offset, bytes.len())?;
-        // SAFETY: `place` has room for all of `bytes`, which is ordinary memory and so not part of the mapping.
+        // SAFETY: `place` has room for all of `bytes`, which is ordinary memory and so not part of
+        // the mapping.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
         Ok(())
     }
@@ -99,8 +102,8 @@ impl SharedMemory {
     pub fn copy_out(&self, offset: usize, len: usize, bytes: &mut Vec<u8>) -> io::Result<()> {
         let place = self.place(offset, len)?;
         bytes.reserve(len);
-        // SAFETY: `place` has `len` bytes, all initialised; the vector has room for them behind its end, and its memory is
-        // not part of the mapping.
+        // SAFETY: `place` has `len` bytes, all initialised; the vector has room for them behind its
+        // end, and its memory is not part of the mapping.
         unsafe {
             std::ptr::copy_nonoverlapping(place, bytes.as_mut_ptr().add(bytes.len()), len);
             bytes.set_len(bytes.len() + len);
@@ -108,7 +111,8 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Reads up to `len` bytes at `file_offset` of a file to `offset`; returns how many, 0 at the end of the file.
+    /// Reads up to `len` bytes at `file_offset` of a file to `offset`; returns how many, 0 at the
+    /// end of the file.
     #[allow(unsafe_code)]
     pub fn read_file(
         &self,
@@ -138,7 +142,8 @@ impl SharedMemory {
         let file_offset =
             i64::try_from(file_offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: `place` has `len` bytes, all initialised.
-        let written = unsafe { libc::pwrite(file.as_fd().as_raw_fd(), place.cast(), len, file_offset) };
+        let written =
+            unsafe { libc::pwrite(file.as_fd().as_raw_fd(), place.cast(), len, file_offset) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())
     }
 }
@@ -180,7 +185,8 @@ pub fn remove(id: i32) -> io::Result<()> {
 #[allow(unsafe_code)]
 fn status(id: i32) -> io::Result<libc::shmid_ds> {
     let mut status = MaybeUninit::<libc::shmid_ds>::zeroed();
-    // SAFETY: IPC_STAT fills a `shmid_ds`; all of its fields are integers, for which zeros are valid too.
+    // SAFETY: IPC_STAT fills a `shmid_ds`; all of its fields are integers, for which zeros are
+    // valid too.
     unsafe {
         if libc::shmctl(id, libc::IPC_STAT, status.as_mut_ptr()) < 0 {
             return Err(io::Error::last_os_error());

@@ -1,12 +1,15 @@
 //! SysV message queues and shared memory, as `diskd` uses them.
 //!
-//! Both outlive the processes that use them, so nothing here is removed by being dropped: who creates one must know when it
-//! goes, and write its key down first, so that it is found again after a crash. Keys of ours begin with the byte 0x48 ('H').
+//! Both outlive the processes that use them, so nothing here is removed by being dropped: who
+//! creates one must know when it goes, and write its key down first, so that it is found again
+//! after a crash. Keys of ours begin with the byte 0x48 ('H').
 
 mod memory;
 mod queue;
 
-pub use self::memory::{SegmentInfo, SharedMemory, find_segment, remove as remove_segment, segment_info};
+pub use self::memory::{
+    SegmentInfo, SharedMemory, find_segment, remove as remove_segment, segment_info,
+};
 pub use self::queue::{MessageQueue, QueueInfo, QueueMessage};
 
 /// Upper byte of the keys of ours.

@@ -46,7 +46,8 @@ pub struct MessageQueue {
 }
 
 impl MessageQueue {
-    /// Creates a queue. `AlreadyExists` if there is one with this key; ENOSPC if there are too many (`kernel.msgmni`).
+    /// Creates a queue. `AlreadyExists` if there is one with this key; ENOSPC if there are too many
+    /// (`kernel.msgmni`).
     #[allow(unsafe_code)]
     pub fn create(key: IpcKey) -> io::Result<Self> {
         // SAFETY: no memory is passed.
@@ -54,7 +55,8 @@ impl MessageQueue {
         if id < 0 { Err(io::Error::last_os_error()) } else { Ok(Self { id }) }
     }
 
-    /// The queue that another process has created. Nothing is asked of the system before it is used.
+    /// The queue that another process has created. Nothing is asked of the system before it is
+    /// used.
     pub fn with_id(id: i32) -> Self {
         Self { id }
     }
@@ -72,7 +74,8 @@ impl MessageQueue {
         self.id
     }
 
-    /// Sends a message; `false` if the queue is full and `wait` is not wanted. EIDRM or EINVAL if the queue is removed.
+    /// Sends a message; `false` if the queue is full and `wait` is not wanted. EIDRM or EINVAL if
+    /// the queue is removed.
     #[allow(unsafe_code)]
     pub fn send<const N: usize>(self, text: &[u8; N], wait: bool) -> io::Result<bool> {
         let message = Buffer { kind: MESSAGE_TYPE, text: *text };
@@ -91,14 +94,15 @@ impl MessageQueue {
         }
     }
 
-    /// Receives the oldest message; `None` if there is none and `wait` is not wanted. EIDRM or EINVAL if the queue is
-    /// removed, also while waiting.
+    /// Receives the oldest message; `None` if there is none and `wait` is not wanted. EIDRM or
+    /// EINVAL if the queue is removed, also while waiting.
     #[allow(unsafe_code)]
     pub fn receive<const N: usize>(self, wait: bool) -> io::Result<Option<QueueMessage<N>>> {
         let mut message = Buffer { kind: 0, text: [0; N] };
         let flags = libc::MSG_NOERROR | if wait { 0 } else { libc::IPC_NOWAIT };
         loop {
-            // SAFETY: `message` has room for a `long` and N bytes, which is the most that is written.
+            // SAFETY: `message` has room for a `long` and N bytes, which is the most that is
+            // written.
             let bytes = unsafe { libc::msgrcv(self.id, (&raw mut message).cast(), N, 0, flags) };
             if bytes >= 0 {
                 let is_whole = usize::try_from(bytes) == Ok(N);
@@ -142,7 +146,8 @@ impl MessageQueue {
     pub fn set_capacity(self, bytes: u64) -> io::Result<()> {
         let mut status = self.status()?;
         status.msg_qbytes = bytes;
-        // SAFETY: `status` is a whole `msqid_ds` that the system has filled in, and outlives the call.
+        // SAFETY: `status` is a whole `msqid_ds` that the system has filled in, and outlives the
+        // call.
         let outcome = unsafe { libc::msgctl(self.id, libc::IPC_SET, &raw mut status) };
         if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -155,7 +160,8 @@ impl MessageQueue {
     #[allow(unsafe_code)]
     fn status(self) -> io::Result<libc::msqid_ds> {
         let mut status = MaybeUninit::<libc::msqid_ds>::zeroed();
-        // SAFETY: IPC_STAT fills a `msqid_ds`; all of its fields are integers, for which zeros are valid too.
+        // SAFETY: IPC_STAT fills a `msqid_ds`; all of its fields are integers, for which zeros are
+        // valid too.
         unsafe {
             if libc::msgctl(self.id, libc::IPC_STAT, status.as_mut_ptr()) < 0 {
                 return Err(io::Error::last_os_error());

@@ -44,7 +44,10 @@ fn messages_come_in_order_and_a_full_queue_says_so() {
     assert_eq!(queue.info().expect("info").messages, room);
     assert_eq!(queue.info().expect("info").last_sender, std::process::id() as i32);
     for number in 0..room {
-        assert_eq!(queue.receive(true).expect("received"), Some(QueueMessage::Text([number as u8; 40])));
+        assert_eq!(
+            queue.receive(true).expect("received"),
+            Some(QueueMessage::Text([number as u8; 40]))
+        );
     }
     assert_eq!(queue.receive::<40>(false).expect("a look"), None);
 }
@@ -132,5 +135,8 @@ fn files_are_read_into_a_segment_and_written_from_it() {
     let mut out = Vec::new();
     memory.copy_out(0, 2, &mut out).expect("inside");
     assert_eq!(out, b"56");
-    assert!(memory.write_file(0, 1, File::open("/dev/null").expect("opened"), 0).is_err(), "not for writing");
+    assert!(
+        memory.write_file(0, 1, File::open("/dev/null").expect("opened"), 0).is_err(),
+        "not for writing"
+    );
 }

@@ -47,7 +47,8 @@ fn a_full_ring_gives_back_what_it_cannot_take() {
     let file = file();
     let mut ring = Ring::new().expect("a ring");
     for index in 0..RING_DEPTH {
-        ring.push(&file, index as u64 * 4096, Transfer::Write(filled(4096, index as u8))).expect("room");
+        ring.push(&file, index as u64 * 4096, Transfer::Write(filled(4096, index as u8)))
+            .expect("room");
     }
     let (_, back) = ring.push(&file, 0, Transfer::Read(Buffer::new(77))).expect_err("no room");
     assert!(matches!(back, Transfer::Read(buffer) if buffer.len() == 77));
@@ -112,7 +113,8 @@ fn a_transfer_in_pieces_goes_on_where_it_stopped() {
         ring.push(source.as_fd(), 0, Transfer::Read(Buffer::new(len))).expect("room");
         ring.submit().expect("submitted");
         let bytes = expected.clone();
-        let feeder = std::thread::spawn(move || io::Write::write_all(&mut feed, &bytes).expect("fed"));
+        let feeder =
+            std::thread::spawn(move || io::Write::write_all(&mut feed, &bytes).expect("fed"));
         let (_, transfer, result) = next(&mut ring);
         assert_eq!(result.expect("read"), len);
         assert!(matches!(transfer, Transfer::Read(buffer) if *buffer == *expected));
@@ -178,6 +180,7 @@ fn a_file_ends_where_reads_say_so() {
 #[test]
 fn trying_again_has_an_end() {
     let mut read = operation(Transfer::Read(Buffer::new(512)));
-    let ends = (0..=RETRIES_MAX).filter_map(|_| read.advance(errno(Errno::AGAIN))).collect::<Vec<_>>();
+    let ends =
+        (0..=RETRIES_MAX).filter_map(|_| read.advance(errno(Errno::AGAIN))).collect::<Vec<_>>();
     assert!(matches!(ends.as_slice(), [Err(error)] if error.kind() == io::ErrorKind::WouldBlock));
 }

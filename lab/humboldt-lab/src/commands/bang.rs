@@ -1,6 +1,7 @@
 //! `humboldt-lab bang`: a list of URLs, asked for as fast as a number of connections allows.
 //!
-//! URLs → origins and subject, if they are wanted → pass after pass → stop and clear away → results.
+//! URLs → origins and subject, if they are wanted → pass after pass → stop and clear away →
+//! results.
 
 mod course;
 mod pass;
@@ -48,7 +49,8 @@ pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<Ban
     let world = plan.generate.map(|_| World::new(arguments)).transpose()?;
     let log = arguments.log.as_deref().map(RequestLog::create).transpose()?;
     let urls = Urls::open(arguments, &plan, world.as_ref(), interrupt)?;
-    let folder = arguments.out.as_deref().map(|path| Folder::prepare(path, plan.passes)).transpose()?;
+    let folder =
+        arguments.out.as_deref().map(|path| Folder::prepare(path, plan.passes)).transpose()?;
     experiment::rest(&arguments.ground, interrupt);
     let mut stand = Stand::prepare(arguments, world.as_ref())?;
     stand.pin_this_thread()?;
@@ -88,7 +90,9 @@ fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
             || "none was answered in time".to_owned(),
             |first| format!("{}: {}, {}", first.url, first.fault.kind, first.fault.got),
         );
-        return Err(Failure::run(format!("not one of {requests} requests got a right answer; {why}")));
+        return Err(Failure::run(format!(
+            "not one of {requests} requests got a right answer; {why}"
+        )));
     }
     Ok(())
 }
@@ -105,7 +109,9 @@ impl Plan {
     fn new(arguments: &BangArgs) -> Result<Self, Failure> {
         let has_subject = arguments.subject.is_some();
         if !has_subject && let Some(option) = ground_option(&arguments.ground) {
-            return Err(Failure::usage(format!("{option} is about a cache that is started: give --subject")));
+            return Err(Failure::usage(format!(
+                "{option} is about a cache that is started: give --subject"
+            )));
         }
         let wants_default = has_subject && arguments.urls.is_none();
         Ok(Self {
@@ -143,7 +149,9 @@ mod tests {
 
     fn plan(words: &str) -> Result<Plan, Failure> {
         let words = ["humboldt-lab", "bang"].into_iter().chain(words.split_whitespace());
-        let Command::Bang(arguments) = Cli::try_parse_from(words).unwrap().command else { panic!("no bang") };
+        let Command::Bang(arguments) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("no bang")
+        };
         Plan::new(&arguments)
     }
 
@@ -166,8 +174,12 @@ mod tests {
     #[test]
     fn nothing_right_is_a_failure_and_something_right_is_not() {
         let code = |end, runs: &[BangRun]| outcome(end, runs).err().map(|failure| failure.code());
-        let fault =
-            Fault { kind: FaultKind::Refused, offset: None, expected: String::new(), got: "no".into() };
+        let fault = Fault {
+            kind: FaultKind::Refused,
+            offset: None,
+            expected: String::new(),
+            got: "no".into(),
+        };
         let sample = FaultSample { at_us: 1, url: "http://a/".into(), fault };
         let bad = BangRun { requests: 3, fault_samples: vec![sample], ..BangRun::default() };
         let good = BangRun { requests: 3, answers: 1, ..BangRun::default() };

@@ -14,9 +14,11 @@ const CACHE_BYTES: u64 = 1 << 30;
 /// `humboldt-lab origin`.
 pub(crate) fn origin(arguments: &OriginArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let world = world::plain_order(&arguments.workload, arguments.seed, arguments.time_scale)?;
-    let mut fleet = Fleet::local(arguments.lab_cores.clone().unwrap_or_default()).map_err(Failure::run)?;
-    let addresses =
-        fleet.start_origins(&world, &arguments.listen, !arguments.no_think).map_err(Failure::usage)?;
+    let mut fleet =
+        Fleet::local(arguments.lab_cores.clone().unwrap_or_default()).map_err(Failure::run)?;
+    let addresses = fleet
+        .start_origins(&world, &arguments.listen, !arguments.no_think)
+        .map_err(Failure::usage)?;
     for address in &addresses {
         say!("serving {} on {address}", arguments.workload);
     }
@@ -40,7 +42,8 @@ pub(crate) fn origin(arguments: &OriginArgs, interrupt: &Interrupt) -> Result<()
 pub(crate) fn load(arguments: &LoadArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let world = world::plain_order(&arguments.workload, arguments.seed, arguments.time_scale)?;
     let workload = world::load(&world).map_err(Failure::usage)?;
-    let mut fleet = Fleet::local(arguments.lab_cores.clone().unwrap_or_default()).map_err(Failure::run)?;
+    let mut fleet =
+        Fleet::local(arguments.lab_cores.clone().unwrap_or_default()).map_err(Failure::run)?;
     // The crew learns the workload with its origins, so it has some even if others are asked.
     let any = [std::net::SocketAddr::from(([127, 0, 0, 1], 0))];
     let own = fleet.start_origins(&world, &any, true).map_err(Failure::run)?;
@@ -75,7 +78,10 @@ fn print(tally: &Tally) {
     say!("hits         {:>12.1} /s", per_s(tally.hits.answers));
     say!("bytes        {:>12.1} MB/s", per_s(tally.body_bytes()) / 1e6);
     say!("backlog      {:>12} ({} wait for a connection)", tally.backlog, tally.waiting);
-    say!("CPU time     {:>12.2} µs per request", tally.cpu_us as f64 / tally.answers().max(1) as f64);
+    say!(
+        "CPU time     {:>12.2} µs per request",
+        tally.cpu_us as f64 / tally.answers().max(1) as f64
+    );
     for (name, times) in [("response", tally.response()), ("lag", tally.lag.clone())] {
         let times = TimesSummary::from(&times);
         say!(

@@ -48,8 +48,9 @@ fn out_folder(arguments: &PeakArgs) -> Result<PathBuf, Failure> {
         .and_then(|subject| Path::new(subject).file_name()?.to_str())
         .unwrap_or("attached")
         .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let free =
-        (1..=FOLDERS_MAX).map(|number| PathBuf::from(format!("{name}-{number}"))).find(|path| !path.exists());
+    let free = (1..=FOLDERS_MAX)
+        .map(|number| PathBuf::from(format!("{name}-{number}")))
+        .find(|path| !path.exists());
     free.ok_or_else(|| {
         Failure::usage(format!("{name}-1 to {name}-{FOLDERS_MAX} are there already: use --out DIR"))
     })
@@ -57,7 +58,8 @@ fn out_folder(arguments: &PeakArgs) -> Result<PathBuf, Failure> {
 
 /// `humboldt-lab compare`.
 pub(crate) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
-    let runs = arguments.runs.iter().map(|path| report::read_run(path)).collect::<Result<Vec<_>, _>>();
+    let runs =
+        arguments.runs.iter().map(|path| report::read_run(path)).collect::<Result<Vec<_>, _>>();
     report::compare(&arguments.out, &runs.map_err(Failure::usage)?).map_err(Failure::run)?;
     say!("comparison: {}", arguments.out.join("compare.html").display());
     Ok(())
@@ -74,8 +76,12 @@ pub(crate) fn calibrate(arguments: &CalibrateArgs, interrupt: &Interrupt) -> Res
     } else {
         Fleet::remote(&arguments.agents, &arguments.token)
     };
-    let found =
-        experiment::calibrate(&mut fleet.map_err(Failure::usage)?, &world, &arguments.origin, interrupt)?;
+    let found = experiment::calibrate(
+        &mut fleet.map_err(Failure::usage)?,
+        &world,
+        &arguments.origin,
+        interrupt,
+    )?;
     let ended = found.limit.unwrap_or("nothing stopped it");
     say!("workload           {}", world.name);
     say!("processors         {:?}", shares.lab);

@@ -7,8 +7,8 @@ use crate::interrupt::Interrupt;
 use crate::units;
 use humboldt_lab_record::{Manifest, Resources};
 use humboldt_lab_subjects::{
-    Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile, Throttle,
-    attach, start,
+    Environment, EnvironmentPlan, Host, Keeper, Mode, Running, StartPlan, StoreKind, SubjectFile,
+    Throttle, attach, start,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,7 +28,8 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// From the command line: a built-in name, a file, or a URL. A subject that is to be started has `cache_bytes` to store in.
+    /// From the command line: a built-in name, a file, or a URL. A subject that is to be started
+    /// has `cache_bytes` to store in.
     pub(crate) fn new(arguments: &PeakArgs, cache_bytes: u64) -> Result<Self, Failure> {
         if let Some(url) = &arguments.attach {
             let mode = if arguments.accelerator { Mode::Accelerator } else { Mode::Forward };
@@ -79,7 +80,8 @@ pub(crate) fn named_subject(name: &str) -> Result<SubjectFile, Failure> {
             "there is no subject `{name}` and no such file; `humboldt-lab subjects` lists the built-in ones"
         )));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
     SubjectFile::parse(&text, path, variant).map_err(Failure::usage)
 }
 
@@ -115,7 +117,10 @@ impl Ground {
         let file = match choice {
             Choice::Attached { url, mode, pid } => {
                 let running = attach(url, *mode, *pid, &Host::current()).map_err(Failure::usage)?;
-                return Ok(Self { instances: vec![Instance { running, environment: None }], keeper: None });
+                return Ok(Self {
+                    instances: vec![Instance { running, environment: None }],
+                    keeper: None,
+                });
             }
             Choice::Started(file) => file,
         };
@@ -124,7 +129,8 @@ impl Ground {
         let keeper = Keeper::start(keeper_command()?).map_err(Failure::run)?;
         let mut instances = Vec::new();
         for _ in 0..size.instances {
-            let mut environment = Environment::prepare(&environment_plan, &keeper).map_err(Failure::run)?;
+            let mut environment =
+                Environment::prepare(&environment_plan, &keeper).map_err(Failure::run)?;
             if arguments.drop_caches {
                 environment.drop_page_caches();
             }
@@ -163,14 +169,19 @@ impl Ground {
 
     /// Whether all of them still run.
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
-        self.instances.iter_mut().try_for_each(|instance| instance.running.check()).map_err(Failure::run)
+        self.instances
+            .iter_mut()
+            .try_for_each(|instance| instance.running.check())
+            .map_err(Failure::run)
     }
 
     /// What the manifest says about subject and environment; of several instances, about the first.
     pub(crate) fn describe(&self, manifest: &mut Manifest) {
         let Some(first) = self.instances.first() else { return };
         if self.instances.len() > 1 {
-            manifest.facts.push(("Instances of the subject".to_owned(), self.instances.len().to_string()));
+            manifest
+                .facts
+                .push(("Instances of the subject".to_owned(), self.instances.len().to_string()));
         }
         let found = humboldt_lab_subjects::manifest(
             &manifest.lab_version,
@@ -188,7 +199,8 @@ impl Ground {
         let mut result = Ok(());
         for instance in self.instances {
             let stopped = instance.running.stop().map(drop).map_err(Failure::run);
-            let removed = instance.environment.map_or(Ok(()), Environment::remove).map_err(Failure::run);
+            let removed =
+                instance.environment.map_or(Ok(()), Environment::remove).map_err(Failure::run);
             result = result.and(stopped).and(removed);
         }
         drop(self.keeper);
@@ -197,7 +209,11 @@ impl Ground {
 }
 
 /// How each instance is started: with its part of everything.
-fn start_plan(arguments: &GroundArgs, size: &Size<'_>, shares: &Shares) -> Result<StartPlan, Failure> {
+fn start_plan(
+    arguments: &GroundArgs,
+    size: &Size<'_>,
+    shares: &Shares,
+) -> Result<StartPlan, Failure> {
     let instances = u64::from(size.instances);
     Ok(StartPlan {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -211,7 +227,8 @@ fn start_plan(arguments: &GroundArgs, size: &Size<'_>, shares: &Shares) -> Resul
     })
 }
 
-/// Waits before a run as long as is asked for: file systems punish creating files soon after deleting many.
+/// Waits before a run as long as is asked for: file systems punish creating files soon after
+/// deleting many.
 pub(crate) fn rest(arguments: &GroundArgs, interrupt: &Interrupt) {
     interrupt.wait_until(Instant::now() + Duration::from_secs_f64(arguments.rest), || false);
 }
@@ -229,7 +246,11 @@ fn list(options: Option<&str>) -> Vec<String> {
 }
 
 /// Whether the stores can be shared out among the instances, and are large enough.
-pub(crate) fn check_stores(arguments: &GroundArgs, instances: u32, cache_bytes: u64) -> Result<(), Failure> {
+pub(crate) fn check_stores(
+    arguments: &GroundArgs,
+    instances: u32,
+    cache_bytes: u64,
+) -> Result<(), Failure> {
     if !arguments.spindles.is_multiple_of(instances) {
         return Err(Failure::usage(format!(
             "{} stores cannot be shared out evenly among {instances} instances: choose --spindles so that they can",
@@ -276,7 +297,8 @@ fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> EnvironmentPlan 
 
 fn variables(list: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     let pairs = list.iter().map(|text| {
-        let pair = text.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.to_owned()));
+        let pair =
+            text.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.to_owned()));
         pair.ok_or_else(|| Failure::usage(format!("--set {text}: write it as NAME=VALUE")))
     });
     pairs.collect()

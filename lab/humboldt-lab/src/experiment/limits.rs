@@ -5,11 +5,12 @@ use humboldt_lab_record::{OriginTally, Tally};
 /// A thread that computes for more than this share of the time has no reserve for bursts.
 const BUSY_MAX: f64 = 0.85;
 
-/// Robots or origins that are later than this at the 95th percentile put their own lateness into the response times.
+/// Robots or origins that are later than this at the 95th percentile put their own lateness into
+/// the response times.
 const LAG_MAX_US: u64 = 5_000;
 
-/// A cache between users and servers costs them more than no cache: nearer than this to the calibrated capacity, the
-/// laboratory is the suspect.
+/// A cache between users and servers costs them more than no cache: nearer than this to the
+/// calibrated capacity, the laboratory is the suspect.
 const CAPACITY_SHARE_MAX: f64 = 0.9;
 
 /// Why the laboratory was the limit.
@@ -62,8 +63,11 @@ pub(crate) fn of(robots: &Tally, origins: &OriginTally) -> Option<Limit> {
     let robots_busy = share(robots.cpu_us, robots.period_us, robots.threads);
     let origins_busy = share(origins.cpu_us, origins.period_us, origins.threads);
     // Both have a thread on each of the same processors.
-    let all_busy =
-        share(robots.cpu_us + origins.cpu_us, robots.period_us, robots.threads.max(origins.threads));
+    let all_busy = share(
+        robots.cpu_us + origins.cpu_us,
+        robots.period_us,
+        robots.threads.max(origins.threads),
+    );
     if robots_busy > BUSY_MAX {
         return Some(Limit::RobotsBusy(robots_busy));
     }
@@ -82,7 +86,11 @@ pub(crate) fn of(robots: &Tally, origins: &OriginTally) -> Option<Limit> {
 }
 
 /// The same, and whether the sample came too near to what the laboratory can do at all.
-pub(crate) fn of_sample(robots: &Tally, origins: &OriginTally, calibration: Option<f64>) -> Option<Limit> {
+pub(crate) fn of_sample(
+    robots: &Tally,
+    origins: &OriginTally,
+    calibration: Option<f64>,
+) -> Option<Limit> {
     of(robots, origins).or_else(|| {
         let throughput_per_s = robots.answers() as f64 * 1e6 / robots.period_us.max(1) as f64;
         let share = throughput_per_s / calibration.filter(|per_s| *per_s > 0.0)?;
@@ -95,7 +103,8 @@ mod tests {
     use super::*;
 
     fn tallies(robots_cpu_us: u64, origins_cpu_us: u64) -> (Tally, OriginTally) {
-        let robots = Tally { period_us: 1_000_000, cpu_us: robots_cpu_us, threads: 1, ..Tally::default() };
+        let robots =
+            Tally { period_us: 1_000_000, cpu_us: robots_cpu_us, threads: 1, ..Tally::default() };
         let origins = OriginTally {
             period_us: 1_000_000,
             cpu_us: origins_cpu_us,

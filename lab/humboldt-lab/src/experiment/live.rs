@@ -110,11 +110,13 @@ impl Live {
     }
 }
 
-/// How much of the run is done (0 to 1), and how long the rest takes at the present pace, in seconds.
+/// How much of the run is done (0 to 1), and how long the rest takes at the present pace, in
+/// seconds.
 fn progress(run: &Run, elapsed_s: f64) -> (f64, f64) {
     let fill_ratio = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
     let by_fill = fill_ratio / run.plan.goal.fill_ratio.max(f64::MIN_POSITIVE);
-    let by_time = run.plan.goal.time_max_s.map_or(0.0, |time_max_s| elapsed_s / time_max_s.max(1.0));
+    let by_time =
+        run.plan.goal.time_max_s.map_or(0.0, |time_max_s| elapsed_s / time_max_s.max(1.0));
     let share = by_fill.max(by_time).clamp(0.0, 1.0);
     let left_s = if share > 0.0 { elapsed_s * (1.0 - share) / share } else { 0.0 };
     (share, left_s)

@@ -6,7 +6,8 @@ use humboldt_lab_record::Manifest;
 
 /// Fills the manifest.
 pub(super) fn describe(manifest: &mut Manifest, prepared: &Prepared, ground: &Ground) {
-    let list = |cores: &[usize]| cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let list =
+        |cores: &[usize]| cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let link = |link: humboldt_lab_workload::Link| {
         format!("{} ms each way, {} % loss", link.one_way_us as f64 / 1e3, link.loss * 100.0)

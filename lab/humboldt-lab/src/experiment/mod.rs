@@ -1,6 +1,7 @@
 //! `humboldt-lab peak`: one run, from an idle machine to a report and an idle machine.
 //!
-//! calibrate → start origins → start the subject → sample after sample: judge, change the load → stop → summarise.
+//! calibrate → start origins → start the subject → sample after sample: judge, change the load →
+//! stop → summarise.
 
 mod calibrate;
 mod ground;
@@ -11,7 +12,9 @@ mod plan;
 mod sampling;
 
 pub(crate) use calibrate::calibrate;
-pub(crate) use ground::{CACHE_BYTES, Choice, Ground, Size, check_stores, named_subject, rest, subject_file};
+pub(crate) use ground::{
+    CACHE_BYTES, Choice, Ground, Size, check_stores, named_subject, rest, subject_file,
+};
 pub(crate) use live::Live;
 pub(crate) use plan::check;
 pub(crate) use plan::time_max_s;
@@ -41,7 +44,8 @@ pub(crate) struct Stage {
 impl Stage {
     /// Opens what is asked for, before anything is started.
     pub(crate) fn open(arguments: &PeakArgs) -> Result<Self, Failure> {
-        let folder = arguments.out.as_deref().map(RunFolder::create).transpose().map_err(Failure::usage)?;
+        let folder =
+            arguments.out.as_deref().map(RunFolder::create).transpose().map_err(Failure::usage)?;
         let page = arguments.serve.map(LivePage::serve).transpose().map_err(Failure::usage)?;
         Ok(Self { live: Live::new(), page, folder })
     }
@@ -59,7 +63,11 @@ impl Stage {
 /// Carries out one run. What was measured is in the run and in the folder, whatever happens.
 ///
 /// An `Err` means that nothing was measured; a run that failed later says so in its outcome.
-pub(crate) fn run(arguments: &PeakArgs, stage: &mut Stage, interrupt: &Interrupt) -> Result<Run, Failure> {
+pub(crate) fn run(
+    arguments: &PeakArgs,
+    stage: &mut Stage,
+    interrupt: &Interrupt,
+) -> Result<Run, Failure> {
     let prepared = Prepared::new(arguments)?;
     let mut run = prepared.run()?;
     let mut fleet = if arguments.world.agents.is_empty() {
@@ -75,10 +83,15 @@ pub(crate) fn run(arguments: &PeakArgs, stage: &mut Stage, interrupt: &Interrupt
         run.calibration = Some(found.per_s);
     }
     stage.live.step(&format!("starting {}", run.plan.subject));
-    let origins =
-        fleet.start_origins(&prepared.world, &arguments.world.origin, true).map_err(Failure::usage)?;
+    let origins = fleet
+        .start_origins(&prepared.world, &arguments.world.origin, true)
+        .map_err(Failure::usage)?;
     rest(&arguments.ground, interrupt);
-    let size = Size { cache_bytes: run.plan.cache_bytes, instances: arguments.instances, origins: &origins };
+    let size = Size {
+        cache_bytes: run.plan.cache_bytes,
+        instances: arguments.instances,
+        origins: &origins,
+    };
     let mut ground = Ground::prepare(&prepared.choice, &arguments.ground, &size, &prepared.shares)?;
     manifest::describe(&mut run.manifest, &prepared, &ground);
     let result = measure(&prepared, &mut run, &mut fleet, &mut ground, &origins, stage, interrupt);

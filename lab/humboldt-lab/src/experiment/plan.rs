@@ -6,7 +6,9 @@ use crate::cores::Shares;
 use crate::fleet::protocol::WorldOrder;
 use crate::fleet::world;
 use crate::{Failure, units};
-use humboldt_lab_peak::{ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings};
+use humboldt_lab_peak::{
+    ClassicSettings, ConstantSettings, Controller, ControllerSettings, RobustSettings,
+};
 use humboldt_lab_record::{Goal, Manifest, Plan, RUN_FORMAT, Run};
 use humboldt_lab_workload::Workload;
 use std::sync::Arc;
@@ -50,8 +52,10 @@ impl Prepared {
         let time_scale = if arguments.quick { QUICK_TIME_SCALE } else { world::TIME_SCALE };
         let world = world::order(&arguments.world, time_scale)?;
         let workload = Arc::new(world::load(&world).map_err(Failure::usage)?);
-        let shares =
-            Shares::new(arguments.ground.subject_cores.as_deref(), arguments.world.lab_cores.as_deref())?;
+        let shares = Shares::new(
+            arguments.ground.subject_cores.as_deref(),
+            arguments.world.lab_cores.as_deref(),
+        )?;
         let sample_s = arguments.search.sample * world.time_scale;
         if !(SAMPLE_MIN_S..=86_400.0).contains(&sample_s) {
             return Err(Failure::usage(format!(
@@ -98,14 +102,20 @@ impl Prepared {
             format: RUN_FORMAT,
             started_s: humboldt_lab_wire::unix_us() / 1_000_000,
             plan: self.plan.clone(),
-            manifest: Manifest { lab_version: env!("CARGO_PKG_VERSION").to_owned(), ..Manifest::default() },
+            manifest: Manifest {
+                lab_version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..Manifest::default()
+            },
             ..Run::default()
         })
     }
 
-    /// A fresh controller. It does not search beyond what the laboratory itself can do, if that is known: there it would
-    /// only learn how the laboratory behaves when it is overloaded.
-    pub(super) fn controller(&self, calibration: Option<f64>) -> Result<Box<dyn Controller>, Failure> {
+    /// A fresh controller. It does not search beyond what the laboratory itself can do, if that is
+    /// known: there it would only learn how the laboratory behaves when it is overloaded.
+    pub(super) fn controller(
+        &self,
+        calibration: Option<f64>,
+    ) -> Result<Box<dyn Controller>, Failure> {
         let mut settings = self.settings.clone();
         if let Some(capacity_per_s) = calibration.filter(|per_s| *per_s > 0.0) {
             settings.set_load_max(capacity_per_s.min(self.load_max_per_s.unwrap_or(f64::MAX)));
@@ -114,8 +124,8 @@ impl Prepared {
     }
 }
 
-/// Whether a run could be begun, as far as that is known soon: in a matrix, a slip in the last run must not show after
-/// hours of others.
+/// Whether a run could be begun, as far as that is known soon: in a matrix, a slip in the last run
+/// must not show after hours of others.
 pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
     Choice::new(arguments, cache_bytes(arguments))?;
     let world = world::order(&arguments.world, world::TIME_SCALE)?;
@@ -183,14 +193,17 @@ fn robust(search: &SearchArgs) -> RobustSettings {
     RobustSettings {
         percentile: search.percentile,
         hits_added_ms: search.hit_limit.map_or(defaults.hits_added_ms, |limit_s| limit_s * 1e3),
-        misses_added_ms: search.miss_limit.map_or(defaults.misses_added_ms, |limit_s| limit_s * 1e3),
+        misses_added_ms: search
+            .miss_limit
+            .map_or(defaults.misses_added_ms, |limit_s| limit_s * 1e3),
         ..defaults
     }
 }
 
 fn classic(search: &SearchArgs) -> ClassicSettings {
     let mut settings = ClassicSettings::default();
-    // A limit that is given holds throughout; else the book's apply, which differ while the cache is being filled.
+    // A limit that is given holds throughout; else the book's apply, which differ while the cache
+    // is being filled.
     for window in [&mut settings.measuring, &mut settings.filling] {
         window.min_s = search.rptm_min.unwrap_or(window.min_s);
         window.max_s = search.rptm_max.unwrap_or(window.max_s);

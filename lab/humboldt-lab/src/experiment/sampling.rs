@@ -15,7 +15,8 @@ const FILLED: f64 = 1.0;
 /// How often a waiting laboratory looks whether the subject is still alive.
 const ALIVE_PAUSE: Duration = Duration::from_millis(500);
 
-/// A sample may be a little shorter than planned when the run ends; one that is much shorter is left out.
+/// A sample may be a little shorter than planned when the run ends; one that is much shorter is
+/// left out.
 const SHORT_SAMPLE: f64 = 0.5;
 
 /// The state between samples.
@@ -33,7 +34,14 @@ impl Sampling {
     /// The load has just begun.
     pub(super) fn new(run: &Run, load_per_s: f64) -> Self {
         let now = Instant::now();
-        Self { start: now, begun: now, sample_s: run.plan.sample_s, load_per_s, fill_bytes: 0, index: 0 }
+        Self {
+            start: now,
+            begun: now,
+            sample_s: run.plan.sample_s,
+            load_per_s,
+            fill_bytes: 0,
+            index: 0,
+        }
     }
 
     /// Waits for the end of the period; returns the sample, or nothing if the period was cut short.
@@ -53,10 +61,15 @@ impl Sampling {
             return Ok(None);
         }
         let fill_ratio = self.fill_bytes as f64 / run.plan.cache_bytes.max(1) as f64;
-        let view =
-            View { index: self.index, load_per_s: self.load_per_s, filling: fill_ratio < FILLED, fill_ratio };
+        let view = View {
+            index: self.index,
+            load_per_s: self.load_per_s,
+            filling: fill_ratio < FILLED,
+            fill_ratio,
+        };
         let verdict = controller.judge(&view, &tally);
-        let lab_limited = limits::of_sample(&tally, &origin, run.calibration).map(|limit| limit.to_string());
+        let lab_limited =
+            limits::of_sample(&tally, &origin, run.calibration).map(|limit| limit.to_string());
         let load_per_s = std::mem::replace(&mut self.load_per_s, verdict.next_load_per_s);
         fleet.set_load(self.load_per_s).map_err(Failure::run)?;
         tally.compact();
@@ -78,8 +91,9 @@ impl Sampling {
 
     /// Until the period's end, the run's end, a signal, or the subject's death.
     fn wait(&self, run: &Run, ground: &mut Ground, interrupt: &Interrupt) -> Result<(), Failure> {
-        // From the begin of this period, not from that of the run: after a stall of more than a period the next would otherwise be
-        // over before it has begun, and so would all that follow.
+        // From the begin of this period, not from that of the run: after a stall of more than a
+        // period the next would otherwise be over before it has begun, and so would all that
+        // follow.
         let mut end = self.begun + Duration::from_secs_f64(self.sample_s);
         if let Some(time_max_s) = run.plan.goal.time_max_s {
             end = end.min(self.start + Duration::from_secs_f64(time_max_s));

@@ -11,7 +11,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A laboratory that says nothing for so long has gone: samples come far more often, and load must not go on alone.
+/// A laboratory that says nothing for so long has gone: samples come far more often, and load must
+/// not go on alone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(900);
 
 /// How soon an interruption is noticed.
@@ -25,8 +26,9 @@ pub(crate) fn run(arguments: &AgentArgs, interrupt: &Interrupt) -> Result<(), Fa
             arguments.listen
         )));
     }
-    let listener = TcpListener::bind(arguments.listen)
-        .map_err(|error| Failure::usage(format!("cannot listen on {}: {error}", arguments.listen)))?;
+    let listener = TcpListener::bind(arguments.listen).map_err(|error| {
+        Failure::usage(format!("cannot listen on {}: {error}", arguments.listen))
+    })?;
     listener.set_nonblocking(true).map_err(|error| Failure::run(format!("agent: {error}")))?;
     let address = listener.local_addr().map_err(|error| Failure::run(format!("agent: {error}")))?;
     say!("agent: waiting for a laboratory on {address}");
@@ -42,14 +44,17 @@ pub(crate) fn run(arguments: &AgentArgs, interrupt: &Interrupt) -> Result<(), Fa
                     break;
                 }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(POLL_PAUSE),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                std::thread::sleep(POLL_PAUSE)
+            }
             Err(error) => return Err(Failure::run(format!("agent: {error}"))),
         }
     }
     Ok(())
 }
 
-/// Obeys one laboratory until it goes, or until someone stops the agent. Whatever runs for it then stops.
+/// Obeys one laboratory until it goes, or until someone stops the agent. Whatever runs for it then
+/// stops.
 fn serve(stream: TcpStream, arguments: &AgentArgs, interrupt: &Interrupt) -> std::io::Result<()> {
     let (is_over, line) = (AtomicBool::new(false), stream.try_clone()?);
     std::thread::scope(|scope| {
@@ -72,7 +77,8 @@ fn obey(stream: TcpStream, arguments: &AgentArgs) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_LIMIT))?;
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
-    let mut crew = Crew::new(arguments.lab_cores.clone().unwrap_or_default(), arguments.origin.clone());
+    let mut crew =
+        Crew::new(arguments.lab_cores.clone().unwrap_or_default(), arguments.origin.clone());
     let mut is_known = false;
     while let Some(order) = read_line::<Order>(&mut reader)? {
         if let Order::Hello { token, .. } = &order {

@@ -27,7 +27,8 @@ struct World {
     clock_offset_us: i64,
 }
 
-/// The origins in the same process take at most half of the descriptors; files and agents take a few.
+/// The origins in the same process take at most half of the descriptors; files and agents take a
+/// few.
 fn connections_max() -> usize {
     const RESERVED: u64 = 256;
     let half = humboldt_lab_wire::raise_descriptor_limit() / 2;
@@ -46,9 +47,10 @@ impl Crew {
             Order::Hello { format, .. } if format != FORMAT => Err(format!(
                 "this is protocol {FORMAT}, the other side speaks {format}: use the same version"
             )),
-            Order::Hello { .. } => {
-                Ok(Reply::Hello { lab_version: env!("CARGO_PKG_VERSION").to_owned(), cores: self.threads() })
-            }
+            Order::Hello { .. } => Ok(Reply::Hello {
+                lab_version: env!("CARGO_PKG_VERSION").to_owned(),
+                cores: self.threads(),
+            }),
             Order::Clock => Ok(Reply::Clock { unix_us: humboldt_lab_wire::unix_us() }),
             Order::Origins(order) => self.start_origins(*order),
             Order::Robots(order) => self.start_robots(*order),

@@ -1,4 +1,5 @@
-//! Who plays users and servers: this process, or agents on several hosts. Both obey the same orders.
+//! Who plays users and servers: this process, or agents on several hosts. Both obey the same
+//! orders.
 
 pub(crate) mod agent;
 mod crew;
@@ -13,7 +14,8 @@ use remote::Remote;
 use std::net::SocketAddr;
 use thiserror::Error;
 
-/// A clock that is further off than this cannot judge freshness, even corrected: its host is not keeping time.
+/// A clock that is further off than this cannot judge freshness, even corrected: its host is not
+/// keeping time.
 const CLOCK_OFFSET_MAX_US: i64 = 3_600_000_000;
 
 /// Why users or servers cannot play.
@@ -181,13 +183,18 @@ impl Fleet {
 
     /// Ends the users; the origins go on.
     pub(crate) fn stop_robots(&mut self) -> Result<(), FleetError> {
-        self.parties.iter_mut().try_for_each(|party| ask(party.as_mut(), Order::StopRobots).map(drop))
+        self.parties
+            .iter_mut()
+            .try_for_each(|party| ask(party.as_mut(), Order::StopRobots).map(drop))
     }
 
     /// Ends everything. Every party is told, even if one is gone.
     pub(crate) fn stop(&mut self) -> Result<(), FleetError> {
-        let results: Vec<_> =
-            self.parties.iter_mut().map(|party| ask(party.as_mut(), Order::Stop).map(drop)).collect();
+        let results: Vec<_> = self
+            .parties
+            .iter_mut()
+            .map(|party| ask(party.as_mut(), Order::Stop).map(drop))
+            .collect();
         results.into_iter().collect()
     }
 }
@@ -199,7 +206,9 @@ fn ask(party: &mut dyn Party, order: Order) -> Result<Reply, FleetError> {
 
 fn answer(party: &mut dyn Party) -> Result<Reply, FleetError> {
     match party.receive()? {
-        Reply::Failed { message } => Err(FleetError::Failed { party: party.name().to_owned(), message }),
+        Reply::Failed { message } => {
+            Err(FleetError::Failed { party: party.name().to_owned(), message })
+        }
         reply => Ok(reply),
     }
 }
@@ -220,7 +229,8 @@ fn clock_offset_us(party: &mut dyn Party) -> Result<i64, FleetError> {
         }
     }
     if best.1.abs() > CLOCK_OFFSET_MAX_US {
-        let message = format!("its clock is {} s away from this machine's: set it first", best.1 / 1_000_000);
+        let message =
+            format!("its clock is {} s away from this machine's: set it first", best.1 / 1_000_000);
         return Err(FleetError::Failed { party: party.name().to_owned(), message });
     }
     Ok(best.1)

@@ -60,7 +60,10 @@ impl Party for Remote {
 }
 
 /// Writes one message.
-pub(super) fn write_line<T: serde::Serialize>(stream: &mut impl Write, message: &T) -> std::io::Result<()> {
+pub(super) fn write_line<T: serde::Serialize>(
+    stream: &mut impl Write,
+    message: &T,
+) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(message).map_err(Error::other)?;
     line.push(b'\n');
     stream.write_all(&line)?;
@@ -76,5 +79,7 @@ pub(super) fn read_line<T: serde::de::DeserializeOwned>(
     if line.is_empty() {
         return Ok(None);
     }
-    serde_json::from_slice(&line).map(Some).map_err(|error| Error::new(ErrorKind::InvalidData, error))
+    serde_json::from_slice(&line)
+        .map(Some)
+        .map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }

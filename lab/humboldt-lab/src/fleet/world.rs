@@ -1,4 +1,5 @@
-//! The workload of an experiment: built in, a file, or a log to replay, with what the command line changes in it.
+//! The workload of an experiment: built in, a file, or a log to replay, with what the command line
+//! changes in it.
 
 use super::protocol::WorldOrder;
 use crate::Failure;
@@ -29,16 +30,29 @@ pub(crate) fn order(arguments: &WorldArgs, time_scale: f64) -> Result<WorldOrder
 }
 
 /// A plain world, for the parts of the laboratory that are run by themselves.
-pub(crate) fn plain_order(workload: &str, seed: u64, time_scale: f64) -> Result<WorldOrder, Failure> {
+pub(crate) fn plain_order(
+    workload: &str,
+    seed: u64,
+    time_scale: f64,
+) -> Result<WorldOrder, Failure> {
     let (name, text, replay) = find(workload)?;
     let unchanged = (None, None);
-    Ok(WorldOrder { name, text, replay, server_link: unchanged, client_link: unchanged, seed, time_scale })
+    Ok(WorldOrder {
+        name,
+        text,
+        replay,
+        server_link: unchanged,
+        client_link: unchanged,
+        seed,
+        time_scale,
+    })
 }
 
 /// Name, text, and log to replay.
 fn find(workload: &str) -> Result<(String, String, Option<PathBuf>), Failure> {
     if let Some(path) = workload.strip_prefix("log:") {
-        let path = std::path::absolute(path).map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+        let path = std::path::absolute(path)
+            .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
         return Ok(("replay".to_owned(), String::new(), Some(path)));
     }
     if let Some(text) = Workload::builtin_text(workload) {
@@ -53,10 +67,12 @@ fn find(workload: &str) -> Result<(String, String, Option<PathBuf>), Failure> {
     }
     let is_too_long = path.metadata().is_ok_and(|meta| meta.len() > FILE_BYTES_MAX);
     if is_too_long {
-        return Err(Failure::usage(format!("{workload}: longer than 1 MB, this is no workload file")));
+        return Err(Failure::usage(format!(
+            "{workload}: longer than 1 MB, this is no workload file"
+        )));
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{workload}: {error}")))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{workload}: {error}")))?;
     Ok((workload.to_owned(), text, None))
 }
 
@@ -75,7 +91,8 @@ pub(crate) fn load(order: &WorldOrder) -> Result<Workload, String> {
 fn replay(path: &Path) -> Result<Workload, String> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|error| format!("{name}: {error}"))?;
-    let replay = Replay::from_squid_log(BufReader::new(file), &name).map_err(|error| error.to_string())?;
+    let replay =
+        Replay::from_squid_log(BufReader::new(file), &name).map_err(|error| error.to_string())?;
     replay.into_workload().map_err(|error| error.to_string())
 }
 

@@ -49,9 +49,16 @@ pub(super) struct Contestant {
 
 impl Contestant {
     /// `objects`: how many different ones the trace has; only the optimum needs to know.
-    pub(super) fn new(chooser: Chooser, size_label: String, capacity_bytes: u64, objects: u64) -> Self {
+    pub(super) fn new(
+        chooser: Chooser,
+        size_label: String,
+        capacity_bytes: u64,
+        objects: u64,
+    ) -> Self {
         let cache = match chooser {
-            Chooser::Policy(policy) => Cache::Model(Box::new(ModelCache::new(policy, capacity_bytes))),
+            Chooser::Policy(policy) => {
+                Cache::Model(Box::new(ModelCache::new(policy, capacity_bytes)))
+            }
             Chooser::Optimum { .. } => Cache::Optimum(Optimum::new(capacity_bytes, objects)),
         };
         Self {

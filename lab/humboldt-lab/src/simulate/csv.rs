@@ -24,5 +24,7 @@ fn fields(line: &[u8]) -> Option<Request> {
 fn is_of_names(line: &[u8]) -> bool {
     let fields = line.split(|byte| *byte == b',');
     fields.clone().count() >= 3
-        && fields.into_iter().all(|field| !field.trim_ascii().first().is_some_and(u8::is_ascii_digit))
+        && fields
+            .into_iter()
+            .all(|field| !field.trim_ascii().first().is_some_and(u8::is_ascii_digit))
 }

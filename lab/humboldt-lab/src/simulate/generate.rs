@@ -1,4 +1,5 @@
-//! Traces that are made up: popularity by Zipf's law, with scans and objects that nobody asks for again.
+//! Traces that are made up: popularity by Zipf's law, with scans and objects that nobody asks for
+//! again.
 
 use std::str::FromStr;
 
@@ -15,8 +16,8 @@ const COUNT_MAX: f64 = 4e9;
 /// Largest object that is made, in bytes.
 const OBJECT_BYTES_MAX: f64 = (1 << 30) as f64;
 
-/// First ids of those that nobody asks for again, and of those that are scanned; popular ones are below or count downwards
-/// from `DRIFT_FIRST`.
+/// First ids of those that nobody asks for again, and of those that are scanned; popular ones are
+/// below or count downwards from `DRIFT_FIRST`.
 const ONCE_FIRST: u64 = 1 << 60;
 const SCAN_FIRST: u64 = 2 << 60;
 const DRIFT_FIRST: u64 = 1 << 40;
@@ -72,7 +73,8 @@ impl FromStr for Recipe {
             _ => return Err(format!("`{name}` is none of zipf, once, scan")),
         }
         for part in rest.split(',').filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not a key=value"))?;
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| format!("`{part}` is not a key=value"))?;
             recipe.set(key.trim(), value.trim())?;
         }
         if recipe.scan_objects == 0 {
@@ -156,7 +158,8 @@ pub(super) struct Generated {
 
 impl Generated {
     pub(super) fn new(recipe: &Recipe, seed: u64) -> Result<Self, String> {
-        let popularity = Zipf::new(recipe.objects, recipe.alpha).map_err(|error| error.to_string())?;
+        let popularity =
+            Zipf::new(recipe.objects, recipe.alpha).map_err(|error| error.to_string())?;
         let length = recipe.scan_length as f64;
         let scan_begins = recipe.scan / (length * (1.0 - recipe.scan) + recipe.scan);
         Ok(Self {
@@ -173,7 +176,10 @@ impl Generated {
     }
 
     fn id(&mut self) -> u64 {
-        if self.scan_left == 0 && self.recipe.scan > 0.0 && self.random.random_bool(self.scan_begins) {
+        if self.scan_left == 0
+            && self.recipe.scan > 0.0
+            && self.random.random_bool(self.scan_begins)
+        {
             self.scan_left = self.recipe.scan_length;
         }
         if self.scan_left > 0 {
@@ -182,7 +188,9 @@ impl Generated {
             return SCAN_FIRST + self.scanned;
         }
         // Of the requests outside runs, so that the share is one of all.
-        if self.recipe.once > 0.0 && self.random.random_bool(self.recipe.once / (1.0 - self.recipe.scan)) {
+        if self.recipe.once > 0.0
+            && self.random.random_bool(self.recipe.once / (1.0 - self.recipe.scan))
+        {
             self.once += 1;
             return ONCE_FIRST + self.once;
         }
@@ -204,7 +212,8 @@ impl Generated {
             Sizes::Exponential => -mean * uniform().ln(),
             Sizes::Lognormal => {
                 let sigma = self.recipe.sigma;
-                let normal = (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+                let normal =
+                    (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
                 (mean.ln() - sigma * sigma / 2.0 + sigma * normal).exp()
             }
         };
@@ -245,20 +254,31 @@ mod tests {
     #[test]
     fn the_same_seed_makes_the_same_trace() {
         assert_eq!(made("zipf:requests=1000"), made("zipf:requests=1000"));
-        let other = Generated::new(&"zipf:requests=1000".parse().expect("a recipe"), 2).expect("possible");
+        let other =
+            Generated::new(&"zipf:requests=1000".parse().expect("a recipe"), 2).expect("possible");
         assert_ne!(made("zipf:requests=1000"), other.collect::<Vec<_>>());
     }
 
     #[test]
     fn shares_and_sizes_are_as_said() {
-        let requests = made("zipf:objects=1000,requests=200000,once=0.4,scan=0.3,scan-length=100,mean=10KB");
+        let requests =
+            made("zipf:objects=1000,requests=200000,once=0.4,scan=0.3,scan-length=100,mean=10KB");
         let share = |range: std::ops::Range<u64>| {
             requests.iter().filter(|request| range.contains(&request.id)).count() as f64 / 200_000.0
         };
-        assert!((share(ONCE_FIRST..SCAN_FIRST) - 0.4).abs() < 0.03, "{}", share(ONCE_FIRST..SCAN_FIRST));
-        assert!((share(SCAN_FIRST..u64::MAX) - 0.3).abs() < 0.04, "{}", share(SCAN_FIRST..u64::MAX));
+        assert!(
+            (share(ONCE_FIRST..SCAN_FIRST) - 0.4).abs() < 0.03,
+            "{}",
+            share(ONCE_FIRST..SCAN_FIRST)
+        );
+        assert!(
+            (share(SCAN_FIRST..u64::MAX) - 0.3).abs() < 0.04,
+            "{}",
+            share(SCAN_FIRST..u64::MAX)
+        );
         let once = requests.iter().filter(|request| (ONCE_FIRST..SCAN_FIRST).contains(&request.id));
-        let mean = once.clone().map(|request| f64::from(request.bytes)).sum::<f64>() / once.count() as f64;
+        let mean =
+            once.clone().map(|request| f64::from(request.bytes)).sum::<f64>() / once.count() as f64;
         assert!((mean / 10_240.0 - 1.0).abs() < 0.1, "{mean}");
         let mut sizes = HashMap::new();
         assert!(requests.iter().all(|r| *sizes.entry(r.id).or_insert(r.bytes) == r.bytes));

@@ -1,9 +1,10 @@
 //! `humboldt-lab simulate`: what a replacement policy would make of a trace.
 //!
-//! The policies are those of the proxy, the same code (`humboldt-policy`): the only thing that the laboratory has from it.
-//! Nothing is sent or stored: a cache is names and sizes.
+//! The policies are those of the proxy, the same code (`humboldt-policy`): the only thing that the
+//! laboratory has from it. Nothing is sent or stored: a cache is names and sizes.
 //!
-//! Where sizes are in bytes and no optimum is wanted, requests pass by once. Otherwise they are kept in a file (`spool`).
+//! Where sizes are in bytes and no optimum is wanted, requests pass by once. Otherwise they are
+//! kept in a file (`spool`).
 
 mod args;
 mod course;
@@ -41,12 +42,14 @@ enum Source {
 impl Source {
     fn new(arguments: &SimulateArgs) -> Result<Self, Failure> {
         Ok(match &arguments.generate {
-            Some(recipe) => {
-                Self::Generated(Box::new(Generated::new(recipe, arguments.seed).map_err(Failure::usage)?))
-            }
-            None => {
-                Self::Traces(Box::new(Traces::new(&arguments.traces, arguments.format, arguments.skip_bad)))
-            }
+            Some(recipe) => Self::Generated(Box::new(
+                Generated::new(recipe, arguments.seed).map_err(Failure::usage)?,
+            )),
+            None => Self::Traces(Box::new(Traces::new(
+                &arguments.traces,
+                arguments.format,
+                arguments.skip_bad,
+            ))),
         })
     }
 
@@ -68,10 +71,14 @@ impl Source {
 /// Runs the command.
 pub(crate) fn run(arguments: &SimulateArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut source = Source::new(arguments)?;
-    let needs_all = !arguments.no_optimum || arguments.size.iter().any(|size| matches!(size, Size::Share(_)));
+    let needs_all =
+        !arguments.no_optimum || arguments.size.iter().any(|size| matches!(size, Size::Share(_)));
     let (contestants, distinct) = if needs_all {
         let kept = keep(&mut source, arguments, interrupt)?;
-        (replay(&kept, arguments, interrupt)?, Some((kept.facts.objects, kept.facts.distinct_bytes)))
+        (
+            replay(&kept, arguments, interrupt)?,
+            Some((kept.facts.objects, kept.facts.distinct_bytes)),
+        )
     } else {
         (stream(&mut source, arguments, interrupt)?, None)
     };
@@ -89,7 +96,8 @@ fn trace_name(arguments: &SimulateArgs) -> String {
     match &arguments.generate {
         Some(recipe) => format!("{}, seed {}", recipe.text(), arguments.seed),
         None => {
-            let names: Vec<String> = arguments.traces.iter().map(|path| path.display().to_string()).collect();
+            let names: Vec<String> =
+                arguments.traces.iter().map(|path| path.display().to_string()).collect();
             names.join(", ")
         }
     }
@@ -153,14 +161,24 @@ fn stream(
     Ok(contestants)
 }
 
-fn keep(source: &mut Source, arguments: &SimulateArgs, interrupt: &Interrupt) -> Result<Kept, Failure> {
+fn keep(
+    source: &mut Source,
+    arguments: &SimulateArgs,
+    interrupt: &Interrupt,
+) -> Result<Kept, Failure> {
     let mut spool = Spool::new().map_err(Failure::run)?;
-    for_each_request(source, arguments, interrupt, |request| spool.push(request).map_err(Failure::run))?;
+    for_each_request(source, arguments, interrupt, |request| {
+        spool.push(request).map_err(Failure::run)
+    })?;
     spool.finish().map_err(Failure::run)
 }
 
 /// Serves the requests that were kept.
-fn replay(kept: &Kept, arguments: &SimulateArgs, interrupt: &Interrupt) -> Result<Vec<Contestant>, Failure> {
+fn replay(
+    kept: &Kept,
+    arguments: &SimulateArgs,
+    interrupt: &Interrupt,
+) -> Result<Vec<Contestant>, Failure> {
     let facts = kept.facts;
     let mut choosers: Vec<Chooser> = policies(arguments).into_iter().map(Chooser::Policy).collect();
     if !arguments.no_optimum {
@@ -209,8 +227,11 @@ fn progress_bar(length: Option<u64>, what: &'static str) -> ProgressBar {
         ProgressDrawTarget::hidden()
     };
     let bar = ProgressBar::with_draw_target(length, target);
-    let template =
-        if length.is_some() { "{msg} {wide_bar} {percent} %  {eta}" } else { "{msg} {pos} requests" };
+    let template = if length.is_some() {
+        "{msg} {wide_bar} {percent} %  {eta}"
+    } else {
+        "{msg} {pos} requests"
+    };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

@@ -1,20 +1,24 @@
-//! Belady's rule: the object that is asked for again last makes way, and the new one is among those to choose from.
+//! Belady's rule: the object that is asked for again last makes way, and the new one is among those
+//! to choose from.
 //!
-//! With equal sizes this is MIN: no policy has more hits. With other sizes finding the optimum is hard (NP-hard, for bytes
-//! and for objects), and the same rule, which evicts until there is room, is merely very good.
+//! With equal sizes this is MIN: no policy has more hits. With other sizes finding the optimum is
+//! hard (NP-hard, for bytes and for objects), and the same rule, which evicts until there is room,
+//! is merely very good.
 
 use std::collections::BinaryHeap;
 
 use super::spool::{NEVER, Step};
 
-/// What is in the heap without being in the cache is thrown out when there is more of it than of the others, and this many.
+/// What is in the heap without being in the cache is thrown out when there is more of it than of
+/// the others, and this many.
 const STALE_MAX: usize = 4096;
 
 /// A cache that knows the future.
 pub(super) struct Optimum {
     capacity_bytes: u64,
     used_bytes: u64,
-    /// The next request for an object that is in the cache, and its size there; [`NEVER`] for one that is not.
+    /// The next request for an object that is in the cache, and its size there; [`NEVER`] for one
+    /// that is not.
     cached: Vec<(u32, u32)>,
     objects: usize,
     /// The next request and the object; those that are no longer true stay for a while.
@@ -61,7 +65,8 @@ impl Optimum {
         false
     }
 
-    /// Evicts those that are asked for later than the new one, until it has room; none if that is not enough.
+    /// Evicts those that are asked for later than the new one, until it has room; none if that is
+    /// not enough.
     fn make_room(&mut self, step: Step) -> bool {
         let mut free_bytes = self.capacity_bytes - self.used_bytes;
         while free_bytes < u64::from(step.bytes) {
@@ -94,7 +99,9 @@ impl Optimum {
     fn push(&mut self, next: u32, object: u32) {
         if self.heap.len() > 2 * self.objects + STALE_MAX {
             let cached = &self.cached;
-            self.heap.retain(|(next, object)| cached.get(*object as usize).is_some_and(|c| c.0 == *next));
+            self.heap.retain(|(next, object)| {
+                cached.get(*object as usize).is_some_and(|c| c.0 == *next)
+            });
         }
         self.heap.push((next, object));
     }
@@ -122,7 +129,8 @@ mod tests {
 
     #[test]
     fn beladys_example() {
-        // The textbook, which has to store everything, has 11 hits with three places. Who may store nothing has one more.
+        // The textbook, which has to store everything, has 11 hits with three places. Who may store
+        // nothing has one more.
         let objects = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1];
         let requests: Vec<(u32, u32)> = objects.iter().map(|object| (*object, 1)).collect();
         assert_eq!(hits(3, &requests).iter().filter(|hit| **hit).count(), 12);
@@ -136,7 +144,10 @@ mod tests {
             [false, false, false, true, true, false]
         );
         // Here it is asked for first.
-        assert_eq!(hits(10, &[(1, 5), (2, 5), (3, 8), (3, 8), (1, 5)]), [false, false, false, true, false]);
+        assert_eq!(
+            hits(10, &[(1, 5), (2, 5), (3, 8), (3, 8), (1, 5)]),
+            [false, false, false, true, false]
+        );
         assert_eq!(hits(10, &[(3, 11), (3, 11)]), [false, false]);
     }
 

@@ -17,7 +17,11 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         if text.trim().ends_with('%') {
             let share = units::share(text).map_err(|error| error.to_string())?;
-            return if share > 0.0 { Ok(Self::Share(share)) } else { Err("a cache of nothing".to_owned()) };
+            return if share > 0.0 {
+                Ok(Self::Share(share))
+            } else {
+                Err("a cache of nothing".to_owned())
+            };
         }
         units::bytes(text).map(Self::Bytes).map_err(|error| error.to_string())
     }

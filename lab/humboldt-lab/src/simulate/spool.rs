@@ -1,5 +1,5 @@
-//! Requests in a temporary file without a name, for what must know the whole trace first: shares of its bytes, and the
-//! optimum.
+//! Requests in a temporary file without a name, for what must know the whole trace first: shares of
+//! its bytes, and the optimum.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,9 @@ const NEXT_BYTES: usize = 4;
 /// Why requests could not be kept.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpoolError {
-    #[error("temporary file in {dir}: {source} (TMPDIR chooses another place; --no-optimum needs none)")]
+    #[error(
+        "temporary file in {dir}: {source} (TMPDIR chooses another place; --no-optimum needs none)"
+    )]
     File { dir: String, source: io::Error },
     #[error("the trace has more than {0} requests: use --requests-max")]
     Requests(u64),
@@ -128,8 +130,11 @@ impl Spool {
             self.file.read_exact_at(&mut records, start * RECORD_BYTES as u64).map_err(of_file)?;
             found.clear();
             found.resize(count * NEXT_BYTES, 0);
-            for (index, (record, next)) in
-                records.chunks_exact(RECORD_BYTES).zip(found.chunks_exact_mut(NEXT_BYTES)).enumerate().rev()
+            for (index, (record, next)) in records
+                .chunks_exact(RECORD_BYTES)
+                .zip(found.chunks_exact_mut(NEXT_BYTES))
+                .enumerate()
+                .rev()
             {
                 let Some(upcoming) = upcoming.get_mut(word(record, 0) as usize) else { continue };
                 next.copy_from_slice(&upcoming.to_le_bytes());
@@ -142,9 +147,14 @@ impl Spool {
 }
 
 impl Kept {
-    /// Calls `see` with all requests, in batches, and the number of the first of each, until it says stop.
-    pub(super) fn for_each(&self, mut see: impl FnMut(u64, &[Step]) -> bool) -> Result<(), SpoolError> {
-        let (mut records, mut nexts, mut steps) = (Vec::new(), Vec::new(), Vec::with_capacity(BATCH));
+    /// Calls `see` with all requests, in batches, and the number of the first of each, until it
+    /// says stop.
+    pub(super) fn for_each(
+        &self,
+        mut see: impl FnMut(u64, &[Step]) -> bool,
+    ) -> Result<(), SpoolError> {
+        let (mut records, mut nexts, mut steps) =
+            (Vec::new(), Vec::new(), Vec::with_capacity(BATCH));
         for start in (0..self.facts.requests).step_by(BATCH) {
             let count = (self.facts.requests - start).min(BATCH as u64) as usize;
             records.resize(count * RECORD_BYTES, 0);

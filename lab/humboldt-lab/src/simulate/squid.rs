@@ -1,8 +1,10 @@
-//! Lines of Squid's native access.log: time, elapsed, client, code/status, bytes, method, URL, and more.
+//! Lines of Squid's native access.log: time, elapsed, client, code/status, bytes, method, URL, and
+//! more.
 
 use super::trace::{Parsed, Request, clamped, id_of};
 
-/// Statuses that a cache may store without being told so (RFC 9110, 15.1), as far as they have bodies.
+/// Statuses that a cache may store without being told so (RFC 9110, 15.1), as far as they have
+/// bodies.
 const CACHABLE_STATUSES: [&[u8]; 7] = [b"200", b"203", b"300", b"301", b"308", b"404", b"410"];
 
 const EXPECTED: &str = "a line of Squid's native access.log";

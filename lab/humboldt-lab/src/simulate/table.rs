@@ -46,11 +46,13 @@ impl Results<'_> {
     /// A table for people.
     pub(super) fn text(&self) -> String {
         let (requests, bytes) = self.totals();
-        let mut out = format!("trace     {}\nrequests  {requests}, {}\n", self.trace, show_bytes(bytes));
+        let mut out =
+            format!("trace     {}\nrequests  {requests}, {}\n", self.trace, show_bytes(bytes));
         if let Some((objects, bytes)) = self.distinct {
             let _ = writeln!(out, "objects   {objects} different ones, {}", show_bytes(bytes));
         }
-        let labels = self.contestants.iter().map(|contestant| contestant.size_label.chars().count());
+        let labels =
+            self.contestants.iter().map(|contestant| contestant.size_label.chars().count());
         let width = labels.max().unwrap_or(0).max(5);
         let _ = writeln!(
             out,
@@ -59,7 +61,8 @@ impl Results<'_> {
         );
         let mut before = "";
         for contestant in self.contestants {
-            let label = if contestant.size_label == before { "" } else { contestant.size_label.as_str() };
+            let label =
+                if contestant.size_label == before { "" } else { contestant.size_label.as_str() };
             if !label.is_empty() && !before.is_empty() {
                 out.push('\n');
             }

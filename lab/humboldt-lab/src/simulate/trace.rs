@@ -117,14 +117,20 @@ impl Open {
         }
         let name = path.display().to_string();
         match File::open(path) {
-            Ok(file) => {
-                Self::from_input(name, Box::new(BufReader::with_capacity(BUFFER_BYTES, file)), format)
-            }
+            Ok(file) => Self::from_input(
+                name,
+                Box::new(BufReader::with_capacity(BUFFER_BYTES, file)),
+                format,
+            ),
             Err(source) => Err(TraceError::Read { name, source }),
         }
     }
 
-    fn from_input(name: String, mut input: Box<dyn BufRead>, format: Format) -> Result<Self, TraceError> {
+    fn from_input(
+        name: String,
+        mut input: Box<dyn BufRead>,
+        format: Format,
+    ) -> Result<Self, TraceError> {
         let format = match format {
             Format::Auto => match input.fill_buf() {
                 Ok(start) => guess(start),
@@ -171,8 +177,11 @@ impl Open {
 
     fn bad_line(&self, expected: &str) -> TraceError {
         let text = String::from_utf8_lossy(self.line.trim_ascii_end());
-        let text: String =
-            text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect();
+        let text: String = text
+            .chars()
+            .take(SHOWN_CHARS_MAX)
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect();
         let reason = format!("expected {expected}, got `{text}`");
         TraceError::BadLine { name: self.name.clone(), unit: "line", number: self.number, reason }
     }
@@ -207,7 +216,8 @@ impl Open {
     }
 }
 
-/// The format of what begins like this: text has no control characters; a line of CSV has commas and no spaces before them.
+/// The format of what begins like this: text has no control characters; a line of CSV has commas
+/// and no spaces before them.
 fn guess(start: &[u8]) -> Format {
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
     if line.iter().any(|byte| *byte < b' ' && !byte.is_ascii_whitespace()) {
@@ -222,7 +232,11 @@ fn guess(start: &[u8]) -> Format {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8], format: Format, skip_bad: bool) -> (Vec<Request>, Counts, Option<String>) {
+    fn read(
+        bytes: &[u8],
+        format: Format,
+        skip_bad: bool,
+    ) -> (Vec<Request>, Counts, Option<String>) {
         let input = Box::new(io::Cursor::new(bytes.to_vec()));
         let open = Open::from_input("t".to_owned(), input, format).expect("bytes can be read");
         let mut traces = Traces { open: Some(open), ..Traces::new(&[], format, skip_bad) };
@@ -248,14 +262,18 @@ mod tests {
     fn a_squid_log() {
         let (requests, counts, error) = read(LOG.as_bytes(), Format::Auto, false);
         assert_eq!(error, None);
-        assert_eq!(requests.iter().map(|request| request.bytes).collect::<Vec<_>>(), [19763, 19999, 70]);
+        assert_eq!(
+            requests.iter().map(|request| request.bytes).collect::<Vec<_>>(),
+            [19763, 19999, 70]
+        );
         assert!(requests[0].id == requests[1].id && requests[0].id != requests[2].id);
         assert_eq!(counts, Counts { left_out: 2, bad: 0 });
     }
 
     #[test]
     fn a_damaged_squid_log() {
-        let damaged = LOG.replace("1157689313.000      1 10.0.0.1 TCP_HIT/200", "half a line\n1 TCP_HIT/2\0");
+        let damaged =
+            LOG.replace("1157689313.000      1 10.0.0.1 TCP_HIT/200", "half a line\n1 TCP_HIT/2\0");
         let (requests, _, error) = read(damaged.as_bytes(), Format::Squid, false);
         let error = error.expect("an error");
         assert!(
@@ -271,7 +289,10 @@ mod tests {
         for text in ["time,key,size\n1,a,10\n2,b,20,x\n3,a,10\n", "1.5,a,10\r\n2,b,20\n3e9,a,10"] {
             let (requests, _, error) = read(text.as_bytes(), Format::Auto, false);
             assert_eq!(error, None);
-            assert_eq!(requests.iter().map(|request| request.bytes).collect::<Vec<_>>(), [10, 20, 10]);
+            assert_eq!(
+                requests.iter().map(|request| request.bytes).collect::<Vec<_>>(),
+                [10, 20, 10]
+            );
             assert_eq!(requests[0], requests[2]);
         }
     }
@@ -279,7 +300,8 @@ mod tests {
     #[test]
     fn damaged_csv() {
         for bad in ["x,a,1", "1,a", "1,,1", "1,a,-1", "1,a,1e99x", "time,key,size"] {
-            let (requests, _, error) = read(format!("1,a,1\n{bad}\n").as_bytes(), Format::Csv, false);
+            let (requests, _, error) =
+                read(format!("1,a,1\n{bad}\n").as_bytes(), Format::Csv, false);
             let error = error.expect(bad);
             assert!(requests.len() == 1 && error.contains("line 2"), "{error}");
         }
@@ -295,14 +317,18 @@ mod tests {
 
     #[test]
     fn an_oracle_trace_and_damaged_ones() {
-        let good = [record(5, 77, 4096, 2), record(6, 78, 1, -1), record(7, 77, 4096, i64::MAX)].concat();
+        let good =
+            [record(5, 77, 4096, 2), record(6, 78, 1, -1), record(7, 77, 4096, i64::MAX)].concat();
         let (requests, _, error) = read(&good, Format::Auto, false);
         assert_eq!(error, None);
         assert_eq!(requests[0], Request { id: 77, bytes: 4096 });
         assert_eq!(requests.len(), 3);
         let (requests, _, error) = read(&good[..60], Format::Auto, true);
         let error = error.expect("cut short");
-        assert!(requests.len() == 2 && error.contains("record 3") && error.contains("12 bytes"), "{error}");
+        assert!(
+            requests.len() == 2 && error.contains("record 3") && error.contains("12 bytes"),
+            "{error}"
+        );
         let (_, _, error) = read(&[good, record(8, 1, 1, -2)].concat(), Format::Oracle, false);
         assert!(error.expect("damaged").contains("record 4"));
     }

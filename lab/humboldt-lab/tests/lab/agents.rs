@@ -19,7 +19,8 @@ fn two_agents_are_one_load() {
     let ((first, one), (second, two)) = (agent(&["--token", "open"]), agent(&["--token", "open"]));
     let (ground, out) = (folder(), folder());
     let agents = format!("{one},{two}");
-    let words = ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--token", "open"];
+    let words =
+        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--token", "open"];
     let folders = [
         "--out",
         out.path().to_str().expect("a plain name"),
@@ -32,12 +33,17 @@ fn two_agents_are_one_load() {
     second.end().with(0);
     let run = run_in(out.path());
     let seconds = run.total.period_us as f64 / 1e6;
-    let (due_per_s, answered_per_s) = (run.total.due as f64 / seconds, run.total.answers() as f64 / seconds);
+    let (due_per_s, answered_per_s) =
+        (run.total.due as f64 / seconds, run.total.answers() as f64 / seconds);
     assert!((260.0..340.0).contains(&due_per_s), "{due_per_s} due per second");
     assert!((260.0..340.0).contains(&answered_per_s), "{answered_per_s} answers per second");
     assert_eq!(run.samples[0].tally.threads, 2, "one thread of each agent");
     assert_eq!(run.samples[0].origin.threads, 2);
-    assert!(run.samples.iter().all(|sample| sample.origin.requests > 0 || sample.tally.misses.answers == 0));
+    assert!(
+        run.samples
+            .iter()
+            .all(|sample| sample.origin.requests > 0 || sample.tally.misses.answers == 0)
+    );
     assert_eq!(run.total.faults_total(), 0, "{:?}", run.total.fault_samples.first());
     Traces::of(ground.path()).assert_none();
 }
@@ -46,7 +52,15 @@ fn two_agents_are_one_load() {
 fn a_wrong_secret_opens_nothing() {
     let _machine = shared();
     let (agent, address) = agent(&["--token", "s3same"]);
-    let done = lab(["peak", "humboldt:null", "--no-calibration", "--agents", &address, "--token", "guess"]);
+    let done = lab([
+        "peak",
+        "humboldt:null",
+        "--no-calibration",
+        "--agents",
+        &address,
+        "--token",
+        "guess",
+    ]);
     done.says(&[&address, "--token"]);
     assert!(!done.complaint().contains("s3same"), "the secret is nobody's to read: {done:?}");
     agent.end().with(0);
@@ -61,14 +75,16 @@ fn an_agent_that_dies_ends_the_run_and_what_was_measured_is_kept() {
     let ((first, one), (second, two)) = (agent(&[]), agent(&[]));
     let (ground, out) = (folder(), folder());
     let agents = format!("{one},{two}");
-    let words = ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--load", "200"];
+    let words =
+        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &agents, "--load", "200"];
     let folders = [
         "--out",
         out.path().to_str().expect("a plain name"),
         "--ground",
         ground.path().to_str().expect("a plain name"),
     ];
-    let mut run = Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
+    let mut run =
+        Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
     run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
@@ -77,7 +93,11 @@ fn an_agent_that_dies_ends_the_run_and_what_was_measured_is_kept() {
     traces.assert_none();
     let run = run_in(out.path());
     assert!(!run.samples.is_empty());
-    assert!(matches!(&run.outcome, Outcome::Failed(why) if why.contains(&two)), "{:?}", run.outcome);
+    assert!(
+        matches!(&run.outcome, Outcome::Failed(why) if why.contains(&two)),
+        "{:?}",
+        run.outcome
+    );
     // The other one is free again.
     first.end().with(0);
 }
@@ -87,14 +107,16 @@ fn an_agent_can_be_interrupted_while_it_works() {
     let _machine = shared();
     let (agent, address) = agent(&[]);
     let (ground, out) = (folder(), folder());
-    let words = ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &address, "--load", "100"];
+    let words =
+        ["peak", "humboldt:null", "--workload", "fixed-1k", "--agents", &address, "--load", "100"];
     let folders = [
         "--out",
         out.path().to_str().expect("a plain name"),
         "--ground",
         ground.path().to_str().expect("a plain name"),
     ];
-    let mut run = Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
+    let mut run =
+        Lab::start(words.into_iter().chain(SHORT).chain(["--time-max", "50s"]).chain(folders));
     run.until_sampled(out.path());
     agent.signal(Signal::INT);
     agent.end().with(0);

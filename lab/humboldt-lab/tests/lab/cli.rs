@@ -23,7 +23,10 @@ const COMMANDS: [(&str, &[&str]); 11] = [
     ("run", &["--dry-run", "--retry-failed", "--out"]),
     ("compare", &["--out"]),
     ("calibrate", &["--workload", "--lab-cores"]),
-    ("simulate", &["--generate", "--policy", "--size", "--format", "--no-optimum", "oracleGeneral"]),
+    (
+        "simulate",
+        &["--generate", "--policy", "--size", "--format", "--no-optimum", "oracleGeneral"],
+    ),
     ("subjects", &["[NAME]"]),
     ("workloads", &["--ideal"]),
     ("agent", &["--listen", "--token", "--once"]),
@@ -50,14 +53,21 @@ fn every_command_explains_itself() {
 fn what_there_is_is_listed_and_shown() {
     let _machine = shared();
     let subjects = lab(["subjects"]).with(0).out;
-    for name in ["squid:null", "squid:ufs", "squid:aufs", "squid:diskd", "squid:rock", "humboldt:ufs"] {
-        assert!(subjects.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}: {subjects}");
+    for name in
+        ["squid:null", "squid:ufs", "squid:aufs", "squid:diskd", "squid:rock", "humboldt:ufs"]
+    {
+        assert!(
+            subjects.lines().any(|line| line.starts_with(&format!("{name} "))),
+            "{name}: {subjects}"
+        );
     }
     for name in ["nginx", "varnish", "trafficserver"] {
         assert!(subjects.lines().any(|line| line.starts_with(name)), "{name}: {subjects}");
     }
     let workloads = lab(["workloads"]).with(0).out;
-    for name in ["polymix-4", "webaxe-4", "datacomm-1", "uniform-unique", "package-mirror", "allow-list"] {
+    for name in
+        ["polymix-4", "webaxe-4", "datacomm-1", "uniform-unique", "package-mirror", "allow-list"]
+    {
         let line = workloads.lines().find(|line| line.starts_with(&format!("{name} ")));
         assert!(line.is_some_and(|line| line.len() > name.len() + 10), "{name}: {workloads}");
     }
@@ -83,7 +93,9 @@ fn mistakes_end_with_two_and_one_line() {
     lab(["peak", "squid", "--sample", "1ms"]).with(2).says(&["--sample", "0.2 s"]);
     lab(["peak", "squid", "--lab-cores", "900"]).with(2).says(&["processor 900"]);
     lab(["peak", "squid", "--first-load", "1e30"]).with(2).says(&["first_load_per_s"]);
-    lab(["peak", "squid", "--set", "threads", "--no-calibration"]).with(2).says(&["--set", "NAME=VALUE"]);
+    lab(["peak", "squid", "--set", "threads", "--no-calibration"])
+        .with(2)
+        .says(&["--set", "NAME=VALUE"]);
     lab(["peak", &word("bad.toml", "name = 3\n")]).with(2).says(&["bad.toml"]);
     lab(["compare", "/nonexistent/run"]).with(2).says(&["/nonexistent/run"]);
     lab(["agent", "--listen", "0.0.0.0:0"]).with(2).says(&["--token"]);
@@ -100,7 +112,8 @@ fn a_contradictory_workload_is_refused_with_file_and_line() {
     let own = folder();
     let right = lab(["workloads", "datacomm-1"]).with(0).out;
     let share = right.lines().find(|line| line.starts_with("share = ")).expect("a share");
-    let recurrence = right.lines().find(|line| line.starts_with("recurrence = ")).expect("recurrence");
+    let recurrence =
+        right.lines().find(|line| line.starts_with("recurrence = ")).expect("recurrence");
     for (name, text, words) in [
         ("shares.toml", right.replacen(share, "share = \"7 %\"", 1), &["share"][..]),
         (
@@ -108,7 +121,11 @@ fn a_contradictory_workload_is_refused_with_file_and_line() {
             right.replacen(recurrence, &format!("{recurrence}\nfixed_set = 10"), 1),
             &["fixed_set"],
         ),
-        ("unknown.toml", right.replacen("[client]", "[client]\npatience = \"1 s\"", 1), &["patience"]),
+        (
+            "unknown.toml",
+            right.replacen("[client]", "[client]\npatience = \"1 s\"", 1),
+            &["patience"],
+        ),
         ("unit.toml", right.replacen(recurrence, "recurrence = \"6 furlongs\"", 1), &["furlongs"]),
         ("broken.toml", right.replacen("[client]", "[client", 1), &[]),
     ] {
@@ -131,7 +148,9 @@ fn a_taken_port_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     lab(["peak", "squid:null", "--serve", &address]).with(2).says(&[&address, "in use"]);
-    lab(["peak", "squid:null", "--no-calibration", "--origin", &address]).with(2).says(&[&address, "in use"]);
+    lab(["peak", "squid:null", "--no-calibration", "--origin", &address])
+        .with(2)
+        .says(&[&address, "in use"]);
     lab(["peak", "squid:null", "--origin", &address]).says(&[&address, "in use"]);
     lab(["origin", "--listen", &address]).with(2).says(&[&address, "in use"]);
     lab(["agent", "--listen", &address]).with(2).says(&[&address, "in use"]);
@@ -153,8 +172,9 @@ fn a_program_that_is_missing_is_named_with_its_package() {
     let _machine = shared();
     let own = folder();
     let text = lab(["subjects", "varnish"]).with(0).out;
-    let spoilt =
-        text.replace("\"varnishd\"", "\"no-such-cache\"").replace("\"varnish\"", "\"no-such-package\"");
+    let spoilt = text
+        .replace("\"varnishd\"", "\"no-such-cache\"")
+        .replace("\"varnish\"", "\"no-such-package\"");
     assert!(spoilt.contains("no-such-cache"), "{spoilt}");
     let file = write(own.path(), "mine.toml", &spoilt);
     let done = lab(["peak", &file, "--no-calibration"]);
@@ -167,7 +187,8 @@ fn the_banger_asks_for_what_it_reads() {
     let mut origin = Lab::start(["origin", "--workload", "fixed-1k", "--no-think"]);
     let line = origin.until_says("serving fixed-1k on ");
     let address = line.rsplit(' ').next().expect("an address").to_owned();
-    let urls: String = (0..200).map(|number| format!("http://{address}/l/0/0/{number:x}.bin\n")).collect();
+    let urls: String =
+        (0..200).map(|number| format!("http://{address}/l/0/0/{number:x}.bin\n")).collect();
     let own = folder();
     let log = own.path().join("log");
     let words = ["bang", "-n", "10", "--passes", "2", "--log", log.to_str().expect("a plain name")];
@@ -187,7 +208,8 @@ fn the_banger_makes_its_own_urls() {
     let _machine = shared();
     let own = folder();
     let out = own.path().join("out");
-    let words = ["bang", "--generate", "300", "-n", "8", "--out", out.to_str().expect("a plain name")];
+    let words =
+        ["bang", "--generate", "300", "-n", "8", "--out", out.to_str().expect("a plain name")];
     let done = lab(words).with(0);
     assert!(done.out.contains("300"), "{}", done.out);
     assert!(out.join("report.html").exists());

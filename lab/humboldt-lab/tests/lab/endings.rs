@@ -1,7 +1,9 @@
-//! However a run ends: one clear line, what was measured is kept, nothing is left running or mounted.
+//! However a run ends: one clear line, what was measured is kept, nothing is left running or
+//! mounted.
 
 use crate::support::{
-    DirtyLimit, FullDisk, Lab, LimitBefore, SHORT, Traces, alone, folder, is_root, lab, run_in, shared, until,
+    DirtyLimit, FullDisk, Lab, LimitBefore, SHORT, Traces, alone, folder, is_root, lab, run_in,
+    shared, until,
 };
 use humboldt_lab_record::Outcome;
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,11 +22,13 @@ fn start(subject: &str, ground: &Path, out: &Path, more: &[&str]) -> Lab {
     let words = ["peak", subject, "--workload", "fixed-1k", "--load", "100", "--fill", "1000"];
     let folders = ["--ground", text(ground), "--out", text(out), "--cache-size", "40MB"];
     let folders_in_store = subject.contains(':').then_some(["--set", "l1_l2=4 16"]);
-    let words = words.into_iter().chain(SHORT).chain(folders).chain(folders_in_store.into_iter().flatten());
+    let words =
+        words.into_iter().chain(SHORT).chain(folders).chain(folders_in_store.into_iter().flatten());
     Lab::start(words.chain(more.iter().copied()))
 }
 
-/// Two instances under load, each with a device of its own, while the whole machine writes back from so many MB on.
+/// Two instances under load, each with a device of its own, while the whole machine writes back
+/// from so many MB on.
 #[track_caller]
 fn run_two(ground: &Path, out: &Path, limit_mb: u64) -> (Lab, Traces) {
     let limit = format!("{limit_mb}MB");
@@ -52,10 +56,12 @@ fn instances(ground: &Path) -> Vec<String> {
     folders.filter_map(address).collect()
 }
 
-/// How many requests an instance has passed on to the servers so far. Those for its own pages are not among them.
+/// How many requests an instance has passed on to the servers so far. Those for its own pages are
+/// not among them.
 fn passed_on(address: &str) -> u64 {
     let page = crate::support::get(&format!("http://{address}/squid-internal-mgr/counters"));
-    let count = page.lines().find_map(|line| line.strip_prefix("server.http.requests = ")?.parse().ok());
+    let count =
+        page.lines().find_map(|line| line.strip_prefix("server.http.requests = ")?.parse().ok());
     count.unwrap_or_else(|| panic!("no count of requests: {page}"))
 }
 
@@ -127,14 +133,18 @@ fn a_laboratory_that_is_killed_leaves_nothing() {
         return;
     }
     let (ground, out) = (folder(), folder());
-    // Squid with diskd leaves most: processes, message queues, shared memory, a mount, a loop device.
+    // Squid with diskd leaves most: processes, message queues, shared memory, a mount, a loop
+    // device.
     let mut run = start_endless("squid:diskd", ground.path(), out.path(), &["--fs", "ext2"]);
     run.until_sampled(out.path());
     let mut traces = Traces::of(ground.path());
     traces.note(&run.descendants());
     let before = traces.left();
     for kind in ["process", "mount", "loop device", "in the kernel", "folder"] {
-        assert!(before.iter().any(|trace| trace.starts_with(kind)), "no {kind} while it runs: {before:#?}");
+        assert!(
+            before.iter().any(|trace| trace.starts_with(kind)),
+            "no {kind} while it runs: {before:#?}"
+        );
     }
     run.signal(Signal::KILL);
     assert_eq!(run.end().code, None);
@@ -160,7 +170,8 @@ fn instances_share_the_load_and_the_dirty_limit_is_taken_back() {
     }
     run.signal(Signal::INT);
     run.end().with(130);
-    // Several that each set it and take it back would leave what the last one found: the limit of another.
+    // Several that each set it and take it back would leave what the last one found: the limit of
+    // another.
     before.assert_back();
     traces.assert_none();
     let run = run_in(out.path());
@@ -195,8 +206,17 @@ fn stores_that_cannot_be_shared_out_are_refused() {
     let _machine = shared();
     let done = lab(["peak", "humboldt:null", "--no-calibration", "--instances", "2"]).with(2);
     done.says(&["2 instances", "--spindles"]);
-    let small =
-        ["bang", "--generate", "300", "--subject", "humboldt:ufs", "--spindles", "16", "--cache-size", "8MB"];
+    let small = [
+        "bang",
+        "--generate",
+        "300",
+        "--subject",
+        "humboldt:ufs",
+        "--spindles",
+        "16",
+        "--cache-size",
+        "8MB",
+    ];
     lab(small).with(2).says(&["8 MB on 16 stores", "--cache-size"]);
 }
 
@@ -208,8 +228,15 @@ fn too_small_a_ground_is_refused() {
     }
     let disk = FullDisk::of(20 << 20);
     let out = folder();
-    let words =
-        ["peak", "humboldt:ufs", "--no-calibration", "--ground", text(disk.path()), "--cache-size", "1GB"];
+    let words = [
+        "peak",
+        "humboldt:ufs",
+        "--no-calibration",
+        "--ground",
+        text(disk.path()),
+        "--cache-size",
+        "1GB",
+    ];
     let done = lab(words.into_iter().chain(["--out", text(out.path())])).with(1);
     done.says(&[text(disk.path())]);
     Traces::of(disk.path()).assert_none();
@@ -242,7 +269,8 @@ fn the_store_of_a_cache_may_fill_its_disk() {
     let out = folder();
     let mut run = start("humboldt:ufs", disk.path(), out.path(), &["--time-max", "4s"]);
     run.until_sampled(out.path());
-    std::fs::write(disk.path().join("greedy"), vec![0_u8; 128 << 20]).expect_err("no room for so much");
+    std::fs::write(disk.path().join("greedy"), vec![0_u8; 128 << 20])
+        .expect_err("no room for so much");
     let done = run.end();
     assert!(matches!(done.code, Some(0 | 1)), "{done:#?}");
     std::fs::remove_file(disk.path().join("greedy")).expect("ours");
@@ -254,7 +282,8 @@ fn the_store_of_a_cache_may_fill_its_disk() {
 fn the_growing_report_can_be_read_in_a_browser() {
     let _machine = shared();
     let (ground, out) = (folder(), folder());
-    let mut run = start_endless("humboldt:null", ground.path(), out.path(), &["--serve", "127.0.0.1:0"]);
+    let mut run =
+        start_endless("humboldt:null", ground.path(), out.path(), &["--serve", "127.0.0.1:0"]);
     let line = run.until_says("the growing report: http://");
     let url = line.split(": ").nth(1).expect("a URL").to_owned();
     run.until_sampled(out.path());
@@ -277,8 +306,10 @@ fn a_laboratory_that_stood_still_goes_on_measuring() {
     run.until_sampled(out.path());
     run.signal(Signal::STOP);
     std::thread::sleep(STALL);
-    let lines =
-        || std::fs::read_to_string(out.path().join("samples.csv")).map_or(0, |text| text.lines().count());
+    let lines = || {
+        std::fs::read_to_string(out.path().join("samples.csv"))
+            .map_or(0, |text| text.lines().count())
+    };
     let before = lines();
     run.signal(Signal::CONT);
     until("samples after the stall", || (lines() > before + 3).then_some(()));

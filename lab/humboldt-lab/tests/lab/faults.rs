@@ -12,7 +12,8 @@ const SPOIL_EVERY: u32 = 100;
 fn measure(relay: &Relay, workload: &str, time_max: &str) -> (Done, Run) {
     let out = folder();
     let words = ["peak", "--attach", &relay.url(), "--workload", workload, "--load", "300"];
-    let limits = ["--no-calibration", "--time-scale", "0.1", "--sample", "5s", "--time-max", time_max];
+    let limits =
+        ["--no-calibration", "--time-scale", "0.1", "--sample", "5s", "--time-max", time_max];
     let path = out.path().to_str().expect("a plain name");
     let done = lab(words.into_iter().chain(limits).chain(["--out", path]));
     let done = done.with(0);
@@ -43,19 +44,27 @@ fn a_flipped_byte_is_found_with_its_place_and_both_values() {
     );
     assert_eq!(run.summary.wrong_content, wrong);
     let sample = run.total.fault_samples.first().expect("evidence");
-    let (path, right, is) = spoilt.iter().find(|(path, ..)| sample.url.ends_with(path)).expect("one of ours");
+    let (path, right, is) =
+        spoilt.iter().find(|(path, ..)| sample.url.ends_with(path)).expect("one of ours");
     assert_eq!(sample.fault.offset, Some(700), "{sample:?}");
-    assert!(sample.fault.expected.contains(&format!("{right:02x}")), "{sample:?}, right is {right:02x}");
+    assert!(
+        sample.fault.expected.contains(&format!("{right:02x}")),
+        "{sample:?}, right is {right:02x}"
+    );
     assert!(sample.fault.got.contains(&format!("{is:02x}")), "{sample:?}, sent was {is:02x}");
     assert!(
-        run.samples.iter().filter(|sample| sample.tally.faults_total() > 0).all(|s| !s.verdict.sustained)
+        run.samples
+            .iter()
+            .filter(|sample| sample.tally.faults_total() > 0)
+            .all(|s| !s.verdict.sustained)
     );
     let text = &done.out;
     assert!(text.contains("wrong byte"), "{text}");
     assert!(text.contains(path.as_str()) && text.contains("700"), "{text}");
 }
 
-/// Objects that change every other second (and robots forgive three), and some that must not be stored.
+/// Objects that change every other second (and robots forgive three), and some that must not be
+/// stored.
 const SHORT_LIVED: &str = r#"
 name = "short-lived"
 description = "Nothing stays."

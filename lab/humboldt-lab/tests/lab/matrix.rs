@@ -34,7 +34,11 @@ fn a_matrix_goes_on_where_it_was_interrupted() {
 
     let again = lab(["run", &path]).with(0).out;
     assert!(!again.contains("run 1 of 2") && again.contains("run 2 of 2"), "{again}");
-    assert_eq!(run_in(&out.join("one")).started_s, first.started_s, "the first run is not repeated");
+    assert_eq!(
+        run_in(&out.join("one")).started_s,
+        first.started_s,
+        "the first run is not repeated"
+    );
     assert_eq!(run_in(&out.join("two")).outcome, Outcome::TimeUp);
     let page = std::fs::read_to_string(out.join("index.html")).expect("the matrix page");
     assert!(page.contains("Two relays") && page.contains("one") && page.contains("two"));
@@ -70,7 +74,10 @@ fn mistakes_in_the_file_are_named() {
         done.complaint().to_owned()
     };
     let axes = "title = 'T'\n[axes]\nsubject = ['nginx']\n";
-    assert!(message("key.toml", &format!("{axes}[common]\nfile-system = 'xfs'\n")).contains("file-system"));
+    assert!(
+        message("key.toml", &format!("{axes}[common]\nfile-system = 'xfs'\n"))
+            .contains("file-system")
+    );
     assert!(message("value.toml", &format!("{axes}[common]\nfill = 'often'\n")).contains("often"));
     assert!(message("field.toml", &format!("repeat = 2\n{axes}")).contains("repeat"));
     assert!(message("broken.toml", "title = 'T\n").contains("broken.toml"));

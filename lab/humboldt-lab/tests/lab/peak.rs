@@ -48,27 +48,41 @@ fn a_stall_is_seen_and_does_not_slow_the_users() {
     let out = folder();
     let words = ["peak", "--attach", &relay.url(), "--workload", "fixed-1k", "--load", "200"];
     let limits = ["--no-calibration", "--time-scale", "0.1", "--sample", "5s", "--time-max", "7s"];
-    lab(words.into_iter().chain(limits).chain(["--out", out.path().to_str().expect("a plain name")])).with(0);
+    lab(words
+        .into_iter()
+        .chain(limits)
+        .chain(["--out", out.path().to_str().expect("a plain name")]))
+    .with(0);
     let run = run_in(out.path());
     let stalled: Vec<_> = run.samples.iter().filter(|sample| sample.tally.backlog > 50).collect();
     assert!(stalled.len() >= 3, "the stall lasts four samples: {:?}", backlogs(&run.samples));
     // Open loop: whoever is due is due, stall or not.
     for sample in &run.samples {
         let due_per_s = sample.tally.due as f64 * 1e6 / sample.tally.period_us as f64;
-        assert!((140.0..270.0).contains(&due_per_s), "sample {}: {due_per_s:.0}/s due", sample.index);
+        assert!(
+            (140.0..270.0).contains(&due_per_s),
+            "sample {}: {due_per_s:.0}/s due",
+            sample.index
+        );
     }
-    // Whoever was due when it began has waited for all of it, and half of them for more than half of it.
+    // Whoever was due when it began has waited for all of it, and half of them for more than half
+    // of it.
     let response = run.total.response();
     let (longest_us, shortest_us) = (response.max_us(), STALL.as_micros() as u64 * 9 / 10);
     assert!(longest_us >= shortest_us, "the longest answer took {longest_us} µs");
-    let late = run.samples.iter().find(|sample| sample.tally.response().percentile_us(50.0) > 500_000);
+    let late =
+        run.samples.iter().find(|sample| sample.tally.response().percentile_us(50.0) > 500_000);
     assert!(late.is_some(), "no sample's median shows the stall");
     // The table says the same.
     let table = std::fs::read_to_string(out.path().join("samples.csv")).expect("samples");
-    let column = table.lines().next().and_then(|line| line.split(',').position(|name| name == "backlog"));
+    let column =
+        table.lines().next().and_then(|line| line.split(',').position(|name| name == "backlog"));
     let column = column.expect("a column of backlogs");
-    let written: Vec<u64> =
-        table.lines().skip(1).filter_map(|line| line.split(',').nth(column)?.parse().ok()).collect();
+    let written: Vec<u64> = table
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(',').nth(column)?.parse().ok())
+        .collect();
     assert_eq!(written, backlogs(&run.samples));
 }
 
@@ -79,7 +93,8 @@ fn backlogs(samples: &[humboldt_lab_record::Sample]) -> Vec<u64> {
 #[test]
 fn a_report_that_has_no_place_gets_a_new_folder_and_only_if_something_was_measured() {
     let _machine = shared();
-    let words = ["peak", "humboldt:null", "--workload", "fixed-1k", "--load", "100", "--time-max", "2s"];
+    let words =
+        ["peak", "humboldt:null", "--workload", "fixed-1k", "--load", "100", "--time-max", "2s"];
     let done = lab(words.into_iter().chain(SHORT)).with(0);
     assert!(done.out.contains("report: humboldt-null-1/report.html"), "{done:?}");
     assert!(run_in(&done.home().join("humboldt-null-1")).total.answers() > 0);

@@ -6,9 +6,11 @@ use humboldt_lab_record::Outcome;
 fn measure(subject: &str) {
     let _machine = shared();
     let (ground, out) = (folder(), folder());
-    let text = |folder: &tempfile::TempDir| folder.path().to_str().expect("a plain name").to_owned();
+    let text =
+        |folder: &tempfile::TempDir| folder.path().to_str().expect("a plain name").to_owned();
     let (ground_path, out_path) = (text(&ground), text(&out));
-    let mut words = vec!["peak", subject, "--load", "150", "--time-max", "4s", "--cache-size", "40MB"];
+    let mut words =
+        vec!["peak", subject, "--load", "150", "--time-max", "4s", "--cache-size", "40MB"];
     words.extend(SHORT);
     words.extend(["--ground", &ground_path, "--out", &out_path, "--memory", "16MB"]);
     if subject.starts_with("squid") || subject.starts_with("humboldt") {
@@ -34,12 +36,16 @@ fn measure(subject: &str) {
     assert!(answers > 300, "{subject}: {answers} answers\n{}", done.out);
     // The first seconds of a stream have few repeats; an ideal cache shows how many.
     let (plain, hits) = (run.total.hits.answers + run.total.misses.answers, run.total.hits.answers);
-    let (measured, offered) = (hits as f64 / plain as f64, run.total.offered_hits as f64 / plain as f64);
+    let (measured, offered) =
+        (hits as f64 / plain as f64, run.total.offered_hits as f64 / plain as f64);
     println!("{subject}: {measured:.3} hits, {offered:.3} offered, {answers} answers");
     assert!(measured <= offered + 0.01, "{subject}: {measured:.3} hits, {offered:.3} offered");
     assert!(measured > offered * 0.6, "{subject}: {measured:.3} hits, {offered:.3} offered");
     let resources = run.samples.iter().filter_map(|sample| sample.resources).next_back();
-    assert!(resources.is_some_and(|used| used.resident_bytes > 1 << 20), "{subject}: {resources:?}");
+    assert!(
+        resources.is_some_and(|used| used.resident_bytes > 1 << 20),
+        "{subject}: {resources:?}"
+    );
 }
 
 macro_rules! measured {

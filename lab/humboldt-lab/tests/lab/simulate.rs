@@ -2,8 +2,10 @@
 
 use crate::support::{Lab, folder, lab, shared, write};
 
-/// Objects of 10 bytes: with room for three, LRU hits the second `a` and the second `b`, and Belady's rule one more.
-const TRACE: &str = "time,key,size\n1,a,10\n2,b,10\n3,c,10\n4,a,10\n5,d,10\n6,c,10\n7,a,10\n8,b,10\n9,b,10\n";
+/// Objects of 10 bytes: with room for three, LRU hits the second `a` and the second `b`, and
+/// Belady's rule one more.
+const TRACE: &str =
+    "time,key,size\n1,a,10\n2,b,10\n3,c,10\n4,a,10\n5,d,10\n6,c,10\n7,a,10\n8,b,10\n9,b,10\n";
 
 /// Policy, hits and hit bytes of each line of the program's CSV.
 fn hits(csv: &str) -> Vec<(String, u64, u64)> {
@@ -22,9 +24,14 @@ fn a_tiny_trace_has_the_answers_that_one_finds_by_hand() {
     // LRU: a at 4, c at 6, a at 7, b at 9. The optimum does not store d, and has b at 8 too.
     assert_eq!(found, [("lru".to_owned(), 4, 40), ("MIN".to_owned(), 5, 50)]);
     let table = lab(["simulate", &trace, "--size", "30,50%", "--policy", "lru,gdsf"]).with(0).out;
-    for words in
-        ["9, 90 bytes", "4 different ones, 40 bytes", "44.44 %", "55.56 %", "50 %: 20 bytes", "heap GDSF"]
-    {
+    for words in [
+        "9, 90 bytes",
+        "4 different ones, 40 bytes",
+        "44.44 %",
+        "55.56 %",
+        "50 %: 20 bytes",
+        "heap GDSF",
+    ] {
         assert!(table.contains(words), "`{words}` is not in: {table}");
     }
 }
@@ -33,7 +40,8 @@ fn a_tiny_trace_has_the_answers_that_one_finds_by_hand() {
 fn a_trace_that_passes_by_once_gives_the_same_as_one_that_is_kept() {
     let _machine = shared();
     let own = folder();
-    let recipe = ["simulate", "--generate", "once:objects=2e3,requests=1e5", "--size", "1MB", "--csv", "-"];
+    let recipe =
+        ["simulate", "--generate", "once:objects=2e3,requests=1e5", "--size", "1MB", "--csv", "-"];
     let kept = hits(&lab(recipe).with(0).out);
     let once = hits(&lab(recipe.into_iter().chain(["--no-optimum"])).with(0).out);
     assert_eq!((kept.len(), once.len()), (7, 6));
@@ -62,7 +70,10 @@ fn results_for_other_programs() {
     assert!(done.out.contains("s3fifo") && done.err.is_empty(), "{done:?}");
     let text = std::fs::read_to_string(&json).expect("written");
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!((value["requests"].as_u64(), value["results"][0]["hits"].as_u64()), (Some(9), Some(4)));
+    assert_eq!(
+        (value["requests"].as_u64(), value["results"][0]["hits"].as_u64()),
+        (Some(9), Some(4))
+    );
     assert_eq!(value["results"].as_array().map(Vec::len), Some(7));
 }
 

@@ -15,8 +15,8 @@ const HIT_RATIO_ERROR_MAX: f64 = 0.01;
 /// Searches after which a busy machine is no excuse any more.
 const TRIES: usize = 3;
 
-/// Searches again while the laboratory itself says that it was held up, as on a busy machine: what it found then is bound to be off,
-/// and it warns its users of that.
+/// Searches again while the laboratory itself says that it was held up, as on a busy machine: what
+/// it found then is bound to be off, and it warns its users of that.
 fn search_undisturbed(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
     for _ in 1..TRIES {
         let (run, served) = search(capacity_per_s, first_per_s);
@@ -33,8 +33,17 @@ fn search(capacity_per_s: f64, first_per_s: f64) -> (Run, Served) {
     let server = Server::start(workload, 1, capacity_per_s);
     let (out, first) = (folder(), first_per_s.to_string());
     let url = server.url();
-    let mut words = vec!["peak", "--attach", &url, "--workload", "fixed-1k", "--first-load", &first];
-    words.extend(["--no-calibration", "--time-scale", "0.1", "--sample", "10s", "--time-max", "22s"]);
+    let mut words =
+        vec!["peak", "--attach", &url, "--workload", "fixed-1k", "--first-load", &first];
+    words.extend([
+        "--no-calibration",
+        "--time-scale",
+        "0.1",
+        "--sample",
+        "10s",
+        "--time-max",
+        "22s",
+    ]);
     words.extend(["--out", out.path().to_str().expect("a plain name")]);
     lab(words).with(0);
     (run_in(out.path()), server.stop())
@@ -76,8 +85,8 @@ fn line(sample: &humboldt_lab_record::Sample) -> String {
     )
 }
 
-/// Two thirds hits, servers that do not think, and nearly every kind of request. (Whether a 200 to a conditional GET is
-/// stored is a matter of taste, so there are none.)
+/// Two thirds hits, servers that do not think, and nearly every kind of request. (Whether a 200 to
+/// a conditional GET is stored is a matter of taste, so there are none.)
 const WORKLOAD: &str = r#"
 name = "truth"
 description = "Known answers."
@@ -146,7 +155,8 @@ fn the_hit_ratio_is_that_of_the_simulated_stream() {
     let _machine = shared();
     let (ground, out) = (folder(), folder());
     let file = crate::support::write(ground.path(), "truth.toml", WORKLOAD);
-    let path = |folder: &tempfile::TempDir| folder.path().to_str().expect("a plain name").to_owned();
+    let path =
+        |folder: &tempfile::TempDir| folder.path().to_str().expect("a plain name").to_owned();
     let words = ["peak", "humboldt:null", "--workload", &file, "--load", "400", "--time-max", "6s"];
     let (ground_path, out_path) = (path(&ground), path(&out));
     let more = ["--memory", "256MB", "--seed", "7", "--lab-cores", "0", "--ground", &ground_path];
@@ -171,11 +181,14 @@ fn asked(seed: &str) -> BTreeMap<String, String> {
     let asked = Arc::new(Mutex::new(BTreeMap::new()));
     let seen = Arc::clone(&asked);
     let relay = Relay::start(move |ask, _| {
-        seen.lock().expect("no panic").insert(ask.id.clone(), format!("{} {}", ask.method, ask.path));
+        seen.lock()
+            .expect("no panic")
+            .insert(ask.id.clone(), format!("{} {}", ask.method, ask.path));
     });
     let ground = folder();
     let file = crate::support::write(ground.path(), "truth.toml", WORKLOAD);
-    let words = ["peak", "--attach", &relay.url(), "--workload", &file, "--load", "300", "--seed", seed];
+    let words =
+        ["peak", "--attach", &relay.url(), "--workload", &file, "--load", "300", "--seed", seed];
     lab(words.into_iter().chain(SHORT).chain(["--time-max", "2s", "--lab-cores", "0"])).with(0);
     let asked = asked.lock().expect("no panic");
     asked.clone()
@@ -188,8 +201,12 @@ fn the_same_seed_asks_for_the_same() {
     let common = first.keys().filter(|id| again.contains_key(*id)).count();
     // The end of a run is a moment, so the last requests may differ in number.
     assert!(common > 400, "only {common} requests of {} were made in both runs", first.len());
-    let differing = first.iter().find(|(id, what)| again.get(*id).is_some_and(|other| other != *what));
+    let differing =
+        first.iter().find(|(id, what)| again.get(*id).is_some_and(|other| other != *what));
     assert_eq!(differing, None);
     let same_elsewhere = first.iter().filter(|(id, what)| other.get(*id) == Some(what)).count();
-    assert!(same_elsewhere < common / 2, "another seed asks for the same: {same_elsewhere} of {common}");
+    assert!(
+        same_elsewhere < common / 2,
+        "another seed asks for the same: {same_elsewhere} of {common}"
+    );
 }

@@ -104,8 +104,9 @@ fn a_head_announces_what_a_get_would_give() {
     let path = running.path(page(1));
     let (head, get) = (client.ask("HEAD", &path, ""), client.get(&path));
     assert_eq!((head.status, head.body.len()), (200, 0));
-    let without_date =
-        |got: &Got| got.fields.iter().filter(|(name, _)| name != "Date").cloned().collect::<Vec<_>>();
+    let without_date = |got: &Got| {
+        got.fields.iter().filter(|(name, _)| name != "Date").cloned().collect::<Vec<_>>()
+    };
     assert_eq!(without_date(&head), without_date(&get));
 }
 
@@ -141,7 +142,8 @@ fn ranges_are_parts_of_the_same_bytes() {
         assert_eq!(got.field("Content-Range"), Some(&format!("bytes {first}-{last}/5000")[..]));
         assert_body(&running, name, first, &got);
     }
-    let whole = ["Range: bytes=1-2,5-6", "Range: bytes=1-2\r\nIf-Range: \"old\"", "Range: bytes=2-1"];
+    let whole =
+        ["Range: bytes=1-2,5-6", "Range: bytes=1-2\r\nIf-Range: \"old\"", "Range: bytes=2-1"];
     for fields in whole {
         let got = client.ask("GET", &path, &format!("{fields}\r\n"));
         assert_eq!((got.status, got.body.len() as u64), (200, PAGE_BYTES), "{fields}");

@@ -22,7 +22,10 @@ pub(crate) struct Got {
 
 impl Got {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(have, _)| have.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
+        self.fields
+            .iter()
+            .find(|(have, _)| have.eq_ignore_ascii_case(name))
+            .map(|(_, value)| &value[..])
     }
 }
 

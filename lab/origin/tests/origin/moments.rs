@@ -20,7 +20,8 @@ fn assert_took(took: Duration, due_ms: u64, what: &str) {
 
 #[test]
 fn the_server_thinks_as_long_as_the_workload_says() {
-    let running = World { think: "uniform(1 s, 9 s)", time_scale: 0.01, ..World::default() }.start();
+    let running =
+        World { think: "uniform(1 s, 9 s)", time_scale: 0.01, ..World::default() }.start();
     let (path, mut client) = (running.path(page(1)), Client::connect(running.address()));
     for id in 1..6_u64 {
         let due_us = running.workload.think_us(crate::world::SEED, id) / 100;
@@ -40,7 +41,9 @@ fn the_server_thinks_as_long_as_the_workload_says() {
 fn thinking_begins_when_the_whole_request_is_there() {
     let running = World { think: "constant(10 s)", time_scale: 0.01, ..World::default() }.start();
     let mut client = Client::connect(running.address());
-    client.send(format!("POST {} HTTP/1.1\r\nContent-Length: 2\r\n\r\n1", running.path(page(1))).as_bytes());
+    client.send(
+        format!("POST {} HTTP/1.1\r\nContent-Length: 2\r\n\r\n1", running.path(page(1))).as_bytes(),
+    );
     std::thread::sleep(Duration::from_millis(60));
     let took = time(|| {
         client.send(b"2");

@@ -17,7 +17,10 @@ fn posts_are_read_and_answered() {
         got.field("Cache-Control").unwrap().contains("no-store")
             || got.field("Cache-Control") == Some("private")
     );
-    client.send(format!("POST {path} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").as_bytes());
+    client.send(
+        format!("POST {path} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+            .as_bytes(),
+    );
     client.send(b"0\r\n\r\n");
     assert_eq!(client.answer("POST").status, 200);
     client.send(format!("POST {path} HTTP/1.1\r\nContent-Length: 0\r\n\r\n").as_bytes());
@@ -103,9 +106,10 @@ fn a_plan_that_cannot_be_is_one_clear_line() {
     let error = Origin::start(plan.clone()).unwrap_err();
     assert!(matches!(error, OriginError::Listen { address, .. } if address == first.address()));
     let text = error.to_string();
-    assert!(
-        text.starts_with(&format!("origin: cannot listen on {}: Address already in use", first.address()))
-    );
+    assert!(text.starts_with(&format!(
+        "origin: cannot listen on {}: Address already in use",
+        first.address()
+    )));
     assert!(text.ends_with("choose another with --origin-port"), "{text}");
     first.origin.stop();
     Origin::start(plan).unwrap().stop();

@@ -1,5 +1,6 @@
-//! A simulated subject whose capacity is known: one server, first come, first served, Poisson arrivals, and a fixed
-//! service time (M/D/1). Its queue lives on from sample to sample, so an overload burdens the next one.
+//! A simulated subject whose capacity is known: one server, first come, first served, Poisson
+//! arrivals, and a fixed service time (M/D/1). Its queue lives on from sample to sample, so an
+//! overload burdens the next one.
 
 use humboldt_lab_peak::{Controller, View, summarise};
 use humboldt_lab_record::{FaultKind, FaultSample, Run, Sample, Tally};
@@ -9,8 +10,8 @@ use std::collections::{BinaryHeap, VecDeque};
 /// What the subject is like.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    /// Requests per second that it can serve, by part of the run (0 to 1): the last entry that has begun holds. 0 is a
-    /// total stall.
+    /// Requests per second that it can serve, by part of the run (0 to 1): the last entry that has
+    /// begun holds. 0 is a total stall.
     pub(crate) capacity: Vec<(f64, f64)>,
     /// Service times differ by up to this share from the mean, anew every tenth of a second.
     pub(crate) jitter: f64,
@@ -95,12 +96,21 @@ pub(crate) fn run(subject: &Subject, controller: &mut dyn Controller, course: Co
             state: verdict.state.clone(),
             reason: verdict.reason.clone(),
         });
-        assert!(verdict.next_load_per_s.is_finite() && verdict.next_load_per_s > 0.0, "{verdict:?}");
+        assert!(
+            verdict.next_load_per_s.is_finite() && verdict.next_load_per_s > 0.0,
+            "{verdict:?}"
+        );
         let offered_per_s = std::mem::replace(&mut load_per_s, verdict.next_load_per_s);
         // Earlier samples are not part of the summary, and their histograms would fill the memory.
         if fill_ratio >= 1.5 {
-            let sample =
-                Sample { index, load_per_s: offered_per_s, fill_ratio, tally, verdict, ..Sample::default() };
+            let sample = Sample {
+                index,
+                load_per_s: offered_per_s,
+                fill_ratio,
+                tally,
+                verdict,
+                ..Sample::default()
+            };
             finished.run.samples.push(sample);
         }
     }
@@ -113,7 +123,8 @@ struct Waiting {
     is_hit: bool,
 }
 
-/// A request that is served and waits for the origin: when it ends, when it was due, what the cache added, is it a hit.
+/// A request that is served and waits for the origin: when it ends, when it was due, what the cache
+/// added, is it a hit.
 type Served = (u64, u64, u64, bool);
 
 struct World {
@@ -212,7 +223,11 @@ impl World {
             self.free_at_us = done_us;
             self.queue.pop_front();
         }
-        while self.queue.front().is_some_and(|first| end_us - first.due_us > self.subject.timeout_us as f64) {
+        while self
+            .queue
+            .front()
+            .is_some_and(|first| end_us - first.due_us > self.subject.timeout_us as f64)
+        {
             fault(FaultKind::TimedOut, tally);
             self.queue.pop_front();
         }
@@ -247,8 +262,12 @@ impl World {
 }
 
 fn fault(kind: FaultKind, tally: &mut Tally) {
-    let fault =
-        humboldt_lab_record::Fault { kind, offset: None, expected: String::new(), got: String::new() };
+    let fault = humboldt_lab_record::Fault {
+        kind,
+        offset: None,
+        expected: String::new(),
+        got: String::new(),
+    };
     tally.add_fault(FaultSample { at_us: 0, url: String::new(), fault });
 }
 

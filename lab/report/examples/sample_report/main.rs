@@ -1,5 +1,5 @@
-//! Writes the pages of synthetic runs, to look at: `cargo run -p humboldt-lab-report --example sample_report -- DIR`.
-//! Nothing in them was measured.
+//! Writes the pages of synthetic runs, to look at:
+//! `cargo run -p humboldt-lab-report --example sample_report -- DIR`. Nothing in them was measured.
 
 use humboldt_lab_record::{BangRun, BangSecond, Run};
 use humboldt_lab_report::{Pairs, compare, matrix_page, write_bang, write_run};
@@ -16,7 +16,8 @@ fn main() -> ExitCode {
     let mut spoilt = aufs.clone();
     let url = "http://127.0.0.1:9/l/0/1/2a.html?<script>alert(1)</script>";
     synthetic::spoil(&mut spoilt, url, "00 00 00 00 <b>00</b>");
-    let schemes = [("ufs", 400.0), ("diskd", 900.0), ("rock", 1500.0), ("coss", 2100.0), ("null", 2500.0)];
+    let schemes =
+        [("ufs", 400.0), ("diskd", 900.0), ("rock", 1500.0), ("coss", 2100.0), ("null", 2500.0)];
     let mut runs: Vec<Run> = schemes
         .iter()
         .map(|(scheme, rate)| {
@@ -32,7 +33,13 @@ fn main() -> ExitCode {
         .and_then(|()| write_run(&dir.join("empty"), &Run::default()))
         .and_then(|()| compare(&dir.join("compare"), &runs))
         .and_then(|()| {
-            matrix_page(&dir.join("matrix"), "A synthetic experiment", &runs, &[], &Pairs::default())
+            matrix_page(
+                &dir.join("matrix"),
+                "A synthetic experiment",
+                &runs,
+                &[],
+                &Pairs::default(),
+            )
         })
         .and_then(|()| write_bang(&dir.join("bang"), &bang(&aufs)));
     match written {

@@ -1,8 +1,9 @@
-//! A run that never took place, for looking at the pages and for the tests. Nothing of it was measured.
+//! A run that never took place, for looking at the pages and for the tests. Nothing of it was
+//! measured.
 
 use humboldt_lab_record::{
-    Fault, FaultKind, FaultSample, KindTally, Manifest, OriginTally, Outcome, ProcessorTimes, Resources, Run,
-    Sample, Summary, Tally, TimesSummary, Verdict,
+    Fault, FaultKind, FaultSample, KindTally, Manifest, OriginTally, Outcome, ProcessorTimes,
+    Resources, Run, Sample, Summary, Tally, TimesSummary, Verdict,
 };
 
 /// Mean size of an answer in bytes, and how many stand for a sample's answers in its histograms.
@@ -15,7 +16,8 @@ struct Chance(u64);
 
 impl Chance {
     fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -25,7 +27,8 @@ impl Chance {
     }
 }
 
-/// A plausible course until the cache was filled twice, or of `samples_max` samples: the load climbs to the capacity, which sinks when the cache is full.
+/// A plausible course until the cache was filled twice, or of `samples_max` samples: the load
+/// climbs to the capacity, which sinks when the cache is full.
 pub(crate) fn run(
     subject: &str,
     variant: &str,
@@ -45,13 +48,15 @@ pub(crate) fn run(
         if fill >= 2.0 {
             break;
         }
-        let limit = capacity_per_s * if fill < 1.0 { 1.0 } else { 0.8 } * (1.0 + 0.02 * chance.normal());
+        let limit =
+            capacity_per_s * if fill < 1.0 { 1.0 } else { 0.8 } * (1.0 + 0.02 * chance.normal());
         let (tally, overload) = tally(load, limit, fill, &mut chance);
         fill += tally.fill_bytes as f64 / run.plan.cache_bytes as f64;
         let next = if overload { load * 0.93 } else { load * if index < 12 { 1.12 } else { 1.02 } };
         use_resources(&mut used, &tally, index);
         let state = if overload { "back off" } else { "climb" };
-        let reason = if overload { "p95 added to hits 312 ms > 250 ms" } else { "all within limits" };
+        let reason =
+            if overload { "p95 added to hits 312 ms > 250 ms" } else { "all within limits" };
         let mut sample = Sample {
             index,
             at_s: f64::from(index + 1) * SAMPLE_S,
@@ -159,9 +164,10 @@ fn kinds(tally: &mut Tally) {
         .map(|(name, share)| (name.to_owned(), part(share)))
         .into();
     let others = KindTally { hits: 0, ..part(0.05) };
-    tally.by_kind = [("plain", part(0.8)), ("ims_304", part(0.1)), ("ims_200", others), ("reload", others)]
-        .map(|(name, part)| (name.to_owned(), part))
-        .into();
+    tally.by_kind =
+        [("plain", part(0.8)), ("ims_304", part(0.1)), ("ims_200", others), ("reload", others)]
+            .map(|(name, part)| (name.to_owned(), part))
+            .into();
 }
 
 fn origin(tally: &Tally) -> OriginTally {
@@ -242,9 +248,14 @@ fn summarise(run: &mut Run) {
 /// Adds wrong answers and a laboratory that was too slow to a run.
 pub(crate) fn spoil(run: &mut Run, url: &str, got: &str) {
     for (kind, offset) in [(FaultKind::WrongByte, Some(4096)), (FaultKind::TimedOut, None)] {
-        let expected = if offset.is_some() { "8f 0a 11 c3 5e 90 7b 02" } else { "an answer within 30 s" };
+        let expected =
+            if offset.is_some() { "8f 0a 11 c3 5e 90 7b 02" } else { "an answer within 30 s" };
         let fault = Fault { kind, offset, expected: expected.to_owned(), got: got.to_owned() };
-        run.total.add_fault(FaultSample { at_us: run.started_s * 1_000_000, url: url.to_owned(), fault });
+        run.total.add_fault(FaultSample {
+            at_us: run.started_s * 1_000_000,
+            url: url.to_owned(),
+            fault,
+        });
     }
     run.summary.faults = 2;
     run.summary.wrong_content = 1;

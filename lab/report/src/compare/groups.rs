@@ -45,7 +45,10 @@ impl<'a> Group<'a> {
         let marks = [
             (any(|run| run.summary.wrong_content > 0), "wrong content"),
             (any(|run| run.summary.lab_limited_share > 0.0), "limited by the laboratory"),
-            (any(|run| matches!(run.outcome, Outcome::Failed(_) | Outcome::Interrupted)), "not finished"),
+            (
+                any(|run| matches!(run.outcome, Outcome::Failed(_) | Outcome::Interrupted)),
+                "not finished",
+            ),
             (any(|run| run.outcome == Outcome::TimeUp), "time was up"),
         ];
         marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect::<Vec<_>>().join(", ")
@@ -78,7 +81,8 @@ pub(crate) fn common_conditions(runs: &[Run]) -> Vec<String> {
     if others.is_empty() {
         return Vec::new();
     }
-    let is_common = |word: &&str| others.iter().all(|run| conditions(run).any(|other| other == *word));
+    let is_common =
+        |word: &&str| others.iter().all(|run| conditions(run).any(|other| other == *word));
     conditions(first).filter(is_common).map(ToOwned::to_owned).collect()
 }
 
@@ -89,10 +93,15 @@ fn conditions(run: &Run) -> impl Iterator<Item = &str> {
 
 /// The subject, and what distinguishes it from the other runs.
 fn name(run: &Run, common: &[String], same_workload: bool) -> String {
-    let own: Vec<&str> = conditions(run).filter(|word| !common.iter().any(|other| other == word)).collect();
+    let own: Vec<&str> =
+        conditions(run).filter(|word| !common.iter().any(|other| other == word)).collect();
     let own = Run { plan: Plan { variant: own.join(", "), ..run.plan.clone() }, ..Run::default() };
     let title = run_page::title(&own);
-    if same_workload { title } else { format!("{title}, {}", plain(&run.plan.workload, WORKLOAD_CHARS_MAX)) }
+    if same_workload {
+        title
+    } else {
+        format!("{title}, {}", plain(&run.plan.workload, WORKLOAD_CHARS_MAX))
+    }
 }
 
 /// Groups of repeats, the fastest first.

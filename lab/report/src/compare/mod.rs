@@ -1,4 +1,5 @@
-//! Several runs beside one another: shared plots, repeats with confidence intervals, the published results.
+//! Several runs beside one another: shared plots, repeats with confidence intervals, the published
+//! results.
 
 mod groups;
 mod pairs;
@@ -27,8 +28,9 @@ const CONDITIONS_CHARS_MAX: usize = 300;
 /// As many runs are named in a warning that they share.
 const NAMED_MAX: usize = 12;
 
-/// Writes compare.html, compare.md with its drawings, and compare.csv into a folder: runs on shared plots, sorted by throughput, and repeats
-/// with confidence intervals. What else is in the folder stays.
+/// Writes compare.html, compare.md with its drawings, and compare.csv into a folder: runs on shared
+/// plots, sorted by throughput, and repeats with confidence intervals. What else is in the folder
+/// stays.
 ///
 /// # Errors
 /// If there are no runs, or something cannot be written.
@@ -36,9 +38,10 @@ pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
     write_comparison(dir, "compare", document("Comparison", runs), runs)
 }
 
-/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment: the same for all of its runs, under a
-/// title, with links to their reports, and with claims.csv and steps.csv if they are compared for that. `folders` are names of
-/// folders below `dir`, one for each run. What else is in the folder stays.
+/// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment:
+/// the same for all of its runs, under a title, with links to their reports, and with claims.csv
+/// and steps.csv if they are compared for that. `folders` are names of folders below `dir`, one for
+/// each run. What else is in the folder stays.
 ///
 /// # Errors
 /// If there are no runs, or something cannot be written.
@@ -54,7 +57,9 @@ pub fn matrix_page(
         document.sections.insert(0, pairs.section(runs));
     }
     let links = folders.iter().map(|folder| (folder.clone(), format!("{folder}/report.html")));
-    document.sections.push(Section { links: links.collect(), ..Section::new("The report of each run") });
+    document
+        .sections
+        .push(Section { links: links.collect(), ..Section::new("The report of each run") });
     write_comparison(dir, "index", document, runs)?;
     if !pairs.claims.is_empty() {
         write_whole(&dir.join("claims.csv"), pairs.claims_csv(runs).as_bytes())?;
@@ -65,7 +70,12 @@ pub fn matrix_page(
     Ok(())
 }
 
-fn write_comparison(dir: &Path, name: &str, document: Document, runs: &[Run]) -> Result<(), ReportError> {
+fn write_comparison(
+    dir: &Path,
+    name: &str,
+    document: Document,
+    runs: &[Run],
+) -> Result<(), ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);
     }
@@ -92,8 +102,11 @@ pub(crate) fn document(title: &str, runs: &[Run]) -> Document {
         ..Section::new("Sorted by throughput")
     };
     result.tables.extend(published::ratios(&ours));
-    let plots =
-        Section { text: shown(&groups), figures: figures(&groups), ..Section::new("Beside one another") };
+    let plots = Section {
+        text: shown(&groups),
+        figures: figures(&groups),
+        ..Section::new("Beside one another")
+    };
     let single = Section { tables: vec![runs_table(&groups)], ..Section::new("Every run") };
     Document {
         title: title.to_owned(),
@@ -107,7 +120,11 @@ pub(crate) fn document(title: &str, runs: &[Run]) -> Document {
 fn subtitle(runs: &[Run], groups: &[Group<'_>]) -> String {
     let count = format!("{} runs of {} settings", runs.len(), groups.len());
     let common = common_conditions(runs).join(", ");
-    if common.is_empty() { count } else { format!("{count} · {}", plain(&common, CONDITIONS_CHARS_MAX)) }
+    if common.is_empty() {
+        count
+    } else {
+        format!("{count} · {}", plain(&common, CONDITIONS_CHARS_MAX))
+    }
 }
 
 fn best_of_subjects(groups: &[Group<'_>]) -> Vec<(String, f64)> {
@@ -172,8 +189,11 @@ fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
 fn warnings_of_runs(groups: &[Group<'_>]) -> Vec<Warning> {
     let mut found: Vec<(Warning, Vec<&str>)> = Vec::new();
     for group in groups {
-        for warning in
-            group.runs.iter().flat_map(|run| run_page::warnings(run)).filter(|warning| warning.grave)
+        for warning in group
+            .runs
+            .iter()
+            .flat_map(|run| run_page::warnings(run))
+            .filter(|warning| warning.grave)
         {
             let known = found.iter_mut().find(|(other, _)| other.heading == warning.heading);
             match known {
@@ -190,7 +210,10 @@ fn warnings_of_runs(groups: &[Group<'_>]) -> Vec<Warning> {
         let more = names.len().saturating_sub(NAMED_MAX);
         names.truncate(NAMED_MAX);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        Warning { text: format!("{}{more}. The report of each says more.", names.join("; ")), ..warning }
+        Warning {
+            text: format!("{}{more}. The report of each says more.", names.join("; ")),
+            ..warning
+        }
     };
     found.into_iter().map(together).collect()
 }
@@ -220,7 +243,9 @@ fn throughput_table(groups: &[Group<'_>]) -> Table {
             rough(throughput.mean),
             throughput.interval.map_or(NOTHING.to_owned(), rough),
             throughput.deviation.map_or(NOTHING.to_owned(), rough),
-            throughput.spread.map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
+            throughput
+                .spread
+                .map_or(NOTHING.to_owned(), |spread| format!("{}{unsteady}", percent(spread))),
             group
                 .mean_of(|run| run.summary.sustained_per_s.unwrap_or(f64::NAN))
                 .map_or(NOTHING.to_owned(), rough),
@@ -250,7 +275,8 @@ fn times_table(groups: &[Group<'_>]) -> Table {
     let mut table = Table::new("Response times and resources in the last quarter", &columns);
     for group in groups {
         let ms = |of: fn(&Run) -> f64| group.mean_of(of).map_or(NOTHING.to_owned(), milliseconds);
-        let resident = |run: &Run| run.summary.resident_bytes_max.map_or(f64::NAN, |bytes| bytes as f64);
+        let resident =
+            |run: &Run| run.summary.resident_bytes_max.map_or(f64::NAN, |bytes| bytes as f64);
         let cpu = |run: &Run| run.summary.cpu_us_per_answer.unwrap_or(f64::NAN);
         table.row([
             group.name.clone(),
@@ -267,8 +293,16 @@ fn times_table(groups: &[Group<'_>]) -> Table {
 }
 
 fn runs_table(groups: &[Group<'_>]) -> Table {
-    let columns =
-        ["subject", "started", "#seed", "#answers/s", "#mean response", "#hit ratio", "#fill", "outcome"];
+    let columns = [
+        "subject",
+        "started",
+        "#seed",
+        "#answers/s",
+        "#mean response",
+        "#hit ratio",
+        "#fill",
+        "outcome",
+    ];
     let mut table = Table::new("Every run, sorted by throughput", &columns);
     for group in groups {
         for run in &group.runs {
@@ -372,7 +406,14 @@ fn traces(groups: &[Group<'_>]) -> Vec<Figure> {
 }
 
 /// Several lines in one drawing, with a word about it.
-pub(crate) fn overlay(id: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>, caption: &str) -> Figure {
+pub(crate) fn overlay(
+    id: &str,
+    title: &str,
+    x: Axis,
+    y: Axis,
+    lines: Vec<Line>,
+    caption: &str,
+) -> Figure {
     let plot = Plot {
         title: title.to_owned(),
         description: caption.to_owned(),
@@ -396,7 +437,8 @@ fn csv(runs: &[Run]) -> String {
     );
     for run in runs {
         let (plan, summary) = (&run.plan, &run.summary);
-        let texts = [&plan.subject, &plan.variant, &plan.workload, &plan.controller].map(|text| field(text));
+        let texts = [&plan.subject, &plan.variant, &plan.workload, &plan.controller]
+            .map(|text| field(text));
         let whole = [plan.cache_bytes, plan.seed, run.started_s].map(|value| value.to_string());
         let measured = [
             summary.from_fill_ratio,

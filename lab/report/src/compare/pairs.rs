@@ -32,7 +32,8 @@ pub struct Claim {
 pub struct Side {
     /// What is different in it.
     pub text: String,
-    /// Its repeats: places in the list of all runs. One that is not in the list has not been done yet.
+    /// Its repeats: places in the list of all runs. One that is not in the list has not been done
+    /// yet.
     pub runs: Vec<usize>,
 }
 
@@ -56,7 +57,8 @@ pub struct Pairs {
     pub steps: Vec<Step>,
 }
 
-/// Hit ratios that are no further apart than this are called the same: longer and shorter runs of one cache are.
+/// Hit ratios that are no further apart than this are called the same: longer and shorter runs of
+/// one cache are.
 const HITS_APART_MAX: f64 = 0.03;
 
 /// What repeats of one setting came to.
@@ -122,7 +124,8 @@ impl Verdict {
     }
 }
 
-/// As far apart as this two means may be by accident: what repeats that are called steady may be apart.
+/// As far apart as this two means may be by accident: what repeats that are called steady may be
+/// apart.
 fn noise(before: &Repeats, after: &Repeats) -> f64 {
     [before.spread, after.spread].into_iter().flatten().fold(SPREAD_MAX, f64::max)
 }
@@ -340,8 +343,12 @@ mod tests {
             name: name.to_owned(),
             runs: vec![place],
         };
-        let steps =
-            vec![step("a", "one", 0), step("a", "two", 1), step("a", "three", 9), step("b", "one", 2)];
+        let steps = vec![
+            step("a", "one", 0),
+            step("a", "two", 1),
+            step("a", "three", 9),
+            step("b", "one", 2),
+        ];
         let runs = runs(&[50.0, 100.0, 30.0]);
         let pairs = Pairs { steps, claims: Vec::new() };
         let table = pairs.section(&runs).tables.remove(0);

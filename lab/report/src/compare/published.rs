@@ -7,7 +7,8 @@ use crate::table::Table;
 const BOOK: &str = include_str!("../../data/published-2003.csv");
 const NOVM: &str = include_str!("../../data/novm.csv");
 
-/// The table of the book with all schemes on one system, and the scheme that ratios are relative to.
+/// The table of the book with all schemes on one system, and the scheme that ratios are relative
+/// to.
 const RATIO_TABLE: &str = "D-1";
 const RATIO_SCHEME: &str = "aufs";
 
@@ -43,14 +44,27 @@ fn lines(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
 /// The book's tables, in their order.
 pub(crate) fn book() -> Vec<Published> {
     let row = |cells: Vec<&str>| -> Option<Published> {
-        let [table, system, scheme, variant, filesystem, options, disks, throughput, response, hits] =
-            cells[..]
+        let [
+            table,
+            system,
+            scheme,
+            variant,
+            filesystem,
+            options,
+            disks,
+            throughput,
+            response,
+            hits,
+        ] = cells[..]
         else {
             return None;
         };
         let number = |text: &str| text.parse::<f64>().ok();
-        let on =
-            [filesystem, options].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+        let on = [filesystem, options]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
         let scheme_name =
             if variant.is_empty() { scheme.to_owned() } else { format!("{scheme} ({variant})") };
         Some(Published {
@@ -80,8 +94,8 @@ fn best(rows: &[Published], table: &str, scheme: &str) -> Option<f64> {
     those.map(|row| row.throughput_per_s).reduce(f64::max)
 }
 
-/// Ours beside the published ones, scheme by scheme, both as ratios to `aufs`. `ours`: (subject, throughput), the best
-/// of each subject.
+/// Ours beside the published ones, scheme by scheme, both as ratios to `aufs`. `ours`: (subject,
+/// throughput), the best of each subject.
 pub(crate) fn ratios(ours: &[(String, f64)]) -> Option<Table> {
     let rows = book();
     let published_base = best(&rows, RATIO_TABLE, RATIO_SCHEME)?;
@@ -89,13 +103,14 @@ pub(crate) fn ratios(ours: &[(String, f64)]) -> Option<Table> {
     // Ratios within one program: its own aufs, else the aufs of whichever program has one.
     let own_base = |subject: &str| {
         let program = subject.split(':').next().unwrap_or_default();
-        let base = ours
-            .iter()
-            .find(|(other, _)| other.split(':').next() == Some(program) && scheme_of(other) == RATIO_SCHEME);
+        let base = ours.iter().find(|(other, _)| {
+            other.split(':').next() == Some(program) && scheme_of(other) == RATIO_SCHEME
+        });
         base.or_else(|| ours.iter().find(|(other, _)| scheme_of(other) == RATIO_SCHEME))
             .map(|(_, rate)| *rate)
     };
-    let columns = ["subject", "#answers/s here", "#÷ aufs here", "#answers/s published", "#÷ aufs published"];
+    let columns =
+        ["subject", "#answers/s here", "#÷ aufs here", "#answers/s published", "#÷ aufs published"];
     let mut table = Table::new("Ratios beside the published ones (best of each)", &columns);
     for (subject, rate) in ours {
         let published = best(&rows, RATIO_TABLE, &scheme_of(subject));
@@ -137,8 +152,16 @@ pub(crate) fn section() -> Section {
 }
 
 fn table(rows: &[Published], name: &str) -> Table {
-    let columns =
-        ["scheme", "on", "#disks", "#answers/s", "#÷ aufs", "#÷ ufs", "#response time", "#hit ratio"];
+    let columns = [
+        "scheme",
+        "on",
+        "#disks",
+        "#answers/s",
+        "#÷ aufs",
+        "#÷ ufs",
+        "#response time",
+        "#hit ratio",
+    ];
     let mut table = Table::new(&format!("Table {name}, as published"), &columns);
     let (aufs, ufs) = (best(rows, name, "aufs"), best(rows, name, "ufs"));
     for row in rows.iter().filter(|row| row.table == name) {
@@ -197,8 +220,11 @@ mod tests {
 
     #[test]
     fn ratios_stand_beside_ours() {
-        let ours =
-            [("squid:aufs".to_owned(), 1000.0), ("squid:diskd".to_owned(), 500.0), ("nginx".to_owned(), 1.0)];
+        let ours = [
+            ("squid:aufs".to_owned(), 1000.0),
+            ("squid:diskd".to_owned(), 500.0),
+            ("nginx".to_owned(), 1.0),
+        ];
         let table = ratios(&ours).unwrap();
         assert_eq!(table.rows[1], ["squid:diskd", "500", "0.50", "149.4", "0.89"]);
         assert_eq!(table.rows[2][3..], ["–", "–"]);

@@ -5,7 +5,8 @@ use crate::testing::{CACHE_BYTES, assert_page, hostile};
 fn runs() -> Vec<Run> {
     let mut runs = vec![synthetic::run("squid:ufs", "ext2", 50.0, CACHE_BYTES, 20, 1)];
     runs.extend(
-        [100.0, 104.0, 108.0].map(|rate| synthetic::run("squid:aufs", "ext2", rate, CACHE_BYTES, 20, 2)),
+        [100.0, 104.0, 108.0]
+            .map(|rate| synthetic::run("squid:aufs", "ext2", rate, CACHE_BYTES, 20, 2)),
     );
     runs
 }
@@ -51,8 +52,9 @@ fn files_are_written_into_a_used_folder_and_csv_has_its_columns() {
     matrix_page(dir.path(), "Experiment", &runs, &["a-1".to_owned()], &Pairs::default()).unwrap();
     for name in ["compare", "index"] {
         assert_page(&fs::read_to_string(dir.path().join(format!("{name}.html"))).unwrap());
-        let rows =
-            crate::csv::tests::parsed(&fs::read_to_string(dir.path().join(format!("{name}.csv"))).unwrap());
+        let rows = crate::csv::tests::parsed(
+            &fs::read_to_string(dir.path().join(format!("{name}.csv"))).unwrap(),
+        );
         assert_eq!(rows.len(), 5);
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
         let page = fs::read_to_string(dir.path().join(format!("{name}.md"))).unwrap();

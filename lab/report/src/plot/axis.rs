@@ -29,7 +29,13 @@ pub(crate) struct Axis {
 impl Axis {
     /// From zero to the tick above the largest value.
     pub(crate) fn linear(label: &str) -> Self {
-        Self { label: label.to_owned(), scale: Scale::Linear, from_zero: true, tight: false, at_least: None }
+        Self {
+            label: label.to_owned(),
+            scale: Scale::Linear,
+            from_zero: true,
+            tight: false,
+            at_least: None,
+        }
     }
 
     /// Logarithmic, from tick to tick around the values.
@@ -73,12 +79,15 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Fits an axis around `values` with about `ticks_wanted` ticks. Values without a place on it are ignored.
+    /// Fits an axis around `values` with about `ticks_wanted` ticks. Values without a place on it
+    /// are ignored.
     pub(crate) fn fit(axis: &Axis, values: impl Iterator<Item = f64>, ticks_wanted: usize) -> Self {
         let usable = values.chain(axis.at_least.iter().flat_map(|(lo, hi)| [*lo, *hi]));
         let usable = usable.filter(|value| has_place(*value, axis.scale));
-        let (mut lo, mut hi) =
-            usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), value| (lo.min(value), hi.max(value)));
+        let (mut lo, mut hi) = usable
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), value| {
+                (lo.min(value), hi.max(value))
+            });
         if lo > hi {
             (lo, hi) = if axis.scale == Scale::Log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
@@ -94,8 +103,8 @@ impl Span {
         Self { from_px, to_px, ..self }
     }
 
-    /// Where a value is, in pixels; `None` for what has no place (not finite, or not above zero on a logarithmic
-    /// axis). What lies outside is moved to the edge.
+    /// Where a value is, in pixels; `None` for what has no place (not finite, or not above zero on
+    /// a logarithmic axis). What lies outside is moved to the edge.
     pub(crate) fn px(&self, value: f64) -> Option<f64> {
         has_place(value, self.scale).then(|| {
             let value = value.clamp(self.lo, self.hi);
@@ -117,12 +126,14 @@ fn nice_step(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let digit = value / power;
     // A hair of tolerance, so that 0.2 computed as 0.20000000000000001 stays 0.2.
-    let nice = [1.0, 2.0, 5.0].into_iter().find(|nice| digit <= nice * (1.0 + 1e-9)).unwrap_or(10.0);
+    let nice =
+        [1.0, 2.0, 5.0].into_iter().find(|nice| digit <= nice * (1.0 + 1e-9)).unwrap_or(10.0);
     nice * power
 }
 
 fn decimals_of(step: f64) -> usize {
-    // Steps are 1, 2 or 5 times a power of ten: what is below one needs as many decimals as its power.
+    // Steps are 1, 2 or 5 times a power of ten: what is below one needs as many decimals as its
+    // power.
     (-(step.log10() + 1e-9).floor()).clamp(0.0, 9.0) as usize
 }
 

@@ -8,7 +8,8 @@ const RADIUS: f64 = 3.6;
 
 /// The dash pattern of a line; empty for a solid one.
 pub(crate) fn dashes(look: usize) -> &'static str {
-    const DASHES: [&str; LOOKS] = ["", "7 4", "2 3", "10 3 2 3", "4 2", "14 5", "7 2 2 2 2 2", "1 5"];
+    const DASHES: [&str; LOOKS] =
+        ["", "7 4", "2 3", "10 3 2 3", "4 2", "14 5", "7 2 2 2 2 2", "1 5"];
     DASHES[look % LOOKS]
 }
 
@@ -21,7 +22,9 @@ pub(crate) fn marker(look: usize, x: f64, y: f64) -> String {
         2 => format!("M{x:.1} {:.1}l{r} {h}h-{w}z", y - r, h = 2.0 * r, w = 2.0 * r),
         3 => format!("M{x:.1} {:.1}l{t} {t}l-{t} {t}l-{t} -{t}z", y - 1.3 * r, t = 1.3 * r),
         4 => format!("M{:.1} {y:.1}h{d}M{x:.1} {:.1}v{d}", x - r, y - r, d = 2.0 * r),
-        5 => format!("M{x0:.1} {y0:.1}l{d} {d}m0 -{d}l-{d} {d}", x0 = x - r, y0 = y - r, d = 2.0 * r),
+        5 => {
+            format!("M{x0:.1} {y0:.1}l{d} {d}m0 -{d}l-{d} {d}", x0 = x - r, y0 = y - r, d = 2.0 * r)
+        }
         6 => format!("M{x:.1} {:.1}l{r} -{h}h-{w}z", y + r, h = 2.0 * r, w = 2.0 * r),
         _ => format!(
             "M{:.1} {y:.1}h{d}M{x:.1} {:.1}v{d}M{x0:.1} {y0:.1}l{e} {e}m0 -{e}l-{e} {e}",

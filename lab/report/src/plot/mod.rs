@@ -1,7 +1,8 @@
-//! Plots as SVG that read in black and white: lines differ in dashes and markers, and have their names at their ends.
+//! Plots as SVG that read in black and white: lines differ in dashes and markers, and have their
+//! names at their ends.
 //!
-//! Colours and fonts come from the page's style sheet (classes `s0` to `s7`, `grid`, `band`, …), so that one drawing fits
-//! a light page, a dark one and paper.
+//! Colours and fonts come from the page's style sheet (classes `s0` to `s7`, `grid`, `band`, …), so
+//! that one drawing fits a light page, a dark one and paper.
 
 mod axis;
 mod look;
@@ -57,7 +58,8 @@ impl Size {
 pub(crate) enum Shape {
     /// By straight lines.
     Straight,
-    /// A value holds from the point before up to its own point: what was set for a period that ends there.
+    /// A value holds from the point before up to its own point: what was set for a period that ends
+    /// there.
     Step,
 }
 
@@ -162,22 +164,36 @@ impl Plot {
     }
 
     fn frame(&self) -> Frame {
-        let xs =
-            self.lines.iter().flat_map(|line| line.points.iter().filter(|p| p.1.is_finite()).map(|p| p.0));
-        let ys =
-            self.lines.iter().flat_map(|line| line.points.iter().filter(|p| p.0.is_finite()).map(|p| p.1));
+        let xs = self
+            .lines
+            .iter()
+            .flat_map(|line| line.points.iter().filter(|p| p.1.is_finite()).map(|p| p.0));
+        let ys = self
+            .lines
+            .iter()
+            .flat_map(|line| line.points.iter().filter(|p| p.0.is_finite()).map(|p| p.1));
         let x = Span::fit(&self.x, xs, if self.size == Size::Half { 6 } else { 10 });
         let y = Span::fit(&self.y, ys.chain(self.rules.iter().map(|rule| rule.y)), 6);
         let tick_chars = y.ticks.iter().map(|tick| tick.label.chars().count()).max().unwrap_or(1);
         let name_chars = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
         let left = 34.0 + tick_chars as f64 * CHARACTER;
-        let right = self.size.width() - 30.0 - name_chars.min(self.size.name_chars_max()) as f64 * CHARACTER;
-        Frame { x: x.over(left, right), y: y.over(HEIGHT - BOTTOM, TOP), left, right, size: self.size }
+        let right = self.size.width()
+            - 30.0
+            - name_chars.min(self.size.name_chars_max()) as f64 * CHARACTER;
+        Frame {
+            x: x.over(left, right),
+            y: y.over(HEIGHT - BOTTOM, TOP),
+            left,
+            right,
+            size: self.size,
+        }
     }
 
     fn draw_bands(&self, frame: &Frame, svg: &mut Svg) {
         for band in &self.bands {
-            let (Some(from), Some(to)) = (frame.x.px(band.from), frame.x.px(band.to)) else { continue };
+            let (Some(from), Some(to)) = (frame.x.px(band.from), frame.x.px(band.to)) else {
+                continue;
+            };
             let (width, height) = ((to - from).max(1.0), HEIGHT - BOTTOM - TOP);
             svg.raw(&format!(
                 "<rect class=\"band\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height}\" />"
@@ -189,10 +205,13 @@ impl Plot {
     /// Over the lines, which may be anywhere.
     fn draw_band_names(&self, frame: &Frame, svg: &mut Svg) {
         for band in &self.bands {
-            let (Some(from), Some(to)) = (frame.x.px(band.from), frame.x.px(band.to)) else { continue };
+            let (Some(from), Some(to)) = (frame.x.px(band.from), frame.x.px(band.to)) else {
+                continue;
+            };
             // Beside the band if its name does not fit into it.
             let fits = to - from > band.name.chars().count() as f64 * CHARACTER + 8.0;
-            let (x, class) = if fits { (from + 5.0, "halo muted") } else { (from - 5.0, "end halo muted") };
+            let (x, class) =
+                if fits { (from + 5.0, "halo muted") } else { (from - 5.0, "end halo muted") };
             svg.text(x, HEIGHT - BOTTOM - 6.0, class, &band.name);
         }
     }
@@ -228,7 +247,9 @@ impl Plot {
         }
         names.sort_by(|a, b| a.0.total_cmp(&b.0));
         let wanted: Vec<f64> = names.iter().map(|(y, _)| *y).collect();
-        for (y, (_, name)) in spread(&wanted, TOP + 10.0, HEIGHT - BOTTOM - 4.0).into_iter().zip(names) {
+        for (y, (_, name)) in
+            spread(&wanted, TOP + 10.0, HEIGHT - BOTTOM - 4.0).into_iter().zip(names)
+        {
             svg.text(frame.left + 6.0, y, "halo", name);
         }
     }
@@ -275,7 +296,8 @@ fn steps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     corners
 }
 
-/// Where the markers of a line go: at every point of a few, else evenly, and elsewhere than those of other lines.
+/// Where the markers of a line go: at every point of a few, else evenly, and elsewhere than those
+/// of other lines.
 fn marked(pieces: &[Vec<(f64, f64)>], frame: &Frame, look: usize) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = pieces.iter().flatten().copied().collect();
     if points.len() <= FEW_POINTS {
@@ -286,7 +308,8 @@ fn marked(pieces: &[Vec<(f64, f64)>], frame: &Frame, look: usize) -> Vec<(f64, f
     let mut marked: Vec<(f64, f64)> = Vec::new();
     for place in 0..MARKERS {
         let wanted = frame.left + (f64::from(place) + 0.06 + shift) * distance;
-        let nearest = points.iter().min_by(|a, b| (a.0 - wanted).abs().total_cmp(&(b.0 - wanted).abs()));
+        let nearest =
+            points.iter().min_by(|a, b| (a.0 - wanted).abs().total_cmp(&(b.0 - wanted).abs()));
         if let Some(point) = nearest
             && (point.0 - wanted).abs() < distance / 2.0
             && !marked.contains(point)
@@ -316,7 +339,8 @@ fn draw_names(mut ends: Vec<End>, frame: &Frame, svg: &mut Svg) {
     }
 }
 
-/// Moves ascending heights apart so that a line of text fits between any two, within the limits if they all fit.
+/// Moves ascending heights apart so that a line of text fits between any two, within the limits if
+/// they all fit.
 fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut placed: Vec<f64> = Vec::with_capacity(wanted.len());
     for y in wanted {
@@ -362,7 +386,10 @@ impl Svg {
     }
 
     fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
-        self.raw(&format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(text)));
+        self.raw(&format!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+            escaped(text)
+        ));
     }
 
     fn line(&mut self, class: &str, x1: f64, y1: f64, x2: f64, y2: f64) {
@@ -391,7 +418,11 @@ impl Svg {
     fn markers(&mut self, look: usize, at: &[(f64, f64)]) {
         let paths: Vec<String> = at.iter().map(|(x, y)| look::marker(look, *x, *y)).collect();
         if !paths.is_empty() {
-            self.raw(&format!("<path class=\"marker s{}\" d=\"{}\" />", look % LOOKS, paths.concat()));
+            self.raw(&format!(
+                "<path class=\"marker s{}\" d=\"{}\" />",
+                look % LOOKS,
+                paths.concat()
+            ));
         }
     }
 

@@ -3,8 +3,8 @@
 /// As many points as a line is drawn with at most.
 pub(crate) const POINTS_MAX: usize = 800;
 
-/// At most `points_max` (at least 4) of the points, in order: the first, the last, and of every stretch between the
-/// lowest and the highest, so that no peak disappears.
+/// At most `points_max` (at least 4) of the points, in order: the first, the last, and of every
+/// stretch between the lowest and the highest, so that no peak disappears.
 pub(crate) fn thinned(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
     let points_max = points_max.max(4);
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
@@ -16,7 +16,8 @@ pub(crate) fn thinned(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64
     let mut kept = Vec::with_capacity(points_max);
     kept.push(*first);
     for part in between.chunks(stretch) {
-        let by_height = |a: &(usize, &(f64, f64)), b: &(usize, &(f64, f64))| a.1.1.total_cmp(&b.1.1);
+        let by_height =
+            |a: &(usize, &(f64, f64)), b: &(usize, &(f64, f64))| a.1.1.total_cmp(&b.1.1);
         let lowest = part.iter().enumerate().min_by(by_height);
         let highest = part.iter().enumerate().max_by(by_height);
         if let (Some((low, low_point)), Some((high, high_point))) = (lowest, highest) {

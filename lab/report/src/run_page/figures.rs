@@ -87,8 +87,7 @@ pub(crate) fn response_times(run: &Run) -> Figure {
         Line::straight("p95 of hits", 1, over_fill(run, hits)),
         Line::straight("p95 of misses", 2, over_fill(run, misses)),
     ];
-    let description =
-        "Mean of all response times, 95th percentiles of hits and of misses, against the fill ratio.";
+    let description = "Mean of all response times, 95th percentiles of hits and of misses, against the fill ratio.";
     let axis = Axis::log("response time, ms");
     let mut plot = plot_over_fill(run, "Response times", description, axis, lines);
     plot.rules = thresholds(run, |name| !name.contains("added") && is_of_response(name));
@@ -122,12 +121,20 @@ pub(crate) fn added_times(run: &Run) -> Figure {
         line("p95, misses", 2, |sample| &sample.tally.misses.added, 95.0),
         line("p50, misses", 3, |sample| &sample.tally.misses.added, 50.0),
     ];
-    let description =
-        "Median and 95th percentile of the time added to hits and to misses, against the fill ratio.";
-    let mut plot =
-        plot_over_fill(run, "Time added by the cache", description, Axis::log("added time, ms"), lines);
+    let description = "Median and 95th percentile of the time added to hits and to misses, against the fill ratio.";
+    let mut plot = plot_over_fill(
+        run,
+        "Time added by the cache",
+        description,
+        Axis::log("added time, ms"),
+        lines,
+    );
     plot.rules = thresholds(run, |name| name.contains("added"));
-    Figure::draw("added", "Without the origin's think time and the links: what cache and waiting add.", &plot)
+    Figure::draw(
+        "added",
+        "Without the origin's think time and the links: what cache and waiting add.",
+        &plot,
+    )
 }
 
 fn is_of_response(name: &str) -> bool {
@@ -147,7 +154,8 @@ fn thresholds(run: &Run, chosen: impl Fn(&str) -> bool) -> Vec<Rule> {
 fn durations_ms(text: &str) -> Vec<f64> {
     let mut found = Vec::new();
     let mut without_unit: Vec<f64> = Vec::new();
-    for word in text.split(|c: char| c.is_whitespace() || matches!(c, '–' | '…' | ',' | '(' | ')' | ';'))
+    for word in
+        text.split(|c: char| c.is_whitespace() || matches!(c, '–' | '…' | ',' | '(' | ')' | ';'))
     {
         let factor = match word {
             "ms" => 1.0,
@@ -196,7 +204,10 @@ pub(crate) fn hit_ratio(run: &Run) -> Figure {
 pub(crate) fn byte_hit_ratio(run: &Run) -> Figure {
     let plain = |sample: &Sample| sample.tally.hits.body_bytes + sample.tally.misses.body_bytes;
     let offered = |sample: &Sample| {
-        known(plain(sample), 100.0 * sample.tally.offered_hit_bytes as f64 / plain(sample).max(1) as f64)
+        known(
+            plain(sample),
+            100.0 * sample.tally.offered_hit_bytes as f64 / plain(sample).max(1) as f64,
+        )
     };
     let hits = |sample: &Sample| known(plain(sample), 100.0 * sample.byte_hit_ratio());
     let lines = vec![
@@ -217,7 +228,8 @@ pub(crate) fn backlog(run: &Run) -> Figure {
         Line::straight("waiting", 1, over_fill(run, |sample| sample.tally.waiting as f64)),
         Line::straight("connections", 2, over_fill(run, |sample| sample.tally.connections as f64)),
     ];
-    let description = "Requests due and not answered, those of them not sent, and open connections.";
+    let description =
+        "Requests due and not answered, those of them not sent, and open connections.";
     let axis = Axis::linear("at the end of the sample");
     let plot = plot_over_fill(run, "Backlog", description, axis, lines);
     let caption = "Requests that are due and not answered; waiting: not even sent. A backlog that grows means overload.";
@@ -237,8 +249,10 @@ pub(crate) fn classes(run: &Run) -> Vec<(&'static str, &Histogram)> {
 
 /// Cumulative distributions of times, over a logarithmic axis.
 pub(crate) fn distribution(id: &str, title: &str, classes: &[(&str, &Histogram)]) -> Figure {
-    let lines =
-        classes.iter().enumerate().map(|(look, (name, times))| Line::straight(name, look, cumulative(times)));
+    let lines = classes
+        .iter()
+        .enumerate()
+        .map(|(look, (name, times))| Line::straight(name, look, cumulative(times)));
     let plot = Plot {
         title: title.to_owned(),
         description: "Share of answers that took no longer than a time.".to_owned(),

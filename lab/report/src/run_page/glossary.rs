@@ -6,7 +6,10 @@ pub(crate) const TERMS: &[(&str, &str)] = &[
         "Offered load",
         "Requests per second that come due. They come whatever the cache does: a slow cache does not slow the load down.",
     ),
-    ("Throughput", "Right and complete answers per second. A wrong answer counts as an error only."),
+    (
+        "Throughput",
+        "Right and complete answers per second. A wrong answer counts as an error only.",
+    ),
     (
         "Sustained",
         "Throughput, averaged over only those samples of the last quarter whose load the controller judged sustained.",

@@ -41,7 +41,11 @@ pub(crate) fn document(run: &Run) -> Document {
 }
 
 fn result(run: &Run) -> Section {
-    Section { short: true, tables: vec![tables::summary(run), tables::times(run)], ..Section::new("Result") }
+    Section {
+        short: true,
+        tables: vec![tables::summary(run), tables::times(run)],
+        ..Section::new("Result")
+    }
 }
 
 fn trace(run: &Run) -> Section {
@@ -53,7 +57,11 @@ fn times(run: &Run) -> Section {
         figures: vec![
             figures::response_times(run),
             figures::added_times(run),
-            distribution("cdf", "Distribution of response times in the last quarter", &figures::classes(run)),
+            distribution(
+                "cdf",
+                "Distribution of response times in the last quarter",
+                &figures::classes(run),
+            ),
             figures::backlog(run),
         ],
         ..Section::new("Response times")
@@ -61,7 +69,10 @@ fn times(run: &Run) -> Section {
 }
 
 fn hits(run: &Run) -> Section {
-    Section { figures: vec![figures::hit_ratio(run), figures::byte_hit_ratio(run)], ..Section::new("Hits") }
+    Section {
+        figures: vec![figures::hit_ratio(run), figures::byte_hit_ratio(run)],
+        ..Section::new("Hits")
+    }
 }
 
 fn errors(run: &Run) -> Section {
@@ -109,7 +120,11 @@ fn environment(run: &Run) -> Section {
         .then(|| (format!("Workload {}", run.plan.workload), &run.plan.workload_text));
     let folds = files
         .chain(workload)
-        .map(|(title, text)| Fold { title, tables: Vec::new(), text: plain_lines(text, FILE_CHARS_MAX) })
+        .map(|(title, text)| Fold {
+            title,
+            tables: Vec::new(),
+            text: plain_lines(text, FILE_CHARS_MAX),
+        })
         .collect();
     Section {
         tables: vec![tables::facts(&run.manifest)],

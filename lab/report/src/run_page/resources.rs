@@ -39,7 +39,8 @@ fn figure(run: &Run, id: &str, title: &str, y: Axis, lines: Vec<Line>, caption: 
 /// One value of every watched sample over time.
 fn level(run: &Run, name: &str, look: usize, value: fn(&Resources) -> f64) -> Line {
     let unit_s = time_unit(run).1;
-    let point = |sample: &Sample| (sample.at_s / unit_s, sample.resources.as_ref().map_or(f64::NAN, value));
+    let point =
+        |sample: &Sample| (sample.at_s / unit_s, sample.resources.as_ref().map_or(f64::NAN, value));
     Line::straight(name, look, run.samples.iter().map(point).collect())
 }
 
@@ -86,7 +87,8 @@ fn memory(run: &Run) -> Figure {
         level(run, "anonymous", 1, |now| mib(now.anonymous_bytes)),
         level(run, "shared", 2, |now| mib(now.shared_bytes)),
     ];
-    let caption = "Resident memory of all its processes, and which part of it is anonymous or shared.";
+    let caption =
+        "Resident memory of all its processes, and which part of it is anonymous or shared.";
     figure(run, "memory", "Memory of the subject", Axis::linear("MiB"), lines, caption)
 }
 
@@ -155,9 +157,15 @@ fn faults(run: &Run) -> Figure {
         growth(run, "minor page faults", 2, |now| now.minor_faults as f64),
         growth(run, "major page faults", 3, |now| now.major_faults as f64),
     ];
-    let caption =
-        "A voluntary switch: it waited for something. A major page fault: memory had to be read from disk.";
-    figure(run, "switches", "Context switches and page faults", Axis::linear("per second"), lines, caption)
+    let caption = "A voluntary switch: it waited for something. A major page fault: memory had to be read from disk.";
+    figure(
+        run,
+        "switches",
+        "Context switches and page faults",
+        Axis::linear("per second"),
+        lines,
+        caption,
+    )
 }
 
 /// The plots of the laboratory itself.

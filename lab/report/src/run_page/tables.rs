@@ -23,8 +23,9 @@ pub(crate) fn summary(run: &Run) -> Table {
         summary.samples
     );
     let mut table = Table::new(&caption, &["", "#measured", "to compare with"]);
-    let mut row =
-        |name: &str, measured: String, beside: String| table.row([name.to_owned(), measured, beside]);
+    let mut row = |name: &str, measured: String, beside: String| {
+        table.row([name.to_owned(), measured, beside])
+    };
     let seconds = tally.period_us as f64 / 1e6;
     let offered = if seconds > 0.0 { tally.due as f64 / seconds } else { f64::NAN };
     row(
@@ -32,7 +33,8 @@ pub(crate) fn summary(run: &Run) -> Table {
         rough(summary.throughput_per_s),
         format!("{} requests/s came due", rough(offered)),
     );
-    let ceiling = run.calibration.map(|limit| format!("{} requests/s without a cache between", rough(limit)));
+    let ceiling =
+        run.calibration.map(|limit| format!("{} requests/s without a cache between", rough(limit)));
     row(
         "Sustained, answers/s",
         summary.sustained_per_s.map_or(NOTHING.to_owned(), rough),
@@ -42,7 +44,11 @@ pub(crate) fn summary(run: &Run) -> Table {
     row(
         "Hit ratio",
         percent(summary.hit_ratio),
-        format!("{} offered by these requests, {} ideal", percent(summary.offered_hit_ratio), percent(ideal)),
+        format!(
+            "{} offered by these requests, {} ideal",
+            percent(summary.offered_hit_ratio),
+            percent(ideal)
+        ),
     );
     let plain_bytes = tally.hits.body_bytes + tally.misses.body_bytes;
     let offered_bytes = tally.offered_hit_bytes as f64 / plain_bytes.max(1) as f64;
@@ -82,9 +88,13 @@ pub(crate) fn times(run: &Run) -> Table {
     for (name, times) in rows {
         let all = [times.mean_ms, times.p50_ms, times.p95_ms, times.p99_ms, times.max_ms];
         let shown = |ms: f64| if times.count == 0 { NOTHING.to_owned() } else { milliseconds(ms) };
-        table.row([name.to_owned(), count(times.count)].into_iter().chain(all.into_iter().map(shown)));
+        table.row(
+            [name.to_owned(), count(times.count)].into_iter().chain(all.into_iter().map(shown)),
+        );
     }
-    table.note("From the moment a request was due to the last byte. Added: without think time and links.")
+    table.note(
+        "From the moment a request was due to the last byte. Added: without think time and links.",
+    )
 }
 
 /// Errors by kind, and the evidence; nothing if there were none.
@@ -97,9 +107,12 @@ pub(crate) fn fault_tables(
     if total == 0 && samples.is_empty() {
         return Vec::new();
     }
-    let mut kinds = Table::new("Errors by kind, whole run", &["kind", "#count", "#of all requests", "is"]);
+    let mut kinds =
+        Table::new("Errors by kind, whole run", &["kind", "#count", "#of all requests", "is"]);
     for kind in FaultKind::ALL {
-        let Some(number) = faults.get(&kind).copied().filter(|number| *number > 0) else { continue };
+        let Some(number) = faults.get(&kind).copied().filter(|number| *number > 0) else {
+            continue;
+        };
         let what = if kind.is_wrong_content() { "wrong content" } else { "no right answer" };
         let share = share(number, answers + total);
         kinds.row([kind.label().to_owned(), count(number), share, what.to_owned()]);
@@ -162,7 +175,11 @@ pub(crate) fn totals(run: &Run) -> Table {
         ("Not modified (304)", String::new(), count(origin(|tally| tally.not_modified))),
         ("Partial (206)", String::new(), count(origin(|tally| tally.partial))),
         ("Refused as unknown", String::new(), count(origin(|tally| tally.refused))),
-        ("Bytes of bodies", bytes(total.body_bytes() as f64), bytes(origin(|tally| tally.body_bytes) as f64)),
+        (
+            "Bytes of bodies",
+            bytes(total.body_bytes() as f64),
+            bytes(origin(|tally| tally.body_bytes) as f64),
+        ),
         ("Connections made", count(total.connects), count(origin(|tally| tally.connects))),
         ("Written by reloads and IMS", bytes(total.refill_bytes as f64), String::new()),
         ("CPU time, s", rough(total.cpu_us as f64 / 1e6), rough(origin_cpu_s)),

@@ -58,7 +58,10 @@ pub(crate) fn lead(run: &Run) -> String {
     };
     let rate = match summary.sustained_per_s {
         Some(sustained) => format!("sustains {} answers/s", rough(sustained)),
-        None => format!("answered {} requests/s, and sustained no load,", rough(summary.throughput_per_s)),
+        None => format!(
+            "answered {} requests/s, and sustained no load,",
+            rough(summary.throughput_per_s)
+        ),
     };
     let text = format!(
         "{so_far}{rate} (last quarter, fill ratio {}–{}) with a hit ratio of {} (ideal {}) and a mean response time \
@@ -85,11 +88,16 @@ fn mild(heading: &str, text: String) -> Warning {
 
 /// Everything that a reader must know before believing the figures, the gravest first.
 pub(crate) fn warnings(run: &Run) -> Vec<Warning> {
-    let mut found: Vec<Warning> =
-        [ended(run), wrong_content(run), other_faults(run), lab_limited(run), near_calibration(run)]
-            .into_iter()
-            .flatten()
-            .collect();
+    let mut found: Vec<Warning> = [
+        ended(run),
+        wrong_content(run),
+        other_faults(run),
+        lab_limited(run),
+        near_calibration(run),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     found.extend(time_scale(run));
     found.extend(few_samples(run));
     found.extend(excused(run));
@@ -104,16 +112,23 @@ pub(crate) fn warnings(run: &Run) -> Vec<Warning> {
 
 fn ended(run: &Run) -> Option<Warning> {
     let reached = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
-    let kept =
-        format!("fill ratio {} of {} was reached", number(reached, 2), number(run.plan.goal.fill_ratio, 2));
+    let kept = format!(
+        "fill ratio {} of {} was reached",
+        number(reached, 2),
+        number(run.plan.goal.fill_ratio, 2)
+    );
     match &run.outcome {
         Outcome::Failed(reason) => Some(grave(
             "The run failed",
-            format!("{}. What was measured until then is kept: {kept}.", plain(reason, REASON_CHARS_MAX)),
+            format!(
+                "{}. What was measured until then is kept: {kept}.",
+                plain(reason, REASON_CHARS_MAX)
+            ),
         )),
-        Outcome::Interrupted => {
-            Some(grave("The run was interrupted", format!("What was measured until then is kept: {kept}.")))
-        }
+        Outcome::Interrupted => Some(grave(
+            "The run was interrupted",
+            format!("What was measured until then is kept: {kept}."),
+        )),
         Outcome::TimeUp if reached < run.plan.goal.fill_ratio => Some(grave(
             "The time was up before the cache was filled as planned",
             format!("Only {kept}; the figures may be those of an emptier, faster cache."),
@@ -128,7 +143,8 @@ fn kinds(run: &Run, wrong_content: bool) -> (u64, String) {
         .filter_map(|kind| run.total.faults.get(kind).map(|count| (kind.label(), *count)))
         .filter(|(_, count)| *count > 0)
         .collect();
-    let names: Vec<String> = counts.iter().map(|(name, n)| format!("{name} {}", count(*n))).collect();
+    let names: Vec<String> =
+        counts.iter().map(|(name, n)| format!("{name} {}", count(*n))).collect();
     (counts.iter().map(|(_, count)| count).sum(), names.join(", "))
 }
 
@@ -148,7 +164,8 @@ fn wrong_content(run: &Run) -> Option<Warning> {
 
 /// Enough of the first wrong answer to look for its cause.
 fn first_evidence(run: &Run) -> String {
-    let Some(sample) = run.total.fault_samples.iter().find(|sample| sample.fault.kind.is_wrong_content())
+    let Some(sample) =
+        run.total.fault_samples.iter().find(|sample| sample.fault.kind.is_wrong_content())
     else {
         return String::new();
     };
@@ -165,7 +182,10 @@ fn other_faults(run: &Run) -> Option<Warning> {
     (faults > 0).then(|| {
         grave(
             "Errors",
-            format!("{} got no right answer ({names}): {share} of all.", counted(faults, "request")),
+            format!(
+                "{} got no right answer ({names}): {share} of all.",
+                counted(faults, "request")
+            ),
         )
     })
 }
@@ -188,16 +208,18 @@ fn lab_limited(run: &Run) -> Option<Warning> {
 fn near_calibration(run: &Run) -> Option<Warning> {
     let calibration = run.calibration?;
     let throughput = run.summary.throughput_per_s;
-    (run.summary.lab_limited_share == 0.0 && throughput > NEAR_CALIBRATION * calibration).then(|| {
-        grave(
-            "Near the limit of the laboratory",
-            format!(
-                "Without a cache the laboratory itself reached {} requests/s, and this run {}.",
-                rough(calibration),
-                rough(throughput)
-            ),
-        )
-    })
+    (run.summary.lab_limited_share == 0.0 && throughput > NEAR_CALIBRATION * calibration).then(
+        || {
+            grave(
+                "Near the limit of the laboratory",
+                format!(
+                    "Without a cache the laboratory itself reached {} requests/s, and this run {}.",
+                    rough(calibration),
+                    rough(throughput)
+                ),
+            )
+        },
+    )
 }
 
 fn time_scale(run: &Run) -> Option<Warning> {
@@ -217,15 +239,17 @@ fn time_scale(run: &Run) -> Option<Warning> {
 
 fn few_samples(run: &Run) -> Option<Warning> {
     let samples = run.summary.samples;
-    (samples < FEW_SAMPLES && !run.samples.is_empty() && run.outcome != Outcome::Running).then(|| {
-        mild(
-            "Few samples",
-            format!(
-                "The last quarter of the run consists of {} only.",
-                counted(u64::from(samples), "sample")
-            ),
-        )
-    })
+    (samples < FEW_SAMPLES && !run.samples.is_empty() && run.outcome != Outcome::Running).then(
+        || {
+            mild(
+                "Few samples",
+                format!(
+                    "The last quarter of the run consists of {} only.",
+                    counted(u64::from(samples), "sample")
+                ),
+            )
+        },
+    )
 }
 
 fn excused(run: &Run) -> Option<Warning> {

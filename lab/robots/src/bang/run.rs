@@ -1,4 +1,5 @@
-//! The banger's loop: as many requests at a time as there are connections, until there are no more targets.
+//! The banger's loop: as many requests at a time as there are connections, until there are no more
+//! targets.
 
 use super::target::{Prepared, Preparer};
 use super::{Bang, BangEvent, BangRecord, BangReport, BangTarget, TICK_US};
@@ -96,7 +97,11 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
     /// Until something is to be done even if no socket is ready.
     fn until_due(&self) -> Duration {
         let tick_us = (self.tick_us + TICK_US).saturating_sub(self.clock.now_us());
-        let due = Duration::from_micros(if self.waiting { tick_us.min(NOT_YET_PAUSE_US) } else { tick_us });
+        let due = Duration::from_micros(if self.waiting {
+            tick_us.min(NOT_YET_PAUSE_US)
+        } else {
+            tick_us
+        });
         self.until_give_up().map_or(due, |give_up| give_up.min(due))
     }
 
@@ -209,7 +214,8 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
         }
     }
 
-    /// The connection ended. A request on a used connection that was just being closed goes again on a new one.
+    /// The connection ended. A request on a used connection that was just being closed goes again
+    /// on a new one.
     fn lost(&mut self, slot: u32, error: Option<Errno>) {
         let Some(busy) = self.busy.get_mut(slot) else { return };
         if busy.connection.answers > 0 && busy.connection.reader.is_untouched() {
@@ -244,7 +250,8 @@ impl<Targets: Iterator<Item = BangTarget>> Loop<'_, Targets> {
 
     /// The request is over. Its connection goes on with the next one, or is closed.
     fn finish(&mut self, slot: u32, outcome: Result<Answer, Fault>) {
-        let may_stay = self.bang.keep_alive && outcome.as_ref().is_ok_and(|answer| answer.keep_alive);
+        let may_stay =
+            self.bang.keep_alive && outcome.as_ref().is_ok_and(|answer| answer.keep_alive);
         let Some(busy) = self.busy.get(slot) else { return };
         let begin_us = busy.begin_us;
         if !may_stay || !busy.connection.has_sent_all() {

@@ -36,7 +36,11 @@ impl<'b> Preparer<'b> {
     }
 
     /// The request for a target; an error names what cannot be asked for.
-    pub(super) fn prepare(&mut self, target: BangTarget, now_unix_us: u64) -> Result<Prepared, String> {
+    pub(super) fn prepare(
+        &mut self,
+        target: BangTarget,
+        now_unix_us: u64,
+    ) -> Result<Prepared, String> {
         self.prepared += 1;
         let (ask, origin) = match target {
             BangTarget::Url(url) => match self.lab_ask(&url) {
@@ -90,12 +94,14 @@ impl<'b> Preparer<'b> {
         write_url(workload, origin.as_bytes(), &ask, &mut bytes);
         let url = String::from_utf8_lossy(&bytes).into_owned();
         bytes.clear();
-        let manner = Manner { route: &self.bang.route, origin: origin.as_bytes(), tunnelled: false };
+        let manner =
+            Manner { route: &self.bang.route, origin: origin.as_bytes(), tunnelled: false };
         write_request(workload, manner, &ask, &facts, sent_unix_us, &mut bytes);
         if !self.bang.keep_alive {
             insert_close(&mut bytes);
         }
-        let object = AskedObject { ask, facts, tunnelled: false, sent_unix_us, excuse_reload_hits: false };
+        let object =
+            AskedObject { ask, facts, tunnelled: false, sent_unix_us, excuse_reload_hits: false };
         let address = self.address(&origin).ok_or_else(|| format!("{url}: no such server"))?;
         Ok(Prepared { url, address, bytes, asked: Asked::Object(object) })
     }
@@ -133,7 +139,8 @@ impl<'b> Preparer<'b> {
         if let Some(known) = self.servers.get(authority) {
             return *known;
         }
-        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let has_port =
+            authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let with_port = if has_port { authority.to_string() } else { format!("{authority}:80") };
         let address = with_port.to_socket_addrs().ok().and_then(|mut all| all.next());
         if self.servers.len() < SERVERS_MAX {
@@ -153,8 +160,10 @@ fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://")?;
     let begin = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(begin);
-    let usable =
-        !authority.is_empty() && !authority.contains('@') && !url.contains('#') && !path.starts_with('?');
+    let usable = !authority.is_empty()
+        && !authority.contains('@')
+        && !url.contains('#')
+        && !path.starts_with('?');
     usable.then_some((authority, path))
 }
 

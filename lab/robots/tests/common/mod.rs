@@ -1,4 +1,5 @@
-//! A server that answers as an origin does, unless the test makes it do otherwise, and helpers to wait for robots.
+//! A server that answers as an origin does, unless the test makes it do otherwise, and helpers to
+//! wait for robots.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -189,9 +190,11 @@ fn serve(
     let mut pending = Vec::new();
     while let Some(head) = read_head(&mut stream, &mut pending, ended) {
         let mut first = head.split(' ');
-        let (method, target) = (first.next().unwrap().to_string(), first.next().unwrap().to_string());
-        let path =
-            target.strip_prefix("http://").map_or(target.as_str(), |rest| &rest[rest.find('/').unwrap()..]);
+        let (method, target) =
+            (first.next().unwrap().to_string(), first.next().unwrap().to_string());
+        let path = target
+            .strip_prefix("http://")
+            .map_or(target.as_str(), |rest| &rest[rest.find('/').unwrap()..]);
         let name = ObjectName::parse(path.as_bytes());
         let number = number.fetch_add(1, Ordering::Relaxed);
         let mut request = Seen { number, method, target, head, name, id: String::new() };
@@ -251,7 +254,8 @@ fn read_head(stream: &mut TcpStream, pending: &mut Vec<u8>, ended: &AtomicBool) 
 }
 
 fn skip_body(stream: &mut TcpStream, pending: &mut Vec<u8>, request: &Seen) {
-    let length: usize = request.header("Content-Length").map_or(0, |length| length.parse().unwrap());
+    let length: usize =
+        request.header("Content-Length").map_or(0, |length| length.parse().unwrap());
     let never = AtomicBool::new(false);
     while pending.len() < length && read_more(stream, pending, &never).is_some() {}
     pending.drain(..length.min(pending.len()));

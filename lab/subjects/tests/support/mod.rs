@@ -142,19 +142,27 @@ impl Origin {
 
 /// The date as HTTP writes it.
 fn http_now() -> String {
-    let output = Command::new("date").args(["-u", "+%a, %d %b %Y %H:%M:%S GMT"]).env("LC_ALL", "C").output();
+    let output =
+        Command::new("date").args(["-u", "+%a, %d %b %Y %H:%M:%S GMT"]).env("LC_ALL", "C").output();
     String::from_utf8_lossy(&output.expect("date").stdout).trim().to_owned()
 }
 
 /// One request on a connection of its own; the whole answer.
-pub(crate) fn exchange(to: SocketAddr, mode: Mode, origin: SocketAddr, path: &str, fields: &str) -> String {
+pub(crate) fn exchange(
+    to: SocketAddr,
+    mode: Mode,
+    origin: SocketAddr,
+    path: &str,
+    fields: &str,
+) -> String {
     let target = match mode {
         Mode::Forward => format!("http://{origin}{path}"),
         Mode::Accelerator => path.to_owned(),
     };
     let mut stream = TcpStream::connect(to).expect("it listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a limit");
-    let request = format!("GET {target} HTTP/1.1\r\nHost: {origin}\r\n{fields}Connection: close\r\n\r\n");
+    let request =
+        format!("GET {target} HTTP/1.1\r\nHost: {origin}\r\n{fields}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut reader = BufReader::new(stream);
     let (mut answer, mut length) = (String::new(), 0);
@@ -176,9 +184,13 @@ pub(crate) fn exchange(to: SocketAddr, mode: Mode, origin: SocketAddr, path: &st
     answer + &String::from_utf8_lossy(&body)
 }
 
-/// What there still is of a run: its folder, mounts, loop devices, processes, and what these left in the kernel.
+/// What there still is of a run: its folder, mounts, loop devices, processes, and what these left
+/// in the kernel.
 pub(crate) fn traces_of(folder: &Path) -> Vec<String> {
-    let base = folder.parent().and_then(Path::file_name).expect("the run folder is in a folder of its own");
+    let base = folder
+        .parent()
+        .and_then(Path::file_name)
+        .expect("the run folder is in a folder of its own");
     traces_with(base.to_str().expect("a plain name"))
 }
 
@@ -191,7 +203,9 @@ pub(crate) fn traces_with(text: &str) -> Vec<String> {
         }
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-    traces.extend(mounts.lines().filter(|line| line.contains(text)).map(|line| format!("mount {line}")));
+    traces.extend(
+        mounts.lines().filter(|line| line.contains(text)).map(|line| format!("mount {line}")),
+    );
     for block in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let file = fs::read_to_string(block.path().join("loop/backing_file")).unwrap_or_default();
         if file.contains(text) {
@@ -210,21 +224,33 @@ pub(crate) fn processes_of(text: &str) -> Vec<String> {
         command.windows(text.len()).any(|part| part == text)
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter(names_it).filter_map(|process| process.file_name().into_string().ok()).collect()
+    processes
+        .filter(names_it)
+        .filter_map(|process| process.file_name().into_string().ok())
+        .collect()
 }
 
-/// SysV objects that Squid's processes with these numbers made, and files of an instance outside its folder.
+/// SysV objects that Squid's processes with these numbers made, and files of an instance outside
+/// its folder.
 pub(crate) fn left_in_the_kernel(pids: &[String], instance: &str) -> Vec<String> {
     let mut traces = Vec::new();
     let segments = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     for line in segments.lines().skip(1) {
-        if line.split_ascii_whitespace().nth(4).is_some_and(|maker| pids.iter().any(|pid| pid == maker)) {
+        if line
+            .split_ascii_whitespace()
+            .nth(4)
+            .is_some_and(|maker| pids.iter().any(|pid| pid == maker))
+        {
             traces.push(format!("shared memory {line}"));
         }
     }
     let queues = fs::read_to_string("/proc/sysvipc/msg").unwrap_or_default();
     for line in queues.lines().skip(1) {
-        let key = line.split_ascii_whitespace().next().and_then(|key| key.parse::<i64>().ok()).unwrap_or(0);
+        let key = line
+            .split_ascii_whitespace()
+            .next()
+            .and_then(|key| key.parse::<i64>().ok())
+            .unwrap_or(0);
         if pids.contains(&(key >> 10).to_string()) {
             traces.push(format!("queue {line}"));
         }

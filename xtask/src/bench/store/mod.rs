@@ -1,7 +1,8 @@
-//! `bench store`: what a miss costs that is stored on disk, and a hit from there, for every scheme, beside Squid's.
+//! `bench store`: what a miss costs that is stored on disk, and a hit from there, for every scheme,
+//! beside Squid's.
 //!
-//! Objects of 13 KiB, and so little memory that they do not stay there. Figures only count if the subject's own counters say
-//! that the misses were stored, and that the hits were read from disk.
+//! Objects of 13 KiB, and so little memory that they do not stay there. Figures only count if the
+//! subject's own counters say that the misses were stored, and that the hits were read from disk.
 
 pub(super) mod subjects;
 mod tables;
@@ -24,7 +25,8 @@ const REQUESTS: u64 = 20_000;
 /// Requests before a turn.
 const LEAD_IN: u64 = 4_000;
 
-/// What a file of an object takes on disk, by which the stores are made large enough to evict nothing.
+/// What a file of an object takes on disk, by which the stores are made large enough to evict
+/// nothing.
 const FILE_BYTES: u64 = 16 << 10;
 
 /// What a turn brings into the page cache: the objects, and what is around them.
@@ -50,7 +52,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     }
     let awake = Awake::hold();
     let origin = floor(plan, "origin", plan.load_core)?;
-    let (requests, lead_in) = if plan.quick { (REQUESTS / 10, LEAD_IN / 10) } else { (REQUESTS, LEAD_IN) };
+    let (requests, lead_in) =
+        if plan.quick { (REQUESTS / 10, LEAD_IN / 10) } else { (REQUESTS, LEAD_IN) };
     let course = Course { origin: origin.address, requests, lead_in, is_gentle_to_diskd: true };
     let relay = relay(plan, origin.address)?;
     let objects = (rounds as u64 + 1) * course.objects();
@@ -59,7 +62,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let sizes = Sizes { squid_rock_factor: 4, ..Sizes::new(capacity_mb, BODY_BYTES as u64) };
     let mut all = Vec::new();
     for kind in kinds {
-        match Site::make(plan, kind, sizes).and_then(|site| site.map(|site| site.start(plan)).transpose()) {
+        match Site::make(plan, kind, sizes)
+            .and_then(|site| site.map(|site| site.start(plan)).transpose())
+        {
             Ok(stored) => all.extend(stored),
             Err(error) => println!("note: {} is left out: {error}", kind.name),
         }
@@ -122,20 +127,28 @@ fn misses(
     Ok(relayed)
 }
 
-/// The first object that hits are asked for: those that the last turn of misses but one stored, as memory still holds some of the last.
-/// They are asked for from the first to the last, so that what keeps them in memory has lost them again when the next turn comes.
+/// The first object that hits are asked for: those that the last turn of misses but one stored, as
+/// memory still holds some of the last. They are asked for from the first to the last, so that what
+/// keeps them in memory has lost them again when the next turn comes.
 fn first_of_hits(course: &Course, rounds: usize) -> u64 {
     (rounds as u64 - 1) * course.objects()
 }
 
 /// Hits on disk.
-fn hits(plan: &Plan, course: &Course, rounds: usize, all: &[Stored], series: &mut [Series]) -> Outcome {
+fn hits(
+    plan: &Plan,
+    course: &Course,
+    rounds: usize,
+    all: &[Stored],
+    series: &mut [Series],
+) -> Outcome {
     let first = first_of_hits(course, rounds);
     let stores = || all.iter().enumerate().filter(|(_, stored)| stored.kind.scheme != "null");
     let before: Vec<_> = all.iter().map(turns::device).collect::<Outcome<_>>()?;
     for round in 1..=rounds {
         eprintln!("hits, round {round} of {rounds}");
-        // All of them first: what is stored may be more than there is memory, and hits are not to be measured while the kernel makes room.
+        // All of them first: what is stored may be more than there is memory, and hits are not to
+        // be measured while the kernel makes room.
         for (_, stored) in stores() {
             stored.make_cold()?;
         }

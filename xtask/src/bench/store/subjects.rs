@@ -45,7 +45,8 @@ const fn squid(scheme: &'static str, name: &'static str) -> Kind {
     Kind { family: Family::Squid, scheme, name }
 }
 
-/// Squid's rock with a process of its own for the disk, as Squid has it unless it is started with `-N`.
+/// Squid's rock with a process of its own for the disk, as Squid has it unless it is started with
+/// `-N`.
 pub(in crate::bench) const SQUID_DISKER: &str = "squid rock, disker";
 
 /// The flagship.
@@ -70,14 +71,20 @@ pub(in crate::bench) const KINDS: [Kind; 13] = [
 
 /// The kinds that a command was asked for; an error for a name that is none.
 pub(in crate::bench) fn wanted(plan: &Plan) -> Outcome<Vec<Kind>> {
-    if let Some(name) = plan.schemes.iter().find(|name| KINDS.iter().all(|kind| kind.scheme != **name)) {
-        let known: Vec<&str> =
-            KINDS.iter().filter(|kind| kind.family == Family::Humboldt).map(|kind| kind.scheme).collect();
+    if let Some(name) =
+        plan.schemes.iter().find(|name| KINDS.iter().all(|kind| kind.scheme != **name))
+    {
+        let known: Vec<&str> = KINDS
+            .iter()
+            .filter(|kind| kind.family == Family::Humboldt)
+            .map(|kind| kind.scheme)
+            .collect();
         return Err(format!("there is no scheme {name} (there are {})", known.join(", ")).into());
     }
     let is_wanted = |kind: &Kind| {
         let family = if kind.family == Family::Humboldt { "humboldt" } else { "squid" };
-        plan.wants(family) && (plan.schemes.is_empty() || plan.schemes.iter().any(|name| name == kind.scheme))
+        plan.wants(family)
+            && (plan.schemes.is_empty() || plan.schemes.iter().any(|name| name == kind.scheme))
     };
     Ok(KINDS.into_iter().filter(is_wanted).collect())
 }
@@ -88,8 +95,8 @@ pub(in crate::bench) struct Sizes {
     pub(in crate::bench) capacity_mb: u64,
     /// Mean size of an object in bytes, for the index.
     pub(in crate::bench) object_bytes: u64,
-    /// Squid's rock has one place for a key: what comes there overwrites it, also where the rest is empty. So many times as
-    /// large keeps nearly all of what is stored.
+    /// Squid's rock has one place for a key: what comes there overwrites it, also where the rest is
+    /// empty. So many times as large keeps nearly all of what is stored.
     pub(in crate::bench) squid_rock_factor: u64,
     /// `cache_mem`.
     pub(in crate::bench) cache_mem_mb: u64,
@@ -122,7 +129,8 @@ pub(in crate::bench) struct Site {
 }
 
 impl Site {
-    /// Writes the configuration and makes the store; `None`, with a line that says so, without the program.
+    /// Writes the configuration and makes the store; `None`, with a line that says so, without the
+    /// program.
     pub(in crate::bench) fn make(plan: &Plan, kind: Kind, sizes: Sizes) -> Outcome<Option<Self>> {
         let program = match kind.family {
             Family::Humboldt => plan.humboldt.clone(),
@@ -169,7 +177,9 @@ impl Site {
             text += "pinger_enable off\nclient_db off\ndigest_generation off\n";
         }
         let capacity_mb = match self.kind {
-            Kind { family: Family::Squid, scheme: "rock", .. } => sizes.squid_rock_factor * sizes.capacity_mb,
+            Kind { family: Family::Squid, scheme: "rock", .. } => {
+                sizes.squid_rock_factor * sizes.capacity_mb
+            }
             _ => sizes.capacity_mb,
         };
         text += &match self.kind.scheme {
@@ -208,11 +218,14 @@ impl Site {
         let (kind, address, cache_log) = (*kind, *address, folder.path().join("cache.log"));
         let store = self.store();
         let command = self.server();
-        let subject = launch(kind.name, Style::Forward, plan.server_core, command, address, self.folder)?;
+        let subject =
+            launch(kind.name, Style::Forward, plan.server_core, command, address, self.folder)?;
         match kind.family {
             Family::Humboldt => manager::wait_rebuilt(address, REBUILD_LIMIT)?,
             Family::Squid if kind.scheme == "null" => {}
-            Family::Squid => wait_for_line(&cache_log, "Finished rebuilding storage", REBUILD_LIMIT)?,
+            Family::Squid => {
+                wait_for_line(&cache_log, "Finished rebuilding storage", REBUILD_LIMIT)?
+            }
         }
         Ok(Stored { kind, subject, store })
     }
@@ -226,13 +239,14 @@ pub(in crate::bench) struct Stored {
 }
 
 impl Stored {
-    /// Writes out what is written, and takes the store's files out of the page cache. Directories and inodes stay in
-    /// memory: to drop these as well would drop those of the whole machine.
+    /// Writes out what is written, and takes the store's files out of the page cache. Directories
+    /// and inodes stay in memory: to drop these as well would drop those of the whole machine.
     pub(in crate::bench) fn make_cold(&self) -> Outcome {
         make_cold(&self.store)
     }
 
-    /// Waits until what was written is on the device, so that the next subject does not wait for it.
+    /// Waits until what was written is on the device, so that the next subject does not wait for
+    /// it.
     pub(in crate::bench) fn sync(&self) -> Outcome {
         sync(&self.store)
     }
@@ -250,7 +264,8 @@ pub(in crate::bench) fn make_cold(store: &Path) -> Outcome {
             if entry.file_type()?.is_dir() {
                 folders.push(entry.path());
             } else if let Ok(file) = fs::File::open(entry.path()) {
-                // A file may go away, or not be ours, while the server works; then it does not matter.
+                // A file may go away, or not be ours, while the server works; then it does not
+                // matter.
                 rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
             }
         }

@@ -48,7 +48,13 @@ impl Phase {
     }
 }
 
-pub(super) fn print(report: &mut Report, all: &[Series], floor: &[Turn], rounds: usize, course: &Course) {
+pub(super) fn print(
+    report: &mut Report,
+    all: &[Series],
+    floor: &[Turn],
+    rounds: usize,
+    course: &Course,
+) {
     let Course { requests, lead_in, .. } = course;
     report.prose(&format!(
         "CPU time of the server, its threads and its helpers for each request: median of {rounds} rounds of {requests} requests, and \
@@ -79,8 +85,14 @@ fn print_phase(report: &mut Report, all: &[Series], floor: &[Turn], phase: Phase
         );
     }
     if !rows.is_empty() {
-        let heading =
-            [phase.name(), "req/s", "CPU µs/request", phase.share(), "p99 ms", "Squid's same scheme ÷ it"];
+        let heading = [
+            phase.name(),
+            "req/s",
+            "CPU µs/request",
+            phase.share(),
+            "p99 ms",
+            "Squid's same scheme ÷ it",
+        ];
         report.table(&heading, &rows);
     }
 }
@@ -89,7 +101,8 @@ fn row(all: &[Series], series: &Series, phase: Phase) -> Vec<String> {
     let turns = phase.turns(series);
     let [requests_per_s, p99_ms] = throughput(turns);
     let share = table::median(&turns.iter().map(|turn| turn.share).collect::<Vec<_>>());
-    let same = squid_like(all, series.kind.scheme, phase).filter(|_| series.kind.family == Family::Humboldt);
+    let same = squid_like(all, series.kind.scheme, phase)
+        .filter(|_| series.kind.family == Family::Humboldt);
     vec![
         series.kind.name.to_owned(),
         requests_per_s,
@@ -105,7 +118,10 @@ fn row(all: &[Series], series: &Series, phase: Phase) -> Vec<String> {
 /// Medians of requests per second, and of the 99th percentile.
 fn throughput(turns: &[Turn]) -> [String; 2] {
     let median = |of: fn(&Turn) -> f64| table::median(&turns.iter().map(of).collect::<Vec<_>>());
-    [format!("{:.0}", median(|turn| turn.requests_per_s)), format!("{:.1}", median(|turn| turn.p99_ms))]
+    [
+        format!("{:.0}", median(|turn| turn.requests_per_s)),
+        format!("{:.1}", median(|turn| turn.p99_ms)),
+    ]
 }
 
 fn print_device(report: &mut Report, all: &[Series]) {
@@ -113,8 +129,13 @@ fn print_device(report: &mut Report, all: &[Series]) {
         .iter()
         .filter(|series| series.reads_per_hit.is_some())
         .map(|series| {
-            let cell = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
-            vec![series.kind.name.to_owned(), cell(series.reads_per_hit), cell(series.amplification)]
+            let cell =
+                |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
+            vec![
+                series.kind.name.to_owned(),
+                cell(series.reads_per_hit),
+                cell(series.amplification),
+            ]
         })
         .collect();
     if !rows.is_empty() {
@@ -132,13 +153,20 @@ fn squid_like<'s>(all: &'s [Series], scheme: &str, phase: Phase) -> Option<&'s S
     squids_best(all, phase, |series| series.kind.scheme == scheme)
 }
 
-fn squids_best(all: &[Series], phase: Phase, is_meant: impl Fn(&Series) -> bool) -> Option<&Series> {
-    let of_squid = all.iter().filter(|series| series.kind.family == Family::Squid && is_meant(series));
-    let with_cpu = of_squid.filter_map(|series| Some((series, table::median(&phase.cpu_us(series)?))));
+fn squids_best(
+    all: &[Series],
+    phase: Phase,
+    is_meant: impl Fn(&Series) -> bool,
+) -> Option<&Series> {
+    let of_squid =
+        all.iter().filter(|series| series.kind.family == Family::Squid && is_meant(series));
+    let with_cpu =
+        of_squid.filter_map(|series| Some((series, table::median(&phase.cpu_us(series)?))));
     with_cpu.min_by(|(_, left), (_, right)| left.total_cmp(right)).map(|(series, _)| series)
 }
 
-/// CPU time of `upper` over that of `lower`, round by round, so that a disturbed round disturbs both sides.
+/// CPU time of `upper` over that of `lower`, round by round, so that a disturbed round disturbs
+/// both sides.
 fn ratios(upper: &Series, lower: &Series, phase: Phase) -> Option<Vec<f64>> {
     let (upper, lower) = (phase.cpu_us(upper)?, phase.cpu_us(lower)?);
     Some(upper.iter().zip(&lower).map(|(upper, lower)| upper / lower).collect())
@@ -163,14 +191,21 @@ impl Bound {
 
 fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
     let mut rows = Vec::new();
-    let mut add =
-        |what: String, upper: Option<&Series>, lower: Option<&Series>, phase: Phase, bound: Bound| {
-            let ratios = upper.zip(lower).and_then(|(upper, lower)| ratios(upper, lower, phase));
-            if let Some(ratios) = ratios {
-                let verdict = bound.verdict(table::median(&ratios));
-                rows.push(vec![format!("{}: {what}", phase.name()), table::with_range(&ratios, 2), verdict]);
-            }
-        };
+    let mut add = |what: String,
+                   upper: Option<&Series>,
+                   lower: Option<&Series>,
+                   phase: Phase,
+                   bound: Bound| {
+        let ratios = upper.zip(lower).and_then(|(upper, lower)| ratios(upper, lower, phase));
+        if let Some(ratios) = ratios {
+            let verdict = bound.verdict(table::median(&ratios));
+            rows.push(vec![
+                format!("{}: {what}", phase.name()),
+                table::with_range(&ratios, 2),
+                verdict,
+            ]);
+        }
+    };
     let ring = ours(all, "ring");
     add("ring ÷ null".to_owned(), ring, ours(all, "null"), Phase::Miss, Bound::AtMost(1.25));
     for scheme in ["aufs", "rock"] {
@@ -188,7 +223,13 @@ fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
     for phase in Phase::ALL {
         for scheme in ["ufs", "aufs", "diskd", "rock"] {
             let squid = squid_like(all, scheme, phase);
-            add(format!("{} ÷ {scheme}", named(squid)), squid, ours(all, scheme), phase, Bound::AtLeast(2.0));
+            add(
+                format!("{} ÷ {scheme}", named(squid)),
+                squid,
+                ours(all, scheme),
+                phase,
+                Bound::AtLeast(2.0),
+            );
         }
     }
     rows.extend(above_floor(all, floor));
@@ -197,15 +238,16 @@ fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
     }
 }
 
-/// How far Squid's rock is above the floor, round by round: as far as a proxy that reads and writes could get without doing
-/// anything else.
+/// How far Squid's rock is above the floor, round by round: as far as a proxy that reads and writes
+/// could get without doing anything else.
 fn above_floor(all: &[Series], floor: &[Turn]) -> Option<Vec<String>> {
     let squid = squid_like(all, "rock", Phase::Miss)?;
     let squid_us = Phase::Miss.cpu_us(squid)?;
     let measured = squid_us.iter().zip(floor).filter(|(_, turn)| turn.cpu_us > 0.0);
     let ratios: Vec<f64> = measured.map(|(squid_us, turn)| squid_us / turn.cpu_us).collect();
     let what = format!("{}: {} ÷ floor", Phase::Miss.name(), named(Some(squid)));
-    (!ratios.is_empty()).then(|| vec![what, table::with_range(&ratios, 2), "for comparison".to_owned()])
+    (!ratios.is_empty())
+        .then(|| vec![what, table::with_range(&ratios, 2), "for comparison".to_owned()])
 }
 
 fn named(series: Option<&Series>) -> &'static str {
@@ -229,8 +271,10 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_round_by_round() {
-        let (squid, ring) =
-            (series("squid aufs", [100.0, 300.0, 200.0], 1.0), series("ring", [10.0, 10.0, 40.0], 1.0));
+        let (squid, ring) = (
+            series("squid aufs", [100.0, 300.0, 200.0], 1.0),
+            series("ring", [10.0, 10.0, 40.0], 1.0),
+        );
         assert_eq!(ratios(&squid, &ring, Phase::Miss).unwrap(), [10.0, 30.0, 5.0]);
         assert_eq!(ratios(&squid, &ring, Phase::Warm), None, "nothing was measured");
     }

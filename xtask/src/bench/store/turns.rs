@@ -15,12 +15,12 @@ pub(in crate::bench) const BODY_BYTES: usize = 13 << 10;
 /// As many as the published figures of this project use.
 pub(in crate::bench) const CONNECTIONS: usize = 64;
 
-/// `diskd` turns requests away when more than `Q1` messages are under way, here and in Squid: with many connections it stores
-/// next to nothing.
+/// `diskd` turns requests away when more than `Q1` messages are under way, here and in Squid: with
+/// many connections it stores next to nothing.
 const DISKD_CONNECTIONS: usize = 8;
 
-/// An answer to a miss does not wait for what is to be written. So fast both store all of it; of twice as much, Squid's `diskd` stores a
-/// part.
+/// An answer to a miss does not wait for what is to be written. So fast both store all of it; of
+/// twice as much, Squid's `diskd` stores a part.
 pub(super) const DISKD_MISSES_PER_S: u32 = 2_000;
 
 /// Squid's `diskd` answers two hundred hits a second: a turn of all would take minutes.
@@ -35,7 +35,8 @@ const SHARE_MIN: f64 = 0.95;
 /// So much is stored that it is not worth while to look for what is not.
 const SHARE_COMPLETE: f64 = 0.999;
 
-/// What was put off until after the last answer is part of the cost: writing buffers, closing files.
+/// What was put off until after the last answer is part of the cost: writing buffers, closing
+/// files.
 const SETTLING: Duration = Duration::from_millis(1500);
 
 /// A turn that takes longer is broken, not slow.
@@ -47,7 +48,8 @@ pub(in crate::bench) struct Turn {
     pub(in crate::bench) cpu_us: f64,
     pub(in crate::bench) requests_per_s: f64,
     pub(in crate::bench) p99_ms: f64,
-    /// Which part of the requests were what they were meant to be: stored on disk, or read from there.
+    /// Which part of the requests were what they were meant to be: stored on disk, or read from
+    /// there.
     pub(in crate::bench) share: f64,
 }
 
@@ -74,8 +76,9 @@ pub(in crate::bench) struct Course {
     pub(in crate::bench) origin: SocketAddr,
     /// Requests in a turn.
     pub(in crate::bench) requests: u64,
-    /// Requests before them that are in no figure: a server that was idle since its last turn has to find its way back into the
-    /// processor's caches, and the faster it is, the shorter is its turn.
+    /// Requests before them that are in no figure: a server that was idle since its last turn has
+    /// to find its way back into the processor's caches, and the faster it is, the shorter is its
+    /// turn.
     pub(in crate::bench) lead_in: u64,
     /// `diskd` gets fewer requests, and misses only as fast as it stores them.
     pub(in crate::bench) is_gentle_to_diskd: bool,
@@ -123,7 +126,8 @@ impl Course {
     fn lead_in(&self, plan: &Plan, subject: &Subject, drive: &Drive) -> Outcome {
         let requests = self.lead_in_of(drive.requests);
         if requests > 0 {
-            let before = Drive { first: drive.first - self.lead_in, requests, objects: requests, ..*drive };
+            let before =
+                Drive { first: drive.first - self.lead_in, requests, objects: requests, ..*drive };
             before.run(plan, subject.name, subject.address)?;
         }
         Ok(())
@@ -134,17 +138,23 @@ impl Course {
     }
 
     /// New objects, numbered from `first` on.
-    pub(in crate::bench) fn misses(&self, plan: &Plan, stored: &Stored, first: u64) -> Outcome<Turn> {
+    pub(in crate::bench) fn misses(
+        &self,
+        plan: &Plan,
+        stored: &Stored,
+        first: u64,
+    ) -> Outcome<Turn> {
         let requests_per_s = self.spares(stored.kind.scheme).then_some(DISKD_MISSES_PER_S);
         let drive = Drive { requests_per_s, ..self.drive(stored, first) };
         self.lead_in(plan, &stored.subject, &drive)?;
-        let turn =
-            measured(plan, stored, drive, SETTLING, |before, after, driven| match stored.kind.scheme {
+        let turn = measured(plan, stored, drive, SETTLING, |before, after, driven| {
+            match stored.kind.scheme {
                 // Without a store there is nothing to be stored.
                 "null" => driven.requests,
                 // Some that came before may still have been on their way.
                 _ => (after.outs - before.outs).min(driven.requests),
-            })?;
+            }
+        })?;
         stored.sync()?;
         Ok(turn)
     }
@@ -158,8 +168,15 @@ impl Course {
         })
     }
 
-    /// Asks for the objects of a turn with little haste, so that what was not stored when all were busy is stored now.
-    pub(in crate::bench) fn complete(&self, plan: &Plan, stored: &Stored, first: u64, turn: Turn) -> Outcome {
+    /// Asks for the objects of a turn with little haste, so that what was not stored when all were
+    /// busy is stored now.
+    pub(in crate::bench) fn complete(
+        &self,
+        plan: &Plan,
+        stored: &Stored,
+        first: u64,
+        turn: Turn,
+    ) -> Outcome {
         if turn.share < SHARE_COMPLETE {
             let drive = self.drive(stored, first);
             Drive { connections: FEW_CONNECTIONS, ..drive }.run(
@@ -173,7 +190,12 @@ impl Course {
 }
 
 /// New objects through the floor.
-pub(in crate::bench) fn relayed(plan: &Plan, course: &Course, relay: &Subject, first: u64) -> Outcome<Turn> {
+pub(in crate::bench) fn relayed(
+    plan: &Plan,
+    course: &Course,
+    relay: &Subject,
+    first: u64,
+) -> Outcome<Turn> {
     let drive = course.drive_of("null", first);
     course.lead_in(plan, relay, &drive)?;
     let cpu_before_us = relay.process.cpu_us()?;
@@ -182,7 +204,8 @@ pub(in crate::bench) fn relayed(plan: &Plan, course: &Course, relay: &Subject, f
     Ok(Turn::of(driven, cpu_us, 1.0))
 }
 
-/// Works through a list, and says what that cost; `meant` counts the requests that were what they were meant to be.
+/// Works through a list, and says what that cost; `meant` counts the requests that were what they
+/// were meant to be.
 pub(in crate::bench) fn measured(
     plan: &Plan,
     stored: &Stored,
@@ -203,7 +226,9 @@ pub(in crate::bench) fn measured(
 /// Figures of the device; none of Squid, which does not have them.
 pub(in crate::bench) fn device(stored: &Stored) -> Outcome<Option<Device>> {
     match stored.kind.family {
-        Family::Humboldt if stored.kind.scheme != "null" => Device::read(stored.subject.address).map(Some),
+        Family::Humboldt if stored.kind.scheme != "null" => {
+            Device::read(stored.subject.address).map(Some)
+        }
         _ => Ok(None),
     }
 }

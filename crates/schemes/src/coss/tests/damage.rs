@@ -10,7 +10,8 @@ use super::{MIB, Store, next, url, wait_until, write_at};
 use crate::battery::Seen;
 use crate::coss::format::STRIPE_BYTES;
 
-/// Half of a stripe is from before: by a clean stop and by a crash, only its own objects are missed.
+/// Half of a stripe is from before: by a clean stop and by a crash, only its own objects are
+/// missed.
 #[test]
 fn a_torn_stripe_costs_only_its_own_objects() {
     for is_clean in [false, true] {
@@ -41,12 +42,14 @@ fn a_torn_stripe_costs_only_its_own_objects() {
     }
 }
 
-/// The data of a stripe was written over an old one, its table was not: the old table must bring back nothing wrong.
+/// The data of a stripe was written over an old one, its table was not: the old table must bring
+/// back nothing wrong.
 #[test]
 fn an_old_table_over_new_data_finds_nothing() {
     let mut store = Store::new(4, |_| ());
     let stripes = store.coss().dir.geometry.stripes;
-    // All records have the same length, and each key lies at the same place of the same slot in each lap.
+    // All records have the same length, and each key lies at the same place of the same slot in
+    // each lap.
     let per_stripe = 10;
     let lap = |store: &Store, version| {
         (0..per_stripe * u64::from(stripes)).for_each(|i| store.put(&url(i), version, 100_000));
@@ -62,7 +65,11 @@ fn an_old_table_over_new_data_finds_nothing() {
     lap(&store, 1);
     assert_eq!(store.slot(&url(0)), 0);
     store.crash_and(|path| write_at(path, tail_at, &tail));
-    assert_eq!(store.see(&url(0)), Seen::Corrupt, "a record of a later time does not count for an older one");
+    assert_eq!(
+        store.see(&url(0)),
+        Seen::Corrupt,
+        "a record of a later time does not count for an older one"
+    );
     assert_eq!(store.see(&url(0)), Seen::Nothing);
     assert_eq!(store.see(&url(per_stripe)), Seen::Whole(1, 100_000));
 }
@@ -131,7 +138,8 @@ fn a_bad_or_missing_snapshot_means_a_scan() {
     assert_eq!(store.see(&url(2999)), Seen::Whole(1, 10));
 }
 
-/// Stripes that a smaller store has cut off do not come back when it grows again, even if it crashes.
+/// Stripes that a smaller store has cut off do not come back when it grows again, even if it
+/// crashes.
 #[test]
 fn what_was_cut_off_stays_away() {
     for is_crash in [false, true] {
@@ -155,7 +163,8 @@ fn what_was_cut_off_stays_away() {
     }
 }
 
-/// The youngest record of a key lies where the store no longer reaches: no older one takes its place.
+/// The youngest record of a key lies where the store no longer reaches: no older one takes its
+/// place.
 #[test]
 fn an_older_record_does_not_stand_in_for_one_that_was_cut_off() {
     let mut store = Store::new(16, |_| ());
@@ -182,7 +191,8 @@ fn a_stripe_without_a_table_is_evicted_whole() {
     store.coss().dir.log.lock().victims.clear();
     (100..150).for_each(|i| store.put(&url(i), 1, 100_000));
     store.settle();
-    let held = (0..150).filter(|i| store.coss().contains(&crate::battery::key(&url(*i)))).count() as u64;
+    let held =
+        (0..150).filter(|i| store.coss().contains(&crate::battery::key(&url(*i)))).count() as u64;
     let whole = (0..150).filter(|i| store.see(&url(*i)) == Seen::Whole(1, 100_000)).count() as u64;
     assert_eq!((whole, store.coss().stats().errors), (held, 0));
 }

@@ -35,13 +35,17 @@ async fn put(scheme: &dyn Scheme, url: &str, version: u8, len: u64) -> Result<()
 /// Reads an object; wrong bytes end the test, whatever else is wrong is an error.
 async fn look(scheme: &dyn Scheme, url: &str) -> Result<bool, SchemeError> {
     let Some(mut reader) = scheme.open(&key(url)).await? else { return Ok(false) };
-    let version = u8::try_from(reader.record().times.response_time - 1_700_000_000).expect("a version");
+    let version =
+        u8::try_from(reader.record().times.response_time - 1_700_000_000).expect("a version");
     assert_eq!(*reader.record(), record(url, version), "head and times belong together");
     let len = reader.body_bytes().expect("a whole object");
     let (mut buf, mut offset) = (vec![0; 60_000], 0);
     while offset < len {
         let read = reader.read(offset, &mut buf).await? as u64;
-        assert!(read > 0 && buf[..read as usize] == body(url, version, offset, offset + read), "{url}");
+        assert!(
+            read > 0 && buf[..read as usize] == body(url, version, offset, offset + read),
+            "{url}"
+        );
         offset += read;
     }
     Ok(true)
@@ -70,8 +74,8 @@ fn load(scheme: &dyn Scheme, seed: u64, is_over: &AtomicBool, hits: &AtomicU64) 
     }
 }
 
-/// Has `disturb` called again and again while two threads load a directory, until it says that it is enough. Afterwards
-/// everything must be as it should be, also after a restart.
+/// Has `disturb` called again and again while two threads load a directory, until it says that it
+/// is enough. Afterwards everything must be as it should be, also after a restart.
 fn disturbed(mut disturb: impl FnMut(&Exchange) -> bool) {
     let dir = tempfile::tempdir().expect("a directory");
     let options = DirOptions { l1: 2, l2: 4, ..DirOptions::new(dir.path(), 4 << 20) };
@@ -93,7 +97,8 @@ fn disturbed(mut disturb: impl FnMut(&Exchange) -> bool) {
         _ => run(scheme.maintain()).err().map(drop),
     });
     assert!(!scheme.stats().down);
-    wait_for(|| run(put(&scheme, "http://after/", 1, 13_000)).ok()); // a helper may still have to be started
+    // a helper may still have to be started
+    wait_for(|| run(put(&scheme, "http://after/", 1, 13_000)).ok());
     assert!(run(look(&scheme, "http://after/")).expect("read"));
     scheme.close().expect("a clean stop");
     let objects = scheme.stats().objects;
@@ -112,12 +117,14 @@ fn killed_again_and_again_it_never_gives_wrong_bytes_and_hangs_nobody() {
         if let Some(process) = process.filter(|_| exchange.phase() == Phase::Running) {
             kills += u32::from(rustix::process::kill_process(process, Signal::KILL).is_ok());
         }
-        std::thread::sleep(Duration::from_millis(random(&mut state) % 20)); // at any moment of what it does
+        // at any moment of what it does
+        std::thread::sleep(Duration::from_millis(random(&mut state) % 20));
         kills >= 25
     });
 }
 
-/// Answers in place of the helper: all is well, and nothing was done. What is in the slot is another object's.
+/// Answers in place of the helper: all is well, and nothing was done. What is in the slot is
+/// another object's.
 #[test]
 fn a_helper_that_claims_what_it_has_not_done_makes_misses() {
     let mut lies = 0;

@@ -44,7 +44,8 @@ pub(crate) enum MalformedIndex {
     },
 }
 
-/// Length of an image in bytes, from its first [`IMAGE_PREFIX_BYTES`]; at most 260 MiB. `None` when it is none.
+/// Length of an image in bytes, from its first [`IMAGE_PREFIX_BYTES`]; at most 260 MiB. `None` when
+/// it is none.
 pub(crate) fn image_bytes(prefix: &[u8]) -> Option<u64> {
     let bytes = u64_at(prefix, 8)?;
     let is_possible = (IMAGE_BYTES_MIN..=IMAGE_BYTES_MAX).contains(&bytes);
@@ -52,18 +53,22 @@ pub(crate) fn image_bytes(prefix: &[u8]) -> Option<u64> {
 }
 
 impl RingIndex {
-    /// Appends the image of a shard to `out`: all its objects at one moment. `stamp` is a number of the checkpoint's own,
-    /// the same for all its shards. Nothing is appended if there is no such shard.
+    /// Appends the image of a shard to `out`: all its objects at one moment. `stamp` is a number of
+    /// the checkpoint's own, the same for all its shards. Nothing is appended if there is no such
+    /// shard.
     pub(crate) fn write_shard(&self, shard: usize, stamp: u64, out: &mut Vec<u8>) {
         let Some(table) = self.shards.get(shard) else { return };
         let table = table.0.read();
         let buckets = if table.objects == 0 { &[][..] } else { &table.buckets };
         let start = out.len();
-        let bytes = HEADER_BYTES + buckets.len() + table.objects as usize * SLOT_BYTES + CHECKSUM_BYTES;
+        let bytes =
+            HEADER_BYTES + buckets.len() + table.objects as usize * SLOT_BYTES + CHECKSUM_BYTES;
         out.reserve(bytes);
         out.extend(MAGIC);
         out.extend((bytes as u64).to_le_bytes());
-        for word in [FORMAT, shard as u32, self.shards.len() as u32, table.base, buckets.len() as u32] {
+        for word in
+            [FORMAT, shard as u32, self.shards.len() as u32, table.base, buckets.len() as u32]
+        {
             out.extend(word.to_le_bytes());
         }
         out.extend([table.doublings, 0, 0, 0]);
@@ -77,8 +82,8 @@ impl RingIndex {
         out.extend(checksum.to_le_bytes());
     }
 
-    /// The index whose shards' images `next` returns, in their order, and `None` behind the last. It may grow for
-    /// `objects_max` objects.
+    /// The index whose shards' images `next` returns, in their order, and `None` behind the last.
+    /// It may grow for `objects_max` objects.
     pub(crate) fn from_shards(
         stamp: u64,
         objects_max: u64,
@@ -96,7 +101,9 @@ impl RingIndex {
                 return Err(malformed("it belongs elsewhere, or to another checkpoint"));
             }
             let of_first = *shards.get_or_insert(header.shards);
-            if header.shards != of_first || tables.first().is_some_and(|first| first.base != table.base) {
+            if header.shards != of_first
+                || tables.first().is_some_and(|first| first.base != table.base)
+            {
                 return Err(malformed("it does not fit the first one"));
             }
             tables.push(table);
@@ -171,7 +178,8 @@ impl Image {
         if !has_all || bytes != body.len() as u64 {
             return None;
         }
-        let mut table = Table { buckets: Vec::with_capacity(buckets as usize), base, doublings, objects };
+        let mut table =
+            Table { buckets: Vec::with_capacity(buckets as usize), base, doublings, objects };
         for number in 0..buckets as usize {
             table.buckets.push(read_bucket(&mut body, |slot| table.may_hold(number, slot.tag()))?);
         }

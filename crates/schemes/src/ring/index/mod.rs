@@ -1,12 +1,14 @@
 //! The index of `ring`: where the record of a key lies, in eight bytes an object.
 //!
-//! A map from hashes of keys to [`Entry`]s. It keeps 18 bits of a hash and the choice of two buckets: two keys that agree in
-//! them are one to it. That happens to about 6 of 100,000 look-ups of a key that is not there (twice as many after each
-//! doubling), and costs a cached object at worst: every record on disk carries its whole key, and the caller compares it.
+//! A map from hashes of keys to [`Entry`]s. It keeps 18 bits of a hash and the choice of two
+//! buckets: two keys that agree in them are one to it. That happens to about 6 of 100,000 look-ups
+//! of a key that is not there (twice as many after each doubling), and costs a cached object at
+//! worst: every record on disk carries its whole key, and the caller compares it.
 //!
-//! The index has 64 to 4096 shards, each under its own lock; look-ups need it shared only. A shard is sized for the objects
-//! that are expected, and doubles when it is full, at about 98 %, until it has slots for its share of `objects_max`.
-//! With that reached, an insertion drops the least used object of the key's buckets.
+//! The index has 64 to 4096 shards, each under its own lock; look-ups need it shared only. A shard
+//! is sized for the objects that are expected, and doubles when it is full, at about 98 %, until it
+//! has slots for its share of `objects_max`. With that reached, an insertion drops the least used
+//! object of the key's buckets.
 
 mod checkpoint;
 mod slot;
@@ -35,8 +37,8 @@ const SHARD_BITS: u32 = 12;
 /// Objects that are expected in a shard, at most, while there can be more shards.
 const SHARD_OBJECTS: u64 = 1 << 17;
 
-/// Fewest buckets of a shard at first. After it has grown, so many of them are a table of their own, and small ones
-/// differ much in how full they are.
+/// Fewest buckets of a shard at first. After it has grown, so many of them are a table of their
+/// own, and small ones differ much in how full they are.
 const BASE_BUCKETS_MIN: u64 = 32;
 
 /// Share of slots that is in use when a shard has as many objects as can be expected, in percent.
@@ -65,13 +67,16 @@ pub(crate) struct RingIndex {
 }
 
 impl RingIndex {
-    /// An empty index for `objects_expected` objects, but for no fewer than a 64th of `objects_max`.
+    /// An empty index for `objects_expected` objects, but for no fewer than a 64th of
+    /// `objects_max`.
     ///
-    /// It takes about 8.4 bytes for each of them (more if they are few), from the first objects on. It grows as far as
-    /// needed for `objects_max` objects (at most [`LOCATION_END`]), and then has room for fewer than twice as many.
+    /// It takes about 8.4 bytes for each of them (more if they are few), from the first objects on.
+    /// It grows as far as needed for `objects_max` objects (at most [`LOCATION_END`]), and then has
+    /// room for fewer than twice as many.
     pub(crate) fn new(objects_expected: u64, objects_max: u64) -> Self {
         let expected = objects_expected.max(objects_max >> DOUBLINGS_MAX).min(LOCATION_END);
-        let shards = (expected / SHARD_OBJECTS).next_power_of_two().clamp(*SHARDS.start(), *SHARDS.end());
+        let shards =
+            (expected / SHARD_OBJECTS).next_power_of_two().clamp(*SHARDS.start(), *SHARDS.end());
         let buckets = slots_for(expected, shards).div_ceil(BUCKET_SLOTS as u64);
         let base = buckets.clamp(BASE_BUCKETS_MIN, BUCKETS_MAX) as u32;
         Self::of_tables((0..shards).map(|_| Table::new(base)).collect(), objects_max)
@@ -98,7 +103,8 @@ impl RingIndex {
         let _ = slot.fetch_update(Relaxed, Relaxed, |old| used(old).map(|new| new.0));
     }
 
-    /// The key will be looked for or inserted soon: memory is fetched meanwhile, unless that would have to wait.
+    /// The key will be looked for or inserted soon: memory is fetched meanwhile, unless that would
+    /// have to wait.
     pub(crate) fn expect(&self, hash: Hash64) {
         if let Some(table) = self.shard(hash).try_read() {
             table.expect(hash.place());
@@ -110,8 +116,14 @@ impl RingIndex {
         self.insert_telling(hash, entry, || ())
     }
 
-    /// The same; where another object has to go for it, that is told before anybody can miss it. `is_dropping` may not use the index.
-    pub(crate) fn insert_telling(&self, hash: Hash64, entry: Entry, is_dropping: impl FnOnce()) -> Inserted {
+    /// The same; where another object has to go for it, that is told before anybody can miss it.
+    /// `is_dropping` may not use the index.
+    pub(crate) fn insert_telling(
+        &self,
+        hash: Hash64,
+        entry: Entry,
+        is_dropping: impl FnOnce(),
+    ) -> Inserted {
         self.shard(hash).write().insert(hash.place(), entry, self.shard_slots_wanted, is_dropping)
     }
 
@@ -138,7 +150,12 @@ impl RingIndex {
     }
 
     /// The same; that it goes is told before anybody can miss it. `is_going` may not use the index.
-    pub(crate) fn remove_if_telling(&self, hash: Hash64, location: u64, is_going: impl Fn()) -> bool {
+    pub(crate) fn remove_if_telling(
+        &self,
+        hash: Hash64,
+        location: u64,
+        is_going: impl Fn(),
+    ) -> bool {
         let is_it = |entry: Entry| {
             let is_there = entry.location == location;
             if is_there {
@@ -149,9 +166,14 @@ impl RingIndex {
         self.shard(hash).write().remove(hash.place(), is_it).is_some()
     }
 
-    /// Of the objects at locations that `is_there` names, removes those that `keep` does not want; returns how many. `is_there` is asked for each slot of
-    /// the index and should be quick. Shard by shard, each locked for a tenth of a millisecond or so; neither may use the index.
-    pub(crate) fn sweep(&self, is_there: impl Fn(u64) -> bool, mut keep: impl FnMut(&Entry) -> bool) -> u64 {
+    /// Of the objects at locations that `is_there` names, removes those that `keep` does not want;
+    /// returns how many. `is_there` is asked for each slot of the index and should be quick. Shard
+    /// by shard, each locked for a tenth of a millisecond or so; neither may use the index.
+    pub(crate) fn sweep(
+        &self,
+        is_there: impl Fn(u64) -> bool,
+        mut keep: impl FnMut(&Entry) -> bool,
+    ) -> u64 {
         self.shards.iter().map(|shard| shard.0.write().sweep(&is_there, &mut keep)).sum()
     }
 
@@ -160,7 +182,8 @@ impl RingIndex {
         self.shards.iter().map(|shard| shard.0.read().objects).sum()
     }
 
-    /// Bytes of memory in use, heap included. While a shard doubles, it needs half as much again as after it.
+    /// Bytes of memory in use, heap included. While a shard doubles, it needs half as much again as
+    /// after it.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let heap = |shard: &Shard| shard.0.read().buckets.capacity() * size_of::<Bucket>();
         let heap: usize = self.shards.iter().map(heap).sum();

@@ -48,11 +48,14 @@ pub(super) struct Slot(pub(super) u64);
 impl Slot {
     pub(super) const EMPTY: Self = Self(0);
 
-    /// A number out of its range is a mistake of the scheme; here it becomes one within it, and the record that is found
-    /// there does not verify.
+    /// A number out of its range is a mistake of the scheme; here it becomes one within it, and the
+    /// record that is found there does not verify.
     pub(super) fn new(tag: u32, entry: Entry) -> Self {
         debug_assert!(entry.location < LOCATION_END && entry.freq <= FREQ_MAX, "{entry:?}");
-        debug_assert!((1..=KIND_MAX).contains(&entry.kind) && tag < 1 << TAG_BITS, "{entry:?} {tag}");
+        debug_assert!(
+            (1..=KIND_MAX).contains(&entry.kind) && tag < 1 << TAG_BITS,
+            "{entry:?} {tag}"
+        );
         let fields = [
             (u64::from(entry.kind.clamp(1, KIND_MAX)), KIND_SHIFT),
             (u64::from(entry.freq.min(FREQ_MAX)), FREQ_SHIFT),
@@ -106,7 +109,8 @@ mod tests {
     #[test]
     fn every_field_keeps_its_lowest_and_highest_value_beside_the_others() {
         for bits in 0..1_u32 << 5 {
-            let pick = |bit: u32, low: u64, high: u64| if bits >> bit & 1 == 0 { low } else { high };
+            let pick =
+                |bit: u32, low: u64, high: u64| if bits >> bit & 1 == 0 { low } else { high };
             let entry = Entry {
                 location: pick(0, 0, LOCATION_END - 1),
                 length: LengthClass::from_bits(pick(1, 0, 127) as u8),
@@ -123,7 +127,8 @@ mod tests {
 
     #[test]
     fn frequency_stops_at_its_highest_value_and_touches_nothing_else() {
-        let entry = Entry { location: 5, length: LengthClass::from_bits(127), freq: 0, kind: KIND_MAX };
+        let entry =
+            Entry { location: 5, length: LengthClass::from_bits(127), freq: 0, kind: KIND_MAX };
         let mut slot = Slot::new(9, entry);
         for freq in 1..=FREQ_MAX {
             slot = slot.bumped().expect("below the highest");

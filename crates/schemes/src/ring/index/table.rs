@@ -1,9 +1,10 @@
 //! One shard: a cuckoo table of buckets of eight slots.
 //!
-//! A key has two buckets, and the number of each follows from that of the other and the tag, so that an object can be
-//! moved between them without its key. Before the table has grown, bucket `i` and bucket `(c(tag) - i) mod m` belong
-//! together. Each growth doubles it: bucket `b` becomes `2b` and `2b + 1`, and the next bit of the tag says where an object
-//! goes. After `k` of them a bucket's number is `i * 2^k + (first k bits of the tag)`, and the same rule holds for `i`.
+//! A key has two buckets, and the number of each follows from that of the other and the tag, so
+//! that an object can be moved between them without its key. Before the table has grown, bucket `i`
+//! and bucket `(c(tag) - i) mod m` belong together. Each growth doubles it: bucket `b` becomes `2b`
+//! and `2b + 1`, and the next bit of the tag says where an object goes. After `k` of them a
+//! bucket's number is `i * 2^k + (first k bits of the tag)`, and the same rule holds for `i`.
 //!
 //! Buckets are allocated with the first object.
 
@@ -17,17 +18,19 @@ use super::slot::{Entry, Slot, TAG_BITS};
 /// Slots in a bucket: a line of the processor's cache.
 pub(super) const BUCKET_SLOTS: usize = 8;
 
-/// Most growths of a table. Each takes a bit of the tag that then tells keys of a bucket apart no more.
+/// Most growths of a table. Each takes a bit of the tag that then tells keys of a bucket apart no
+/// more.
 pub(super) const DOUBLINGS_MAX: u8 = 6;
 
 /// Most buckets of a table: 256 MiB.
 pub(super) const BUCKETS_MAX: u64 = 1 << 22;
 
-/// An insertion looks into this many buckets for a free slot before the table grows, or an object is dropped.
+/// An insertion looks into this many buckets for a free slot before the table grows, or an object
+/// is dropped.
 const SEARCH_BUCKETS_MAX: usize = 128;
 
-/// A table that may not grow is searched for a free slot while fewer of its slots are in use, in percent. Otherwise an
-/// insertion drops an object if the key's own buckets are full.
+/// A table that may not grow is searched for a free slot while fewer of its slots are in use, in
+/// percent. Otherwise an insertion drops an object if the key's own buckets are full.
 const SEARCH_PCT_MAX: u64 = 98;
 
 /// Eight slots on a cache line.
@@ -124,7 +127,11 @@ impl Table {
     }
 
     /// Removes the object of this key if it meets the condition.
-    pub(super) fn remove(&mut self, place: Place, condition: impl Fn(Entry) -> bool) -> Option<Entry> {
+    pub(super) fn remove(
+        &mut self,
+        place: Place,
+        condition: impl Fn(Entry) -> bool,
+    ) -> Option<Entry> {
         let (slot, found) = self.find(place)?;
         let entry = found.entry();
         if !condition(entry) {
@@ -135,7 +142,8 @@ impl Table {
         Some(entry)
     }
 
-    /// Of the objects at locations that `is_there` names, removes those that `keep` does not want; returns how many.
+    /// Of the objects at locations that `is_there` names, removes those that `keep` does not want;
+    /// returns how many.
     pub(super) fn sweep(
         &mut self,
         is_there: impl Fn(u64) -> bool,
@@ -145,7 +153,8 @@ impl Table {
         for bucket in &mut self.buckets {
             for slot in &mut bucket.0 {
                 let found = Slot(*slot.get_mut());
-                // Whether a slot is empty is as good as random: to ask that first would cost more than all the rest.
+                // Whether a slot is empty is as good as random: to ask that first would cost more
+                // than all the rest.
                 if is_there(found.location()) && !found.is_empty() && !keep(&found.entry()) {
                     *slot = AtomicU64::new(Slot::EMPTY.0);
                     self.objects -= 1;
@@ -155,7 +164,8 @@ impl Table {
         before - self.objects
     }
 
-    /// Makes `entry` the object of this key. The table grows while it has fewer than `slots_wanted` slots.
+    /// Makes `entry` the object of this key. The table grows while it has fewer than `slots_wanted`
+    /// slots.
     pub(super) fn insert(
         &mut self,
         place: Place,
@@ -235,8 +245,8 @@ impl Table {
         Some(At { bucket, slot })
     }
 
-    /// Frees a slot in one of the key's buckets, which are full, by the shortest chain of moves of others to their
-    /// other buckets, found breadth first.
+    /// Frees a slot in one of the key's buckets, which are full, by the shortest chain of moves of
+    /// others to their other buckets, found breadth first.
     fn move_others(&mut self, place: Place) -> Option<At> {
         let mut search = Search::from(self.both_buckets(place));
         let mut next = 0;
@@ -254,10 +264,11 @@ impl Table {
         None
     }
 
-    /// Moves objects along the steps that lead to `last`, where `free` is; returns the slot that can be overwritten then.
+    /// Moves objects along the steps that lead to `last`, where `free` is; returns the slot that
+    /// can be overwritten then.
     ///
-    /// No object is moved away from under its own feet, as the steps do not come to the same bucket twice: from there a
-    /// shorter way would have been found before.
+    /// No object is moved away from under its own feet, as the steps do not come to the same bucket
+    /// twice: from there a shorter way would have been found before.
     fn move_along(&mut self, search: &Search, mut last: usize, mut free: At) -> At {
         while let Some(Step { before, slot, .. }) = search.get(last) {
             let from = At { bucket: search.steps[before].bucket, slot };
@@ -268,8 +279,9 @@ impl Table {
         free
     }
 
-    /// The least frequently used object in the key's buckets. Among equals the first in an order that is not the
-    /// same for all keys, as otherwise the newest object would always give way to the next one.
+    /// The least frequently used object in the key's buckets. Among equals the first in an order
+    /// that is not the same for all keys, as otherwise the newest object would always give way to
+    /// the next one.
     fn victim(&self, place: Place) -> (At, Slot) {
         let buckets = self.both_buckets(place);
         let all = (0..2 * BUCKET_SLOTS).map(|i| {
@@ -321,7 +333,8 @@ struct Step {
     slot: usize,
 }
 
-/// The buckets that an insertion has found so far, in the order of finding. The first ones are the key's own.
+/// The buckets that an insertion has found so far, in the order of finding. The first ones are the
+/// key's own.
 struct Search {
     steps: [Step; SEARCH_BUCKETS_MAX],
     len: usize,

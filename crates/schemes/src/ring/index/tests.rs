@@ -123,7 +123,10 @@ fn a_table_is_full_to_98_percent_before_it_grows_and_later_to_95() {
     for base in [500, 2000, 10_000] {
         let mut table = Table::new(base);
         let full: Vec<f64> = (0..3).map(|_| occupancy_when_it_grows(&mut table, random)).collect();
-        assert!(full[0] >= 0.98 && full.iter().all(|full| *full >= 0.95), "{base} buckets: {full:?}");
+        assert!(
+            full[0] >= 0.98 && full.iter().all(|full| *full >= 0.95),
+            "{base} buckets: {full:?}"
+        );
     }
 }
 
@@ -170,14 +173,16 @@ fn an_index_for_a_million_objects_takes_them_without_growing_in_9_bytes_each() {
 fn at_its_bound_the_index_drops_the_least_used_of_the_candidates_and_grows_no_more() {
     let index = RingIndex::new(1000, 20_000);
     let random = &mut Random(3);
-    let slots: u64 = index.shards.iter().map(|_| slots_for(20_000, index.shards.len() as u64)).sum();
+    let slots: u64 =
+        index.shards.iter().map(|_| slots_for(20_000, index.shards.len() as u64)).sum();
     let mut dropped = 0;
     for i in 0..100_000 {
         let hash = random.hash();
         let lowest = {
             let table = index.shard(hash).read();
             let both = table.both_buckets(hash.place());
-            let slots = both.iter().filter_map(|b| table.buckets.get(*b as usize)).flat_map(Bucket::slots);
+            let slots =
+                both.iter().filter_map(|b| table.buckets.get(*b as usize)).flat_map(Bucket::slots);
             slots.map(Slot::freq).min()
         };
         if let Some(gone) = index.insert(hash, Entry { freq: (i % 4) as u8, ..entry(i) }).dropped {
@@ -207,7 +212,8 @@ fn a_sweep_asks_about_every_object_once() {
     let index = RingIndex::new(1000, 100_000);
     let random = &mut Random(4);
     let hashes: Vec<Hash64> = (0..20_000).map(|_| random.hash()).collect();
-    let replaced = hashes.iter().enumerate().filter_map(|(i, h)| index.insert(*h, entry(i as u64)).replaced);
+    let replaced =
+        hashes.iter().enumerate().filter_map(|(i, h)| index.insert(*h, entry(i as u64)).replaced);
     let replaced: Vec<Entry> = replaced.collect();
     let mut seen = vec![0; hashes.len()];
     let removed = index.sweep(
@@ -227,8 +233,8 @@ fn a_sweep_asks_about_every_object_once() {
 
 #[test]
 fn keys_that_are_not_there_are_found_as_often_as_theory_says() {
-    // An absent key meets all the slots of its two buckets; with each it agrees in 18 bits by chance, or in as many fewer as
-    // the table has doubled.
+    // An absent key meets all the slots of its two buckets; with each it agrees in 18 bits by
+    // chance, or in as many fewer as the table has doubled.
     for (doublings, lookups) in [(0, 4_000_000_u32), (3, 1_000_000)] {
         let objects = 200_000;
         let index = RingIndex::new(objects >> doublings, objects);

@@ -72,7 +72,8 @@ impl BlockFile for Held {
 fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
     let file = Arc::new(Held::default());
     let purges = Arc::new(
-        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default()).expect("a log"),
+        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default())
+            .expect("a log"),
     );
     let many: Vec<_> =
         (0..REMOVALS_PER_BLOCK as u64 + 1).map(|hash| Removal::Key { hash, sequence: 1 }).collect();
@@ -85,7 +86,10 @@ fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
         ([false, true, false], [Err(Unlogged::Failed(ErrorKind::Other)); 2]),
     ] {
         let (mut one, mut two) = (pin!(purges.log(&many[..1])), pin!(purges.log(&many)));
-        assert!(one.as_mut().poll(&mut context).is_pending() && two.as_mut().poll(&mut context).is_pending());
+        assert!(
+            one.as_mut().poll(&mut context).is_pending()
+                && two.as_mut().poll(&mut context).is_pending()
+        );
         // The first alone, and the others in two blocks behind it.
         for (block, is_fine) in outcomes.into_iter().enumerate() {
             file.end(if is_fine { Ok(()) } else { Err(io::ErrorKind::Other.into()) });
@@ -96,7 +100,8 @@ fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
     }
 }
 
-/// Whoever asked may have gone when the block fails, and the next one does not find the key any more.
+/// Whoever asked may have gone when the block fails, and the next one does not find the key any
+/// more.
 #[test]
 fn what_could_not_be_logged_is_a_doubt_before_anybody_asks() {
     let file = Arc::new(Held::default());
@@ -123,12 +128,16 @@ fn what_could_not_be_logged_is_a_doubt_before_anybody_asks() {
 fn it_is_idle_when_no_block_is_on_its_way() {
     let file = Arc::new(Held::default());
     let purges =
-        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default()).expect("a log");
+        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default())
+            .expect("a log");
     let purges = Arc::new(purges);
     let mut context = Context::from_waker(Waker::noop());
     let removals = [Removal::Key { hash: 1, sequence: 1 }];
     let (mut one, mut two) = (pin!(purges.log(&removals)), pin!(purges.log(&removals)));
-    assert!(one.as_mut().poll(&mut context).is_pending() && two.as_mut().poll(&mut context).is_pending());
+    assert!(
+        one.as_mut().poll(&mut context).is_pending()
+            && two.as_mut().poll(&mut context).is_pending()
+    );
     for is_idle in [false, false, true] {
         assert_eq!(purges.wait_idle(Duration::ZERO), is_idle);
         if !is_idle {
@@ -182,8 +191,9 @@ fn keys(hashes: Range<u64>) -> Vec<Removal> {
 #[tokio::test]
 async fn what_was_logged_before_an_interrupted_checkpoint_counts_until_one_is_completed() {
     let dir = tempfile::tempdir().expect("a directory");
-    let start =
-        |number| Arc::new(Purges::new(1, files(&dir, [0; 2]), number, Arc::default()).expect("a log"));
+    let start = |number| {
+        Arc::new(Purges::new(1, files(&dir, [0; 2]), number, Arc::default()).expect("a log"))
+    };
     let many = 70 * REMOVALS_PER_BLOCK as u64;
     let first = start(4);
     assert_eq!(first.log(&keys(0..10)).await, Ok(()));
@@ -204,7 +214,11 @@ async fn what_was_logged_before_an_interrupted_checkpoint_counts_until_one_is_co
         done.switch(number);
     });
     assert_eq!(done.read(6).expect("read"), Logged { removals: Vec::new(), newest: 6 });
-    assert_eq!(done.read(5).expect("read").removals.len() as u64, many + 10, "those of the turn before");
+    assert_eq!(
+        done.read(5).expect("read").removals.len() as u64,
+        many + 10,
+        "those of the turn before"
+    );
     assert_eq!(done.log(&keys(0..3)).await, Ok(()));
     assert_eq!(start(6).read(6).expect("read").removals, keys(0..3));
 }
@@ -214,7 +228,8 @@ async fn what_was_logged_before_an_interrupted_checkpoint_counts_until_one_is_co
 fn a_queue_that_refuses_all_blocks_needs_no_deep_stack() {
     let file = Arc::new(Held { refuses: true, ..Held::default() });
     let purges = Arc::new(
-        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default()).expect("a log"),
+        Purges::new(1, [Arc::clone(&file) as _, Arc::clone(&file) as _], 0, Arc::default())
+            .expect("a log"),
     );
     let small = std::thread::Builder::new().stack_size(64 * 1024);
     let all = keys(0..WAITING_MAX as u64);

@@ -35,7 +35,8 @@ fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
     assert!(world.store.checkpoint());
     // All others are interrupted.
     world.checkpoints_find_room(false);
-    let (checkpoint, known) = (world.store.checkpoint.load(Ordering::Acquire), generations(&world.store));
+    let (checkpoint, known) =
+        (world.store.checkpoint.load(Ordering::Acquire), generations(&world.store));
     let used_again = |store: &Store| {
         let now = generations(store);
         known.iter().zip(&now).filter(|(before, now)| **before != 0 && before != now).count()
@@ -46,7 +47,11 @@ fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
     let last = store_one(&mut world);
     world.store.flush();
     while world.pump() {}
-    assert_eq!(world.store.checkpoint.load(Ordering::Acquire), checkpoint, "everything is behind it");
+    assert_eq!(
+        world.store.checkpoint.load(Ordering::Acquire),
+        checkpoint,
+        "everything is behind it"
+    );
 
     let readable = |world: &World| -> Vec<u64> {
         let opens = |number: &u64| {
@@ -93,7 +98,8 @@ fn a_store_whose_checkpoints_are_lost_begins_empty_once() {
     }
 }
 
-/// A new ring that holds one object, which has been used once and is on the disk; its number and its entry.
+/// A new ring that holds one object, which has been used once and is on the disk; its number and
+/// its entry.
 fn with_one_object() -> (World, u64, Entry) {
     let mut world = World::new(1);
     let number = loop {
@@ -170,14 +176,16 @@ fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
     }
 }
 
-/// What was never stored costs neither a block of the log nor a checkpoint; what was stored is logged once.
+/// What was never stored costs neither a block of the log nor a checkpoint; what was stored is
+/// logged once.
 #[test]
 fn the_removal_of_what_recovery_cannot_find_is_not_logged() {
     let runtime = runtime();
     let _context = runtime.enter();
     let mut world = World::new(1);
     let number = store_of(&mut world, 0, 5000);
-    let remove = |key: &_| world.run(world.store.remove(key)).expect("no need to wait").expect("service");
+    let remove =
+        |key: &_| world.run(world.store.remove(key)).expect("no need to wait").expect("service");
     let checkpoint = world.store.checkpoint.load(Ordering::Acquire);
     for never in 0..3000 {
         assert!(!remove(&key(&format!("http://never.example/{never}"))));
@@ -197,7 +205,8 @@ fn the_removal_of_what_recovery_cannot_find_is_not_logged() {
     assert_eq!(world.store.purges.blocks(), 2);
 }
 
-/// Two cores remove the same keys. Whichever does not find one any more has not removed it before the other one has logged that.
+/// Two cores remove the same keys. Whichever does not find one any more has not removed it before
+/// the other one has logged that.
 #[test]
 fn no_removal_is_acknowledged_before_one_of_the_key_is_on_the_disk() {
     const KEYS: u64 = 4000;
@@ -206,7 +215,8 @@ fn no_removal_is_acknowledged_before_one_of_the_key_is_on_the_disk() {
     let (world, _, entry) = with_one_object();
     let store = &world.store;
     let index = store.index.get().expect("read");
-    let mut keys: Vec<_> = (0..KEYS).map(|number| key(&format!("http://both.example/{number}"))).collect();
+    let mut keys: Vec<_> =
+        (0..KEYS).map(|number| key(&format!("http://both.example/{number}"))).collect();
     // Without those that are one to the index.
     keys.retain(|key| index.insert(store.hash(key), entry).replaced.is_none());
     assert!(keys.len() as u64 > KEYS * 9 / 10 && !store.doubts.are_any());
@@ -238,7 +248,8 @@ fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
     let _context = runtime.enter();
     let mut world = World::new(1);
     let number = store_of(&mut world, 0, 5000);
-    let remove = |world: &World| world.run(world.store.remove(&key(&url(number)))).expect("no need to wait");
+    let remove =
+        |world: &World| world.run(world.store.remove(&key(&url(number)))).expect("no need to wait");
     let find_room = |world: &World, log: usize, is_there: bool| {
         world.files[3 + log].is_full.store(!is_there, Ordering::Relaxed);
     };
@@ -304,7 +315,8 @@ fn a_segment_that_cannot_be_read_costs_what_was_written_to_it_since_the_checkpoi
         while world.pump() {}
         let lies_in = |world: &World, segment: u64| {
             let locations = (0..next).filter_map(|number| entry(world, number));
-            locations.filter(|entry| entry.location * UNIT_BYTES / SEGMENT_BYTES == segment).count() as u64
+            locations.filter(|entry| entry.location * UNIT_BYTES / SEGMENT_BYTES == segment).count()
+                as u64
         };
         let (all, there) = (world.store.index.get().map_or(0, RingIndex::len), lies_in(&world, 2));
         assert!(there > 10 && all > 4 * there, "{there} of {all}");
@@ -348,8 +360,13 @@ fn a_log_whose_beginning_could_not_be_read_at_the_start_is_read_again() {
     let runtime = runtime();
     let start = |number| {
         Arc::new(
-            Purges::new(77, [Arc::clone(&first) as _, Arc::clone(&second) as _], number, Arc::default())
-                .expect("a log"),
+            Purges::new(
+                77,
+                [Arc::clone(&first) as _, Arc::clone(&second) as _],
+                number,
+                Arc::default(),
+            )
+            .expect("a log"),
         )
     };
     let turn = |purges: &Arc<Purges>, number, hash| {
@@ -360,7 +377,8 @@ fn a_log_whose_beginning_could_not_be_read_at_the_start_is_read_again() {
     };
     let before = start(0);
     (1..=4).for_each(|number| turn(&before, number, number));
-    // Checkpoint 4 is complete. What the other file says of turn 3 cannot be read for a moment, and the next one comes to no end.
+    // Checkpoint 4 is complete. What the other file says of turn 3 cannot be read for a moment, and
+    // the next one comes to no end.
     *second.unreadable.lock() = 0..1;
     let again = start(4);
     *second.unreadable.lock() = 0..0;

@@ -19,8 +19,9 @@ fn mixed(old: &[u8], new: &[u8], is_new: impl Fn(usize) -> bool) -> Vec<u8> {
 
 /// Pages in which two files differ.
 fn changed(old: &[u8], new: &[u8]) -> Vec<usize> {
-    let page =
-        |bytes: &[u8], at: usize| bytes.get(at * PAGE..).map(|rest| rest[..rest.len().min(PAGE)].to_vec());
+    let page = |bytes: &[u8], at: usize| {
+        bytes.get(at * PAGE..).map(|rest| rest[..rest.len().min(PAGE)].to_vec())
+    };
     (0..new.len().div_ceil(PAGE)).filter(|at| page(old, *at) != page(new, *at)).collect()
 }
 
@@ -69,7 +70,11 @@ fn torn_writes_of_a_new_object_leave_it_whole_or_not_there() {
             assert!([Seen::Whole(1, len), Seen::Nothing].contains(&seen), "{len}: {seen:?}");
             whole += u32::from(seen == Seen::Whole(1, len));
             store(rock, "http://more/", 1, 100_000);
-            assert_eq!(see(rock, "http://more/"), Seen::Whole(1, 100_000), "its slots are in order");
+            assert_eq!(
+                see(rock, "http://more/"),
+                Seen::Whole(1, 100_000),
+                "its slots are in order"
+            );
         });
         assert!(whole > 0, "with other pages missing it is whole");
     }
@@ -140,14 +145,20 @@ fn of_two_whole_objects_of_a_key_the_younger_is_found() {
         crash(rock);
         let mut both = place.bytes();
         let older = SLOT * (1 + fillers);
-        assert!(both[older..older + 4096].iter().all(|byte| *byte == 0), "the older was overwritten");
+        assert!(
+            both[older..older + 4096].iter().all(|byte| *byte == 0),
+            "the older was overwritten"
+        );
         both[older..older + SLOT].copy_from_slice(&with_older[older..older + SLOT]);
         place.set_bytes(&both);
         for _ in 0..2 {
             let rock = place.open();
             assert_eq!(see(&*rock, "http://two/"), Seen::Whole(2, 9000), "{fillers}");
             assert_eq!((rock.stats().objects, rock.stats().used_bytes), (2, 2 * SLOT as u64));
-            assert!(place.bytes()[older..older + 4096].iter().all(|byte| *byte == 0), "overwritten again");
+            assert!(
+                place.bytes()[older..older + 4096].iter().all(|byte| *byte == 0),
+                "overwritten again"
+            );
         }
     }
 }
@@ -244,7 +255,11 @@ fn without_a_good_snapshot_all_slots_are_looked_at() {
         assert!(!rock.admits(Some(1)), "free slots are not known yet");
         wait_for_rebuild(&*rock);
         let after = rock.stats();
-        assert_eq!((after.objects, after.used_bytes), (before.objects, before.used_bytes), "{name}");
+        assert_eq!(
+            (after.objects, after.used_bytes),
+            (before.objects, before.used_bytes),
+            "{name}"
+        );
         assert_eq!(count(&*rock, "x", 20), 20);
     }
 }
@@ -284,5 +299,8 @@ fn a_slot_file_that_is_not_of_this_store_is_begun_anew() {
     store(&*rock, "http://b/", 1, 9000);
     crash(rock);
     let rock = place.open();
-    assert_eq!((see(&*rock, "http://a/"), see(&*rock, "http://b/")), (Seen::Nothing, Seen::Whole(1, 9000)));
+    assert_eq!(
+        (see(&*rock, "http://a/"), see(&*rock, "http://b/")),
+        (Seen::Nothing, Seen::Whole(1, 9000))
+    );
 }

@@ -28,7 +28,8 @@ fn what_has_been_evicted_is_purged_for_good() {
         gone.iter().for_each(|url| assert!(!remove(&*rock, url)));
         crash(rock);
         let rock = place.open();
-        gone.iter().for_each(|url| assert_eq!(see(&*rock, url), Seen::Nothing, "{url}, clean {is_clean}"));
+        gone.iter()
+            .for_each(|url| assert_eq!(see(&*rock, url), Seen::Nothing, "{url}, clean {is_clean}"));
     }
 }
 
@@ -40,7 +41,8 @@ fn an_evicted_object_may_come_back_after_a_crash_while_nobody_has_purged_it() {
     run(rock.maintain()).expect("maintenance");
     assert!(rock.stats().objects < 60);
     crash(rock);
-    // This is what the table of stale slots is for: the test above would prove nothing if it were otherwise.
+    // This is what the table of stale slots is for: the test above would prove nothing if it were
+    // otherwise.
     let rock = place.bare();
     rebuild::scan_here(&rock.dir, || ());
     assert_eq!(rock.stats().objects, 60);
@@ -129,7 +131,9 @@ fn purges_before_and_during_a_scan_hold_also_through_a_crash() {
     crash(rock); // somewhere in it
     let rock = place.open();
     let check = |rock: &dyn Scheme| {
-        (3..7).for_each(|i| assert_eq!(see(rock, &format!("http://p/{i}")), Seen::Nothing, "object {i}"));
+        (3..7).for_each(|i| {
+            assert_eq!(see(rock, &format!("http://p/{i}")), Seen::Nothing, "object {i}")
+        });
         assert_eq!(count(rock, "p", 20), 16);
     };
     check(&*rock);
@@ -160,8 +164,13 @@ fn what_is_stored_or_purged_during_a_scan_wins_over_what_it_finds() {
     });
     let check = |rock: &dyn Scheme| {
         let seen: Vec<Seen> = (7..12).map(|i| see(rock, &format!("http://s/{i}"))).collect();
-        let expected =
-            [Seen::Whole(2, 13_000), Seen::Nothing, Seen::Nothing, Seen::Whole(3, 700), Seen::Whole(1, 9000)];
+        let expected = [
+            Seen::Whole(2, 13_000),
+            Seen::Nothing,
+            Seen::Nothing,
+            Seen::Whole(3, 700),
+            Seen::Whole(1, 9000),
+        ];
         assert_eq!(seen, expected);
         assert_eq!((rock.stats().objects, rock.stats().used_bytes), (28, 28 * SLOT as u64));
     };
@@ -212,7 +221,8 @@ fn a_purge_waits_for_what_is_being_written() {
     assert_eq!(rock.stats().used_bytes, 0);
 }
 
-/// The log of removals during a scan is on the disk: nobody waits for that with the object still to be found.
+/// The log of removals during a scan is on the disk: nobody waits for that with the object still to
+/// be found.
 #[test]
 fn what_is_removed_during_a_scan_is_gone_before_that_is_logged() {
     let place = Place::new(SMALL);
@@ -232,5 +242,8 @@ fn what_is_removed_during_a_scan_is_gone_before_that_is_logged() {
             assert!(was_there.expect("removed"));
         });
     });
-    assert_eq!((see(&rock, "http://s/1"), see(&rock, "http://s/2")), (Seen::Whole(1, 9000), Seen::Nothing));
+    assert_eq!(
+        (see(&rock, "http://s/1"), see(&rock, "http://s/2")),
+        (Seen::Whole(1, 9000), Seen::Nothing)
+    );
 }

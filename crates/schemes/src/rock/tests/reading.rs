@@ -20,7 +20,10 @@ fn an_object_is_written_with_one_write_and_read_with_one_read() {
         let stored = written.object_bytes - before.object_bytes;
         assert!(stored > len && stored < len + 1000, "{stored}");
         let overhead = written.write_bytes - before.write_bytes - stored;
-        assert!(overhead < 4096 + 80 * (1 + len / SLOT as u64) + 200, "{overhead} bytes more for {len}");
+        assert!(
+            overhead < 4096 + 80 * (1 + len / SLOT as u64) + 200,
+            "{overhead} bytes more for {len}"
+        );
     }
 }
 
@@ -55,7 +58,8 @@ fn a_chain_in_pieces_is_whole_after_every_kind_of_start() {
         let written = rock.stats();
         assert_eq!(see(&*rock, &url), Seen::Whole(1, len));
         let stats = rock.stats();
-        let (writes, reads_made) = (written.write_ops - before.write_ops, stats.read_ops - written.read_ops);
+        let (writes, reads_made) =
+            (written.write_ops - before.write_ops, stats.read_ops - written.read_ops);
         assert_eq!(writes, reads_made, "as many reads as runs");
         assert!(reads_made >= reads - 3 && reads_made <= reads, "{reads_made} reads");
     }
@@ -67,7 +71,11 @@ fn a_chain_in_pieces_is_whole_after_every_kind_of_start() {
         drop(rock);
         rock = place.open();
         let after = rock.stats();
-        assert_eq!((after.objects, after.used_bytes), (before.objects, before.used_bytes), "{is_clean}");
+        assert_eq!(
+            (after.objects, after.used_bytes),
+            (before.objects, before.used_bytes),
+            "{is_clean}"
+        );
         assert_eq!(see(&*rock, "http://pieces/150000"), Seen::Whole(1, 150_000));
         assert_eq!(see(&*rock, "http://pieces/60000"), Seen::Whole(1, 60_000));
         assert_eq!((count(&*rock, "single", 36), rock.stats().errors), (18, 0));
@@ -85,7 +93,11 @@ fn every_slot_size_works() {
         for round in 0..3 {
             for len in sizes {
                 let url = format!("http://s/{len}");
-                assert_eq!(see(&*rock, &url), Seen::Whole(1, len), "slot size {slot_bytes}, round {round}");
+                assert_eq!(
+                    see(&*rock, &url),
+                    Seen::Whole(1, len),
+                    "slot size {slot_bytes}, round {round}"
+                );
             }
             if round == 0 {
                 rock.close().expect("closed");
@@ -113,8 +125,9 @@ fn a_record_longer_than_a_slot() {
         rock = place.open();
         assert_eq!(see(&*rock, &url), Seen::Whole(200, len));
         // There is no room for another head in the first slot: removed, which is allowed.
-        run(rock.update(&record(&url, 3), &humboldt_store::scheme::Confirmed::of(&record(&url, 200))))
-            .expect("updated");
+        run(rock
+            .update(&record(&url, 3), &humboldt_store::scheme::Confirmed::of(&record(&url, 200))))
+        .expect("updated");
         assert_eq!(see(&*rock, &url), Seen::Nothing);
     }
 }
@@ -156,8 +169,8 @@ fn slots_used_again_under_a_reader_are_never_taken_for_its_own() {
     }
 }
 
-/// The worst that can happen under a reader: the very same slots at the same places in a chain, of another key, or of another
-/// object of the same key.
+/// The worst that can happen under a reader: the very same slots at the same places in a chain, of
+/// another key, or of another object of the same key.
 #[test]
 fn the_same_slots_with_another_object_do_not_verify() {
     const LEN: u64 = 3_000_000;
@@ -188,7 +201,8 @@ fn the_same_slots_with_another_object_do_not_verify() {
         });
         crash(rock);
         // And in a scan: the first slot of one, the rest of the other.
-        let first = (0..mine.len() / SLOT).rfind(|at| mine[at * SLOT + 32..at * SLOT + 36] == [0; 4]);
+        let first =
+            (0..mine.len() / SLOT).rfind(|at| mine[at * SLOT + 32..at * SLOT + 36] == [0; 4]);
         let first = first.expect("position 0") * SLOT;
         let mut mixed = theirs.clone();
         mixed[first..first + SLOT].copy_from_slice(&mine[first..first + SLOT]);
@@ -228,7 +242,8 @@ fn what_is_dropped_in_the_middle_leaves_nothing_behind() {
         run(async {
             let bytes = body("http://gone/", 1, 0, len as u64);
             for polls in 0..4 {
-                let mut writer = rock.create(record("http://gone/", 1), None).await.expect("create");
+                let mut writer =
+                    rock.create(record("http://gone/", 1), None).await.expect("create");
                 {
                     let parts = [&bytes[..]];
                     let mut write = writer.write(0, &parts);
@@ -261,8 +276,10 @@ fn what_is_dropped_in_the_middle_leaves_nothing_behind() {
 
 /// Polls a future once; returns whether it is done.
 async fn poll_once<F: Future + Unpin>(future: &mut F) -> bool {
-    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready()))
-        .await
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())
+    })
+    .await
 }
 
 #[test]
@@ -286,10 +303,17 @@ fn no_more_writes_than_the_rate_allows() {
     });
     let stored = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
     let refused =
-        outcomes.iter().filter(|o| matches!(o, Err(SchemeError::Busy("max-swap-rate")))).count() as u64;
+        outcomes.iter().filter(|o| matches!(o, Err(SchemeError::Busy("max-swap-rate")))).count()
+            as u64;
     // A burst of a tenth of a second, and what may wait a second.
-    assert!((50..=62).contains(&stored) && stored + refused == 100, "{stored} stored, {refused} refused");
+    assert!(
+        (50..=62).contains(&stored) && stored + refused == 100,
+        "{stored} stored, {refused} refused"
+    );
     let stats = rock.stats();
-    assert_eq!((stats.shed, stats.objects, stats.used_bytes), (refused, stored, stored * SLOT as u64));
+    assert_eq!(
+        (stats.shed, stats.objects, stats.used_bytes),
+        (refused, stored, stored * SLOT as u64)
+    );
     assert_eq!(count(&*rock, "rate", 100), stored);
 }

@@ -14,13 +14,16 @@ struct Model {
 }
 
 impl Model {
-    /// The last version or nothing, never anything older, never what was purged. Nothing is right only after an eviction.
+    /// The last version or nothing, never anything older, never what was purged. Nothing is right
+    /// only after an eviction.
     fn check(&mut self, rock: &dyn Scheme, id: u64, context: &str) {
         let seen = see(rock, &url(id));
         let expected = self.stored.get(&id).copied().flatten();
         match (seen, expected) {
             (Seen::Nothing, None) => {}
-            (Seen::Nothing, Some(_)) => assert!(rock.stats().evictions > 0 || context.contains("small")),
+            (Seen::Nothing, Some(_)) => {
+                assert!(rock.stats().evictions > 0 || context.contains("small"))
+            }
             (Seen::Whole(version, len), Some(last)) => {
                 assert_eq!((version, len), last, "{context}: object {id}");
                 self.hits += 1;
@@ -40,7 +43,8 @@ fn simulate(seed: u64, capacity_bytes: u64, steps: u64, size: &str) -> u64 {
     let mut model = Model { stored: HashMap::new(), hits: 0 };
     let mut state = seed;
     let mut next = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
     for step in 0..steps {
@@ -57,8 +61,10 @@ fn simulate(seed: u64, capacity_bytes: u64, steps: u64, size: &str) -> u64 {
                 model.stored.insert(id, None);
             }
             11 => {
-                // The body keeps its version; only that the pair of head and times is whole can be seen here.
-                let version = model.stored.get(&id).copied().flatten().map_or(0, |(version, _)| version);
+                // The body keeps its version; only that the pair of head and times is whole can be
+                // seen here.
+                let version =
+                    model.stored.get(&id).copied().flatten().map_or(0, |(version, _)| version);
                 let confirmed = humboldt_store::scheme::Confirmed::of(&record(&url(id), version));
                 run(rock.update(&record(&url(id), 77), &confirmed)).expect("updated");
                 assert!(run(rock.remove(&key(&url(id)))).is_ok());

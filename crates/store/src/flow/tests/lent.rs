@@ -19,10 +19,17 @@ fn a_lent_body_is_read_where_it_is_and_becomes_no_object() {
     let (tier, table) = table(64 * MIB);
     let content = pattern(0, 13_312);
     let (writer, mut reader) = lent(&tier, &table, &content);
-    assert_eq!((writer.written(), block_on(reader.data())), (13_312, Progress::Data { available: 13_312 }));
+    assert_eq!(
+        (writer.written(), block_on(reader.data())),
+        (13_312, Progress::Data { available: 13_312 })
+    );
     let mut got = take(&mut reader, 5000);
     let mut slices = Vec::new();
-    assert_eq!((reader.slices(&mut slices, u64::MAX), slices.len()), (13_312 - 5000, 1), "it lies together");
+    assert_eq!(
+        (reader.slices(&mut slices, u64::MAX), slices.len()),
+        (13_312 - 5000, 1),
+        "it lies together"
+    );
     got.extend_from_slice(&slices[0]);
     reader.advance(13_312 - 5000);
     assert!(got == content);
@@ -42,14 +49,18 @@ fn a_client_that_has_to_wait_reads_a_lent_body_from_counted_pages() {
         let bytes = reader.slices(&mut slices, 6000);
         let before: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
         reader.settle(&mut slices).expect("memory is there");
-        assert!(before == slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>(), "{sent}");
+        assert!(
+            before == slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>(),
+            "{sent}"
+        );
         assert_eq!(tier.used_bytes(), 4 * PAGE_BYTES as u64);
         reader.settle(&mut slices).expect("nothing to do");
         reader.advance(bytes);
         drop(writer);
         let (rest, end) = block_on(follow(reader, Rng::new(sent), 3000));
         assert!(
-            rest[(sent + bytes) as usize..] == content[(sent + bytes) as usize..] && end == Progress::End
+            rest[(sent + bytes) as usize..] == content[(sent + bytes) as usize..]
+                && end == Progress::End
         );
         drop(slices);
         assert_eq!(tier.used_bytes(), 0);
@@ -81,7 +92,9 @@ fn only_a_body_with_one_reader_who_waits_for_nothing_else_is_lent() {
     for mut reader in [first, second] {
         let mut slices = Vec::new();
         assert_eq!((reader.slices(&mut slices, u64::MAX), slices.len()), (9000, 3));
-        assert!(slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>() == pattern(0, 9000));
+        assert!(
+            slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>() == pattern(0, 9000)
+        );
         reader.advance(9000);
         assert_eq!(block_on(reader.data()), Progress::End);
     }

@@ -11,8 +11,14 @@ fn slow_and_fast(table: &Arc<InFlight>, info: FlowInfo) -> (FlowWriter, FlowRead
     (writer, slow, fast)
 }
 
-/// Appends from where the flow is, and lets `fast` read all of it, until the writer waits or all of `data` is there.
-fn run_ahead(writer: &mut FlowWriter, fast: &mut FlowReader, wakes: &Arc<Wakes>, data: &[u8]) -> u64 {
+/// Appends from where the flow is, and lets `fast` read all of it, until the writer waits or all of
+/// `data` is there.
+fn run_ahead(
+    writer: &mut FlowWriter,
+    fast: &mut FlowReader,
+    wakes: &Arc<Wakes>,
+    data: &[u8],
+) -> u64 {
     while let Some(rest) = data.get(writer.written() as usize..).filter(|rest| !rest.is_empty()) {
         if wakes.poll(|cx| writer.poll_append(cx, rest)).is_pending() {
             break;
@@ -31,13 +37,20 @@ fn the_writer_waits_for_a_slow_client_and_nobody_loses_a_byte() {
     let wakes = Wakes::new();
     let data = pattern(0, LAG_BYTES_MAX as usize + 300_000);
     assert!(!slow.holds_up());
-    assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), LAG_BYTES_MAX, "as far as it may be behind");
+    assert_eq!(
+        run_ahead(&mut writer, &mut fast, &wakes, &data),
+        LAG_BYTES_MAX,
+        "as far as it may be behind"
+    );
     assert!(tier.used_bytes() <= LAG_BYTES_MAX);
     assert_eq!((slow.holds_up(), fast.holds_up()), (true, false));
     // It reads a little: the others go on by as much, and it is still the one that they wait for.
     let mut got = take(&mut slow, WINDOW_BYTES_MIN / 2);
     assert_eq!(wakes.take(), 1, "the writer goes on");
-    assert_eq!(run_ahead(&mut writer, &mut fast, &wakes, &data), LAG_BYTES_MAX + WINDOW_BYTES_MIN / 2);
+    assert_eq!(
+        run_ahead(&mut writer, &mut fast, &wakes, &data),
+        LAG_BYTES_MAX + WINDOW_BYTES_MIN / 2
+    );
     assert!(slow.holds_up());
     while got.len() < data.len() {
         got.extend(take(&mut slow, 50_000));
@@ -86,7 +99,9 @@ fn short_memory_ends_keeping_and_makes_the_writer_wait_but_takes_nothing_from_a_
 
 #[test]
 fn many_clients_of_every_speed_get_every_byte_with_any_memory() {
-    for (cache_mem_bytes, clients) in [(0, 6), (8 * PAGE_BYTES as u64, 60), (MIB, 60), (64 * MIB, 6)] {
+    for (cache_mem_bytes, clients) in
+        [(0, 6), (8 * PAGE_BYTES as u64, 60), (MIB, 60), (64 * MIB, 6)]
+    {
         let (tier, table) = table(cache_mem_bytes);
         let mut writer = lead(&table, 1);
         writer.publish_head(Arc::new(some_head()), info(key(1), 100_000));
@@ -101,7 +116,9 @@ fn many_clients_of_every_speed_get_every_byte_with_any_memory() {
                     assert!(end == Progress::End && got == *content, "reader {number}");
                 });
             }
-            content.chunks(30_001).for_each(|part| block_on(writer.append(part)).expect("memory is there"));
+            content
+                .chunks(30_001)
+                .for_each(|part| block_on(writer.append(part)).expect("memory is there"));
             writer.finish(None);
         });
         drop(writer);

@@ -103,13 +103,19 @@ impl World {
         writer.publish_head(Arc::new(some_head()), info);
     }
 
-    /// From the head on: to memory and, if it takes it at once, to a directory. Says whether it is there.
+    /// From the head on: to memory and, if it takes it at once, to a directory. Says whether it is
+    /// there.
     fn finish(&self, mut writer: FlowWriter, version: u8, dir: Option<usize>) -> (bool, bool) {
         self.publish(&mut writer, version, false);
         self.finish_published(writer, version, dir)
     }
 
-    fn finish_published(&self, mut writer: FlowWriter, version: u8, dir: Option<usize>) -> (bool, bool) {
+    fn finish_published(
+        &self,
+        mut writer: FlowWriter,
+        version: u8,
+        dir: Option<usize>,
+    ) -> (bool, bool) {
         block_on(writer.append(&body(version))).expect("memory is there");
         writer.finish(None);
         let (epoch, _writing) = (writer.epoch(), writer.writing());
@@ -207,7 +213,10 @@ fn an_older_answer_is_not_read_between_the_end_of_a_fetch_and_the_end_of_its_wri
     let early = w.open().expect("it is there");
     let (mut writer, _reader) = w.reload();
     // Too large for memory.
-    w.cache.reconfigure(CacheSettings { memory_object_bytes_max: 10, ..SETTINGS }, configs(&w.schemes));
+    w.cache.reconfigure(
+        CacheSettings { memory_object_bytes_max: 10, ..SETTINGS },
+        configs(&w.schemes),
+    );
     w.publish(&mut writer, 2, false);
     let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
     block_on(writer.append(&body(2))).expect("memory is there");
@@ -233,7 +242,10 @@ fn an_older_vary_marker_does_not_take_a_newer_object_out_of_memory() {
     assert!(!w.cache.put_read(epoch, &reading, key(1), older()));
     assert_eq!(w.in_memory(), Some(2));
     w.cache.mem().remove(&key(1));
-    assert!(!w.cache.put_read(epoch, &reading, key(1), older()), "also when memory has lost it meanwhile");
+    assert!(
+        !w.cache.put_read(epoch, &reading, key(1), older()),
+        "also when memory has lost it meanwhile"
+    );
 }
 
 #[test]
@@ -241,7 +253,9 @@ fn a_slow_fetch_does_not_take_the_place_of_a_reload_that_was_asked_for_later() {
     for (is_head_late, at_once) in [(true, true), (true, false), (false, true), (false, false)] {
         let w = world();
         w.schemes.iter().for_each(|scheme| scheme.faults.at_once.store(at_once, SeqCst));
-        let Begin::Lead(mut slow) = w.cache.begin_or_join(key(1), key(1), URL) else { panic!("alone") };
+        let Begin::Lead(mut slow) = w.cache.begin_or_join(key(1), key(1), URL) else {
+            panic!("alone")
+        };
         let _slow_reader = slow.subscribe(ReaderKind::Client).expect("at the start");
         if !is_head_late {
             w.publish(&mut slow, 1, false);
@@ -254,7 +268,11 @@ fn a_slow_fetch_does_not_take_the_place_of_a_reload_that_was_asked_for_later() {
         if is_head_late {
             w.publish(&mut slow, 1, false);
         }
-        assert_eq!(w.finish_published(slow, 1, Some(1)), (false, false), "late head: {is_head_late}");
+        assert_eq!(
+            w.finish_published(slow, 1, Some(1)),
+            (false, false),
+            "late head: {is_head_late}"
+        );
         assert_eq!((w.in_memory(), w.on_disk()), (Some(2), at_once.then_some(2)));
         // Nor where memory knows nothing of the newer one any more.
         let (mut slow, _slow_reader) = w.reload();
@@ -302,7 +320,11 @@ fn an_older_answer_leaves_memory_before_a_client_has_the_newer_one() {
     block_on(writer.append(&body(2))).expect("memory is there");
     assert_eq!(w.in_memory(), Some(1));
     writer.finish(None);
-    assert_eq!(w.in_memory(), None, "the client has the newer one, and nothing has been stored yet");
+    assert_eq!(
+        w.in_memory(),
+        None,
+        "the client has the newer one, and nothing has been stored yet"
+    );
 }
 
 #[test]
@@ -366,7 +388,10 @@ fn a_vary_marker_is_written_once() {
     block_on(w.cache.write_vary(epoch, &marker(b"accept"), some_times())).expect("written");
     assert!(!is_to_be_written(b"accept"));
     w.cache.mem().remove(&key(1));
-    assert!(matches!(block_on(w.cache.open(key(1), &key(1), URL)), Lookup::Found(DiskEntry::Vary(_))));
+    assert!(matches!(
+        block_on(w.cache.open(key(1), &key(1), URL)),
+        Lookup::Found(DiskEntry::Vary(_))
+    ));
     assert!(!is_to_be_written(b"accept"), "as it was read");
     w.schemes.iter().for_each(|scheme| scheme.stored.lock().clear());
     assert!(is_to_be_written(b"accept"), "lost");
@@ -389,7 +414,10 @@ fn a_variant_that_comes_slowly_holds_up_no_marker_and_no_purge() {
         for (of, marker) in [(2, &marker), (3, other), (4, &marker)] {
             let (writer, reader) = w.reload();
             writer.answer(1000, None);
-            assert_eq!(writer.announce(&[(key(of), 0), (key(1), marker.generation)]), Standing::Newest);
+            assert_eq!(
+                writer.announce(&[(key(of), 0), (key(1), marker.generation)]),
+                Standing::Newest
+            );
             let written = poll_once(pin!(w.cache.write_vary(writer.epoch(), marker, some_times())));
             assert!(matches!(written, Poll::Ready(Ok(()))), "{of}: {written:?}");
             slow_ones.push((writer, reader));

@@ -1,4 +1,5 @@
-//! Many threads that fetch, reload, read, purge and give up, over two directories and a small memory.
+//! Many threads that fetch, reload, read, purge and give up, over two directories and a small
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -28,7 +29,8 @@ const BODY_BYTES: usize = 3000;
 #[derive(Default)]
 struct Origin {
     version_and_time: Mutex<(u64, i64)>,
-    /// The newest version that somebody has got, or that was there when a purge began that has returned.
+    /// The newest version that somebody has got, or that was there when a purge began that has
+    /// returned.
     floor: AtomicU64,
 }
 
@@ -125,7 +127,8 @@ impl Actor<'_> {
             return check(version_in(object.parts().next().expect("a body")), 0);
         }
         self.dither();
-        if let Lookup::Found(DiskEntry::Object(hit)) = block_on(cache.open(key(at), &key(at), URL)) {
+        if let Lookup::Found(DiskEntry::Object(hit)) = block_on(cache.open(key(at), &key(at), URL))
+        {
             self.dither();
             let Some(held) = block_on(hit.hold(cache)) else { return };
             let mut part = [std::io::IoSlice::new(&[])];
@@ -182,7 +185,13 @@ impl Actor<'_> {
     }
 
     /// The body, and all that is done with it.
-    fn receive(&mut self, writer: &mut FlowWriter, version: u64, dir: Option<Arc<Dir>>, floor: &AtomicU64) {
+    fn receive(
+        &mut self,
+        writer: &mut FlowWriter,
+        version: u64,
+        dir: Option<Arc<Dir>>,
+        floor: &AtomicU64,
+    ) {
         let cache = &self.world.cache;
         let (epoch, head) = (writer.epoch(), writer.flow().published().expect("published"));
         let about = || head.about(URL, BODY_BYTES as u64);
@@ -211,7 +220,9 @@ impl Actor<'_> {
             (Some(stored), Some(dir), _) if stored.on_disk => {
                 _ = block_on(cache.finish_write(epoch, &stored.object.about(), &dir));
             }
-            (Some(stored), Some(dir), _) => _ = block_on(cache.write_object(epoch, &stored.object, dir)),
+            (Some(stored), Some(dir), _) => {
+                _ = block_on(cache.write_object(epoch, &stored.object, dir))
+            }
             (_, None, Some((dir, reader))) => _ = block_on(cache.swap_out(reader, record, dir)),
             // Also where memory was too short to keep it whole.
             _ if cache.is_newest(epoch, &key) => {

@@ -31,7 +31,8 @@ impl Course {
         self.current.open = open;
     }
 
-    /// All whole seconds. The part of one at the end would look like a slow one; it is in the totals.
+    /// All whole seconds. The part of one at the end would look like a slow one; it is in the
+    /// totals.
     pub(super) fn end(mut self, at_us: u64) -> Vec<BangSecond> {
         self.go_on_to(at_us);
         self.seconds
@@ -58,8 +59,13 @@ mod tests {
         course.add(999_999, Some(50));
         course.add(3_200_000, None);
         course.add(3_300_000, Some(1));
-        let second =
-            |at_s, answers, body_bytes, faults, open| BangSecond { at_s, answers, body_bytes, faults, open };
+        let second = |at_s, answers, body_bytes, faults, open| BangSecond {
+            at_s,
+            answers,
+            body_bytes,
+            faults,
+            open,
+        };
         let expected = [
             second(1.0, 2, 150, 0, 7),
             second(2.0, 0, 0, 0, 7),

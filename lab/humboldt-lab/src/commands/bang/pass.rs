@@ -53,7 +53,17 @@ impl<'b> Passes<'b> {
     ) -> Self {
         let deadline = Instant::now() + Duration::from_secs_f64(arguments.time_max);
         let manifest = stand.manifest();
-        Self { arguments, stand, urls, log, interrupt, deadline, manifest, of: plan.passes, number: 0 }
+        Self {
+            arguments,
+            stand,
+            urls,
+            log,
+            interrupt,
+            deadline,
+            manifest,
+            of: plan.passes,
+            number: 0,
+        }
     }
 
     /// Asks for everything once. What was measured is in the run, however it ended.
@@ -97,7 +107,11 @@ impl<'b> Passes<'b> {
         let arguments = self.arguments;
         let seed = arguments.seed.wrapping_add(u64::from(self.number - 1));
         Bang {
-            order: if arguments.in_order { BangOrder::AsGiven } else { BangOrder::Shuffled { seed } },
+            order: if arguments.in_order {
+                BangOrder::AsGiven
+            } else {
+                BangOrder::Shuffled { seed }
+            },
             connections_max: arguments.connections as usize,
             timeout_s: arguments.timeout,
             keep_alive: arguments.keep_alive,
@@ -113,7 +127,8 @@ impl<'b> Passes<'b> {
             ("seed", arguments.seed.to_string()),
             (
                 "connections",
-                if arguments.keep_alive { "used again" } else { "a new one for each request" }.to_owned(),
+                if arguments.keep_alive { "used again" } else { "a new one for each request" }
+                    .to_owned(),
             ),
             ("an answer is given up after", units::show_seconds(arguments.timeout)),
         ];
@@ -212,7 +227,8 @@ struct Watch<'p> {
     deadline: Instant,
     bar: ProgressBar,
     faults: u64,
-    /// What the subject used soon after the begin: a short pass may be over before it is measured again.
+    /// What the subject used soon after the begin: a short pass may be over before it is measured
+    /// again.
     early: Option<Resources>,
     end: End,
 }

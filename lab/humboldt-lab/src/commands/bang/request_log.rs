@@ -62,7 +62,10 @@ fn write_line(
     };
     let service_ms = record.service_us as f64 / 1e3;
     let (body_bytes, url) = (record.body_bytes, record.url);
-    writeln!(out, "{begin_s}.{begin_rest_us:06} {service_ms:.3} {status} {body_bytes} {cache} {pass} {url}")
+    writeln!(
+        out,
+        "{begin_s}.{begin_rest_us:06} {service_ms:.3} {status} {body_bytes} {cache} {pass} {url}"
+    )
 }
 
 fn status(record: &BangRecord<'_>) -> String {
@@ -83,8 +86,12 @@ mod tests {
 
     #[test]
     fn lines_are_as_the_help_says() {
-        let fault =
-            Fault { kind: FaultKind::TimedOut, offset: None, expected: String::new(), got: String::new() };
+        let fault = Fault {
+            kind: FaultKind::TimedOut,
+            offset: None,
+            expected: String::new(),
+            got: String::new(),
+        };
         let right = BangRecord {
             url: "http://a/b",
             begin_us: 1_000_042,
@@ -94,8 +101,13 @@ mod tests {
             hit: Some(true),
             fault: None,
         };
-        let wrong =
-            BangRecord { status: None, body_bytes: 0, hit: None, fault: Some(&fault), ..right.clone() };
+        let wrong = BangRecord {
+            status: None,
+            body_bytes: 0,
+            hit: None,
+            fault: Some(&fault),
+            ..right.clone()
+        };
         let mut out = Vec::new();
         write_line(&mut out, &right, 1, 7_000_000).unwrap();
         write_line(&mut out, &wrong, 2, 7_000_000).unwrap();

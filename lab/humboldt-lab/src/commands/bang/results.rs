@@ -39,7 +39,10 @@ fn text(run: &BangRun, end: &End) -> String {
     let variant = if run.variant.is_empty() { String::new() } else { format!(", {}", run.variant) };
     row("asked", format!("{}{variant}: {}", run.subject, run.urls));
     row("requests", format!("{} over at most {} connections", run.requests, run.connections_max));
-    row("answers", format!("{} in {elapsed_s:.2} s: {:.1} per second", run.answers, run.rate_per_s()));
+    row(
+        "answers",
+        format!("{} in {elapsed_s:.2} s: {:.1} per second", run.answers, run.rate_per_s()),
+    );
     if run.answers > 0 {
         let per_s = run.body_bytes as f64 / 1e6 / elapsed_s;
         row("bytes of bodies", format!("{}: {per_s:.2} MB/s", show_bytes(run.body_bytes)));
@@ -58,12 +61,22 @@ fn text(run: &BangRun, end: &End) -> String {
     }
     for sample in run.fault_samples.iter().take(FAULTS_SHOWN) {
         let fault = &sample.fault;
-        row("", format!("{}: {}: expected {}, got {}", sample.url, fault.kind, fault.expected, fault.got));
+        row(
+            "",
+            format!(
+                "{}: {}: expected {}, got {}",
+                sample.url, fault.kind, fault.expected, fault.got
+            ),
+        );
     }
     match end {
         End::Done => {}
-        End::TimeUp => row("ended early", format!("the time was up; {} were under way", unfinished(run))),
-        End::Interrupted => row("ended early", format!("interrupted; {} were under way", unfinished(run))),
+        End::TimeUp => {
+            row("ended early", format!("the time was up; {} were under way", unfinished(run)))
+        }
+        End::Interrupted => {
+            row("ended early", format!("interrupted; {} were under way", unfinished(run)))
+        }
         End::Failed(_) => row("ended early", "see below".to_owned()),
     }
     out
@@ -91,7 +104,10 @@ fn derived(run: &BangRun) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if run.verified > 0 {
         let share = run.hits as f64 * 100.0 / run.verified as f64;
-        rows.push(("hits", format!("{} of {} verified answers: {share:.1} %", run.hits, run.verified)));
+        rows.push((
+            "hits",
+            format!("{} of {} verified answers: {share:.1} %", run.hits, run.verified),
+        ));
     }
     if let Some((descriptors, resident_bytes)) = peaks(run) {
         rows.push(("descriptors", format!("{descriptors} at most")));
@@ -140,7 +156,16 @@ fn line(run: &BangRun) -> String {
 fn table(runs: &[BangRun]) -> String {
     let mut out = format!(
         "{:<26} {:>9} {:>9} {:>10} {:>10} {:>10} {:>7} {:>7} {:>6} {:>9}\n",
-        "", "time, s", "per s", "median, ms", "p95, ms", "p99, ms", "hits, %", "errors", "fds", "memory"
+        "",
+        "time, s",
+        "per s",
+        "median, ms",
+        "p95, ms",
+        "p99, ms",
+        "hits, %",
+        "errors",
+        "fds",
+        "memory"
     );
     for run in runs {
         let times = TimesSummary::from(&run.service);
@@ -176,7 +201,8 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder before anything is measured, with an empty report: what cannot be written is known at once.
+    /// Makes the folder before anything is measured, with an empty report: what cannot be written
+    /// is known at once.
     pub(super) fn prepare(path: &Path, passes: u32) -> Result<Self, Failure> {
         let folder = Self { path: path.to_owned(), passes };
         write_bang(&folder.of_pass(0), &BangRun::default()).map_err(Failure::usage)?;
@@ -189,7 +215,8 @@ impl Folder {
 
     fn write_table(&self, name: &str, text: &str) -> Result<(), Failure> {
         let path = self.path.join(name);
-        std::fs::write(&path, text).map_err(|error| Failure::run(format!("{}: {error}", path.display())))
+        std::fs::write(&path, text)
+            .map_err(|error| Failure::run(format!("{}: {error}", path.display())))
     }
 
     /// Keeps a pass as soon as it is over.
@@ -247,8 +274,8 @@ fn csv(runs: &[BangRun]) -> String {
     );
     for (index, run) in runs.iter().enumerate() {
         let times = TimesSummary::from(&run.service);
-        let (descriptors, resident_bytes) =
-            peaks(run).map_or_else(Default::default, |(fds, bytes)| (fds.to_string(), bytes.to_string()));
+        let (descriptors, resident_bytes) = peaks(run)
+            .map_or_else(Default::default, |(fds, bytes)| (fds.to_string(), bytes.to_string()));
         let _ = writeln!(
             out,
             "{},{},{},{},{},{:.3},{},{},{},{:.3},{:.3},{:.3},{:.3},{:.3},{descriptors},{resident_bytes}",
@@ -293,12 +320,20 @@ mod tests {
         [1_000, 2_000, 3_000, 4_000].iter().for_each(|time_us| run.service.record_us(*time_us));
         run.statuses.insert(200, 4);
         run.faults.insert(FaultKind::TimedOut, 1);
-        let fault =
-            Fault { kind: FaultKind::TimedOut, offset: None, expected: "all".into(), got: "half".into() };
+        let fault = Fault {
+            kind: FaultKind::TimedOut,
+            offset: None,
+            expected: "all".into(),
+            got: "half".into(),
+        };
         run.fault_samples.push(FaultSample { at_us: 1, url: "http://a/".into(), fault });
         let at_us = 2_500_000;
-        let used =
-            |descriptors| Resources { at_us, descriptors, resident_bytes: 5 << 20, ..Resources::default() };
+        let used = |descriptors| Resources {
+            at_us,
+            descriptors,
+            resident_bytes: 5 << 20,
+            ..Resources::default()
+        };
         run.resources = vec![used(40), used(260), used(30)];
         run
     }
@@ -336,11 +371,15 @@ mod tests {
         out.finish(&runs).unwrap();
         assert!(table(&runs).contains("100.0"));
         let passes = std::fs::read_to_string(path.join("passes.csv")).unwrap();
-        assert!(passes.lines().nth(2).unwrap().starts_with("2,6,4,1,2,2.000,4194304,4,4,2.5"), "{passes}");
+        assert!(
+            passes.lines().nth(2).unwrap().starts_with("2,6,4,1,2,2.000,4194304,4,4,2.5"),
+            "{passes}"
+        );
         let resources = std::fs::read_to_string(path.join("resources.csv")).unwrap();
         assert_eq!(resources.lines().nth(5), Some("2,2.500,260,0,5242880,0,0,0.000,0.000,0,0"));
         for (own, other) in [(1, "pass 2 of 2, cache full"), (2, "pass 1 of 2, cache empty")] {
-            let page = std::fs::read_to_string(path.join(format!("pass-{own}/report.html"))).unwrap();
+            let page =
+                std::fs::read_to_string(path.join(format!("pass-{own}/report.html"))).unwrap();
             assert!(page.contains(other) && page.contains("at most 260 descriptors"));
         }
         // A second bang may write over the first.

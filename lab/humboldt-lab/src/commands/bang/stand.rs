@@ -48,7 +48,8 @@ pub(super) struct Stand {
 impl Stand {
     /// Starts the origins if URLs are generated, and then the subject if there is one.
     pub(super) fn prepare(arguments: &BangArgs, world: Option<&World>) -> Result<Self, Failure> {
-        // With few connections the limit does not matter; with many, the system says so when it is reached.
+        // With few connections the limit does not matter; with many, the system says so when it is
+        // reached.
         let _ = raise_descriptor_limit();
         let file = |name| subject_file(name, &arguments.ground);
         let choice = arguments.subject.as_deref().map(file).transpose()?;
@@ -68,9 +69,8 @@ impl Stand {
         let shares = shares(arguments)?;
         let (fleet, bang_world) = match world {
             None => (None, None),
-            Some(world) => {
-                start_origins(arguments, world, &shares).map(|(fleet, own)| (Some(fleet), Some(own)))?
-            }
+            Some(world) => start_origins(arguments, world, &shares)
+                .map(|(fleet, own)| (Some(fleet), Some(own)))?,
         };
         let (ground, route, subject) = match choice {
             Some(file) => {
@@ -96,8 +96,9 @@ impl Stand {
         }
         let mut set = CpuSet::new();
         self.shares.lab.iter().for_each(|core| set.set(*core));
-        rustix::thread::sched_setaffinity(None, &set)
-            .map_err(|error| Failure::run(format!("cannot use processors {:?}: {error}", self.shares.lab)))
+        rustix::thread::sched_setaffinity(None, &set).map_err(|error| {
+            Failure::run(format!("cannot use processors {:?}: {error}", self.shares.lab))
+        })
     }
 
     /// What everything runs on.
@@ -105,7 +106,9 @@ impl Stand {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let mut manifest =
             Manifest { lab_version: env!("CARGO_PKG_VERSION").to_owned(), ..Manifest::default() };
-        manifest.facts.push(("command".to_owned(), format!("humboldt-lab {}", arguments.join(" "))));
+        manifest
+            .facts
+            .push(("command".to_owned(), format!("humboldt-lab {}", arguments.join(" "))));
         for (name, cores) in [("laboratory", &self.shares.lab), ("subject", &self.shares.subject)] {
             if !cores.is_empty() {
                 manifest.facts.push((format!("processors of the {name}"), format!("{cores:?}")));
@@ -143,7 +146,8 @@ fn start_origins(
     shares: &Shares,
 ) -> Result<(Fleet, BangWorld), Failure> {
     let mut fleet = Fleet::local(shares.lab.clone()).map_err(Failure::run)?;
-    let origins = fleet.start_origins(&world.order, &arguments.origin, true).map_err(Failure::usage)?;
+    let origins =
+        fleet.start_origins(&world.order, &arguments.origin, true).map_err(Failure::usage)?;
     let workload = Arc::clone(&world.workload);
     Ok((fleet, BangWorld { workload, seed: arguments.seed, origins }))
 }

@@ -14,10 +14,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
-/// Bytes of a line that are looked at. The banger passes over longer URLs, so one more is enough to see it.
+/// Bytes of a line that are looked at. The banger passes over longer URLs, so one more is enough to
+/// see it.
 const LINE_BYTES_MAX: usize = 8 * 1024 + 1;
 
-/// URLs that are kept in memory have at most so many bytes together; their number is bounded by [`SHUFFLED_MAX`].
+/// URLs that are kept in memory have at most so many bytes together; their number is bounded by
+/// [`SHUFFLED_MAX`].
 const LIST_BYTES_MAX: usize = 512 << 20;
 
 /// Lines that are read ahead of the requests for them.
@@ -108,7 +110,9 @@ impl Urls {
                 let (next_id, repeats) = (&mut self.next_id, &mut self.repeats);
                 Box::new(Generated { stream, visit: Vec::new(), left: *count, next_id, repeats })
             }
-            Source::Listed(list) => Box::new(list.urls().map(|url| BangTarget::Url(url.to_owned()))),
+            Source::Listed(list) => {
+                Box::new(list.urls().map(|url| BangTarget::Url(url.to_owned())))
+            }
             Source::Streamed { lines, failure } => Box::new(Streamed { lines, failure }),
         }
     }
@@ -188,7 +192,9 @@ impl List {
                 Ok(Err(error)) => return Err(Failure::usage(format!("{name}: {error}"))),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) if list.ends.is_empty() => {
-                    return Err(Failure::usage(format!("{name}: no URL in it; give one in each line")));
+                    return Err(Failure::usage(format!(
+                        "{name}: no URL in it; give one in each line"
+                    )));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(list),
             }
@@ -226,13 +232,17 @@ fn open_input(path: Option<&Path>) -> Result<(Box<dyn Read + Send>, String), Fai
         return Ok((Box::new(file), name));
     }
     if io::stdin().is_terminal() {
-        let _ = writeln!(io::stderr(), "reading URLs from the terminal, one in a line; Ctrl-D ends them");
+        let _ = writeln!(
+            io::stderr(),
+            "reading URLs from the terminal, one in a line; Ctrl-D ends them"
+        );
     }
     Ok((Box::new(io::stdin()), "standard input".to_owned()))
 }
 
-/// Reads lines on a thread of their own: neither a slow list nor a silent terminal may hold up requests that are under
-/// way, or Ctrl-C. The thread ends with its input or, when nobody wants its lines any more, with the next line.
+/// Reads lines on a thread of their own: neither a slow list nor a silent terminal may hold up
+/// requests that are under way, or Ctrl-C. The thread ends with its input or, when nobody wants its
+/// lines any more, with the next line.
 fn read_lines(input: impl Read + Send + 'static) -> Receiver<io::Result<String>> {
     let (sender, receiver) = sync_channel(LINES_AHEAD);
     std::thread::spawn(move || {
@@ -261,7 +271,8 @@ fn url_in(line: &[u8]) -> Option<String> {
     is_url.then(|| String::from_utf8_lossy(line).into_owned())
 }
 
-/// Reads to the end of a line, and keeps the beginning of one that is too long; `false` at the end of the input.
+/// Reads to the end of a line, and keeps the beginning of one that is too long; `false` at the end
+/// of the input.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut has_any = false;
@@ -360,9 +371,11 @@ mod tests {
     #[test]
     fn generated_urls_differ_and_no_id_comes_twice() {
         let workload = Arc::new(Workload::builtin("uniform-unique").unwrap().unwrap());
-        let source = Source::Generated { workload, seed: 1, working_set_objects: u64::MAX, count: 10_001 };
+        let source =
+            Source::Generated { workload, seed: 1, working_set_objects: u64::MAX, count: 10_001 };
         let mut urls = Urls { source, name: "some".to_owned(), next_id: 7, repeats: 0 };
-        let (mut names, mut ids) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        let (mut names, mut ids) =
+            (std::collections::HashSet::new(), std::collections::HashSet::new());
         for _ in 0..2 {
             for target in urls.pass() {
                 let BangTarget::Ask(ask) = target else { panic!("{target:?}") };

@@ -20,7 +20,8 @@ pub(super) struct Cell {
     pub(super) folder: PathBuf,
     pub(super) label: String,
     pub(super) task: Task,
-    /// Its options over the common ones, and the number of the repeat: two cells that have both in common are one.
+    /// Its options over the common ones, and the number of the repeat: two cells that have both in
+    /// common are one.
     options: Table,
     repeat: u32,
 }
@@ -37,7 +38,8 @@ pub(super) struct Cells {
     pub(super) pairs: Pairs,
 }
 
-/// All runs in the order in which they are done: repeats outermost, so that an interrupted matrix has every row.
+/// All runs in the order in which they are done: repeats outermost, so that an interrupted matrix
+/// has every row.
 pub(super) fn cells(file: &File, path: &Path, out: &Path) -> Result<Cells, Failure> {
     let mut combinations = product(&file.axes, path)?;
     combinations.retain(|options| !file.exclude.iter().any(|excluded| includes(options, excluded)));
@@ -66,8 +68,10 @@ pub(super) fn cells(file: &File, path: &Path, out: &Path) -> Result<Cells, Failu
                 let (subject, name) = (subject.to_owned(), step.name.clone());
                 pairs.steps.push(Step { subject, name, runs: Vec::new() });
             }
-            let number = 1 + pairs.steps.iter().take(index).filter(|other| other.subject == subject).count();
-            let place = plan.place(&options, subject, &format!("step {number}: {}", step.name), repeat)?;
+            let number =
+                1 + pairs.steps.iter().take(index).filter(|other| other.subject == subject).count();
+            let place =
+                plan.place(&options, subject, &format!("step {number}: {}", step.name), repeat)?;
             if let Some(pair) = pairs.steps.get_mut(index) {
                 pair.runs.push(place);
             }
@@ -131,15 +135,24 @@ impl Plan<'_> {
             return Err(self.wrong(&cell.label, "is there twice"));
         }
         if self.cells.len() >= RUNS_MAX {
-            return Err(Failure::usage(format!("{}: more than {RUNS_MAX} runs", self.path.display())));
+            return Err(Failure::usage(format!(
+                "{}: more than {RUNS_MAX} runs",
+                self.path.display()
+            )));
         }
         self.cells.push(cell);
         Ok(self.cells.len() - 1)
     }
 
-    /// Where the run with these options is in the list: claims and steps share what they have in common. A new one has this
-    /// text in its name.
-    fn place(&mut self, options: &Table, subject: &str, text: &str, repeat: u32) -> Result<usize, Failure> {
+    /// Where the run with these options is in the list: claims and steps share what they have in
+    /// common. A new one has this text in its name.
+    fn place(
+        &mut self,
+        options: &Table,
+        subject: &str,
+        text: &str,
+        repeat: u32,
+    ) -> Result<usize, Failure> {
         let mut all = options.clone();
         all.insert("subject".to_owned(), Value::String(subject.to_owned()));
         let known = self.cells.iter().position(|cell| cell.repeat == repeat && cell.options == all);
@@ -159,12 +172,14 @@ impl Plan<'_> {
         if self.file.repeats > 1 {
             label = format!("{label} #{repeat}");
             // Repeats see other URLs and other moments, or they would repeat the accident too.
-            let seed = all.get("seed").and_then(Value::as_integer).unwrap_or(1) + i64::from(repeat) - 1;
+            let seed =
+                all.get("seed").and_then(Value::as_integer).unwrap_or(1) + i64::from(repeat) - 1;
             all.insert("seed".to_owned(), Value::Integer(seed));
         }
         let cli = Cli::try_parse_from(command_line(self.file.command, &all)).map_err(|error| {
             let text = error.to_string();
-            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            let first =
+                text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
             Failure::usage(format!("{}: {label}: {first}", self.path.display()))
         })?;
         let task = match cli.command {
@@ -208,7 +223,8 @@ fn includes(options: &Table, excluded: &Table) -> bool {
     excluded.iter().all(|(name, value)| options.get(name) == Some(value))
 }
 
-/// The same as on the command line: `peak SUBJECT --name=value …`. An empty value or `false` leaves an option out.
+/// The same as on the command line: `peak SUBJECT --name=value …`. An empty value or `false` leaves
+/// an option out.
 fn command_line(kind: Kind, options: &Table) -> Vec<String> {
     let command = match kind {
         Kind::Peak => "peak",
@@ -217,7 +233,9 @@ fn command_line(kind: Kind, options: &Table) -> Vec<String> {
     let mut words = vec!["humboldt-lab".to_owned(), command.to_owned()];
     for (name, value) in options {
         match value {
-            Value::String(subject) if name == "subject" && kind == Kind::Peak => words.push(subject.clone()),
+            Value::String(subject) if name == "subject" && kind == Kind::Peak => {
+                words.push(subject.clone())
+            }
             Value::Boolean(true) => words.push(format!("--{name}")),
             Value::Boolean(false) => {}
             Value::String(text) if text.is_empty() => {}
@@ -240,7 +258,8 @@ fn plain(value: &Value) -> String {
 
 /// The name of a run in a matrix: the values of its options.
 fn label_of_values(options: &Table) -> String {
-    let values: Vec<String> = options.values().map(plain).filter(|value| !value.is_empty()).collect();
+    let values: Vec<String> =
+        options.values().map(plain).filter(|value| !value.is_empty()).collect();
     values.join(" ")
 }
 
@@ -303,7 +322,8 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let message = |text: &str| all_of(text).err().unwrap().to_string();
-        let unknown = "title = 'T'\n[axes]\nsubject = ['squid:ufs']\n[common]\nfilesystem = 'xfs'\n";
+        let unknown =
+            "title = 'T'\n[axes]\nsubject = ['squid:ufs']\n[common]\nfilesystem = 'xfs'\n";
         assert!(message(unknown).contains("--filesystem"), "{}", message(unknown));
         let twice = "title = 'T'\n[[run]]\nsubject = 'nginx'\n[[run]]\nsubject = 'nginx'\n";
         assert!(message(twice).contains("twice"));
@@ -341,7 +361,10 @@ mod tests {
         let text = "title = 'T'\ncommand = 'bang'\n[common]\nsubject = 'humboldt:ring'\n[[run]]\nvariant = 'on disk'\n";
         let cells = all_of(text).unwrap().cells;
         let Task::Bang(bang) = &cells[0].task else { panic!("a peak") };
-        assert_eq!((bang.subject.as_deref(), bang.variant.as_str()), (Some("humboldt:ring"), "on disk"));
+        assert_eq!(
+            (bang.subject.as_deref(), bang.variant.as_str()),
+            (Some("humboldt:ring"), "on disk")
+        );
         assert_eq!(cells[0].folder, Path::new("out/on-disk"));
     }
 }

@@ -8,7 +8,8 @@ use toml::{Table, Value};
 /// An experiment file is written by people: larger is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// An option that may be given several times, for different words: lists of it add up where options lie over others.
+/// An option that may be given several times, for different words: lists of it add up where options
+/// lie over others.
 const ADDING: &str = "set";
 
 /// An experiment file.
@@ -124,7 +125,8 @@ pub(super) struct Scale {
 
 /// Reads a file, for the runs that are wanted.
 pub(super) fn read(path: &Path, scale: Scale) -> Result<File, Failure> {
-    let say_where = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+    let say_where =
+        |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
     if path.metadata().map_err(|error| say_where(&error))?.len() > FILE_BYTES_MAX {
         return Err(say_where(&"longer than 1 MB, this is no experiment file"));
     }
@@ -150,20 +152,28 @@ pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
         file.claim.clear();
         file.step.clear();
     }
-    let is_empty =
-        file.axes.is_empty() && file.run.is_empty() && file.claim.is_empty() && file.step.is_empty();
+    let is_empty = file.axes.is_empty()
+        && file.run.is_empty()
+        && file.claim.is_empty()
+        && file.step.is_empty();
     if file.repeats == 0 || is_empty {
-        return Err("nothing to run: give [axes], [[run]], [[claim]] or [[step]], and repeats of 1 or more"
-            .to_owned());
+        return Err(
+            "nothing to run: give [axes], [[run]], [[claim]] or [[step]], and repeats of 1 or more"
+                .to_owned(),
+        );
     }
     if file.command == Kind::Bang && !(file.claim.is_empty() && file.step.is_empty()) {
         return Err(
-            "claims and steps are about sustained throughput: they need command = \"peak\"".to_owned()
+            "claims and steps are about sustained throughput: they need command = \"peak\""
+                .to_owned(),
         );
     }
-    let needs_subjects = file.claim.iter().any(|claim| claim.subjects.is_empty()) || !file.step.is_empty();
+    let needs_subjects =
+        file.claim.iter().any(|claim| claim.subjects.is_empty()) || !file.step.is_empty();
     if needs_subjects && file.subjects.is_empty() {
-        return Err("claims and steps need subjects: give subjects = [\"squid:aufs\", …]".to_owned());
+        return Err(
+            "claims and steps need subjects: give subjects = [\"squid:aufs\", …]".to_owned()
+        );
     }
     Ok(file)
 }
@@ -172,7 +182,9 @@ pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
 fn one_line(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join("; ");
     let before = error.span().and_then(|span| text.get(..span.start));
-    before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
+    before.map_or(message.clone(), |before| {
+        format!("line {}: {message}", before.matches('\n').count() + 1)
+    })
 }
 
 /// Options that lie over others.
@@ -204,7 +216,11 @@ mod tests {
         assert_eq!(full.common["cache-size"].as_str(), Some("21GB"));
         assert_eq!(full.common["set"].as_array().map(Vec::len), Some(2));
         let cross = parse(text, Scale { full: false, cross: true }).unwrap();
-        assert!(cross.axes.contains_key("fs") && !cross.axes.contains_key("subject") && cross.run.is_empty());
+        assert!(
+            cross.axes.contains_key("fs")
+                && !cross.axes.contains_key("subject")
+                && cross.run.is_empty()
+        );
         let plain = "title = 'T'\n[[run]]\nsubject = 'nginx'\n";
         assert!(parse(plain, Scale { full: true, cross: false }).unwrap_err().contains("[full]"));
         assert!(parse(plain, Scale { full: false, cross: true }).unwrap_err().contains("[cross]"));
@@ -213,7 +229,11 @@ mod tests {
     #[test]
     fn mistakes_have_their_line() {
         let message = |text: &str| parse(text, Scale::default()).unwrap_err();
-        assert!(message("title = 'T'\nrepeat = 3\n").starts_with("line 2: "), "{}", message("repeat = 3"));
+        assert!(
+            message("title = 'T'\nrepeat = 3\n").starts_with("line 2: "),
+            "{}",
+            message("repeat = 3")
+        );
         assert!(message("title = 'T'\n").contains("nothing to run"));
         assert!(message("title = 'T'\n[[step]]\nname = 'a'\n").contains("subjects"));
         assert!(

@@ -1,6 +1,7 @@
 //! `humboldt-lab run FILE.toml`: a matrix of runs, one folder each, resumable.
 //!
-//! Every key of the file is an option of `humboldt-lab peak` or `bang`, so that there is one list of options and one parser.
+//! Every key of the file is an option of `humboldt-lab peak` or `bang`, so that there is one list
+//! of options and one parser.
 
 mod cells;
 mod file;
@@ -64,7 +65,9 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     say!("\n{} runs: {}", cells.len(), out.join("index.html").display());
     match progress.failed() {
         0 => Ok(()),
-        failed => Err(Failure::run(format!("{failed} of {} runs failed; see the page", cells.len()))),
+        failed => {
+            Err(Failure::run(format!("{failed} of {} runs failed; see the page", cells.len())))
+        }
     }
 }
 
@@ -94,9 +97,13 @@ fn show(cells: &[Cell], out: &Path, rest_s: f64) {
 fn one(cell: &Cell, arguments: &RunArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     let attempt = || match &cell.task {
         Task::Peak(peak) => {
-            let peak =
-                PeakArgs { out: Some(cell.folder.clone()), serve: arguments.serve, ..(**peak).clone() };
-            experiment::run(&peak, &mut Stage::open(&peak)?, interrupt).map(|run| Done::Peak(Box::new(run)))
+            let peak = PeakArgs {
+                out: Some(cell.folder.clone()),
+                serve: arguments.serve,
+                ..(**peak).clone()
+            };
+            experiment::run(&peak, &mut Stage::open(&peak)?, interrupt)
+                .map(|run| Done::Peak(Box::new(run)))
         }
         Task::Bang(bang) => {
             let bang = crate::cli::BangArgs { out: Some(cell.folder.clone()), ..(**bang).clone() };

@@ -1,5 +1,5 @@
-//! How much may be written and not on a device yet. It holds for the whole machine, so whoever changes it must be
-//! alone, and leave it as it was.
+//! How much may be written and not on a device yet. It holds for the whole machine, so whoever
+//! changes it must be alone, and leave it as it was.
 
 use std::fs;
 
@@ -23,7 +23,8 @@ impl DirtyLimit {
     }
 }
 
-/// The limit of before a test. It is written back when this is dropped: a test that fails leaves none of its own.
+/// The limit of before a test. It is written back when this is dropped: a test that fails leaves
+/// none of its own.
 pub(crate) struct LimitBefore {
     limit: DirtyLimit,
 }
@@ -33,7 +34,8 @@ impl LimitBefore {
         Self { limit: DirtyLimit::now() }
     }
 
-    /// One that is not that of before, in MB: else nobody would see whether it is set and taken back.
+    /// One that is not that of before, in MB: else nobody would see whether it is set and taken
+    /// back.
     pub(crate) fn another_mb(&self) -> u64 {
         if self.limit == DirtyLimit::Bytes(8 << 20) { 16 } else { 8 }
     }

@@ -1,5 +1,5 @@
-//! Who may use the machine: some tests measure, and must not be disturbed by the others of this program; some change
-//! what holds for all of it.
+//! Who may use the machine: some tests measure, and must not be disturbed by the others of this
+//! program; some change what holds for all of it.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,5 @@
-//! What all tests need: the program, folders, a proxy of known behaviour, and eyes for what a run leaves behind.
+//! What all tests need: the program, folders, a proxy of known behaviour, and eyes for what a run
+//! leaves behind.
 
 mod dirty;
 mod folder;

@@ -31,7 +31,11 @@ fn humboldt() -> PathBuf {
         return path.into();
     }
     let path = Path::new(env!("CARGO_BIN_EXE_humboldt-lab")).with_file_name("humboldt");
-    assert!(path.exists(), "{} is missing: build it (cargo build) or set HUMBOLDT_BIN", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: build it (cargo build) or set HUMBOLDT_BIN",
+        path.display()
+    );
     path
 }
 
@@ -101,7 +105,10 @@ impl Lab {
     }
 
     /// With this on its standard input.
-    pub(crate) fn start_with_input<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>, input: &str) -> Self {
+    pub(crate) fn start_with_input<W: AsRef<OsStr>>(
+        words: impl IntoIterator<Item = W>,
+        input: &str,
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_humboldt-lab"));
         let home = tempfile::tempdir().expect("a folder");
         command.current_dir(home.path());
@@ -135,7 +142,12 @@ impl Lab {
         until(text, || {
             let line = self.said().lines().find(|line| line.contains(text)).map(ToOwned::to_owned);
             let has_ended = line.is_none() && self.child.try_wait().expect("a child").is_some();
-            assert!(!has_ended, "it ended without saying `{text}`: {:?} {:?}", self.said(), self.err);
+            assert!(
+                !has_ended,
+                "it ended without saying `{text}`: {:?} {:?}",
+                self.said(),
+                self.err
+            );
             line
         })
     }
@@ -146,7 +158,12 @@ impl Lab {
         until("the first sample", || {
             let text = std::fs::read_to_string(out.join("samples.csv")).unwrap_or_default();
             let has_ended = self.child.try_wait().expect("a child").is_some();
-            assert!(!has_ended, "it ended before its first sample: {:?} {:?}", self.said(), self.err);
+            assert!(
+                !has_ended,
+                "it ended before its first sample: {:?} {:?}",
+                self.said(),
+                self.err
+            );
             (text.lines().count() > 1).then_some(())
         });
     }

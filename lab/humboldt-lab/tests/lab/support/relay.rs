@@ -77,7 +77,9 @@ fn serve(mut client: TcpStream, deed: &Deed) -> std::io::Result<()> {
     let mut origin: Option<(String, TcpStream)> = None;
     let mut pending = Vec::new();
     loop {
-        let Some((head, body, ask, server)) = read_request(&mut client, &mut pending)? else { return Ok(()) };
+        let Some((head, body, ask, server)) = read_request(&mut client, &mut pending)? else {
+            return Ok(());
+        };
         let request = [head, body].concat();
         let (mut answer, keeps) = fetch(&mut origin, &server, &request, &ask.method)?;
         if !keeps {
@@ -109,7 +111,8 @@ fn read_request(client: &mut TcpStream, pending: &mut Vec<u8>) -> std::io::Resul
                 BodyLength::Length(bytes) => usize::try_from(bytes).expect("small bodies"),
                 _ => 0,
             };
-            let changed = text(&pending[..length_bytes]).replacen(&target, &ask.path, 1).into_bytes();
+            let changed =
+                text(&pending[..length_bytes]).replacen(&target, &ask.path, 1).into_bytes();
             while pending.len() < length_bytes + body_bytes {
                 if !read_more(client, pending)? {
                     return Ok(None);
@@ -145,7 +148,11 @@ fn fetch(
     ask(stream, request, method)?.ok_or_else(|| ErrorKind::UnexpectedEof.into())
 }
 
-fn ask(stream: &mut TcpStream, request: &[u8], method: &str) -> std::io::Result<Option<(Answer, bool)>> {
+fn ask(
+    stream: &mut TcpStream,
+    request: &[u8],
+    method: &str,
+) -> std::io::Result<Option<(Answer, bool)>> {
     stream.write_all(request)?;
     let mut got = Vec::new();
     loop {

@@ -1,5 +1,6 @@
-//! A forward proxy of known capacity: one server, first come, first served, a fixed time for each request (M/D/1 under
-//! Poisson arrivals). It makes the answers itself, so that nothing but its programme takes time.
+//! A forward proxy of known capacity: one server, first come, first served, a fixed time for each
+//! request (M/D/1 under Poisson arrivals). It makes the answers itself, so that nothing but its
+//! programme takes time.
 
 use humboldt_lab_wire::{Poller, Ready, http_date, request_head};
 use humboldt_lab_workload::protocol::REQUEST_ID;
@@ -24,7 +25,8 @@ pub(crate) struct Served {
 const STRETCH_REQUESTS_MIN: u32 = 20;
 
 impl Served {
-    /// What it can do, measured: requests per busy second. A machine that keeps it from working makes it slower.
+    /// What it can do, measured: requests per busy second. A machine that keeps it from working
+    /// makes it slower.
     pub(crate) fn capacity_per_s(&self) -> f64 {
         f64::from(self.requests) / self.busy.as_secs_f64()
     }
@@ -112,8 +114,8 @@ impl Work {
         }
     }
 
-    /// A request begins when it came, or when the one before it was done. What wakes too late does not move the
-    /// programme, so the lateness of this thread does not add up.
+    /// A request begins when it came, or when the one before it was done. What wakes too late does
+    /// not move the programme, so the lateness of this thread does not add up.
     fn end_of(&self, came: Instant) -> Instant {
         came.max(self.free_at) + self.service
     }
@@ -149,7 +151,8 @@ impl Work {
             }
             return;
         }
-        let Some(client) = self.clients.get_mut(&ready.token).filter(|_| ready.readable || ready.closed)
+        let Some(client) =
+            self.clients.get_mut(&ready.token).filter(|_| ready.readable || ready.closed)
         else {
             return;
         };
@@ -165,7 +168,8 @@ impl Work {
     fn queue_requests<'a>(&mut self, token: u64, mut bytes: &'a [u8]) -> &'a [u8] {
         while let Ok(Some(head)) = request_head(bytes) {
             let target = String::from_utf8_lossy(head.target()).into_owned();
-            let id = String::from_utf8_lossy(head.header(REQUEST_ID).unwrap_or_default()).into_owned();
+            let id =
+                String::from_utf8_lossy(head.header(REQUEST_ID).unwrap_or_default()).into_owned();
             let answer = self.answer(&target, &id);
             let now = Instant::now();
             if self.queue.is_empty() {
@@ -186,11 +190,14 @@ impl Work {
         let version = facts.version_at(unix.as_micros() as u64);
         let mut answer = b"HTTP/1.1 200 OK\r\nETag: ".to_vec();
         Workload::etag(&facts, version.number, &mut answer);
-        for (name, unix_s) in [("Last-Modified", version.modified_s), ("Expires", version.expires_s)] {
+        for (name, unix_s) in
+            [("Last-Modified", version.modified_s), ("Expires", version.expires_s)]
+        {
             answer.extend_from_slice(format!("\r\n{name}: ").as_bytes());
             http_date(unix_s, &mut answer);
         }
-        let length = format!("\r\n{REQUEST_ID}: {id}\r\nContent-Length: {}\r\n\r\n", facts.size_bytes);
+        let length =
+            format!("\r\n{REQUEST_ID}: {id}\r\nContent-Length: {}\r\n\r\n", facts.size_bytes);
         answer.extend_from_slice(length.as_bytes());
         let body = answer.len();
         answer.resize(body + facts.size_bytes as usize, 0);

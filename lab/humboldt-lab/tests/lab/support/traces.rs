@@ -1,4 +1,5 @@
-//! What there still is of a run: processes, mounts, loop devices, folders, and what Squid leaves in the kernel.
+//! What there still is of a run: processes, mounts, loop devices, folders, and what Squid leaves in
+//! the kernel.
 
 use super::until;
 use std::collections::BTreeSet;
@@ -60,9 +61,15 @@ impl Traces {
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         let inside = format!("{text}/");
-        left.extend(mounts.lines().filter(|line| line.contains(&inside)).map(|line| format!("mount {line}")));
+        left.extend(
+            mounts
+                .lines()
+                .filter(|line| line.contains(&inside))
+                .map(|line| format!("mount {line}")),
+        );
         for block in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-            let file = fs::read_to_string(block.path().join("loop/backing_file")).unwrap_or_default();
+            let file =
+                fs::read_to_string(block.path().join("loop/backing_file")).unwrap_or_default();
             if file.contains(text) {
                 left.push(format!("loop device {}", block.path().display()));
             }
@@ -74,7 +81,8 @@ impl Traces {
 
     fn processes(&self, text: &str) -> Vec<String> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+        let pids =
+            processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
         let ours = pids.filter(|pid| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let names_it = command.windows(text.len()).any(|part| part == text.as_bytes());

@@ -54,7 +54,9 @@ fn an_index_is_read_as_it_was_written_and_lives_on() {
     assert!(doublings.iter().min() < doublings.iter().max(), "{doublings:?}");
     let written = images(&index);
     assert!(
-        written.iter().all(|image| image_bytes(&image[..IMAGE_PREFIX_BYTES]) == Some(image.len() as u64))
+        written
+            .iter()
+            .all(|image| image_bytes(&image[..IMAGE_PREFIX_BYTES]) == Some(image.len() as u64))
     );
     let read = load(&written).expect("an index");
     assert_eq!(
@@ -62,7 +64,9 @@ fn an_index_is_read_as_it_was_written_and_lives_on() {
         (index.len(), index.occupancy(), index.shards())
     );
     assert_eq!(read.shard_slots_wanted, index.shard_slots_wanted);
-    assert!(hashes.iter().all(|hash| read.get(*hash) == index.get(*hash) && read.get(*hash).is_some()));
+    assert!(
+        hashes.iter().all(|hash| read.get(*hash) == index.get(*hash) && read.get(*hash).is_some())
+    );
     assert_eq!(images(&read), written);
     let random = &mut Random(9);
     for i in 0..30_000 {
@@ -104,11 +108,15 @@ fn every_flipped_bit_and_every_cut_is_refused() {
     for bit in 0..images[0].len() * 8 {
         let mut damaged = images[0].clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert!(refused(&images[..1], 0, damaged).is_some_and(|why| why.starts_with("shard 0")), "bit {bit}");
+        assert!(
+            refused(&images[..1], 0, damaged).is_some_and(|why| why.starts_with("shard 0")),
+            "bit {bit}"
+        );
     }
     for len in 0..images[0].len() {
         assert!(
-            refused(&images[..1], 0, images[0][..len].to_vec()).is_some_and(|e| e.starts_with("shard 0"))
+            refused(&images[..1], 0, images[0][..len].to_vec())
+                .is_some_and(|e| e.starts_with("shard 0"))
         );
     }
     assert!(refused(&images, 0, [&images[0][..], &[0]].concat()).is_some());
@@ -128,11 +136,17 @@ fn shards_that_do_not_belong_together_are_refused() {
     let (mut other_size, mut more_shards) = (Vec::new(), Vec::new());
     RingIndex::new(500_000, OBJECTS_MAX).write_shard(7, STAMP, &mut other_size);
     RingIndex::new(100_000_000, OBJECTS_MAX).write_shard(7, STAMP, &mut more_shards);
-    assert!(refused(&images, 7, other_size).is_some() && refused(&images, 7, more_shards).is_some());
+    assert!(
+        refused(&images, 7, other_size).is_some() && refused(&images, 7, more_shards).is_some()
+    );
     let mut calls = 0;
     let failing = RingIndex::from_shards(STAMP, OBJECTS_MAX, || {
         calls += 1;
-        if calls < 3 { Ok(Some(images[calls - 1].clone())) } else { Err(io::Error::other("a bad sector")) }
+        if calls < 3 {
+            Ok(Some(images[calls - 1].clone()))
+        } else {
+            Err(io::Error::other("a bad sector"))
+        }
     });
     let message = failing.err().map(|error| error.to_string());
     assert_eq!(message.as_deref(), Some("shard 2 of the index cannot be read: a bad sector"));
@@ -157,7 +171,11 @@ fn numbers_that_contradict_each_other_are_refused_even_with_a_checksum() {
     assert_eq!(refused(&images, 0, forged(image, |_| ())), None);
     let objects = u64::from_le_bytes(*image[40..].first_chunk().expect("eight bytes"));
     let set = |at: usize, bytes: Vec<u8>| {
-        refused(&images, 0, forged(image, move |image| image[at..at + bytes.len()].copy_from_slice(&bytes)))
+        refused(
+            &images,
+            0,
+            forged(image, move |image| image[at..at + bytes.len()].copy_from_slice(&bytes)),
+        )
     };
     let word = |word: u32| word.to_le_bytes().to_vec();
     let cases = [
@@ -185,7 +203,10 @@ fn numbers_that_contradict_each_other_are_refused_even_with_a_checksum() {
         ("tag of another bucket", set(65 + 6, vec![image[65 + 6] ^ 8])),
     ];
     for (what, refused) in cases {
-        assert!(refused.as_deref().is_some_and(|why| why.starts_with("shard 0")), "{what}: {refused:?}");
+        assert!(
+            refused.as_deref().is_some_and(|why| why.starts_with("shard 0")),
+            "{what}: {refused:?}"
+        );
     }
     assert_eq!(image_bytes(&image[..15]), None);
     assert_eq!(image_bytes(&[&image[..8], &u64::MAX.to_le_bytes()].concat()), None);

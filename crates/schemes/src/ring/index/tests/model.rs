@@ -45,7 +45,9 @@ impl Pair {
             6 => {
                 let location = known.map_or(1, |known| known.location);
                 self.index.bump(hash, location);
-                self.model.entry(id).and_modify(|entry| entry.freq = (entry.freq + 1).min(FREQ_MAX));
+                self.model
+                    .entry(id)
+                    .and_modify(|entry| entry.freq = (entry.freq + 1).min(FREQ_MAX));
             }
             _ => assert_eq!(self.index.get(hash), known),
         }
@@ -106,7 +108,8 @@ fn agrees_with_a_plain_map_while_it_grows() {
 
 /// A key out of few: in one of two shards, with one of 64 tags, in one of eight places.
 fn near_key() -> impl Strategy<Value = Hash64> {
-    (0..2_u64, 0..64_u64, 0..8_u64).prop_map(|(s, tag, spread)| Hash64(s << 52 | tag << 44 | spread << 29))
+    (0..2_u64, 0..64_u64, 0..8_u64)
+        .prop_map(|(s, tag, spread)| Hash64(s << 52 | tag << 44 | spread << 29))
 }
 
 proptest! {

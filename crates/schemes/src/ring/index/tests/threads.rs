@@ -11,8 +11,8 @@ const KEYS: usize = 10_000;
 /// Keys that the index can tell from each other, some for each thread.
 fn distinct_keys(index: &RingIndex) -> Vec<Vec<Hash64>> {
     let (random, mut known) = (&mut Random(7), HashSet::new());
-    let distinct =
-        std::iter::repeat_with(|| random.hash()).filter(|hash| known.insert(identity(index, *hash)));
+    let distinct = std::iter::repeat_with(|| random.hash())
+        .filter(|hash| known.insert(identity(index, *hash)));
     let all: Vec<Hash64> = distinct.take(KEYS * THREADS as usize).collect();
     all.chunks(KEYS).map(<[Hash64]>::to_vec).collect()
 }
@@ -29,7 +29,10 @@ fn work(index: &RingIndex, keys: &[Hash64], thread: u64, rounds: u64) {
             match (round, i % 3) {
                 (1, _) => assert_eq!(index.insert(*hash, now), nothing()),
                 (_, 0) => {
-                    assert_eq!(index.insert(*hash, now).replaced.map(|e| e.location), Some(before.location))
+                    assert_eq!(
+                        index.insert(*hash, now).replaced.map(|e| e.location),
+                        Some(before.location)
+                    )
                 }
                 (_, 1) => assert!(index.replace_if(*hash, before.location, now)),
                 _ => {
