@@ -15,12 +15,12 @@ use humboldt_base::vital::{self, Vital};
 use humboldt_conf::{HttpPort, Severity};
 use humboldt_logs::LogService;
 use humboldt_logs::cache_log::{CacheLog, DebugLevel};
-use humboldt_net::broadcast::{Broadcast, Notice, Subscription};
 use humboldt_net::listener::Listener;
-use humboldt_net::runtime::{self, CoreError, CoreId, Cores};
 use humboldt_proxy::core::Core;
 use humboldt_proxy::serve_connection;
 use humboldt_proxy::shared::Shared;
+use humboldt_runtime::broadcast::{Broadcast, Notice, Subscription};
+use humboldt_runtime::cores::{self, CoreError, CoreId, Cores};
 use humboldt_sys::signal_mask;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
@@ -147,7 +147,7 @@ fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartE
             (Arc::clone(&shared), Arc::clone(&ports), broadcast.subscribe());
         core_main(id, shared, ports, subscription)
     };
-    runtime::spawn_cores(count, main).map_err(StartError::from)
+    cores::spawn_cores(count, main).map_err(StartError::from)
 }
 
 /// How the service ends.

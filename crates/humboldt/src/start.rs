@@ -63,7 +63,7 @@ pub(crate) enum StartError {
     Vital(&'static str),
     /// The cores could not be started or ended badly.
     #[error("{0}")]
-    Cores(#[from] humboldt_net::runtime::CoreError),
+    Cores(#[from] humboldt_runtime::cores::CoreError),
 }
 
 impl StartError {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_conf::HttpPort;
 use humboldt_http::h1::{self, HeadError};
-use humboldt_net::deadline::DeadlineSlot;
+use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_sys::tcp::{PeerState, peer_state};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -562,7 +562,7 @@ pub(crate) fn page_for(error: HeadError) -> ErrorPage {
 
 #[cfg(test)]
 mod tests {
-    use humboldt_net::deadline::{Deadlines, TICK};
+    use humboldt_runtime::deadline::{Deadlines, TICK};
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
     use tokio::time::Instant;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{Counter, Counters};
 use humboldt_net::connect::{self, ConnectError, ConnectOptions, Connected};
-use humboldt_net::deadline::Deadlines;
 use humboldt_net::dns::{Answer, Asker, DnsError, Resolver};
 use humboldt_net::pool::Pool;
+use humboldt_runtime::deadline::Deadlines;
 
 use crate::input::ReadBuffers;
 use crate::log::AccessLog;

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_base::xxh3::Xxh3;
 use humboldt_http::FieldName;
-use humboldt_net::deadline::DeadlineSlot;
+use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::mem::FLOW_PAGES_GUARANTEED;
 use humboldt_store::{BodySlice, FlowHead, FlowReader, Progress, ReaderKind, StoredHead};
 use humboldt_sys::tcp::unacknowledged_bytes;

@@ -15,8 +15,8 @@ use humboldt_http::h1::{
 };
 use humboldt_http::{Method, ResponseHead};
 use humboldt_net::connect::Connected;
-use humboldt_net::deadline::DeadlineSlot;
 use humboldt_net::pool::ServerRef;
+use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
 use humboldt_store::{AbortReason, FlowWriter};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -463,7 +463,7 @@ fn is_gone(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use humboldt_net::deadline::Deadlines;
+    use humboldt_runtime::deadline::Deadlines;
 
     use super::*;
 

@@ -12,7 +12,7 @@ use humboldt_base::counters::Counter;
 use humboldt_http::h1::{self, HopByHop};
 use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_logs::access::Tag;
-use humboldt_net::deadline::DeadlineSlot;
+use humboldt_runtime::deadline::DeadlineSlot;
 use tokio::net::TcpStream;
 
 use crate::answer;

@@ -12,7 +12,6 @@ mod coss;
 mod diskd;
 mod health;
 mod lock;
-mod mailbox;
 mod null;
 mod ring;
 mod rock;

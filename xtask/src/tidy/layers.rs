@@ -4,10 +4,11 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 14] = [
+const ROWS: [&str; 15] = [
     "humboldt-base",
     "humboldt-policy",
     "humboldt-sys",
+    "humboldt-runtime",
     "humboldt-http",
     "humboldt-freshness",
     "humboldt-conf",

@@ -10,6 +10,7 @@ use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use humboldt_runtime::mailbox;
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 use humboldt_sys::uring::{Transfer, probe};
@@ -22,7 +23,7 @@ use super::ticket::{Finish, OpenFile, Ticket, given_up};
 use super::{
     BlockFile, DIRECT_ALIGN_BYTES, Ended, OpenBlock, ReadFuture, WriteDone, WriteFuture, uring,
 };
-use crate::{IoChoice, mailbox};
+use crate::IoChoice;
 
 /// Rights of a file that is created.
 const FILE_MODE: u32 = 0o640;

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::engine::EngineError;
-use crate::mailbox::Waiting;
+use humboldt_runtime::mailbox::Waiting;
 
 /// An operation that is done, or under way.
 pub(crate) struct Operation<T>(State<T>);

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 
-use crate::mailbox::Waiting;
+use humboldt_runtime::mailbox::Waiting;
 
 /// Those who wait; as many as there are requests that do.
 #[derive(Default)]

@@ -35,24 +35,24 @@ struct State {
 }
 
 /// A task that waits for what other threads do.
-pub(crate) struct Waiting {
+pub struct Waiting {
     waker: Waker,
     mailbox: Option<Arc<Mailbox>>,
 }
 
 impl Waiting {
     /// The task that is being polled.
-    pub(crate) fn of(context: &Context<'_>) -> Self {
+    pub fn of(context: &Context<'_>) -> Self {
         Self { waker: context.waker().clone(), mailbox: here() }
     }
 
     /// Whether it is the task that is being polled.
-    pub(crate) fn is_of(&self, context: &Context<'_>) -> bool {
+    pub fn is_of(&self, context: &Context<'_>) -> bool {
         self.waker.will_wake(context.waker())
     }
 
     /// Wakes it, from any thread.
-    pub(crate) fn wake(self) {
+    pub fn wake(self) {
         match self.mailbox {
             Some(mailbox) => mailbox.wake(self.waker),
             None => self.waker.wake(),
@@ -71,7 +71,7 @@ impl Wake for Waiting {
 
 /// A waker of the task that is being polled, for what other threads complete and which knows wakers
 /// only.
-pub(crate) fn waker(context: &Context<'_>) -> Waker {
+pub fn waker(context: &Context<'_>) -> Waker {
     Arc::new(Waiting::of(context)).into()
 }
 
@@ -216,13 +216,35 @@ mod tests {
     /// needed.
     const TURNS_MAX: usize = 40;
 
+    /// What one task waits for.
+    #[derive(Default)]
+    struct Place {
+        is_done: bool,
+        waiting: Option<Waiting>,
+    }
+
+    fn complete(place: &Mutex<Place>) {
+        let waiting = {
+            let mut place = place.lock();
+            place.is_done = true;
+            place.waiting.take()
+        };
+        waiting.expect("it waits").wake();
+    }
+
     #[test]
     fn a_busy_core_wakes_all_that_other_threads_have_completed() {
         let turns = turns(|count| {
-            let (completers, operations): (Vec<_>, Vec<_>) =
-                (0..count).map(|_| crate::tree::Operation::under_way()).unzip();
-            let complete =
-                || completers.into_iter().for_each(|completer| completer.complete(Ok(7)));
+            let places: Vec<Arc<Mutex<Place>>> = (0..count).map(|_| Arc::default()).collect();
+            let operations = places.iter().cloned().map(|place| {
+                poll_fn(move |context| {
+                    let mut place = place.lock();
+                    place.waiting = Some(Waiting::of(context));
+                    if place.is_done { Poll::Ready(()) } else { Poll::Pending }
+                })
+            });
+            let operations = operations.collect();
+            let complete = || places.into_iter().for_each(|place| complete(&place));
             (operations, Box::new(complete))
         });
         assert!(turns <= TURNS_MAX, "{turns} turns");
