@@ -16,14 +16,17 @@ mod list;
 mod method;
 mod name;
 pub mod range;
+mod sink;
 mod syntax;
 pub mod uri;
 pub mod websocket;
 
 pub use base64::base64;
 pub use fields::{FIELDS_BYTES_MAX, Field, Fields, Span};
+pub use h1::HopByHop;
 pub use head::{RequestHead, ResponseHead, Target};
 pub use list::{ListItems, split_list};
 pub use method::{METHOD_BYTES_MAX, Method, Version};
 pub use name::FieldName;
+pub use sink::FieldSink;
 pub use uri::{Url, UrlParts};

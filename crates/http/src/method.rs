@@ -64,7 +64,7 @@ impl Method {
     }
 }
 
-/// HTTP/1 version of a message.
+/// Version of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Version {
     /// `HTTP/1.0`
@@ -72,15 +72,28 @@ pub enum Version {
     /// `HTTP/1.1`
     #[default]
     Http11,
+    /// HTTP/2, which has no start line: `HTTP/2.0` in logs.
+    Http2,
 }
 
 impl Version {
-    /// The text in a start line.
+    /// The text in a start line, or in a log.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
+        }
+    }
+
+    /// The version in `Via`, where the protocol is HTTP (RFC 9110 7.6.3).
+    #[must_use]
+    pub fn number(self) -> &'static str {
+        match self {
+            Version::Http10 => "1.0",
+            Version::Http11 => "1.1",
+            Version::Http2 => "2.0",
         }
     }
 }

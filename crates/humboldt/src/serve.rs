@@ -326,7 +326,7 @@ async fn core_main(
 
 /// Waits for open requests, at most `grace`; a second order to shut down shortens that.
 async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration) {
-    core.start_draining();
+    core.io.start_draining();
     let drained = async {
         while core.connections() > 0 {
             core.connection_ended.notified().await;

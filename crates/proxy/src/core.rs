@@ -1,29 +1,30 @@
 //! What one core owns: nothing here is shared with another thread, so nothing here is locked.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{Counter, Counters};
+use humboldt_exchange::buffers::READ_BYTES;
+use humboldt_exchange::{CoreIo, ServerExchange};
 use humboldt_net::connect::{self, ConnectError, ConnectOptions, Connected};
 use humboldt_net::dns::{Answer, Asker, DnsError, Resolver};
 use humboldt_net::pool::Pool;
-use humboldt_runtime::deadline::Deadlines;
+use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
 
-use crate::input::ReadBuffers;
-use crate::log::AccessLog;
-use crate::request::Request;
+use crate::config::snapshot::Snapshot;
+use crate::outcome::AccessLog;
+use crate::request::{ConnFacts, Request};
 use crate::shared::Shared;
-use crate::snapshot::Snapshot;
 
 /// Most idle [`Request`] buffers a core keeps for reuse.
 const SPARE_REQUESTS_MAX: usize = 64;
 
-/// Capacity above which the head buffer is given back instead of being kept, in bytes.
-const HEAD_BUFFER_BYTES_MAX: usize = 256 * 1024;
+/// Most bytes of one read where memory in flight is short.
+const SMALL_READ_BYTES: usize = FLOW_BYTES_GUARANTEED as usize;
 
 /// Of the descriptors that the process may have, one in so many is kept free for servers and files,
 /// but no more than [`DESCRIPTORS_FREE_MAX`]: where a new connection takes one of these, idle ones
@@ -43,25 +44,26 @@ const ROOM_WAIT: Duration = Duration::from_millis(25);
 /// How many give way to one that comes, so that there are fewer of them soon.
 const GIVING_WAY: usize = 2;
 
+/// Servers in memory by their addresses.
+pub type Network = Box<dyn Fn(SocketAddr) -> Result<ServerExchange, ConnectError>>;
+
 /// One core's state.
 pub struct Core {
     /// Number of the core, from 0.
     pub id: usize,
     /// What all cores share.
     pub shared: Arc<Shared>,
-    /// Coarse timers.
-    pub deadlines: Deadlines,
+    /// Timers, buffers and counters of its exchanges.
+    pub io: Rc<CoreIo>,
     /// Idle connections to servers.
     pub pool: Pool,
     resolver: RefCell<Rc<Resolver>>,
     access_logs: RefCell<Arc<Vec<AccessLog>>>,
     snapshot: RefCell<Arc<Snapshot>>,
-    /// What sockets are read into.
-    pub(crate) read_buffers: ReadBuffers,
-    head_buffer: RefCell<Vec<u8>>,
     spare_requests: RefCell<Vec<Rc<Request>>>,
     connections: Cell<usize>,
-    draining: Cell<bool>,
+    /// Servers in memory that connections lead to instead, in tests.
+    network: RefCell<Option<Network>>,
     /// Descriptors from this number on are those to be kept free. A new descriptor has the lowest
     /// number that is free, so as many are open as its number says.
     first_spare_descriptor: u64,
@@ -69,9 +71,6 @@ pub struct Core {
     first_reserved_descriptor: u64,
     /// Held once by each purge that is being carried out.
     pub(crate) purges_under_way: Rc<()>,
-    /// Wakes idle connections when the core starts to drain, and the core when the last connection
-    /// ends.
-    pub drain: tokio::sync::Notify,
     /// Notified when a connection ends.
     pub connection_ended: tokio::sync::Notify,
 }
@@ -90,18 +89,15 @@ impl Core {
             id,
             resolver: RefCell::new(Rc::new(resolver)),
             access_logs: RefCell::new(shared.access_logs()),
-            deadlines: Deadlines::new(),
+            io: CoreIo::new(Arc::clone(shared.counters(id)), snapshot.client_settings()),
             pool,
             snapshot: RefCell::new(snapshot),
-            read_buffers: ReadBuffers::new(),
-            head_buffer: RefCell::new(Vec::new()),
             spare_requests: RefCell::new(Vec::new()),
             connections: Cell::new(0),
-            draining: Cell::new(false),
+            network: RefCell::new(None),
             first_spare_descriptor: first_spare_descriptor(humboldt_sys::descriptors::limit()),
             first_reserved_descriptor: first_reserved_descriptor(humboldt_sys::descriptors::limit()),
             purges_under_way: Rc::new(()),
-            drain: tokio::sync::Notify::new(),
             connection_ended: tokio::sync::Notify::new(),
             shared,
         })
@@ -122,7 +118,10 @@ impl Core {
             counters,
         )));
         self.access_logs.replace(self.shared.access_logs());
+        self.io.reconfigure(newest.client_settings());
         self.snapshot.replace(newest);
+        // They keep the configuration that they were used with last.
+        self.spare_requests.borrow_mut().clear();
         self.pool.clear();
     }
 
@@ -138,40 +137,41 @@ impl Core {
 
     /// Adds to one of this core's counters.
     pub fn count(&self, counter: Counter, n: u64) {
-        self.counters().add(counter, n);
+        self.io.count(counter, n);
     }
 
     /// This core's counters.
     pub fn counters(&self) -> &Counters {
-        self.shared.counters(self.id)
+        self.io.counters()
     }
 
-    /// An empty buffer to build a head in; give it back with [`Core::return_head_buffer`].
-    pub(crate) fn take_head_buffer(&self) -> Vec<u8> {
-        self.head_buffer.take()
-    }
-
-    /// Keeps the buffer's capacity for the next head.
-    pub(crate) fn return_head_buffer(&self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= HEAD_BUFFER_BYTES_MAX {
-            buffer.clear();
-            self.head_buffer.replace(buffer);
+    /// An empty request of this connection, with the capacity of an earlier one.
+    pub(crate) fn take_request(&self, facts: &Rc<ConnFacts>) -> Rc<Request> {
+        let snapshot = self.snapshot.borrow();
+        let spare = self.spare_requests.borrow_mut().pop();
+        if let Some(mut request) = spare
+            && let Some(unshared) = Rc::get_mut(&mut request)
+        {
+            unshared.reuse(facts, &snapshot);
+            return request;
         }
-    }
-
-    /// A request to parse into, with the capacity of an earlier one.
-    pub(crate) fn take_request(&self) -> Rc<Request> {
-        self.spare_requests.borrow_mut().pop().unwrap_or_default()
+        Rc::new(Request::new(facts, &snapshot))
     }
 
     /// Keeps a request's capacity for the next one, unless someone else still holds it.
     pub(crate) fn return_request(&self, mut request: Rc<Request>) {
         let mut spare = self.spare_requests.borrow_mut();
-        if spare.len() < SPARE_REQUESTS_MAX
-            && let Some(unshared) = Rc::get_mut(&mut request)
-        {
-            unshared.clear();
+        if spare.len() < SPARE_REQUESTS_MAX && Rc::get_mut(&mut request).is_some() {
             spare.push(request);
+        }
+    }
+
+    /// Most bytes of one read of a head, and of the body behind it: where answers in flight have
+    /// their share of memory, no more than each flow has pages for in any case.
+    pub(crate) fn head_read_bytes(&self) -> usize {
+        match self.shared.cache.mem().has_in_flight_room(READ_BYTES as u64) {
+            true => READ_BYTES,
+            false => SMALL_READ_BYTES,
         }
     }
 
@@ -210,8 +210,29 @@ impl Core {
         next.is_none_or(|number| number >= self.first_reserved_descriptor)
     }
 
-    /// Connects to a server; others give way where that takes a descriptor that is not there.
+    /// Lets connections lead to servers in memory from now on.
+    pub fn use_network(&self, network: Network) {
+        self.network.replace(Some(network));
+    }
+
+    /// Connects to a server, which may take `read_timeout` for its answer.
     pub(crate) async fn connect(
+        &self,
+        addresses: &[IpAddr],
+        port: u16,
+        options: &ConnectOptions,
+        read_timeout: Duration,
+    ) -> Result<ServerExchange, ConnectError> {
+        if let Some(network) = &*self.network.borrow() {
+            let peer = addresses.first().map(|ip| SocketAddr::new(*ip, port));
+            return network(peer.ok_or(ConnectError::NoAddress)?);
+        }
+        let connected = self.open_socket(addresses, port, options).await?;
+        Ok(ServerExchange::new(&self.io, connected, false, read_timeout))
+    }
+
+    /// Connects; others give way where that takes a descriptor that is not there.
+    async fn open_socket(
         &self,
         addresses: &[IpAddr],
         port: u16,
@@ -265,23 +286,13 @@ impl Core {
 
     /// [`Core::make_room`] without asking others.
     pub fn make_own_room(&self) -> bool {
-        let closed = (0..GIVING_WAY).take_while(|_| self.deadlines.expire_first_in_line()).count();
+        let closed =
+            (0..GIVING_WAY).take_while(|_| self.io.deadlines.expire_first_in_line()).count();
         self.count(Counter::ClientsGivenWay, closed as u64);
         if closed == 0 {
             return self.pool.clear() > 0;
         }
         true
-    }
-
-    /// Whether the core is shutting down: no connection is kept alive any more.
-    pub fn is_draining(&self) -> bool {
-        self.draining.get()
-    }
-
-    /// Ends idle connections now and the others after their answer.
-    pub fn start_draining(&self) {
-        self.draining.set(true);
-        self.drain.notify_waiters();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why connections to clients are cut off: one table for the log, the counters and the manager's
 //! pages.
 
+use humboldt_exchange::{ClientLost, TunnelOver};
 use humboldt_store::AbortReason;
 
 macro_rules! cuts {
@@ -75,6 +76,27 @@ impl Cut {
     /// Why a task did not come to its end: asked while it is being dropped.
     pub(crate) fn of_a_dropped_task() -> Self {
         if std::thread::panicking() { Self::Panicked } else { Self::ShutDown }
+    }
+}
+
+impl From<ClientLost> for Cut {
+    fn from(lost: ClientLost) -> Self {
+        match lost {
+            ClientLost::Gone => Self::ClientGone,
+            ClientLost::Stalled => Self::ClientStalled,
+            ClientLost::Lifetime => Self::Lifetime,
+            ClientLost::ShutDown => Self::ShutDown,
+        }
+    }
+}
+
+impl From<TunnelOver> for Cut {
+    fn from(over: TunnelOver) -> Self {
+        match over {
+            TunnelOver::Lifetime => Self::Lifetime,
+            TunnelOver::Idle => Self::TunnelIdle,
+            TunnelOver::Broken => Self::TunnelBroken,
+        }
     }
 }
 

@@ -5,8 +5,7 @@
 //! replaced.
 
 use humboldt_base::clock::UnixMillis;
-use humboldt_http::date;
-use humboldt_http::escape;
+use humboldt_http::{FieldName, Fields, date, escape};
 
 /// Longest piece of a URL that an error page repeats, in bytes; the rest is cut.
 const URL_SHOWN_BYTES_MAX: usize = 512;
@@ -151,25 +150,18 @@ pub struct ErrorContext<'a> {
     pub now: UnixMillis,
 }
 
-/// Writes head fields (each line ended, no final empty line) and body of an error answer. `html` is
-/// what the request's `Accept` prefers. The status line, `Content-Length` and `Connection` are the
-/// caller's.
-pub fn render(context: &ErrorContext<'_>, html: bool) -> (Vec<u8>, Vec<u8>) {
-    let body = if html { html_body(context) } else { plain_body(context) };
-    let mut fields = Vec::with_capacity(256);
-    fields.extend_from_slice(b"Date: ");
-    fields.extend_from_slice(&date::format(context.now.secs()));
-    fields.extend_from_slice(b"\r\nContent-Type: ");
-    fields.extend_from_slice(if html {
-        b"text/html; charset=utf-8"
-    } else {
-        b"text/plain; charset=utf-8"
-    });
-    fields.extend_from_slice(
-        b"\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nX-Squid-Error: ",
-    );
-    fields.extend_from_slice(context.page.name().as_bytes());
-    fields.extend_from_slice(b" 0\r\n");
+/// Fields and body of an error answer. `html` is what the request's `Accept` prefers.
+pub fn render(context: &ErrorContext<'_>, html: bool) -> (Fields, Vec<u8>) {
+    let (media_type, body) = match html {
+        true => ("text/html; charset=utf-8", html_body(context)),
+        false => ("text/plain; charset=utf-8", plain_body(context)),
+    };
+    let mut fields = Fields::new();
+    fields.push(FieldName::Date, &date::format(context.now.secs()));
+    fields.push(FieldName::ContentType, media_type.as_bytes());
+    fields.push_named(b"X-Content-Type-Options", b"nosniff");
+    fields.push(FieldName::CacheControl, b"no-store");
+    fields.push_named(b"X-Squid-Error", format!("{} 0", context.page.name()).as_bytes());
     (fields, body)
 }
 
@@ -307,7 +299,7 @@ mod tests {
     fn control_characters_do_not_reach_the_plain_page() {
         let (fields, body) = render(&context(b"http://x/\r\nSet-Cookie: a=b\x1b[31m"), false);
         assert!(!body.contains(&0x1b) && !body.windows(4).any(|w| w == b"\r\nSe"));
-        assert!(fields.ends_with(b"ERR_DNS_FAIL 0\r\n"));
+        assert_eq!(fields.get_by_name(b"X-Squid-Error"), Some(&b"ERR_DNS_FAIL 0"[..]));
     }
 
     #[test]

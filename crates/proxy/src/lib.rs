@@ -1,53 +1,39 @@
 //! The request pipeline: from an accepted connection to a logged answer.
 //!
-//! Start reading at [`pipeline`]: it is the life of a request, step by step. [`client`] is the
-//! HTTP/1 side towards clients, [`fetch`] the side towards servers; [`snapshot`] is the compiled
-//! configuration they share.
+//! Start reading at [`pipeline`]: it is the life of a request, step by step, and every step is a
+//! folder. [`serve`] has the connections of clients, [`transaction`] one request and its line in
+//! access.log; [`config::snapshot`] is the compiled configuration that all share.
+//!
+//! An answer travels down this list, and no file imports one of a folder further down:
+//!
+//! 1. [`config`]: the configuration as tables;
+//! 2. [`rules`]: what it says about one request;
+//! 3. [`fetch`]: asking a server; it knows no client;
+//! 4. [`lookup`]: what is stored of an answer; it sends nothing;
+//! 5. [`storing`]: what becomes of an answer that comes;
+//! 6. [`reply`]: sending an answer;
+//! 7. [`special`]: requests in which the cache has no part.
 
-pub mod client;
+pub mod config;
 pub mod core;
 pub mod cut;
 pub mod errors;
 pub mod shared;
-pub mod snapshot;
-mod swap_out;
 
-mod access;
-mod answer;
-mod assemble;
-mod body;
-mod cache_status;
 mod client_counts;
-mod denial;
-mod disk;
 mod fetch;
-mod forward;
-mod hashing;
-mod header_rules;
-mod hit;
-mod indirect;
-mod input;
-mod internal;
-mod job;
-mod leave;
-mod log;
-mod memory;
-mod partial;
-mod peers;
+mod lookup;
+mod outcome;
 mod pipeline;
-mod purge;
-mod reach;
-mod refresh;
-mod relay;
 mod reply;
 mod request;
-mod resume;
-mod server;
-mod switch;
-mod tunnel;
-mod unparsed;
-mod url_pattern;
+mod rules;
+mod serve;
+mod special;
+mod storing;
+mod transaction;
 
-pub use client::serve_connection;
-pub use internal::{InternalPages, Page, closes_page};
-pub use log::AccessLog;
+pub use config::snapshot;
+pub use outcome::AccessLog;
+pub use serve::serve_connection;
+pub use shared::{InternalPages, Page, closes_page};

@@ -1,38 +1,41 @@
 //! The life of a request, from its head to its last byte. Read it from top to bottom:
 //!
-//! accept → read head ([`crate::client`]) → access rules → key → look up → { hit | validate | join
-//! a fetch in flight | miss → choose a peer → connect → send } → decide storability → stream to
+//! accept → read head ([`crate::serve`]) → access rules → key → look up → { hit | validate | join a
+//! fetch in flight | miss → choose a way → connect → send } → decide storability → stream to
 //! subscribers → log
 //!
-//! [`admit`] is what a hit in memory needs and never waits; [`proceed`] is everything else.
+//! [`admit`] is all that a hit in memory needs and never waits; [`proceed`] is everything else. Each
+//! way ends with an outcome, of which [`crate::transaction`] makes a line in access.log.
 
-use std::future::Future;
-use std::rc::Rc;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
 use humboldt_http::{FieldName, Method};
 use humboldt_logs::access::Tag;
-use humboldt_store::{AbortReason, Begin, FlowHead, FlowReader, Held};
+use humboldt_store::{Begin, FlowReader, ReaderKind};
 
-use crate::access::{self, Access};
-use crate::answer;
-use crate::assemble::Assembly;
-use crate::cache_status::{Forward, Storing};
-use crate::client::{After, ClientConn};
+use crate::config::cache_status::Forward;
 use crate::core::Core;
-use crate::denial::Refusal;
 use crate::errors::ErrorPage;
-use crate::fetch;
-use crate::hit::{self, HitObject, Started};
-use crate::job::{Failure, Job, Report, Stale, StaleBody};
-use crate::leave::Leave;
-use crate::log::{self, Outcome};
-use crate::memory::{Found, has_own_terms, look_up, needs_origin, variant_key};
-use crate::relay::{self, Relay};
+use crate::fetch::job::{Failure, Job, Report, Stale, StaleBody};
+use crate::lookup::memory::{Found, HitObject, has_own_terms, look_up, needs_origin};
+use crate::lookup::selection::has_several_ranges;
+use crate::lookup::{disk, parts};
+use crate::outcome::Outcome;
+use crate::reply::follow::{self, follow};
+use crate::reply::{from_disk, from_parts, local};
 use crate::request::Request;
-use crate::{assemble, disk, internal, partial, purge, reply, resume, switch, tunnel};
+use crate::rules::access::{self, Access};
+use crate::rules::denial::Refusal;
+use crate::rules::own::is_internal;
+use crate::rules::{reply, upgrades};
+use crate::special::internal::{self, Objection};
+use crate::special::{tunnel, upload};
+use crate::storing::{deliver, invalidate};
+use crate::transaction::{Served, Transaction};
 
 /// Most times a request looks for its answer again after a fetch that it had joined came to
 /// nothing.
@@ -67,10 +70,12 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
         Access::Denied(refusal) => return Admission::Deny(refusal),
         Access::NeedsAddresses => return Admission::NeedsAddresses,
     }
-    if let Some(objection) = internal::objection_to_form(request) {
-        return objection;
+    match internal::objection_to_form(request) {
+        None => {}
+        Some(Objection::Page(page, detail)) => return Admission::Refuse(page, detail),
+        Some(Objection::Denied(refusal)) => return Admission::Deny(refusal),
     }
-    let is_internal = internal::is_internal(request);
+    let is_internal = is_internal(request);
     if !is_internal && !access::knows_enough_for_answers(request) {
         return Admission::NeedsAddresses;
     }
@@ -86,7 +91,7 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     }
     match look_up(core, request) {
         Ok(hit) => match reply::check(request, hit.object.head(), Some(hit.object.body_bytes())) {
-            Ok(_) if assemble::has_several_ranges(request) => Admission::Ranges(hit),
+            Ok(_) if has_several_ranges(request) => Admission::Ranges(hit),
             Ok(_) => Admission::Hit(hit),
             Err(refusal) => Admission::Deny(refusal),
         },
@@ -97,152 +102,162 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
 /// The steps that may wait. Boxed by the caller: most requests never get here. What a common miss
 /// does not need is boxed again, as all of a future is moved when it begins.
 pub(crate) async fn proceed(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: Rc<Request>,
+    transaction: &mut Transaction<'_>,
     mut admission: Admission,
-) -> After {
+) -> Outcome {
     if let Admission::NeedsAddresses = admission {
-        let looked_up = conn.while_it_stays(&request, access::look_up(core, &request)).await;
-        if looked_up.is_none() {
-            return answer::gone(core, conn, &request, Tag::None, None);
+        let (core, request) = (transaction.core, transaction.request);
+        if transaction.while_it_stays(access::look_up(core, request)).await.is_none() {
+            return transaction.client_gone(Outcome::local(Tag::None, 0));
         }
-        admission = admit(core, &request);
+        admission = admit(core, request);
     }
     match admission {
         Admission::Hit(object) | Admission::Ranges(object) => {
-            serve_object(core, conn, request, object).await
+            follow::object(transaction, object).await
         }
-        Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
-        Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
+        Admission::Refuse(page, detail) => local::error(transaction, page, &detail).await,
+        Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
         // Never after a look-up, good or bad; and without an answer of the rules nothing goes on.
-        Admission::NeedsAddresses => {
-            answer::refused(core, conn, &request, Refusal::unanswered(), None).await
-        }
-        Admission::Special => Box::pin(special(core, conn, request)).await,
-        Admission::Found(found) => from_cache_or_server(core, conn, request, found).await,
+        Admission::NeedsAddresses => local::refused(transaction, Refusal::unanswered(), None).await,
+        Admission::Special => Box::pin(special(transaction)).await,
+        Admission::Found(found) => from_cache_or_server(transaction, found).await,
     }
 }
 
-/// What the cache has no part in.
-async fn special(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<Request>) -> After {
-    let Some(local) = conn.while_it_stays(&request, internal::answer(core, &request)).await else {
-        return answer::gone(core, conn, &request, Tag::None, None);
-    };
-    if let Some(local) = local {
-        let outcome = Outcome::local(local.1, local.0.status);
-        return answer::send(core, conn, &request, local.0, outcome).await;
+/// Asks `miss_access` before a server is asked.
+///
+/// # Errors
+/// The end of a request that may not go on, or whose client has gone.
+async fn may_miss(transaction: &mut Transaction<'_>, gone: Tag) -> Result<(), Outcome> {
+    let asking = access::may_miss(transaction.core, transaction.request);
+    match transaction.while_it_stays(asking).await {
+        Some(Ok(())) => Ok(()),
+        Some(Err(refusal)) => Err(local::refused(transaction, refusal, None).await),
+        None => Err(transaction.client_gone(Outcome::local(gone, 0))),
     }
-    if let Some((page, detail)) = internal::objection(&request) {
-        return answer::error(core, conn, &request, page, &detail).await;
+}
+
+/// Requests in which the cache has no part.
+async fn special(transaction: &mut Transaction<'_>) -> Outcome {
+    let (core, request) = (transaction.core, transaction.request);
+    match transaction.while_it_stays(internal::answer(core, request)).await {
+        None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
+        Some(Some((local, tag))) => {
+            let outcome = Outcome::local(tag, local.status);
+            return local::send(transaction, local, outcome).await;
+        }
+        Some(None) => {}
     }
-    let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
-    let Some(may_miss) = may_miss else {
-        return answer::gone(core, conn, &request, Tag::None, None);
-    };
-    if let Err(refusal) = may_miss {
-        return answer::refused(core, conn, &request, refusal, None).await;
+    if let Some((page, detail)) = internal::objection(request) {
+        return local::error(transaction, page, &detail).await;
+    }
+    if let Err(outcome) = may_miss(transaction, Tag::None).await {
+        return outcome;
     }
     if request.head.method == Method::Connect {
-        return tunnel::connect(core, conn, request).await;
+        return tunnel::connect(transaction).await;
     }
     if request.wants_upgrade() {
-        let prepared =
-            conn.while_it_stays(&request, access::prepare_to_switch(core, &request)).await;
-        if prepared.is_none() {
-            return answer::gone(core, conn, &request, Tag::Miss, None);
+        let preparing = access::prepare_to_switch(core, request);
+        if transaction.while_it_stays(preparing).await.is_none() {
+            return transaction.client_gone(Outcome::local(Tag::Miss, 0));
         }
-        if let Some(offered) = switch::offer(&request) {
-            return tunnel::upgrade(core, conn, request, &offered).await;
+        if let Some(offered) = upgrades::offer(request) {
+            return tunnel::upgrade(transaction, &offered).await;
         }
     }
     if request.has_body() {
-        return fetch::with_body(core, conn, request).await;
+        return upload::serve(transaction).await;
     }
-    pass(core, conn, request, Tag::Miss, Forward::Method, None).await
+    pass(transaction, Tag::Miss, Forward::Method, None).await
 }
 
 /// A request for the cache that memory did not answer: disk, others' fetches, or the server.
-async fn from_cache_or_server(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: Rc<Request>,
-    mut found: Found,
-) -> After {
-    if let Some((page, detail)) = internal::objection(&request) {
-        return answer::error(core, conn, &request, page, &detail).await;
+async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Found) -> Outcome {
+    if let Some((page, detail)) = internal::objection(transaction.request) {
+        return local::error(transaction, page, &detail).await;
     }
     for _ in 0..JOINS_MAX {
+        let (core, request) = (transaction.core, transaction.request);
         if found.refuse {
-            return answer::error(core, conn, &request, ErrorPage::OnlyIfCached, "").await;
+            return local::error(transaction, ErrorPage::OnlyIfCached, "").await;
         }
-        let mut stored = None;
         if !found.knows_enough() {
-            let looked_up =
-                conn.while_it_stays(&request, disk::look_up(core, &request, &mut found)).await;
-            let Some(there) = looked_up else {
-                return answer::gone(core, conn, &request, Tag::Miss, None);
-            };
-            stored = there;
-        }
-        if let Some(stored) = stored {
-            match stored {
-                disk::Stored::Object(object) => {
-                    return serve_object(core, conn, request, object).await;
-                }
-                disk::Stored::Stream(hit) => {
-                    match Box::pin(disk::serve(core, conn, &request, *hit)).await {
-                        Some(after) => return after,
-                        None => {
-                            found.swap_failed = true;
-                            continue;
-                        }
-                    }
-                }
-                disk::Stored::Judged => continue,
+            match from_disk(transaction, &mut found).await {
+                Step::Done(outcome) => return outcome,
+                Step::LookAgain => continue,
+                Step::GoOn => {}
             }
         }
         if let Some(list) = found.parts.take()
-            && let Some(after) = Box::pin(partial::serve(core, conn, &request, &list)).await
+            && let Served::Done(outcome) = Box::pin(from_parts::serve(transaction, &list)).await
         {
-            return after;
+            return outcome;
         }
         if request.cc.only_if_cached() {
             found.refuse = true;
             continue;
         }
-        let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
-        let Some(may_miss) = may_miss else {
-            return answer::gone(core, conn, &request, Tag::Miss, None);
-        };
-        if let Err(refusal) = may_miss {
-            return answer::refused(core, conn, &request, refusal, None).await;
+        if let Err(outcome) = may_miss(transaction, Tag::Miss).await {
+            return outcome;
         }
         if found.serve_stale
             && let Some(StaleBody::Memory(object)) = found.stale.as_ref().map(|stale| &stale.body)
         {
             let hit = HitObject::in_memory(Arc::clone(object), Tag::MemHit);
-            fetch::in_background(core, &request, found);
-            return serve_object(core, conn, request, hit).await;
+            deliver::in_background(core, request, found);
+            return follow::object(transaction, hit).await;
         }
-        if !may_share(&request, &found) {
+        if !may_share(request, &found) {
             let (tag, why) = (found.miss_tag(), found.why());
             let to_learn_about = found.stale.take().filter(|_| request.head.method == Method::Head);
-            return pass(core, conn, request, tag, why, to_learn_about).await;
+            return pass(transaction, tag, why, to_learn_about).await;
         }
-        match share(core, conn, &request, &mut found).await {
-            Some(after) => return after,
-            None => continue,
+        if let Served::Done(outcome) = share(transaction, &mut found).await {
+            return outcome;
         }
     }
-    pass(core, conn, request, Tag::Miss, Forward::UriMiss, None).await
+    pass(transaction, Tag::Miss, Forward::UriMiss, None).await
+}
+
+/// What one step of a request came to.
+enum Step {
+    /// It was answered.
+    Done(Outcome),
+    /// More is known now: begin again.
+    LookAgain,
+    /// Nothing: the next step.
+    GoOn,
+}
+
+/// Looks in the cache directories.
+async fn from_disk(transaction: &mut Transaction<'_>, found: &mut Found) -> Step {
+    let looking = disk::look_up(transaction.core, transaction.request, found);
+    let Some(stored) = transaction.while_it_stays(looking).await else {
+        return Step::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
+    };
+    match stored {
+        None => Step::GoOn,
+        Some(disk::Stored::Judged) => Step::LookAgain,
+        Some(disk::Stored::Object(object)) => Step::Done(follow::object(transaction, object).await),
+        Some(disk::Stored::Stream(hit)) => {
+            match Box::pin(from_disk::serve(transaction, *hit)).await {
+                Served::Done(outcome) => Step::Done(outcome),
+                Served::LookAgain => {
+                    found.swap_failed = true;
+                    Step::LookAgain
+                }
+            }
+        }
+    }
 }
 
 /// Whether the fetch for this request may serve others too: not when its own conditions or range
 /// change the answer.
 fn may_share(request: &Request, found: &Found) -> bool {
     let own_terms = has_own_terms(request)
-        && !partial::is_fetched_whole(request)
+        && !parts::is_fetched_whole(request)
         && (found.stale.is_none() || needs_origin(request));
     !found.pass
         && !own_terms
@@ -251,14 +266,9 @@ fn may_share(request: &Request, found: &Found) -> bool {
         && !request.head.fields.has(FieldName::Authorization)
 }
 
-/// Leads a fetch that others may join, or joins one. `None`: it came to nothing for this request;
-/// look again.
-async fn share(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Rc<Request>,
-    found: &mut Found,
-) -> Option<After> {
+/// Leads a fetch that others may join, or joins one.
+async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
+    let (core, request) = (transaction.core, transaction.request);
     let cache = &core.shared.cache;
     let key = found.key.unwrap_or(request.key);
     let collapse = request.snapshot().config.collapsed_forwarding
@@ -270,60 +280,54 @@ async fn share(
     };
     match begun {
         Begin::Wait(mut reader) => {
-            if until_on_disk(core, conn, request, &mut reader).await.is_none() {
-                return Some(answer::gone(core, conn, request, Tag::Miss, None));
+            if until_on_disk(transaction, &mut reader).await.is_none() {
+                return Served::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
             }
-            look_again(core, conn, request, found).await
+            look_again(transaction, found).await
         }
         Begin::Lead(writer) => {
-            let reader = writer.subscribe(humboldt_store::ReaderKind::Client)?;
+            let Some(reader) = writer.subscribe(ReaderKind::Client) else {
+                return Served::LookAgain;
+            };
             let report = Report::because(found.why());
             let tag = found.miss_tag();
-            let stale = purge::unless_purged(core, found.stale.take());
+            let stale = invalidate::unless_purged(core, found.stale.take());
             let job = Job::new(request, stale, true, &report);
-            fetch::start(core, job, writer);
-            Some(follow(core, conn, request, reader, Some(&report), tag).await?)
+            deliver::start(core, job, writer);
+            follow(transaction, reader, Some(&report), tag).await
         }
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
-            let after = follow(core, conn, request, reader, None, Tag::Miss).await;
-            // What was in flight may not be for us.
-            if after.is_none() { look_again(core, conn, request, found).await } else { after }
+            match follow(transaction, reader, None, Tag::Miss).await {
+                // The answer in flight may not be for us.
+                Served::LookAgain => look_again(transaction, found).await,
+                done => done,
+            }
         }
     }
 }
 
 /// Memory may know more by now.
-async fn look_again(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Rc<Request>,
-    found: &mut Found,
-) -> Option<After> {
-    match look_up(core, request) {
-        Ok(hit) => Some(serve_object(core, conn, Rc::clone(request), hit).await),
+async fn look_again(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
+    match look_up(transaction.core, transaction.request) {
+        Ok(hit) => Served::Done(follow::object(transaction, hit).await),
         Err(newer) => {
             *found = newer;
-            None
+            Served::LookAgain
         }
     }
 }
 
 /// Waits until a directory has written what is complete, though not long. `None`: the client has
 /// gone.
-async fn until_on_disk(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Request,
-    reader: &mut FlowReader,
-) -> Option<()> {
-    let patience = core.deadlines.slot();
+async fn until_on_disk(transaction: &Transaction<'_>, reader: &mut FlowReader) -> Option<()> {
+    let patience = transaction.core.io.deadlines.slot();
     patience.arm(COMMIT_WAIT_MAX);
-    let written = std::future::poll_fn(|cx| match reader.poll_data(cx) {
-        std::task::Poll::Ready(_) => std::task::Poll::Ready(()),
-        std::task::Poll::Pending => patience.poll_expired(cx),
+    let written = poll_fn(|cx| match reader.poll_data(cx) {
+        Poll::Ready(_) => Poll::Ready(()),
+        Poll::Pending => patience.poll_expired(cx),
     });
-    conn.while_it_stays(request, written).await
+    transaction.while_it_stays(written).await
 }
 
 /// Whether the client asked for a reload. What is in flight may have left the server before it
@@ -334,285 +338,25 @@ fn wants_the_server(request: &Request) -> bool {
 
 /// Fetches for this request alone, as it asks.
 async fn pass(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: Rc<Request>,
+    transaction: &mut Transaction<'_>,
     tag: Tag,
     why: Forward,
     to_learn_about: Option<Stale>,
-) -> After {
+) -> Outcome {
+    let (core, request) = (transaction.core, transaction.request);
     let writer = core.shared.cache.private(request.key, request.key);
-    let Some(reader) = writer.subscribe(humboldt_store::ReaderKind::Client) else {
-        return answer::error(core, conn, &request, ErrorPage::Internal, "no fetch").await;
+    let Some(reader) = writer.subscribe(ReaderKind::Client) else {
+        return local::error(transaction, ErrorPage::Internal, "no fetch").await;
     };
     let report = Report::because(why);
-    let job = Job { to_learn_about, ..Job::as_asked(&request, &report) };
-    fetch::start(core, job, writer);
-    match follow(core, conn, &request, reader, Some(&report), tag).await {
-        Some(after) => after,
-        None => {
+    let job = Job { to_learn_about, ..Job::as_asked(request, &report) };
+    deliver::start(core, job, writer);
+    match follow(transaction, reader, Some(&report), tag).await {
+        Served::Done(outcome) => outcome,
+        Served::LookAgain => {
             let failure = Failure::new(ErrorPage::ReadError, "");
-            answer::failed(core, conn, &request, failure, (tag, Some(report.route()))).await
+            let outcome = Outcome::miss(tag, 0, Some(report.route()));
+            local::failed(transaction, failure, outcome).await
         }
-    }
-}
-
-/// Serves a request from a fetch in flight, its own (`report`) or another's. `None`: look again.
-pub(crate) async fn follow(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Rc<Request>,
-    mut reader: FlowReader,
-    report: Option<&Rc<Report>>,
-    tag: Tag,
-) -> Option<After> {
-    let head = match await_head(core, conn, request, &mut reader).await {
-        Ok(head) => head,
-        Err(Waited::ClientGone) => {
-            return Some(answer::gone_waiting(core, conn, request, tag, report));
-        }
-        // Nothing has been sent: as good as a miss.
-        Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => return None,
-        Err(Waited::Aborted(reason)) => {
-            let Some(report) = report else { return give_up(core, conn, request, reason).await };
-            let failure = report.failure(reason);
-            let way = (report.tag_of_failure(tag), Some(report.route()));
-            return Some(answer::failed(core, conn, request, failure, way).await);
-        }
-    };
-    if report.is_none() && !is_ours(request, &head) {
-        return None;
-    }
-    if let Some(object) = &head.object {
-        let tag = report.map_or(Tag::RefreshUnmodified, |report| report.object_tag());
-        let route = report.map(|report| Box::new(report.route()));
-        let object = HitObject::in_memory(Arc::clone(object), tag);
-        let object = HitObject { without_origin: false, route, ..object };
-        return Some(serve_object(core, conn, Rc::clone(request), object).await);
-    }
-    stream(core, conn, request, reader, &head, report, tag).await
-}
-
-/// A joined fetch failed. Another try of our own is due when only that fetch was at fault.
-async fn give_up(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Rc<Request>,
-    reason: AbortReason,
-) -> Option<After> {
-    let page = match reason {
-        AbortReason::NotShareable | AbortReason::Cancelled | AbortReason::Outdated => return None,
-        AbortReason::TimedOut => ErrorPage::ReadTimeout,
-        AbortReason::Malformed | AbortReason::TooLarge => ErrorPage::InvalidResponse,
-        AbortReason::NoMemory => ErrorPage::Internal,
-        AbortReason::Truncated | AbortReason::Failed | AbortReason::DiskFailed => {
-            ErrorPage::ConnectFailure
-        }
-    };
-    let failure = Failure::new(page, "the fetch that this request had joined failed");
-    Some(
-        answer::failed_with(
-            core,
-            conn,
-            request,
-            failure,
-            Outcome { collapsed: true, ..Outcome::local(Tag::Miss, 0) },
-        )
-        .await,
-    )
-}
-
-/// Whether a fetch that was joined by URL turns out to be for the variant that this request
-/// selects.
-fn is_ours(request: &Request, head: &FlowHead) -> bool {
-    match &head.info.vary {
-        Some(marker) => variant_key(request, marker) == head.info.key,
-        None => true,
-    }
-}
-
-enum Waited {
-    ClientGone,
-    Aborted(AbortReason),
-}
-
-/// Waits for the head, passing on interim responses.
-async fn await_head(
-    core: &Rc<Core>,
-    conn: &ClientConn,
-    request: &Request,
-    reader: &mut FlowReader,
-) -> Result<Arc<FlowHead>, Waited> {
-    let mut gone = std::pin::pin!(conn.gone(request));
-    loop {
-        let (head, interim) = std::future::poll_fn(|cx| {
-            let head = reader.poll_head(cx);
-            let interim = reader.next_interim();
-            if head.is_ready() || interim.is_some() {
-                return std::task::Poll::Ready((Some(head), interim));
-            }
-            gone.as_mut().poll(cx).map(|()| (None, None))
-        })
-        .await;
-        if let Some(interim) = interim
-            && relay::interim(core, conn, request, &interim).await.is_err()
-        {
-            return Err(Waited::ClientGone);
-        }
-        match head {
-            None => return Err(Waited::ClientGone),
-            Some(std::task::Poll::Ready(Ok(head))) => return Ok(head),
-            Some(std::task::Poll::Ready(Err(reason))) => return Err(Waited::Aborted(reason)),
-            Some(std::task::Poll::Pending) => {}
-        }
-    }
-}
-
-/// Streams a fetch to the client, and logs it. `None`: it cannot be read any more, and nothing was
-/// sent: look again.
-async fn stream(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Rc<Request>,
-    reader: FlowReader,
-    head: &FlowHead,
-    report: Option<&Rc<Report>>,
-    tag: Tag,
-) -> Option<After> {
-    let mut outcome = Outcome::miss(tag, head.head.status, report.map(|report| report.route()));
-    let limit_bytes = match reply::check(request, &head.head, head.info.body_bytes) {
-        Ok(limit_bytes) => limit_bytes,
-        Err(refusal) => {
-            drop(reader);
-            return Some(answer::refused(core, conn, request, refusal, outcome.route).await);
-        }
-    };
-    outcome.collapsed = report.is_none();
-    let is_stored = reader.flow().is_stored();
-    let (cut_head, mut reader) = match assemble::cut(core, request, head, reader) {
-        Err(reader) => (None, reader),
-        Ok(assembly) => {
-            let mut reader = assembly.start(core, request)?;
-            match await_head(core, conn, request, &mut reader).await {
-                Ok(head) => (Some(head), reader),
-                Err(Waited::ClientGone) => {
-                    return Some(answer::gone_waiting(core, conn, request, tag, report));
-                }
-                Err(Waited::Aborted(_)) => return None,
-            }
-        }
-    };
-    let received_status = cut_head.is_some().then_some(head.head.status);
-    let head = cut_head.as_deref().unwrap_or(head);
-    outcome.status = head.head.status;
-    let origin = match report {
-        None => Origin::Joined,
-        Some(_) if tag == Tag::Hit => Origin::Disk,
-        Some(report) => Origin::Fetched(report.forward(), received_status, is_stored),
-    };
-    let mut fields = answer_fields(request, head, origin);
-    fields.extend_from_slice(&report.map(|report| report.own_fields()).unwrap_or_default());
-    let mut relay = Relay::new(core, request, head, &fields);
-    relay.limit_body(limit_bytes);
-    relay.may_leave(Leave::new(core, request, head, &reader));
-    let mut ended = relay.run(conn, &mut reader, &mut outcome).await;
-    if ended.is_lost() {
-        drop(reader);
-        ended =
-            Box::pin(resume::resume(core, conn, request, head, &mut relay, &mut outcome, ended))
-                .await;
-        if ended.is_lost() && outcome.bytes_out == 0 {
-            return None;
-        }
-        if ended.is_lost() {
-            ended = relay.cut_off(conn, &mut outcome, ended).await;
-        }
-    }
-    let cut = ended.cut(conn);
-    outcome.end(cut);
-    log::transaction(core, request, &outcome, head.head.content_type());
-    Some(relay.after(cut))
-}
-
-/// How an answer in flight came to be in flight, for the fields that say how the cache was used.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// This request's own fetch, for this reason, and with which status it came if not with the one
-    /// that is sent. The last says whether it has been stored already.
-    Fetched(Forward, Option<u16>, bool),
-    /// Another request's fetch.
-    Joined,
-    /// A cache directory.
-    Disk,
-}
-
-/// The fields that say how the cache was used for an answer in flight.
-pub(crate) fn answer_fields(request: &Request, head: &FlowHead, origin: Origin) -> Vec<u8> {
-    let mut fields = Vec::with_capacity(128);
-    let times = head.info.times.as_ref();
-    if let (Origin::Disk, Some(times)) = (origin, times) {
-        hit::write_hit_fields(&mut fields, request, times);
-    } else {
-        if let Some(times) = times {
-            hit::write_age(&mut fields, request, times);
-            fields.extend_from_slice(b"\r\n");
-        }
-        let (forward, status, storing) = match origin {
-            Origin::Fetched(forward, status, true) => (forward, status, Storing::Done),
-            Origin::Fetched(forward, status, false) => {
-                let storing =
-                    if head.info.is_to_be_stored() { Storing::Begun } else { Storing::No };
-                (forward, status, storing)
-            }
-            Origin::Joined | Origin::Disk => (Forward::UriMiss, None, Storing::No),
-        };
-        let collapsed = origin == Origin::Joined;
-        let names = &request.snapshot().names;
-        names.cache_status.write_forwarded(&mut fields, forward, storing, collapsed, status);
-    }
-    fields
-}
-
-/// Serves an answer that is put together. `None`: it could not be begun, and nothing was sent.
-pub(crate) async fn serve_assembled(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: &Rc<Request>,
-    assembly: Assembly,
-    report: &Rc<Report>,
-    tag: Tag,
-) -> Option<After> {
-    let mut reader = assembly.start(core, request)?;
-    match await_head(core, conn, request, &mut reader).await {
-        Ok(head) => stream(core, conn, request, reader, &head, Some(report), tag).await,
-        Err(Waited::ClientGone) => Some(answer::gone(core, conn, request, tag, Some(report))),
-        Err(Waited::Aborted(_)) => None,
-    }
-}
-
-/// Serves a complete object.
-async fn serve_object(
-    core: &Rc<Core>,
-    conn: &mut ClientConn,
-    request: Rc<Request>,
-    object: HitObject,
-) -> After {
-    if let Err(refusal) =
-        reply::check(&request, object.object.head(), Some(object.object.body_bytes()))
-    {
-        return answer::refused(core, conn, &request, refusal, None).await;
-    }
-    if let Held::Memory(in_memory) = &object.object
-        && let Some(assembly) = assemble::of_object(&request, in_memory)
-    {
-        let report = Report::new();
-        let served = serve_assembled(core, conn, &request, assembly, &report, Tag::Hit);
-        if let Some(after) = Box::pin(served).await {
-            return after;
-        }
-    }
-    match hit::start(core, conn, request, object) {
-        Started::Done(after) => after,
-        Started::Rest(sending) => hit::finish(core, conn, sending).await,
     }
 }

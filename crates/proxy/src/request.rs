@@ -1,26 +1,25 @@
 //! One request as the pipeline knows it, whatever protocol brought it.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use humboldt_base::clock::UnixMillis;
 use humboldt_conf::{HttpPort, PortMode};
+use humboldt_exchange::BodyLength;
 use humboldt_freshness::CacheControl;
-use humboldt_http::h1::Framing;
 use humboldt_http::{FieldName, Method, RequestHead, Target, Url};
 use humboldt_net::dns::Answer;
 use humboldt_store::Key;
 
 use crate::client_counts::Connections;
+use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
-use crate::indirect;
-use crate::snapshot::Snapshot;
 
 /// What is known of the connection a request came on.
 #[derive(Clone, Debug)]
-pub struct ConnFacts {
+pub(crate) struct ConnFacts {
     /// The client's address.
     pub client: SocketAddr,
     /// Our address on the connection.
@@ -31,8 +30,8 @@ pub struct ConnFacts {
     pub(crate) connections: Option<Connections>,
 }
 
-/// One request. Kept in reusable buffers: see [`Request::clear`].
-pub struct Request {
+/// One request. Kept in reusable buffers: see [`Request::reuse`].
+pub(crate) struct Request {
     /// The head as parsed.
     pub head: RequestHead,
     /// The canonical URL; for CONNECT `host:port`.
@@ -41,85 +40,72 @@ pub struct Request {
     pub key: Key,
     /// Cache-Control of the request.
     pub cc: CacheControl,
-    /// How the body is framed.
-    pub framing: Framing,
+    /// The length of the body.
+    pub body: BodyLength,
     /// When the head was complete.
     pub received: UnixMillis,
-    /// The connection it came on; set before the request is used.
-    pub facts: Option<Rc<ConnFacts>>,
-    /// The configuration it is served under; set before the request is used.
-    pub snapshot: Option<Arc<Snapshot>>,
     /// The client behind trusted proxies (`follow_x_forwarded_for`), if there is one.
     pub indirect_client: Option<IpAddr>,
-    /// Whether it has its line in the access log.
-    pub(crate) is_logged: Cell<bool>,
     /// The addresses of the URL's host, or why there are none, once they were needed. They are
-    /// looked up once: what rules judged is what is connected to, however long that takes and
-    /// however often it is tried.
+    /// looked up once: the addresses that rules judged are those that are connected to, however
+    /// long that takes and however often it is tried.
     pub(crate) addresses: OnceCell<Answer>,
     /// Those of `addresses` that rules permit one by one; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
+    /// The connection it came on.
+    facts: Rc<ConnFacts>,
+    /// The configuration it is served under.
+    snapshot: Arc<Snapshot>,
 }
 
-impl Default for Request {
-    fn default() -> Self {
+impl Request {
+    /// An empty request.
+    pub(crate) fn new(facts: &Rc<ConnFacts>, snapshot: &Arc<Snapshot>) -> Self {
         Self {
             head: RequestHead::default(),
             url: Url::default(),
             key: Key(0),
             cc: CacheControl::default(),
-            framing: Framing::None,
+            body: BodyLength::None,
             received: UnixMillis::default(),
-            facts: None,
-            snapshot: None,
             indirect_client: None,
-            is_logged: Cell::new(false),
             addresses: OnceCell::new(),
             permitted: RefCell::default(),
+            facts: Rc::clone(facts),
+            snapshot: Arc::clone(snapshot),
         }
     }
-}
 
-impl Request {
-    /// Forgets the request and keeps its buffers.
-    pub fn clear(&mut self) {
+    /// Forgets the request and keeps its buffers for another one.
+    pub(crate) fn reuse(&mut self, facts: &Rc<ConnFacts>, snapshot: &Arc<Snapshot>) {
         self.head.clear();
         self.url.clear();
         self.key = Key(0);
         self.cc = CacheControl::default();
-        self.framing = Framing::None;
-        self.facts = None;
-        self.snapshot = None;
+        self.body = BodyLength::None;
         self.indirect_client = None;
-        self.is_logged.set(false);
         self.addresses = OnceCell::new();
         self.permitted = RefCell::default();
+        if !Rc::ptr_eq(&self.facts, facts) {
+            self.facts = Rc::clone(facts);
+        }
+        if !Arc::ptr_eq(&self.snapshot, snapshot) {
+            self.snapshot = Arc::clone(snapshot);
+        }
     }
 
-    /// Fills in everything that follows from the parsed head: URL, key, directives, framing. The
-    /// URL's authority wins over `Host` (RFC 9112 3.2.2).
-    pub(crate) fn complete(
-        &mut self,
-        facts: &Rc<ConnFacts>,
-        snapshot: &Arc<Snapshot>,
-        now: UnixMillis,
-    ) -> Result<(), ErrorPage> {
-        self.received = now;
-        self.facts = Some(Rc::clone(facts));
-        self.snapshot = Some(Arc::clone(snapshot));
-        self.framing = humboldt_http::h1::request_framing(&self.head)
-            .map_err(|_| ErrorPage::InvalidRequest)?;
-        humboldt_http::h1::remove_named(&mut self.head.fields);
-        self.set_url(facts)?;
+    /// Fills in everything that follows from the parsed head: URL, key, directives. The URL's
+    /// authority wins over `Host` (RFC 9112 3.2.2).
+    pub(crate) fn complete(&mut self, body: BodyLength, now: UnixMillis) -> Result<(), ErrorPage> {
+        (self.body, self.received) = (body, now);
+        let facts = Rc::clone(&self.facts);
+        self.set_url(&facts)?;
         self.key = Key::primary(self.url.as_bytes());
         if !facts.port.ignore_cc {
             self.cc = CacheControl::of_request(&self.head.fields);
         }
-        if snapshot.config.normalize_accept_encoding {
+        if self.snapshot.config.normalize_accept_encoding {
             self.normalize_encoding();
-        }
-        if let Some(trusted) = &snapshot.follow_forwarded_for {
-            self.indirect_client = indirect::client(trusted, self);
         }
         Ok(())
     }
@@ -196,12 +182,11 @@ impl Request {
             url: self.url.clone(),
             key: self.key,
             cc: self.cc.clone(),
-            framing: self.framing,
+            body: self.body,
             received: self.received,
-            facts: self.facts.clone(),
-            snapshot: self.snapshot.clone(),
+            facts: Rc::clone(&self.facts),
+            snapshot: Arc::clone(&self.snapshot),
             indirect_client: self.indirect_client,
-            is_logged: Cell::new(false),
             addresses: self.addresses.clone(),
             permitted: self.permitted.clone(),
         }
@@ -213,43 +198,38 @@ impl Request {
     }
 
     /// The configuration the request is served under.
-    pub fn snapshot(&self) -> &Arc<Snapshot> {
-        self.snapshot
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("a request is completed before it is used"))
+    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
     }
 
     /// The connection it came on.
-    pub fn facts(&self) -> &ConnFacts {
-        self.facts
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("a request is completed before it is used"))
+    pub(crate) fn facts(&self) -> &ConnFacts {
+        &self.facts
     }
 
     /// The client's address.
-    pub fn client_ip(&self) -> IpAddr {
+    pub(crate) fn client_ip(&self) -> IpAddr {
         self.facts().client.ip()
     }
 
     /// Whether an answer to it may come from the cache or wait for another's fetch.
-    pub fn is_cachable_method(&self) -> bool {
-        matches!(self.head.method, Method::Get | Method::Head)
-            && matches!(self.framing, Framing::None | Framing::Length(0))
+    pub(crate) fn is_cachable_method(&self) -> bool {
+        matches!(self.head.method, Method::Get | Method::Head) && !self.has_body()
     }
 
     /// Whether it can be sent again without harm (RFC 9110 9.2.2) and has no body that would be
     /// gone.
-    pub fn is_retriable(&self) -> bool {
+    pub(crate) fn is_retriable(&self) -> bool {
         self.head.method.is_idempotent() && !self.has_body()
     }
 
     /// Whether a body follows the head.
-    pub fn has_body(&self) -> bool {
-        !matches!(self.framing, Framing::None | Framing::Length(0))
+    pub(crate) fn has_body(&self) -> bool {
+        self.body.has_body()
     }
 
     /// Whether the request asks to switch protocols (RFC 9110 7.8).
-    pub fn wants_upgrade(&self) -> bool {
+    pub(crate) fn wants_upgrade(&self) -> bool {
         self.head.fields.has(FieldName::Upgrade)
             && self
                 .head
@@ -273,4 +253,19 @@ fn path_at_site(head: &RequestHead) -> Option<&[u8]> {
         }
         Target::Authority => None,
     }
+}
+
+/// The address without the form that IPv4 has on a socket for both families.
+pub(crate) fn unmapped(ip: IpAddr) -> IpAddr {
+    ip.to_canonical()
+}
+
+/// The host where it is an address. Names never have a colon, and their last label is not of digits
+/// only.
+pub(crate) fn host_ip(host: &[u8]) -> Option<IpAddr> {
+    let last = host.last()?;
+    if !last.is_ascii_digit() && !host.contains(&b':') {
+        return None;
+    }
+    std::str::from_utf8(host).ok()?.parse().ok()
 }

@@ -7,19 +7,42 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use humboldt_base::clock::UnixMillis;
 use humboldt_base::counters::{self, Counter, Counters};
+use humboldt_conf::Config;
 use humboldt_logs::access::Tag;
 use humboldt_net::dns::NameCache;
 use humboldt_store::Cache;
 use tokio::sync::Notify;
 
 use crate::client_counts::ClientCounts;
+use crate::config::snapshot::Snapshot;
 use crate::cut::Cut;
-use crate::internal::InternalPages;
-use crate::log::{AccessLog, Outcome};
-use crate::snapshot::Snapshot;
+use crate::outcome::{AccessLog, Outcome};
 
 /// Buckets of a histogram of service times: bucket `n` counts times below 2^n ms.
 pub const TIME_BUCKETS: usize = 24;
+
+/// A page of the proxy's own.
+pub struct Page {
+    /// Media type.
+    pub content_type: &'static str,
+    /// The page.
+    pub body: Vec<u8>,
+}
+
+/// Who makes the proxy's own pages.
+pub trait InternalPages: Send + Sync {
+    /// The page called `name` (`info`, `counters`, `metrics`, …); `None` when there is none.
+    fn page(&self, name: &str) -> Option<Page>;
+}
+
+/// Whether nobody gets a page (`cachemgr_passwd`).
+pub fn closes_page(config: &Config, name: &str) -> bool {
+    // The directory of the pages itself is their index.
+    let name = if name.is_empty() { "index" } else { name };
+    let mut lines = config.cachemgr_passwd.iter();
+    let line = lines.find(|line| line.pages.iter().any(|page| page == name || page == "all"));
+    line.is_some_and(|line| !line.is_open)
+}
 
 /// Shared by all cores and the control thread.
 pub struct Shared {
@@ -239,7 +262,7 @@ impl ServiceTimes {
         let result = &own.results[outcome.tag as usize];
         add(&result.requests, 1);
         add(&result.bytes, outcome.bytes_out);
-        if outcome.aborted {
+        if outcome.is_aborted() {
             add(&own.aborted, 1);
         }
     }
@@ -296,12 +319,11 @@ mod tests {
     #[test]
     fn transactions_are_counted_by_kind_and_by_result_code() {
         let times = ServiceTimes::new(2);
-        let outcome =
-            |tag, bytes_out, aborted| Outcome { bytes_out, aborted, ..Outcome::local(tag, 200) };
-        times.record(0, &outcome(Tag::MemHit, 100, false), 0);
-        times.record(1, &outcome(Tag::MemHit, 50, true), 3);
-        times.record(1, &outcome(Tag::Denied, 7, false), u64::MAX);
-        times.record(9, &outcome(Tag::MemHit, 1000, true), 1);
+        let outcome = |tag, bytes_out, cut| Outcome { bytes_out, cut, ..Outcome::local(tag, 200) };
+        times.record(0, &outcome(Tag::MemHit, 100, None), 0);
+        times.record(1, &outcome(Tag::MemHit, 50, Some(Cut::ClientGone)), 3);
+        times.record(1, &outcome(Tag::Denied, 7, None), u64::MAX);
+        times.record(9, &outcome(Tag::MemHit, 1000, Some(Cut::ClientGone)), 1);
         assert_eq!(times.results(Tag::MemHit), ResultCounts { requests: 2, bytes: 150 });
         assert_eq!(times.results(Tag::Denied), ResultCounts { requests: 1, bytes: 7 });
         assert_eq!(times.results(Tag::Miss), ResultCounts::default());

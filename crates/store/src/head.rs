@@ -9,6 +9,9 @@ use humboldt_http::{FieldName, ResponseHead, Span, date};
 /// refused.
 pub const STORED_HEAD_BYTES_MAX: usize = 1024 * 1024;
 
+/// `HTTP/1.1 200 `: a status line up to its reason phrase.
+const STATUS_BYTES: usize = 13;
+
 /// Stored bytes are not a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the stored response head does not parse")]
@@ -95,6 +98,21 @@ impl StoredHead {
         &self.bytes
     }
 
+    /// The reason phrase, possibly empty.
+    pub fn reason(&self) -> &[u8] {
+        let line = lines(&self.bytes).next().map_or(&b""[..], |line| line.text);
+        line.get(STATUS_BYTES..).unwrap_or_default()
+    }
+
+    /// Its fields, in their order.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        lines(&self.bytes).skip(1).filter_map(|line| {
+            let colon = memchr::memchr(b':', line.text)?;
+            let (name, value) = line.text.split_at_checked(colon)?;
+            Some((name, value.get(2..).unwrap_or_default()))
+        })
+    }
+
     /// The entity tag as it was sent, with `W/` and quotes.
     pub fn etag(&self) -> Option<&[u8]> {
         self.etag.map(|span| span.of(&self.bytes))
@@ -157,7 +175,8 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let rest = bytes.get(start..).filter(|rest| !rest.is_empty())?;
-        let end = rest.windows(2).position(|pair| pair == b"\r\n").unwrap_or(rest.len());
+        // Neither names nor values have line ends.
+        let end = memchr::memchr(b'\r', rest).unwrap_or(rest.len());
         let line = Line { start, text: rest.get(..end)? };
         start += end + 2;
         Some(line)
@@ -188,6 +207,10 @@ mod tests {
         assert!(stored.bytes().starts_with(b"HTTP/1.1 203 Odd Reason\r\n"));
         assert!(stored.bytes().ends_with(b"\"second\"\r\n"));
         assert_eq!(stored.status, 203);
+        assert_eq!(stored.reason(), b"Odd Reason");
+        let fields: Vec<_> = stored.fields().collect();
+        assert_eq!(fields[0], (&b"ETag"[..], &b"W/\"a:b\""[..]));
+        assert_eq!(fields[2], (&b"X-Empty"[..], &b""[..]));
         assert_eq!(stored.etag(), Some(&b"W/\"a:b\""[..]));
         assert_eq!(stored.last_modified, Some(784_111_777));
         assert_eq!(stored.content_type(), Some(&b"text/html; charset=utf-8"[..]));

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::workspace::Package;
 
 /// From the bottom of the program to its top.
-const ROWS: [&str; 15] = [
+const ROWS: [&str; 16] = [
     "humboldt-base",
     "humboldt-policy",
     "humboldt-sys",
@@ -17,6 +17,7 @@ const ROWS: [&str; 15] = [
     "humboldt-schemes",
     "humboldt-logs",
     "humboldt-net",
+    "humboldt-exchange",
     "humboldt-proxy",
     "humboldt-admin",
     "humboldt",

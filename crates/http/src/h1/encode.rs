@@ -90,6 +90,16 @@ impl BodyEncoder {
         Ok(())
     }
 
+    /// How many bytes of data may still come; `None` where only their sender knows.
+    #[must_use]
+    pub fn room(&self) -> Option<u64> {
+        match self.state {
+            State::Length { remaining } => Some(remaining),
+            State::Finished => Some(0),
+            State::Chunked | State::UntilClose => None,
+        }
+    }
+
     /// Whether [`BodyEncoder::finish`] has succeeded.
     #[must_use]
     pub fn is_finished(&self) -> bool {

@@ -121,11 +121,7 @@ fn push_peer(out: &mut Vec<u8>, peer: Peer<'_>, escape: Escape) {
 }
 
 fn push_version(out: &mut Vec<u8>, version: Option<Version>) {
-    out.extend_from_slice(match version {
-        Some(Version::Http10) => b"1.0",
-        Some(Version::Http11) => b"1.1",
-        None => b"0.0",
-    });
+    out.extend_from_slice(version.map_or("0.0", Version::number).as_bytes());
 }
 
 /// One field, all its lines joined, or without a name all fields.

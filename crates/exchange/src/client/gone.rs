@@ -1,0 +1,128 @@
+//! Whether a client has left.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use humboldt_runtime::deadline::DeadlineSlot;
+use humboldt_sys::tcp::{PeerState, peer_state};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::h1::Socket;
+
+/// The other side has closed its sending half, or both: [`TcpStream::ready`] with this interest
+/// waits for EPOLLRDHUP and EPOLLHUP, but not for bytes to read. (TCP's urgent data, which the name
+/// is about, is not asked for when a socket is registered.)
+pub(crate) const CLOSED: Interest = Interest::PRIORITY;
+
+/// The connection is broken, for example reset: EPOLLERR.
+pub(crate) const BROKEN: Interest = Interest::ERROR;
+
+/// How long a client is waited for after its FIN while nothing comes for it, where
+/// `half_closed_clients` lets it wait at all: it may still read, or have closed both halves, which
+/// looks the same. Tunnels have a shorter limit of their own.
+const CLIENT_FIN: Duration = Duration::from_secs(60);
+
+/// Ends when the client has left, or its connection has lived too long.
+pub(super) async fn gone(socket: Rc<Socket>, half_closed: bool) {
+    let mut left = pin!(left(&socket.stream, &socket.deadline, half_closed));
+    poll_fn(|cx| match socket.lifetime.poll_expired(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => left.as_mut().poll(cx),
+    })
+    .await;
+}
+
+/// Ends when a client has left. `deadline` is one of its core, which stays as it is.
+async fn left(stream: &TcpStream, deadline: &DeadlineSlot, half_closed: bool) {
+    let doubt = match in_doubt(stream, half_closed).await {
+        None => return,
+        Some(doubt) => doubt,
+    };
+    let place = deadline.another();
+    if doubt == Doubt::SentMore {
+        place.arm_in_line(Duration::MAX);
+        let Ok(Ok(ready)) = place.guard(stream.ready(BROKEN | CLOSED)).await else { return };
+        if !half_closed || ready.is_error() || ready.is_write_closed() {
+            return;
+        }
+    }
+    place.arm_in_line(CLIENT_FIN);
+    _ = place.guard(stream.ready(BROKEN)).await;
+}
+
+/// Why a client may have left without a sign of it. Its connection gives way where descriptors are
+/// scarce.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// It has closed its sending half, and may do that.
+    HalfClosed,
+    /// It has sent more than was asked for, behind which its end may wait.
+    SentMore,
+}
+
+/// Waits until the client has gone (`None`), or may have.
+async fn in_doubt(stream: &TcpStream, half_closed: bool) -> Option<Doubt> {
+    loop {
+        let ready = stream.ready(Interest::READABLE | BROKEN).await.ok()?;
+        if ready.is_error() || ready.is_write_closed() {
+            return None;
+        }
+        if ready.is_read_closed() {
+            return half_closed.then_some(Doubt::HalfClosed);
+        }
+        let unread = stream.try_io(Interest::READABLE, || match peer_state(stream) {
+            PeerState::Quiet => Err(io::ErrorKind::WouldBlock.into()),
+            PeerState::Sent | PeerState::Closed => Ok(()),
+        });
+        if unread.is_ok() {
+            return Some(Doubt::SentMore);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use humboldt_runtime::deadline::{Deadlines, TICK};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// How long a client that has sent `more` and then its FIN is waited for; `None`: for longer
+    /// than an hour.
+    async fn waited_for(more: &[u8], half_closed: bool) -> Option<Duration> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        client.write_all(more).await.unwrap();
+        client.shutdown().await.unwrap();
+        let deadlines = Deadlines::new();
+        let (slot, start) = (deadlines.slot(), Instant::now());
+        let hour = Duration::from_secs(3600);
+        let result = tokio::time::timeout(hour, left(&stream, &slot, half_closed)).await;
+        result.is_ok().then(|| start.elapsed())
+    }
+
+    #[test]
+    fn a_client_is_waited_for_after_its_fin_where_it_may_still_read() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        tokio::task::LocalSet::new().block_on(&runtime.unwrap(), async {
+            for more in [&b""[..], b"GET / HTTP/1.1\r\n"] {
+                let waited = waited_for(more, true).await.expect("an end");
+                assert!(
+                    (CLIENT_FIN..=CLIENT_FIN + 3 * TICK).contains(&waited),
+                    "{more:?}: {waited:?}"
+                );
+                let waited = waited_for(more, false).await.expect("an end");
+                assert!(waited <= TICK, "{more:?}: {waited:?}");
+            }
+        });
+    }
+}

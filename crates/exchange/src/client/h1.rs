@@ -1,0 +1,455 @@
+//! The answers of an HTTP/1 connection.
+//!
+//! One connection has one exchange after the other, and this type is both. An idle connection costs
+//! little: reading goes through the core's own buffer, and only bytes that belong to a later
+//! request, or to a head that is not complete yet, are kept with the connection.
+
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use humboldt_base::counters::Counter;
+use humboldt_http::h1::{self, BodyEncoder, EncodeError, Framing};
+use humboldt_http::{FieldSink, Fields, Version};
+use humboldt_runtime::deadline::DeadlineSlot;
+use humboldt_store::StoredHead;
+use tokio::net::TcpStream;
+
+use super::ClientLost;
+use super::requests::RequestBody;
+use crate::buffers::Input;
+use crate::head::{BodyLength, ReplyHead, ReplySink};
+use crate::io::CoreIo;
+use crate::is_bodiless_status;
+use crate::tunnel::TunnelEnd;
+
+/// Most parts of one vectored write: what is kept, up to 256 KiB in pages, the end of a chunk.
+const PARTS_MAX: usize = 66;
+
+/// A rest of a body up to this size is copied behind its head, so that one plain `send` does:
+/// cheaper than a vectored write. In bytes.
+pub(super) const COPY_BYTES_MAX: usize = 4096;
+
+/// A client's socket, and the timers of whoever waits for it.
+pub(crate) struct Socket {
+    pub(crate) stream: TcpStream,
+    /// Timer of whatever is being waited for.
+    pub(crate) deadline: DeadlineSlot,
+    /// When the connection has to end (`client_lifetime`), whatever is going on.
+    pub(crate) lifetime: DeadlineSlot,
+}
+
+/// Whether a connection goes on after an answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The next request may come.
+    Keep,
+    /// Everything was sent: close, reading what the client still sends for a moment so that it sees
+    /// the answer.
+    Close,
+    /// Both sides have said all, as at the end of a tunnel: close.
+    Over,
+    /// Cut off: what was sent is not complete, and the client must notice.
+    Abort,
+}
+
+/// The frame of a chunk that was begun.
+#[derive(Copy, Clone, Debug, Default)]
+struct Piece {
+    /// Bytes of its data that are to come.
+    left: usize,
+    suffix: &'static [u8],
+}
+
+/// A connection of HTTP/1, and the exchange that is going on.
+pub struct H1Client {
+    pub(super) io: Rc<CoreIo>,
+    pub(super) socket: Rc<Socket>,
+    /// Bytes read beyond those that have been used: a head that is not complete, or what one read
+    /// gave behind it. Nothing more is read until an answer is out.
+    pub(super) input: Input,
+    /// How much of `input` has been parsed and found incomplete: a head that trickles in is not
+    /// parsed at every byte.
+    pub(super) parsed_bytes: usize,
+    pub(super) write_timeout: Duration,
+    pub(super) read_timeout: Duration,
+    pub(super) half_closed: bool,
+    /// Of the request.
+    pub(super) version: Version,
+    /// The request is one for a head without a body.
+    pub(super) is_head: bool,
+    /// The request lets the connection go on.
+    pub(super) persists: bool,
+    /// The request's body, as long as it was not read to its end.
+    pub(super) body: Option<Box<RequestBody>>,
+    /// The length of the request's body.
+    pub(super) length: BodyLength,
+    /// What becomes of the connection.
+    pub(super) after: After,
+    /// What is kept, and how much of it was sent.
+    out: Vec<u8>,
+    out_sent: usize,
+    framing: Framing,
+    encoder: BodyEncoder,
+    piece: Piece,
+    sent_bytes: u64,
+    /// Bytes of interim heads.
+    sent_before_head: u64,
+    /// The deadline runs for the client to take something.
+    waits: bool,
+}
+
+impl H1Client {
+    /// Takes over an accepted connection.
+    pub fn new(io: &Rc<CoreIo>, stream: TcpStream) -> Self {
+        let settings = io.settings();
+        let socket =
+            Socket { stream, deadline: io.deadlines.slot(), lifetime: io.deadlines.slot() };
+        socket.deadline.arm_in_line(settings.request_start);
+        socket.lifetime.arm(settings.lifetime);
+        Self {
+            io: Rc::clone(io),
+            socket: Rc::new(socket),
+            input: Input::default(),
+            parsed_bytes: 0,
+            write_timeout: settings.write,
+            read_timeout: settings.read,
+            half_closed: settings.half_closed,
+            version: Version::Http11,
+            is_head: false,
+            persists: false,
+            body: None,
+            length: BodyLength::None,
+            after: After::Abort,
+            out: Vec::new(),
+            out_sent: 0,
+            framing: Framing::None,
+            encoder: BodyEncoder::new(Framing::None),
+            piece: Piece::default(),
+            sent_bytes: 0,
+            sent_before_head: 0,
+            waits: false,
+        }
+    }
+
+    /// Forgets the answer before.
+    pub(super) fn begin_answer(&mut self) {
+        self.after = After::Abort;
+        (self.body, self.length) = (None, BodyLength::None);
+        self.sent_bytes = 0;
+        self.waits = false;
+    }
+
+    /// Whether another request may come on this connection.
+    pub(super) fn may_continue(&self) -> bool {
+        !self.io.is_draining() && !self.socket.lifetime.is_expired()
+    }
+
+    pub(super) fn send_interim(&mut self, head: &impl ReplyHead) {
+        if self.version != Version::Http10 {
+            self.make_out();
+            head.write(&mut Lines(&mut self.out));
+            h1::write_end(&mut self.out);
+        }
+    }
+
+    pub(super) fn send_head(&mut self, head: &impl ReplyHead, length: BodyLength) {
+        self.sent_before_head = self.sent_bytes;
+        self.make_out();
+        head.write(&mut Lines(&mut self.out));
+        self.framing = self.write_framing(head.status(), length);
+        let keep = self.persists
+            && self.framing != Framing::UntilClose
+            && self.body.is_none()
+            && !self.io.is_draining();
+        self.after = if keep { After::Keep } else { After::Close };
+        match (self.version, keep) {
+            (Version::Http10, true) => h1::write_field(&mut self.out, b"Connection", b"keep-alive"),
+            (Version::Http10, false) | (_, true) => {}
+            (_, false) => h1::write_field(&mut self.out, b"Connection", b"close"),
+        }
+        h1::write_end(&mut self.out);
+        self.encoder = BodyEncoder::new(self.framing);
+        self.piece = Piece::default();
+    }
+
+    /// Writes the fields that frame the body. To HEAD the length is told that GET would have.
+    fn write_framing(&mut self, status: u16, length: BodyLength) -> Framing {
+        let is_bodiless = is_bodiless_status(status);
+        let has_body = !self.is_head && !is_bodiless;
+        match length {
+            BodyLength::Known(bytes) => {
+                if !is_bodiless {
+                    self.out.extend_from_slice(b"Content-Length: ");
+                    self.out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
+                    self.out.extend_from_slice(b"\r\n");
+                }
+                if has_body { Framing::Length(bytes) } else { Framing::None }
+            }
+            BodyLength::Unknown if has_body && self.version == Version::Http10 => {
+                Framing::UntilClose
+            }
+            BodyLength::Unknown if has_body => {
+                h1::write_field(&mut self.out, b"Transfer-Encoding", b"chunked");
+                Framing::Chunked
+            }
+            BodyLength::Unknown | BodyLength::None => Framing::None,
+        }
+    }
+
+    pub(super) fn send_tunnel_head(&mut self, head: &impl ReplyHead, upgrade: Option<&[u8]>) {
+        self.make_out();
+        head.write(&mut Lines(&mut self.out));
+        if let Some(protocols) = upgrade {
+            h1::write_field(&mut self.out, b"Connection", b"Upgrade");
+            h1::write_field(&mut self.out, b"Upgrade", protocols);
+        }
+        h1::write_end(&mut self.out);
+        self.after = After::Over;
+    }
+
+    pub(super) fn try_send<'b>(
+        &mut self,
+        slices: impl FnOnce(&mut [IoSlice<'b>], u64) -> usize,
+    ) -> Result<Option<u64>, ClientLost> {
+        let mut body = [IoSlice::new(&[]); PARTS_MAX];
+        let most_bytes = if self.piece.left > 0 { self.piece.left as u64 } else { u64::MAX };
+        let count = slices(body.get_mut(1..PARTS_MAX - 1).unwrap_or_default(), most_bytes);
+        let offered = match count {
+            0 => 0,
+            _ => body.iter().skip(1).take(count).map(|part| part.len()).sum(),
+        };
+        self.frame(offered).map_err(|_| ClientLost::Gone)?;
+        if offered > 0 && offered <= COPY_BYTES_MAX && !self.is_flushed() {
+            body.iter().skip(1).take(count).for_each(|part| self.out.extend_from_slice(part));
+            let suffix = self.account(offered);
+            self.out.extend_from_slice(suffix);
+            return Ok(Some(offered as u64));
+        }
+        // A copy, as these parts live shorter.
+        match self.write(body, count, offered) {
+            Ok(0) if offered > 0 || !self.is_flushed() => {
+                Err(self.lost_by(io::ErrorKind::WriteZero))
+            }
+            Ok(written) => Ok(Some(self.advance(written, offered))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(self.lost_by(error.kind())),
+        }
+    }
+
+    /// Begins a piece where none was begun.
+    fn frame(&mut self, offered: usize) -> Result<(), EncodeError> {
+        let room = match self.framing {
+            Framing::Chunked if offered > 0 && self.piece.left == 0 => {
+                let prefix = self.encoder.chunk_prefix(offered)?;
+                self.make_out();
+                self.out.extend_from_slice(prefix.as_bytes());
+                self.piece = Piece { left: offered, suffix: prefix.suffix() };
+                return Ok(());
+            }
+            Framing::Chunked => Some(self.piece.left as u64),
+            _ => self.encoder.room(),
+        };
+        match room {
+            Some(room) if offered as u64 > room => Err(EncodeError::TooLong),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes once: what is kept, the `offered` bytes of the body in `parts[1..=count]`, and the
+    /// end of the piece if they are all of it.
+    fn write<'p>(
+        &'p self,
+        mut parts: [IoSlice<'p>; PARTS_MAX],
+        count: usize,
+        offered: usize,
+    ) -> io::Result<usize> {
+        let kept = self.out.get(self.out_sent..).unwrap_or_default();
+        if offered == 0 {
+            return match kept.is_empty() {
+                true => Ok(0),
+                false => self.socket.stream.try_write(kept),
+            };
+        }
+        let mut end = count + 1;
+        if self.piece.left == offered
+            && let Some(slot) = parts.get_mut(end)
+        {
+            *slot = IoSlice::new(self.piece.suffix);
+            end += 1;
+        }
+        let first = usize::from(kept.is_empty());
+        if let Some(slot) = parts.first_mut() {
+            *slot = IoSlice::new(kept);
+        }
+        self.socket.stream.try_write_vectored(parts.get(first..end).unwrap_or_default())
+    }
+
+    /// Notes what one write has taken. Returns how many bytes of the body that was.
+    fn advance(&mut self, written: usize, offered: usize) -> u64 {
+        self.waits = false;
+        self.sent_bytes += written as u64;
+        self.io.count(Counter::ClientOutBytes, written as u64);
+        let of_kept = written.min(self.out.len() - self.out_sent);
+        self.out_sent += of_kept;
+        if self.is_flushed() {
+            self.give_out_back();
+        }
+        let of_body = (written - of_kept).min(offered);
+        if of_body > 0 {
+            let suffix = self.account(of_body);
+            let rest = suffix.get(written - of_kept - of_body..).unwrap_or_default();
+            if !rest.is_empty() {
+                self.make_out();
+                self.out.extend_from_slice(rest);
+            }
+        }
+        of_body as u64
+    }
+
+    /// Takes bytes of the body off what is announced. Returns the end of the piece if it has come.
+    fn account(&mut self, bytes: usize) -> &'static [u8] {
+        if self.piece.left > 0 {
+            self.piece.left -= bytes.min(self.piece.left);
+            return if self.piece.left == 0 { std::mem::take(&mut self.piece).suffix } else { b"" };
+        }
+        // There is room for them: that was looked at before.
+        _ = self.encoder.chunk_prefix(bytes);
+        b""
+    }
+
+    pub(super) fn keep_body(&mut self, body: &[u8]) -> Result<(), EncodeError> {
+        self.make_out();
+        self.encoder.encode(body, &mut self.out)
+    }
+
+    pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientLost>> {
+        if !self.waits {
+            self.waits = true;
+            self.socket.deadline.arm(self.write_timeout);
+        }
+        if self.poll_out_of_time(cx).is_ready() {
+            return Poll::Ready(Err(self.lost_by(io::ErrorKind::TimedOut)));
+        }
+        let writable = ready!(self.socket.stream.poll_write_ready(cx));
+        self.waits = false;
+        self.socket.deadline.disarm();
+        Poll::Ready(writable.map_err(|error| self.lost_by(error.kind())))
+    }
+
+    /// Ready when what is being waited for has taken too long, or the connection has lived too
+    /// long.
+    pub(super) fn poll_out_of_time(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.socket.lifetime.poll_expired(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.socket.deadline.poll_expired(cx),
+        }
+    }
+
+    /// Why the client is lost when this is what writing to it came to.
+    fn lost_by(&self, error: io::ErrorKind) -> ClientLost {
+        match error {
+            _ if self.is_over_lifetime() => ClientLost::Lifetime,
+            io::ErrorKind::TimedOut => ClientLost::Stalled,
+            _ => ClientLost::Gone,
+        }
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        self.out_sent == self.out.len()
+    }
+
+    pub(super) fn finish(&mut self, trailers: Option<&Fields>) -> Result<(), EncodeError> {
+        if self.framing == Framing::Chunked {
+            self.make_out();
+        }
+        let ended = self.encoder.finish(trailers, &mut self.out);
+        if ended.is_err() {
+            self.after = After::Abort;
+        }
+        ended
+    }
+
+    /// Says whether what is kept should still go out. Where only the end of the connection ends the
+    /// body, the connection is reset.
+    pub(super) fn cut_off(&mut self) -> bool {
+        self.after = After::Abort;
+        if self.framing == Framing::UntilClose {
+            _ = humboldt_sys::tcp::reset_on_close(&self.socket.stream);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn take_back(&mut self) -> bool {
+        let is_unsent = self.sent_bytes == self.sent_before_head && self.out_sent == 0;
+        if is_unsent {
+            self.after = After::Abort;
+            self.out.clear();
+            self.give_out_back();
+        }
+        is_unsent
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.after = After::Abort;
+    }
+
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    pub(super) fn unacknowledged_bytes(&self) -> Option<usize> {
+        humboldt_sys::tcp::unacknowledged_bytes(&self.socket.stream).ok()
+    }
+
+    pub(super) fn is_over_lifetime(&self) -> bool {
+        self.socket.lifetime.is_expired()
+    }
+
+    pub(super) fn tunnel(&mut self) -> TunnelEnd {
+        self.after = After::Over;
+        let early = std::mem::take(&mut self.input).into_bytes(&self.io.read_buffers);
+        TunnelEnd::client(Rc::clone(&self.socket), early)
+    }
+
+    /// A buffer for what is to be kept.
+    fn make_out(&mut self) {
+        if self.out.capacity() == 0 {
+            self.out = self.io.take_head_buffer();
+        }
+    }
+
+    fn give_out_back(&mut self) {
+        self.out_sent = 0;
+        self.io.return_head_buffer(std::mem::take(&mut self.out));
+    }
+}
+
+/// Writes fields as the lines of HTTP/1.
+pub(crate) struct Lines<'a>(pub(crate) &'a mut Vec<u8>);
+
+impl FieldSink for Lines<'_> {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        h1::write_field(self.0, name, value);
+    }
+
+    fn parts(&mut self, name: &[u8], value: &[&[u8]]) {
+        self.0.extend_from_slice(name);
+        self.0.extend_from_slice(b": ");
+        value.iter().for_each(|part| self.0.extend_from_slice(part));
+        self.0.extend_from_slice(b"\r\n");
+    }
+}
+
+impl ReplySink for Lines<'_> {
+    fn status(&mut self, status: u16, reason: &[u8]) {
+        h1::write_status_line(self.0, Version::Http11, status, reason);
+    }
+
+    /// A stored head has the form of HTTP/1: one copy.
+    fn stored(&mut self, head: &StoredHead) {
+        self.0.extend_from_slice(head.bytes());
+    }
+}

@@ -1,0 +1,290 @@
+//! An exchange with a client: the request that it sends, and the answer that it gets.
+
+mod gone;
+pub mod h1;
+pub(crate) mod requests;
+
+use std::future::{Future, poll_fn};
+use std::io::IoSlice;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use humboldt_http::h1::{BodyError, EncodeError};
+use humboldt_http::{Fields, RequestHead};
+
+use crate::head::{BodyLength, BodyPart, ReplyHead};
+use crate::memory;
+use crate::tunnel::TunnelEnd;
+
+pub(crate) use gone::{BROKEN, CLOSED};
+pub use h1::H1Client;
+pub(crate) use requests::Event;
+
+/// Why nothing more can be said to a client.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ClientLost {
+    /// It closed or reset its connection, or took back its request.
+    Gone,
+    /// It took nothing of its answer for `write_timeout`.
+    Stalled,
+    /// Its connection has lived for `client_lifetime`.
+    Lifetime,
+    /// The program ends.
+    ShutDown,
+}
+
+/// Why the body of a request cannot be read to its end.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum BodyFault {
+    /// The client has gone.
+    Gone,
+    /// It is not what its framing says.
+    Malformed(BodyError),
+    /// It is longer than it may be.
+    TooLarge,
+    /// Who takes it does not want so much.
+    Refused(EncodeError),
+}
+
+/// One request of a client, and its answer.
+///
+/// The order of an answer: any number of interim heads, a head, slices of the body, the end. What
+/// was given to the exchange and the client does not take yet is kept ([`is_flushed`]
+/// says so); only heads, frames and bodies of a few KiB are, so that this is bounded.
+///
+/// [`is_flushed`]: ClientExchange::is_flushed
+pub enum ClientExchange {
+    /// On a connection of HTTP/1.
+    H1(H1Client),
+    /// In memory.
+    Memory(memory::ClientSide),
+}
+
+macro_rules! each {
+    ($exchange:expr, $client:ident => $do:expr) => {
+        match $exchange {
+            ClientExchange::H1($client) => $do,
+            ClientExchange::Memory($client) => $do,
+        }
+    };
+}
+
+impl ClientExchange {
+    /// The length of the request's body.
+    pub fn request_body(&self) -> BodyLength {
+        each!(self, client => client.request_body())
+    }
+
+    /// Refuses bodies that announce more than this many bytes.
+    pub fn limit_request_body(&mut self, bytes: Option<u64>) {
+        each!(self, client => client.limit_request_body(bytes));
+    }
+
+    /// Gives the next part of the request's body to `take`: `Ok(true)` at its end, `Ok(false)`
+    /// when there is more.
+    pub fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: &mut dyn FnMut(BodyPart<'_>) -> Result<(), EncodeError>,
+    ) -> Poll<Result<bool, BodyFault>> {
+        each!(self, client => client.poll_body(cx, take))
+    }
+
+    /// The client's time to send more of a body counts from now.
+    pub fn expect_body(&mut self) {
+        each!(self, client => client.expect_body());
+    }
+
+    /// Ready when that time is over, or that of the connection.
+    pub fn poll_body_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        each!(self, client => client.poll_body_late(cx))
+    }
+
+    /// Passes an interim answer (1xx) on, to clients that know them (RFC 9110 15.2).
+    pub fn send_interim(&mut self, head: &impl ReplyHead) {
+        each!(self, client => client.send_interim(head));
+    }
+
+    /// Begins the answer. Its length is written here, and everything that is about the connection.
+    pub fn send_head(&mut self, head: &impl ReplyHead, length: BodyLength) {
+        each!(self, client => client.send_head(head, length));
+    }
+
+    /// Begins an answer after which bytes of another protocol follow, both ways: to CONNECT, or a
+    /// 101, which says by `upgrade` to which protocol.
+    pub fn send_tunnel_head(&mut self, head: &impl ReplyHead, upgrade: Option<&[u8]>) {
+        each!(self, client => client.send_tunnel_head(head, upgrade));
+    }
+
+    /// Sends without waiting: what is kept, and then bytes of the body. `slices` puts them into the
+    /// places that it is given, no more bytes than it is told, and says how many places it used.
+    /// Returns how many bytes of the body were taken, 0 where there were none; `None` when the
+    /// client takes no more now.
+    pub fn try_send<'b>(
+        &mut self,
+        slices: impl FnOnce(&mut [IoSlice<'b>], u64) -> usize,
+    ) -> Result<Option<u64>, ClientLost> {
+        each!(self, client => client.try_send(slices))
+    }
+
+    /// Keeps a body of a few KiB, to go out together with its head.
+    pub fn keep_body(&mut self, body: &[u8]) -> Result<(), EncodeError> {
+        each!(self, client => client.keep_body(body))
+    }
+
+    /// Ready when the client takes more; fails when it has taken nothing for too long.
+    pub fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientLost>> {
+        each!(self, client => client.poll_writable(cx))
+    }
+
+    /// Whether nothing is kept of what was given to the exchange.
+    pub fn is_flushed(&self) -> bool {
+        each!(self, client => client.is_flushed())
+    }
+
+    /// Waits until the client has taken all that was given to the exchange.
+    pub async fn flush(&mut self) -> Result<(), ClientLost> {
+        while !self.is_flushed() {
+            if self.try_send(|_, _| 0)?.is_none() {
+                poll_fn(|cx| self.poll_writable(cx)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the body. What that takes is kept: [`ClientExchange::flush`] follows.
+    ///
+    /// # Errors
+    /// The body is shorter than was said: it is to be [cut off](ClientExchange::cut_off).
+    pub fn finish(&mut self, trailers: Option<&Fields>) -> Result<(), EncodeError> {
+        each!(self, client => client.finish(trailers))
+    }
+
+    /// Ends an answer that is not complete so that the client notices. What is kept still goes out
+    /// where that helps it.
+    pub async fn cut_off(&mut self) {
+        if each!(self, client => client.cut_off()) {
+            // The client sees an answer that lacks its end, whether this works or not.
+            _ = self.flush().await;
+        }
+    }
+
+    /// Takes back the head of an answer of which nothing was sent, so that another one can be begun.
+    /// `false`: it is too late.
+    pub fn take_back(&mut self) -> bool {
+        each!(self, client => client.take_back())
+    }
+
+    /// Ends the exchange without an answer, or in the middle of one, at once.
+    pub fn reset(&mut self) {
+        each!(self, client => client.reset());
+    }
+
+    /// Bytes of the answer that the client's system or connection has taken, heads and frames too.
+    pub fn sent_bytes(&self) -> u64 {
+        each!(self, client => client.sent_bytes())
+    }
+
+    /// Bytes sent that the client's system has not acknowledged; `None` where that is not known.
+    pub fn unacknowledged_bytes(&self) -> Option<usize> {
+        each!(self, client => client.unacknowledged_bytes())
+    }
+
+    /// Whether the connection has lived for too long: that is why it ends, whatever else happens.
+    pub fn is_over_lifetime(&self) -> bool {
+        each!(self, client => client.is_over_lifetime())
+    }
+
+    /// Why a client is lost that has left, or has been there for too long.
+    pub fn lost(&self) -> ClientLost {
+        if self.is_over_lifetime() { ClientLost::Lifetime } else { ClientLost::Gone }
+    }
+
+    /// Ends when the client has gone while something is being done for it, or its connection has
+    /// lived too long. Nothing is read for that, so it does not matter what the client has sent
+    /// before, and the next request is still there.
+    ///
+    /// A client that closes its sending half has gone as well, unless `half_closed_clients` says
+    /// that it may still read: then it has gone when the connection is reset, or nothing has come
+    /// for it for a minute. One that has closed both halves cannot be told from it; the kernel
+    /// resets the connection of such a client when it is sent something.
+    pub fn gone(&self) -> impl Future<Output = ()> + use<> {
+        let (socket, memory) = match self {
+            Self::H1(client) => (Some((Rc::clone(&client.socket), client.half_closed)), None),
+            Self::Memory(client) => (None, Some(client.gone())),
+        };
+        async move {
+            if let Some((socket, half_closed)) = socket {
+                gone::gone(socket, half_closed).await;
+            }
+            if let Some(memory) = memory {
+                memory.await;
+            }
+        }
+    }
+
+    /// The result of `work`; `None` when the client goes before ([`ClientExchange::gone`]).
+    /// Whatever is waited for while a client waits is waited for in here.
+    pub async fn while_it_stays<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let (mut work, mut gone) = (pin!(work), pin!(self.gone()));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => gone.as_mut().poll(cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// The client's end of a tunnel, after the head of the answer was sent. Nothing else is done
+    /// with the exchange afterwards.
+    pub fn tunnel(&mut self) -> TunnelEnd {
+        each!(self, client => client.tunnel())
+    }
+}
+
+/// Between exchanges.
+impl ClientExchange {
+    /// Waits for the head of the next request.
+    pub(crate) fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &mut RequestHead,
+    ) -> Poll<Event> {
+        match self {
+            Self::H1(client) => client.poll_request(cx, head),
+            // The only one was given with the exchange.
+            Self::Memory(_) => Poll::Ready(Event::End),
+        }
+    }
+
+    /// Ends an exchange. Says whether another one may follow.
+    pub(crate) fn next(&mut self) -> bool {
+        match self {
+            Self::H1(client) => client.next(),
+            Self::Memory(_) => false,
+        }
+    }
+
+    /// The connection gives way to no other any more, as it has something to do.
+    pub(crate) fn leave_line(&self) {
+        if let Self::H1(client) = self {
+            client.leave_line();
+        }
+    }
+
+    /// The connection ends while it waits for a request.
+    pub(crate) fn ended_by(&mut self, lost: ClientLost) -> Event {
+        match self {
+            Self::H1(client) => client.ended_by(lost),
+            Self::Memory(_) => Event::End,
+        }
+    }
+
+    /// Ends the connection, in order where all was sent.
+    pub(crate) async fn close(self) {
+        match self {
+            Self::H1(client) => client.close().await,
+            Self::Memory(_) => {}
+        }
+    }
+}

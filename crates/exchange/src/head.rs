@@ -1,0 +1,102 @@
+//! Heads as fields: what a protocol needs to know of them, and where it writes them.
+
+use humboldt_http::{FieldSink, Fields, Url};
+use humboldt_store::StoredHead;
+
+/// How long a body is going to be.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is none.
+    None,
+    /// This many bytes.
+    Known(u64),
+    /// Nobody knows yet: its end is marked, or is the end of the connection.
+    Unknown,
+}
+
+impl BodyLength {
+    /// Whether there is anything to send or to receive.
+    pub fn has_body(self) -> bool {
+        !matches!(self, Self::None | Self::Known(0))
+    }
+}
+
+/// A piece of a body, or its end.
+#[derive(Copy, Clone, Debug)]
+pub enum BodyPart<'a> {
+    /// Some bytes.
+    Data(&'a [u8]),
+    /// Nothing more comes but these trailers.
+    End(Option<&'a Fields>),
+}
+
+/// Where the head of an answer is written.
+pub trait ReplySink: FieldSink {
+    /// The status, first. A protocol may leave the reason phrase out.
+    fn status(&mut self, status: u16, reason: &[u8]);
+
+    /// Status and fields of a stored head.
+    fn stored(&mut self, head: &StoredHead) {
+        self.status(head.status, head.reason());
+        head.fields().for_each(|(name, value)| self.field(name, value));
+    }
+}
+
+/// The head of an answer without what frames its body. It can be written more than once, as rules
+/// may look at it before it is sent.
+pub trait ReplyHead {
+    /// The status.
+    fn status(&self) -> u16;
+
+    /// Writes the status and all fields.
+    fn write<S: ReplySink>(&self, sink: &mut S);
+}
+
+impl ReplyHead for StoredHead {
+    fn status(&self) -> u16 {
+        self.status
+    }
+
+    fn write<S: ReplySink>(&self, sink: &mut S) {
+        sink.stored(self);
+    }
+}
+
+/// What a request asks for, and of whom.
+#[derive(Copy, Clone, Debug)]
+pub struct AskLine<'a> {
+    /// The method.
+    pub method: &'a [u8],
+    /// The resource; for CONNECT the place that the tunnel leads to.
+    pub url: &'a Url,
+    /// The value of Host: the authority that the server knows itself by.
+    pub host: &'a [u8],
+    /// The server is a proxy, so it gets the whole URL.
+    pub to_proxy: bool,
+    /// The request is about the server as a whole (`OPTIONS *`).
+    pub asterisk: bool,
+}
+
+/// The head of a request without what frames its body.
+pub trait AskHead {
+    /// What is asked for.
+    fn line(&self) -> AskLine<'_>;
+
+    /// The length of the request's body.
+    fn length(&self) -> BodyLength {
+        BodyLength::None
+    }
+
+    /// Protocols to switch to (RFC 9110 7.8), as a value of Upgrade.
+    fn upgrade(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Whether the connection may serve other requests afterwards.
+    fn persists(&self) -> bool {
+        true
+    }
+
+    /// Writes all fields but Host.
+    fn write<S: FieldSink>(&self, sink: &mut S);
+}

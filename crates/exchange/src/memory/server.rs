@@ -1,0 +1,296 @@
+//! A server in memory.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use humboldt_http::h1::{BodyError, EncodeError, HeadLimits};
+use humboldt_http::{FieldName, Fields, Method, ResponseHead};
+use humboldt_store::FlowWriter;
+
+use super::{Bell, Pipe};
+use crate::head::{AskHead, BodyLength, BodyPart};
+use crate::server::{Announced, ServerError, ServerExchange};
+use crate::tunnel::TunnelEnd;
+
+/// A request as the server gets it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The method.
+    pub method: Vec<u8>,
+    /// The URL.
+    pub url: Vec<u8>,
+    /// The fields, Host among them.
+    pub fields: Fields,
+    /// The length of the body that follows.
+    pub length: BodyLength,
+}
+
+/// What a server sends.
+enum Said {
+    Head(Box<ResponseHead>),
+    Body(Vec<u8>),
+    End(Option<Fields>),
+    Failed,
+}
+
+#[derive(Default)]
+struct State {
+    asked: Option<Asked>,
+    upload: Vec<u8>,
+    upload_ended: bool,
+    said: VecDeque<Said>,
+    trailers: Option<Fields>,
+    has_said_something: bool,
+    is_given_up: bool,
+    tunnel: Option<Pipe>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: RefCell<State>,
+    bell: Bell,
+}
+
+impl Shared {
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state.borrow_mut());
+        self.bell.ring();
+        result
+    }
+}
+
+/// The server of an exchange.
+pub struct Server(Rc<Shared>);
+
+/// The exchange of a [`Server`].
+pub struct ServerSide {
+    shared: Rc<Shared>,
+    peer: SocketAddr,
+}
+
+/// The sending side of one.
+pub struct UploadSide {
+    shared: Rc<Shared>,
+    is_finished: bool,
+}
+
+/// An exchange with a server at `peer`.
+pub fn server(peer: SocketAddr) -> (ServerExchange, Server) {
+    let shared = Rc::<Shared>::default();
+    let side = ServerSide { shared: Rc::clone(&shared), peer };
+    (ServerExchange::Memory(side), Server(shared))
+}
+
+impl Server {
+    /// Waits for the request.
+    pub async fn asked(&self) -> Asked {
+        self.0.bell.until(|| self.0.state.borrow().asked.clone()).await
+    }
+
+    /// Waits for the whole body of the request.
+    pub async fn upload(&self) -> Vec<u8> {
+        let look = || {
+            let state = self.0.state.borrow();
+            state.upload_ended.then(|| state.upload.clone())
+        };
+        self.0.bell.until(look).await
+    }
+
+    /// Sends a head. A Content-Length in it is the length of the body.
+    pub fn send_head(&self, head: ResponseHead) {
+        self.say(Said::Head(Box::new(head)));
+    }
+
+    /// Sends a part of the body.
+    pub fn send_body(&self, bytes: &[u8]) {
+        self.say(Said::Body(bytes.to_vec()));
+    }
+
+    /// Ends the answer.
+    pub fn end(&self, trailers: Option<Fields>) {
+        self.say(Said::End(trailers));
+    }
+
+    /// Breaks the connection.
+    pub fn fail(&self) {
+        self.say(Said::Failed);
+    }
+
+    /// Waits until the exchange is over, for whatever reason.
+    pub async fn given_up(&self) {
+        self.0.bell.until(|| self.0.state.borrow().is_given_up.then_some(())).await;
+    }
+
+    /// Its end of the tunnel, once there is one.
+    pub async fn tunnel(&self) -> Pipe {
+        self.0.bell.until(|| self.0.state.borrow_mut().tunnel.take()).await
+    }
+
+    fn say(&self, said: Said) {
+        self.0.change(|state| state.said.push_back(said));
+    }
+}
+
+/// As the operations of the same names of [`ServerExchange`].
+impl ServerSide {
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn was_reused(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn ask(&mut self, head: &impl AskHead) {
+        let line = head.line();
+        let mut fields = Fields::new();
+        fields.push(FieldName::Host, line.host);
+        head.write(&mut fields);
+        if let Some(protocols) = head.upgrade() {
+            fields.push(FieldName::Upgrade, protocols);
+        }
+        let asked = Asked {
+            method: line.method.to_vec(),
+            url: line.url.as_bytes().to_vec(),
+            fields,
+            length: head.length(),
+        };
+        self.shared.change(|state| state.asked = Some(asked));
+    }
+
+    pub(crate) fn begin_upload(&mut self, head: &impl AskHead) -> UploadSide {
+        self.ask(head);
+        UploadSide { shared: Rc::clone(&self.shared), is_finished: false }
+    }
+
+    pub(crate) fn start_waiting(&self) {}
+
+    fn poll_said(&self, cx: &Context<'_>) -> Poll<Said> {
+        match self.shared.state.borrow_mut().said.pop_front() {
+            Some(said) => Poll::Ready(said),
+            None => {
+                self.shared.bell.listen(cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        _limits: &HeadLimits,
+        _most_bytes: usize,
+        out: &mut ResponseHead,
+    ) -> Poll<Result<(), ServerError>> {
+        let said = ready!(self.poll_said(cx));
+        let mut state = self.shared.state.borrow_mut();
+        let was_silent = !std::mem::replace(&mut state.has_said_something, true);
+        Poll::Ready(match said {
+            Said::Head(head) => {
+                *out = *head;
+                Ok(())
+            }
+            _ if was_silent => Err(ServerError::ClosedEarly),
+            _ => Err(BodyError::Truncated.into()),
+        })
+    }
+
+    pub(crate) fn begin_body(
+        &mut self,
+        head: &ResponseHead,
+        method: Method,
+        _relaxed: bool,
+    ) -> Result<Announced, ServerError> {
+        let length = head.fields.get(FieldName::ContentLength);
+        let length = length.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+        let is_bodiless = crate::is_bodiless_status(head.status);
+        if is_bodiless || method == Method::Head {
+            self.shared.state.borrow_mut().said.push_back(Said::End(None));
+        }
+        let body_bytes = if is_bodiless { Some(0) } else { length };
+        Ok(Announced { body_bytes, was_repaired: false })
+    }
+
+    pub(crate) fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        writer: &mut FlowWriter,
+    ) -> Poll<Result<bool, ServerError>> {
+        match ready!(self.poll_said(cx)) {
+            Said::Body(mut bytes) => {
+                let taken = match writer.poll_append(cx, &bytes) {
+                    Poll::Ready(Ok(taken)) => taken,
+                    Poll::Ready(Err(reason)) => return Poll::Ready(Err(reason.into())),
+                    Poll::Pending => 0,
+                };
+                let is_stuck = taken == 0 && !bytes.is_empty();
+                bytes.drain(..taken);
+                if !bytes.is_empty() {
+                    self.shared.state.borrow_mut().said.push_front(Said::Body(bytes));
+                }
+                if is_stuck { Poll::Pending } else { Poll::Ready(Ok(false)) }
+            }
+            Said::End(trailers) => {
+                self.shared.state.borrow_mut().trailers = trailers;
+                Poll::Ready(Ok(true))
+            }
+            Said::Head(_) => Poll::Ready(Err(BodyError::ChunkSize.into())),
+            Said::Failed => Poll::Ready(Err(BodyError::Truncated.into())),
+        }
+    }
+
+    pub(crate) fn whole_body(&self) -> Option<&[u8]> {
+        None
+    }
+
+    pub(crate) fn skip_whole_body(&mut self) -> Result<(), ServerError> {
+        Ok(())
+    }
+
+    pub(crate) fn trailers(&mut self) -> Option<Fields> {
+        self.shared.state.borrow_mut().trailers.take()
+    }
+
+    pub(crate) fn into_tunnel(self) -> TunnelEnd {
+        let (ours, theirs) = Pipe::pair();
+        self.shared.change(|state| state.tunnel = Some(theirs));
+        TunnelEnd::memory(ours)
+    }
+}
+
+impl Drop for ServerSide {
+    fn drop(&mut self) {
+        self.shared.change(|state| state.is_given_up = true);
+    }
+}
+
+/// As the operations of the same names of [`ServerUpload`](crate::ServerUpload).
+impl UploadSide {
+    pub(crate) fn push(&mut self, part: BodyPart<'_>) -> Result<(), EncodeError> {
+        self.is_finished |= matches!(part, BodyPart::End(_));
+        self.shared.change(|state| match part {
+            BodyPart::Data(bytes) => state.upload.extend_from_slice(bytes),
+            BodyPart::End(_) => state.upload_ended = true,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn poll_send(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let is_given_up = self.shared.state.borrow().is_given_up;
+        Poll::Ready(if is_given_up { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    pub(crate) fn all_is_sent(self) {}
+}

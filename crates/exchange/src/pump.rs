@@ -1,0 +1,104 @@
+//! The body of a request on its way from the client to the server.
+//!
+//! Taken apart and framed anew, never passed on as bytes. Nothing is read from the client while the
+//! server does not take what was read before: that is all the back-pressure there is, and all that
+//! is needed.
+
+use std::task::{Context, Poll};
+
+use crate::client::{BodyFault, ClientExchange};
+use crate::server::ServerUpload;
+
+/// Why a body stopped.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PumpError {
+    /// The client has gone, or has sent something that is no body.
+    Client(BodyFault),
+    /// The server takes no more. It may have answered already.
+    Server,
+}
+
+/// The state of one body.
+pub struct BodyPump {
+    /// While there is something to send.
+    server: Option<ServerUpload>,
+    /// The part that came with the request's head has been looked at.
+    begun: bool,
+    /// Parts received.
+    received: u64,
+    /// All was sent.
+    done: bool,
+    /// The server takes no more.
+    stopped: bool,
+}
+
+impl BodyPump {
+    /// For the body of a request of which the head is about to be sent.
+    pub fn new(server: ServerUpload) -> Self {
+        Self { server: Some(server), begun: false, received: 0, done: false, stopped: false }
+    }
+
+    /// Whether the whole body was sent.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether the server takes no more.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Grows with each part of the body that comes from the client.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Moves what can be moved now. `Ready` when nothing more is to be done.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut ClientExchange,
+    ) -> Poll<Result<(), PumpError>> {
+        // What came with the head goes out with it; if it is malformed, the server sees nothing of
+        // the request.
+        if !std::mem::replace(&mut self.begun, true)
+            && let Poll::Ready(Err(error)) = self.poll_receive(cx, client)
+        {
+            return Poll::Ready(Err(error));
+        }
+        loop {
+            let Some(server) = &mut self.server else { return Poll::Ready(Ok(())) };
+            match server.poll_send(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => {
+                    self.stopped = true;
+                    self.server = None;
+                    return Poll::Ready(Err(PumpError::Server));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+            if server.is_finished() {
+                self.done = true;
+                self.server.take().into_iter().for_each(ServerUpload::all_is_sent);
+                return Poll::Ready(Ok(()));
+            }
+            match self.poll_receive(cx, client) {
+                Poll::Ready(Ok(())) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut ClientExchange,
+    ) -> Poll<Result<(), PumpError>> {
+        let Some(server) = &mut self.server else { return Poll::Ready(Ok(())) };
+        let received = client.poll_body(cx, &mut |part| server.push(part));
+        received.map(|part| {
+            self.received += 1;
+            part.map(drop).map_err(PumpError::Client)
+        })
+    }
+}

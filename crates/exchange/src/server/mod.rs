@@ -1,0 +1,242 @@
+//! An exchange with a server: the request that it gets, and the answer that it sends.
+
+mod h1;
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use humboldt_http::h1::{BodyError, EncodeError, HeadError, HeadLimits};
+use humboldt_http::{Fields, Method, ResponseHead};
+use humboldt_net::connect::Connected;
+use humboldt_store::{AbortReason, FlowWriter};
+
+use crate::head::{AskHead, BodyPart};
+use crate::io::CoreIo;
+use crate::memory;
+use crate::tunnel::TunnelEnd;
+
+pub use h1::{H1Server, H1Upload};
+
+/// Why an exchange with a server failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The connection failed before any byte of an answer: a pooled connection may simply have
+    /// died.
+    #[error("the connection closed without an answer")]
+    ClosedEarly,
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// No answer, or no progress, in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The head is malformed, ambiguous or too large.
+    #[error("invalid answer: {0}")]
+    Head(#[from] HeadError),
+    /// The body is malformed or shorter than announced.
+    #[error("invalid body: {0}")]
+    Body(#[from] BodyError),
+    /// Memory for bodies in flight is exhausted, or the flow was ended.
+    #[error("{0}")]
+    Flow(#[from] AbortReason),
+}
+
+impl ServerError {
+    /// What those who wait for the answer are told when it fails in the middle.
+    pub fn abort_reason(&self) -> AbortReason {
+        match self {
+            Self::ClosedEarly | Self::Body(BodyError::Truncated) => AbortReason::Truncated,
+            Self::Io(_) => AbortReason::Failed,
+            Self::TimedOut => AbortReason::TimedOut,
+            Self::Head(_) | Self::Body(_) => AbortReason::Malformed,
+            Self::Flow(reason) => *reason,
+        }
+    }
+}
+
+/// What the head of an answer says about its body.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The length, where it is known; for an answer to HEAD what GET would give.
+    pub body_bytes: Option<u64>,
+    /// The head was not as it should be, and was repaired.
+    pub was_repaired: bool,
+}
+
+/// One request to a server, and its answer.
+pub enum ServerExchange {
+    /// On a connection of HTTP/1.
+    H1(Box<H1Server>),
+    /// In memory.
+    Memory(memory::ServerSide),
+}
+
+/// The sending side of an exchange, while the body of the request is on its way and the answer is
+/// read elsewhere.
+pub enum ServerUpload {
+    /// On a connection of HTTP/1.
+    H1(H1Upload),
+    /// In memory.
+    Memory(memory::UploadSide),
+}
+
+macro_rules! each {
+    ($exchange:expr, $type:ident, $server:ident => $do:expr) => {
+        match $exchange {
+            $type::H1($server) => $do,
+            $type::Memory($server) => $do,
+        }
+    };
+}
+
+impl ServerExchange {
+    /// Takes over a connection, which has served another request before if it was `reused`.
+    /// `read_timeout` is the longest time without progress.
+    pub fn new(
+        io: &std::rc::Rc<CoreIo>,
+        connected: Connected,
+        reused: bool,
+        read_timeout: Duration,
+    ) -> Self {
+        Self::H1(Box::new(H1Server::new(io, connected, reused, read_timeout)))
+    }
+
+    /// The address of the server.
+    pub fn peer(&self) -> SocketAddr {
+        each!(self, Self, server => server.peer())
+    }
+
+    /// Whether the connection has served another request before.
+    pub fn was_reused(&self) -> bool {
+        each!(self, Self, server => server.was_reused())
+    }
+
+    /// Sends a request without a body.
+    pub async fn ask(&mut self, head: &impl AskHead) -> Result<(), ServerError> {
+        match self {
+            Self::H1(server) => server.ask(head).await,
+            Self::Memory(server) => {
+                server.ask(head);
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins a request whose body is sent while the answer is awaited. Nothing of it is sent
+    /// before the other side is polled.
+    pub fn begin_upload(&mut self, head: &impl AskHead) -> ServerUpload {
+        match self {
+            Self::H1(server) => ServerUpload::H1(server.begin_upload(head)),
+            Self::Memory(server) => ServerUpload::Memory(server.begin_upload(head)),
+        }
+    }
+
+    /// Restarts the clock for the answer: it counts from the moment the request was sent.
+    pub fn start_waiting(&self) {
+        each!(self, Self, server => server.start_waiting());
+    }
+
+    /// The next head of an answer, interim ones included.
+    pub fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        limits: &HeadLimits,
+        most_bytes: usize,
+        head: &mut ResponseHead,
+    ) -> Poll<Result<(), ServerError>> {
+        each!(self, Self, server => server.poll_head(cx, limits, most_bytes, head))
+    }
+
+    /// See [`ServerExchange::poll_head`]. `most_bytes` is what one read may take of the body that
+    /// comes with it.
+    pub async fn head(
+        &mut self,
+        limits: &HeadLimits,
+        most_bytes: usize,
+        head: &mut ResponseHead,
+    ) -> Result<(), ServerError> {
+        poll_fn(|cx| self.poll_head(cx, limits, most_bytes, head)).await
+    }
+
+    /// Makes ready for the body behind the final head. `relaxed`: what can be repaired is.
+    ///
+    /// # Errors
+    /// The head says nothing about the end of its body that could be trusted.
+    pub fn begin_body(
+        &mut self,
+        head: &ResponseHead,
+        method: Method,
+        relaxed: bool,
+    ) -> Result<Announced, ServerError> {
+        each!(self, Self, server => server.begin_body(head, method, relaxed))
+    }
+
+    /// Receives body data into the flow: `Ok(true)` when the body is complete, `Ok(false)` after
+    /// progress.
+    pub fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        writer: &mut FlowWriter,
+    ) -> Poll<Result<bool, ServerError>> {
+        each!(self, Self, server => server.poll_body(cx, writer))
+    }
+
+    /// The body, if it has a length and all of it has been received.
+    pub fn whole_body(&self) -> Option<&[u8]> {
+        each!(self, Self, server => server.whole_body())
+    }
+
+    /// The body was taken as [`ServerExchange::whole_body`] gave it.
+    pub fn skip_whole_body(&mut self) -> Result<(), ServerError> {
+        each!(self, Self, server => server.skip_whole_body())
+    }
+
+    /// The trailers behind the body, once.
+    pub fn trailers(&mut self) -> Option<Fields> {
+        each!(self, Self, server => server.trailers())
+    }
+
+    /// The connection, if it can serve another request: nothing is left unread or unsent, and both
+    /// sides want it to go on.
+    pub fn into_idle(self) -> Option<Connected> {
+        match self {
+            Self::H1(server) => server.into_idle(),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// The server's end of a tunnel, with the bytes that came behind the head.
+    pub fn into_tunnel(self) -> TunnelEnd {
+        each!(self, Self, server => server.into_tunnel())
+    }
+}
+
+impl ServerUpload {
+    /// Adds a part of the body. It is sent when the exchange is [polled](ServerUpload::poll_send).
+    pub fn push(&mut self, part: BodyPart<'_>) -> Result<(), EncodeError> {
+        each!(self, Self, server => server.push(part))
+    }
+
+    /// Sends all that was added.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, Self, server => server.poll_send(cx))
+    }
+
+    /// Whether something was added that was not sent.
+    pub fn has_unsent(&self) -> bool {
+        each!(self, Self, server => server.has_unsent())
+    }
+
+    /// Whether the end of the body was added.
+    pub fn is_finished(&self) -> bool {
+        each!(self, Self, server => server.is_finished())
+    }
+
+    /// The request is on its way to its last byte: the connection may serve another one.
+    pub fn all_is_sent(self) {
+        each!(self, Self, server => server.all_is_sent());
+    }
+}

@@ -1,0 +1,133 @@
+//! Who answers requests, and the loop that asks it to.
+
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
+
+use humboldt_http::RequestHead;
+use humboldt_http::h1::HeadError;
+
+use crate::client::{ClientExchange, ClientLost, Event};
+use crate::io::CoreIo;
+
+/// Something that came instead of a request. The connection ends with the answer to it.
+#[derive(Debug)]
+pub enum Refused {
+    /// A head that cannot be read: why, and the bytes.
+    Head(HeadError, Box<[u8]>),
+    /// A head of which the rest does not come.
+    Unfinished(ClientLost),
+    /// A head that did not arrive in time.
+    TimedOut,
+}
+
+/// Answers the requests of one connection, whatever protocol they come by.
+pub trait Service {
+    /// A request that is being read, in a buffer that is used again.
+    type Request;
+    /// A request whose answer has to wait for something.
+    type Pending;
+
+    /// An empty request.
+    fn take(&self) -> Self::Request;
+
+    /// Where its head belongs.
+    fn head<'r>(&self, request: &'r mut Self::Request) -> Option<&'r mut RequestHead>;
+
+    /// Takes back a request that did not come.
+    fn put_back(&self, request: Self::Request);
+
+    /// Answers a request at once, without waiting for anything, if it can; otherwise gives it back.
+    fn begin(&self, client: &mut ClientExchange, request: Self::Request) -> Option<Self::Pending>;
+
+    /// Answers a request that has to wait.
+    fn proceed(
+        &self,
+        client: &mut ClientExchange,
+        pending: Self::Pending,
+    ) -> impl Future<Output = ()>;
+
+    /// Answers what is no request.
+    fn refuse(&self, client: &mut ClientExchange, refused: Refused) -> impl Future<Output = ()>;
+}
+
+/// What a turn of a connection ends with.
+enum Turn<P> {
+    Pending(P),
+    Refused(Refused),
+    End,
+}
+
+/// Serves a connection until it ends.
+pub async fn serve<S: Service>(io: &CoreIo, mut client: ClientExchange, service: &S) {
+    loop {
+        let turn = tokio::select! {
+            biased;
+            turn = poll_fn(|cx| poll_turn(cx, &mut client, service)) => turn,
+            () = io.drain.notified() => match client.ended_by(ClientLost::ShutDown) {
+                Event::Refused(refused) => Turn::Refused(refused),
+                Event::Head | Event::End => Turn::End,
+            },
+        };
+        client.leave_line();
+        match turn {
+            Turn::Pending(pending) => service.proceed(&mut client, pending).await,
+            Turn::Refused(refused) => {
+                service.refuse(&mut client, refused).await;
+                // Where the next request would begin is not known.
+                break;
+            }
+            Turn::End => break,
+        }
+        if !client.next() {
+            break;
+        }
+    }
+    Box::pin(client.close()).await;
+}
+
+/// Answers one request that has come already.
+pub async fn answer<S: Service>(service: &S, client: &mut ClientExchange, head: RequestHead) {
+    let mut request = service.take();
+    match service.head(&mut request) {
+        Some(place) => *place = head,
+        None => return service.put_back(request),
+    }
+    if let Some(pending) = service.begin(client, request) {
+        service.proceed(client, pending).await;
+    }
+}
+
+/// Reads requests, and answers those that can be answered at once, until something else is to be
+/// done.
+fn poll_turn<S: Service>(
+    cx: &mut Context<'_>,
+    client: &mut ClientExchange,
+    service: &S,
+) -> Poll<Turn<S::Pending>> {
+    loop {
+        let mut request = service.take();
+        let event = match service.head(&mut request) {
+            Some(head) => client.poll_request(cx, head),
+            None => Poll::Ready(Event::End),
+        };
+        let Poll::Ready(event) = event else {
+            service.put_back(request);
+            return Poll::Pending;
+        };
+        match event {
+            Event::Head => match service.begin(client, request) {
+                Some(pending) => return Poll::Ready(Turn::Pending(pending)),
+                None if client.next() => {}
+                None => return Poll::Ready(Turn::End),
+            },
+            Event::Refused(refused) => {
+                service.put_back(request);
+                return Poll::Ready(Turn::Refused(refused));
+            }
+            Event::End => {
+                service.put_back(request);
+                return Poll::Ready(Turn::End);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Cache-Status (RFC 9211): how the cache was used for an answer. X-Cache says the same shortly, as
+//! Squid does.
+
+use humboldt_http::FieldSink;
+
+/// Why a request went to a server (RFC 9211 2.2).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Forward {
+    /// Nothing is stored for the URL.
+    #[default]
+    UriMiss,
+    /// What is stored was selected by other request fields.
+    VaryMiss,
+    /// The request wants an answer from the server.
+    Request,
+    /// What is stored is stale.
+    Stale,
+    /// Only a part of it is stored.
+    Partial,
+    /// Answers to this method do not come from the cache.
+    Method,
+    /// The configuration says that the cache is not to be used.
+    Bypass,
+}
+
+impl Forward {
+    fn token(self) -> &'static [u8] {
+        match self {
+            Self::UriMiss => b"uri-miss",
+            Self::VaryMiss => b"vary-miss",
+            Self::Request => b"request",
+            Self::Stale => b"stale",
+            Self::Partial => b"partial",
+            Self::Method => b"method",
+            Self::Bypass => b"bypass",
+        }
+    }
+}
+
+/// Whether an answer from a server is stored (RFC 9211 2.5), as far as that is known when its head
+/// goes out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Storing {
+    /// It is not to be stored.
+    No,
+    /// It is to be stored, once the rest of it has come, which may come to nothing: a detail, and
+    /// not `stored`.
+    Begun,
+    /// It is stored: whoever asks for it now gets it.
+    Done,
+}
+
+/// X-Cache and Cache-Status, as far as the names of this proxy go.
+#[derive(Debug)]
+pub(crate) struct CacheStatus {
+    x_cache_hit: Vec<u8>,
+    x_cache_miss: Vec<u8>,
+    /// Cache-Status of an answer from the cache, up to the value of `ttl`.
+    hit: Vec<u8>,
+    /// The same for an answer that was validated, to its end.
+    validated: Vec<u8>,
+    /// The same for an answer that is served since its server failed, up to the value of `ttl`.
+    failed: Vec<u8>,
+    /// The same for an answer that came from a server, up to the value of `fwd`.
+    forwarded: Vec<u8>,
+    /// The same for an answer that this proxy made itself.
+    local: Vec<u8>,
+}
+
+/// How the cache was used for an answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Usage {
+    /// It came from the cache; `ttl_s` is what is left of its freshness.
+    Hit { age_s: u32, ttl_s: i64 },
+    /// Its server has confirmed it.
+    Validated { age_s: u32 },
+    /// It is served although it is stale, since its server failed.
+    Failed { age_s: u32, ttl_s: i64 },
+    /// It came from a server.
+    Forwarded {
+        /// Its age, where it may be stored.
+        age_s: Option<u32>,
+        /// Why the server was asked.
+        forward: Forward,
+        /// Whether it is stored.
+        storing: Storing,
+        /// It was fetched for another request.
+        collapsed: bool,
+        /// The status with which it came, where that is not the one that is sent.
+        status: Option<u16>,
+    },
+    /// This proxy made it.
+    Local,
+}
+
+impl CacheStatus {
+    /// `hostname` is the name in X-Cache, `name` that in Cache-Status.
+    pub(crate) fn new(hostname: &str, name: &str) -> Self {
+        let x_cache = |word: &str| format!("{word} from {hostname}").into_bytes();
+        let status = |text: &str| format!("{name}{text}").into_bytes();
+        Self {
+            x_cache_hit: x_cache("HIT"),
+            x_cache_miss: x_cache("MISS"),
+            hit: status("; hit; ttl="),
+            validated: status("; fwd=stale; fwd-status=304"),
+            failed: status("; fwd=stale; detail=\"the server failed\"; ttl="),
+            forwarded: status("; fwd="),
+            local: status(""),
+        }
+    }
+
+    /// Writes Age, X-Cache and Cache-Status.
+    pub(crate) fn write(&self, sink: &mut impl FieldSink, usage: Usage) {
+        let mut digits = itoa::Buffer::new();
+        match usage {
+            Usage::Hit { age_s, ttl_s } => {
+                self.write_hit(sink, age_s);
+                sink.parts(b"Cache-Status", &[&self.hit, digits.format(ttl_s).as_bytes()]);
+            }
+            Usage::Validated { age_s } => {
+                self.write_hit(sink, age_s);
+                sink.field(b"Cache-Status", &self.validated);
+            }
+            Usage::Failed { age_s, ttl_s } => {
+                self.write_hit(sink, age_s);
+                sink.parts(b"Cache-Status", &[&self.failed, digits.format(ttl_s).as_bytes()]);
+            }
+            Usage::Forwarded { age_s, forward, storing, collapsed, status } => {
+                if let Some(age_s) = age_s {
+                    sink.field(b"Age", digits.format(age_s).as_bytes());
+                }
+                sink.field(b"X-Cache", &self.x_cache_miss);
+                let status = status.map(|status| digits.format(status).as_bytes());
+                let (before, status) = match status {
+                    Some(status) => (&b"; fwd-status="[..], status),
+                    None => (&b""[..], &b""[..]),
+                };
+                let stored: &[u8] = match storing {
+                    Storing::No => b"",
+                    Storing::Begun => b"; detail=storing",
+                    Storing::Done => b"; stored",
+                };
+                let shared: &[u8] = if collapsed { b"; collapsed" } else { b"" };
+                let parts = [&*self.forwarded, forward.token(), before, status, stored, shared];
+                sink.parts(b"Cache-Status", &parts);
+            }
+            Usage::Local => {
+                sink.field(b"X-Cache", &self.x_cache_miss);
+                sink.field(b"Cache-Status", &self.local);
+            }
+        }
+    }
+
+    fn write_hit(&self, sink: &mut impl FieldSink, age_s: u32) {
+        sink.field(b"Age", itoa::Buffer::new().format(age_s).as_bytes());
+        sink.field(b"X-Cache", &self.x_cache_hit);
+    }
+}

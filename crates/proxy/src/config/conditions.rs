@@ -1,0 +1,28 @@
+//! Rules of the configuration in the form in which requests ask them.
+
+use humboldt_acl::{AclError, AclSet, RuleList};
+use humboldt_conf::{AccessRule, AclTerm};
+
+/// Which rules of a configuration may need the addresses of the host, so that those are there when
+/// they are asked.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct AsksAddresses {
+    /// Those that permit: `http_access`, `adapted_http_access`, `miss_access`.
+    pub permission: bool,
+    /// Those that are asked about every answer, hits too: `cache`, `http_reply_access`,
+    /// `reply_body_max_size`, `reply_header_access`, `reply_header_add`, `range_offset_limit`,
+    /// `access_log`.
+    pub answers: bool,
+    /// Those that are asked before a server is: `miss_access`, `always_direct`, `never_direct`,
+    /// `cache_peer_access`, `tcp_outgoing_address`, `request_header_access`, `request_header_add`,
+    /// `http_upgrade_request_protocols`.
+    pub forwarding: bool,
+}
+
+/// A list that allows exactly what matches all `terms`.
+pub(crate) fn compile_condition(
+    acls: &AclSet,
+    terms: &[AclTerm],
+) -> Result<RuleList, Vec<AclError>> {
+    RuleList::compile(acls, &[AccessRule { allow: true, terms: terms.to_vec() }], false)
+}

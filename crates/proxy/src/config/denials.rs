@@ -1,0 +1,97 @@
+//! `deny_info`: what a client gets to see when a rule denies its request.
+
+use humboldt_conf::Config;
+
+use crate::errors::ErrorPage;
+
+/// What is answered instead of the usual page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// Another page, perhaps with another status.
+    Page(ErrorPage, Option<u16>),
+    /// Another place: status, and a URL with codes in it.
+    Redirect(u16, String),
+    /// Nothing: the connection is reset.
+    Reset,
+}
+
+/// All `deny_info` lines.
+pub struct Denials(Vec<(Vec<String>, Instead)>);
+
+impl Denials {
+    /// Reads the lines. One that cannot be obeyed as it is written is obeyed as far as it can, and
+    /// reported.
+    pub(crate) fn compile(config: &Config) -> Self {
+        Self(
+            config
+                .deny_info
+                .iter()
+                .map(|line| (line.acls.clone(), Instead::parse(&line.page)))
+                .collect(),
+        )
+    }
+
+    /// The first line that names the ACL which decided.
+    pub(crate) fn find(&self, last_acl: Option<&str>) -> Option<usize> {
+        let name = last_acl?;
+        self.0.iter().position(|(acls, _)| acls.iter().any(|acl| acl.eq_ignore_ascii_case(name)))
+    }
+
+    /// What a line says.
+    pub(crate) fn get(&self, index: usize) -> Option<&Instead> {
+        self.0.get(index).map(|(_, instead)| instead)
+    }
+}
+
+impl Instead {
+    fn parse(text: &str) -> Self {
+        if text == "TCP_RESET" {
+            return Self::Reset;
+        }
+        let (status, rest) = match text.split_once(':') {
+            Some((number, rest)) if number.len() == 3 => match number.parse::<u16>() {
+                Ok(status) => (Some(status), rest),
+                Err(_) => (None, text),
+            },
+            _ => (None, text),
+        };
+        let is_url = rest.contains(':') || rest.starts_with('/');
+        let fitting = if is_url { 300..=399 } else { 400..=599 };
+        let usable = status.filter(|status| fitting.contains(status));
+        if usable != status {
+            tracing::warn!(
+                "deny_info {text}: this status does not go with that; the usual one is used"
+            );
+        }
+        if is_url {
+            return Self::Redirect(usable.unwrap_or(302), rest.to_owned());
+        }
+        let page = ErrorPage::from_name(rest).unwrap_or_else(|| {
+            tracing::warn!("deny_info {text}: there is no page {rest}; ERR_ACCESS_DENIED is shown");
+            ErrorPage::AccessDenied
+        });
+        Self::Page(page, usable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_a_page_a_place_or_a_reset() {
+        let redirect = |status, url: &str| Instead::Redirect(status, url.to_owned());
+        for (text, wanted) in [
+            ("TCP_RESET", Instead::Reset),
+            ("http://x.test/?%u", redirect(302, "http://x.test/?%u")),
+            ("307:http://x.test/", redirect(307, "http://x.test/")),
+            ("200:http://x.test/", redirect(302, "http://x.test/")),
+            ("ERR_DNS_FAIL", Instead::Page(ErrorPage::DnsFailure, None)),
+            ("404:ERR_ACCESS_DENIED", Instead::Page(ErrorPage::AccessDenied, Some(404))),
+            ("302:ERR_ACCESS_DENIED", Instead::Page(ErrorPage::AccessDenied, None)),
+            ("ERR_OF_OUR_OWN", Instead::Page(ErrorPage::AccessDenied, None)),
+        ] {
+            assert_eq!(Instead::parse(text), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Rules about answers: `reply_body_max_size` and `http_reply_access`.
+
+use humboldt_acl::{AclError, AclSet, RuleList};
+use humboldt_conf::Config;
+
+use super::conditions::compile_condition;
+
+/// No limit for a body.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
+
+/// The compiled rules.
+pub struct ReplyRules {
+    pub(crate) access: Option<RuleList>,
+    /// Limits in bytes, each with its condition.
+    pub(crate) sizes: Vec<(u64, RuleList)>,
+}
+
+impl ReplyRules {
+    /// All lists.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &RuleList> {
+        self.access.iter().chain(self.sizes.iter().map(|(_, condition)| condition))
+    }
+
+    /// Compiles the rules; `None` when there are none.
+    pub(crate) fn compile(acls: &AclSet, config: &Config) -> Result<Option<Self>, Vec<AclError>> {
+        let access = match config.http_reply_access.as_slice() {
+            [] => None,
+            rules => Some(RuleList::compile(acls, rules, true)?),
+        };
+        let mut sizes = Vec::new();
+        for rule in &config.reply_body_max_size {
+            let limit = rule.limit_bytes.filter(|&bytes| bytes > 0).unwrap_or(UNLIMITED);
+            sizes.push((limit, compile_condition(acls, &rule.terms)?));
+        }
+        let exist = access.is_some() || !sizes.is_empty();
+        Ok(exist.then_some(Self { access, sizes }))
+    }
+}

@@ -1,0 +1,305 @@
+//! The configuration in the form in which requests use it: compiled once, swapped whole, never
+//! changed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use humboldt_acl::{AclError, AclProblem, AclSet, RuleList};
+use humboldt_conf::{
+    AclDef, AclKind, Config, OutgoingAddress, RelaxedParser, SizeRule, UpgradeRule,
+};
+use humboldt_exchange::ClientSettings;
+use humboldt_freshness::{RefreshRule, Settings};
+use humboldt_http::h1::HeadLimits;
+use humboldt_net::dns::DnsOptions;
+use humboldt_net::pool::PoolLimits;
+
+use super::conditions::{AsksAddresses, compile_condition};
+use super::denials::Denials;
+use super::header_rules::HeaderRules;
+use super::names::Names;
+use super::peers::Peers;
+use super::reply_rules::ReplyRules;
+use super::url_pattern::UrlPattern;
+
+/// Idle connections a core keeps to one server.
+const POOL_PER_SERVER: usize = 64;
+
+/// Where name servers listen.
+const DNS_PORT: u16 = 53;
+
+/// Idle connections a core keeps in all.
+const POOL_TOTAL: usize = 4096;
+
+/// The compiled configuration.
+pub struct Snapshot {
+    /// As parsed.
+    pub config: Config,
+    /// Bounds of request heads.
+    pub head_limits: HeadLimits,
+    /// Bounds of response heads.
+    pub reply_limits: HeadLimits,
+    /// `http_access`.
+    pub http_access: RuleList,
+    /// `adapted_http_access`, when there is any.
+    pub adapted_access: Option<RuleList>,
+    /// `follow_x_forwarded_for`, when there is any.
+    pub follow_forwarded_for: Option<RuleList>,
+    /// Rules about answers, when there are any.
+    pub reply_rules: Option<ReplyRules>,
+    /// `range_offset_limit`: limits in bytes (`None`: no limit), each with its condition.
+    pub range_offset_limits: Vec<(Option<u64>, RuleList)>,
+    /// `deny_info`.
+    pub denials: Denials,
+    /// Some ACL counts the connections of a client.
+    pub counts_clients: bool,
+    /// Some ACL names the method PURGE; without one, nobody may purge.
+    pub purge_is_enabled: bool,
+    /// Some ACL is random.
+    pub uses_random: bool,
+    /// Some ACL asks about answers.
+    pub rules_ask_answers: bool,
+    /// `cache`, when there is any.
+    pub cache: Option<RuleList>,
+    /// `miss_access`, when there is any.
+    pub miss_access: Option<RuleList>,
+    /// `always_direct`, when there is any.
+    pub always_direct: Option<RuleList>,
+    /// `never_direct`, when there is any.
+    pub never_direct: Option<RuleList>,
+    /// Names and serialised fields.
+    pub names: Names,
+    /// Settings of freshness.
+    pub freshness: Settings,
+    /// `refresh_pattern`s in order.
+    refresh: Vec<(UrlPattern, RefreshRule)>,
+    /// What applies where no pattern matches.
+    pub refresh_default: RefreshRule,
+    /// `cache_peer`s with their rules.
+    pub peers: Peers,
+    /// Rules about header fields.
+    pub header_rules: HeaderRules,
+    pub(crate) outgoing: Vec<(IpAddr, RuleList)>,
+    /// Protocol, whether the rule allows, and when it applies.
+    pub(crate) upgrades: Vec<(String, bool, RuleList)>,
+    /// Which lists may need the addresses of a request's host.
+    pub asks_addresses: AsksAddresses,
+    /// The compiled ACLs, for lists that other parts of the program compile.
+    pub acls: AclSet,
+}
+
+impl Snapshot {
+    /// Compiles a configuration.
+    ///
+    /// # Errors
+    /// Everything about its access rules that cannot be evaluated.
+    pub fn compile(config: Config) -> Result<Arc<Self>, Vec<AclError>> {
+        let acls = AclSet::compile(&config.acl)?;
+        Self::with_acls(config, acls)
+    }
+
+    fn with_acls(config: Config, acls: AclSet) -> Result<Arc<Self>, Vec<AclError>> {
+        let optional = |rules: &[humboldt_conf::AccessRule]| match rules {
+            [] => Ok(None),
+            rules => RuleList::compile(&acls, rules, true).map(Some),
+        };
+        let mut snapshot = Self {
+            head_limits: limits(config.request_header_max_size, config.request_header_max_fields),
+            reply_limits: HeadLimits {
+                relaxed: config.relaxed_header_parser != RelaxedParser::Off,
+                ..limits(config.reply_header_max_size, config.reply_header_max_fields)
+            },
+            http_access: RuleList::compile(&acls, &config.http_access, false)?,
+            adapted_access: optional(&config.adapted_http_access)?,
+            follow_forwarded_for: follow_forwarded_for(&acls, &config)?,
+            reply_rules: ReplyRules::compile(&acls, &config)?,
+            range_offset_limits: range_offset_limits(&acls, &config)?,
+            denials: Denials::compile(&config),
+            counts_clients: config.acl.iter().any(|acl| acl.kind == AclKind::MaxConn),
+            purge_is_enabled: config.acl.iter().any(names_purge),
+            uses_random: config.acl.iter().any(|acl| acl.kind == AclKind::Random),
+            rules_ask_answers: config.acl.iter().any(|acl| acl.kind.is_about_answers()),
+            cache: optional(&config.cache)?,
+            miss_access: optional(&config.miss_access)?,
+            always_direct: optional(&config.always_direct)?,
+            never_direct: optional(&config.never_direct)?,
+            names: Names::new(&config),
+            freshness: freshness_settings(&config),
+            refresh: config.refresh_pattern.iter().map(refresh_rule).collect(),
+            refresh_default: RefreshRule::default(),
+            peers: Peers::compile(&acls, &config)?,
+            header_rules: HeaderRules::compile(&acls, &config)?,
+            outgoing: outgoing(&acls, &config)?,
+            upgrades: upgrades(&acls, &config)?,
+            asks_addresses: AsksAddresses::default(),
+            acls,
+            config,
+        };
+        snapshot.asks_addresses = snapshot.lists_that_ask_addresses();
+        Ok(Arc::new(snapshot))
+    }
+
+    fn lists_that_ask_addresses(&self) -> AsksAddresses {
+        let asks = |list: &RuleList| list.acl_that_asks_addresses().is_some();
+        let any = |lists: &[&Option<RuleList>]| lists.iter().copied().flatten().any(asks);
+        let logs = self.config.access_log.iter();
+        let mut logs = logs.filter_map(|line| compile_condition(&self.acls, &line.terms).ok());
+        AsksAddresses {
+            permission: asks(&self.http_access) || any(&[&self.adapted_access, &self.miss_access]),
+            answers: any(&[&self.cache])
+                || self.reply_rules.iter().flat_map(ReplyRules::lists).any(asks)
+                || self.header_rules.lists_of_replies().any(asks)
+                || self.range_offset_limits.iter().any(|(_, list)| asks(list))
+                || logs.any(|list| asks(&list)),
+            forwarding: any(&[&self.miss_access, &self.always_direct, &self.never_direct])
+                || self.peers.lists().any(asks)
+                || self.outgoing.iter().any(|(_, list)| asks(list))
+                || self.header_rules.lists_of_requests().any(asks)
+                || self.upgrades.iter().any(|(.., list)| asks(list)),
+        }
+    }
+
+    /// The `refresh_pattern` of a URL.
+    pub fn refresh_rule(&self, url: &[u8]) -> &RefreshRule {
+        self.refresh
+            .iter()
+            .find(|(pattern, _)| pattern.is_match(url))
+            .map_or(&self.refresh_default, |(_, rule)| rule)
+    }
+
+    /// Limits of connections to clients.
+    pub fn client_settings(&self) -> ClientSettings {
+        let config = &self.config;
+        ClientSettings {
+            limits: self.head_limits,
+            persistent: config.client_persistent_connections,
+            request_start: config.request_start_timeout,
+            request: config.request_timeout,
+            idle: config.client_idle_pconn_timeout,
+            write: config.write_timeout,
+            read: config.read_timeout,
+            lifetime: config.client_lifetime,
+            half_closed: config.half_closed_clients,
+        }
+    }
+
+    /// Bounds of each core's connection pool.
+    pub fn pool_limits(&self) -> PoolLimits {
+        let per_key = if self.config.server_persistent_connections { POOL_PER_SERVER } else { 0 };
+        PoolLimits { per_key, total: POOL_TOTAL, idle: self.config.server_idle_pconn_timeout }
+    }
+
+    /// `request_body_max_size` in bytes, where there is a limit.
+    pub fn body_limit_bytes(&self) -> Option<u64> {
+        Some(self.config.request_body_max_size).filter(|&bytes| bytes > 0)
+    }
+
+    /// How names are looked up.
+    pub fn dns_options(&self) -> DnsOptions {
+        DnsOptions {
+            nameservers: self
+                .config
+                .dns_nameservers
+                .iter()
+                .filter_map(|text| name_server(text))
+                .collect(),
+            timeout: self.config.dns_timeout,
+            append_domain: self.config.append_domain.clone(),
+            search: self.config.dns_defnames,
+            positive_ttl: self.config.positive_dns_ttl,
+            negative_ttl: self.config.negative_dns_ttl,
+            ..DnsOptions::default()
+        }
+    }
+}
+
+fn names_purge(acl: &AclDef) -> bool {
+    acl.kind == AclKind::Method
+        && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
+}
+
+/// Without a rule nobody is followed. It is asked while a request is being read, so that nothing
+/// can be looked up for it.
+fn follow_forwarded_for(acls: &AclSet, config: &Config) -> Result<Option<RuleList>, Vec<AclError>> {
+    let list = match config.follow_x_forwarded_for.as_slice() {
+        [] => return Ok(None),
+        rules => RuleList::compile(acls, rules, false)?,
+    };
+    let Some(acl) = list.acl_that_asks_addresses() else { return Ok(Some(list)) };
+    let definition = config.acl.iter().find(|definition| definition.name.eq_ignore_ascii_case(acl));
+    Err(vec![AclError {
+        acl: acl.to_owned(),
+        location: definition.map(|definition| definition.location.clone()).unwrap_or_default(),
+        problem: AclProblem::NoLookup { list: "follow_x_forwarded_for" },
+    }])
+}
+
+fn range_offset_limits(
+    acls: &AclSet,
+    config: &Config,
+) -> Result<Vec<(Option<u64>, RuleList)>, Vec<AclError>> {
+    let compile = |rule: &SizeRule| Ok((rule.limit_bytes, compile_condition(acls, &rule.terms)?));
+    config.range_offset_limit.iter().map(compile).collect()
+}
+
+fn outgoing(acls: &AclSet, config: &Config) -> Result<Vec<(IpAddr, RuleList)>, Vec<AclError>> {
+    let compile = |rule: &OutgoingAddress| Ok((rule.addr, compile_condition(acls, &rule.terms)?));
+    config.tcp_outgoing_address.iter().map(compile).collect()
+}
+
+fn upgrades(
+    acls: &AclSet,
+    config: &Config,
+) -> Result<Vec<(String, bool, RuleList)>, Vec<AclError>> {
+    let compile = |line: &UpgradeRule| {
+        let condition = compile_condition(acls, &line.rule.terms)?;
+        Ok((line.protocol.clone(), line.rule.allow, condition))
+    };
+    config.http_upgrade_request_protocols.iter().map(compile).collect()
+}
+
+/// `address` or `address:port`; port 53 by default.
+fn name_server(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, DNS_PORT)))
+}
+
+fn limits(max_bytes: u64, max_fields: usize) -> HeadLimits {
+    let defaults = HeadLimits::default();
+    let max_head_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).clamp(1024, 1024 * 1024);
+    let max_target_bytes = defaults.max_target_bytes.min(max_head_bytes);
+    HeadLimits { max_head_bytes, max_fields, max_target_bytes, ..defaults }
+}
+
+fn seconds(duration: std::time::Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+fn freshness_settings(config: &Config) -> Settings {
+    Settings {
+        shared: true,
+        negative_ttl_s: seconds(config.negative_ttl),
+        max_stale_s: seconds(config.max_stale),
+        minimum_expiry_time_s: seconds(config.minimum_expiry_time),
+        reload_into_ims: config.reload_into_ims,
+        refresh_all_ims: config.refresh_all_ims,
+        offline: config.offline_mode,
+        target_list: vec![b"cdn-cache-control".to_vec().into_boxed_slice()],
+    }
+}
+
+fn refresh_rule(pattern: &humboldt_conf::RefreshPattern) -> (UrlPattern, RefreshRule) {
+    let options = &pattern.options;
+    let rule = RefreshRule {
+        override_expire: options.override_expire,
+        override_lastmod: options.override_lastmod,
+        reload_into_ims: options.reload_into_ims,
+        ignore_reload: options.ignore_reload,
+        ignore_no_store: options.ignore_no_store,
+        ignore_private: options.ignore_private,
+        refresh_ims: options.refresh_ims,
+        store_stale: options.store_stale,
+        max_stale_s: options.max_stale.map(seconds),
+        ..RefreshRule::new(pattern.min_s, pattern.percent, pattern.max_s)
+    };
+    (UrlPattern::new(&pattern.regex, pattern.case_insensitive), rule)
+}

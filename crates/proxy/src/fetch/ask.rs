@@ -1,0 +1,257 @@
+//! The request as it goes to a server: always made anew, never passed on as bytes (RFC 9110 7.6).
+
+use std::net::IpAddr;
+
+use humboldt_conf::ForwardedFor;
+use humboldt_exchange::{AskHead, AskLine, BodyLength};
+use humboldt_http::{FieldName, FieldSink, HopByHop, Method};
+use humboldt_store::StoredHead;
+
+use crate::request::{Request, unmapped};
+use crate::rules::header::{self, Fate};
+
+/// How the request is sent on.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Manner<'a> {
+    /// To another proxy: absolute-form target, credentials for it kept.
+    pub to_proxy: bool,
+    /// Host field to send instead of the URL's (`forceddomain=`).
+    pub forced_host: Option<&'a str>,
+    /// Value of an Authorization (to a server) or Proxy-Authorization (to a proxy) field to add
+    /// (`login=`).
+    pub login: Option<&'a str>,
+    /// Ask only for what the stored answer does not say already.
+    pub validate: Option<&'a StoredHead>,
+    /// The answer may be stored: leave out the client's own conditions and ranges.
+    pub whole: bool,
+    /// Ask to switch to this protocol.
+    pub upgrade: Option<&'a [u8]>,
+}
+
+/// A request on its way to a server.
+pub(crate) struct Ask<'a> {
+    /// The client's request.
+    pub request: &'a Request,
+    /// How it is sent on.
+    pub manner: Manner<'a>,
+}
+
+impl AskHead for Ask<'_> {
+    fn line(&self) -> AskLine<'_> {
+        let (request, manner) = (self.request, &self.manner);
+        AskLine {
+            method: request.head.method_bytes(),
+            url: &request.url,
+            host: manner.forced_host.map_or(request.url.authority(), str::as_bytes),
+            to_proxy: manner.to_proxy,
+            asterisk: request.head.method == Method::Options && !request.url.has_path(),
+        }
+    }
+
+    fn length(&self) -> BodyLength {
+        self.request.body
+    }
+
+    fn upgrade(&self) -> Option<&[u8]> {
+        self.manner.upgrade
+    }
+
+    fn persists(&self) -> bool {
+        self.request.snapshot().config.server_persistent_connections
+    }
+
+    fn write<S: FieldSink>(&self, out: &mut S) {
+        let (request, manner) = (self.request, &self.manner);
+        copy_fields(out, request, manner);
+        write_via(out, request);
+        write_forwarded_for(out, request);
+        if let Some(stored) = manner.validate {
+            write_conditions(out, stored);
+        }
+        if let Some(login) = manner.login {
+            let name: &[u8] =
+                if manner.to_proxy { b"Proxy-Authorization" } else { b"Authorization" };
+            out.field(name, login.as_bytes());
+        }
+        header::add_to_request(out, request);
+    }
+}
+
+/// A request to a parent for a tunnel to the place that the client's CONNECT names.
+pub(crate) struct AskTunnel<'a> {
+    /// The client's request.
+    pub request: &'a Request,
+    /// See [`Manner::login`].
+    pub login: Option<&'a str>,
+}
+
+impl AskHead for AskTunnel<'_> {
+    fn line(&self) -> AskLine<'_> {
+        let url = &self.request.url;
+        AskLine { method: b"CONNECT", url, host: url.as_bytes(), to_proxy: true, asterisk: false }
+    }
+
+    fn write<S: FieldSink>(&self, out: &mut S) {
+        if let Some(login) = self.login {
+            out.field(b"Proxy-Authorization", login.as_bytes());
+        }
+    }
+}
+
+/// Copies the end-to-end fields that are not made anew.
+fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>) {
+    let hops = HopByHop::of(&request.head.fields);
+    for (id, name, value) in request.head.fields.iter() {
+        let made_anew = match id {
+            FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
+            FieldName::Via | FieldName::XForwardedFor => true,
+            // Credentials for a proxy are for this one, unless it asks the next to check them.
+            FieldName::ProxyAuthorization => !manner.to_proxy || manner.login.is_some(),
+            FieldName::Authorization => manner.login.is_some() && !manner.to_proxy,
+            FieldName::IfNoneMatch | FieldName::IfModifiedSince => {
+                manner.whole || manner.validate.is_some()
+            }
+            FieldName::IfMatch | FieldName::IfUnmodifiedSince => manner.whole,
+            FieldName::Range | FieldName::IfRange => manner.whole,
+            FieldName::MaxForwards => forwards_left(request).is_some(),
+            FieldName::Expect => request.body == BodyLength::None,
+            // Our own word for it follows where it is wanted.
+            FieldName::Upgrade | FieldName::Http2Settings => true,
+            _ => false,
+        };
+        if made_anew || hops.is_hop(id, name) {
+            continue;
+        }
+        match header::of_request(request, name) {
+            Fate::Kept => out.field(name, value),
+            Fate::Replaced(text) => out.field(name, text),
+            Fate::Removed => {}
+        }
+    }
+    if let Some(left) = forwards_left(request) {
+        let left = left.saturating_sub(1);
+        out.field(b"Max-Forwards", itoa::Buffer::new().format(left).as_bytes());
+    }
+}
+
+/// Max-Forwards of a TRACE or OPTIONS request, where it counts (RFC 9110 7.6.2).
+pub(crate) fn forwards_left(request: &Request) -> Option<u32> {
+    if !matches!(request.head.method, Method::Trace | Method::Options) {
+        return None;
+    }
+    let value = request.head.fields.get(FieldName::MaxForwards)?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+fn write_via(out: &mut impl FieldSink, request: &Request) {
+    if !is_kept(out, request, b"Via") {
+        return;
+    }
+    for value in request.head.fields.get_all(FieldName::Via) {
+        out.field(b"Via", value);
+    }
+    if let Some(own) = request.snapshot().names.via(request.head.version) {
+        out.field(b"Via", own);
+    }
+}
+
+/// Whether a field that we make goes on as it is made; its replacement, if any, is written.
+fn is_kept(out: &mut impl FieldSink, request: &Request, name: &[u8]) -> bool {
+    match header::of_request(request, name) {
+        Fate::Kept => return true,
+        Fate::Replaced(text) => out.field(name, text),
+        Fate::Removed => {}
+    }
+    false
+}
+
+fn write_forwarded_for(out: &mut impl FieldSink, request: &Request) {
+    if !is_kept(out, request, b"X-Forwarded-For") {
+        return;
+    }
+    let mode = request.snapshot().config.forwarded_for;
+    let earlier = request.head.fields.get_all(FieldName::XForwardedFor);
+    match mode {
+        ForwardedFor::Delete => {}
+        ForwardedFor::Transparent => {
+            earlier.for_each(|value| out.field(b"X-Forwarded-For", value));
+        }
+        ForwardedFor::Truncate => write_client(out, &[], request, true),
+        ForwardedFor::On | ForwardedFor::Off => {
+            let mut before = Vec::new();
+            for value in earlier {
+                before.extend_from_slice(value);
+                before.extend_from_slice(b", ");
+            }
+            write_client(out, &before, request, mode == ForwardedFor::On);
+        }
+    }
+}
+
+fn write_client(out: &mut impl FieldSink, earlier: &[u8], request: &Request, known: bool) {
+    let mut text = AddressText::new();
+    let client = if known { text.write(unmapped(request.client_ip())) } else { b"unknown" };
+    out.parts(b"X-Forwarded-For", &[earlier, client]);
+}
+
+/// An address as text, without an allocation.
+struct AddressText {
+    bytes: [u8; Self::BYTES_MAX],
+    used: usize,
+}
+
+impl AddressText {
+    /// The longest address of IPv6 has 45.
+    const BYTES_MAX: usize = 48;
+
+    fn new() -> Self {
+        Self { bytes: [0; Self::BYTES_MAX], used: 0 }
+    }
+
+    fn write(&mut self, ip: IpAddr) -> &[u8] {
+        match ip {
+            // Formatting costs several times as much.
+            IpAddr::V4(ip) => {
+                for (at, number) in ip.octets().into_iter().enumerate() {
+                    if at > 0 {
+                        self.push(b".");
+                    }
+                    self.push(itoa::Buffer::new().format(number).as_bytes());
+                }
+            }
+            IpAddr::V6(ip) => self.push(ip.to_string().as_bytes()),
+        }
+        self.bytes.get(..self.used).unwrap_or_default()
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.used..self.used + text.len()) {
+            place.copy_from_slice(text);
+            self.used += text.len();
+        }
+    }
+}
+
+/// The stored answer's validators as conditions (RFC 9111 4.3.1).
+fn write_conditions(out: &mut impl FieldSink, stored: &StoredHead) {
+    if let Some(tag) = stored.etag() {
+        out.field(b"If-None-Match", tag);
+    }
+    if let Some(modified) = stored.last_modified {
+        out.field(b"If-Modified-Since", &humboldt_http::date::format(modified));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_text() {
+        for text in ["0.0.0.0", "127.0.0.1", "255.10.99.100", "::1", "2001:db8::7"] {
+            assert_eq!(AddressText::new().write(text.parse().unwrap()), text.as_bytes());
+        }
+        let longest = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        assert_eq!(AddressText::new().write(longest.parse().unwrap()), longest.as_bytes());
+    }
+}

@@ -1,0 +1,167 @@
+//! Asking: a way, a connection, the request, and the head of the answer.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_base::counters::Counter;
+use humboldt_conf::RelaxedParser;
+use humboldt_exchange::{Announced, ServerError, ServerExchange};
+use humboldt_http::h1::HeadError;
+use humboldt_http::{HopByHop, ResponseHead};
+use humboldt_store::{FlowWriter, StoredHead};
+
+use crate::config::reply_rules::UNLIMITED;
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::ask::Ask;
+use crate::fetch::destination::Destination;
+use crate::fetch::job::{Failure, Job};
+use crate::fetch::route::{Reached, Route};
+use crate::request::Request;
+
+/// An answer whose head is there.
+pub(crate) struct Answer {
+    /// The exchange, with the body.
+    pub server: ServerExchange,
+    to: Destination,
+    /// The head.
+    pub head: ResponseHead,
+    /// What it says about the body.
+    announced: Announced,
+    /// When the request was sent, unix seconds.
+    pub request_time: i64,
+    /// How many bytes of the body may be passed on (`reply_body_max_size`).
+    pub limit_bytes: u64,
+}
+
+/// Sends the request, by as many ways as it takes, and reads the final head.
+pub(crate) async fn converse(
+    core: &Rc<Core>,
+    job: &Job,
+    writer: &mut FlowWriter,
+) -> Result<Box<Answer>, Failure> {
+    let config = &job.request.snapshot().config;
+    let deadline = core.io.deadlines.slot();
+    deadline.arm(config.forward_timeout.max(config.read_timeout));
+    deadline.guard(pin!(attempt_all(core, job, writer))).await.unwrap_or_else(|_elapsed| {
+        Err(Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout"))
+    })
+}
+
+async fn attempt_all(
+    core: &Rc<Core>,
+    job: &Job,
+    writer: &mut FlowWriter,
+) -> Result<Box<Answer>, Failure> {
+    let request = &*job.request;
+    let mut route = Route::new(core, request, &job.report).await.reusing();
+    loop {
+        let reached = route.next().await?;
+        let was_reused = reached.server.was_reused();
+        match ask(core, job, reached, writer).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if was_reused && is_dead_connection(&error) => {
+                core.count(Counter::ServerRetries, 1);
+                route.failed(Failure::from(&error));
+            }
+            Err(error) => return Err(Failure::from(&error)),
+        }
+    }
+}
+
+fn is_dead_connection(error: &ServerError) -> bool {
+    matches!(error, ServerError::ClosedEarly | ServerError::Io(_))
+}
+
+/// One request without a body on one connection, up to the final head.
+async fn ask(
+    core: &Rc<Core>,
+    job: &Job,
+    reached: Reached,
+    writer: &mut FlowWriter,
+) -> Result<Box<Answer>, ServerError> {
+    let Reached { mut server, to, .. } = reached;
+    writer.ask();
+    server.ask(&Ask { request: &job.request, manner: job.manner(&to) }).await?;
+    let request_time = core.now().secs();
+    let limits = &job.request.snapshot().reply_limits;
+    let mut head = ResponseHead::default();
+    loop {
+        server.head(limits, core.head_read_bytes(), &mut head).await?;
+        match head.status {
+            // A 101 that nobody asked for is an error.
+            101 => {
+                return Err(ServerError::Head(HeadError::StatusLine));
+            }
+            100..=199 => writer.interim(Arc::new(interim_head(&head))),
+            status => {
+                job.report.set_status(status);
+                return Answer::new(server, to, head, &job.request, request_time);
+            }
+        }
+    }
+}
+
+/// An interim head as it is passed on.
+pub(crate) fn interim_head(head: &ResponseHead) -> StoredHead {
+    let hops = HopByHop::of(&head.fields);
+    StoredHead::from_response(head, |id, name| hops.is_hop(id, name))
+}
+
+impl Answer {
+    /// Boxed, as it is handed on often, and half a kilobyte.
+    ///
+    /// # Errors
+    /// The head says nothing about the end of its body that could be trusted.
+    pub(crate) fn new(
+        mut server: ServerExchange,
+        to: Destination,
+        head: ResponseHead,
+        request: &Request,
+        request_time: i64,
+    ) -> Result<Box<Self>, ServerError> {
+        let relaxed = request.snapshot().config.relaxed_header_parser;
+        let method = request.head.method;
+        let announced = server.begin_body(&head, method, relaxed != RelaxedParser::Off)?;
+        if announced.was_repaired && relaxed == RelaxedParser::Warn {
+            tracing::warn!(
+                "{}: the answer's head is not as RFC 9112 wants it: repaired",
+                String::from_utf8_lossy(request.shown_url())
+            );
+        }
+        let limit_bytes = UNLIMITED;
+        Ok(Box::new(Self { server, to, head, announced, request_time, limit_bytes }))
+    }
+
+    /// Length of the body, where known.
+    pub(crate) fn body_bytes(&self) -> Option<u64> {
+        self.announced.body_bytes
+    }
+
+    /// Whether its head had to be repaired (`relaxed_header_parser`).
+    pub(crate) fn was_repaired(&self) -> bool {
+        self.announced.was_repaired
+    }
+
+    /// Gives the connection back, if it can be used again, when the whole body has been used as
+    /// [`ServerExchange::whole_body`] gave it.
+    pub(crate) fn keep_after_whole_body(mut self: Box<Self>, core: &Core) {
+        if self.server.skip_whole_body().is_ok() {
+            self.keep(core);
+        }
+    }
+
+    /// Gives the connection back, if it can be used again.
+    pub(crate) fn keep(self: Box<Self>, core: &Core) {
+        if let Some(idle) = self.server.into_idle() {
+            core.pool.checkin(&self.to.server(), idle);
+        }
+    }
+
+    /// Whether it came from a peer whose answers are not to be stored (`proxy-only`), or had to be
+    /// repaired: what one client can live with is not for all.
+    pub(crate) fn is_not_to_be_stored(&self) -> bool {
+        self.to.proxy_only || self.was_repaired()
+    }
+}

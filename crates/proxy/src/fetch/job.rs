@@ -1,0 +1,291 @@
+//! What is to be fetched, for whom, and how it went.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_exchange::ServerError;
+use humboldt_freshness::Times;
+use humboldt_http::Fields;
+use humboldt_logs::access::{Hierarchy, Tag};
+use humboldt_net::connect::ConnectError;
+use humboldt_store::disk::DiskHit;
+use humboldt_store::{AbortReason, Object, StoredHead};
+
+use crate::config::cache_status::Forward;
+use crate::errors::ErrorPage;
+use crate::fetch::ask::Manner;
+use crate::fetch::destination::Destination;
+use crate::outcome::RouteTaken;
+use crate::request::Request;
+
+/// What is to be fetched, and what may become of it.
+pub(crate) struct Job {
+    /// For which request.
+    pub request: Rc<Request>,
+    /// A stored answer to validate.
+    pub stale: Option<Stale>,
+    /// A stored answer to GET about which an answer to HEAD may say something.
+    pub to_learn_about: Option<Stale>,
+    /// A stored answer that the server did not know any more when it was to be validated: only for
+    /// when the server fails.
+    pub in_reserve: Option<Stale>,
+    /// Whether the answer may be stored.
+    pub may_store: bool,
+    /// The client's own conditions and ranges are sent on; otherwise the whole answer is asked for.
+    pub as_asked: bool,
+    /// Nobody waits for it.
+    pub in_background: bool,
+    /// Number of the newest purge by tag or prefix when it began. 0, the oldest, where no answer to
+    /// an unsafe method is to be stored.
+    pub purge_number: u64,
+    /// Where the one who asked finds out what happened.
+    pub report: Rc<Report>,
+}
+
+/// A stored answer that may not be served as it is.
+#[derive(Debug)]
+pub(crate) struct Stale {
+    /// The answer.
+    pub body: StaleBody,
+    /// Whether it may be served when the server fails.
+    pub may_serve_on_error: bool,
+}
+
+/// Where a stale answer is.
+pub(crate) enum StaleBody {
+    /// In memory.
+    Memory(Arc<Object>),
+    /// On disk, and too large for memory.
+    Disk(Box<DiskHit>),
+}
+
+impl Stale {
+    /// One in memory.
+    pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
+        Self { body: StaleBody::Memory(object), may_serve_on_error }
+    }
+
+    /// Length of its body, where known.
+    pub(crate) fn body_bytes(&self) -> Option<u64> {
+        match &self.body {
+            StaleBody::Memory(object) => Some(object.body_bytes()),
+            StaleBody::Disk(hit) => hit.body_bytes(),
+        }
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> &[u8] {
+        match &self.body {
+            StaleBody::Memory(object) => &object.url,
+            StaleBody::Disk(hit) => &hit.url,
+        }
+    }
+
+    /// Its times.
+    pub(crate) fn times(&self) -> &Times {
+        match &self.body {
+            StaleBody::Memory(object) => &object.times,
+            StaleBody::Disk(hit) => &hit.times,
+        }
+    }
+
+    /// Its head.
+    pub(crate) fn head(&self) -> &Arc<StoredHead> {
+        match &self.body {
+            StaleBody::Memory(object) => &object.head,
+            StaleBody::Disk(hit) => &hit.head,
+        }
+    }
+}
+
+impl std::fmt::Debug for StaleBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory(_) => "Memory",
+            Self::Disk(_) => "Disk",
+        })
+    }
+}
+
+/// How a fetch went, for the request that began it.
+#[derive(Default)]
+pub(crate) struct Report {
+    failure: RefCell<Option<Failure>>,
+    validating: Cell<bool>,
+    route: RefCell<Option<RouteTaken>>,
+    status: Cell<Option<u16>>,
+    object_tag: RefCell<Option<Tag>>,
+    forward: Cell<Forward>,
+    own_fields: RefCell<Fields>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What the client is told.
+    pub page: ErrorPage,
+    /// The reason in words.
+    pub detail: String,
+}
+
+impl Report {
+    /// An empty report.
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::default()
+    }
+
+    /// A report of a fetch for this reason.
+    pub(crate) fn because(forward: Forward) -> Rc<Self> {
+        Rc::new(Self { forward: Cell::new(forward), ..Self::default() })
+    }
+
+    /// Why the request was sent on.
+    pub(crate) fn forward(&self) -> Forward {
+        self.forward.get()
+    }
+
+    /// Fields of the answer that are for this request alone: neither stored nor given to those who
+    /// joined.
+    pub(crate) fn take_own_fields(&self) -> Fields {
+        self.own_fields.take()
+    }
+
+    pub(crate) fn set_own_fields(&self, fields: Fields) {
+        self.own_fields.replace(fields);
+    }
+
+    /// Why the fetch failed.
+    pub(crate) fn failure(&self, reason: AbortReason) -> Failure {
+        let unknown = || Failure::new(ErrorPage::ReadError, reason.to_string());
+        self.failure.borrow_mut().take().unwrap_or_else(unknown)
+    }
+
+    /// Result code of the failure; `tag` is that of a fetch for an answer of which nothing was
+    /// stored.
+    pub(crate) fn tag_of_failure(&self, tag: Tag) -> Tag {
+        if self.validating.get() { Tag::RefreshFailErr } else { tag }
+    }
+
+    /// Notes whether the fetch was to validate a stored answer.
+    pub(crate) fn set_validating(&self, validating: bool) {
+        self.validating.set(validating);
+    }
+
+    /// The way taken, for the log.
+    pub(crate) fn route(&self) -> RouteTaken {
+        let none = RouteTaken {
+            hierarchy: Hierarchy::None,
+            peer: None,
+            name: Box::default(),
+            status: None,
+        };
+        RouteTaken { status: self.status.get(), ..self.route.borrow().clone().unwrap_or(none) }
+    }
+
+    /// Result code when the flow gave a stored object.
+    pub(crate) fn object_tag(&self) -> Tag {
+        self.object_tag.borrow().unwrap_or(Tag::RefreshUnmodified)
+    }
+
+    pub(crate) fn set_route(
+        &self,
+        hierarchy: Hierarchy,
+        peer: Option<std::net::SocketAddr>,
+        name: &str,
+    ) {
+        self.route.replace(Some(RouteTaken { hierarchy, peer, name: name.into(), status: None }));
+    }
+
+    /// Notes the status of the server's final answer.
+    pub(crate) fn set_status(&self, status: u16) {
+        self.status.set(Some(status));
+    }
+
+    pub(crate) fn set_object_tag(&self, tag: Tag) {
+        self.object_tag.replace(Some(tag));
+    }
+
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.failure.replace(Some(failure));
+    }
+}
+
+impl Failure {
+    /// A failure with a reason of our own making.
+    pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
+        Self { page, detail: detail.into() }
+    }
+
+    pub(crate) fn reason(&self) -> AbortReason {
+        match self.page {
+            ErrorPage::ConnectTimeout | ErrorPage::ReadTimeout | ErrorPage::ForwardTimeout => {
+                AbortReason::TimedOut
+            }
+            ErrorPage::InvalidResponse => AbortReason::Malformed,
+            _ => AbortReason::Failed,
+        }
+    }
+}
+
+impl From<&ServerError> for Failure {
+    fn from(error: &ServerError) -> Self {
+        let page = match error {
+            ServerError::ClosedEarly | ServerError::Io(_) => ErrorPage::ReadError,
+            ServerError::TimedOut => ErrorPage::ReadTimeout,
+            ServerError::Head(_) | ServerError::Body(_) => ErrorPage::InvalidResponse,
+            ServerError::Flow(_) => ErrorPage::Internal,
+        };
+        Self::new(page, error.to_string())
+    }
+}
+
+impl From<&ConnectError> for Failure {
+    fn from(error: &ConnectError) -> Self {
+        let page = match error {
+            ConnectError::Timeout => ErrorPage::ConnectTimeout,
+            _ => ErrorPage::ConnectFailure,
+        };
+        Self::new(page, error.to_string())
+    }
+}
+
+impl Job {
+    /// A job for `request`.
+    pub(crate) fn new(
+        request: &Rc<Request>,
+        stale: Option<Stale>,
+        may_store: bool,
+        report: &Rc<Report>,
+    ) -> Self {
+        let (request, report) = (Rc::clone(request), Rc::clone(report));
+        Self {
+            request,
+            stale,
+            to_learn_about: None,
+            in_reserve: None,
+            may_store,
+            as_asked: !may_store,
+            in_background: false,
+            purge_number: 0,
+            report,
+        }
+    }
+
+    /// A job for `request` with all that it says; what comes is stored if it may be.
+    pub(crate) fn as_asked(request: &Rc<Request>, report: &Rc<Report>) -> Self {
+        Self { as_asked: true, ..Self::new(request, None, true, report) }
+    }
+
+    /// How it is sent to `to`.
+    pub(crate) fn manner<'a>(&'a self, to: &'a Destination) -> Manner<'a> {
+        Manner {
+            to_proxy: to.is_proxy,
+            forced_host: to.forced_host.as_deref(),
+            login: to.login.as_deref(),
+            validate: self.stale.as_ref().map(|stale| &**stale.head()),
+            whole: !self.as_asked,
+            upgrade: None,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The way to an answer: the server that the URL names, or a parent, one after the other.
+//!
+//! Fetches, uploads, upgrades and CONNECT all take it, with the same number of tries, the same time
+//! limits and the same notes about failures. Only addresses are connected to that rules have judged.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use humboldt_acl::RuleList;
+use humboldt_base::counters::Counter;
+use humboldt_conf::{HttpPort, PortMode};
+use humboldt_exchange::ServerExchange;
+use humboldt_logs::access::Hierarchy;
+use humboldt_net::connect::{ConnectOptions, Connected};
+use humboldt_net::dns::Asker;
+use humboldt_runtime::deadline::DeadlineSlot;
+
+use crate::config::peers::Peer;
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::destination::Destination;
+use crate::fetch::job::{Failure, Report};
+use crate::request::{Request, unmapped};
+use crate::rules::access;
+
+/// One way to get an answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Way {
+    /// From the host that the URL names.
+    Direct,
+    /// From the parent with this index.
+    Peer(usize, Hierarchy),
+}
+
+/// A connection to a server that may answer.
+pub(crate) struct Reached {
+    /// The exchange.
+    pub server: ServerExchange,
+    /// Where it leads.
+    pub to: Destination,
+    /// It is a parent.
+    pub is_peer: bool,
+}
+
+/// The ways of one request, and how far they were tried.
+pub(crate) struct Route<'a> {
+    core: &'a Rc<Core>,
+    request: &'a Request,
+    report: &'a Report,
+    /// The ways that are left; the first one is to be taken next.
+    ways: std::iter::Peekable<std::vec::IntoIter<Way>>,
+    /// How many more connections may be tried (`forward_max_tries`).
+    tries_left: u32,
+    /// Until when (`forward_timeout`).
+    deadline: DeadlineSlot,
+    /// Pooled connections may be taken.
+    reuses: bool,
+    /// The same, for the next connection.
+    may_reuse: bool,
+    last: Failure,
+}
+
+impl<'a> Route<'a> {
+    /// The ways of `request`. `report` gets notes about those that are taken.
+    pub(crate) async fn new(core: &'a Rc<Core>, request: &'a Request, report: &'a Report) -> Self {
+        let config = &request.snapshot().config;
+        let deadline = core.io.deadlines.slot();
+        deadline.arm(config.forward_timeout);
+        Self {
+            core,
+            request,
+            report,
+            ways: ways(core, request).await.into_iter().peekable(),
+            tries_left: config.forward_max_tries.max(1),
+            deadline,
+            reuses: false,
+            may_reuse: false,
+            last: Failure::new(ErrorPage::NoForward, "no server or parent may be used"),
+        }
+    }
+
+    /// Lets pooled connections be taken, where the request can be sent again: such a connection may
+    /// turn out to be dead.
+    pub(crate) fn reusing(self) -> Self {
+        let reuses = self.request.is_retriable();
+        Self { reuses, may_reuse: reuses, ..self }
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// The reason why the last way led nowhere, when there is no other.
+    pub(crate) async fn next(&mut self) -> Result<Reached, Failure> {
+        while let Some(way) = self.ways.peek().copied() {
+            if self.tries_left == 0 {
+                break;
+            }
+            self.tries_left -= 1;
+            let connecting = reach(self.core, self.request, way, self.may_reuse);
+            let reached = match self.deadline.guard(connecting).await {
+                Ok(reached) => reached,
+                Err(_elapsed) => return Err(too_late()),
+            };
+            match reached {
+                Ok(reached) => {
+                    self.note(way, Some(reached.server.peer()));
+                    if reached.server.was_reused() {
+                        // If it is dead: the same way again, with a new connection.
+                        self.may_reuse = false;
+                    } else {
+                        self.give_up_way();
+                    }
+                    return Ok(reached);
+                }
+                Err(failure) => {
+                    // Where no connection was tried, nobody was asked.
+                    if matches!(failure.page, ErrorPage::ConnectFailure | ErrorPage::ConnectTimeout)
+                    {
+                        self.note(way, None);
+                    }
+                    self.last = failure;
+                    self.give_up_way();
+                }
+            }
+        }
+        Err(std::mem::replace(&mut self.last, too_late()))
+    }
+
+    fn give_up_way(&mut self) {
+        self.ways.next();
+        self.may_reuse = self.reuses;
+    }
+
+    /// The connection that [`Route::next`] gave led to no answer.
+    pub(crate) fn failed(&mut self, failure: Failure) {
+        self.last = failure;
+    }
+
+    fn note(&self, way: Way, peer: Option<SocketAddr>) {
+        let host = String::from_utf8_lossy(self.request.url.host());
+        match way {
+            Way::Direct => self.report.set_route(Hierarchy::Direct, peer, &host),
+            Way::Peer(index, hierarchy) => {
+                let peers = &self.request.snapshot().peers;
+                let name = peers.get(index).map_or("", |peer| &peer.conf.name);
+                self.report.set_route(hierarchy, peer, name);
+            }
+        }
+    }
+}
+
+fn too_late() -> Failure {
+    Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout")
+}
+
+/// The ways to an answer, best first; empty when the configuration allows none.
+///
+/// Where rules cannot be answered, as the host has no addresses, they neither choose a parent nor
+/// the direct way.
+async fn ways(core: &Core, request: &Request) -> Vec<Way> {
+    access::prepare_to_forward(core, request).await;
+    let snapshot = request.snapshot();
+    let port = &request.facts().port;
+    let accelerated = port.mode == PortMode::Accel;
+    let chosen = |list: &Option<RuleList>, unanswered| match list {
+        Some(list) => access::says(list, request, None).unwrap_or(unanswered),
+        None => false,
+    };
+    let always = chosen(&snapshot.always_direct, false);
+    let never = chosen(&snapshot.never_direct, true);
+    if always {
+        return vec![Way::Direct];
+    }
+    let may_go_direct = !never && (!accelerated || port.allow_direct);
+    let hierarchical = request.is_cachable_method() || accelerated;
+    let skip_parents = may_go_direct && snapshot.config.nonhierarchical_direct && !hierarchical;
+    let mut ways = if skip_parents { Vec::new() } else { parents(request) };
+    if may_go_direct {
+        let first = snapshot.config.prefer_direct;
+        ways.insert(if first { 0 } else { ways.len() }, Way::Direct);
+    }
+    ways
+}
+
+fn parents(request: &Request) -> Vec<Way> {
+    let now_s = request.received.secs().max(0) as u64;
+    let takes = |peer: &Peer| {
+        peer.is_for(request.url.host()) && access::allows(peer.access.as_ref(), request)
+    };
+    let client = unmapped(request.client_ip());
+    let peers = &request.snapshot().peers;
+    let parents = peers.parents(client, request.url.as_bytes(), now_s, takes);
+    parents.into_iter().map(|(index, hierarchy)| Way::Peer(index, hierarchy)).collect()
+}
+
+/// Connects by one way; takes a pooled connection if `may_reuse` allows it.
+async fn reach(
+    core: &Core,
+    request: &Request,
+    way: Way,
+    may_reuse: bool,
+) -> Result<Reached, Failure> {
+    let config = &request.snapshot().config;
+    let (to, peer) = match way {
+        Way::Direct => {
+            if request.url.scheme() != b"http" && !request.url.scheme().is_empty() {
+                return Err(Failure::new(ErrorPage::UnsupportedScheme, ""));
+            }
+            (Destination::direct(request), None)
+        }
+        Way::Peer(index, _) => {
+            let peer = request.snapshot().peers.get(index);
+            let peer = peer.ok_or_else(|| Failure::new(ErrorPage::NoForward, ""))?;
+            (Destination::peer(peer, request), Some(peer))
+        }
+    };
+    let is_peer = peer.is_some();
+    // To a name that leads elsewhere now, or for others only, there may be connections still.
+    let may_use =
+        |connected: &Connected| is_peer || access::may_reuse(request, connected.peer.ip());
+    if may_reuse && let Some(connected) = core.pool.checkout(&to.server(), may_use) {
+        core.count(Counter::ServerReuses, 1);
+        let server = ServerExchange::new(&core.io, connected, true, config.read_timeout);
+        return Ok(Reached { server, to, is_peer });
+    }
+    let addresses = match peer {
+        Some(peer) => core.look_up(&peer.conf.host, Asker::Proxy).await,
+        None => access::reachable(core, request).await,
+    };
+    let timeout = match peer {
+        Some(peer) => peer.conf.connect_timeout.unwrap_or(config.peer_connect_timeout),
+        None => config.connect_timeout,
+    };
+    let result = match addresses {
+        Ok(addresses) => connect_to(core, request, &addresses, &to, timeout).await,
+        Err(error) => Err(Failure::new(ErrorPage::DnsFailure, error.to_string())),
+    };
+    if let Some(peer) = peer {
+        match &result {
+            Ok(_) => peer.note_success(),
+            Err(_) => peer.note_failure(request.received.secs()),
+        }
+    }
+    let server = result?;
+    core.count(Counter::ServerConnections, 1);
+    Ok(Reached { server, to, is_peer })
+}
+
+/// Connects to one of the addresses.
+async fn connect_to(
+    core: &Core,
+    request: &Request,
+    addresses: &[IpAddr],
+    to: &Destination,
+    timeout: Duration,
+) -> Result<ServerExchange, Failure> {
+    let others: Vec<IpAddr> =
+        addresses.iter().copied().filter(|&ip| !leads_to_ourselves(request, ip, to.port)).collect();
+    if others.is_empty() && !addresses.is_empty() {
+        return Err(Failure::new(ErrorPage::ForwardLoop, "the address is this proxy's own"));
+    }
+    let config = &request.snapshot().config;
+    let options = ConnectOptions {
+        timeout,
+        stagger: Duration::from_millis(config.happy_eyeballs_connect_timeout.into()),
+        local_v4: to.local.v4,
+        local_v6: to.local.v6,
+    };
+    let connecting = core.connect(&others, to.port, &options, config.read_timeout);
+    connecting.await.map_err(|error| Failure::from(&error))
+}
+
+/// Whether a connection to `ip` would be one to a port of this proxy. There the proxy would be the
+/// client, with rights that its own client may not have; and most requests would go round for ever.
+fn leads_to_ourselves(request: &Request, ip: IpAddr, port: u16) -> bool {
+    let facts = request.facts();
+    let target = destination(ip);
+    let listens_at = |own: &HttpPort| match own.addr.map(unmapped) {
+        Some(own) if !own.is_unspecified() => own == target,
+        // Where a name leads was found out when the port was opened; any address of the machine may
+        // be it.
+        _ => humboldt_net::is_own_address(target),
+    };
+    let is_this_one = (unmapped(facts.local.ip()), facts.local.port()) == (target, port);
+    let ports = &request.snapshot().config.http_port;
+    is_this_one || ports.iter().any(|own| own.port == port && listens_at(own))
+}
+
+/// The address that a connection to `ip` comes to: the unspecified one means this machine.
+fn destination(ip: IpAddr) -> IpAddr {
+    match unmapped(ip) {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}

@@ -1,0 +1,156 @@
+//! Answers that are on disk: what is found there, and what it means for a request.
+
+use std::rc::Rc;
+
+use humboldt_base::counters::Counter;
+use humboldt_freshness::{self as freshness, Disposition};
+use humboldt_logs::access::Tag;
+use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
+use humboldt_store::{Entry, Held, PARTIAL};
+
+use crate::config::cache_status::Forward;
+use crate::core::Core;
+use crate::fetch::job::{Stale, StaleBody};
+use crate::lookup::memory::{self, Found, HitObject};
+use crate::lookup::parts;
+use crate::lookup::selection::has_several_ranges;
+use crate::request::Request;
+
+/// What was found on disk.
+pub(crate) enum Stored {
+    /// Serve this.
+    Object(HitObject),
+    /// Too large for memory: stream it.
+    Stream(Box<DiskHit>),
+    /// Something that cannot be served as it is: `Found` says what to do.
+    Judged,
+}
+
+/// Looks a request up in the cache directories. `None`: not there.
+pub(crate) async fn look_up(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    found: &mut Found,
+) -> Option<Stored> {
+    let cache = &core.shared.cache;
+    let mut key = found.key?;
+    // A Vary marker leads to a second look-up, never to a third.
+    for _ in 0..2 {
+        let entry = match cache.open(request.key, &key, request.url.as_bytes()).await {
+            Lookup::Absent => return None,
+            Lookup::Found(entry) => entry,
+            Lookup::Failed => {
+                core.count(Counter::SwapInErrors, 1);
+                found.swap_failed = true;
+                return None;
+            }
+        };
+        match entry {
+            DiskEntry::Object(hit) => return Some(judge(core, request, hit, found).await),
+            DiskEntry::Vary(marker) => {
+                key = memory::variant_key(request, &marker);
+                found.key = Some(key);
+                found.forward = Forward::VaryMiss;
+                if let Some(Entry::Object(_)) = cache.lookup(&key) {
+                    return Some(look_up_again(core, request, found));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Decides what to do with an answer on disk.
+async fn judge(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    mut hit: DiskHit,
+    found: &mut Found,
+) -> Stored {
+    let snapshot = request.snapshot();
+    if hit.head.status == PARTIAL {
+        match hit.into_object(&core.shared.cache).await {
+            Some(list) => *found = parts::judge(request, list.key, list),
+            None => found.swap_failed = true,
+        }
+        return Stored::Judged;
+    }
+    if !hit.is_complete() || memory::needs_origin(request) {
+        (found.pass, found.forward) = (true, Forward::Request);
+        return Stored::Judged;
+    }
+    let rule = || snapshot.refresh_rule(request.url.as_bytes());
+    let disposition = freshness::judge(
+        &hit.times,
+        &request.cc,
+        &snapshot.freshness,
+        rule,
+        request.received.secs(),
+    );
+    let body_bytes = hit.body_bytes().unwrap_or(0);
+    let needs_pages = disposition != Disposition::Fresh || has_several_ranges(request);
+    // What memory has no room for on its way is streamed as a larger one is.
+    let small = body_bytes <= core.shared.cache.memory_object_bytes_max()
+        && hit.reserve(&core.shared.cache, needs_pages);
+    core.count(Counter::SwapIns, 1);
+    core.count(Counter::SwapInBytes, body_bytes);
+    match disposition {
+        Disposition::Refetch => found.reload = true,
+        Disposition::GatewayTimeout => found.refuse = true,
+        Disposition::Fresh if small => match hold(core, request, hit).await {
+            Some(object) => {
+                return Stored::Object(HitObject {
+                    object,
+                    tag: Tag::Hit,
+                    without_origin: true,
+                    route: None,
+                });
+            }
+            None => {
+                core.count(Counter::SwapInErrors, 1);
+                found.swap_failed = true;
+            }
+        },
+        Disposition::Fresh => return Stored::Stream(Box::new(hit)),
+        Disposition::StaleWhileRevalidate | Disposition::Revalidate { .. } => {
+            found.serve_stale = small && disposition == Disposition::StaleWhileRevalidate;
+            let may_serve_on_error = match disposition {
+                Disposition::Revalidate { may_serve_stale_on_error } => may_serve_stale_on_error,
+                _ => true,
+            };
+            found.stale =
+                stale(core, hit, small).await.map(|body| Stale { body, may_serve_on_error });
+            found.serve_stale &= found.stale.is_some();
+            found.swap_failed = found.stale.is_none();
+        }
+    }
+    Stored::Judged
+}
+
+/// The whole answer. `None`: it cannot be read, or memory is short.
+async fn hold(core: &Core, request: &Request, hit: DiskHit) -> Option<Held> {
+    let cache = &core.shared.cache;
+    // Several ranges are put together from what is in memory.
+    match has_several_ranges(request) {
+        true => hit.into_object(cache).await.map(Held::Memory),
+        false => hit.hold(cache).await,
+    }
+}
+
+async fn stale(core: &Rc<Core>, hit: DiskHit, small: bool) -> Option<StaleBody> {
+    match small {
+        true => hit.into_object(&core.shared.cache).await.map(StaleBody::Memory),
+        false => Some(StaleBody::Disk(Box::new(hit))),
+    }
+}
+
+/// Memory's answer after a Vary marker was read from disk.
+fn look_up_again(core: &Core, request: &Request, found: &mut Found) -> Stored {
+    match memory::look_up(core, request) {
+        Ok(hit) => Stored::Object(hit),
+        Err(newer) => {
+            *found = newer;
+            Stored::Judged
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What memory knows about a request: the answer, or what is to be done to get one.
+
+use std::sync::Arc;
+
+use humboldt_freshness::{self as freshness, Disposition, languages, vary};
+use humboldt_http::{FieldName, Method};
+use humboldt_logs::access::Tag;
+use humboldt_store::{Entry, Held, Key, Object, PARTIAL, VaryMarker};
+
+use crate::config::cache_status::Forward;
+use crate::core::Core;
+use crate::fetch::job::Stale;
+use crate::lookup::parts;
+use crate::outcome::RouteTaken;
+use crate::request::Request;
+
+/// How long a URL whose answer could not be stored is fetched without waiting for others, in
+/// seconds.
+pub(crate) const HIT_FOR_MISS_S: i64 = 30;
+
+/// An object that is to be served, and how it came to be.
+#[derive(Debug)]
+pub(crate) struct HitObject {
+    /// The answer.
+    pub object: Held,
+    /// Result code for the log.
+    pub tag: Tag,
+    /// Whether the object was served without asking its server; `false` after a validation.
+    pub without_origin: bool,
+    /// Who validated it, if this request asked for that.
+    pub route: Option<Box<RouteTaken>>,
+}
+
+impl HitObject {
+    /// A hit in memory.
+    pub(crate) fn in_memory(object: Arc<Object>, tag: Tag) -> Self {
+        Self { object: Held::Memory(object), tag, without_origin: true, route: None }
+    }
+}
+
+/// What memory knows about a request that it cannot answer.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The key under which the answer would be: of the variant, where one is known.
+    pub key: Option<Key>,
+    /// A stored answer that needs validation.
+    pub stale: Option<Stale>,
+    /// The stored answer may be served while it is validated.
+    pub serve_stale: bool,
+    /// Do not look at what is stored, and do not wait for others: the client asked for a reload.
+    pub reload: bool,
+    /// The last answer could not be stored: fetch without waiting for others.
+    pub pass: bool,
+    /// Only a stored answer will do, and this one does not.
+    pub refuse: bool,
+    /// It was on disk, but could not be read.
+    pub swap_failed: bool,
+    /// A list of parts that are stored, and fresh.
+    pub parts: Option<Arc<Object>>,
+    /// What is on disk is of no use.
+    pub skip_disk: bool,
+    /// Why the request is sent on, if it is.
+    pub forward: Forward,
+}
+
+impl Found {
+    /// Whether nothing on disk could change what is to be done.
+    pub(crate) fn knows_enough(&self) -> bool {
+        let Self { pass, reload, swap_failed, skip_disk, stale, parts, .. } = self;
+        *pass || *reload || *swap_failed || *skip_disk || stale.is_some() || parts.is_some()
+    }
+
+    /// Why the request is sent on.
+    pub(crate) fn why(&self) -> Forward {
+        match self {
+            _ if self.reload => Forward::Request,
+            _ if self.stale.is_some() => Forward::Stale,
+            _ => self.forward,
+        }
+    }
+
+    /// Result code of an answer that comes from the server.
+    pub(crate) fn miss_tag(&self) -> Tag {
+        match self {
+            _ if self.reload => Tag::ClientRefreshMiss,
+            _ if self.stale.is_some() => Tag::RefreshModified,
+            _ if self.swap_failed => Tag::SwapfailMiss,
+            _ => Tag::Miss,
+        }
+    }
+}
+
+/// Memory's answer.
+pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found> {
+    let mut key = request.key;
+    let cache = &core.shared.cache;
+    let mut entry = cache.lookup(&key);
+    let mut forward = Forward::UriMiss;
+    if let Some(Entry::Vary(marker)) = &entry {
+        if *marker.url != *request.url.as_bytes() {
+            return Err(Found { pass: true, ..Found::default() });
+        }
+        key = variant_key(request, marker);
+        let variant = cache.lookup(&key);
+        if variant.is_none()
+            && let Some((other, object)) = other_in_language(core, request, marker)
+        {
+            return judge(request, other, object);
+        }
+        entry = variant;
+        forward = Forward::VaryMiss;
+    }
+    match entry {
+        Some(Entry::Object(object)) => judge(request, key, object),
+        Some(Entry::HitForMiss { until }) if is_marked(until, request.received.secs()) => {
+            Err(Found { key: Some(key), pass: true, forward, ..Found::default() })
+        }
+        _ => Err(Found { key: Some(key), forward, ..Found::default() }),
+    }
+}
+
+/// Whether a mark that counts `until` then counts now. One from a time when the clock was ahead
+/// does not.
+fn is_marked(until: i64, now: i64) -> bool {
+    (1..=HIT_FOR_MISS_S).contains(&until.saturating_sub(now))
+}
+
+/// The key of the variant that `request` selects.
+pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
+    let mut parts = Vec::new();
+    if let Some(spec) = vary::Spec::from_bytes(&marker.fields) {
+        spec.append_key(&request.head.fields, &mut parts);
+    }
+    marker.variant_key(request.key, &parts)
+}
+
+/// A variant that was selected by a request with other languages, and is in the one that this
+/// request wants most.
+fn other_in_language(
+    core: &Core,
+    request: &Request,
+    marker: &VaryMarker,
+) -> Option<(Key, Arc<Object>)> {
+    let language = languages::favourite(&request.head.fields)?;
+    let cache = &core.shared.cache;
+    let Some(Entry::SeeAlso(key)) = cache.lookup(&language_key(request, marker, language)?) else {
+        return None;
+    };
+    let Some(Entry::Object(object)) = cache.lookup(&key) else { return None };
+    // What is stored there may have been replaced since.
+    let head = object.head.to_response_head();
+    let is_right =
+        languages::of_answer(&head.fields).is_some_and(|own| own.eq_ignore_ascii_case(language));
+    is_right.then_some((key, object))
+}
+
+/// The key under which variants in this language are found by requests that agree in everything
+/// else; `None` where languages do not matter.
+pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u8]) -> Option<Key> {
+    let mut parts = Vec::new();
+    let spec = vary::Spec::from_bytes(&marker.fields)?;
+    let matters = spec.append_language_key(&request.head.fields, language, &mut parts);
+    matters.then(|| marker.variant_key(request.key, &parts))
+}
+
+/// Whether a stored object answers the request now.
+fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, Found> {
+    if *object.url != *request.url.as_bytes() {
+        return Err(Found { pass: true, ..Found::default() });
+    }
+    if needs_origin(request) {
+        return Err(Found { pass: true, forward: Forward::Request, ..Found::default() });
+    }
+    if object.head.status == PARTIAL {
+        return Err(parts::judge(request, key, object));
+    }
+    let snapshot = request.snapshot();
+    let rule = || snapshot.refresh_rule(request.url.as_bytes());
+    let found = Found { key: Some(key), ..Found::default() };
+    match freshness::judge(
+        &object.times,
+        &request.cc,
+        &snapshot.freshness,
+        rule,
+        request.received.secs(),
+    ) {
+        Disposition::Fresh => {
+            let negative = object.times.flags.contains(freshness::TimesFlags::NEGATIVE);
+            let tag = if negative { Tag::NegativeHit } else { Tag::MemHit };
+            Ok(HitObject::in_memory(object, tag))
+        }
+        Disposition::StaleWhileRevalidate => {
+            Err(Found { stale: Some(Stale::in_memory(object, true)), serve_stale: true, ..found })
+        }
+        Disposition::Revalidate { may_serve_stale_on_error } => {
+            Err(Found { stale: Some(Stale::in_memory(object, may_serve_stale_on_error)), ..found })
+        }
+        Disposition::Refetch => {
+            // HEAD fetches nothing, but may tell something about what is stored.
+            let stale =
+                (request.head.method == Method::Head).then(|| Stale::in_memory(object, false));
+            Err(Found { reload: true, stale, ..found })
+        }
+        Disposition::GatewayTimeout => Err(Found { refuse: true, ..found }),
+    }
+}
+
+/// Conditions that only the origin server may judge (RFC 9111 4.3.2).
+pub(crate) fn needs_origin(request: &Request) -> bool {
+    request.head.fields.has(FieldName::IfMatch)
+        || request.head.fields.has(FieldName::IfUnmodifiedSince)
+}
+
+/// Whether the request asks for less than the whole answer.
+pub(crate) fn has_own_terms(request: &Request) -> bool {
+    needs_origin(request) || has_own_copy(request) || request.head.fields.has(FieldName::Range)
+}
+
+/// Whether the client has a copy, and asks whether it is still good.
+pub(crate) fn has_own_copy(request: &Request) -> bool {
+    let fields = &request.head.fields;
+    fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince)
+}

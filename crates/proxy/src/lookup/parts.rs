@@ -1,0 +1,59 @@
+//! Answers of which only parts are stored (RFC 9111 3.3 and 3.4): what a list of parts means for a
+//! request.
+
+use std::sync::Arc;
+
+use humboldt_freshness::{self as freshness, Disposition};
+use humboldt_http::{FieldName, range};
+use humboldt_store::{Key, Object};
+
+use crate::config::cache_status::Forward;
+use crate::lookup::memory::{self, Found};
+use crate::request::Request;
+use crate::rules::access;
+
+/// Whether the whole answer is fetched for a request that asks for a range of it
+/// (`range_offset_limit`).
+pub(crate) fn is_fetched_whole(request: &Request) -> bool {
+    let fields = &request.head.fields;
+    if !fields.has(FieldName::Range)
+        || memory::has_own_copy(request)
+        || memory::needs_origin(request)
+    {
+        return false;
+    }
+    let rules = request.snapshot().range_offset_limits.iter();
+    match rules
+        .map(|(limit, condition)| (limit, access::matches(condition, request)))
+        .find(|rule| rule.1)
+    {
+        None | Some((Some(0), _)) => false,
+        Some((None, _)) => true,
+        Some((Some(limit_bytes), _)) => {
+            let set = fields.get(FieldName::Range).and_then(range::parse_range);
+            set.and_then(|set| set.first_byte()).is_some_and(|first| first <= *limit_bytes)
+        }
+    }
+}
+
+/// What a list of parts means for a request. Only fresh ones count: anything else is fetched as if
+/// there were none, and what comes may join the list then.
+pub(crate) fn judge(request: &Request, key: Key, object: Arc<Object>) -> Found {
+    let snapshot = request.snapshot();
+    let rule = || snapshot.refresh_rule(request.url.as_bytes());
+    let found = Found { key: Some(key), ..Found::default() };
+    match freshness::judge(
+        &object.times,
+        &request.cc,
+        &snapshot.freshness,
+        rule,
+        request.received.secs(),
+    ) {
+        Disposition::Fresh => Found { parts: Some(object), ..found },
+        Disposition::Refetch => Found { reload: true, ..found },
+        Disposition::GatewayTimeout => Found { refuse: true, ..found },
+        Disposition::StaleWhileRevalidate | Disposition::Revalidate { .. } => {
+            Found { skip_disk: true, forward: Forward::Stale, ..found }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Answers in flight, for the client that asked for one or joined it.
+
+use std::future::{Future, poll_fn};
+use std::io::IoSlice;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use humboldt_exchange::ClientExchange;
+use humboldt_logs::access::Tag;
+use humboldt_store::{AbortReason, FlowHead, FlowReader, Held};
+
+use crate::config::cache_status::{Forward, Storing, Usage};
+use crate::errors::ErrorPage;
+use crate::fetch::job::{Failure, Report};
+use crate::lookup::memory::{HitObject, variant_key};
+use crate::outcome::Outcome;
+use crate::reply::assemble::{self, Assembly};
+use crate::reply::head::{self, Reply};
+use crate::reply::hit::{self, Started};
+use crate::reply::leave::Leave;
+use crate::reply::stream::{Ended, Relay, cut_off};
+use crate::reply::{local, resume};
+use crate::request::Request;
+use crate::rules::reply;
+use crate::transaction::{Served, Transaction};
+
+/// Serves a request from a fetch in flight, its own (`report`) or another's.
+pub(crate) async fn follow(
+    transaction: &mut Transaction<'_>,
+    mut reader: FlowReader,
+    report: Option<&Report>,
+    tag: Tag,
+) -> Served {
+    let head = match await_head(transaction, &mut reader).await {
+        Ok(head) => head,
+        Err(Waited::ClientGone) => {
+            return Served::Done(transaction.client_gone(waiting(tag, report)));
+        }
+        // Nothing has been sent: as good as a miss.
+        Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => {
+            return Served::LookAgain;
+        }
+        Err(Waited::Aborted(reason)) => {
+            let Some(report) = report else { return give_up(transaction, reason).await };
+            let outcome = Outcome::miss(report.tag_of_failure(tag), 0, Some(report.route()));
+            return Served::Done(local::failed(transaction, report.failure(reason), outcome).await);
+        }
+    };
+    if report.is_none() && !is_ours(transaction.request, &head) {
+        return Served::LookAgain;
+    }
+    if let Some(object) = &head.object {
+        let tag = report.map_or(Tag::RefreshUnmodified, |report| report.object_tag());
+        let route = report.map(|report| Box::new(report.route()));
+        let object = HitObject::in_memory(Arc::clone(object), tag);
+        let object = HitObject { without_origin: false, route, ..object };
+        return Served::Done(Box::pin(self::object(transaction, object)).await);
+    }
+    stream(transaction, reader, &head, report, tag).await
+}
+
+/// The outcome of a request that waits for a fetch: its own (`report`) or another's.
+fn waiting(tag: Tag, report: Option<&Report>) -> Outcome {
+    let outcome = Outcome::miss(tag, 0, report.map(Report::route));
+    Outcome { collapsed: report.is_none(), ..outcome }
+}
+
+/// A joined fetch failed. Another try of our own is due when only that fetch was at fault.
+async fn give_up(transaction: &mut Transaction<'_>, reason: AbortReason) -> Served {
+    let page = match reason {
+        AbortReason::NotShareable | AbortReason::Cancelled | AbortReason::Outdated => {
+            return Served::LookAgain;
+        }
+        AbortReason::TimedOut => ErrorPage::ReadTimeout,
+        AbortReason::Malformed | AbortReason::TooLarge => ErrorPage::InvalidResponse,
+        AbortReason::NoMemory => ErrorPage::Internal,
+        AbortReason::Truncated | AbortReason::Failed | AbortReason::DiskFailed => {
+            ErrorPage::ConnectFailure
+        }
+    };
+    let failure = Failure::new(page, "the fetch that this request had joined failed");
+    let outcome = Outcome { collapsed: true, ..Outcome::local(Tag::Miss, 0) };
+    Served::Done(local::failed(transaction, failure, outcome).await)
+}
+
+/// Whether a fetch that was joined by URL turns out to be for the variant that this request
+/// selects.
+fn is_ours(request: &Request, head: &FlowHead) -> bool {
+    match &head.info.vary {
+        Some(marker) => variant_key(request, marker) == head.info.key,
+        None => true,
+    }
+}
+
+enum Waited {
+    ClientGone,
+    Aborted(AbortReason),
+}
+
+/// Waits for the head, passing on interim responses.
+async fn await_head(
+    transaction: &mut Transaction<'_>,
+    reader: &mut FlowReader,
+) -> Result<Arc<FlowHead>, Waited> {
+    let mut gone = pin!(transaction.client.gone());
+    loop {
+        let (head, interim) = poll_fn(|cx| {
+            let head = reader.poll_head(cx);
+            let interim = reader.next_interim();
+            if head.is_ready() || interim.is_some() {
+                return Poll::Ready((Some(head), interim));
+            }
+            gone.as_mut().poll(cx).map(|()| (None, None))
+        })
+        .await;
+        if let Some(interim) = interim {
+            head::send_interim(transaction.client, transaction.request, &interim);
+            if transaction.client.flush().await.is_err() {
+                return Err(Waited::ClientGone);
+            }
+        }
+        match head {
+            None => return Err(Waited::ClientGone),
+            Some(Poll::Ready(Ok(head))) => return Ok(head),
+            Some(Poll::Ready(Err(reason))) => return Err(Waited::Aborted(reason)),
+            Some(Poll::Pending) => {}
+        }
+    }
+}
+
+/// Streams a fetch to the client.
+async fn stream(
+    transaction: &mut Transaction<'_>,
+    reader: FlowReader,
+    head: &FlowHead,
+    report: Option<&Report>,
+    tag: Tag,
+) -> Served {
+    let (core, request) = (transaction.core, transaction.request);
+    let mut outcome = Outcome::miss(tag, head.head.status, report.map(Report::route));
+    let limit_bytes = match reply::check(request, &head.head, head.info.body_bytes) {
+        Ok(limit_bytes) => limit_bytes,
+        Err(refusal) => {
+            drop(reader);
+            return Served::Done(local::refused(transaction, refusal, outcome.route).await);
+        }
+    };
+    outcome.collapsed = report.is_none();
+    let is_stored = reader.flow().is_stored();
+    let (cut_head, mut reader) = match assemble::cut(core, request, head, reader) {
+        Err(reader) => (None, reader),
+        Ok(assembly) => {
+            let Some(mut reader) = assembly.start(core, request) else { return Served::LookAgain };
+            match await_head(transaction, &mut reader).await {
+                Ok(head) => (Some(head), reader),
+                Err(Waited::ClientGone) => {
+                    return Served::Done(transaction.client_gone(waiting(tag, report)));
+                }
+                Err(Waited::Aborted(_)) => return Served::LookAgain,
+            }
+        }
+    };
+    let received_status = cut_head.is_some().then_some(head.head.status);
+    let head = cut_head.as_deref().unwrap_or(head);
+    outcome.status = head.head.status;
+    let outcome = outcome.with_head(&head.head);
+    let origin = match report {
+        None => Origin::Joined,
+        Some(_) if tag == Tag::Hit => Origin::Disk,
+        Some(report) => Origin::Fetched(report.forward(), received_status, is_stored),
+    };
+    let own = report.map(Report::take_own_fields);
+    let usage = usage(request, head, origin);
+    let reply = Reply {
+        request,
+        head: &head.head,
+        status: head.head.status,
+        range: None,
+        usage,
+        own: own.as_ref(),
+    };
+    let mut relay = Relay::begin(transaction.client, request, head, &reply);
+    relay.limit_body(limit_bytes);
+    relay.may_leave(Leave::new(core, request, head, &reader));
+    let ended = relay.run(transaction.client, &mut reader).await;
+    if ended.is_lost() {
+        drop(reader);
+        return from_elsewhere(transaction, head, &mut relay, outcome, ended).await;
+    }
+    Served::Done(ended_with(outcome, ended))
+}
+
+fn ended_with(mut outcome: Outcome, ended: Ended) -> Outcome {
+    outcome.end(ended.cut());
+    outcome
+}
+
+/// Goes on with an answer whose copy on disk cannot be read further.
+async fn from_elsewhere(
+    transaction: &mut Transaction<'_>,
+    head: &FlowHead,
+    relay: &mut Relay<'_>,
+    outcome: Outcome,
+    why: Ended,
+) -> Served {
+    let mut ended = Box::pin(resume::resume(transaction, head, relay, why)).await;
+    if ended.is_lost() {
+        if transaction.client.take_back() {
+            return Served::LookAgain;
+        }
+        ended = cut_off(transaction.client, ended).await;
+    }
+    Served::Done(ended_with(outcome, ended))
+}
+
+/// How an answer in flight came to be in flight, for the fields that say how the cache was used.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This request's own fetch, for this reason, and with which status it came if not with the one
+    /// that is sent. The last says whether it has been stored already.
+    Fetched(Forward, Option<u16>, bool),
+    /// Another request's fetch.
+    Joined,
+    /// A cache directory.
+    Disk,
+}
+
+/// How the cache was used for an answer in flight.
+pub(crate) fn usage(request: &Request, head: &FlowHead, origin: Origin) -> Usage {
+    let times = head.info.times.as_ref();
+    if let (Origin::Disk, Some(times)) = (origin, times) {
+        return head::from_cache(request, times);
+    }
+    let (forward, status, storing) = match origin {
+        Origin::Fetched(forward, status, true) => (forward, status, Storing::Done),
+        Origin::Fetched(forward, status, false) => {
+            let storing = if head.info.is_to_be_stored() { Storing::Begun } else { Storing::No };
+            (forward, status, storing)
+        }
+        Origin::Joined | Origin::Disk => (Forward::UriMiss, None, Storing::No),
+    };
+    Usage::Forwarded {
+        age_s: times.map(|times| head::age_s(request, times)),
+        forward,
+        storing,
+        collapsed: origin == Origin::Joined,
+        status,
+    }
+}
+
+/// Serves an answer that is put together.
+pub(crate) async fn assembled(
+    transaction: &mut Transaction<'_>,
+    assembly: Assembly,
+    report: &Report,
+    tag: Tag,
+) -> Served {
+    let Some(mut reader) = assembly.start(transaction.core, transaction.request) else {
+        return Served::LookAgain;
+    };
+    match await_head(transaction, &mut reader).await {
+        Ok(head) => stream(transaction, reader, &head, Some(report), tag).await,
+        Err(Waited::ClientGone) => {
+            let outcome = Outcome::miss(tag, 0, Some(report.route()));
+            Served::Done(transaction.client_gone(outcome))
+        }
+        Err(Waited::Aborted(_)) => Served::LookAgain,
+    }
+}
+
+/// Serves a complete object.
+pub(crate) async fn object(transaction: &mut Transaction<'_>, object: HitObject) -> Outcome {
+    let (head, body_bytes) = (object.object.head(), object.object.body_bytes());
+    if let Err(refusal) = reply::check(transaction.request, head, Some(body_bytes)) {
+        return local::refused(transaction, refusal, None).await;
+    }
+    if let Held::Memory(in_memory) = &object.object
+        && let Some(assembly) = assemble::of_object(transaction.request, in_memory)
+    {
+        let report = Report::new();
+        let served = Box::pin(assembled(transaction, assembly, &report, Tag::Hit));
+        if let Served::Done(outcome) = served.await {
+            return outcome;
+        }
+    }
+    match hit::start(transaction, object) {
+        Started::Done(outcome) => outcome,
+        Started::Rest(sending) => hit::finish(transaction, sending).await,
+    }
+}
+
+/// Sends bytes of a body.
+pub(crate) async fn send_bytes(client: &mut ClientExchange, bytes: &[u8]) -> Ended {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        let taken = client.try_send(|parts, most_bytes| {
+            let end = bytes.len().min(sent.saturating_add(most_bytes as usize));
+            let Some(part) = parts.first_mut() else { return 0 };
+            *part = IoSlice::new(bytes.get(sent..end).unwrap_or_default());
+            1
+        });
+        let waited = match taken {
+            Ok(Some(taken)) => {
+                sent += taken as usize;
+                Ok(())
+            }
+            Ok(None) => poll_fn(|cx| client.poll_writable(cx)).await,
+            Err(lost) => Err(lost),
+        };
+        if let Err(lost) = waited {
+            return Ended::ClientLost(lost);
+        }
+    }
+    Ended::Complete
+}
+
+/// Ends an answer without trailers.
+pub(crate) async fn finish(client: &mut ClientExchange) -> Ended {
+    match client.finish(None) {
+        Ok(()) => client.flush().await.into(),
+        Err(_) => cut_off(client, Ended::Aborted(AbortReason::Truncated)).await,
+    }
+}

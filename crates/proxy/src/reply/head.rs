@@ -1,0 +1,112 @@
+//! The head of an answer for one client.
+
+use humboldt_exchange::{BodyLength, ClientExchange, ReplyHead, ReplySink, reason};
+use humboldt_freshness::{self as freshness, Times};
+use humboldt_http::range::{ByteRange, ContentRange};
+use humboldt_http::{FieldName, Fields};
+use humboldt_store::StoredHead;
+
+use crate::config::cache_status::Usage;
+use crate::request::Request;
+use crate::rules::header::{self, Ruled};
+
+/// A stored answer, or one in flight, as a client gets it.
+#[derive(Copy, Clone)]
+pub(crate) struct Reply<'a> {
+    /// For whom.
+    pub request: &'a Request,
+    /// The head as its server sent it.
+    pub head: &'a StoredHead,
+    /// The status that is sent: its own, 206, 304 or 416.
+    pub status: u16,
+    /// Content-Range, of a 206 or a 416.
+    pub range: Option<(Option<ByteRange>, u64)>,
+    /// How the cache was used.
+    pub usage: Usage,
+    /// Fields that are for this client alone.
+    pub own: Option<&'a Fields>,
+}
+
+/// Begins an answer, as rules about header fields let the client have it.
+pub(crate) fn send(
+    client: &mut ClientExchange,
+    request: &Request,
+    head: &impl ReplyHead,
+    length: BodyLength,
+) {
+    match header::concern_answers(request) {
+        false => client.send_head(head, length),
+        true => client.send_head(&Ruled { head, request, length }, length),
+    }
+}
+
+/// Passes an interim answer on.
+pub(crate) fn send_interim(client: &mut ClientExchange, request: &Request, head: &StoredHead) {
+    match header::concern_answers(request) {
+        false => client.send_interim(head),
+        true => client.send_interim(&Ruled { head, request, length: BodyLength::None }),
+    }
+}
+
+/// Age in seconds.
+pub(crate) fn age_s(request: &Request, times: &Times) -> u32 {
+    freshness::age(times, request.received.secs())
+}
+
+/// Seconds of freshness that are left.
+pub(crate) fn ttl_s(request: &Request, times: &Times) -> i64 {
+    freshness::ttl(times, request.received.secs())
+}
+
+/// The cache was used for all of the answer.
+pub(crate) fn from_cache(request: &Request, times: &Times) -> Usage {
+    Usage::Hit { age_s: age_s(request, times), ttl_s: ttl_s(request, times) }
+}
+
+impl ReplyHead for Reply<'_> {
+    fn status(&self) -> u16 {
+        self.status
+    }
+
+    fn write<S: ReplySink>(&self, sink: &mut S) {
+        if self.status == self.head.status {
+            sink.stored(self.head);
+        } else {
+            self.write_changed(sink);
+        }
+        if let Some((range, complete_bytes)) = self.range {
+            let mut value = Vec::with_capacity(32);
+            ContentRange { range, complete_bytes: Some(complete_bytes) }.write(&mut value);
+            sink.field(b"Content-Range", &value);
+        }
+        self.request.snapshot().names.cache_status.write(sink, self.usage);
+        for (_, name, value) in self.own.into_iter().flat_map(Fields::iter) {
+            sink.field(name, value);
+        }
+    }
+}
+
+impl Reply<'_> {
+    /// A status of its own, and those stored fields that go with it.
+    fn write_changed<S: ReplySink>(&self, sink: &mut S) {
+        sink.status(self.status, reason(self.status).as_bytes());
+        let stays: fn(&[u8]) -> bool = match self.status {
+            206 => |_| true,
+            304 => stays_in_304,
+            _ => |name| name == b"Date",
+        };
+        for (name, value) in self.head.fields().filter(|(name, _)| stays(name)) {
+            sink.field(name, value);
+        }
+    }
+}
+
+/// The fields that a 304 carries (RFC 9110 15.4.5), and nothing that describes the body it does not
+/// have.
+fn stays_in_304(name: &[u8]) -> bool {
+    use FieldName as F;
+    !matches!(
+        F::from_bytes(name),
+        F::ContentType | F::ContentEncoding | F::ContentRange | F::ContentLength
+    )
+}

@@ -1,0 +1,164 @@
+//! Serving a complete object from memory, or from where it was read to: one head, one vectored
+//! write, no allocation when the client takes it whole.
+
+use std::future::poll_fn;
+
+use humboldt_exchange::{BodyLength, ClientLost, is_bodiless_status};
+use humboldt_freshness::Times;
+use humboldt_logs::access::Tag;
+use humboldt_store::{Held, StoredHead};
+
+use crate::config::cache_status::Usage;
+use crate::cut::Cut;
+use crate::lookup::memory::HitObject;
+use crate::lookup::selection::{Selection, select};
+use crate::outcome::{Content, Outcome};
+use crate::reply::head::{self, Reply};
+use crate::request::Request;
+use crate::transaction::Transaction;
+
+/// What became of a hit at the first write.
+pub(crate) enum Started {
+    /// Everything was sent, or nothing more can be.
+    Done(Outcome),
+    /// The rest has to wait for the client.
+    Rest(Box<Sending>),
+}
+
+/// A hit whose bytes are partly sent.
+pub(crate) struct Sending {
+    object: Held,
+    /// Next byte of the body.
+    at: u64,
+    /// End of the part of the body that is sent.
+    to: u64,
+    outcome: Outcome,
+}
+
+/// A complete stored answer, as far as choosing from it and telling its head go.
+#[derive(Copy, Clone)]
+pub(crate) struct Stored<'a> {
+    /// Its head.
+    pub head: &'a StoredHead,
+    /// Its freshness.
+    pub times: &'a Times,
+    /// Length of its body.
+    pub body_bytes: u64,
+    /// Result code, if the whole is sent.
+    pub tag: Tag,
+    /// Whether it is served without asking its server.
+    pub without_origin: bool,
+}
+
+impl<'a> Stored<'a> {
+    /// Its head for a client, and the length that goes with it.
+    pub(crate) fn reply(
+        &self,
+        request: &'a Request,
+        selection: &Selection,
+    ) -> (Reply<'a>, BodyLength) {
+        let usage = match self.tag {
+            _ if self.without_origin => head::from_cache(request, self.times),
+            Tag::RefreshFailOld => Usage::Failed {
+                age_s: head::age_s(request, self.times),
+                ttl_s: head::ttl_s(request, self.times),
+            },
+            _ => Usage::Validated { age_s: head::age_s(request, self.times) },
+        };
+        let has_range = matches!(selection.status, 206 | 416);
+        let range = has_range.then_some((selection.range, self.body_bytes));
+        let reply =
+            Reply { request, head: self.head, status: selection.status, range, usage, own: None };
+        let length = match selection.status {
+            304 => BodyLength::None,
+            status if is_bodiless_status(status) => BodyLength::None,
+            206 | 416 => BodyLength::Known(selection.to - selection.from),
+            // HEAD gets the length that GET would have.
+            _ => BodyLength::Known(self.body_bytes),
+        };
+        (reply, length)
+    }
+}
+
+/// The answer as far as choosing from it and telling its head go.
+fn stored(hit: &HitObject) -> Stored<'_> {
+    let object = &hit.object;
+    Stored {
+        head: object.head(),
+        times: object.times(),
+        body_bytes: object.body_bytes(),
+        tag: hit.tag,
+        without_origin: hit.without_origin,
+    }
+}
+
+/// Begins the answer and sends as much of it as the client takes.
+pub(crate) fn start(transaction: &mut Transaction<'_>, hit: HitObject) -> Started {
+    let request = &**transaction.request;
+    let stored = stored(&hit);
+    let selection = select(request, stored.head, stored.times.date, stored.body_bytes, hit.tag);
+    let (reply, length) = stored.reply(request, &selection);
+    head::send(transaction.client, request, &reply, length);
+    let route = hit.route.map(|route| *route);
+    let outcome = Outcome { route, ..Outcome::hit(selection.tag, selection.status) };
+    let mut sending = Sending { object: hit.object, at: selection.from, to: selection.to, outcome };
+    match sending.try_send(transaction) {
+        Ok(true) => Started::Done(sending.end(None)),
+        Ok(false) => {
+            let needs_body = sending.at < sending.to;
+            match sending.object.kept(&transaction.core.shared.cache, needs_body) {
+                Ok(object) => Started::Rest(Box::new(Sending { object, ..sending })),
+                Err(object) => {
+                    Started::Done(Sending { object, ..sending }.end(Some(Cut::NoMemory)))
+                }
+            }
+        }
+        Err(lost) => Started::Done(sending.end(Some(lost.into()))),
+    }
+}
+
+/// Sends the rest of a hit.
+pub(crate) async fn finish(
+    transaction: &mut Transaction<'_>,
+    mut sending: Box<Sending>,
+) -> Outcome {
+    loop {
+        let writable = poll_fn(|cx| transaction.client.poll_writable(cx)).await;
+        match writable.and_then(|()| sending.try_send(transaction)) {
+            Ok(true) => return sending.end(None),
+            Ok(false) => {}
+            Err(lost) => return sending.end(Some(lost.into())),
+        }
+    }
+}
+
+impl Sending {
+    /// Sends until everything is out (`true`) or the client takes no more now.
+    fn try_send(&mut self, transaction: &mut Transaction<'_>) -> Result<bool, ClientLost> {
+        let client = &mut *transaction.client;
+        while self.at < self.to {
+            let (object, at, to) = (&self.object, self.at, self.to);
+            let sent = client.try_send(|parts, most_bytes| {
+                object.slices(at, to.min(at.saturating_add(most_bytes)), parts)
+            });
+            match sent? {
+                Some(bytes) => self.at += bytes,
+                None => return Ok(false),
+            }
+        }
+        // All of the body that was announced was sent.
+        _ = client.finish(None);
+        while !client.is_flushed() {
+            if client.try_send(|_, _| 0)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn end(self, cut: Option<Cut>) -> Outcome {
+        let mut outcome = Outcome { content: Content::Held(self.object), ..self.outcome };
+        outcome.end(cut);
+        outcome
+    }
+}

@@ -1,0 +1,182 @@
+//! Answers that the proxy makes itself: errors, manager pages, TRACE.
+
+use humboldt_base::counters::Counter;
+use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, is_bodiless_status, reason};
+use humboldt_http::{FieldName, Fields, Method, date};
+use humboldt_logs::access::Tag;
+
+use crate::config::cache_status::Usage;
+use crate::config::denials::Instead;
+use crate::core::Core;
+use crate::cut::Cut;
+use crate::errors::{self, ErrorContext, ErrorPage};
+use crate::fetch::job::Failure;
+use crate::outcome::{Content, Fault, Outcome, RouteTaken};
+use crate::reply::head;
+use crate::request::Request;
+use crate::rules::access;
+use crate::rules::denial::{self, Refusal};
+use crate::transaction::Transaction;
+
+/// An answer in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    /// Status code.
+    pub status: u16,
+    /// Its own fields.
+    pub fields: Fields,
+    /// The body.
+    pub body: Vec<u8>,
+    /// What went wrong, where it is an error page.
+    pub fault: Option<Box<Fault>>,
+}
+
+impl Local {
+    /// An answer with a body of this type that nobody is to store.
+    pub(crate) fn page(status: u16, media_type: &str, body: Vec<u8>) -> Self {
+        let mut fields = Fields::new();
+        fields.push(FieldName::ContentType, media_type.as_bytes());
+        fields.push(FieldName::CacheControl, b"no-store");
+        Self { status, fields, body, fault: None }
+    }
+}
+
+/// The head of one.
+struct LocalHead<'a> {
+    local: &'a Local,
+    /// Under whose names.
+    request: &'a Request,
+}
+
+impl ReplyHead for LocalHead<'_> {
+    fn status(&self) -> u16 {
+        self.local.status
+    }
+
+    fn write<S: ReplySink>(&self, sink: &mut S) {
+        let local = self.local;
+        sink.status(local.status, reason(local.status).as_bytes());
+        local.fields.iter().for_each(|(_, name, value)| sink.field(name, value));
+        self.request.snapshot().names.cache_status.write(sink, Usage::Local);
+    }
+}
+
+/// Answers with an error page.
+pub(crate) async fn error(
+    transaction: &mut Transaction<'_>,
+    page: ErrorPage,
+    detail: &str,
+) -> Outcome {
+    let tag = match page {
+        ErrorPage::OnlyIfCached => Tag::Miss,
+        _ => Tag::None,
+    };
+    failed(transaction, Failure::new(page, detail), Outcome::local(tag, 0)).await
+}
+
+/// Answers a request that could not be fulfilled. `outcome` has all that is known of it but the
+/// status.
+pub(crate) async fn failed(
+    transaction: &mut Transaction<'_>,
+    failure: Failure,
+    outcome: Outcome,
+) -> Outcome {
+    transaction.core.count(Counter::ClientErrors, 1);
+    let (core, request) = (transaction.core, transaction.request);
+    let local = error_answer(core, request, failure.page, &failure.detail);
+    let outcome = Outcome { status: local.status, ..outcome };
+    send(transaction, local, outcome).await
+}
+
+/// Answers a request that a rule denies, or whose answer it denies, as `deny_info` says. `route` is
+/// where the answer came from.
+pub(crate) async fn refused(
+    transaction: &mut Transaction<'_>,
+    refusal: Refusal,
+    route: Option<RouteTaken>,
+) -> Outcome {
+    let (core, request) = (transaction.core, &**transaction.request);
+    let is_denied = refusal.page != ErrorPage::DnsFailure;
+    core.count(if is_denied { Counter::ClientDenied } else { Counter::ClientErrors }, 1);
+    let detail = if is_denied { String::new() } else { access::why_unanswered(request) };
+    let outcome = |status| Outcome::miss(refusal.tag, status, route);
+    let page = |page: ErrorPage, status: Option<u16>| {
+        let answer = error_answer(core, request, page, &detail);
+        Local { status: status.unwrap_or(answer.status), ..answer }
+    };
+    let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
+        None => page(refusal.page, None),
+        Some(Instead::Page(other, status)) => page(*other, *status),
+        Some(Instead::Redirect(status, url)) => {
+            let fault = Some(Fault::of_page(refusal.page, ""));
+            Local { fault, ..redirect(core, request, *status, url) }
+        }
+        Some(Instead::Reset) => return outcome(refusal.page.status()).cut_off(Cut::Denied),
+    };
+    let outcome = outcome(local.status);
+    send(transaction, local, outcome).await
+}
+
+fn redirect(core: &Core, request: &Request, status: u16, url: &str) -> Local {
+    let mut fields = Fields::new();
+    fields.push(FieldName::Date, &date::format(core.now().secs()));
+    fields.push(FieldName::Location, &denial::expand(url, request));
+    fields.push(FieldName::CacheControl, b"no-store");
+    Local { status, fields, ..Local::default() }
+}
+
+/// The page as an answer.
+pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, detail: &str) -> Local {
+    let html = errors::wants_html(request.head.fields.list(FieldName::Accept));
+    error_page(core, request.shown_url(), page, detail, html)
+}
+
+/// The page, about this URL, as HTML or plain text.
+pub(crate) fn error_page(
+    core: &Core,
+    url: &[u8],
+    page: ErrorPage,
+    detail: &str,
+    html: bool,
+) -> Local {
+    let snapshot = core.snapshot();
+    let context = ErrorContext {
+        page,
+        url,
+        detail,
+        hostname: &snapshot.names.hostname,
+        contact: &snapshot.names.contact,
+        show_version: !snapshot.config.httpd_suppress_version_string,
+        now: core.now(),
+    };
+    let (fields, body) = errors::render(&context, html);
+    Local { status: page.status(), fields, body, fault: Some(Fault::of_page(page, detail)) }
+}
+
+/// Sends an answer.
+pub(crate) async fn send(
+    transaction: &mut Transaction<'_>,
+    mut local: Local,
+    mut outcome: Outcome,
+) -> Outcome {
+    let request = &**transaction.request;
+    let is_bodiless = is_bodiless_status(local.status);
+    let length = match is_bodiless {
+        true => BodyLength::None,
+        false => BodyLength::Known(local.body.len() as u64),
+    };
+    let client = &mut *transaction.client;
+    head::send(client, request, &LocalHead { local: &local, request }, length);
+    if request.head.method != Method::Head && !is_bodiless {
+        // It is as long as was just said.
+        _ = client.keep_body(&local.body);
+    }
+    _ = client.finish(None);
+    let sent = client.flush().await;
+    outcome.fault = local.fault.take();
+    if let Some(media_type) = local.fields.get(FieldName::ContentType) {
+        outcome.content = Content::Type(media_type.into());
+    }
+    outcome.end(sent.err().map(Cut::from));
+    outcome
+}

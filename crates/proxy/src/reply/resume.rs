@@ -1,0 +1,96 @@
+//! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out
+//! not to be readable: from the server. Never a mixture of two answers.
+
+use std::rc::Rc;
+
+use humboldt_http::FieldName;
+use humboldt_http::range::ContentRange;
+use humboldt_store::{FlowHead, FlowReader, ReaderKind};
+
+use crate::core::Core;
+use crate::fetch::converse::converse;
+use crate::fetch::job::{Job, Report};
+use crate::fetch::validator::strong_validator;
+use crate::reply::stream::{Ended, Relay};
+use crate::request::Request;
+use crate::rules::access;
+use crate::storing::deliver;
+use crate::transaction::Transaction;
+
+/// How often an answer goes on from elsewhere.
+const RESUMES_MAX: usize = 3;
+
+/// Goes on with an answer whose copy on disk cannot be read further: the rest comes from the server
+/// by a range request, or all of it does once more, if it begins with the bytes that the client has.
+/// Ends when the client has gone.
+pub(crate) async fn resume(
+    transaction: &mut Transaction<'_>,
+    head: &FlowHead,
+    relay: &mut Relay<'_>,
+    why: Ended,
+) -> Ended {
+    let (core, request) = (transaction.core, transaction.request);
+    let mut ended = why;
+    for _ in 0..RESUMES_MAX {
+        let position = relay.body_bytes_taken();
+        let search = async {
+            let found = from_server(core, request, head, position).await;
+            if found.is_some() { found } else { relay.once_more().await }
+        };
+        let found = transaction.while_it_stays(search).await;
+        let Some(found) = found else { return Ended::ClientLost(transaction.client.lost()) };
+        let Some(mut reader) = found else { return ended };
+        ended = relay.run(transaction.client, &mut reader).await;
+        if !ended.is_lost() {
+            break;
+        }
+    }
+    ended
+}
+
+/// Fetches the rest of an answer from `position` on: only with a strong validator, so that no two
+/// answers are ever mixed (RFC 9110 14.3 and 13.1.5).
+pub(crate) async fn from_server(
+    core: &Rc<Core>,
+    request: &Rc<Request>,
+    head: &FlowHead,
+    position: u64,
+) -> Option<FlowReader> {
+    let stored = head.head.to_response_head();
+    let name = strong_validator(&stored)?;
+    let validator = stored.fields.get(name)?;
+    let total = head.info.body_bytes?;
+    // Who was served from disk was not asked this yet.
+    access::may_miss(core, request).await.ok()?;
+    let mut again = request.for_range(position, None, Some(validator));
+    again.received = core.now();
+    let job = Job::new(&Rc::new(again), None, false, &Report::new());
+    let mut writer = core.shared.cache.private(request.key, request.key);
+    let answer = converse(core, &job, &mut writer).await.ok()?;
+    let is_rest = match answer.head.status {
+        206 => answer
+            .head
+            .fields
+            .get(FieldName::ContentRange)
+            .and_then(ContentRange::parse)
+            .is_some_and(|range| {
+                range.complete_bytes == Some(total)
+                    && range
+                        .range
+                        .is_some_and(|part| part.first == position && part.last + 1 == total)
+            }),
+        // The whole is the rest where nothing was sent; not every server knows ranges.
+        200 => position == 0 && answer.body_bytes() == Some(total),
+        _ => false,
+    };
+    if !is_rest || answer.head.fields.get(name) != Some(validator) {
+        return None;
+    }
+    let reader = writer.subscribe(ReaderKind::Client);
+    let core = Rc::clone(core);
+    let mut job = job;
+    tokio::task::spawn_local(
+        async move { deliver::deliver(&core, &mut job, answer, writer).await },
+    );
+    reader
+}

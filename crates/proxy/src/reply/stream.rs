@@ -1,0 +1,352 @@
+//! From an object in flight to a client: the head, then pages as they arrive.
+
+use std::future::{Future, poll_fn};
+use std::io::IoSlice;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use humboldt_exchange::{
+    BodyLength, BodyPump, ClientExchange, ClientLost, PumpError, is_bodiless_status,
+};
+use humboldt_http::Method;
+use humboldt_store::{AbortReason, BodySlice, FlowHead, FlowReader, Progress, StoredHead};
+
+use crate::config::reply_rules::UNLIMITED;
+use crate::cut::Cut;
+use crate::reply::head::{self, Reply};
+use crate::reply::leave::Leave;
+use crate::request::Request;
+use crate::rules::header;
+
+/// Most bytes taken from a flow at a time.
+const WRITE_BYTES_MAX: u64 = 256 * 1024;
+
+/// How the transfer to a client ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The client has the whole answer.
+    Complete,
+    /// Nothing more can be said to the client.
+    ClientLost(ClientLost),
+    /// The answer did not become complete.
+    Aborted(AbortReason),
+    /// The client took nothing while others waited for it.
+    HeldUp,
+}
+
+impl Ended {
+    /// Whether the rest may be had in another way.
+    pub(crate) fn is_lost(self) -> bool {
+        matches!(self, Self::Aborted(AbortReason::DiskFailed))
+    }
+
+    /// Why the connection is cut off; `None` where the client has everything.
+    pub(crate) fn cut(self) -> Option<Cut> {
+        match self {
+            Self::Complete => None,
+            Self::ClientLost(lost) => Some(lost.into()),
+            Self::Aborted(reason) => Some(reason.into()),
+            Self::HeldUp => Some(Cut::HeldUp),
+        }
+    }
+}
+
+impl From<Result<(), ClientLost>> for Ended {
+    fn from(sent: Result<(), ClientLost>) -> Self {
+        match sent {
+            Ok(()) => Self::Complete,
+            Err(lost) => Self::ClientLost(lost),
+        }
+    }
+}
+
+/// One answer on its way to a client.
+pub(crate) struct Relay<'a> {
+    request: &'a Rc<Request>,
+    /// The head that is sent.
+    head: Arc<StoredHead>,
+    sends_body: bool,
+    slices: Vec<BodySlice>,
+    /// How many more bytes of the body may be sent (`reply_body_max_size`).
+    body_bytes_left: u64,
+    /// Bytes of the body that were taken from the reader, all of which the client gets.
+    body_bytes_taken: u64,
+    /// How to go on without the fetch, where that is shared.
+    leave: Option<Box<Leave>>,
+    /// The request's body, where it is still on its way.
+    pump: Option<Box<BodyPump>>,
+}
+
+impl<'a> Relay<'a> {
+    /// Begins the answer with `reply`, the head of `flow` as the client gets it.
+    pub(crate) fn begin(
+        client: &mut ClientExchange,
+        request: &'a Rc<Request>,
+        flow: &FlowHead,
+        reply: &Reply<'_>,
+    ) -> Self {
+        let is_bodiless = is_bodiless_status(flow.head.status);
+        let length = match flow.info.body_bytes {
+            _ if is_bodiless => BodyLength::None,
+            Some(body_bytes) => BodyLength::Known(body_bytes),
+            None => BodyLength::Unknown,
+        };
+        head::send(client, request, reply, length);
+        Self {
+            request,
+            head: Arc::clone(&flow.head),
+            sends_body: !is_bodiless && request.head.method != Method::Head,
+            slices: Vec::new(),
+            body_bytes_left: UNLIMITED,
+            body_bytes_taken: 0,
+            leave: None,
+            pump: None,
+        }
+    }
+
+    /// Lets the request's body go on meanwhile.
+    pub(crate) fn with_pump(mut self, pump: Option<Box<BodyPump>>) -> Self {
+        self.pump = pump;
+        self
+    }
+
+    /// Cuts the answer off before its body gets longer than this.
+    pub(crate) fn limit_body(&mut self, bytes: u64) {
+        self.body_bytes_left = bytes;
+    }
+
+    /// Lets the client leave a fetch that it shares.
+    pub(crate) fn may_leave(&mut self, leave: Option<Box<Leave>>) {
+        self.leave = leave;
+    }
+
+    /// Bytes of the body that the client has when a run has ended without an error of its
+    /// connection.
+    pub(crate) fn body_bytes_taken(&self) -> u64 {
+        self.body_bytes_taken
+    }
+
+    /// The rest from the server, which is asked for the whole answer. `None` when it is not the
+    /// same one.
+    pub(crate) async fn once_more(&mut self) -> Option<FlowReader> {
+        let leave = self.leave.as_mut()?;
+        leave.ask_again();
+        poll_fn(|cx| leave.poll_again(cx)).await
+    }
+
+    /// Sends the answer from the reader's position to its end. Where it ends lost, the caller tries
+    /// in another way, or cuts it off.
+    pub(crate) async fn run(
+        &mut self,
+        client: &mut ClientExchange,
+        reader: &mut FlowReader,
+    ) -> Ended {
+        if !self.sends_body {
+            return self.finish(client, None).await;
+        }
+        loop {
+            let Some(progress) = self.next_progress(client, reader).await else {
+                if client.is_flushed() {
+                    return Ended::ClientLost(client.lost());
+                }
+                // Nothing has arrived: what is kept goes out alone.
+                match self.send_slices(client, reader).await {
+                    Ended::Complete => continue,
+                    ended => return ended,
+                }
+            };
+            if client.is_over_lifetime() {
+                return cut_off(client, Ended::ClientLost(ClientLost::Lifetime)).await;
+            }
+            match progress {
+                Progress::Data { .. } if self.body_bytes_left == 0 => {
+                    return cut_off(client, Ended::Aborted(AbortReason::TooLarge)).await;
+                }
+                Progress::Data { .. } => match self.send_data(client, reader).await {
+                    Ended::Complete => {}
+                    ended => return ended,
+                },
+                Progress::End => return self.finish(client, Some(reader)).await,
+                Progress::Aborted(reason) => {
+                    return match Ended::Aborted(reason) {
+                        lost if lost.is_lost() => lost,
+                        ended => cut_off(client, ended).await,
+                    };
+                }
+                // No client is left behind: only disk writers are.
+                Progress::Lagged { .. } => {
+                    return cut_off(client, Ended::Aborted(AbortReason::Cancelled)).await;
+                }
+            }
+        }
+    }
+
+    /// The next thing to do. `None`: the client has gone, or something is kept that can be sent
+    /// while nothing else has arrived.
+    async fn next_progress(
+        &mut self,
+        client: &mut ClientExchange,
+        reader: &mut FlowReader,
+    ) -> Option<Progress> {
+        let mut gone = pin!(client.gone());
+        poll_fn(|cx| {
+            // It may have begun to look for the rest when it was slower.
+            if let Some(leave) = &mut self.leave {
+                _ = leave.poll(cx, reader, None);
+            }
+            if let Poll::Ready(progress) = reader.poll_data(cx) {
+                return Poll::Ready(Some(progress));
+            }
+            if !client.is_flushed() {
+                return Poll::Ready(None);
+            }
+            if let Some(pump) = self.pump.as_mut().filter(|pump| !pump.is_done())
+                && let Poll::Ready(Err(PumpError::Client(_))) = pump.poll(cx, client)
+            {
+                return Poll::Ready(None);
+            }
+            gone.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    async fn send_data(&mut self, client: &mut ClientExchange, reader: &mut FlowReader) -> Ended {
+        self.slices.clear();
+        let most_bytes = WRITE_BYTES_MAX.min(self.body_bytes_left);
+        let bytes = reader.slices(&mut self.slices, most_bytes);
+        self.body_bytes_left -= bytes;
+        self.body_bytes_taken += bytes;
+        if let Some(leave) = &mut self.leave {
+            leave.take(&self.slices);
+        }
+        self.send_slices(client, reader).await
+    }
+
+    /// Sends what is kept and the slices that were taken from the reader, which is behind them
+    /// afterwards.
+    async fn send_slices(&mut self, client: &mut ClientExchange, reader: &mut FlowReader) -> Ended {
+        let bytes: u64 = self.slices.iter().map(|slice| slice.len() as u64).sum();
+        let (mut sent, mut has_left) = (0, false);
+        while sent < bytes || bytes == 0 && !client.is_flushed() {
+            let slices = &self.slices;
+            match client.try_send(|parts, most_bytes| fill(parts, slices, sent, most_bytes)) {
+                Err(lost) => return Ended::ClientLost(lost),
+                Ok(Some(taken)) => sent += taken,
+                Ok(None) => {
+                    if !has_left && reader.settle(&mut self.slices).is_err() {
+                        return Ended::Aborted(AbortReason::NoMemory);
+                    }
+                    match self.writable(client, reader).await {
+                        Ok(left_now) => has_left |= left_now,
+                        Err(ended) => return ended,
+                    }
+                }
+            }
+        }
+        self.slices.clear();
+        // A client that has left the fetch goes on behind these bytes.
+        if !has_left && bytes > 0 {
+            reader.advance(bytes);
+        }
+        Ended::Complete
+    }
+
+    /// Waits until the client takes more, and lets the request body go on meanwhile: a client may
+    /// send all of its body before it reads. A client that holds up others leaves the fetch
+    /// meanwhile, if it can: `true` then, and `reader` begins behind the bytes that were taken. It
+    /// is an error if it takes nothing meanwhile.
+    async fn writable(
+        &mut self,
+        client: &mut ClientExchange,
+        reader: &mut FlowReader,
+    ) -> Result<bool, Ended> {
+        if let Some(leave) = &mut self.leave {
+            leave.begin_wait();
+        }
+        let mut has_left = false;
+        let result = poll_fn(|cx| {
+            if let Some(leave) = &mut self.leave {
+                match leave.poll(cx, reader, Some(client)) {
+                    Poll::Ready(Ok(())) => has_left = true,
+                    Poll::Ready(Err(_held_up)) if client.is_over_lifetime() => {
+                        return Poll::Ready(Err(Ended::ClientLost(ClientLost::Lifetime)));
+                    }
+                    Poll::Ready(Err(_held_up)) => return Poll::Ready(Err(Ended::HeldUp)),
+                    Poll::Pending => {}
+                }
+            }
+            if let Some(pump) = &mut self.pump {
+                // Its failure shows when the answer is sent.
+                _ = pump.poll(cx, client);
+            }
+            client.poll_writable(cx).map_err(Ended::ClientLost)
+        })
+        .await;
+        if let Some(leave) = &mut self.leave {
+            leave.end_wait(reader);
+        }
+        result.map(|()| has_left)
+    }
+
+    async fn finish(&mut self, client: &mut ClientExchange, reader: Option<&FlowReader>) -> Ended {
+        let mut trailers = reader.and_then(FlowReader::trailers);
+        if let Some(trailers) = &mut trailers {
+            header::apply_to_trailers(trailers, &self.head, self.request);
+        }
+        if client.finish(trailers.as_ref()).is_err() {
+            return cut_off(client, Ended::Aborted(AbortReason::Truncated)).await;
+        }
+        while !client.is_flushed() {
+            match client.try_send(|_, _| 0) {
+                Err(lost) => return Ended::ClientLost(lost),
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    let pump = &mut self.pump;
+                    let writable = poll_fn(|cx| {
+                        if let Some(pump) = pump {
+                            _ = pump.poll(cx, client);
+                        }
+                        client.poll_writable(cx)
+                    });
+                    if let Err(lost) = writable.await {
+                        return Ended::ClientLost(lost);
+                    }
+                }
+            }
+        }
+        Ended::Complete
+    }
+}
+
+/// Ends an answer that is not complete so that the client notices.
+pub(crate) async fn cut_off(client: &mut ClientExchange, ended: Ended) -> Ended {
+    client.cut_off().await;
+    ended
+}
+
+/// Fills `parts` with the bytes of `slices` behind the first `skip`, `most_bytes` of them at most;
+/// returns how many parts.
+fn fill<'s>(
+    parts: &mut [IoSlice<'s>],
+    slices: &'s [BodySlice],
+    mut skip: u64,
+    mut most_bytes: u64,
+) -> usize {
+    let mut count = 0;
+    for slice in slices {
+        let bytes = slice.len() as u64;
+        if skip >= bytes {
+            skip -= bytes;
+            continue;
+        }
+        let Some(part) = parts.get_mut(count).filter(|_| most_bytes > 0) else { break };
+        let end = bytes.min(skip.saturating_add(most_bytes));
+        most_bytes -= end - skip;
+        *part = IoSlice::new(slice.get(skip as usize..end as usize).unwrap_or_default());
+        skip = 0;
+        count += 1;
+    }
+    count
+}

@@ -1,0 +1,261 @@
+//! Asking the access rules about a request.
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use humboldt_acl::{RuleList, Subject, Verdict};
+use humboldt_base::rng::Rng;
+use humboldt_http::ResponseHead;
+use humboldt_net::dns::{Answer, Asker};
+
+use crate::config::snapshot::Snapshot;
+use crate::core::Core;
+use crate::request::{Request, host_ip, unmapped};
+use crate::rules::denial::Refusal;
+use crate::rules::own;
+
+/// What the rules say.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// Go on.
+    Allowed,
+    /// Refuse.
+    Denied(Refusal),
+    /// A rule about the server's address: look the name up and ask again.
+    NeedsAddresses,
+}
+
+/// Checks `http_access` and `adapted_http_access`. When a failed look-up leaves them without an
+/// answer, the request is refused.
+pub(crate) fn check(request: &Request) -> Access {
+    let snapshot = request.snapshot();
+    let subject = subject(request);
+    for list in client_lists(snapshot) {
+        match list.check(&subject) {
+            Verdict::Allowed { .. } => {}
+            Verdict::Denied { last_acl, .. } => {
+                return Access::Denied(Refusal::of_request(snapshot.denials.find(last_acl)));
+            }
+            Verdict::NeedDstIps if subject.dst_ips.is_none() => return Access::NeedsAddresses,
+            Verdict::NeedDstIps => return Access::Denied(Refusal::unanswered()),
+        }
+    }
+    match permit(request, &subject, |one| {
+        client_lists(snapshot).all(|list| list.check(one).is_allowed())
+    }) {
+        true => Access::Allowed,
+        false => Access::Denied(Refusal::of_request(None)),
+    }
+}
+
+/// The lists that a request of a client must pass, in their order.
+fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> {
+    [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten()
+}
+
+/// Of several addresses leaves those that rules permit also if the host had no other: one that is
+/// allowed does not open the way to its neighbours. `false`: none is left.
+fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>) -> bool) -> bool {
+    let Some(known @ [_, _, ..]) = subject.dst_ips else { return true };
+    if !request.snapshot().asks_addresses.permission || subject.host_ip.is_some() {
+        return true;
+    }
+    let is_allowed =
+        |ip: &&IpAddr| allow(&Subject { dst_ips: Some(std::slice::from_ref(*ip)), ..*subject });
+    let mut permitted = request.permitted.borrow_mut();
+    let left: Arc<[IpAddr]> =
+        permitted.as_deref().unwrap_or(known).iter().filter(is_allowed).copied().collect();
+    if left.is_empty() {
+        return false;
+    }
+    *permitted = Some(left);
+    true
+}
+
+/// Looks up the addresses of the host, once for a request. Whoever stops waiting gives its place to
+/// others.
+pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer {
+    if let Some(known) = request.addresses.get() {
+        return known;
+    }
+    let host = String::from_utf8_lossy(request.url.host());
+    let answer = core.look_up(&host, asker(request)).await;
+    request.addresses.get_or_init(|| answer)
+}
+
+/// For whom names are looked up: one client must not stop the look-ups of others.
+fn asker(request: &Request) -> Asker {
+    Asker::Client(request.indirect_client.unwrap_or_else(|| request.client_ip()))
+}
+
+/// The addresses of the host that may be connected to.
+pub(crate) async fn reachable(core: &Core, request: &Request) -> Answer {
+    let known = look_up(core, request).await.clone()?;
+    Ok(request.permitted.borrow().clone().unwrap_or(known))
+}
+
+/// Whether a connection to `ip` that was made for another request will do for this one: where rules
+/// have judged addresses, only if this is among them.
+pub(crate) fn may_reuse(request: &Request, ip: IpAddr) -> bool {
+    match request.permitted.borrow().as_deref().or(known(request)) {
+        Some(judged) => judged.contains(&ip),
+        None => true,
+    }
+}
+
+/// Whether the rules that are asked about every answer can be asked.
+pub(crate) fn knows_enough_for_answers(request: &Request) -> bool {
+    !request.snapshot().asks_addresses.answers
+        || known(request).is_some()
+        || host_ip(request.url.host()).is_some()
+}
+
+/// Looks up what the rules may need that are asked before a server is.
+pub(crate) async fn prepare_to_forward(core: &Core, request: &Request) {
+    look_up_if(request.snapshot().asks_addresses.forwarding, core, request).await;
+}
+
+/// Looks up what the rules may need that are asked before a server is, and for Upgrade those about
+/// tunnels too.
+pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
+    let asks = request.snapshot().asks_addresses;
+    look_up_if(asks.forwarding || asks.permission, core, request).await;
+}
+
+async fn look_up_if(is_asked: bool, core: &Core, request: &Request) {
+    if is_asked && host_ip(request.url.host()).is_none() {
+        look_up(core, request).await;
+    }
+}
+
+/// Why rules about addresses have no answer.
+pub(crate) fn why_unanswered(request: &Request) -> String {
+    match request.addresses.get() {
+        Some(Err(error)) => error.to_string(),
+        _ => "a rule needs the addresses of the host".to_owned(),
+    }
+}
+
+/// Whether the client may open a tunnel to the server of its request with CONNECT. Not if that
+/// cannot be decided: [`prepare_to_switch`] comes first.
+pub(crate) fn may_connect(request: &Request) -> bool {
+    let snapshot = request.snapshot();
+    let own = subject(request);
+    let host = String::from_utf8_lossy(own.host);
+    let authority = match host.contains(':') {
+        true => format!("[{host}]:{}", own.port),
+        false => format!("{host}:{}", own.port),
+    };
+    let as_tunnel =
+        Subject { method: b"CONNECT", scheme: b"", url: authority.as_bytes(), path: b"", ..own };
+    let allow =
+        |subject: &Subject<'_>| client_lists(snapshot).all(|list| list.check(subject).is_allowed());
+    allow(&as_tunnel) && permit(request, &as_tunnel, allow)
+}
+
+/// Checks `miss_access`: whether the request may go to a server.
+pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
+    let snapshot = request.snapshot();
+    prepare_to_forward(core, request).await;
+    let Some(list) = &snapshot.miss_access else { return Ok(()) };
+    let subject = subject(request);
+    match list.check(&subject) {
+        Verdict::Denied { last_acl, .. } => Err(Refusal::of_miss(snapshot.denials.find(last_acl))),
+        Verdict::NeedDstIps => Err(Refusal::unanswered()),
+        Verdict::Allowed { .. } => {
+            match permit(request, &subject, |one| list.check(one).is_allowed()) {
+                true => Ok(()),
+                false => Err(Refusal::of_miss(None)),
+            }
+        }
+    }
+}
+
+/// What a list says about an answer to the request. [`Verdict::NeedDstIps`]: nothing, as the host's
+/// addresses are not known.
+pub(crate) fn verdict_on_answer<'l>(
+    list: &'l RuleList,
+    request: &Request,
+    response: &ResponseHead,
+) -> Verdict<'l> {
+    list.check(&Subject { response: Some(response), ..subject(request) })
+}
+
+/// Checks an optional list that allows by default.
+pub(crate) fn allows(list: Option<&RuleList>, request: &Request) -> bool {
+    list.is_none_or(|list| matches(list, request))
+}
+
+/// Whether a list allows the request. Not if it cannot be answered.
+pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
+    says(list, request, None) == Some(true)
+}
+
+/// Whether a list allows the request, or its answer. `None`: it cannot be answered, as the host's
+/// addresses are not known.
+pub(crate) fn says(
+    list: &RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+) -> Option<bool> {
+    match list.check(&Subject { response, ..subject(request) }) {
+        Verdict::NeedDstIps => None,
+        known => Some(known.is_allowed()),
+    }
+}
+
+/// Whether a list allows the request, had it come from `client`.
+pub(crate) fn matches_from(list: &RuleList, request: &Request, client: IpAddr) -> bool {
+    list.check(&Subject { client_ip: client, ..subject(request) }).is_allowed()
+}
+
+/// Whether answers to this request may be stored and served from the store (`cache`).
+pub(crate) fn may_use_cache(request: &Request) -> bool {
+    allows(request.snapshot().cache.as_ref(), request)
+}
+
+/// The addresses of the host, if they were looked up; empty if that failed.
+fn known(request: &Request) -> Option<&[IpAddr]> {
+    request.addresses.get().map(|answer| answer.as_deref().unwrap_or_default())
+}
+
+/// Describes the request to the rules.
+fn subject(request: &Request) -> Subject<'_> {
+    let facts = request.facts();
+    let snapshot = request.snapshot();
+    let host = request.url.host();
+    let indirect = request.indirect_client.filter(|_| snapshot.config.acl_uses_indirect_client);
+    Subject {
+        client_ip: indirect.unwrap_or_else(|| unmapped(facts.client.ip())),
+        local_ip: unmapped(facts.local.ip()),
+        local_port: facts.local.port(),
+        port_name: Some(&facts.port.name),
+        method: request.head.method_bytes(),
+        scheme: request.url.scheme(),
+        host,
+        host_ip: host_ip(host),
+        port: request.url.port(),
+        url: request.url.as_bytes(),
+        path: request.url.path_and_query(),
+        request: Some(&request.head),
+        response: None,
+        dst_ips: known(request),
+        now: request.received.secs(),
+        local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
+        connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),
+        random: if snapshot.uses_random { random() } else { 0 },
+        is_internal: own::is_internal(request),
+    }
+}
+
+thread_local! {
+    /// One generator for each core. The standard library's hasher has its keys from the system.
+    static RANDOM: RefCell<Rng> = RefCell::new(Rng::new(RandomState::new().hash_one(0_u8)));
+}
+
+/// Random bits for `random` ACLs.
+pub(crate) fn random() -> u64 {
+    RANDOM.with_borrow_mut(Rng::next_u64)
+}

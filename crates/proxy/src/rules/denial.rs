@@ -1,0 +1,80 @@
+//! Requests and answers that a rule denies, and where `deny_info` sends their clients.
+
+use humboldt_http::escape;
+use humboldt_logs::access::Tag;
+
+use crate::errors::ErrorPage;
+use crate::request::{Request, unmapped};
+
+/// A request or an answer that a rule denies.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Refusal {
+    /// The page, where `deny_info` names no other.
+    pub page: ErrorPage,
+    /// Result code for the log.
+    pub tag: Tag,
+    /// Which of [`Denials`] applies.
+    pub info: Option<usize>,
+}
+
+impl Refusal {
+    /// By `http_access`.
+    pub(crate) fn of_request(info: Option<usize>) -> Self {
+        Self { page: ErrorPage::AccessDenied, tag: Tag::Denied, info }
+    }
+
+    /// By `miss_access`.
+    pub(crate) fn of_miss(info: Option<usize>) -> Self {
+        Self { page: ErrorPage::ForwardingDenied, tag: Tag::Miss, info }
+    }
+
+    /// By `http_reply_access`.
+    pub(crate) fn of_reply(info: Option<usize>) -> Self {
+        Self { page: ErrorPage::AccessDenied, tag: Tag::DeniedReply, info }
+    }
+
+    /// By a rule about addresses of a host whose look-up failed.
+    pub(crate) fn unanswered() -> Self {
+        Self { page: ErrorPage::DnsFailure, tag: Tag::None, info: None }
+    }
+
+    /// By `reply_body_max_size`.
+    pub(crate) fn too_large() -> Self {
+        Self { page: ErrorPage::ReplyTooLarge, tag: Tag::DeniedReply, info: None }
+    }
+}
+
+/// The URL to redirect to: `%u`, `%U`, `%s` and `%B` become the URL that was asked for, `%H` its
+/// host, `%p` its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address,
+/// `%h` our name, `%w` the administrator. All of it percent-encoded, so that nothing a client sends
+/// can end the field or start another part of the URL.
+pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
+    let names = &request.snapshot().names;
+    let mut out = Vec::with_capacity(template.len() + request.url.as_bytes().len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.extend_from_slice(before.as_bytes());
+        let code = after.chars().next().unwrap_or('%');
+        rest = after.get(code.len_utf8()..).unwrap_or_default();
+        let mut put = |value: &[u8]| escape::write_percent(&mut out, value);
+        match code {
+            'u' | 'U' | 's' | 'B' => put(request.url.as_bytes()),
+            'H' => put(request.url.host()),
+            'p' => put(request.url.port().to_string().as_bytes()),
+            'P' => put(request.url.scheme()),
+            'R' => put(request.url.path_and_query()),
+            'M' => put(request.head.method_bytes()),
+            'i' => put(unmapped(request.client_ip()).to_string().as_bytes()),
+            'h' => put(names.hostname.as_bytes()),
+            'w' => put(names.contact.as_bytes()),
+            '%' => out.push(b'%'),
+            other => {
+                out.push(b'%');
+                out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        }
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out.retain(|byte| !byte.is_ascii_control());
+    out
+}

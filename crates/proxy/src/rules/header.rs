@@ -1,0 +1,238 @@
+//! Rules about header fields, asked about a request or an answer: `request_header_access`,
+//! `reply_header_access` and their companions.
+
+use std::net::SocketAddr;
+
+use humboldt_acl::RuleList;
+use humboldt_conf::{HeaderReplace, HeaderRule};
+use humboldt_exchange::{BodyLength, ReplyHead, ReplySink};
+use humboldt_http::{FieldName, FieldSink, Fields, ResponseHead, Version};
+use humboldt_logs::access::{AccessFormat, AccessRecord};
+use humboldt_store::StoredHead;
+
+use crate::config::header_rules::{Addition, HeaderRules, Value};
+use crate::request::{Request, unmapped};
+use crate::rules::access;
+
+/// What becomes of a field.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate<'a> {
+    /// It goes on as it is.
+    Kept,
+    /// It goes on with this value.
+    Replaced(&'a [u8]),
+    /// It is left out.
+    Removed,
+}
+
+/// What becomes of a field of the request on its way to the server.
+pub(crate) fn of_request<'r>(request: &'r Request, name: &[u8]) -> Fate<'r> {
+    let rules = &request.snapshot().header_rules;
+    fate(&rules.request, &rules.request_replace, Asked { request, answer: None }, name)
+}
+
+/// Appends the fields that rules add to the request.
+pub(crate) fn add_to_request(out: &mut impl FieldSink, request: &Request) {
+    add(&request.snapshot().header_rules.request_add, out, Asked { request, answer: None });
+}
+
+/// The head of an answer as rules let the client of `request` have it.
+///
+/// Every answer to a request that could be read goes out like this, with what the proxy says of
+/// itself, so that what is stored can be what the server said.
+pub(crate) struct Ruled<'a, H> {
+    /// The head without rules.
+    pub head: &'a H,
+    /// For whom.
+    pub request: &'a Request,
+    /// The length of the body, which rules may look at.
+    pub length: BodyLength,
+}
+
+/// Whether there are rules about answers at all.
+pub(crate) fn concern_answers(request: &Request) -> bool {
+    let rules = &request.snapshot().header_rules;
+    !rules.reply.is_empty() || !rules.reply_add.is_empty()
+}
+
+impl<H: ReplyHead> ReplyHead for Ruled<'_, H> {
+    fn status(&self) -> u16 {
+        self.head.status()
+    }
+
+    fn write<S: ReplySink>(&self, sink: &mut S) {
+        let rules = &self.request.snapshot().header_rules;
+        let answer = rules.asks_answer.then(|| self.collect());
+        let asked = Asked { request: self.request, answer: answer.as_ref() };
+        self.head.write(&mut Filter { rules, asked, out: sink, replaced: Vec::new() });
+        add(&rules.reply_add, sink, asked);
+    }
+}
+
+impl<H: ReplyHead> Ruled<'_, H> {
+    /// The whole head, for ACLs that look at it.
+    fn collect(&self) -> ResponseHead {
+        let mut collector = Collector(ResponseHead::default());
+        self.head.write(&mut collector);
+        let mut head = collector.0;
+        match self.length {
+            BodyLength::Known(bytes) => {
+                head.fields
+                    .push(FieldName::ContentLength, itoa::Buffer::new().format(bytes).as_bytes());
+            }
+            BodyLength::Unknown => head.fields.push(FieldName::TransferEncoding, b"chunked"),
+            BodyLength::None => {}
+        }
+        head
+    }
+}
+
+/// Takes a head apart.
+struct Collector(ResponseHead);
+
+impl FieldSink for Collector {
+    fn parts(&mut self, name: &[u8], value: &[&[u8]]) {
+        self.0.fields.push_named(name, &value.concat());
+    }
+}
+
+impl ReplySink for Collector {
+    fn status(&mut self, status: u16, reason: &[u8]) {
+        self.0.set_line(Version::Http11, status, reason);
+    }
+}
+
+/// Passes on what rules let pass.
+struct Filter<'a, S> {
+    rules: &'a HeaderRules,
+    asked: Asked<'a>,
+    out: &'a mut S,
+    /// Names of fields that were replaced: once each.
+    replaced: Vec<Vec<u8>>,
+}
+
+impl<S: ReplySink> FieldSink for Filter<'_, S> {
+    fn parts(&mut self, name: &[u8], value: &[&[u8]]) {
+        if is_framing(name) {
+            return self.out.parts(name, value);
+        }
+        match fate(&self.rules.reply, &self.rules.reply_replace, self.asked, name) {
+            Fate::Kept => self.out.parts(name, value),
+            Fate::Removed => {}
+            Fate::Replaced(_)
+                if self.replaced.iter().any(|earlier| earlier.eq_ignore_ascii_case(name)) => {}
+            Fate::Replaced(value) => {
+                self.out.field(name, value);
+                self.replaced.push(name.to_vec());
+            }
+        }
+    }
+}
+
+impl<S: ReplySink> ReplySink for Filter<'_, S> {
+    fn status(&mut self, status: u16, reason: &[u8]) {
+        self.out.status(status, reason);
+    }
+}
+
+/// Leaves out the trailer fields that the client may not get as fields; `head` is the answer's.
+/// None is replaced.
+pub(crate) fn apply_to_trailers(trailers: &mut Fields, head: &StoredHead, request: &Request) {
+    let rules = &request.snapshot().header_rules;
+    if rules.reply.is_empty() {
+        return;
+    }
+    let answer = rules.asks_answer.then(|| head.to_response_head());
+    let asked = Asked { request, answer: answer.as_ref() };
+    let names: Vec<Vec<u8>> = trailers.iter().map(|(_, name, _)| name.to_vec()).collect();
+    for name in names {
+        if fate(&rules.reply, &rules.reply_replace, asked, &name) != Fate::Kept {
+            trailers.remove_by_name(&name);
+        }
+    }
+}
+
+/// What the conditions of rules are about.
+#[derive(Copy, Clone)]
+struct Asked<'a> {
+    request: &'a Request,
+    /// The answer, where some ACL looks at it.
+    answer: Option<&'a ResponseHead>,
+}
+
+impl Asked<'_> {
+    /// `None` where that cannot be answered.
+    fn matches(self, list: &RuleList) -> Option<bool> {
+        access::says(list, self.request, self.answer)
+    }
+}
+
+/// Fields without which a client would take bytes for what they are not: no rule touches them.
+fn is_framing(name: &[u8]) -> bool {
+    use FieldName as F;
+    matches!(
+        F::from_bytes(name),
+        F::ContentLength | F::TransferEncoding | F::ContentRange | F::Connection | F::Upgrade
+    )
+}
+
+fn fate<'a>(
+    rules: &[(HeaderRule, RuleList)],
+    replacements: &'a [HeaderReplace],
+    asked: Asked<'_>,
+    name: &[u8],
+) -> Fate<'a> {
+    if rules.is_empty() || keeps(rules, asked, name) {
+        return Fate::Kept;
+    }
+    // As in Squid the last line about a field counts.
+    let mut matching =
+        replacements.iter().rev().filter(|rule| name.eq_ignore_ascii_case(rule.header.as_bytes()));
+    matching.next().map_or(Fate::Removed, |rule| Fate::Replaced(rule.value.as_bytes()))
+}
+
+/// First match wins among the rules for the field's own name; then among those for `Other` (fields
+/// without a name of their own in the program) and `All`.
+fn keeps(rules: &[(HeaderRule, RuleList)], asked: Asked<'_>, name: &[u8]) -> bool {
+    let is_other = FieldName::from_bytes(name) == FieldName::Other;
+    let matching = |wanted: &str| {
+        rules
+            .iter()
+            .filter(|(rule, _)| rule.header.eq_ignore_ascii_case(wanted))
+            // A rule that cannot be answered does not allow, and does deny.
+            .find(|(rule, list)| asked.matches(list).unwrap_or(!rule.rule.allow))
+            .map(|(rule, _)| rule.rule.allow)
+    };
+    let own = std::str::from_utf8(name).ok().and_then(matching);
+    own.or_else(|| if is_other { matching("Other") } else { None })
+        .or_else(|| matching("All"))
+        .unwrap_or(true)
+}
+
+fn add(rules: &[Addition], out: &mut impl FieldSink, asked: Asked<'_>) {
+    for rule in rules.iter().filter(|rule| asked.matches(&rule.condition) == Some(true)) {
+        match &rule.value {
+            Value::Text(text) => out.field(&rule.name, text),
+            Value::Format(format) => out.field(&rule.name, &formatted(format, asked.request)),
+        }
+    }
+}
+
+/// The value that a format gives for the request. What a client sent cannot end the field: control
+/// characters are left out.
+fn formatted(format: &AccessFormat, request: &Request) -> Vec<u8> {
+    let facts = request.facts();
+    let client = SocketAddr::new(unmapped(request.client_ip()), facts.client.port());
+    let record = AccessRecord {
+        local: Some(facts.local),
+        method: request.head.method_bytes(),
+        url: request.url.as_bytes(),
+        version: Some(request.head.version),
+        request: Some(&request.head.fields),
+        ..AccessRecord::new(request.received, client)
+    };
+    let mut value = Vec::with_capacity(64);
+    format.write(&mut value, &record, false);
+    value.retain(|byte| !byte.is_ascii_control());
+    value
+}

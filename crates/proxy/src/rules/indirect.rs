@@ -1,0 +1,58 @@
+//! `follow_x_forwarded_for`: the client behind the proxies that are trusted to tell who asked them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use humboldt_acl::RuleList;
+use humboldt_http::FieldName;
+
+use crate::request::{Request, unmapped};
+use crate::rules::access;
+
+/// Most addresses of X-Forwarded-For that are followed, as in Squid; the rest is not looked at.
+const HOPS_MAX: usize = 64;
+
+/// Walks X-Forwarded-For from its end for as long as `trusted` allows the address before. `None`:
+/// the client is who it seems to be, because it is not trusted or says nothing that can be read.
+pub(crate) fn client(trusted: &RuleList, request: &Request) -> Option<IpAddr> {
+    let hops: Vec<&[u8]> = request.head.fields.list(FieldName::XForwardedFor).collect();
+    let mut found = None;
+    for hop in hops.iter().rev().take(HOPS_MAX) {
+        let teller = found.unwrap_or_else(|| unmapped(request.facts().client.ip()));
+        if !access::matches_from(trusted, request, teller) {
+            break;
+        }
+        let Some(named) = address(hop) else { break };
+        found = Some(named);
+    }
+    found
+}
+
+/// An address, perhaps in brackets or with a port, as some proxies write it.
+fn address(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let ip = bare.parse().or_else(|_| text.parse::<SocketAddr>().map(|addr| addr.ip())).ok()?;
+    Some(unmapped(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_proxies_write_them() {
+        for (text, wanted) in [
+            ("192.0.2.1", Some("192.0.2.1")),
+            ("192.0.2.1:8080", Some("192.0.2.1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("[2001:db8::1]:80", Some("2001:db8::1")),
+            ("::ffff:192.0.2.1", Some("192.0.2.1")),
+            ("unknown", None),
+            ("", None),
+            ("192.0.2.300", None),
+        ] {
+            assert_eq!(address(text.as_bytes()), wanted.and_then(|ip| ip.parse().ok()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What the configuration says about one request.
+
+pub(crate) mod access;
+pub(crate) mod denial;
+pub(crate) mod header;
+pub(crate) mod indirect;
+pub(crate) mod own;
+pub(crate) mod reply;
+pub(crate) mod upgrades;

@@ -1,0 +1,56 @@
+//! What the rules say about an answer before it goes to a client: `reply_body_max_size` and
+//! `http_reply_access`.
+//!
+//! They are asked for every client anew, also for hits. Without such rules nothing is done at all.
+
+use humboldt_acl::Verdict;
+use humboldt_exchange::is_bodiless_status;
+use humboldt_http::{Method, ResponseHead};
+use humboldt_store::StoredHead;
+
+use crate::config::reply_rules::{ReplyRules, UNLIMITED};
+use crate::request::Request;
+use crate::rules::access;
+use crate::rules::denial::Refusal;
+
+/// How many bytes the body of this answer may have for this request; none where that cannot be
+/// answered.
+pub(crate) fn limit_bytes(request: &Request, response: &ResponseHead) -> u64 {
+    let rules = request.snapshot().reply_rules.as_ref();
+    rules.map_or(UNLIMITED, |rules| limit(rules, request, response).unwrap_or(0))
+}
+
+/// Whether an answer may go to the client that asked, and how many bytes of it if its length is not
+/// known yet. Answers that cannot have a body always may, as in Squid.
+pub(crate) fn check(
+    request: &Request,
+    head: &StoredHead,
+    body_bytes: Option<u64>,
+) -> Result<u64, Refusal> {
+    let snapshot = request.snapshot();
+    let Some(rules) = &snapshot.reply_rules else { return Ok(UNLIMITED) };
+    if is_bodiless_status(head.status) {
+        return Ok(UNLIMITED);
+    }
+    let response = head.to_response_head();
+    let limit = limit(rules, request, &response).ok_or_else(Refusal::unanswered)?;
+    if request.head.method != Method::Head && body_bytes.is_some_and(|bytes| bytes > limit) {
+        return Err(Refusal::too_large());
+    }
+    let Some(list) = &rules.access else { return Ok(limit) };
+    match access::verdict_on_answer(list, request, &response) {
+        Verdict::Allowed { .. } => Ok(limit),
+        Verdict::Denied { last_acl, .. } => Err(Refusal::of_reply(snapshot.denials.find(last_acl))),
+        Verdict::NeedDstIps => Err(Refusal::unanswered()),
+    }
+}
+
+/// The limit of the first line that matches, in bytes. `None`: a line before it cannot be answered.
+fn limit(rules: &ReplyRules, request: &Request, response: &ResponseHead) -> Option<u64> {
+    for (limit, condition) in &rules.sizes {
+        if access::says(condition, request, Some(response))? {
+            return Some(*limit);
+        }
+    }
+    Some(UNLIMITED)
+}

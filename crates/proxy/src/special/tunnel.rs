@@ -1,0 +1,228 @@
+//! CONNECT, and connections that switch to another protocol.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use humboldt_exchange::{
+    BodyLength, ReplyHead, ReplySink, ServerError, ServerExchange, TunnelEnd, TunnelLimits, reason,
+    relay,
+};
+use humboldt_http::{FieldName, HopByHop, ResponseHead};
+use humboldt_logs::access::Tag;
+
+use crate::core::Core;
+use crate::cut::Cut;
+use crate::errors::ErrorPage;
+use crate::fetch::ask::{Ask, AskTunnel, Manner};
+use crate::fetch::converse::Answer;
+use crate::fetch::job::{Failure, Job, Report};
+use crate::fetch::route::{Reached, Route};
+use crate::outcome::Outcome;
+use crate::reply::local;
+use crate::request::Request;
+use crate::rules::header::{self, Ruled};
+use crate::rules::upgrades;
+use crate::special::upload;
+use crate::transaction::Transaction;
+
+/// A tunnel in which nothing moves for this long is closed, unless `read_timeout` is longer.
+const IDLE_MIN: Duration = Duration::from_secs(60);
+
+/// The same, when the client has sent its FIN: it may still read, or have closed both halves, which
+/// looks the same. Squid ends a tunnel at once then; HAProxy's `client-fin` is this limit.
+const CLIENT_FIN: Duration = Duration::from_secs(10);
+
+/// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
+pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
+    let report = Report::new();
+    let opening = open(transaction.core, transaction.request, &report);
+    let opened = transaction.while_it_stays(opening).await;
+    let outcome = |status| Outcome::miss(Tag::Tunnel, status, Some(report.route()));
+    match opened {
+        None => transaction.client_gone(outcome(0)),
+        Some(Ok(server)) => serve(transaction, &Established, None, server, outcome(200)).await,
+        Some(Err(failure)) => local::failed(transaction, failure, outcome(0)).await,
+    }
+}
+
+/// The answer to CONNECT.
+struct Established;
+
+impl ReplyHead for Established {
+    fn status(&self) -> u16 {
+        200
+    }
+
+    fn write<S: ReplySink>(&self, sink: &mut S) {
+        sink.status(200, b"Connection established");
+    }
+}
+
+/// Sends the head, then moves bytes until the tunnel ends.
+async fn serve(
+    transaction: &mut Transaction<'_>,
+    head: &impl ReplyHead,
+    upgrade: Option<&[u8]>,
+    server: TunnelEnd,
+    mut outcome: Outcome,
+) -> Outcome {
+    let client = &mut *transaction.client;
+    client.send_tunnel_head(head, upgrade);
+    let cut = match client.flush().await {
+        Ok(()) => {
+            let config = &transaction.request.snapshot().config;
+            let idle = config.read_timeout.max(IDLE_MIN);
+            let limits = TunnelLimits { idle, client_fin: CLIENT_FIN };
+            let ends = (client.tunnel(), server);
+            let (bytes, over) = relay(&transaction.core.io, ends.0, ends.1, limits).await;
+            outcome.bytes_out += bytes;
+            over.map(Cut::from)
+        }
+        Err(lost) => Some(lost.into()),
+    };
+    outcome.end(cut);
+    outcome
+}
+
+/// Connects for CONNECT: directly, or by asking a parent to.
+async fn open(core: &Rc<Core>, request: &Request, report: &Report) -> Result<TunnelEnd, Failure> {
+    let mut route = Route::new(core, request, report).await;
+    loop {
+        let reached = route.next().await?;
+        if !reached.is_peer {
+            return Ok(reached.server.into_tunnel());
+        }
+        match ask_parent(core, request, reached).await {
+            Ok(server) => return Ok(server.into_tunnel()),
+            Err(failure) => route.failed(failure),
+        }
+    }
+}
+
+async fn ask_parent(
+    core: &Core,
+    request: &Request,
+    reached: Reached,
+) -> Result<ServerExchange, Failure> {
+    let Reached { mut server, to, .. } = reached;
+    let ask = AskTunnel { request, login: to.login.as_deref() };
+    let asked = async {
+        server.ask(&ask).await?;
+        let mut head = ResponseHead::default();
+        loop {
+            let limits = &request.snapshot().reply_limits;
+            server.head(limits, core.head_read_bytes(), &mut head).await?;
+            if head.status >= 200 {
+                return Ok::<u16, ServerError>(head.status);
+            }
+        }
+    };
+    match asked.await {
+        Ok(200..=299) => Ok(server),
+        Ok(status) => {
+            let detail = format!("the parent refused the tunnel with {status}");
+            Err(Failure::new(ErrorPage::ReadError, detail))
+        }
+        Err(error) => Err(Failure::from(&error)),
+    }
+}
+
+/// Forwards a request to switch to one of the protocols `offered`; becomes a tunnel if the server
+/// agrees.
+pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -> Outcome {
+    let request = transaction.request;
+    let report = Report::new();
+    let job = Job::new(request, None, false, &report);
+    let asking = ask_to_switch(transaction.core, &job, offered);
+    let asked = transaction.while_it_stays(asking).await;
+    let outcome = |tag, status| Outcome::miss(tag, status, Some(report.route()));
+    match asked {
+        None => transaction.client_gone(outcome(Tag::Tunnel, 0)),
+        Some(Err(failure)) => local::failed(transaction, failure, outcome(Tag::Miss, 0)).await,
+        Some(Ok(Switched::No(answer))) => upload::deliver(transaction, job, answer, None).await,
+        Some(Ok(Switched::Yes(server, head))) => {
+            let switching = Switching { head: &head, request };
+            let protocols = switching.protocols();
+            let outcome = outcome(Tag::Tunnel, 101);
+            let server = server.into_tunnel();
+            match header::concern_answers(request) {
+                false => serve(transaction, &switching, Some(&protocols), server, outcome).await,
+                true => {
+                    let length = BodyLength::None;
+                    let ruled = Ruled { head: &switching, request, length };
+                    serve(transaction, &ruled, Some(&protocols), server, outcome).await
+                }
+            }
+        }
+    }
+}
+
+/// The answer to a request to switch.
+enum Switched {
+    /// The server goes on with another protocol.
+    Yes(ServerExchange, Box<ResponseHead>),
+    /// It answers as if nobody had asked.
+    No(Box<Answer>),
+}
+
+async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Switched, Failure> {
+    let request = &*job.request;
+    let Reached { mut server, to, .. } =
+        Route::new(core, request, &job.report).await.next().await?;
+    let manner = Manner { whole: false, upgrade: Some(offered), ..job.manner(&to) };
+    let sent_at = core.now().secs();
+    let mut head = ResponseHead::default();
+    let asked = async {
+        server.ask(&Ask { request, manner }).await?;
+        loop {
+            let limits = &request.snapshot().reply_limits;
+            server.head(limits, core.head_read_bytes(), &mut head).await?;
+            if head.status == 101 || head.status >= 200 {
+                return Ok::<(), ServerError>(());
+            }
+        }
+    };
+    asked.await.map_err(|error| Failure::from(&error))?;
+    job.report.set_status(head.status);
+    if head.status != 101 {
+        let answer = Answer::new(server, to, head, request, sent_at);
+        return answer.map(Switched::No).map_err(|error| Failure::from(&error));
+    }
+    match upgrades::objection(request, offered, &head) {
+        Some(why) => Err(Failure::new(ErrorPage::InvalidResponse, why)),
+        None => Ok(Switched::Yes(server, Box::new(head))),
+    }
+}
+
+/// The 101 as the client gets it.
+struct Switching<'a> {
+    head: &'a ResponseHead,
+    request: &'a Request,
+}
+
+impl Switching<'_> {
+    /// The value of Upgrade.
+    fn protocols(&self) -> Vec<u8> {
+        let values: Vec<&[u8]> = self.head.fields.get_all(FieldName::Upgrade).collect();
+        values.join(&b", "[..])
+    }
+}
+
+impl ReplyHead for Switching<'_> {
+    fn status(&self) -> u16 {
+        101
+    }
+
+    fn write<S: ReplySink>(&self, sink: &mut S) {
+        sink.status(101, reason(101).as_bytes());
+        let hops = HopByHop::of(&self.head.fields);
+        for (id, name, value) in self.head.fields.iter() {
+            if !hops.is_hop(id, name) && id != FieldName::ContentLength {
+                sink.field(name, value);
+            }
+        }
+        if let Some(via) = self.request.snapshot().names.via(self.head.version) {
+            sink.field(b"Via", via);
+        }
+    }
+}

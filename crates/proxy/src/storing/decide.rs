@@ -1,0 +1,177 @@
+//! What becomes of an answer: it confirms a stored object, replaces it, is stored, or only passes
+//! through.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_conf::ForwardedFor;
+use humboldt_freshness::{self as freshness, CacheControl, RefreshRule, Times};
+use humboldt_http::{FieldName, Method, ResponseHead, date};
+use humboldt_logs::access::Tag;
+use humboldt_store::{Dir, FlowWriter, PARTIAL, next_serial};
+
+use crate::config::snapshot::Snapshot;
+use crate::core::Core;
+use crate::errors::ErrorPage;
+use crate::fetch::converse::Answer;
+use crate::fetch::job::{Failure, Job, Stale, StaleBody};
+use crate::lookup::memory::{has_own_copy, has_own_terms};
+use crate::request::Request;
+use crate::rules::{access, reply};
+use crate::storing::freshen::{self, freshen};
+use crate::storing::head::without_void_expires;
+use crate::storing::invalidate::same_host;
+use crate::storing::parts::{self, NewPart};
+use crate::storing::publish::publish;
+
+/// What becomes of an answer.
+pub(crate) enum Verdict {
+    /// The stored answer is still good, with a new head.
+    Confirmed(StaleBody),
+    /// The server confirmed another answer than the stored one: it is to be asked for the whole.
+    Again,
+    /// Serve the stored object if that is allowed, or this failure.
+    Failed(Failure),
+    /// Stream it.
+    Stream {
+        /// Whether it is being stored.
+        stored: bool,
+        /// The directory that gets it when it is complete, if none is being written meanwhile.
+        at_end: Option<Arc<Dir>>,
+        /// It is a part of an answer, to be listed when it is complete.
+        part: Option<Box<NewPart>>,
+    },
+}
+
+/// Decides, and publishes the head of an answer that is to be streamed.
+pub(crate) async fn decide(
+    core: &Rc<Core>,
+    job: &mut Job,
+    answer: &mut Answer,
+    writer: &mut FlowWriter,
+) -> Verdict {
+    let request = Rc::clone(&job.request);
+    let snapshot = request.snapshot();
+    let rule = snapshot.refresh_rule(request.url.as_bytes());
+    let now = core.now().secs();
+    if !answer.head.fields.has(FieldName::Date) {
+        // RFC 9110 6.6.1: who receives a message without Date adds one.
+        answer.head.fields.push(FieldName::Date, &date::format(now));
+    }
+    let date = answer.head.fields.get(FieldName::Date).and_then(date::parse);
+    let tag = answer.head.fields.get(FieldName::Etag).filter(|tag| !tag.starts_with(b"W/"));
+    writer.answer(date.unwrap_or(now), tag);
+    if answer.head.status == 304
+        && let Some(stale) = job.stale.take()
+    {
+        return confirm(core, job, stale, answer, writer).await;
+    }
+    if answer.head.status == 304 && !(job.as_asked && has_own_copy(&request)) {
+        let detail = "the server answered 304 to a request without a condition";
+        return Verdict::Failed(Failure::new(ErrorPage::InvalidResponse, detail));
+    }
+    if answer.head.status == 200
+        && !answer.was_repaired()
+        && let Some(stale) = job.to_learn_about.take()
+    {
+        freshen::learn_from_head(core, &request, stale, answer, writer).await;
+    }
+    if job.stale.as_ref().or(job.in_reserve.as_ref()).is_some_and(|stale| stale.may_serve_on_error)
+        && matches!(answer.head.status, 500 | 502 | 503 | 504)
+    {
+        let detail = format!("the server answered {}", answer.head.status);
+        return Verdict::Failed(Failure::new(ErrorPage::ReadError, detail));
+    }
+    let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
+    let mut judged = without_void_expires(snapshot, &answer.head);
+    // A part that nobody asked for is an error of the server's.
+    let range = request.head.fields.get(FieldName::Range).filter(|_| job.as_asked);
+    let portion = range.and_then(|range| parts::portion(&answer.head, range, answer.body_bytes()));
+    if portion.is_some() {
+        // A part may be stored where the whole may be, and is as fresh.
+        judged.to_mut().status = 200;
+    }
+    let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
+    let times =
+        Times { purge_number: writer.flow().purge_number(), serial: next_serial(), ..times };
+    answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
+    // To conditions and ranges of the client's own, 412 and 416 are answers that nobody else is to
+    // get.
+    let is_for_all =
+        !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
+    let storable = job.may_store
+        && is_for_all
+        && !varies_by_address(snapshot, &answer.head)
+        && (request.head.method != Method::Post || is_what_get_gives(&request, &answer.head))
+        && access::may_use_cache(&request)
+        && !answer.is_not_to_be_stored()
+        && answer.body_bytes().is_none_or(|bytes| bytes <= answer.limit_bytes)
+        && may_store(&request, &judged, &cc, rule, &times);
+    let (times, portion) = if storable { (Some(times), portion) } else { (None, None) };
+    publish(core, job, answer, writer, times, &cc, portion).await
+}
+
+/// Whether the answer depends on X-Forwarded-For where this proxy adds the client's address to it:
+/// the server saw another field than the client sent, and no other client's is the same.
+fn varies_by_address(snapshot: &Snapshot, head: &ResponseHead) -> bool {
+    let adds_address = !matches!(
+        snapshot.config.forwarded_for,
+        ForwardedFor::Delete | ForwardedFor::Transparent | ForwardedFor::Off
+    );
+    adds_address
+        && head.fields.has(FieldName::Vary)
+        && head
+            .fields
+            .list(FieldName::Vary)
+            .any(|name| name.eq_ignore_ascii_case(b"X-Forwarded-For"))
+}
+
+fn may_store(
+    request: &Request,
+    head: &ResponseHead,
+    cc: &CacheControl,
+    rule: &RefreshRule,
+    times: &Times,
+) -> bool {
+    let snapshot = request.snapshot();
+    let verdict = freshness::storability(
+        request.head.method,
+        &request.head,
+        &request.cc,
+        head,
+        cc,
+        &snapshot.freshness,
+        rule,
+        times,
+    );
+    verdict.is_ok()
+}
+
+/// Whether an answer to POST says that GET would give the same (RFC 9110 9.3.3).
+fn is_what_get_gives(request: &Request, head: &ResponseHead) -> bool {
+    let location = head.fields.get(FieldName::ContentLocation);
+    let url = location.and_then(|reference| same_host(&request.url, reference));
+    url.is_some_and(|url| url.as_bytes() == request.url.as_bytes())
+}
+
+/// A 304 to our own condition.
+async fn confirm(
+    core: &Rc<Core>,
+    job: &mut Job,
+    stale: Stale,
+    answer: &Answer,
+    writer: &FlowWriter,
+) -> Verdict {
+    let request = Rc::clone(&job.request);
+    if !freshness::freshens(&stale.head().to_response_head(), &answer.head) {
+        // It confirms something that we do not have, and says nothing about ours.
+        job.in_reserve = Some(stale);
+        return Verdict::Again;
+    }
+    job.report.set_object_tag(Tag::RefreshUnmodified);
+    if answer.was_repaired() {
+        // It confirms for this request; its fields may be another's, and are for nobody.
+        return Verdict::Confirmed(stale.body);
+    }
+    Verdict::Confirmed(freshen(core, &request, stale, answer, writer).await)
+}

@@ -1,0 +1,243 @@
+//! An answer on its way from its server into a flow: fetched, decided upon, streamed, stored.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use humboldt_base::counters::Counter;
+use humboldt_exchange::ServerError;
+use humboldt_logs::access::Tag;
+use humboldt_store::flow::Flow;
+use humboldt_store::mem::FLOW_BYTES_GUARANTEED;
+use humboldt_store::{AbortReason, Dir, FlowReader, FlowWriter, ReaderKind};
+
+use crate::core::Core;
+use crate::fetch::converse::{Answer, converse};
+use crate::fetch::job::{Failure, Job, Report, StaleBody};
+use crate::lookup::memory::Found;
+use crate::request::Request;
+use crate::storing::decide::{self, Verdict};
+use crate::storing::{freshen, invalidate, parts, store};
+
+/// Refreshes a stale object while it is being served.
+pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found) {
+    let key = found.key.unwrap_or(request.key);
+    let humboldt_store::Begin::Lead(writer) =
+        core.shared.cache.begin_or_join(request.key, key, request.url.as_bytes())
+    else {
+        return;
+    };
+    let job = Job::new(request, invalidate::unless_purged(core, found.stale), true, &Report::new());
+    start(core, Job { in_background: true, ..job }, writer);
+}
+
+/// Fetches into `writer`, as a task of its own.
+pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
+    // Kilobytes, which would be moved again and again otherwise.
+    tokio::task::spawn_local(Box::pin(run(Rc::clone(core), job, writer)));
+}
+
+async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
+    // Before there is a head, there is nothing that `quick_abort` could find worth finishing.
+    let watched = (!job.in_background).then(|| Arc::clone(writer.flow()));
+    match while_wanted(watched, converse(&core, &job, &mut writer)).await {
+        Some(Ok(answer)) => {
+            invalidate::after_unsafe_method(&core, &job, &answer.head).await;
+            deliver(&core, &mut job, answer, writer).await;
+        }
+        Some(Err(failure)) => Box::pin(fail(&core, &mut job, failure, writer)).await,
+        None => writer.abort(AbortReason::Cancelled),
+    }
+    core.return_request(job.request);
+}
+
+/// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a
+/// flow nobody needs to wait for it.
+pub(crate) async fn while_wanted<T>(
+    flow: Option<Arc<Flow>>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending
+            if flow.as_ref().is_some_and(|flow| flow.poll_readers_gone(cx).is_ready()) =>
+        {
+            Poll::Ready(None)
+        }
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+/// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111
+/// 4.2.4).
+async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
+    core.count(Counter::ServerErrors, 1);
+    job.report.set_validating(job.stale.is_some());
+    let stored =
+        job.stale.take().or_else(|| job.in_reserve.take()).or_else(|| job.to_learn_about.take());
+    if let Some(stale) =
+        invalidate::unless_purged(core, stored).filter(|stale| stale.may_serve_on_error)
+    {
+        job.report.set_object_tag(Tag::RefreshFailOld);
+        return serve_stored(core, stale.body, writer).await;
+    }
+    let reason = failure.reason();
+    job.report.fail(failure);
+    writer.abort(reason);
+}
+
+/// Gives those who wait the stored answer.
+async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
+    match body {
+        StaleBody::Memory(object) => {
+            let info = freshen::object_info(&object);
+            writer.publish_object(object, info);
+        }
+        StaleBody::Disk(hit) => hit.feed(&core.shared.cache, writer).await,
+    }
+}
+
+/// Decides what becomes of an answer, then streams it into the flow.
+pub(crate) async fn deliver(
+    core: &Rc<Core>,
+    job: &mut Job,
+    mut answer: Box<Answer>,
+    mut writer: FlowWriter,
+) {
+    let (stored, at_end, part) = match decide::decide(core, job, &mut answer, &mut writer).await {
+        Verdict::Confirmed(body) => {
+            answer.keep(core);
+            return Box::pin(serve_stored(core, body, writer)).await;
+        }
+        Verdict::Again => {
+            answer.keep(core);
+            return Box::pin(again(core, job, writer)).await;
+        }
+        Verdict::Failed(failure) => return Box::pin(fail(core, job, failure, writer)).await,
+        Verdict::Stream { stored, at_end, part } => (stored, at_end, part),
+    };
+    if let (Some(dir), None) = (&at_end, &part)
+        && let Some(body) = answer.server.whole_body()
+        && store::store_lending(core, job, &mut writer, dir, body).await
+    {
+        drop(writer);
+        return answer.keep_after_whole_body(core);
+    }
+    let mut at_end = AtEnd::new(at_end, &answer, &writer);
+    match receive(core, job, &mut answer, &mut writer, stored, &mut at_end).await {
+        Ok(()) => {
+            writer.finish(answer.server.trailers());
+            at_end.follow_if_short(core, job, &writer);
+            if stored {
+                let (flow, written, writing) =
+                    (Arc::clone(writer.flow()), writer.written(), writer.writing());
+                store::store(core, job, writer, at_end.dir.take()).await;
+                if let Some(part) = part.filter(|part| part.is_complete(written)) {
+                    parts::add(core, &job.request, answer.request_time, (&flow, writing), *part);
+                }
+            }
+            answer.keep(core);
+        }
+        Err(reason) => writer.abort(reason),
+    }
+}
+
+/// A directory that gets an answer in one piece when it is complete, or as it arrives if memory
+/// turns out to be too short for that.
+struct AtEnd {
+    dir: Option<Arc<Dir>>,
+    /// Keeps what has arrived until the directory has it; not for what a flow may hold in any case.
+    reader: Option<FlowReader>,
+}
+
+impl AtEnd {
+    fn new(dir: Option<Arc<Dir>>, answer: &Answer, writer: &FlowWriter) -> Self {
+        let may_be_short = answer.body_bytes().is_none_or(|bytes| bytes > FLOW_BYTES_GUARANTEED);
+        let reader =
+            dir.as_ref().filter(|_| may_be_short).and_then(|_| writer.subscribe(ReaderKind::Disk));
+        Self { dir, reader }
+    }
+
+    /// Lets the directory follow from now on if the body cannot be kept whole.
+    fn follow_if_short(&mut self, core: &Rc<Core>, job: &Job, writer: &FlowWriter) {
+        if self.reader.is_none() || writer.is_whole() {
+            return;
+        }
+        let head = writer.flow().published();
+        let record = head.and_then(|head| head.record(job.request.url.as_bytes()));
+        if let (Some(dir), Some(reader), Some(record)) =
+            (self.dir.take(), self.reader.take(), record)
+        {
+            store::swap_out(core, dir, reader, record, None);
+        }
+    }
+}
+
+/// Fetches without a condition what could not be validated. The stored answer, which nothing is
+/// known about, may still cover for an error.
+async fn again(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
+    match converse(core, job, &mut writer).await {
+        Ok(answer) => deliver(core, job, answer, writer).await,
+        Err(failure) => fail(core, job, failure, writer).await,
+    }
+}
+
+/// Streams the body. Stops early when nobody wants it any more and `quick_abort` does not say
+/// otherwise.
+async fn receive(
+    core: &Rc<Core>,
+    job: &Job,
+    answer: &mut Answer,
+    writer: &mut FlowWriter,
+    stored: bool,
+    at_end: &mut AtEnd,
+) -> Result<(), AbortReason> {
+    enum Step {
+        Nobody,
+        Body(Result<bool, ServerError>),
+    }
+    let mut watch = true;
+    loop {
+        let step = poll_fn(|cx| {
+            if watch && writer.poll_readers_gone(cx).is_ready() {
+                return Poll::Ready(Step::Nobody);
+            }
+            let received = answer.server.poll_body(cx, writer);
+            at_end.follow_if_short(core, job, writer);
+            received.map(Step::Body)
+        })
+        .await;
+        match step {
+            Step::Body(Ok(_))
+                if answer.body_bytes().is_none() && writer.written() > answer.limit_bytes =>
+            {
+                return Err(AbortReason::TooLarge);
+            }
+            Step::Body(Ok(true)) => return Ok(()),
+            Step::Body(Ok(false)) => {}
+            Step::Body(Err(error)) => return Err(error.abort_reason()),
+            Step::Nobody if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
+            Step::Nobody => return Err(AbortReason::Cancelled),
+        }
+    }
+}
+
+/// `quick_abort_min`, `quick_abort_max`, `quick_abort_pct`: whether a fetch is finished although
+/// its clients have left.
+fn goes_on_alone(job: &Job, answer: &Answer, received: u64) -> bool {
+    let config = &job.request.snapshot().config;
+    let Some(min) = config.quick_abort_min else { return true };
+    let Some(total) = answer.body_bytes() else { return false };
+    let left = total.saturating_sub(received);
+    if left <= min {
+        return true;
+    }
+    if config.quick_abort_max.is_some_and(|max| left > max) {
+        return false;
+    }
+    received.saturating_mul(100) >= total.saturating_mul(u64::from(config.quick_abort_pct))
+}

@@ -1,0 +1,76 @@
+//! Stored answers that are void: after unsafe methods, and after answers that show that they are of
+//! no use.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Poll;
+
+use humboldt_base::counters::Counter;
+use humboldt_freshness as freshness;
+use humboldt_http::{FieldName, ResponseHead, Url};
+use humboldt_store::{FlowWriter, Key, Voiding};
+
+use crate::core::Core;
+use crate::fetch::job::{Job, Stale};
+
+/// After a successful unsafe method the stored answers of the URL, and of what Location and
+/// Content-Location name on the same host, are void (RFC 9111 4.4). The flow is for the answer
+/// itself, which may be stored in their place.
+pub(crate) async fn after_unsafe_method(
+    core: &Core,
+    job: &Job,
+    head: &ResponseHead,
+) -> Option<FlowWriter> {
+    let request = &*job.request;
+    if !freshness::invalidates(request.head.method, head.status) {
+        return None;
+    }
+    core.count(Counter::Purges, 1);
+    for name in [FieldName::Location, FieldName::ContentLocation] {
+        let Some(reference) = head.fields.get(name) else { continue };
+        if let Some(url) = same_host(&request.url, reference) {
+            let key = Key::primary(url.as_bytes());
+            remove_behind(core, core.shared.cache.void(key)).await;
+        }
+    }
+    let (writer, voiding) = core.shared.cache.void_for(request.key, job.purge_number);
+    remove_behind(core, voiding).await;
+    Some(writer)
+}
+
+/// What is stored of a URL turned out to be of no use. Nobody gets it any more.
+pub(crate) async fn forget_all(core: &Core, key: Key) {
+    remove_behind(core, core.shared.cache.void(key)).await;
+}
+
+/// Takes what is void out of all indexes now, and off the disks behind the answer: no answer waits
+/// for a disk.
+pub(crate) async fn remove_behind(core: &Core, voiding: Voiding) {
+    let cache = Arc::clone(&core.shared.cache);
+    // Without a budget of turns, as the first poll must do its part.
+    let removal = tokio::task::unconstrained(async move { cache.remove_void(voiding).await });
+    let mut removal = Box::pin(removal);
+    let is_pending =
+        std::future::poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_pending())).await;
+    if is_pending {
+        tokio::task::spawn_local(removal);
+    }
+}
+
+/// The URL that `reference` means, if it is on the same host.
+pub(crate) fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
+    let mut url = Url::default();
+    if reference.starts_with(b"/") && !reference.starts_with(b"//") {
+        url.set_parts(base.scheme(), base.authority(), reference).ok()?;
+    } else {
+        url.set_absolute(reference).ok()?;
+    }
+    (url.authority() == base.authority() && url.scheme() == base.scheme()).then_some(url)
+}
+
+/// A stored answer that was to be validated or served, unless it has been purged by tag or prefix
+/// meanwhile. Ask when the flow that it is for exists: later purges are seen by whoever would join
+/// that.
+pub(crate) fn unless_purged(core: &Core, stale: Option<Stale>) -> Option<Stale> {
+    stale.filter(|stale| !core.shared.cache.is_purged(stale.times(), stale.url(), stale.head()))
+}

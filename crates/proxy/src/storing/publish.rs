@@ -1,0 +1,160 @@
+//! Publishing the head of an answer that is streamed, and what is stored of it meanwhile.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_freshness::vary::{self, Vary};
+use humboldt_freshness::{CacheControl, Times, languages};
+use humboldt_http::{FieldName, HopByHop, Method, ResponseHead};
+use humboldt_store::{
+    About, Entry, FlowInfo, FlowWriter, Key, Part, ReaderKind, StoredHead, VaryMarker,
+};
+
+use crate::core::Core;
+use crate::fetch::converse::Answer;
+use crate::fetch::job::Job;
+use crate::lookup::memory::{self, HIT_FOR_MISS_S};
+use crate::request::Request;
+use crate::rules::access;
+use crate::storing::decide::Verdict;
+use crate::storing::freshen::{announce, record};
+use crate::storing::head::{skips_reply_field, some_fields, with_via};
+use crate::storing::invalidate::forget_all;
+use crate::storing::parts::{NewPart, Portion};
+use crate::storing::store;
+
+/// Publishes the head, under the key of its variant, and starts to write the object to disk.
+pub(crate) async fn publish(
+    core: &Rc<Core>,
+    job: &Job,
+    answer: &Answer,
+    writer: &mut FlowWriter,
+    times: Option<Times>,
+    cc: &CacheControl,
+    portion: Option<Portion>,
+) -> Verdict {
+    let request = &*job.request;
+    let snapshot = request.snapshot();
+    let (cache, hops) = (&core.shared.cache, HopByHop::of(&answer.head.fields));
+    let received = with_via(snapshot, &answer.head);
+    let is_skipped = |id, name: &[u8]| skips_reply_field(&hops, id, name);
+    let is_own = |name: &[u8]| {
+        times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own))
+    };
+    let head = Arc::new(StoredHead::from_response(&received, |id, name| {
+        is_skipped(id, name) || is_own(name) || (times.is_some() && id == FieldName::Age)
+    }));
+    let own_fields = some_fields(&received, |id, name| {
+        id != FieldName::Age && is_own(name) && !is_skipped(id, name)
+    });
+    job.report.set_own_fields(own_fields);
+    let (mut key, marker) = match times {
+        Some(_) => variant(core, request, writer, &answer.head),
+        None => (request.key, None),
+    };
+    let part = portion.map(|portion| {
+        let list = key;
+        key = Part::new_key(list);
+        Box::new(NewPart { list, key, portion, received })
+    });
+    let is_storable = times.is_some();
+    let keys = claims(request, key, marker.as_deref(), part.as_deref());
+    let is_outdated = is_storable && !announce(core, request, writer, &keys).await;
+    let (times, part) = if is_outdated { (None, None) } else { (times, part) };
+    let dir = times.and_then(|_| cache.select_dir(answer.body_bytes()));
+    let keep_bytes_max = if times.is_some() { cache.keep_bytes_max(dir.is_some()) } else { 0 };
+    let is_whole_at_end = dir.as_ref().is_some_and(|dir| {
+        let bytes_max = dir.scheme.whole_bytes_max().min(keep_bytes_max);
+        marker.is_none() && answer.body_bytes().is_some_and(|bytes| bytes <= bytes_max)
+    });
+    let disk_only = times.is_some_and(|times| {
+        let (url, body_bytes) = (request.url.as_bytes(), answer.body_bytes().unwrap_or(0));
+        let about = About { key, url, head: &head, times: &times, body_bytes };
+        dir.is_some() && cache.is_disk_only(&about, is_whole_at_end)
+    });
+    let info = FlowInfo {
+        key,
+        body_bytes: answer.body_bytes(),
+        shareable: is_storable,
+        keep_bytes_max,
+        write_through: dir.is_some(),
+        disk_only,
+        times,
+        vary: marker.clone(),
+    };
+    writer.publish_head(Arc::clone(&head), info);
+    let Some(times) = times else {
+        forget(core, job, answer, writer, is_outdated).await;
+        return Verdict::Stream { stored: false, at_end: None, part: None };
+    };
+    match dir {
+        Some(dir) if is_whole_at_end => Verdict::Stream { stored: true, at_end: Some(dir), part },
+        Some(dir) => {
+            if let Some(reader) = writer.subscribe(ReaderKind::Disk) {
+                let marker = marker.map(|marker| (marker, writer.writing()));
+                store::swap_out(
+                    core,
+                    dir,
+                    reader,
+                    record(key, request.url.as_bytes(), &head, times),
+                    marker,
+                );
+            }
+            Verdict::Stream { stored: true, at_end: None, part }
+        }
+        None => Verdict::Stream { stored: true, at_end: None, part },
+    }
+}
+
+/// What an answer takes the place of.
+fn claims(
+    request: &Request,
+    key: Key,
+    marker: Option<&VaryMarker>,
+    part: Option<&NewPart>,
+) -> Vec<(Key, u64)> {
+    let marked = marker.map(|marker| (request.key, marker.generation));
+    [Some((key, 0)), marked, part.map(|part| (part.list, 0))].into_iter().flatten().collect()
+}
+
+/// The key under which an answer is stored, and what it varies by.
+fn variant(
+    core: &Core,
+    request: &Request,
+    writer: &FlowWriter,
+    head: &ResponseHead,
+) -> (Key, Option<Arc<VaryMarker>>) {
+    let Vary::On(spec) = vary::of(&head.fields) else { return (request.key, None) };
+    let cache = &core.shared.cache;
+    let marker = cache.vary_marker(writer.epoch(), request.url.as_bytes(), spec.as_bytes());
+    let key = memory::variant_key(request, &marker);
+    if let Some(language) = languages::of_answer(&head.fields)
+        && let Some(in_language) = memory::language_key(request, &marker, language)
+    {
+        cache.insert_current(writer.epoch(), in_language, Entry::SeeAlso(key));
+    }
+    (key, Some(marker))
+}
+
+/// An answer that is not stored: what is stored of its URL is older and was found wanting.
+async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is_outdated: bool) {
+    let request = &*job.request;
+    // An answer to the client's own conditions says nothing about the whole, and a server in
+    // trouble nothing about what is stored: it may confirm it later.
+    let status = answer.head.status;
+    let was_stored = job.stale.is_some() || job.in_reserve.is_some();
+    let says_nothing = job.as_asked && status != 200 || was_stored && status >= 500;
+    let may_be_stored =
+        job.may_store && request.head.method == Method::Get && access::may_use_cache(request);
+    if !may_be_stored || says_nothing || is_outdated {
+        return;
+    }
+    let cache = &core.shared.cache;
+    let epoch = writer.epoch();
+    if was_stored || !job.as_asked && status < 500 && cache.may_have_older(epoch) {
+        forget_all(core, request.key).await;
+    } else if !cache.mem().contains(&request.key) {
+        let until = request.received.secs() + HIT_FOR_MISS_S;
+        cache.insert_current(epoch, request.key, Entry::HitForMiss { until });
+    }
+}

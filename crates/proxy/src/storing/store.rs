@@ -1,0 +1,113 @@
+//! Answers on their way to memory and to cache directories.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use humboldt_base::counters::Counter;
+use humboldt_http::FieldName;
+use humboldt_store::scheme::Record;
+use humboldt_store::{Dir, FlowReader, FlowWriter, ReaderKind, SwapOutError, VaryMarker, Writing};
+
+use crate::core::Core;
+use crate::fetch::job::Job;
+
+/// Follows a flow into a cache directory, from its first byte. Its Vary marker is written beside
+/// it: where that takes a while, the body must not wait, nor whoever reads it.
+pub(crate) fn swap_out(
+    core: &Rc<Core>,
+    dir: Arc<Dir>,
+    reader: FlowReader,
+    record: Record,
+    marker: Option<(Arc<VaryMarker>, Writing)>,
+) {
+    let epoch = reader.flow().epoch();
+    let core = Rc::clone(core);
+    tokio::task::spawn_local(async move {
+        let (cache, times) = (&core.shared.cache, record.times);
+        let write_marker = async {
+            if let Some((marker, _writing)) = marker
+                && cache.is_to_be_written(epoch, &marker)
+            {
+                _ = cache.write_vary(epoch, &marker, times).await;
+            }
+        };
+        let ((), outcome) = tokio::join!(write_marker, cache.swap_out(reader, record, dir));
+        count_swap_out(&core, outcome);
+    });
+}
+
+fn count_swap_out(core: &Core, outcome: Result<u64, SwapOutError>) {
+    match outcome {
+        Ok(bytes) => {
+            core.count(Counter::SwapOuts, 1);
+            core.count(Counter::SwapOutBytes, bytes);
+        }
+        Err(error) => {
+            if matches!(error, SwapOutError::Scheme(_)) {
+                core.count(Counter::SwapOutErrors, 1);
+            }
+            tracing::debug!("not written to disk: {error}");
+        }
+    }
+}
+
+/// Stores an answer whose whole body has come with its head, where its client can be served without
+/// a copy of it in memory. `false`: it is to be received.
+pub(crate) async fn store_lending(
+    core: &Rc<Core>,
+    job: &Job,
+    writer: &mut FlowWriter,
+    dir: &Arc<Dir>,
+    body: &[u8],
+) -> bool {
+    let (cache, url) = (&core.shared.cache, job.request.url.as_bytes());
+    // Ranges are cut out of a flow by a task that may take its time.
+    if job.request.head.fields.has(FieldName::Range) {
+        return false;
+    }
+    let Some(head) = cache.store_lending(writer, url, dir, body) else { return false };
+    if let Some(about) = head.about(url, body.len() as u64) {
+        count_swap_out(core, cache.finish_write(writer.epoch(), &about, dir).await);
+    }
+    true
+}
+
+/// Stores an answer whose body is complete: in memory, and in the directory that waits for the end.
+pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: Option<Arc<Dir>>) {
+    let cache = &core.shared.cache;
+    let Some(head) = writer.flow().published() else { return };
+    let (epoch, key, writing) = (writer.epoch(), head.info.key, writer.writing());
+    let is_newest = || cache.is_newest(epoch, &key);
+    // Until the directory has it, requests find it in flight.
+    let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
+    let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
+    if stored.as_ref().is_some_and(|stored| stored.in_memory) {
+        core.count(Counter::MemoryStores, 1);
+    }
+    match (stored, dir) {
+        // No directory takes it: there is a newer answer than what they have, or will find when
+        // they have read their indexes.
+        (_, None) if cache.has_dirs() && is_newest() && !head.info.write_through => {
+            if let (Some(marker), Some(times)) = (&head.info.vary, head.info.times) {
+                _ = cache.write_vary(epoch, marker, times).await;
+            }
+            cache.remove_from_disk(&key).await;
+        }
+        (_, None) => {}
+        (Some(stored), Some(dir)) if stored.on_disk => {
+            count_swap_out(core, cache.finish_write(epoch, &stored.object.about(), &dir).await);
+        }
+        (Some(stored), Some(dir)) => {
+            let core = Rc::clone(core);
+            tokio::task::spawn_local(async move {
+                let _writing = writing;
+                let outcome = core.shared.cache.write_object(epoch, &stored.object, dir).await;
+                count_swap_out(&core, outcome);
+                drop(until_written);
+            });
+        }
+        // Memory was too short to keep it whole: there is a newer answer than what is stored.
+        (None, Some(_)) if is_newest() => drop(cache.remove_from_disk(&key).await),
+        (None, Some(_)) => {}
+    }
+}

@@ -1,0 +1,167 @@
+//! One request that is being answered: for whom, by whom, and its line in access.log.
+//!
+//! A handler gets the transaction and returns an [`Outcome`]; the line is written in one place,
+//! exactly once, whatever happens: the type sees to it.
+
+use std::future::Future;
+use std::rc::Rc;
+
+use humboldt_acl::RuleList;
+use humboldt_base::counters::Counter;
+use humboldt_exchange::ClientExchange;
+use humboldt_http::{FieldName, ResponseHead, Version};
+use humboldt_logs::access::{AccessRecord, Hierarchy, Peer, ResultTag, Tag};
+
+use crate::core::Core;
+use crate::cut::Cut;
+use crate::outcome::{Outcome, RouteTaken};
+use crate::request::{Request, unmapped};
+use crate::rules::access;
+
+/// One request that is being answered.
+pub(crate) struct Transaction<'a> {
+    /// The core that answers.
+    pub core: &'a Rc<Core>,
+    /// The client that is answered.
+    pub client: &'a mut ClientExchange,
+    /// The request.
+    pub request: &'a Rc<Request>,
+    /// It has its line, or somebody else is going to write it.
+    is_over: bool,
+}
+
+/// What became of a request, or that nothing did.
+#[derive(Debug)]
+pub(crate) enum Served {
+    /// It was answered.
+    Done(Outcome),
+    /// The answer that was found is of no use, and nothing was sent: look again.
+    LookAgain,
+}
+
+impl<'a> Transaction<'a> {
+    /// Begins to answer `request`.
+    pub(crate) fn new(
+        core: &'a Rc<Core>,
+        client: &'a mut ClientExchange,
+        request: &'a Rc<Request>,
+    ) -> Self {
+        Self { core, client, request, is_over: false }
+    }
+
+    /// Ends it: counts and logs.
+    pub(crate) fn end(mut self, outcome: Outcome) {
+        if let Some(cut) = outcome.cut {
+            self.client.reset();
+            self.core.shared.times.record_cut(self.core.id, cut);
+        }
+        self.log(outcome);
+    }
+
+    /// The answer goes on in a transaction that follows.
+    pub(crate) fn suspend(mut self) {
+        self.is_over = true;
+    }
+
+    /// The result of `work`; `None` when the client goes before. Whatever is waited for is waited
+    /// for in here.
+    pub(crate) async fn while_it_stays<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.client.while_it_stays(work).await
+    }
+
+    /// The end of a request whose client has left, or has been there for too long, before it got
+    /// anything.
+    pub(crate) fn client_gone(&self, outcome: Outcome) -> Outcome {
+        outcome.cut_off(self.client.lost().into())
+    }
+
+    fn log(&mut self, mut outcome: Outcome) {
+        self.is_over = true;
+        outcome.bytes_out += self.client.sent_bytes();
+        finish(self.core, self.request, &outcome);
+    }
+}
+
+impl Drop for Transaction<'_> {
+    /// The task did not come to its end: by a panic, or because the core ends. Its connection is
+    /// counted as cut off when it is dropped.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.log(Outcome::local(Tag::None, 0).cut_off(Cut::of_a_dropped_task()));
+        }
+    }
+}
+
+/// Counts and logs a finished transaction.
+fn finish(core: &Core, request: &Request, outcome: &Outcome) {
+    let content_type = outcome.content.media_type();
+    let now = core.now();
+    let elapsed_ms = now.since_ms(request.received);
+    core.shared.times.record(core.id, outcome, elapsed_ms);
+    if outcome.tag.is_hit() {
+        core.count(Counter::ClientHits, 1);
+        core.count(Counter::ClientHitOutBytes, outcome.bytes_out);
+        if matches!(outcome.tag, Tag::MemHit | Tag::NegativeHit) {
+            core.count(Counter::ClientMemoryHits, 1);
+        }
+    }
+    let facts = request.facts();
+    let logs_indirect = request.snapshot().config.log_uses_indirect_client;
+    let indirect = request.indirect_client.filter(|_| logs_indirect);
+    let client = indirect.unwrap_or_else(|| unmapped(facts.client.ip()));
+    let record = AccessRecord {
+        elapsed_ms,
+        local: Some(facts.local),
+        tag: ResultTag { tag: outcome.tag, collapsed: outcome.collapsed, ending: outcome.ending() },
+        status: outcome.status,
+        server_status: outcome.route.as_ref().and_then(|route| route.status),
+        bytes_out: outcome.bytes_out,
+        method: request.head.method_bytes(),
+        url: request.shown_url(),
+        version: Some(request.head.version),
+        hierarchy: outcome.route.as_ref().map_or(Hierarchy::None, |route| route.hierarchy),
+        peer: peer(outcome.route.as_ref()),
+        peer_port: outcome.route.as_ref().and_then(|route| route.peer).map(|peer| peer.port()),
+        content_type,
+        error: outcome.fault.as_ref().map(|fault| fault.code),
+        error_detail: outcome.fault.as_ref().map(|fault| &*fault.detail),
+        request: Some(&request.head.fields),
+        ..AccessRecord::new(now, std::net::SocketAddr::new(client, facts.client.port()))
+    };
+    for log in core.access_logs().iter() {
+        let wanted = |list| is_wanted(list, request, outcome.status, content_type);
+        let wanted = log.condition.as_ref().is_none_or(wanted);
+        match &log.sink {
+            _ if !wanted => {}
+            None => break,
+            Some(sink) if sink.is_none() => {}
+            Some(sink) => {
+                sink.append(core.id, |line| log.format.write(line, &record, log.strip_query_terms));
+            }
+        }
+    }
+}
+
+/// Whether the conditions of a log hold. Of the answer they may ask for its status and its media
+/// type. A request that they cannot be answered for, because it was refused before anything was
+/// looked up, or the look-up failed, is logged.
+fn is_wanted(list: &RuleList, request: &Request, status: u16, content_type: Option<&[u8]>) -> bool {
+    if !request.snapshot().rules_ask_answers {
+        return access::says(list, request, None).unwrap_or(true);
+    }
+    let mut answer = ResponseHead::default();
+    answer.set_line(Version::Http11, status, b"");
+    if let Some(content_type) = content_type {
+        answer.fields.push(FieldName::ContentType, content_type);
+    }
+    access::says(list, request, Some(&answer)).unwrap_or(true)
+}
+
+fn peer(route: Option<&RouteTaken>) -> Peer<'_> {
+    match route {
+        None => Peer::None,
+        Some(RouteTaken { peer: Some(peer), .. }) => Peer::Ip(peer.ip()),
+        Some(RouteTaken { name, .. }) if name.is_empty() => Peer::None,
+        Some(RouteTaken { name, .. }) => Peer::Name(name.as_bytes()),
+    }
+}
