@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::lists::List;
 use crate::table::{self, Directive, Status};
 
 const HEAD: &str = "# squid.conf
@@ -87,12 +88,26 @@ fn push_acl_kinds(out: &mut String) {
          `access_log` writes its line, and no other list follows such a rule. So a proxy that leaves names to its \
          parents needs `dst -n`, also instead of `to_localhost`.\n\n",
     );
+    push_slow_kinds(out);
     out.push_str("type | not evaluated, because\n--- | ---\n");
     for kind in kinds {
         if let Some(why) = kind.unsupported() {
             out.push_str(&format!("`{}` | {why}\n", kind.name()));
         }
     }
+}
+
+/// Which kinds are slow, and what that means for lists.
+fn push_slow_kinds(out: &mut String) {
+    let slow = crate::AclKind::ALL.iter().filter(|kind| kind.need().is_some());
+    let slow: Vec<_> = slow.map(|kind| code(kind.name())).collect();
+    out.push_str(&format!(
+        "These are slow, as they have to find something out before they can tell: {}; and so are groups with \
+         such a member. An ACL is asked only when those before it in its rule match, so nothing is looked up \
+         that does not matter. A slow ACL in a list that cannot have the answer is an error; each list says \
+         below which it takes. `dst` and `srcdomain` are fast with `-n`.\n\n",
+        slow.join(", ")
+    ));
 }
 
 fn push_working(directive: &Directive, out: &mut String) {
@@ -106,6 +121,9 @@ fn push_working(directive: &Directive, out: &mut String) {
     if !directive.aliases.is_empty() {
         let names: Vec<_> = directive.aliases.iter().map(|name| code(name)).collect();
         out.push_str(&format!(" Also: {}.", names.join(", ")));
+    }
+    if let Some(list) = List::of(directive.name) {
+        out.push_str(&format!(" {}", list.in_words()));
     }
     out.push('\n');
     if let Some(table) = crate::kinds::options_table(directive.name) {
@@ -132,12 +150,22 @@ fn push_known(directives: &[&Directive], out: &mut String) {
         let row = match directive.status {
             Status::Works => continue,
             Status::Obsolete(advice) => format!("{names} | {advice}\n"),
-            Status::Ignored(why) => format!("{names} | {} | no effect: {why}\n", directive.doc),
+            Status::Ignored(why) => {
+                format!("{names} | {} | no effect: {why}\n", meaning(directive))
+            }
             Status::Unsupported(why) => {
-                format!("{names} | {} | not supported: {why}\n", directive.doc)
+                format!("{names} | {} | not supported: {why}\n", meaning(directive))
             }
         };
         out.push_str(&row);
+    }
+}
+
+/// What a directive that is only known means, and whether slow ACLs may stand in it.
+fn meaning(directive: &Directive) -> String {
+    match List::of(directive.name) {
+        Some(list) => format!("{} {}", directive.doc, list.in_words()),
+        None => directive.doc.to_owned(),
     }
 }
 

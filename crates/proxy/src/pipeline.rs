@@ -52,7 +52,9 @@ pub(crate) enum Admission {
     Refuse(ErrorPage, String),
     /// A rule denies it.
     Deny(Refusal),
-    /// The access rules need the addresses of the host.
+    /// An access rule has to know something first.
+    Undecided,
+    /// It may go on; the rules that will be asked about its answer need the addresses of the host.
     NeedsAddresses,
     /// Not for the cache: CONNECT, manager pages, PURGE, TRACE, methods other than GET and HEAD.
     Special,
@@ -65,8 +67,13 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     match access::check(request) {
         Access::Allowed => {}
         Access::Denied(refusal) => return Admission::Deny(refusal),
-        Access::NeedsAddresses => return Admission::NeedsAddresses,
+        Access::Undecided => return Admission::Undecided,
     }
+    admit_permitted(core, request)
+}
+
+/// What follows when the access rules have allowed the request.
+fn admit_permitted(core: &Core, request: &Request) -> Admission {
     if let Some(objection) = internal::objection_to_form(request) {
         return objection;
     }
@@ -102,12 +109,21 @@ pub(crate) async fn proceed(
     request: Rc<Request>,
     mut admission: Admission,
 ) -> After {
+    if let Admission::Undecided = admission {
+        let decided =
+            conn.while_it_stays(&request, access::decide_permission(core, &request)).await;
+        admission = match decided {
+            None => return answer::gone(core, conn, &request, Tag::None, None),
+            Some(Ok(())) => admit_permitted(core, &request),
+            Some(Err(refusal)) => Admission::Deny(refusal),
+        };
+    }
     if let Admission::NeedsAddresses = admission {
         let looked_up = conn.while_it_stays(&request, access::look_up(core, &request)).await;
         if looked_up.is_none() {
             return answer::gone(core, conn, &request, Tag::None, None);
         }
-        admission = admit(core, &request);
+        admission = admit_permitted(core, &request);
     }
     match admission {
         Admission::Hit(object) | Admission::Ranges(object) => {
@@ -115,8 +131,8 @@ pub(crate) async fn proceed(
         }
         Admission::Refuse(page, detail) => answer::error(core, conn, &request, page, &detail).await,
         Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
-        // Never after a look-up, good or bad; and without an answer of the rules nothing goes on.
-        Admission::NeedsAddresses => {
+        // Not after a look-up, good or bad; and without an answer of the rules nothing goes on.
+        Admission::Undecided | Admission::NeedsAddresses => {
             answer::refused(core, conn, &request, Refusal::unanswered(), None).await
         }
         Admission::Special => Box::pin(special(core, conn, request)).await,

@@ -3,7 +3,7 @@
 //!
 //! They are asked for every client anew, also for hits. Without such rules nothing is done at all.
 
-use humboldt_acl::{AclError, AclSet, RuleList, Verdict};
+use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::Config;
 use humboldt_http::{Method, ResponseHead};
 use humboldt_store::StoredHead;
@@ -81,9 +81,5 @@ pub(crate) fn check(
         return Err(Refusal::too_large());
     }
     let Some(list) = &rules.access else { return Ok(limit) };
-    match access::verdict_on_answer(list, request, &response) {
-        Verdict::Allowed { .. } => Ok(limit),
-        Verdict::Denied { last_acl, .. } => Err(Refusal::of_reply(snapshot.denials.find(last_acl))),
-        Verdict::NeedDstIps => Err(Refusal::unanswered()),
-    }
+    access::may_reply(list, request, &response).map(|()| limit)
 }
