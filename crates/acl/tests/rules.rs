@@ -304,9 +304,12 @@ fn destinations_are_looked_up_only_when_they_matter() {
 #[test]
 fn a_list_says_what_it_may_need() {
     let acls = "acl far dst 192.0.2.0/24\nacl quiet dst -n 192.0.2.0/24\nacl near src 10.0.0.0/8\n\
-                acl group any-of near far\nacl both all-of near group";
+                acl group any-of near far\nacl both all-of near group\nacl first any-of far near\n\
+                acl one all-of !far";
     for (rules, wanted) in [
         ("allow near", false),
+        ("allow first", true),
+        ("allow near !one", true),
         ("allow quiet", false),
         ("deny near !far", true),
         ("deny quiet\nallow both", true),
