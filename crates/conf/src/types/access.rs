@@ -27,7 +27,8 @@ pub struct AclDef {
 }
 
 impl AclDef {
-    /// What the ACL has to know before it can tell whether it matches; for groups see their members.
+    /// What the ACL has to know before it can tell whether it matches; for groups see their
+    /// members.
     pub fn need(&self) -> Option<Need> {
         self.kind.need().filter(|need| !(self.flags.no_lookup && need.is_name_lookup()))
     }
@@ -61,8 +62,8 @@ macro_rules! acl_kinds {
                 match self { $(AclKind::$variant => $support,)+ }
             }
 
-            /// What ACLs of this kind, if it is a slow one, have to know first: see [`AclDef::need`].
-            /// Groups need what their members need.
+            /// What ACLs of this kind, if it is a slow one, have to know first: see
+            /// [`AclDef::need`]. Groups need what their members need.
             pub fn need(self) -> Option<Need> {
                 match self { $(AclKind::$variant => $need,)+ }
             }

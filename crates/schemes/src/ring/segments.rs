@@ -31,8 +31,8 @@ const FREE_MAX: u32 = 64;
 /// When one segment in this many has been reclaimed, a checkpoint is due: it costs time for the
 /// whole index, and what was written since has to be looked through after a crash.
 const CHECKPOINT_ONE_IN: u32 = 8;
-/// Of the segments beyond [`SEGMENTS_MIN`], one in this many may wait for readers: clients that read
-/// slowly leave most of the ring to what is stored.
+/// Of the segments beyond [`SEGMENTS_MIN`], one in this many may wait for readers: clients that
+/// read slowly leave most of the ring to what is stored.
 const HELD_ONE_IN: u32 = 4;
 
 /// Size of the segments of a new store of `capacity_bytes`.

@@ -192,8 +192,8 @@ impl Dir {
         slots.give_back_chain(&runs);
     }
 
-    /// Begins to read a long chain in pieces, if it is still what the index says: its slots, and the
-    /// right to find them unchanged.
+    /// Begins to read a long chain in pieces, if it is still what the index says: its slots, and
+    /// the right to find them unchanged.
     pub(crate) fn hold(&self, key: IndexKey, entry: FileEntry) -> Option<(Vec<Run>, Hold)> {
         let mut slots = self.slots.lock();
         let runs = slots.runs(entry.file, self.slots_of(entry));

@@ -1,9 +1,9 @@
 //! Chains that somebody reads in pieces: their slots are not used again before that has ended, also
 //! when the object has been evicted, replaced or removed.
 //!
-//! The first slot is never kept: a reader has it in memory, and a purge overwrites it. So a chain is
-//! known here by its second slot. Part of a directory at most is kept in this way ([`KEPT_ONE_IN`]):
-//! beyond it slots are used again at once, and the reader cannot go on.
+//! The first slot is never kept: a reader has it in memory, and a purge overwrites it. So a chain
+//! is known here by its second slot. Part of a directory at most is kept in this way
+//! ([`KEPT_ONE_IN`]): beyond it slots are used again at once, and the reader cannot go on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
