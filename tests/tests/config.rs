@@ -170,7 +170,10 @@ fn a_server_does_not_start_with_a_broken_configuration() {
 fn the_version_is_shown() {
     let output = proxy::run(&["-v"]);
     assert!(output.status.success());
-    assert!(said(&output).contains("0.1") || proxy::is_squid(), "{}", said(&output));
+    // The same beginning as Squid's, for scripts that look for it.
+    let said = said(&output);
+    assert!(said.lines().next().is_some_and(|line| line.contains("Cache: Version ")), "{said}");
+    assert!(said.contains("Version 0.1") || proxy::is_squid(), "{said}");
 }
 
 #[test]

@@ -413,12 +413,42 @@ fn a_list_that_is_asked_before_any_look_up_takes_no_rule_that_needs_one() {
     };
     let (is_fine, said) = check("dst 127.0.0.1");
     assert!(
-        !is_fine && said.contains("follow_x_forwarded_for is asked before anything is looked up"),
+        !is_fine
+            && said.contains("`front` is of type `dst`, which needs the addresses of the host"),
         "{said}"
     );
-    assert!(said.contains("squid.conf:2"), "{said}");
+    assert!(said.contains("follow_x_forwarded_for cannot wait for that"), "{said}");
+    assert!(said.contains("squid.conf:3:30"), "{said}");
     let (is_fine, said) = check("dst -n 127.0.0.1");
     assert!(is_fine, "{said}");
+}
+
+#[test]
+fn a_list_that_waits_looks_up_only_where_it_comes_to_the_question() {
+    let (dns, parent) = (NameServer::new(), Origin::new());
+    parent.on("/", Reply::ok("from the parent"));
+    dns.on("far.test", loopback(2));
+    let way = format!(
+        "cache_peer 127.0.0.1 parent {} 0 no-query\n{}acl far dst 127.0.0.2\nacl post method POST\n",
+        parent.address().port(),
+        dns.lines()
+    );
+    let mut questions = 0;
+    for (rules, status, asks) in [
+        ("never_direct allow all\nmiss_access deny post far\n", 200, 0),
+        ("never_direct allow all\nmiss_access deny !post far\n", 403, 1),
+        ("never_direct allow all\nalways_direct allow post far\n", 200, 0),
+        ("never_direct allow !post far\n", 200, 1),
+        ("never_direct allow all\nnever_direct allow far\n", 200, 0),
+        ("never_direct allow all\nhttp_access deny post far\n", 200, 0),
+        ("never_direct allow all\nhttp_access deny !post far\n", 403, 1),
+    ] {
+        let proxy = Proxy::forward(&format!("{way}{rules}"));
+        let answer = get(&proxy, "http://far.test/");
+        assert_eq!(answer.status(), status, "{rules}\n{}", answer.text());
+        questions += asks;
+        assert_eq!(dns.asked("far.test"), questions, "{rules}");
+    }
 }
 
 /// A server that keeps connections and says from which address each came.

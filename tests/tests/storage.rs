@@ -398,3 +398,46 @@ fn a_client_that_reads_slowly_gets_all_of_what_was_read_from_disk() {
     }
     assert!((0..OBJECTS).all(|index| world.origin.count(&format!("/slow/{index}")) == 1));
 }
+
+/// Far more than sockets take.
+const HUGE_BYTES: usize = 8 << 20;
+
+/// A body of which no two parts are alike.
+fn huge(number: u64) -> Vec<u8> {
+    (0..HUGE_BYTES as u64 / 8).flat_map(|at| (at << 16 | number).to_be_bytes()).collect()
+}
+
+#[test]
+fn what_a_client_has_begun_to_get_from_disk_it_gets_whole_whatever_becomes_of_the_object() {
+    for (scheme, levels) in
+        [("ufs", " 4 4"), ("aufs", " 4 4"), ("diskd", " 4 4"), ("rock", ""), ("ring", "")]
+    {
+        let world = ring(&format!(
+            "cache_dir {scheme} {{dir}}/cache 64{levels}\ncache_mem 1 MB\n\
+             maximum_object_size 32 MB\nacl purge method PURGE\nhttp_access allow purge\n"
+        ));
+        let store = |path: &str, number| {
+            world.origin.on(path, Reply::ok(huge(number)).cachable(3_600));
+            let answer = world.ask("GET", path, &[("Cache-Control", "no-cache")]);
+            assert!(answer.expect(200).body == huge(number), "{scheme}: {path}");
+        };
+        for what in ["purged", "replaced"] {
+            let path = format!("/{what}");
+            store(&path, 1);
+            until("a hit", || (world.get(&path).cache() == "HIT").then_some(()));
+            let mut client = world.client();
+            client.request("GET", &world.target(&path), &[], b"");
+            assert!(client.head().start.contains(" 200 "));
+            let mut got = client.bytes(1 << 20);
+            // The server has another version only, and no validator could say that it has not.
+            match what {
+                "purged" => _ = world.ask("PURGE", &path, &[]).expect(200),
+                _ => store(&path, 2),
+            }
+            // Others fill the whole directory.
+            (3..12).for_each(|number| store(&format!("/other/{number}"), number));
+            got.extend(client.bytes(HUGE_BYTES - got.len()));
+            assert!(got == huge(1), "{scheme}: {what}");
+        }
+    }
+}

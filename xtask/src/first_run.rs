@@ -72,14 +72,16 @@ fn start(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.prose(
         "# First run\n\n\
          <!-- Made by `cargo xtask first-run`, which runs every command and writes down what it prints; do not edit. -->\n\n\
-         Every command on this page was run, and below it stands what it printed. The servers are nginx on this machine, with \
-         files made for this page: that is why every address is 127.0.0.1. `/tmp/first-run` stands for a temporary directory. \
-         `cargo xtask first-run` makes this page again.",
+         Every command on this page was run, and is shown with its output. The servers are nginx on this machine, with files made \
+         for this page; so every address is 127.0.0.1. `/tmp/first-run` stands for a temporary directory. `cargo xtask first-run` \
+         makes this page again.\n\n\
+         Objects fetched over https pass through a tunnel and are not cached: Humboldt has no TLS. The examples with apt and pip \
+         use http for that reason.",
     );
     page.prose(
         "## Starting\n\n\
-         The configuration: who may use the proxy, memory, a store on disk, and logs. `-k parse` says what there is to \
-         say about it: nothing. `-z` creates the store.",
+         The configuration has access rules, memory, a store on disk, and logs. `-k parse` checks it: no output means no \
+         complaint. `-z` creates the store.",
     );
     page.show(
         stage,
@@ -98,7 +100,7 @@ fn curl(stage: &mut Stage, page: &mut Page) -> Outcome {
     let get = "curl -s -i -x {proxy} http://{origin}/hello.txt";
     page.prose("## curl: from the server, from memory, from disk\n\nThe first request goes to the server: `X-Cache: MISS`.");
     page.show(stage, &[get])?;
-    page.prose("Two seconds later it is answered from memory. `Age` says how old the answer is, `ttl` how long it stays fresh.");
+    page.prose("Two seconds later the answer comes from memory. `Age` is its age in seconds, `ttl` the time that it stays fresh.");
     page.show(stage, &["sleep 2", get])?;
     page.prose("After a restart memory is empty. The answer comes from the store on disk.");
     page.show(stage, &["humboldt -k shutdown -f squid.conf"])?;
@@ -107,7 +109,7 @@ fn curl(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.show_started(stage)?;
     page.show(stage, &[get])?;
     page.prose(
-        "The log in Squid's format tells the three apart: `TCP_MISS`, `TCP_MEM_HIT` and `TCP_HIT`. nginx was asked once.",
+        "The log in Squid's format shows the difference: `TCP_MISS`, `TCP_MEM_HIT` and `TCP_HIT`. nginx got one request.",
     );
     stage.expect_codes("/hello.txt", &["TCP_MISS", "TCP_MEM_HIT", "TCP_HIT"])?;
     stage.expect_one_fetch("/hello.txt")?;
@@ -117,17 +119,17 @@ fn curl(stage: &mut Stage, page: &mut Page) -> Outcome {
 fn apt(stage: &mut Stage, page: &mut Page) -> Outcome {
     wares::debian_repository(stage)?;
     page.prose(
-        "## apt\n\nA repository with one small package. `apt.conf` names the proxy; the rest of it keeps this apt away from the \
-         machine's own.",
+        "## apt\n\nA repository with one small package. `apt.conf` names the proxy; its other lines keep this apt apart from the \
+         machine's own configuration.",
     );
     page.show(stage, &["cat apt.conf sources.list"])?;
-    page.prose("What the first machine downloads …");
+    page.prose("The first machine downloads a package.");
     let download = [
         "APT_CONFIG=apt.conf apt-get update",
         "APT_CONFIG=apt.conf apt-get download humboldt-hello",
     ];
     page.show(stage, &download)?;
-    page.prose("… the second one gets from the cache.");
+    page.prose("The second machine gets it from the cache.");
     let fresh =
         "rm -r apt/state/lists humboldt-hello_1.0_all.deb && mkdir -p apt/state/lists/partial";
     page.show(stage, &[fresh, download[0], download[1]])?;
@@ -153,7 +155,7 @@ fn pip(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.show(stage, &[&download("first"), &download("second")])?;
     stage.expect_codes("py3-none-any.whl", &["TCP_MISS", "TCP_MEM_HIT"])?;
     stage.expect_one_fetch("py3-none-any.whl")?;
-    page.prose("pip wants its index validated, as apt does. The wheel is a hit.");
+    page.prose("pip asks for validation of its index, as apt does. The wheel is a hit.");
     page.show(
         stage,
         &[
@@ -202,7 +204,7 @@ fn parallel(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.prose(&format!(
         "## {PARALLEL_CLIENTS} clients, one fetch\n\n\
          {PARALLEL_CLIENTS} clients ask at the same time for an object of 256 KiB that the cache does not have, from a server that \
-         sends 128 KiB a second. All get the same bytes, and the server is asked once."
+         sends 128 KiB a second. All get the same bytes, and the server gets one request."
     ));
     let get = format!(
         "seq {PARALLEL_CLIENTS} | xargs -P {PARALLEL_CLIENTS} -I N curl -s -x {{proxy}} -o got/N http://{{origin}}/slow/object"
@@ -215,14 +217,14 @@ fn parallel(stage: &mut Stage, page: &mut Page) -> Outcome {
     stage.expect_codes("/slow/object", &codes)?;
     stage.expect_one_fetch("/slow/object")?;
     page.prose(
-        "In the log, `TCP_CF_MISS` marks a request that joined the fetch of another (collapsed forwarding). nginx has logged:",
+        "In the log, `TCP_CF_MISS` marks a request that joined another request's fetch (collapsed forwarding). The last number is the count in nginx's log:",
     );
     let counts = "grep /slow/object access.log | awk '{print $4}' | sort | uniq -c";
     page.show(stage, &[counts, "grep -c /slow/object origin/access.log"])
 }
 
 fn stop(stage: &mut Stage, page: &mut Page) -> Outcome {
-    page.prose("## Stopping\n\nOpen requests may end first, then the store is left clean, so that the next start finds it.");
+    page.prose("## Stopping\n\nOpen requests may end first. Then the store is closed cleanly, so that the next start finds its objects.");
     page.show(stage, &["humboldt -k shutdown -f squid.conf"])?;
     stage.wait_proxy_end()?;
     page.show(stage, &["tail -n 2 cache.log"])

@@ -12,6 +12,10 @@ mod first_run;
 mod marks;
 mod packages;
 mod processes;
+/// The same as that of the pages that the program's crates make, on none of which this one depends.
+#[allow(unreachable_pub, reason = "it is public in the other crate")]
+#[path = "../../crates/base/src/prose.rs"]
+mod prose;
 mod results;
 mod source;
 mod test;

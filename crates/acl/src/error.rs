@@ -50,14 +50,6 @@ pub enum AclProblem {
         /// The compiler's words.
         reason: String,
     },
-    /// A list is asked where addresses of servers cannot be looked up.
-    #[error(
-        "{list} is asked before anything is looked up: use `dst -n`, which matches addresses in URLs only"
-    )]
-    NoLookup {
-        /// The directive.
-        list: &'static str,
-    },
     /// Fewer values than the kind needs.
     #[error("a value is missing")]
     Missing,

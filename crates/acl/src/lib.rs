@@ -2,15 +2,16 @@
 //!
 //! [`AclSet::compile`] takes the definitions once per configuration; [`RuleList::compile`] takes
 //! one access list. [`RuleList::check`] then answers for one [`Subject`], which borrows everything
-//! from the request: no allocation, no lock, no name look-up. A rule that needs the addresses of
-//! the destination says so with [`Verdict::NeedDstIps`]; the caller resolves the name and asks
-//! again.
+//! from the request: no allocation, no lock, no name look-up. A rule that
+//! has to know more first, such as the addresses of the destination, says so with
+//! [`Verdict::Needs`]; the caller gets the answer, puts it into [`Known`], and asks again.
 
 mod addresses;
 mod decode;
 mod domains;
 mod error;
 mod matcher;
+mod question;
 mod ranges;
 mod regexes;
 mod required;
@@ -20,6 +21,7 @@ mod set;
 mod subject;
 
 pub use error::{AclError, AclProblem};
+pub use question::{Known, Question};
 pub use rules::{RuleList, Verdict};
 pub use set::AclSet;
 pub use subject::Subject;

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use humboldt_conf::Need;
 use humboldt_http::Fields;
 
 use crate::addresses::AddressSet;
 use crate::decode::with_decoded;
 use crate::domains::DomainSet;
+use crate::question::Question;
 use crate::ranges::RangeSet;
 use crate::regexes::RegexList;
 use crate::schedule::Schedule;
@@ -14,14 +16,14 @@ use crate::subject::Subject;
 
 /// What a test says.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Match {
+pub(crate) enum Match<'a> {
     Yes,
     No,
-    /// Only the addresses of the destination can tell, and they are not known.
-    NeedDstIps,
+    /// Only the answer to this question can tell, and it is not known.
+    Needs(Question<'a>),
 }
 
-impl From<bool> for Match {
+impl From<bool> for Match<'_> {
     #[inline]
     fn from(matched: bool) -> Self {
         if matched { Self::Yes } else { Self::No }
@@ -33,6 +35,8 @@ impl From<bool> for Match {
 pub(crate) struct Acl {
     /// Name as first written.
     pub(crate) name: Box<str>,
+    /// What it, or a member, may need before it can tell; each need once.
+    pub(crate) needs: Box<[Need]>,
     pub(crate) matcher: Matcher,
 }
 
@@ -45,8 +49,8 @@ pub(crate) struct Term {
 
 impl Term {
     #[inline]
-    pub(crate) fn check(&self, subject: &Subject<'_>) -> Match {
-        match (self.acl.matcher.check(subject), self.negated) {
+    pub(crate) fn check(&self, subject: &Subject<'_>) -> Match<'_> {
+        match (self.acl.check(subject), self.negated) {
             (Match::Yes, true) => Match::No,
             (Match::No, true) => Match::Yes,
             (result, _) => result,
@@ -54,9 +58,9 @@ impl Term {
     }
 }
 
-/// All of `terms` match. The first that does not decides.
+/// All of `terms` match. The first that does not decides, or asks: those behind it are not tested.
 #[inline]
-pub(crate) fn all(terms: &[Term], subject: &Subject<'_>) -> Match {
+pub(crate) fn all<'a>(terms: &'a [Term], subject: &Subject<'_>) -> Match<'a> {
     terms
         .iter()
         .map(|term| term.check(subject))
@@ -107,81 +111,75 @@ pub(crate) enum Matcher {
     AllOf(Box<[Box<[Term]>]>),
 }
 
-impl Matcher {
-    /// Whether addresses of a destination may be needed to tell.
-    pub(crate) fn asks_addresses(&self) -> bool {
-        let any = |terms: &[Term]| terms.iter().any(|term| term.acl.matcher.asks_addresses());
-        match self {
-            Self::Destination { no_lookup, .. } => !no_lookup,
-            Self::AnyOf(terms) => any(terms),
-            Self::AllOf(lines) => lines.iter().any(|terms| any(terms)),
-            _ => false,
-        }
-    }
-
+impl Acl {
     /// Whether the subject matches. What is not known about it does not match, as in Squid, but for
-    /// addresses that cannot be found.
-    pub(crate) fn check(&self, subject: &Subject<'_>) -> Match {
-        let matched = match self {
-            Self::Source(addresses) => addresses.contains(subject.client_ip),
-            Self::Destination { addresses, no_lookup } => {
-                return destination(addresses, *no_lookup, subject);
+    /// what a question can bring, or could not.
+    pub(crate) fn check(&self, subject: &Subject<'_>) -> Match<'_> {
+        let matched = match &self.matcher {
+            Matcher::Source(addresses) => addresses.contains(subject.client_ip),
+            Matcher::Destination { addresses, no_lookup } => {
+                let question = Question::DstIps { acl: &self.name };
+                return destination(addresses, *no_lookup, subject)
+                    .map_or(Match::Needs(question), Match::from);
             }
-            Self::LocalAddress(addresses) => addresses.contains(subject.local_ip),
-            Self::Host(domains) => domains.contains(subject.host),
-            Self::HostRegex(regexes) => regexes.is_match(subject.host),
-            Self::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
-            Self::Manager(regexes) => {
+            Matcher::LocalAddress(addresses) => addresses.contains(subject.local_ip),
+            Matcher::Host(domains) => domains.contains(subject.host),
+            Matcher::HostRegex(regexes) => regexes.is_match(subject.host),
+            Matcher::Url(regexes) => with_decoded(subject.url, |url| regexes.is_match(url)),
+            Matcher::Manager(regexes) => {
                 subject.is_internal || with_decoded(subject.url, |url| regexes.is_match(url))
             }
-            Self::UrlPath(regexes) => {
+            Matcher::UrlPath(regexes) => {
                 !subject.path.is_empty()
                     && with_decoded(subject.path, |path| regexes.is_match(path))
             }
-            Self::UrlLogin(regexes) => login(subject.url)
+            Matcher::UrlLogin(regexes) => login(subject.url)
                 .is_some_and(|login| with_decoded(login, |login| regexes.is_match(login))),
-            Self::Port(ports) => ports.contains(subject.port),
-            Self::LocalPort(ports) => ports.contains(subject.local_port),
-            Self::PortName(names) => {
+            Matcher::Port(ports) => ports.contains(subject.port),
+            Matcher::LocalPort(ports) => ports.contains(subject.local_port),
+            Matcher::PortName(names) => {
                 subject.port_name.is_some_and(|name| names.iter().any(|known| known == name))
             }
-            Self::Method(methods) => methods.iter().any(|method| method.as_ref() == subject.method),
-            Self::Scheme(schemes) => {
+            Matcher::Method(methods) => {
+                methods.iter().any(|method| method.as_ref() == subject.method)
+            }
+            Matcher::Scheme(schemes) => {
                 schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case(subject.scheme))
             }
-            Self::Time(schedule) => schedule.is_open(subject.now, subject.local_offset_s),
-            Self::RequestField { name, regexes } => {
+            Matcher::Time(schedule) => schedule.is_open(subject.now, subject.local_offset_s),
+            Matcher::RequestField { name, regexes } => {
                 subject.request.is_some_and(|request| field_matches(&request.fields, name, regexes))
             }
-            Self::ResponseField { name, regexes } => subject
+            Matcher::ResponseField { name, regexes } => subject
                 .response
                 .is_some_and(|response| field_matches(&response.fields, name, regexes)),
-            Self::Status(statuses) => {
+            Matcher::Status(statuses) => {
                 subject.response.is_some_and(|response| statuses.contains(response.status))
             }
-            Self::Connections(limit) => subject.connections_from_client > *limit,
-            Self::Random(threshold) => subject.random < *threshold,
-            Self::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
-            Self::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
+            Matcher::Connections(limit) => subject.connections_from_client > *limit,
+            Matcher::Random(threshold) => subject.random < *threshold,
+            Matcher::AnyOf(terms) => return any(terms.iter().map(|term| term.check(subject))),
+            Matcher::AllOf(lines) => return any(lines.iter().map(|terms| all(terms, subject))),
         };
         matched.into()
     }
 }
 
-/// One of the results is yes. A missing address decides where nothing before it matched.
-fn any(mut results: impl Iterator<Item = Match>) -> Match {
+/// One of the results is yes. A question decides where nothing before it matched.
+fn any<'a>(mut results: impl Iterator<Item = Match<'a>>) -> Match<'a> {
     results.find(|result| *result != Match::No).unwrap_or(Match::No)
 }
 
-fn destination(addresses: &AddressSet, no_lookup: bool, subject: &Subject<'_>) -> Match {
-    match (subject.host_ip, subject.dst_ips) {
-        (Some(address), _) => addresses.contains(address).into(),
-        (None, _) if no_lookup => Match::No,
-        (None, Some([])) if addresses.none => Match::Yes,
+/// Whether an address of the host is in the set; `None` where only addresses can tell that are not
+/// known.
+fn destination(addresses: &AddressSet, no_lookup: bool, subject: &Subject<'_>) -> Option<bool> {
+    match (subject.host_ip, subject.known.dst_ips) {
+        (Some(address), _) => Some(addresses.contains(address)),
+        (None, _) if no_lookup => Some(false),
+        (None, Some([])) if addresses.none => Some(true),
         // A host whose addresses cannot be found may have any.
-        (None, Some([])) => Match::NeedDstIps,
-        (None, Some(known)) => known.iter().any(|address| addresses.contains(*address)).into(),
-        (None, None) => Match::NeedDstIps,
+        (None, Some([]) | None) => None,
+        (None, Some(known)) => Some(known.iter().any(|address| addresses.contains(*address))),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Ordered access lists: the first rule that matches decides.
 
-use humboldt_conf::AccessRule;
+use humboldt_conf::{AccessRule, Need};
 
 use crate::error::AclError;
 use crate::matcher::{Match, Term, all};
+use crate::question::Question;
 use crate::set::AclSet;
 use crate::subject::Subject;
 
@@ -22,10 +23,10 @@ pub enum Verdict<'a> {
         /// The last ACL of that rule, which selects the `deny_info` page.
         last_acl: Option<&'a str>,
     },
-    /// Not to be decided without the addresses of the destination: look the host up and check again
-    /// with [`Subject::dst_ips`]. Where these are empty, because the look-up failed, the list
-    /// cannot be answered at all.
-    NeedDstIps,
+    /// Not to be decided without this answer: get it and check again with it in
+    /// [`Subject::known`]. Who is asked the same again after that, because there is no answer, has
+    /// to refuse: the list cannot be answered at all.
+    Needs(Question<'a>),
 }
 
 impl Verdict<'_> {
@@ -86,18 +87,20 @@ impl RuleList {
         self.rules.is_empty()
     }
 
-    /// The first ACL of the list that may need the addresses of the destination.
-    pub fn acl_that_asks_addresses(&self) -> Option<&str> {
+    /// Whether some ACL of the list may need this.
+    pub fn may_need(&self, need: Need) -> bool {
         let mut acls = self.rules.iter().flat_map(|rule| &rule.terms).map(|term| &term.acl);
-        acls.find(|acl| acl.matcher.asks_addresses()).map(|acl| &*acl.name)
+        acls.any(|acl| acl.needs.contains(&need))
     }
 
-    /// Decides.
+    /// Decides, or says what it has to know first: rules are gone through in their order, and the
+    /// ACLs of a rule in theirs, up to the first that does not match. So an ACL asks only where
+    /// all before it in its rule match, and no earlier rule does.
     pub fn check(&self, subject: &Subject<'_>) -> Verdict<'_> {
         for (index, rule) in self.rules.iter().enumerate() {
             match all(&rule.terms, subject) {
                 Match::No => {}
-                Match::NeedDstIps => return Verdict::NeedDstIps,
+                Match::Needs(question) => return Verdict::Needs(question),
                 Match::Yes if rule.allow => return Verdict::Allowed { rule: Some(index) },
                 Match::Yes => {
                     let last_acl = rule.terms.last().map(|term| term.acl.name.as_ref());

@@ -1,9 +1,9 @@
 //! Compiling the `acl` definitions of a configuration.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use humboldt_conf::{AclDef, AclKind};
+use humboldt_conf::{AclDef, AclKind, Need};
 use humboldt_http::Method;
 
 use crate::addresses::AddressSet;
@@ -108,8 +108,10 @@ impl Compiler<'_> {
             AclProblem::Undefined => AclError { location: definition.location.clone(), ..error },
             _ => error,
         });
-        let acl =
-            matcher.map(|matcher| Arc::new(Acl { name: definition.name.as_str().into(), matcher }));
+        let acl = matcher.map(|matcher| {
+            let needs = needs_of(definition, &matcher);
+            Arc::new(Acl { name: definition.name.as_str().into(), needs, matcher })
+        });
         // In a circle every member ends here once, with the error of the innermost.
         self.done.insert(folded(name), acl.clone());
         acl
@@ -123,6 +125,18 @@ impl Compiler<'_> {
         };
         names.iter().map(term).collect()
     }
+}
+
+/// What an ACL or its members may need, each need once.
+fn needs_of(definition: &AclDef, matcher: &Matcher) -> Box<[Need]> {
+    let members: Vec<&Term> = match matcher {
+        Matcher::AnyOf(terms) => terms.iter().collect(),
+        Matcher::AllOf(lines) => lines.iter().flatten().collect(),
+        _ => Vec::new(),
+    };
+    let of_members = members.iter().flat_map(|term| term.acl.needs.iter().copied());
+    let needs: BTreeSet<Need> = definition.need().into_iter().chain(of_members).collect();
+    needs.into_iter().collect()
 }
 
 /// Compiles a definition that does not refer to others.

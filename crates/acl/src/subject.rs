@@ -1,10 +1,15 @@
 //! What rules are asked about.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use humboldt_http::{RequestHead, ResponseHead};
 
+use crate::question::Known;
+
 /// One transaction, as far as it is known when a list is checked. Everything is borrowed.
+///
+/// The default is a transaction of which nothing is known, for those who have no HTTP request to
+/// ask about and fill in what they know; whoever asks always has a client and a time.
 #[derive(Copy, Clone, Debug)]
 pub struct Subject<'a> {
     /// Address of the client.
@@ -33,9 +38,8 @@ pub struct Subject<'a> {
     pub request: Option<&'a RequestHead>,
     /// The response, once there is one.
     pub response: Option<&'a ResponseHead>,
-    /// Addresses of the host: `None` if not looked up yet, empty if that failed. Empty, only a set
-    /// with `none` matches; no other can be answered.
-    pub dst_ips: Option<&'a [IpAddr]>,
+    /// Answers to what earlier checks asked.
+    pub known: Known<'a>,
     /// Unix seconds.
     pub now: i64,
     /// Offset of local time from UTC in seconds, positive in the east.
@@ -46,4 +50,32 @@ pub struct Subject<'a> {
     pub random: u64,
     /// It asks for a page of the proxy's own: the ACL `manager` is about these.
     pub is_internal: bool,
+}
+
+impl Default for Subject<'_> {
+    fn default() -> Self {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self {
+            client_ip: nobody,
+            local_ip: nobody,
+            local_port: 0,
+            port_name: None,
+            method: b"",
+            scheme: b"",
+            host: b"",
+            host_ip: None,
+            port: 0,
+            url: b"",
+            path: b"",
+            request: None,
+            response: None,
+            known: Known::default(),
+            now: 0,
+            local_offset_s: 0,
+            connections_from_client: 0,
+            // Below no threshold, so that `random` does not match.
+            random: u64::MAX,
+            is_internal: false,
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use humboldt_acl::{AclError, AclProblem, AclSet, RuleList, Subject, Verdict};
-use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location};
+use humboldt_acl::{AclError, AclProblem, AclSet, Known, Question, RuleList, Subject, Verdict};
+use humboldt_conf::{AccessRule, AclDef, AclFlags, AclKind, AclTerm, Location, Need};
 use humboldt_http::{RequestHead, ResponseHead, Version};
 use proptest::prelude::*;
 
@@ -78,6 +78,15 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
+/// Addresses that were looked up.
+fn ips(found: &[IpAddr]) -> Known<'_> {
+    Known { dst_ips: Some(found) }
+}
+
+fn asks(acl: &str) -> Verdict<'_> {
+    Verdict::Needs(Question::DstIps { acl })
+}
+
 /// A GET for `http://www.example.com/a` from 10.0.0.1.
 fn subject() -> Subject<'static> {
     Subject {
@@ -94,7 +103,7 @@ fn subject() -> Subject<'static> {
         path: b"/a",
         request: None,
         response: None,
-        dst_ips: None,
+        known: Known::default(),
         now: 946_857_600, // Monday, 00:00 UTC
         local_offset_s: 0,
         connections_from_client: 1,
@@ -158,7 +167,7 @@ fn the_built_in_configuration() {
     assert!(!diagnostics.has_errors());
     let acls = AclSet::compile(&config.acl).expect("sound definitions");
     let list = RuleList::compile(&acls, &config.http_access, false).expect("sound rules");
-    let away = Subject { client_ip: ip("8.8.8.8"), dst_ips: Some(&[]), ..subject() };
+    let away = Subject { client_ip: ip("8.8.8.8"), known: ips(&[]), ..subject() };
     let home = Subject { client_ip: ip("127.0.0.1"), ..away };
     assert!(list.check(&home).is_allowed());
     assert!(!list.check(&away).is_allowed());
@@ -277,44 +286,122 @@ fn destinations_are_looked_up_only_when_they_matter() {
     let acls = "acl bad dst 192.0.2.0/24\nacl here src 10.0.0.0/8\nacl quiet dst -n 192.0.2.0/24\nacl lost dst none";
     let rules = list(acls, "deny !here\ndeny bad\nallow here");
     let get = subject();
-    assert_eq!(rules.check(&get), Verdict::NeedDstIps);
+    assert_eq!(rules.check(&get), asks("bad"));
     assert!(!rules.check(&Subject { client_ip: ip("8.8.8.8"), ..get }).is_allowed());
     let (good, evil) = ([ip("203.0.113.1")], [ip("203.0.113.1"), ip("192.0.2.7")]);
-    assert!(rules.check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
-    assert_eq!(
-        rules.check(&Subject { dst_ips: Some(&[]), ..get }),
-        Verdict::NeedDstIps,
-        "a failed look-up"
-    );
-    assert!(!rules.check(&Subject { dst_ips: Some(&evil), ..get }).is_allowed());
+    assert!(rules.check(&Subject { known: ips(&good), ..get }).is_allowed());
+    assert_eq!(rules.check(&Subject { known: ips(&[]), ..get }), asks("bad"), "a failed look-up");
+    assert!(!rules.check(&Subject { known: ips(&evil), ..get }).is_allowed());
     assert!(!rules.check(&Subject { host_ip: Some(ip("192.0.2.1")), ..get }).is_allowed());
     assert!(rules.check(&Subject { host_ip: Some(ip("192.0.3.1")), ..get }).is_allowed());
-    assert_eq!(
-        list(acls, "allow !bad").check(&get),
-        Verdict::NeedDstIps,
-        "negation does not hide it"
-    );
+    assert_eq!(list(acls, "allow !bad").check(&get), asks("bad"), "negation does not hide it");
     assert!(list(acls, "allow !quiet").check(&get).is_allowed());
-    assert_eq!(
-        list(acls, "allow !bad").check(&Subject { dst_ips: Some(&[]), ..get }),
-        Verdict::NeedDstIps
-    );
-    assert!(list(acls, "allow lost").check(&Subject { dst_ips: Some(&[]), ..get }).is_allowed());
-    assert!(!list(acls, "allow lost").check(&Subject { dst_ips: Some(&good), ..get }).is_allowed());
+    assert_eq!(list(acls, "allow !bad").check(&Subject { known: ips(&[]), ..get }), asks("bad"));
+    assert!(list(acls, "allow lost").check(&Subject { known: ips(&[]), ..get }).is_allowed());
+    assert!(!list(acls, "allow lost").check(&Subject { known: ips(&good), ..get }).is_allowed());
 }
 
 #[test]
-fn a_list_says_which_acl_may_need_a_look_up() {
+fn a_list_says_what_it_may_need() {
     let acls = "acl far dst 192.0.2.0/24\nacl quiet dst -n 192.0.2.0/24\nacl near src 10.0.0.0/8\n\
-                acl group any-of near far\nacl both all-of near group";
+                acl group any-of near far\nacl both all-of near group\nacl first any-of far near\n\
+                acl one all-of !far";
     for (rules, wanted) in [
-        ("allow near", None),
-        ("allow quiet", None),
-        ("deny near !far", Some("far")),
-        ("deny quiet\nallow both", Some("both")),
+        ("allow near", false),
+        ("allow first", true),
+        ("allow near !one", true),
+        ("allow quiet", false),
+        ("deny near !far", true),
+        ("deny quiet\nallow both", true),
     ] {
-        assert_eq!(list(acls, rules).acl_that_asks_addresses(), wanted, "{rules}");
+        let list = list(acls, rules);
+        for need in Need::ALL {
+            assert_eq!(list.may_need(need), wanted && need == Need::DstIps, "{rules} {need:?}");
+        }
     }
+}
+
+/// A list that does not announce what it asks would be asked without the answer.
+#[test]
+fn only_kinds_with_a_need_ask_and_they_ask_for_just_that() {
+    for kind in AclKind::ALL.iter().filter(|kind| kind.unsupported().is_none()) {
+        let value = match kind {
+            AclKind::Src | AclKind::Dst | AclKind::LocalIp => "192.0.2.1",
+            AclKind::Time => "A",
+            AclKind::ReqHeader | AclKind::RepHeader => "X-A a",
+            AclKind::Random => "0.5",
+            AclKind::AnyOf | AclKind::AllOf => "member",
+            _ => "1",
+        };
+        let acls = format!("acl member port 1\nacl x {} {value}", kind.name());
+        let list = list(&acls, "allow x");
+        let asked = match list.check(&Subject { host: b"host.test", ..Subject::default() }) {
+            Verdict::Needs(question) => Some(question.need()),
+            _ => None,
+        };
+        assert_eq!(asked, kind.need(), "{}", kind.name());
+        assert!(Need::ALL.iter().all(|need| list.may_need(*need) == (asked == Some(*need))));
+    }
+}
+
+#[test]
+fn a_question_is_asked_only_where_all_before_it_match_and_decides_there() {
+    let acls = "acl far dst 192.0.2.0/24\nacl other dst 198.51.100.0/24\nacl web port 80\nacl tls port 443\n\
+                acl post method POST\nacl any any-of tls far web\nacl both all-of web far post";
+    let get = subject();
+    let far = [ip("192.0.2.7")];
+    let near = [ip("203.0.113.1")];
+    let denied = |rule, last_acl| Verdict::Denied { rule, last_acl };
+    let allowed = |rule| Verdict::Allowed { rule };
+    // Without addresses, with one in the set, with one that is not, and where the look-up failed.
+    let rows = [
+        ("deny tls far\nallow web", [allowed(Some(1)); 4]),
+        (
+            "deny web far\nallow web",
+            [asks("far"), denied(Some(0), Some("far")), allowed(Some(1)), asks("far")],
+        ),
+        ("deny far tls\nallow web", [asks("far"), allowed(Some(1)), allowed(Some(1)), asks("far")]),
+        (
+            "deny far post\nallow other",
+            [asks("far"), denied(None, None), denied(None, None), asks("far")],
+        ),
+        ("deny tls\nallow web\ndeny far", [allowed(Some(1)); 4]),
+        ("deny !web !far\nallow all", [allowed(Some(1)); 4]),
+        (
+            "deny web !far\nallow all",
+            [asks("far"), allowed(Some(1)), denied(Some(0), Some("far")), asks("far")],
+        ),
+        (
+            "deny any",
+            [asks("far"), denied(Some(0), Some("any")), denied(Some(0), Some("any")), asks("far")],
+        ),
+        ("deny tls any\nallow all", [allowed(Some(1)); 4]),
+        ("deny both\nallow all", [asks("far"), allowed(Some(1)), allowed(Some(1)), asks("far")]),
+    ];
+    for (rules, wanted) in rows {
+        let list = list(&format!("{acls}\nacl all src all"), rules);
+        let known = [Known::default(), ips(&far), ips(&near), ips(&[])];
+        for (known, wanted) in known.into_iter().zip(wanted) {
+            assert_eq!(list.check(&Subject { known, ..get }), wanted, "{rules} {known:?}");
+        }
+    }
+}
+
+#[test]
+fn a_subject_of_which_nothing_is_known_matches_nothing_but_everything() {
+    let nothing = Subject::default();
+    for kind in AclKind::ALL.iter().filter(|kind| kind.unsupported().is_none()) {
+        let acl = match kind {
+            AclKind::Src | AclKind::LocalIp => format!("acl x {} 10.0.0.0/8", kind.name()),
+            AclKind::MaxConn => "acl x maxconn 0".to_owned(),
+            AclKind::Random => "acl x random 1.0".to_owned(),
+            AclKind::Time | AclKind::Dst | AclKind::AnyOf | AclKind::AllOf => continue,
+            AclKind::ReqHeader | AclKind::RepHeader => format!("acl x {} X-A a", kind.name()),
+            _ => format!("acl x {} 1", kind.name()),
+        };
+        assert!(!list(&acl, "allow x").check(&nothing).is_allowed(), "{acl}");
+    }
+    assert!(list("acl all src all", "allow all").check(&nothing).is_allowed());
 }
 
 #[test]
@@ -334,7 +421,7 @@ fn groups() {
     for (rules, subject, want) in rows {
         assert_eq!(list(acls, rules).check(&subject).is_allowed(), want, "{rules} {subject:?}");
     }
-    assert_eq!(list(acls, "allow mixed").check(&Subject { port: 81, ..get }), Verdict::NeedDstIps);
+    assert_eq!(list(acls, "allow mixed").check(&Subject { port: 81, ..get }), asks("far"));
 }
 
 fn compile_errors(text: &str) -> Vec<AclError> {

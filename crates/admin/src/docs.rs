@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use humboldt_base::counters::Counter;
+use humboldt_base::prose::wrapped;
 use humboldt_proxy::cut::Cut;
 
 use crate::counters::{LINES, Source};
@@ -15,16 +16,17 @@ const INTRODUCTION: &str = "\
 
 <!-- Made from the tables of crates/admin by `HUMBOLDT_BLESS=1 cargo test -p humboldt-admin docs`; do not edit. -->
 
-Humboldt answers `http://PROXY:PORT/squid-internal-mgr/PAGE` and, for Prometheus, `http://PROXY:PORT/metrics`. \
-`http_access` decides who may ask. The ACL `manager` stands for both, and for nobody else's `/metrics`; the built-in \
-configuration allows them to the machine itself only.
+Humboldt answers `http://PROXY:PORT/squid-internal-mgr/PAGE` and, for Prometheus, \
+`http://PROXY:PORT/metrics`. `http_access` decides who may ask. The ACL `manager` matches both, and no \
+other server's `/metrics`. The built-in configuration allows them to the machine itself only.
 
-`PROXY` is a name of the proxy (`visible_hostname`, `unique_hostname`, `hostname_aliases`), `localhost`, or an address. Other \
-names get no page, also where they lead to the proxy: a page on the net could make its name do so, and read the answer.
+`PROXY` is a name of the proxy (`visible_hostname`, `unique_hostname`, `hostname_aliases`), `localhost`, \
+or an address. Under any other name there are no pages, even if that name leads to the proxy: a page on \
+the net could let its own name lead here, and read the answer.
 
-A port with `accel` plays somebody else's site: there the pages exist under a name that \
-the configuration gives the proxy (one of those three directives, and not the `defaultsite` of the port), with the port's number; \
-`localhost` and addresses are the site's. Better is a port of its own, `http_port 127.0.0.1:3128`.
+A port with `accel` belongs to a web site. There the pages exist only under a name from those three \
+directives, with the port's number, and not under the `defaultsite` of the port; `localhost` and \
+addresses belong to the site. A port of its own is better: `http_port 127.0.0.1:3128`.
 
 ```
 curl http://127.0.0.1:3128/squid-internal-mgr/info
@@ -42,28 +44,32 @@ scrape_configs:
 ";
 
 const NOTES: &str = "
-`info`, `counters`, `service_times`, `5min` and `60min` have the lines of Squid 5.7, in its order and with its formats, so \
-that programs which parse Squid's pages read Humboldt's. What differs in meaning:
+`info`, `counters`, `service_times`, `5min` and `60min` have the lines of Squid 5.7, in its order and its \
+formats. Programs that parse Squid's pages can read Humboldt's. These values have another meaning:
 
 - `Version` on the first line of `info` is `Humboldt/` and the version.
-- Figures are those of the moment, where Squid shows those of its last sample: `sample_time` is now, `wall_time` in \
-`counters` the time since the start. Averages end now and begin 5 or 60 minutes ago, up to 30 seconds more.
-- `Number of clients accessing cache` is the number of connections open to clients.
-- `Hits as % of bytes sent` is what was sent as part of hits, and never negative.
-- `Request failure ratio` is that of the last 5 minutes.
-- An object that is in memory and on disk counts twice among `StoreEntries`.
-- Bytes of tunnels are in `client_http.kbytes_out` (towards the client) and in the metric for tunnels, not in `server.*`.
-- Service times are in steps of powers of two of a millisecond; within a step they are taken to be spread evenly. What \
-took less than a millisecond counts as 0. DNS look-ups and ICP are not measured.
-- In `info`, the lines about ICP, HTCP, select loops, unlinkd, memory pools, queued opens and reserved descriptors are \
-always 0. In `5min` and `60min`, so are those about select and about system calls, but for `accepts` and `connects`.
+- Values are current, where Squid shows its last sample: `sample_time` is now, and `wall_time` in \
+`counters` is the time since the start. Averages end now and cover 5 or 60 minutes, and up to 30 seconds \
+more.
+- `Number of clients accessing cache` is the number of open connections from clients.
+- `Hits as % of bytes sent` is the share of bytes sent in hits. It is never negative.
+- `Request failure ratio` covers the last 5 minutes.
+- An object in memory and on disk counts twice in `StoreEntries`.
+- Bytes of tunnels are in `client_http.kbytes_out` (towards the client) and in the metric for tunnels, not \
+in `server.*`.
+- Service times are counted in steps of powers of two of a millisecond, and are taken to be spread evenly \
+within a step. Times below a millisecond count as 0. DNS look-ups and ICP are not measured.
+- In `info`, the lines about ICP, HTCP, select loops, unlinkd, memory pools, queued opens and reserved \
+descriptors are always 0. In `5min` and `60min`, so are the lines about select and about system calls, \
+except `accepts` and `connects`.
 
 ";
 
 const CUTS: &str = "
-A connection to a client is cut off where it ends before the answer is complete, or without any: once for each, with the \
-reason that `humboldt_client_connections_cut_total` and the page `cuts` count it by, and that access.log has as `%err_detail` where there is an `%err_code`. \
-Connections that end between requests are not cut off.
+A connection to a client is *cut off* when it ends before its answer is complete, or without any answer. \
+Each of these counts once, by its reason, in `humboldt_client_connections_cut_total` and on the page \
+`cuts`. In access.log the reason is `%err_detail` where there is an `%err_code`. A connection that ends \
+between two requests is not cut off.
 
 reason | `%err_code` | meaning
 --- | --- | ---
@@ -72,7 +78,7 @@ reason | `%err_code` | meaning
 /// The page.
 fn markdown() -> String {
     let mut out = INTRODUCTION.to_owned();
-    out.push_str("page | what it shows\n--- | ---\n");
+    out.push_str("page | contents\n--- | ---\n");
     for page in PAGES {
         _ = writeln!(out, "`{}` | {}", page.name, page.description);
     }
@@ -90,14 +96,14 @@ fn markdown() -> String {
         let error = cut.error().unwrap_or("-");
         _ = writeln!(out, "`{}` | `{error}` | {}", cut.name(), cut.help());
     }
-    out
+    wrapped(&out)
 }
 
 fn write_absent(out: &mut String) {
     let absent = LINES.iter().filter(|(_, source)| matches!(source, Source::Absent));
     let labels: Vec<_> = absent.map(|(label, _)| format!("`{label}`")).collect();
-    out.push_str("These lines of `counters` are always 0, because Humboldt does not do, or does not count, what they are ");
-    _ = writeln!(out, "about: {}.", labels.join(", "));
+    out.push_str("These lines of `counters` are always 0, because Humboldt has no such events or does not count ");
+    _ = writeln!(out, "them: {}.", labels.join(", "));
 }
 
 fn write_metrics(out: &mut String) {

@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod counters;
 pub mod limits;
+pub mod prose;
 pub mod rng;
 pub mod vital;
 pub mod xxh3;

@@ -2,30 +2,32 @@
 
 use std::collections::BTreeMap;
 
+use crate::lists::List;
 use crate::table::{self, Directive, Status};
 
 const HEAD: &str = "# squid.conf
 
 <!-- Made from crates/conf/src/table by `HUMBOLDT_BLESS=1 cargo test -p humboldt-conf --test docs`; do not edit. -->
 
-Humboldt reads Squid's configuration language. This page lists every directive that it knows, and says of each \
-whether it works, is accepted and has no effect, or is not supported yet.
+Humboldt reads Squid's configuration language. This page lists every directive that it knows, with its \
+status: it works, it is accepted and has no effect, or it is not supported yet.
 
 ## The language
 
-- A line is a directive and its values, separated by blanks. `#` starts a comment at the beginning of a line or after \
-a blank.
-- A backslash at the very end of a line continues it on the next one; comments and empty lines in between are skipped.
+- A line is a directive and its values, separated by blanks. `#` starts a comment at the beginning of a \
+line or after a blank.
+- A backslash at the very end of a line continues it on the next one. Comments and empty lines in between \
+are skipped.
 - `include PATH ...` reads other files (`*`, `?` and `[...]` are patterns), at most 16 deep.
-- `if CONDITION`, `else`, `endif`, where a condition is `true`, `false` or `INTEGER = INTEGER`. In nested `if`s all \
-conditions must hold.
-- `${service_name}` and `${process_name}` stand for `squid`. `${process_number}` stands for 0, or for 1 after \
-`workers` with more than one: there is only one process, whose threads share one cache.
-- Sizes take the units bytes, KB, MB, GB and TB, of 1024 each; times take milliseconds, seconds, minutes, hours, days, \
-weeks, fortnights, months, years and decades.
+- `if CONDITION`, `else`, `endif`. A condition is `true`, `false` or `INTEGER = INTEGER`. In nested `if`s \
+all conditions must hold.
+- `${service_name}` and `${process_name}` stand for `squid`. `${process_number}` stands for 0, or for 1 \
+after `workers` with more than one: there is only one process, and its threads share one cache.
+- Sizes have the units bytes, KB, MB, GB and TB, of 1024 each. Times have milliseconds, seconds, minutes, \
+hours, days, weeks, fortnights, months, years and decades.
 - Names of ACLs are compared without regard to case. An ACL must be defined above the rules that use it.
-- A rule that uses an ACL which cannot be evaluated is an error: it is never skipped, because that could allow what it \
-is meant to deny.
+- A rule that uses an ACL which cannot be evaluated is an error. It is never skipped: a skipped `deny` \
+would allow the requests that it is there to deny.
 ";
 
 /// The whole page.
@@ -56,7 +58,7 @@ pub fn docs_markdown() -> String {
         }
         push_known(directives, &mut out);
     }
-    out
+    humboldt_base::prose::wrapped(&out)
 }
 
 type StatusTest = fn(Status) -> bool;
@@ -74,25 +76,42 @@ fn push_acl_kinds(out: &mut String) {
         kinds.clone().filter(|k| k.unsupported().is_none()).map(|k| code(k.name())).collect();
     out.push_str(&format!("These are evaluated: {}.\n\n", works.join(", ")));
     out.push_str(
-        "What only an answer can tell (`http_status`, `rep_mime_type`, `rep_header`) is evaluated in \
-         `http_reply_access`, `reply_body_max_size`, `reply_header_access` and `reply_header_add`, and but for \
-         `rep_header` in `access_log`; in other lists it is an error. Names of addresses are not looked up: \
-         `dstdomain` and `dstdom_regex` compare an address in a URL as it is, as with `-n`.\n\n\
-         `dst` is about the addresses of the host that the URL names. They are looked up once for a request, \
-         when the first list needs them, and all lists but `follow_x_forwarded_for` see them; only these addresses are \
-         connected to, and of several those only that `http_access` and `miss_access` allow one by one. When a host has no \
-         address, or the look-up fails, no `dst` without the value `none` can be answered: lists that permit \
-         (`http_access`, `adapted_http_access`, `miss_access`, `http_reply_access`, `reply_body_max_size`) refuse with 503 \
-         where they depend on it, `never_direct` keeps to parents, fields are removed that a rule may deny, \
-         `access_log` writes its line, and no other list follows such a rule. So a proxy that leaves names to its \
-         parents needs `dst -n`, also instead of `to_localhost`.\n\n",
+        "Some types are about answers: `http_status`, `rep_mime_type` and `rep_header`. They are evaluated \
+         in `http_reply_access`, `reply_body_max_size`, `reply_header_access` and `reply_header_add`, and \
+         except `rep_header` in `access_log`. In other lists they are an error. Addresses are not looked up \
+         to find their names: `dstdomain` and `dstdom_regex` compare an address in a URL as it is, as with \
+         `-n`.\n\n\
+         `dst` is about the addresses of the host in the URL. They are looked up once for a request, when the \
+         first list needs them. All lists except `follow_x_forwarded_for` see them, and only these addresses \
+         are connected to. If there are several, only those are connected to that `http_access` and \
+         `miss_access` allow one by one.\n\n\
+         If the host has no address or the look-up fails, no `dst` without the value `none` can be answered. \
+         Then lists that permit (`http_access`, `adapted_http_access`, `miss_access`, `http_reply_access`, \
+         `reply_body_max_size`) refuse with 503 where the result depends on it, `never_direct` keeps to \
+         parents, fields are removed that a rule may deny, `access_log` writes its line, and every other list \
+         skips such a rule. So a proxy that leaves names to its parents needs `dst -n`, also instead of \
+         `to_localhost`.\n\n",
     );
+    push_slow_kinds(out);
     out.push_str("type | not evaluated, because\n--- | ---\n");
     for kind in kinds {
         if let Some(why) = kind.unsupported() {
             out.push_str(&format!("`{}` | {why}\n", kind.name()));
         }
     }
+}
+
+/// Which kinds are slow, and what that means for lists.
+fn push_slow_kinds(out: &mut String) {
+    let slow = crate::AclKind::ALL.iter().filter(|kind| kind.need().is_some());
+    let slow: Vec<_> = slow.map(|kind| code(kind.name())).collect();
+    out.push_str(&format!(
+        "These types are slow, because they need an answer from elsewhere: {}. Groups with such a member are \
+         slow too. An ACL is asked only when those before it in its rule match, so no look-up is made without \
+         need. A slow ACL is an error in a list that cannot have its answer; the entry of each list says which \
+         it takes. `dst` and `srcdomain` are fast with `-n`.\n\n",
+        slow.join(", ")
+    ));
 }
 
 fn push_working(directive: &Directive, out: &mut String) {
@@ -106,6 +125,9 @@ fn push_working(directive: &Directive, out: &mut String) {
     if !directive.aliases.is_empty() {
         let names: Vec<_> = directive.aliases.iter().map(|name| code(name)).collect();
         out.push_str(&format!(" Also: {}.", names.join(", ")));
+    }
+    if let Some(list) = List::of(directive.name) {
+        out.push_str(&format!(" {}", list.in_words()));
     }
     out.push('\n');
     if let Some(table) = crate::kinds::options_table(directive.name) {
@@ -132,12 +154,22 @@ fn push_known(directives: &[&Directive], out: &mut String) {
         let row = match directive.status {
             Status::Works => continue,
             Status::Obsolete(advice) => format!("{names} | {advice}\n"),
-            Status::Ignored(why) => format!("{names} | {} | no effect: {why}\n", directive.doc),
+            Status::Ignored(why) => {
+                format!("{names} | {} | no effect: {why}\n", meaning(directive))
+            }
             Status::Unsupported(why) => {
-                format!("{names} | {} | not supported: {why}\n", directive.doc)
+                format!("{names} | {} | not supported: {why}\n", meaning(directive))
             }
         };
         out.push_str(&row);
+    }
+}
+
+/// What a directive that is only known means, and whether slow ACLs may stand in it.
+fn meaning(directive: &Directive) -> String {
+    match List::of(directive.name) {
+        Some(list) => format!("{} {}", directive.doc, list.in_words()),
+        None => directive.doc.to_owned(),
     }
 }
 

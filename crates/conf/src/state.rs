@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::diagnostics::{Diagnostics, Severity, Source};
 use crate::lexer::LogicalLine;
 use crate::line::Problem;
+use crate::lists::{List, Moment, Need};
 use crate::types::{AclDef, AclKind, Location};
 
 /// Largest configuration or value file, in bytes; a larger one is an error.
@@ -36,46 +37,25 @@ pub(crate) struct KnownAcl {
     /// What in it asks about an answer, in words and by kind: no rule that is asked before can be
     /// evaluated with it.
     pub(crate) answers: Option<(String, AclKind)>,
+    /// What it needs before it can tell, each with the ACL in words that needs it.
+    pub(crate) needs: Vec<(String, Need)>,
     /// Line of the definition, or 0 for the predefined ones.
     pub(crate) location: Location,
 }
 
-/// What is known of a transaction when the rules of a directive are asked.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Moment {
-    /// The request.
-    Request,
-    /// The answer too.
-    Answer,
-    /// Of the answer its status and its media type.
-    End,
-}
-
-impl Moment {
-    /// When the rules of this directive are asked.
-    pub(crate) fn of(directive: &str) -> Self {
-        match directive {
-            "http_reply_access"
-            | "reply_body_max_size"
-            | "reply_header_access"
-            | "reply_header_add" => Self::Answer,
-            "access_log" => Self::End,
-            _ => Self::Request,
-        }
-    }
-}
-
 impl KnownAcl {
-    /// Why a rule that uses it cannot be evaluated at this moment.
-    pub(crate) fn unusable_at(&self, at: Moment) -> Option<String> {
-        let answers = self.answers.as_ref().and_then(|(what, kind)| match at {
+    /// Why a rule of this list that uses it cannot be evaluated.
+    pub(crate) fn unusable_in(&self, list: List) -> Option<String> {
+        let answers = self.answers.as_ref().and_then(|(what, kind)| match list.moment() {
             Moment::Request => Some(format!("{what}, and this is asked before there is an answer")),
             Moment::End if *kind == AclKind::RepHeader => Some(format!(
                 "{what}, and of an answer that was sent only status and media type are known"
             )),
             Moment::Answer | Moment::End => None,
         });
-        self.unusable.clone().or(answers)
+        let mut needs = self.needs.iter();
+        let slow = || needs.find_map(|(what, need)| list.objection(what, *need));
+        self.unusable.clone().or(answers).or_else(slow)
     }
 }
 
@@ -101,9 +81,9 @@ pub(crate) struct State {
     pub(crate) log_formats: HashSet<String>,
     pub(crate) peers: Vec<String>,
     undefined: Vec<Undefined>,
-    /// ACLs that rules use, by lower-case name and what is known then; true when the use was
+    /// ACLs that rules use, by lower-case name and list; true when the use was
     /// refused.
-    pub(crate) used: HashMap<(String, Moment), bool>,
+    pub(crate) used: HashMap<(String, List), bool>,
     files_read: usize,
     bytes_read: u64,
 }
@@ -172,10 +152,10 @@ impl State {
     /// read.
     pub(crate) fn check_used_groups(&mut self, acls: &[AclDef]) {
         let accepted = self.used.iter().filter(|(_, refused)| !**refused).map(|(used, _)| used);
-        let mut visited: HashMap<Moment, HashSet<usize>> = HashMap::new();
+        let mut visited: HashMap<List, HashSet<usize>> = HashMap::new();
         let reasons: BTreeSet<String> = accepted
-            .filter_map(|(name, at)| {
-                self.unusable_member(name, *at, acls, 0, visited.entry(*at).or_default())
+            .filter_map(|(name, list)| {
+                self.unusable_member(name, *list, acls, 0, visited.entry(*list).or_default())
             })
             .collect();
         for reason in reasons {
@@ -188,13 +168,13 @@ impl State {
     fn unusable_member(
         &self,
         name: &str,
-        at: Moment,
+        list: List,
         acls: &[AclDef],
         depth: usize,
         visited: &mut HashSet<usize>,
     ) -> Option<String> {
         let known = self.acl(name)?;
-        let reason = known.unusable_at(at);
+        let reason = known.unusable_in(list);
         if reason.is_some() || depth > GROUP_DEPTH_MAX || !visited.insert(known.index) {
             return reason;
         }
@@ -203,7 +183,7 @@ impl State {
             .filter(|def| matches!(def.kind, AclKind::AnyOf | AclKind::AllOf))?;
         let mut members = def.values.iter().flat_map(|value| value.split(' '));
         members.find_map(|member| {
-            self.unusable_member(member.trim_start_matches('!'), at, acls, depth + 1, visited)
+            self.unusable_member(member.trim_start_matches('!'), list, acls, depth + 1, visited)
         })
     }
 

@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 /// 127.0.0.1:3128, for this machine only, that caches in memory and in your cache directory. Ctrl-C
 /// ends it.
 #[derive(Parser, Debug, Clone)]
-#[command(name = "humboldt", version, disable_version_flag = true, after_help = EXAMPLES)]
+#[command(name = "humboldt", disable_version_flag = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// Configuration file, in the squid.conf language. Without it: the built-in configuration.
     #[arg(short = 'f', long = "config", value_name = "FILE")]
@@ -69,9 +69,9 @@ pub(crate) struct Cli {
     #[allow(missing_docs)]
     pub ignored_reuse: bool,
 
-    /// Show the version.
-    #[arg(short = 'v', long = "version", action = clap::ArgAction::Version)]
-    pub version: Option<bool>,
+    /// Show the version and the commit that it was built from.
+    #[arg(short = 'v', long = "version")]
+    pub version: bool,
 }
 
 /// What `-k` can ask for.

@@ -11,6 +11,7 @@ mod ports;
 mod serve;
 mod start;
 mod stores;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -27,6 +28,10 @@ fn main() -> ExitCode {
         return helper(arguments);
     }
     let cli = cli::Cli::parse();
+    if cli.version {
+        show_version();
+        return ExitCode::SUCCESS;
+    }
     match start::run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -46,6 +51,11 @@ fn helper(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+#[allow(clippy::print_stdout)]
+fn show_version() {
+    println!("{}", version::line());
 }
 
 /// The one place that speaks to a person about a failed start.

@@ -156,7 +156,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     }
     tracing::info!(
         "Humboldt {} on {cores} cores, listening on {}",
-        env!("CARGO_PKG_VERSION"),
+        crate::version::version(),
         ports.describe().join(" ")
     );
     let service = Service {

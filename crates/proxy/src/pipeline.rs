@@ -55,7 +55,9 @@ pub(crate) enum Admission {
     Refuse(ErrorPage, String),
     /// A rule denies it.
     Deny(Refusal),
-    /// The access rules need the addresses of the host.
+    /// An access rule has to know something first.
+    Undecided,
+    /// It may go on; the rules that will be asked about its answer need the addresses of the host.
     NeedsAddresses,
     /// Not for the cache: CONNECT, manager pages, PURGE, TRACE, methods other than GET and HEAD.
     Special,
@@ -68,8 +70,13 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     match access::check(request) {
         Access::Allowed => {}
         Access::Denied(refusal) => return Admission::Deny(refusal),
-        Access::NeedsAddresses => return Admission::NeedsAddresses,
+        Access::Undecided => return Admission::Undecided,
     }
+    admit_permitted(core, request)
+}
+
+/// What follows when the access rules have allowed the request.
+fn admit_permitted(core: &Core, request: &Request) -> Admission {
     match internal::objection_to_form(request) {
         None => {}
         Some(Objection::Page(page, detail)) => return Admission::Refuse(page, detail),
@@ -105,12 +112,20 @@ pub(crate) async fn proceed(
     transaction: &mut Transaction<'_>,
     mut admission: Admission,
 ) -> Outcome {
+    let (core, request) = (transaction.core, transaction.request);
+    if let Admission::Undecided = admission {
+        let deciding = access::decide_permission(core, request);
+        admission = match transaction.while_it_stays(deciding).await {
+            None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
+            Some(Ok(())) => admit_permitted(core, request),
+            Some(Err(refusal)) => Admission::Deny(refusal),
+        };
+    }
     if let Admission::NeedsAddresses = admission {
-        let (core, request) = (transaction.core, transaction.request);
         if transaction.while_it_stays(access::look_up(core, request)).await.is_none() {
             return transaction.client_gone(Outcome::local(Tag::None, 0));
         }
-        admission = admit(core, request);
+        admission = admit_permitted(core, request);
     }
     match admission {
         Admission::Hit(object) | Admission::Ranges(object) => {
@@ -118,8 +133,10 @@ pub(crate) async fn proceed(
         }
         Admission::Refuse(page, detail) => local::error(transaction, page, &detail).await,
         Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
-        // Never after a look-up, good or bad; and without an answer of the rules nothing goes on.
-        Admission::NeedsAddresses => local::refused(transaction, Refusal::unanswered(), None).await,
+        // Not after a look-up, good or bad; and without an answer of the rules nothing goes on.
+        Admission::Undecided | Admission::NeedsAddresses => {
+            local::refused(transaction, Refusal::unanswered(), None).await
+        }
         Admission::Special => Box::pin(special(transaction)).await,
         Admission::Found(found) => from_cache_or_server(transaction, found).await,
     }

@@ -1,7 +1,10 @@
 //! Builds a cache directory full of small objects, through the interface that the proxy uses, so
 //! that a start with millions of objects can be measured (`cargo xtask bench restart`):
 //!
-//! `cargo run --release -p humboldt-schemes --example build_store -- SCHEME DIR MBYTES OBJECTS BODY_BYTES URL_PREFIX`
+//! ```text
+//! cargo run --release -p humboldt-schemes --example build_store -- \
+//!     SCHEME DIR MBYTES OBJECTS BODY_BYTES URL_PREFIX
+//! ```
 //!
 //! The object with number n has the URL `URL_PREFIX` followed by n. All are fresh for a day.
 #![allow(clippy::print_stderr, reason = "says what it did")]

@@ -498,8 +498,8 @@ impl DiskHit {
         let mut at = 0;
         let mut is_published = false;
         while at < body_bytes {
-            if writer.readers() == 0 {
-                return writer.abort(AbortReason::Cancelled);
+            if writer.abort_unwanted() {
+                return;
             }
             let mut want = usize::try_from(body_bytes - at).unwrap_or(READ_BYTES).min(buffer.len());
             if buffered.is_none() {

@@ -237,7 +237,8 @@ pub trait Scheme: Send + Sync {
     fn stats(&self) -> SchemeStats;
 }
 
-/// An open stored object.
+/// An open stored object. It can be read to its end whatever becomes of the object meanwhile: a
+/// scheme may bound what it keeps for readers, and fails reads with [`SchemeError`] beyond that.
 pub trait Reader {
     /// Its record, already verified against the key.
     fn record(&self) -> &Record;

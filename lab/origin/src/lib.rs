@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! start ── bind ── thread: poll ─┬─ accept
-//!   │                            ├─ connection: head → (body) → wait (think time, link) → send, paced by the link
+//!   │                            ├─ connection: head → (body) → wait (think time, link) →
+//!   │                            │  send, paced by the link
 //!   ├─ sample, stop ── command ──┤
 //!                                └─ timers: due answers, next window of the link, idle connections
 //! ```

@@ -6,6 +6,7 @@ use super::subjects::Mode;
 use super::suite::Suite;
 use super::verdict::{Kind, Test, Verdict};
 use crate::Outcome;
+use crate::prose::wrapped;
 use std::fmt::Write;
 
 /// Relative to the root of the checkout.
@@ -16,15 +17,17 @@ const INTRODUCTION: &str = "\
 
 <!-- Made by `cargo xtask conformance --write`; do not edit. The reasons are in tests/conformance. -->
 
-What the public tests of HTTP caches ([cache-tests.fyi](https://cache-tests.fyi/)) say about Humboldt, and about other caches as \
-Debian 12 packages them. The suite has a server whose answers each test decides, and a client; the cache stands between \
-them. Each cache has the plainest configuration with which it caches: what is tested is what it does by itself, and a few more lines \
-of configuration would change some of these results. Humboldt and Squid have the same `squid.conf`. Varnish is told, as by the suite's \
-authors, not to keep answers without a lifetime, because most tests depend on that.
+This page shows the results of the public tests of HTTP caches \
+([cache-tests.fyi](https://cache-tests.fyi/)) for Humboldt, and for other caches as Debian 12 packages \
+them. The suite has a client and a server, and each test decides what the server answers. The cache stands \
+between them. Each cache has the plainest configuration with which it caches: the tests are about its \
+defaults, and a few more lines of configuration would change some of these results. Humboldt and Squid \
+have the same `squid.conf`. Varnish is configured not to keep answers without a lifetime, as the suite's \
+authors do, because most tests depend on that.
 
-- **Accelerator**: the cache is configured with the suite's server and asked for paths.
-- **Forward**: a proxy. The suite's client knows no proxies, so a relay stands before the cache, which makes \
-`http://server/path` of each `/path` and passes on everything else as it is.
+- **Accelerator**: the cache has the suite's server as its origin, and is asked for paths.
+- **Forward**: the cache is a proxy. The suite's client cannot use proxies, so a relay in front of the \
+cache turns each `/path` into `http://server/path` and passes on everything else unchanged.
 
 ```
 cargo xtask conformance                      # the suite's release against Humboldt, as continuous integration does it
@@ -32,8 +35,8 @@ cargo xtask conformance --suite DIR --peers --write      # a checkout of the sui
 cargo xtask conformance --only freshness-max-age         # one test, with all that is sent and received
 ```
 
-A test that fails gets a second chance, as some of them are about seconds. What must pass is listed in \
-[tests/conformance](../tests/conformance): a change that makes a listed test fail does not get in.
+A test that fails is repeated once, because some tests depend on seconds. The tests that must pass are \
+listed in [tests/conformance](../tests/conformance): a change that makes a listed test fail is not merged.
 ";
 
 pub(super) fn page(suite: &Suite, runs: &[Run], lists: &Lists) -> Outcome<String> {
@@ -42,7 +45,7 @@ pub(super) fn page(suite: &Suite, runs: &[Run], lists: &Lists) -> Outcome<String
     failures(&mut page, suite, runs, lists)?;
     questions(&mut page, suite, lists)?;
     groups(&mut page, suite, runs)?;
-    Ok(page)
+    Ok(wrapped(&page))
 }
 
 fn numbers(page: &mut String, suite: &Suite, runs: &[Run]) -> Outcome {
@@ -51,8 +54,8 @@ fn numbers(page: &mut String, suite: &Suite, runs: &[Run]) -> Outcome {
     writeln!(
         page,
         "\n## In numbers\n\n\
-         This is {}. Of its {} tests for proxies, {required} are of what HTTP **requires** and {optimal} of what an **optimal** cache \
-         does; {checks} **ask** what the cache does where HTTP leaves it open. The table says how many of each pass.\n\n\
+         This is {}. It has {} tests for proxies: {required} **required** ones test rules of HTTP, {optimal} **optimal** ones test \
+         good caching, and {checks} **ask** what the cache does where HTTP leaves the choice. The table counts the tests that pass.\n\n\
          cache | version | mode | required, of {required} | optimal, of {optimal} | asked: yes, no, untold\n\
          --- | --- | --- | ---: | ---: | ---:",
         suite.title,
@@ -102,8 +105,8 @@ fn questions(page: &mut String, suite: &Suite, lists: &Lists) -> Outcome {
     writeln!(
         page,
         "\n## What HTTP leaves open, and what Humboldt does\n\n\
-         The answers are the same in both modes; the links lead to the questions. What the other caches answer is in the tables below. Sections \
-are of RFC 9111 unless another document is named. The answer is untold where the suite cannot tell.\n\n\
+         The answers are the same in both modes; the links lead to the questions. The answers of the other caches are in the tables \
+         below. Sections are of RFC 9111 unless another document is named. An answer is untold where the suite cannot tell.\n\n\
          question | Humboldt | why\n--- | --- | ---"
     )?;
     for test in suite.tests.iter().filter(|test| test.kind == Kind::Check) {
@@ -117,8 +120,9 @@ fn groups(page: &mut String, suite: &Suite, runs: &[Run]) -> Outcome {
     writeln!(
         page,
         "\n## Every test\n\n\
-         ✓ passes, ✗ fails (required), ○ fails (optimal), `·` is untold: a test that it depends on fails, or the requests before the one \
-         in question did not go as they must. Questions are answered with yes or no. A is the accelerator, F the forward proxy."
+         ✓ passes, ✗ fails (required), ○ fails (optimal). `·` is untold: a test that it depends on fails, or the requests before \
+         the tested one had other results than the test needs. Questions are answered with yes or no. A is the accelerator, F the \
+         forward proxy."
     )?;
     let mut group = "";
     for test in &suite.tests {

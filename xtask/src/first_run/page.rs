@@ -2,6 +2,7 @@
 
 use super::stage::Stage;
 use crate::Outcome;
+use crate::prose::wrapped;
 use std::fs;
 
 /// The section between these lines stays when the page is made without the benchmarks.
@@ -64,7 +65,7 @@ impl Page {
                 );
             }
         }
-        Ok(self.text)
+        Ok(wrapped(&self.text))
     }
 }
 

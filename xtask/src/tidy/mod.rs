@@ -1,9 +1,12 @@
 //! `cargo xtask tidy`: the rules of this project that neither rustfmt nor clippy checks.
 
+mod columns;
+mod constants;
 mod dependencies;
 mod layers;
 mod lengths;
 mod licences;
+mod limits;
 mod links;
 mod parsed;
 mod public;
@@ -32,9 +35,11 @@ pub(crate) fn run() -> Outcome {
     let texts = workspace::files(&root, &[".rs", ".md", ".toml", ".sh", ".conf", ".html", ".run"])?;
     let packages = workspace::packages(&root)?;
 
-    let rules: [(&str, Vec<Finding>); 9] = [
+    let rules: [(&str, Vec<Finding>); 11] = [
         ("layers", layers::check(&packages)),
         ("lengths", lengths::check(&rust)),
+        ("columns", columns::check(&texts)),
+        ("limits", limits::check(&rust, &texts)),
         ("public items", public::check(&rust)),
         ("values of squid.conf", parsed::check(&rust)),
         ("unsafe code", words::check_unsafe(&rust)),

@@ -2,7 +2,7 @@
 
 use super::{Kind, units};
 use crate::line::{Line, Problem, Token};
-use crate::state::Moment;
+use crate::lists::List;
 use crate::suggest::suggest;
 use crate::types::{
     AccessRule, AclTerm, DenyInfo, ManagerPassword, MissingFilter, SizeRule, UpgradeRule,
@@ -166,9 +166,11 @@ fn resolve(token: &Token, line: &mut Line<'_>) -> Result<AclTerm, Problem> {
     if let Some(acl) = line.state.acl(bare) {
         let term = AclTerm { name: acl.name.clone(), negated };
         let directive = crate::table::find(&line.name.text).map_or("", |directive| directive.name);
-        let at = Moment::of(directive);
-        let reason = acl.unusable_at(at);
-        *line.state.used.entry((bare.to_ascii_lowercase(), at)).or_default() |= reason.is_some();
+        let Some(list) = List::of(directive) else {
+            return Err(token.error(format!("`{directive}` is not known to take ACLs")));
+        };
+        let reason = acl.unusable_in(list);
+        *line.state.used.entry((bare.to_ascii_lowercase(), list)).or_default() |= reason.is_some();
         if let Some(reason) = reason {
             let why = format!("this rule cannot be evaluated: {reason}");
             let help = "remove the rule, or express it with other ACLs; it is never skipped, because that could \

@@ -3,6 +3,7 @@
 use super::Kind;
 use super::acl_values::check_value;
 use crate::line::{Line, Problem, Token};
+use crate::lists::Need;
 use crate::state::KnownAcl;
 use crate::suggest::suggest;
 use crate::types::{AclDef, AclFlags, AclKind};
@@ -87,6 +88,7 @@ fn find_or_define(
         index,
         unusable: None,
         answers: None,
+        needs: Vec::new(),
         location: location.clone(),
     };
     line.state.acls.insert(name.text.to_ascii_lowercase(), known);
@@ -277,8 +279,8 @@ fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(),
     Ok(())
 }
 
-/// Notes why rules that use this ACL cannot be evaluated, if so: at all, or before there is an
-/// answer.
+/// Notes why rules that use this ACL cannot be evaluated, if so: at all, before there is an answer,
+/// or where nothing can be waited for.
 fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Line<'_>) {
     let Some(def) = out.get(index) else { return };
     let is_group = matches!(kind, AclKind::AnyOf | AclKind::AllOf);
@@ -288,12 +290,25 @@ fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Li
     let own = format!("`{}` is of type `{}`", def.name, kind.name());
     let unusable = kind.unsupported().map(|why| format!("{own}, and {why}"));
     let unusable = unusable.or_else(|| members.iter().find_map(|member| member.unusable.clone()));
+    let needs = needs_of(&own, def, &members);
     let answers = kind.is_about_answers().then_some((own, kind));
     let answers = answers.or_else(|| members.iter().find_map(|member| member.answers.clone()));
     if let Some(known) = line.state.acls.get_mut(&def.name.to_ascii_lowercase()) {
         known.unusable = unusable;
         known.answers = answers;
+        known.needs = needs;
     }
+}
+
+/// What an ACL and its members need, each need once, with the first ACL that has it in words.
+fn needs_of(own: &str, def: &AclDef, members: &[&KnownAcl]) -> Vec<(String, Need)> {
+    let mut needs: Vec<_> = def.need().map(|need| (own.to_owned(), need)).into_iter().collect();
+    for (what, need) in members.iter().flat_map(|member| &member.needs) {
+        if needs.iter().all(|(_, known)| known != need) {
+            needs.push((what.clone(), *need));
+        }
+    }
+    needs
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Access rules: `acl` definitions and the lists that use them.
 
 use super::Location;
+use crate::lists::Need;
 
 /// One named `acl`, all its lines taken together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,14 @@ pub struct AclDef {
     pub location: Location,
 }
 
+impl AclDef {
+    /// What the ACL has to know before it can tell whether it matches; for groups see their
+    /// members.
+    pub fn need(&self) -> Option<Need> {
+        self.kind.need().filter(|need| !(self.flags.no_lookup && need.is_name_lookup()))
+    }
+}
+
 /// Flags between the type and the values of an `acl`, `-i` and `+i` excepted (see
 /// [`AclDef::values`]), and those of kinds that are not evaluated yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +43,7 @@ pub struct AclFlags {
 }
 
 macro_rules! acl_kinds {
-    ($($variant:ident = $name:literal, $support:expr;)+) => {
+    ($($variant:ident = $name:literal, $need:expr, $support:expr;)+) => {
         /// Every type of ACL that Squid knows.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
         pub enum AclKind { $(#[doc = concat!("`", $name, "`")] $variant,)+ }
@@ -52,6 +61,12 @@ macro_rules! acl_kinds {
             pub fn unsupported(self) -> Option<&'static str> {
                 match self { $(AclKind::$variant => $support,)+ }
             }
+
+            /// What ACLs of this kind, if it is a slow one, have to know first: see
+            /// [`AclDef::need`]. Groups need what their members need.
+            pub fn need(self) -> Option<Need> {
+                match self { $(AclKind::$variant => $need,)+ }
+            }
         }
     };
 }
@@ -62,67 +77,75 @@ const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented 
 const NO_ETHERNET: Option<&str> = Some("hardware addresses of clients are not looked up");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
 
+// What slow kinds need; the tags [fast] and [slow] of Squid's manual.
+const FAST: Option<Need> = None;
+const ADDRESSES: Option<Need> = Some(Need::DstIps);
+const CLIENT_NAME: Option<Need> = Some(Need::ClientName);
+const USER: Option<Need> = Some(Need::User);
+const HELPER: Option<Need> = Some(Need::Helper);
+const IDENT: Option<Need> = Some(Need::Ident);
+
 acl_kinds! {
-    Src = "src", None;
-    Dst = "dst", None;
-    LocalIp = "localip", None;
-    Arp = "arp", NO_ETHERNET;
-    Eui64 = "eui64", NO_ETHERNET;
-    SrcDomain = "srcdomain", Some("names of clients are not looked up in the DNS");
-    DstDomain = "dstdomain", None;
-    SrcDomRegex = "srcdom_regex", Some("names of clients are not looked up in the DNS");
-    DstDomRegex = "dstdom_regex", None;
-    SrcAs = "src_as", Some("autonomous system numbers are not looked up");
-    DstAs = "dst_as", Some("autonomous system numbers are not looked up");
-    PeerName = "peername", Some("no rule that could use it is evaluated after a peer is chosen");
-    PeerNameRegex = "peername_regex", Some("no rule that could use it is evaluated after a peer is chosen");
-    Time = "time", None;
-    UrlRegex = "url_regex", None;
-    UrlLogin = "urllogin", None;
-    UrlPathRegex = "urlpath_regex", None;
-    Port = "port", None;
-    LocalPort = "localport", None;
-    MyPortName = "myportname", None;
-    Proto = "proto", None;
-    Method = "method", None;
-    HttpStatus = "http_status", None;
-    Browser = "browser", None;
-    RefererRegex = "referer_regex", None;
-    ProxyAuth = "proxy_auth", NO_AUTH;
-    ProxyAuthRegex = "proxy_auth_regex", NO_AUTH;
-    SnmpCommunity = "snmp_community", Some("SNMP is not implemented");
-    MaxConn = "maxconn", None;
-    MaxUserIp = "max_user_ip", NO_AUTH;
-    ReqMimeType = "req_mime_type", None;
-    ReqHeader = "req_header", None;
-    RepMimeType = "rep_mime_type", None;
-    RepHeader = "rep_header", None;
-    External = "external", Some("external ACL helpers are not implemented yet");
-    UserCert = "user_cert", NO_TLS;
-    CaCert = "ca_cert", NO_TLS;
-    ExtUser = "ext_user", NO_AUTH;
-    ExtUserRegex = "ext_user_regex", NO_AUTH;
-    Ident = "ident", Some("the ident protocol is not implemented");
-    IdentRegex = "ident_regex", Some("the ident protocol is not implemented");
-    Tag = "tag", Some("external ACL helpers are not implemented yet");
-    HierCode = "hier_code", Some("no rule that could use it is evaluated after a peer is chosen");
-    Note = "note", Some("annotations are not implemented yet, so that it would never match");
-    AnnotateTransaction = "annotate_transaction", Some("annotations by rules are not implemented yet");
-    AnnotateClient = "annotate_client", Some("annotations by rules are not implemented yet");
-    AdaptationService = "adaptation_service", NO_ADAPTATION;
-    SslError = "ssl_error", NO_TLS;
-    ServerCertFingerprint = "server_cert_fingerprint", NO_TLS;
-    AtStep = "at_step", NO_TLS;
-    SslServerName = "ssl::server_name", NO_TLS;
-    SslServerNameRegex = "ssl::server_name_regex", NO_TLS;
-    ConnectionsEncrypted = "connections_encrypted", NO_TLS;
-    ClientConnectionMark = "client_connection_mark", NO_MARK;
-    TransactionInitiator = "transaction_initiator", Some("the initiator of a transaction is not recorded");
-    Has = "has", Some("parts of a transaction are not tested by rules yet");
-    SquidError = "squid_error", Some("the reason of an error page is not visible to rules yet");
-    Random = "random", None;
-    AnyOf = "any-of", None;
-    AllOf = "all-of", None;
+    Src = "src", FAST, None;
+    Dst = "dst", ADDRESSES, None;
+    LocalIp = "localip", FAST, None;
+    Arp = "arp", FAST, NO_ETHERNET;
+    Eui64 = "eui64", FAST, NO_ETHERNET;
+    SrcDomain = "srcdomain", CLIENT_NAME, Some("names of clients are not looked up in the DNS");
+    DstDomain = "dstdomain", FAST, None;
+    SrcDomRegex = "srcdom_regex", CLIENT_NAME, Some("names of clients are not looked up in the DNS");
+    DstDomRegex = "dstdom_regex", FAST, None;
+    SrcAs = "src_as", FAST, Some("autonomous system numbers are not looked up");
+    DstAs = "dst_as", ADDRESSES, Some("autonomous system numbers are not looked up");
+    PeerName = "peername", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
+    PeerNameRegex = "peername_regex", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
+    Time = "time", FAST, None;
+    UrlRegex = "url_regex", FAST, None;
+    UrlLogin = "urllogin", FAST, None;
+    UrlPathRegex = "urlpath_regex", FAST, None;
+    Port = "port", FAST, None;
+    LocalPort = "localport", FAST, None;
+    MyPortName = "myportname", FAST, None;
+    Proto = "proto", FAST, None;
+    Method = "method", FAST, None;
+    HttpStatus = "http_status", FAST, None;
+    Browser = "browser", FAST, None;
+    RefererRegex = "referer_regex", FAST, None;
+    ProxyAuth = "proxy_auth", USER, NO_AUTH;
+    ProxyAuthRegex = "proxy_auth_regex", USER, NO_AUTH;
+    SnmpCommunity = "snmp_community", FAST, Some("SNMP is not implemented");
+    MaxConn = "maxconn", FAST, None;
+    MaxUserIp = "max_user_ip", FAST, NO_AUTH;
+    ReqMimeType = "req_mime_type", FAST, None;
+    ReqHeader = "req_header", FAST, None;
+    RepMimeType = "rep_mime_type", FAST, None;
+    RepHeader = "rep_header", FAST, None;
+    External = "external", HELPER, Some("external ACL helpers are not implemented yet");
+    UserCert = "user_cert", FAST, NO_TLS;
+    CaCert = "ca_cert", FAST, NO_TLS;
+    ExtUser = "ext_user", HELPER, NO_AUTH;
+    ExtUserRegex = "ext_user_regex", HELPER, NO_AUTH;
+    Ident = "ident", IDENT, Some("the ident protocol is not implemented");
+    IdentRegex = "ident_regex", IDENT, Some("the ident protocol is not implemented");
+    Tag = "tag", FAST, Some("external ACL helpers are not implemented yet");
+    HierCode = "hier_code", FAST, Some("no rule that could use it is evaluated after a peer is chosen");
+    Note = "note", FAST, Some("annotations are not implemented yet, so that it would never match");
+    AnnotateTransaction = "annotate_transaction", FAST, Some("annotations by rules are not implemented yet");
+    AnnotateClient = "annotate_client", FAST, Some("annotations by rules are not implemented yet");
+    AdaptationService = "adaptation_service", FAST, NO_ADAPTATION;
+    SslError = "ssl_error", FAST, NO_TLS;
+    ServerCertFingerprint = "server_cert_fingerprint", FAST, NO_TLS;
+    AtStep = "at_step", FAST, NO_TLS;
+    SslServerName = "ssl::server_name", FAST, NO_TLS;
+    SslServerNameRegex = "ssl::server_name_regex", FAST, NO_TLS;
+    ConnectionsEncrypted = "connections_encrypted", FAST, NO_TLS;
+    ClientConnectionMark = "client_connection_mark", FAST, NO_MARK;
+    TransactionInitiator = "transaction_initiator", FAST, Some("the initiator of a transaction is not recorded");
+    Has = "has", FAST, Some("parts of a transaction are not tested by rules yet");
+    SquidError = "squid_error", FAST, Some("the reason of an error page is not visible to rules yet");
+    Random = "random", FAST, None;
+    AnyOf = "any-of", FAST, None;
+    AllOf = "all-of", FAST, None;
 }
 
 impl AclKind {

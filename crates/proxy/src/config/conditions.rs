@@ -13,9 +13,8 @@ pub struct AsksAddresses {
     /// `reply_body_max_size`, `reply_header_access`, `reply_header_add`, `range_offset_limit`,
     /// `access_log`.
     pub answers: bool,
-    /// Those that are asked before a server is: `miss_access`, `always_direct`, `never_direct`,
-    /// `cache_peer_access`, `tcp_outgoing_address`, `request_header_access`, `request_header_add`,
-    /// `http_upgrade_request_protocols`.
+    /// Those that are asked before a server is: `cache_peer_access`, `tcp_outgoing_address`,
+    /// `request_header_access`, `request_header_add`, `http_upgrade_request_protocols`.
     pub forwarding: bool,
 }
 

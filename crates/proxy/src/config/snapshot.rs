@@ -4,9 +4,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use humboldt_acl::{AclError, AclProblem, AclSet, RuleList};
+use humboldt_acl::{AclError, AclSet, RuleList};
 use humboldt_conf::{
-    AclDef, AclKind, Config, OutgoingAddress, RelaxedParser, SizeRule, UpgradeRule,
+    AclDef, AclKind, Config, Need, OutgoingAddress, RelaxedParser, SizeRule, UpgradeRule,
 };
 use humboldt_exchange::ClientSettings;
 use humboldt_freshness::{RefreshRule, Settings};
@@ -111,7 +111,10 @@ impl Snapshot {
             },
             http_access: RuleList::compile(&acls, &config.http_access, false)?,
             adapted_access: optional(&config.adapted_http_access)?,
-            follow_forwarded_for: follow_forwarded_for(&acls, &config)?,
+            follow_forwarded_for: match config.follow_x_forwarded_for.as_slice() {
+                [] => None,
+                rules => Some(RuleList::compile(&acls, rules, false)?),
+            },
             reply_rules: ReplyRules::compile(&acls, &config)?,
             range_offset_limits: range_offset_limits(&acls, &config)?,
             denials: Denials::compile(&config),
@@ -140,7 +143,7 @@ impl Snapshot {
     }
 
     fn lists_that_ask_addresses(&self) -> AsksAddresses {
-        let asks = |list: &RuleList| list.acl_that_asks_addresses().is_some();
+        let asks = |list: &RuleList| list.may_need(Need::DstIps);
         let any = |lists: &[&Option<RuleList>]| lists.iter().copied().flatten().any(asks);
         let logs = self.config.access_log.iter();
         let mut logs = logs.filter_map(|line| compile_condition(&self.acls, &line.terms).ok());
@@ -151,8 +154,7 @@ impl Snapshot {
                 || self.header_rules.lists_of_replies().any(asks)
                 || self.range_offset_limits.iter().any(|(_, list)| asks(list))
                 || logs.any(|list| asks(&list)),
-            forwarding: any(&[&self.miss_access, &self.always_direct, &self.never_direct])
-                || self.peers.lists().any(asks)
+            forwarding: self.peers.lists().any(asks)
                 || self.outgoing.iter().any(|(_, list)| asks(list))
                 || self.header_rules.lists_of_requests().any(asks)
                 || self.upgrades.iter().any(|(.., list)| asks(list)),
@@ -216,22 +218,6 @@ impl Snapshot {
 fn names_purge(acl: &AclDef) -> bool {
     acl.kind == AclKind::Method
         && acl.values.iter().any(|method| method.eq_ignore_ascii_case("PURGE"))
-}
-
-/// Without a rule nobody is followed. It is asked while a request is being read, so that nothing
-/// can be looked up for it.
-fn follow_forwarded_for(acls: &AclSet, config: &Config) -> Result<Option<RuleList>, Vec<AclError>> {
-    let list = match config.follow_x_forwarded_for.as_slice() {
-        [] => return Ok(None),
-        rules => RuleList::compile(acls, rules, false)?,
-    };
-    let Some(acl) = list.acl_that_asks_addresses() else { return Ok(Some(list)) };
-    let definition = config.acl.iter().find(|definition| definition.name.eq_ignore_ascii_case(acl));
-    Err(vec![AclError {
-        acl: acl.to_owned(),
-        location: definition.map(|definition| definition.location.clone()).unwrap_or_default(),
-        problem: AclProblem::NoLookup { list: "follow_x_forwarded_for" },
-    }])
 }
 
 fn range_offset_limits(

@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use humboldt_acl::RuleList;
 use humboldt_base::counters::Counter;
 use humboldt_conf::{HttpPort, PortMode};
 use humboldt_exchange::ServerExchange;
@@ -163,12 +162,8 @@ async fn ways(core: &Core, request: &Request) -> Vec<Way> {
     let snapshot = request.snapshot();
     let port = &request.facts().port;
     let accelerated = port.mode == PortMode::Accel;
-    let chosen = |list: &Option<RuleList>, unanswered| match list {
-        Some(list) => access::says(list, request, None).unwrap_or(unanswered),
-        None => false,
-    };
-    let always = chosen(&snapshot.always_direct, false);
-    let never = chosen(&snapshot.never_direct, true);
+    let always = access::chooses(core, snapshot.always_direct.as_ref(), request, false).await;
+    let never = access::chooses(core, snapshot.never_direct.as_ref(), request, true).await;
     if always {
         return vec![Way::Direct];
     }

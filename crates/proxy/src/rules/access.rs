@@ -1,11 +1,15 @@
 //! Asking the access rules about a request.
+//!
+//! A list that may wait is asked by [`decide`], which gets what the list has to know first. All
+//! others are asked at once, by [`ask`]; what they may need is looked up before (`prepare_…`).
+//! Either way the caller gets a [`Decision`]: a list that cannot be answered never allows.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use humboldt_acl::{RuleList, Subject, Verdict};
+use humboldt_acl::{Known, Question, RuleList, Subject, Verdict};
 use humboldt_base::rng::Rng;
 use humboldt_http::ResponseHead;
 use humboldt_net::dns::{Answer, Asker};
@@ -16,38 +20,136 @@ use crate::request::{Request, host_ip, unmapped};
 use crate::rules::denial::Refusal;
 use crate::rules::own;
 
-/// What the rules say.
+/// Most questions that one list may ask about one request; beyond it, it counts as unanswered.
+const QUESTIONS_MAX: usize = 64;
+
+/// What a list says about a request, or its answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision<'l> {
+    /// It allows.
+    Allowed,
+    /// It denies; with the last ACL of the rule, if it was a rule.
+    Denied(Option<&'l str>),
+    /// Neither: what a rule has to know is not known.
+    Unanswered,
+}
+
+impl<'l> Decision<'l> {
+    fn is_allowed(self) -> bool {
+        self == Self::Allowed
+    }
+
+    /// Whether it allows; `None` where that cannot be answered.
+    fn allows(self) -> Option<bool> {
+        (self != Self::Unanswered).then_some(self.is_allowed())
+    }
+
+    /// The decision where the list says what may be done: `denied` makes the refusal from the last
+    /// ACL.
+    fn permits(self, denied: impl FnOnce(Option<&'l str>) -> Refusal) -> Result<(), Refusal> {
+        match self {
+            Self::Allowed => Ok(()),
+            Self::Denied(last_acl) => Err(denied(last_acl)),
+            Self::Unanswered => Err(Refusal::unanswered()),
+        }
+    }
+}
+
+impl<'l> From<Verdict<'l>> for Decision<'l> {
+    #[inline]
+    fn from(verdict: Verdict<'l>) -> Self {
+        match verdict {
+            Verdict::Allowed { .. } => Self::Allowed,
+            Verdict::Denied { last_acl, .. } => Self::Denied(last_acl),
+            Verdict::Needs(_) => Self::Unanswered,
+        }
+    }
+}
+
+/// Asks a list, gets what it has to know first, and asks again, until it decides or there is no
+/// answer. Only for lists that may wait (`humboldt_conf::Supply::Waits`).
+pub(crate) async fn decide<'l>(
+    core: &Core,
+    list: &'l RuleList,
+    request: &Request,
+    response: Option<&ResponseHead>,
+) -> Decision<'l> {
+    // One subject for all rounds: a list that goes on finds the same random bits.
+    let mut subject = Subject { response, ..subject(request) };
+    for _ in 0..QUESTIONS_MAX {
+        match list.check(&subject) {
+            Verdict::Needs(question) if !answer(core, request, question).await => {
+                tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
+                break;
+            }
+            Verdict::Needs(_) => subject.known = known(request),
+            decided => return decided.into(),
+        }
+    }
+    Decision::Unanswered
+}
+
+/// Gets the answer to a question. `false`: it was asked before, and there is none that helps.
+async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool {
+    match question {
+        Question::DstIps { .. } if request.addresses.get().is_some() => false,
+        Question::DstIps { .. } => {
+            look_up(core, request).await;
+            true
+        }
+    }
+}
+
+/// What [`check`] finds without waiting.
 #[derive(Debug)]
 pub(crate) enum Access {
     /// Go on.
     Allowed,
     /// Refuse.
     Denied(Refusal),
-    /// A rule about the server's address: look the name up and ask again.
-    NeedsAddresses,
+    /// A rule has to know something first: see [`decide_permission`].
+    Undecided,
 }
 
-/// Checks `http_access` and `adapted_http_access`. When a failed look-up leaves them without an
-/// answer, the request is refused.
+/// Checks `http_access` and `adapted_http_access` without waiting.
 pub(crate) fn check(request: &Request) -> Access {
     let snapshot = request.snapshot();
     let subject = subject(request);
     for list in client_lists(snapshot) {
         match list.check(&subject) {
-            Verdict::Allowed { .. } => {}
-            Verdict::Denied { last_acl, .. } => {
-                return Access::Denied(Refusal::of_request(snapshot.denials.find(last_acl)));
+            Verdict::Needs(_) => return Access::Undecided,
+            decided => {
+                if let Err(refusal) = client_may(snapshot, decided.into()) {
+                    return Access::Denied(refusal);
+                }
             }
-            Verdict::NeedDstIps if subject.dst_ips.is_none() => return Access::NeedsAddresses,
-            Verdict::NeedDstIps => return Access::Denied(Refusal::unanswered()),
         }
     }
-    match permit(request, &subject, |one| {
-        client_lists(snapshot).all(|list| list.check(one).is_allowed())
-    }) {
-        true => Access::Allowed,
-        false => Access::Denied(Refusal::of_request(None)),
+    match permit_client(request, &subject) {
+        Ok(()) => Access::Allowed,
+        Err(refusal) => Access::Denied(refusal),
     }
+}
+
+/// Checks `http_access` and `adapted_http_access`, and waits for what they have to know.
+pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
+    let snapshot = request.snapshot();
+    for list in client_lists(snapshot) {
+        client_may(snapshot, decide(core, list, request, None).await)?;
+    }
+    permit_client(request, &subject(request))
+}
+
+fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal> {
+    decision.permits(|last_acl| Refusal::of_request(snapshot.denials.find(last_acl)))
+}
+
+/// See [`permit`].
+fn permit_client(request: &Request, subject: &Subject<'_>) -> Result<(), Refusal> {
+    let allow = |one: &Subject<'_>| {
+        client_lists(request.snapshot()).all(|list| list.check(one).is_allowed())
+    };
+    permit(request, subject, allow).then_some(()).ok_or(Refusal::of_request(None))
 }
 
 /// The lists that a request of a client must pass, in their order.
@@ -58,12 +160,14 @@ fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> {
 /// Of several addresses leaves those that rules permit also if the host had no other: one that is
 /// allowed does not open the way to its neighbours. `false`: none is left.
 fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>) -> bool) -> bool {
-    let Some(known @ [_, _, ..]) = subject.dst_ips else { return true };
+    let Some(known @ [_, _, ..]) = subject.known.dst_ips else { return true };
     if !request.snapshot().asks_addresses.permission || subject.host_ip.is_some() {
         return true;
     }
-    let is_allowed =
-        |ip: &&IpAddr| allow(&Subject { dst_ips: Some(std::slice::from_ref(*ip)), ..*subject });
+    let is_allowed = |ip: &&IpAddr| {
+        let known = Known { dst_ips: Some(std::slice::from_ref(*ip)) };
+        allow(&Subject { known, ..*subject })
+    };
     let mut permitted = request.permitted.borrow_mut();
     let left: Arc<[IpAddr]> =
         permitted.as_deref().unwrap_or(known).iter().filter(is_allowed).copied().collect();
@@ -99,7 +203,7 @@ pub(crate) async fn reachable(core: &Core, request: &Request) -> Answer {
 /// Whether a connection to `ip` that was made for another request will do for this one: where rules
 /// have judged addresses, only if this is among them.
 pub(crate) fn may_reuse(request: &Request, ip: IpAddr) -> bool {
-    match request.permitted.borrow().as_deref().or(known(request)) {
+    match request.permitted.borrow().as_deref().or(known(request).dst_ips) {
         Some(judged) => judged.contains(&ip),
         None => true,
     }
@@ -108,7 +212,7 @@ pub(crate) fn may_reuse(request: &Request, ip: IpAddr) -> bool {
 /// Whether the rules that are asked about every answer can be asked.
 pub(crate) fn knows_enough_for_answers(request: &Request) -> bool {
     !request.snapshot().asks_addresses.answers
-        || known(request).is_some()
+        || known(request).dst_ips.is_some()
         || host_ip(request.url.host()).is_some()
 }
 
@@ -155,32 +259,49 @@ pub(crate) fn may_connect(request: &Request) -> bool {
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
-/// Checks `miss_access`: whether the request may go to a server.
+/// Checks `miss_access`: whether the request may go to a server. Waits for what it has to know.
 pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
-    prepare_to_forward(core, request).await;
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
-    let subject = subject(request);
-    match list.check(&subject) {
-        Verdict::Denied { last_acl, .. } => Err(Refusal::of_miss(snapshot.denials.find(last_acl))),
-        Verdict::NeedDstIps => Err(Refusal::unanswered()),
-        Verdict::Allowed { .. } => {
-            match permit(request, &subject, |one| list.check(one).is_allowed()) {
-                true => Ok(()),
-                false => Err(Refusal::of_miss(None)),
-            }
-        }
+    let decision = decide(core, list, request, None).await;
+    decision.permits(|last_acl| Refusal::of_miss(snapshot.denials.find(last_acl)))?;
+    match permit(request, &subject(request), |one| list.check(one).is_allowed()) {
+        true => Ok(()),
+        false => Err(Refusal::of_miss(None)),
     }
 }
 
-/// What a list says about an answer to the request. [`Verdict::NeedDstIps`]: nothing, as the host's
-/// addresses are not known.
-pub(crate) fn verdict_on_answer<'l>(
+/// What a list that does not wait says about the request, or about its answer.
+pub(crate) fn ask<'l>(
     list: &'l RuleList,
     request: &Request,
+    response: Option<&ResponseHead>,
+) -> Decision<'l> {
+    list.check(&Subject { response, ..subject(request) }).into()
+}
+
+/// Whether an answer may go to the client (`http_reply_access`).
+pub(crate) fn may_reply(
+    list: &RuleList,
+    request: &Request,
     response: &ResponseHead,
-) -> Verdict<'l> {
-    list.check(&Subject { response: Some(response), ..subject(request) })
+) -> Result<(), Refusal> {
+    let denials = &request.snapshot().denials;
+    ask(list, request, Some(response)).permits(|last_acl| Refusal::of_reply(denials.find(last_acl)))
+}
+
+/// Whether an optional list that chooses a way allows the request: not if there is none,
+/// `unanswered` where it cannot be answered. Waits for what it has to know.
+pub(crate) async fn chooses(
+    core: &Core,
+    list: Option<&RuleList>,
+    request: &Request,
+    unanswered: bool,
+) -> bool {
+    match list {
+        Some(list) => decide(core, list, request, None).await.allows().unwrap_or(unanswered),
+        None => false,
+    }
 }
 
 /// Checks an optional list that allows by default.
@@ -190,20 +311,17 @@ pub(crate) fn allows(list: Option<&RuleList>, request: &Request) -> bool {
 
 /// Whether a list allows the request. Not if it cannot be answered.
 pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
-    says(list, request, None) == Some(true)
+    ask(list, request, None).is_allowed()
 }
 
-/// Whether a list allows the request, or its answer. `None`: it cannot be answered, as the host's
-/// addresses are not known.
+/// Whether a list that does not wait allows the request, or its answer. `None`: it cannot be
+/// answered.
 pub(crate) fn says(
     list: &RuleList,
     request: &Request,
     response: Option<&ResponseHead>,
 ) -> Option<bool> {
-    match list.check(&Subject { response, ..subject(request) }) {
-        Verdict::NeedDstIps => None,
-        known => Some(known.is_allowed()),
-    }
+    ask(list, request, response).allows()
 }
 
 /// Whether a list allows the request, had it come from `client`.
@@ -216,9 +334,10 @@ pub(crate) fn may_use_cache(request: &Request) -> bool {
     allows(request.snapshot().cache.as_ref(), request)
 }
 
-/// The addresses of the host, if they were looked up; empty if that failed.
-fn known(request: &Request) -> Option<&[IpAddr]> {
-    request.addresses.get().map(|answer| answer.as_deref().unwrap_or_default())
+/// The answers to what rules have asked about the request.
+fn known(request: &Request) -> Known<'_> {
+    let addresses = request.addresses.get();
+    Known { dst_ips: addresses.map(|answer| answer.as_deref().unwrap_or_default()) }
 }
 
 /// Describes the request to the rules.
@@ -241,7 +360,7 @@ fn subject(request: &Request) -> Subject<'_> {
         path: request.url.path_and_query(),
         request: Some(&request.head),
         response: None,
-        dst_ips: known(request),
+        known: known(request),
         now: request.received.secs(),
         local_offset_s: humboldt_sys::local_time::utc_offset_s(request.received.secs()),
         connections_from_client: facts.connections.as_ref().map_or(1, |count| count.get()),

@@ -3,7 +3,6 @@
 //!
 //! They are asked for every client anew, also for hits. Without such rules nothing is done at all.
 
-use humboldt_acl::Verdict;
 use humboldt_exchange::is_bodiless_status;
 use humboldt_http::{Method, ResponseHead};
 use humboldt_store::StoredHead;
@@ -38,11 +37,7 @@ pub(crate) fn check(
         return Err(Refusal::too_large());
     }
     let Some(list) = &rules.access else { return Ok(limit) };
-    match access::verdict_on_answer(list, request, &response) {
-        Verdict::Allowed { .. } => Ok(limit),
-        Verdict::Denied { last_acl, .. } => Err(Refusal::of_reply(snapshot.denials.find(last_acl))),
-        Verdict::NeedDstIps => Err(Refusal::unanswered()),
-    }
+    access::may_reply(list, request, &response).map(|()| limit)
 }
 
 /// The limit of the first line that matches, in bytes. `None`: a line before it cannot be answered.

@@ -221,7 +221,9 @@ async fn receive(
             Step::Body(Ok(false)) => {}
             Step::Body(Err(error)) => return Err(error.abort_reason()),
             Step::Nobody if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
-            Step::Nobody => return Err(AbortReason::Cancelled),
+            Step::Nobody if writer.abort_unwanted() => return Err(AbortReason::Cancelled),
+            // Somebody has joined since.
+            Step::Nobody => {}
         }
     }
 }

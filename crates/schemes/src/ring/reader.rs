@@ -115,18 +115,23 @@ async fn load(
 /// The same for the keeper: on its thread.
 pub(crate) fn load_blocking(store: &Store, entry: Entry) -> Result<Loaded, Failure> {
     let generation = store.generation_at(entry.location);
-    if let Some(buffer) = from_memory(store, entry.location) {
-        return Ok(Loaded::verify(buffer, 0, entry.location, generation)?);
+    load_place_blocking(store, entry.location, generation, entry.length.bytes_max())
+}
+
+fn load_place_blocking(
+    store: &Store,
+    location: u64,
+    generation: u64,
+    bytes: u64,
+) -> Result<Loaded, Failure> {
+    if let Some(buffer) = from_memory(store, location) {
+        return Ok(Loaded::verify(buffer, 0, location, generation)?);
     }
-    let (start, length) = span(store, entry.location, entry.length.bytes_max());
+    let (start, length) = span(store, location, bytes);
     let buffer = read_data(store, start, length)
         .map_err(|error| Failure::Refused(store.failed("read", &error)))?;
-    Ok(Loaded::verify(
-        buffer,
-        (entry.location * UNIT_BYTES - start) as usize,
-        entry.location,
-        generation,
-    )?)
+    let at = (location * UNIT_BYTES - start) as usize;
+    Ok(Loaded::verify(buffer, at, location, generation)?)
 }
 
 /// Reads and verifies the record of `key`, if there is one; says where it was found.
@@ -173,13 +178,11 @@ pub(crate) async fn open(
 ) -> Result<Option<Box<dyn Reader>>, SchemeError> {
     let Some((hash, entry, loaded)) = find(store, key).await? else { return Ok(None) };
     let Some(index) = store.index.get() else { return Ok(None) };
-    // After a crash an object may be known of which a part has been reclaimed.
-    let is_there =
-        |fragment: &Fragment| store.generation_at(fragment.location) == fragment.generation;
-    if !loaded.found.fragments.iter().all(is_there) {
+    // It is being reclaimed; or a crash has left an object of which a part was reclaimed.
+    let Some(held) = Held::take(store, &loaded.found.fragments) else {
         store.drop_unlogged(index, hash, entry.location);
         return Ok(None);
-    }
+    };
     index.bump(hash, entry.location);
     store.counts.reads.fetch_add(1, Ordering::Relaxed);
     let mut starts = Vec::with_capacity(loaded.found.fragments.len());
@@ -196,6 +199,7 @@ pub(crate) async fn open(
         starts,
         inline_start: at,
         fragment: None,
+        _held: held,
     };
     Ok(Some(Box::new(reader)))
 }
@@ -211,6 +215,36 @@ struct RingReader {
     /// Where the bytes in the record itself begin.
     inline_start: u64,
     fragment: Option<(usize, Loaded)>,
+    _held: Held,
+}
+
+/// Segments that are not written anew while an object in them is being read (see
+/// [`segments`](super::segments)).
+struct Held {
+    store: Arc<Store>,
+    generations: Vec<u64>,
+}
+
+impl Held {
+    /// Those of these fragments; `None` if one of them is not there any more.
+    fn take(store: &Arc<Store>, fragments: &[Fragment]) -> Option<Self> {
+        let mut generations: Vec<u64> =
+            fragments.iter().map(|fragment| fragment.generation).collect();
+        generations.dedup();
+        let is_there =
+            |fragment: &Fragment| store.generation_at(fragment.location) == fragment.generation;
+        let are_held = generations.is_empty() || store.segments.hold(&generations);
+        let held = are_held.then(|| Self { store: Arc::clone(store), generations });
+        held.filter(|_| fragments.iter().all(is_there))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.generations.is_empty() && self.store.segments.release(&self.generations) {
+            self.store.progress.notify_waiters();
+        }
+    }
 }
 
 impl RingReader {
@@ -259,18 +293,45 @@ impl RingReader {
     }
 
     async fn load_fragment(&self, number: usize, fragment: Fragment) -> Result<Loaded, Failure> {
-        let Fragment { location, generation, bytes, record_bytes, checksum } = fragment;
+        let Fragment { location, generation, record_bytes, .. } = fragment;
+        let loaded = load(&self.store, location, generation, record_bytes.into()).await;
+        // Too much waited for readers: nothing is wrong with the directory.
         if self.store.generation_at(location) != generation {
-            return Err(Corrupt("its place was used again").into());
+            return Err(Failure::Refused(SchemeError::Busy("its place is needed")));
         }
-        let loaded = load(&self.store, location, generation, record_bytes.into()).await?;
-        let is_it = loaded.found.kind == Kind::Fragment
-            && loaded.found.checksum == checksum
-            && loaded.found.record.key == self.loaded.found.record.key
-            && loaded.found.fragment_number as usize == number
-            && loaded.found.inline_bytes == bytes as usize;
-        if is_it { Ok(loaded) } else { Err(Corrupt("another fragment").into()) }
+        let loaded = loaded?;
+        if is_fragment(&loaded, number, &fragment, &self.loaded) {
+            Ok(loaded)
+        } else {
+            Err(Corrupt("another fragment").into())
+        }
     }
+}
+
+/// Whether a record is this fragment of an object.
+fn is_fragment(loaded: &Loaded, number: usize, fragment: &Fragment, object: &Loaded) -> bool {
+    loaded.found.kind == Kind::Fragment
+        && loaded.found.checksum == fragment.checksum
+        && loaded.found.record.key == object.found.record.key
+        && loaded.found.fragment_number as usize == number
+        && loaded.found.inline_bytes == fragment.bytes as usize
+}
+
+/// Whether all fragments of an object that begin at a location that `is_in_doubt` are there, and
+/// verify. For the keeper: on its thread.
+pub(crate) fn has_fragments(
+    store: &Store,
+    entry: Entry,
+    is_in_doubt: impl Fn(u64) -> bool,
+) -> bool {
+    let Ok(object) = load_blocking(store, entry) else { return false };
+    let mut fragments = object.found.fragments.iter().enumerate();
+    fragments.all(|(number, fragment)| {
+        let Fragment { location, generation, record_bytes, .. } = *fragment;
+        !is_in_doubt(location)
+            || load_place_blocking(store, location, generation, record_bytes.into())
+                .is_ok_and(|loaded| is_fragment(&loaded, number, fragment, &object))
+    })
 }
 
 impl Reader for RingReader {

@@ -14,7 +14,9 @@ use super::format::{
 use super::index::{Entry, Hash64, RingIndex};
 use super::keeper::read_data;
 use super::length::LengthClass;
+use super::log::PENDING_BYTES_MAX;
 use super::purges::Removal;
+use super::reader;
 use super::segments::{SegmentEntry, SegmentSet, Use};
 use super::store::Store;
 
@@ -115,6 +117,8 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     let file = store.checkpoints.get((head.number % 2) as usize).ok_or(Useless::Outdated)?;
     let index = checkpoint::read_index(&**file, &head, store.objects_max())?;
     let (mut segments, written) = find_written(store, &head, known);
+    let is_open = |segment: &SegmentEntry| segment.is == Use::Open;
+    let is_clean = written.is_empty() && !head.segments.iter().any(is_open);
     let copies = Copies::of_ended(&index, store.segment_set(ended), &written);
     replay(store, &index, &head, (written, copies), &logged.removals);
     end_reclaimed(&mut segments, &logged.removals);
@@ -122,6 +126,9 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
     store
         .segments
         .restore(&segments, store.first_generation().max(head.next_generation + SEGMENTS_GAP));
+    if !is_clean {
+        drop_incomplete(store, &index, &segments);
+    }
     Ok(Some(index))
 }
 
@@ -315,6 +322,34 @@ fn keep_what_exists(store: &Store, index: &RingIndex, segments: &[SegmentEntry])
     let existing = (0..).zip(segments).filter(|(_, segment)| segment.is == Use::Closed);
     let existing = store.segment_set(existing.map(|(number, _)| number));
     index.sweep(|location| !existing.holds(location), |_| false);
+}
+
+/// The newest segments, of which a crash may have taken parts: as many as may have been waiting for
+/// the device.
+fn in_doubt(store: &Store, segments: &[SegmentEntry]) -> SegmentSet {
+    let mut closed: Vec<(u64, u32)> = (0..)
+        .zip(segments)
+        .filter(|(_, segment)| segment.is == Use::Closed)
+        .map(|(number, segment)| (segment.generation, number))
+        .collect();
+    closed.sort_unstable();
+    let count = PENDING_BYTES_MAX.div_ceil(store.geometry.segment_bytes) as usize + 1;
+    store.segment_set(closed.into_iter().rev().take(count).map(|(_, number)| number))
+}
+
+/// Buffers get to the device in any order: a crash may have taken a part of a large object, and
+/// left its record. Whoever reads it would find out in the middle of an answer.
+fn drop_incomplete(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) {
+    let in_doubt = in_doubt(store, segments);
+    let is_in_doubt = |location| in_doubt.holds(location);
+    let keep = |entry: &Entry| {
+        entry.kind != Kind::Large as u8 || reader::has_fragments(store, *entry, is_in_doubt)
+    };
+    let dropped = index.sweep(is_in_doubt, keep);
+    if dropped > 0 {
+        let path = store.options.path.display();
+        tracing::info!("{path}: {dropped} objects of which a part was not written any more");
+    }
 }
 
 /// What was found in a segment.

@@ -4,8 +4,13 @@
 //! removals) → free. Only what is older than the newest checkpoint is reclaimed, so that a segment
 //! is used again once at most before the next one. That is what makes recovery simple: what the
 //! checkpoint points to is there, or the log says that it is not.
+//!
+//! **Held segments.** Who has begun to read a large object can read it to its end: a segment with a
+//! part of it that is reclaimed meanwhile becomes free when the last such reader has ended. Some
+//! segments at most wait for readers ([`HELD_ONE_IN`]): beyond it they become free at once, and the
+//! reader cannot go on.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -26,6 +31,9 @@ const FREE_MAX: u32 = 64;
 /// When one segment in this many has been reclaimed, a checkpoint is due: it costs time for the
 /// whole index, and what was written since has to be looked through after a crash.
 const CHECKPOINT_ONE_IN: u32 = 8;
+/// Of the segments beyond [`SEGMENTS_MIN`], one in this many may wait for readers: clients that
+/// read slowly leave most of the ring to what is stored.
+const HELD_ONE_IN: u32 = 4;
 
 /// Size of the segments of a new store of `capacity_bytes`.
 pub(crate) fn segment_bytes_for(capacity_bytes: u64) -> u64 {
@@ -77,6 +85,23 @@ struct State {
     closed: VecDeque<Closed>,
     open: Option<u32>,
     next_generation: u64,
+    /// How many readers hold a segment, by its generation.
+    readers: HashMap<u64, u32>,
+    /// Reclaimed segments that are free when their readers have ended, by generation.
+    waiting: HashMap<u64, u32>,
+}
+
+impl State {
+    /// Whether a segment has this content, and cannot be written anew.
+    fn is_in_use(&self, generation: u64) -> bool {
+        // The open one is the newest.
+        self.open.is_some() && generation + 1 == self.next_generation
+            || self.closed.binary_search_by_key(&generation, |closed| closed.generation).is_ok()
+    }
+
+    fn waiting_max(&self, count: u32) -> usize {
+        (count.saturating_sub(SEGMENTS_MIN) / HELD_ONE_IN) as usize
+    }
 }
 
 impl Segments {
@@ -194,11 +219,55 @@ impl Segments {
     /// The oldest segment holds nothing any more, and the log of removals says so.
     pub(crate) fn reclaimed(&self, number: u32) {
         let mut state = self.state.lock();
-        if state.closed.front().is_some_and(|oldest| oldest.number == number) {
-            state.closed.pop_front();
+        let Some(oldest) = state.closed.front().copied().filter(|oldest| oldest.number == number)
+        else {
+            return;
+        };
+        state.closed.pop_front();
+        let may_wait = state.waiting.len() < state.waiting_max(self.count());
+        if may_wait && state.readers.contains_key(&oldest.generation) {
+            state.waiting.insert(oldest.generation, number);
+        } else {
             state.free.push_back(number);
-            state.reclaimed += 1;
         }
+        state.reclaimed += 1;
+    }
+
+    /// Somebody reads what lies in the segments of these generations: until as many calls of
+    /// [`Segments::release`] they are not written anew, within the bound. `false`, and nothing has
+    /// happened, if one of them is not in use any more.
+    pub(crate) fn hold(&self, generations: &[u64]) -> bool {
+        let mut state = self.state.lock();
+        let is_there = generations.iter().all(|generation| state.is_in_use(*generation));
+        for generation in generations.iter().filter(|_| is_there) {
+            *state.readers.entry(*generation).or_default() += 1;
+        }
+        is_there
+    }
+
+    /// A reader has ended. Says whether a segment has become free.
+    pub(crate) fn release(&self, generations: &[u64]) -> bool {
+        let mut state = self.state.lock();
+        let mut has_freed = false;
+        for generation in generations {
+            let Some(readers) = state.readers.get_mut(generation) else { continue };
+            *readers -= 1;
+            if *readers > 0 {
+                continue;
+            }
+            state.readers.remove(generation);
+            if let Some(number) = state.waiting.remove(generation) {
+                state.free.push_back(number);
+                has_freed = true;
+            }
+        }
+        has_freed
+    }
+
+    /// The generation that a segment got last.
+    #[cfg(test)]
+    pub(crate) fn newest_generation(&self) -> u64 {
+        self.state.lock().next_generation - 1
     }
 
     /// The table for a checkpoint that begins now, and the next generation.
@@ -348,6 +417,28 @@ mod tests {
         checkpoint(&segments);
         assert!(!segments.wants_checkpoint());
         assert_eq!(Segments::new(4096, 1).free_wanted(), FREE_MAX);
+    }
+
+    #[test]
+    fn a_reclaimed_segment_is_free_when_its_readers_have_ended() {
+        let segments = Segments::new(SEGMENTS_MIN + 2 * HELD_ONE_IN, 1);
+        for _ in 1..=5 {
+            segments.open(true);
+            segments.close(true);
+        }
+        segments.open(true);
+        checkpoint(&segments);
+        assert!(!segments.hold(&[1, 7]) && !segments.hold(&[0]), "not there");
+        assert!(segments.hold(&[1, 2, 3]) && segments.hold(&[1, 6]), "the open one too");
+        let free = segments.free();
+        (0..4).for_each(|number| segments.reclaimed(number));
+        assert_eq!(segments.free(), free + 2, "the third is one too many, nobody holds the fourth");
+        assert!(!segments.hold(&[2]), "reclaimed");
+        assert!(segments.release(&[1, 2, 3]) && segments.free() == free + 3);
+        assert!(segments.release(&[1, 6]) && segments.free() == free + 4);
+        assert!(!segments.release(&[1, 6]), "nothing happens");
+        let state = segments.state.lock();
+        assert!(state.readers.is_empty() && state.waiting.is_empty());
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! - Whatever leaves the index without being overwritten becomes stale (see `slots`) under the same
 //!   lock, so that a purge finds an object in the index, or among the stale ones, or knows that
 //!   there is none.
-//! - Slots are given back only when nothing writes to them any more.
+//! - Slots are given back only when nothing writes to them any more, and those of a long object not
+//!   while somebody reads it (see `held`).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use tokio::sync::Notify;
 
 use super::device::{Device, Pass};
 use super::format::{Corrupt, FileHeader, HEADER_COPY_BYTES, Meta, UNIT_BYTES};
+use super::held::Hold;
 use super::rebuild::Rebuild;
 use super::slots::{Run, Slots, Tag, Taken};
 use super::snapshot;
@@ -187,7 +189,27 @@ impl Dir {
     pub(crate) fn retire(&self, slots: &mut Slots, key: IndexKey, entry: FileEntry) {
         let runs = slots.runs(entry.file, self.slots_of(entry));
         slots.give_back_stale(entry.file, Tag::from(key));
-        slots.give_back(&runs);
+        slots.give_back_chain(&runs);
+    }
+
+    /// Begins to read a long chain in pieces, if it is still what the index says: its slots, and
+    /// the right to find them unchanged.
+    pub(crate) fn hold(&self, key: IndexKey, entry: FileEntry) -> Option<(Vec<Run>, Hold)> {
+        let mut slots = self.slots.lock();
+        let runs = slots.runs(entry.file, self.slots_of(entry));
+        // What is taken out of the index gives its slots back behind that, under this lock.
+        let is_there = self.index.peek(key) == Some(entry);
+        let hold = if is_there { slots.held.hold(&runs) } else { None };
+        hold.map(|hold| (runs, hold))
+    }
+
+    /// Somebody has ended to read a chain.
+    pub(crate) fn release(&self, hold: &Hold) {
+        let unread = self.slots.lock().held.release(hold);
+        if !unread.is_empty() {
+            self.rebuild.give_back(&self.slots, &unread);
+            self.changed.notify_waiters();
+        }
     }
 
     /// Makes a written chain the object of its key; `runs` is all of it. Called when the last write

@@ -2,13 +2,15 @@
 //!
 //! The format is in `docs/formats/rock.md`. From the outside in: this file implements the trait;
 //! `reader`, `writer`, `update` and `purge` do what it says on one object each; `dir` is what they
-//! share; `rebuild` fills it at the start, from a `snapshot` or by a `scan`; `slots`, `chain`,
-//! `device`, `pace`, `format` and `layout` each own one kind of thing on disk or of book-keeping.
+//! share; `rebuild` fills it at the start, from a `snapshot` or by a `scan`; `slots`, `held`,
+//! `chain`, `device`, `pace`, `format` and `layout` each own one kind of thing on disk or of
+//! book-keeping.
 
 mod chain;
 mod device;
 mod dir;
 mod format;
+mod held;
 mod layout;
 mod pace;
 mod purge;

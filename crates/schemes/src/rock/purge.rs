@@ -128,8 +128,10 @@ fn give_back(dir: &Dir, claim: &Claim, is_overwritten: bool) {
             slots.give_back_stale(claim.slot, *tag);
         }
     }
+    let total = slots.total();
+    let unread = slots.held.keep(&claim.runs, total);
     drop(slots);
-    dir.rebuild.give_back(&dir.slots, &claim.runs);
+    dir.rebuild.give_back(&dir.slots, &unread);
 }
 
 /// Overwrites an object that has been replaced: its slots are in `runs`, it begins in the `first`.

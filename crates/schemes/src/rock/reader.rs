@@ -3,7 +3,8 @@
 //! An object of up to about a megabyte is read whole when it is opened, with one read for each run
 //! of slots, and verified; so most hits are one read. Of a longer one the first slot is read, and
 //! then what is asked for, some slots ahead. Every slot that is read is verified to belong to this
-//! very object: slots may be used again while a reader is on its way.
+//! very object: slots may be used again while a reader is on its way, though those of a long object
+//! are kept for it within a bound (see `held`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,7 @@ use super::dir::Dir;
 use super::format::{
     Corrupt, Geometry, META_BYTES, Meta, SLOT_HEADER_BYTES, Shape, UNIT_BYTES, locate,
 };
+use super::held::Hold;
 use super::slots::Run;
 
 /// How often an open starts again because the object was replaced while it was being read.
@@ -74,6 +76,28 @@ pub(crate) struct RockReader {
     extents: Vec<Extent>,
     /// All slots of a short object. Of a long one the first slot, then the current window.
     parts: Vec<Part>,
+    /// Of a long object.
+    _held: Option<Held>,
+}
+
+/// A chain whose slots are not used again while it is being read.
+struct Held {
+    dir: Arc<Dir>,
+    hold: Hold,
+}
+
+impl Held {
+    /// The slots of an object, if it is still there.
+    fn take(dir: &Arc<Dir>, key: &Key, entry: FileEntry) -> Option<(Vec<Run>, Self)> {
+        let (runs, hold) = dir.hold(IndexKey::from(key), entry)?;
+        Some((runs, Self { dir: Arc::clone(dir), hold }))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.dir.release(&self.hold);
+    }
 }
 
 /// Which runs of a chain hold positions `from..to`, with the position of each.
@@ -91,12 +115,16 @@ impl RockReader {
     async fn open(dir: &Arc<Dir>, key: &Key, entry: FileEntry) -> Result<Self, Failure> {
         let geometry = dir.device.geometry;
         let slots = dir.slots_of(entry);
-        let runs = match slots {
-            1 => vec![Run { start: entry.file, len: 1 }],
-            _ => dir.slots.lock().runs(entry.file, slots),
-        };
         let disk_bytes = entry.size_units as usize * UNIT_BYTES;
         let at_first = if disk_bytes <= WHOLE_BYTES_MAX { slots } else { 1 };
+        let (runs, held) = match slots {
+            1 => (vec![Run { start: entry.file, len: 1 }], None),
+            _ if at_first == slots => (dir.slots.lock().runs(entry.file, slots), None),
+            _ => {
+                let (runs, held) = Held::take(dir, key, entry).ok_or(Corrupt("replaced"))?;
+                (runs, Some(held))
+            }
+        };
         // Until the record has been seen, the length of the last slot is what the index says.
         let last_bytes = disk_bytes.saturating_sub((slots as usize - 1) * geometry.slot_bytes);
         let parts = load(dir, &runs, 0, at_first, slots, last_bytes).await?;
@@ -136,6 +164,7 @@ impl RockReader {
             record,
             extents: Vec::new(),
             parts,
+            _held: held,
         };
         for (nth, part) in reader.parts.iter().enumerate() {
             // The very first slot is verified.

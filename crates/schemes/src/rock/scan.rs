@@ -213,7 +213,7 @@ fn accept(dir: &Arc<Dir>, seen: &mut Seen, found: &Candidate, chain: &[u32]) {
     if is_entered {
         let mut slots = dir.slots.lock();
         let runs = slots.runs(dead.file, dir.slots_of(dead));
-        slots.give_back(&runs);
+        slots.give_back_chain(&runs);
     } else {
         // The rest of the chain is freed at the end.
         set_mark(seen, dead.file, 0);

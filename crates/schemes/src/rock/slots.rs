@@ -14,6 +14,8 @@
 use hashbrown::HashTable;
 use humboldt_store::index::IndexKey;
 
+use super::held::HeldChains;
+
 /// The end of a chain.
 pub(crate) const END: u32 = u32::MAX;
 
@@ -75,6 +77,8 @@ pub(crate) struct Slots {
     /// Where the search for free slots goes on.
     cursor: u32,
     stale: HashTable<(Tag, u32)>,
+    /// Chains that are being read.
+    pub(crate) held: HeldChains,
 }
 
 impl Slots {
@@ -87,6 +91,7 @@ impl Slots {
             used: total,
             cursor: 0,
             stale: HashTable::new(),
+            held: HeldChains::default(),
         }
     }
 
@@ -251,6 +256,12 @@ impl Slots {
         for slot in runs.iter().flat_map(|run| run.start..run.start + run.len) {
             self.give_back_one(slot, 0);
         }
+    }
+
+    /// Gives back the slots of a chain that nobody can find any more, as soon as nobody reads it.
+    pub(crate) fn give_back_chain(&mut self, runs: &[Run]) {
+        let unread = self.held.keep(runs, self.total);
+        self.give_back(&unread);
     }
 
     fn give_back_one(&mut self, slot: u32, bits: u32) {

@@ -338,6 +338,30 @@ fn the_writer_learns_when_the_last_client_leaves() {
 }
 
 #[test]
+fn a_flow_that_somebody_has_joined_is_not_given_up_as_unwanted() {
+    let (tier, table) = table(64 * MIB);
+    let mut writer = lead(&table, 1);
+    drop(writer.subscribe(ReaderKind::Client).expect("at the start"));
+    writer.publish_head(Arc::new(some_head()), info(key(1), 0));
+    let wakes = Wakes::new();
+    assert!(wakes.poll(|cx| writer.poll_readers_gone(cx)).is_ready());
+    // Now the fetch is about to be given up.
+    let late = join(&table, 1);
+    assert!(!writer.abort_unwanted());
+    block_on(writer.append(&pattern(0, 5000))).expect("memory is there");
+    writer.finish(None);
+    let (got, end) = block_on(follow(late, Rng::new(1), 1000));
+    assert!(got == pattern(0, 5000) && end == Progress::End);
+    drop(writer);
+    let mut unwanted = lead(&table, 1);
+    assert!(unwanted.abort_unwanted());
+    assert_eq!(table.len(), 0);
+    assert!(unwanted.flow().reader_at(0, ReaderKind::Client).is_none(), "nobody joins any more");
+    drop(unwanted);
+    assert_eq!(tier.used_bytes(), 0);
+}
+
+#[test]
 fn a_disk_writer_is_woken_for_batches_and_when_the_writer_is_stuck() {
     let (_, table) = table(64 * MIB);
     let wakes = Wakes::new();

@@ -350,6 +350,24 @@ impl FlowWriter {
         self.end(Ended::Aborted(reason));
     }
 
+    /// Aborts the flow unless a client wants it; says whether it did. Who asks for
+    /// [`FlowWriter::readers`] first, and aborts then, cuts off whoever has joined in between.
+    pub fn abort_unwanted(&mut self) -> bool {
+        let is_unwanted = self.flow.with(|state, wakes| {
+            let is_unwanted = state.is_deserted();
+            if is_unwanted {
+                state.ended.get_or_insert(Ended::Aborted(AbortReason::Cancelled));
+                state.wake_all(wakes);
+            }
+            is_unwanted
+        });
+        if is_unwanted {
+            self.unregister();
+            self.page = None;
+        }
+        is_unwanted
+    }
+
     fn end(&mut self, how: Ended) {
         if matches!(how, Ended::Aborted(_)) {
             self.unregister();

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 
-use super::{SEGMENT_BYTES, SEGMENTS, SimFile, World, key, len, open, put, runtime, url};
+use humboldt_store::scheme::Reader;
+
+use super::{SEGMENT_BYTES, SEGMENTS, SimFile, World, body, key, len, open, put, runtime, url};
 use crate::block::BlockFile;
 use crate::ring::format::UNIT_BYTES;
 use crate::ring::index::{Entry, RingIndex};
@@ -391,4 +393,96 @@ fn a_log_whose_beginning_could_not_be_read_at_the_start_is_read_again() {
     let last = start(4);
     [51, 52].into_iter().for_each(|hash| turn(&last, 5, hash));
     assert_eq!(removed(&last).len(), 3);
+}
+
+/// A large object, with parts in several segments, and a reader that has begun to read it.
+fn begun_to_read(world: &mut World) -> (String, u8, Box<dyn Reader>) {
+    let number = loop {
+        let number = store_of(world, 0, 400_000);
+        if entry(world, number).is_some() {
+            break number;
+        }
+    };
+    let (url, version) = (url(number), world.next_version);
+    world.store.flush();
+    while world.pump() {}
+    let opened = world.run(reader::open(&world.store, &key(&url))).expect("no need to wait");
+    let mut reader = opened.expect("no error").expect("there");
+    let mut bytes = [0; 1000];
+    let read = world.run(reader.read(0, &mut bytes)).expect("no need to wait").expect("read");
+    assert!(bytes[..read] == body(&url, version, 0, read as u64));
+    (url, version, reader)
+}
+
+/// Reads to the end of the body; says how far it came, if not there.
+fn read_on(world: &World, url: &str, version: u8, reader: &mut dyn Reader) -> Result<(), u64> {
+    let total = reader.body_bytes().expect("complete");
+    let (mut at, mut bytes) = (1000, vec![0; 30_000]);
+    while at < total {
+        let read = world.run(reader.read(at, &mut bytes)).expect("no need to wait");
+        let read = read.map_err(|_| at)?;
+        assert!(bytes[..read] == body(url, version, at, at + read as u64), "wrong bytes at {at}");
+        at += read as u64;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_being_read_can_be_read_to_its_end_whatever_happens_to_the_object() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let (url, version, mut reader) = begun_to_read(&mut world);
+    assert!(world.run(world.store.remove(&key(&url))).expect("no need to wait").expect("removed"));
+    // The ring turns.
+    let turned = |world: &World| world.store.segments.newest_generation();
+    let before = turned(&world);
+    let mut next = 1000;
+    while turned(&world) < before + 3 * u64::from(SEGMENTS) {
+        next = store_of(&mut world, next, 60_000) + 1;
+        world.pump();
+    }
+    assert_eq!(read_on(&world, &url, version, &mut *reader), Ok(()));
+    let held = world.store.segments.used();
+    drop(reader);
+    assert!(world.store.segments.used() < held, "free again");
+    assert_eq!(world.store.health.errors(), 0);
+}
+
+#[test]
+fn readers_hold_a_part_of_the_ring_at_most() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let mut readers: Vec<_> = (0..6).map(|_| begun_to_read(&mut world)).collect();
+    let mut next = 1000;
+    let before = world.store.segments.newest_generation();
+    while world.store.segments.newest_generation() < before + 3 * u64::from(SEGMENTS) {
+        next = store_of(&mut world, next, 60_000) + 1;
+        world.pump();
+    }
+    let read_on = |(url, version, reader): &mut (String, u8, Box<dyn Reader>)| {
+        read_on(&world, url, *version, &mut **reader).is_ok()
+    };
+    let complete = readers.iter_mut().map(read_on).filter(|is_complete| *is_complete).count();
+    assert!((1..6).contains(&complete), "{complete} of 6");
+    assert_eq!(world.store.health.errors(), 0, "nothing is wrong with the directory");
+}
+
+#[test]
+fn an_object_of_which_a_crash_has_taken_a_part_is_not_found() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let mut world = World::new(1);
+    let (url, _, reader) = begun_to_read(&mut world);
+    drop(reader);
+    let hash = world.store.hash(&key(&url));
+    let entry = world.store.index.get().and_then(|index| index.get(hash)).expect("there");
+    let loaded = reader::load_blocking(&world.store, entry).expect("readable");
+    let at = (loaded.found.fragments[2].location * UNIT_BYTES) as usize;
+    // This write was lost; that of the record, which came later, was not.
+    put(&mut world.files[0].state.lock().now, at, &[0; 4096]);
+    world.restart();
+    let opened = world.run(reader::open(&world.store, &key(&url))).expect("no need to wait");
+    assert!(opened.expect("no error").is_none());
 }

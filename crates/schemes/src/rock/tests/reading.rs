@@ -169,6 +169,49 @@ fn slots_used_again_under_a_reader_are_never_taken_for_its_own() {
     }
 }
 
+#[test]
+fn what_is_being_read_can_be_read_to_its_end_whatever_happens_to_the_object() {
+    const LEN: u64 = 2_000_000;
+    let place = Place::new(10 << 20);
+    let rock = place.open();
+    for (round, what) in ["removed", "replaced", "evicted"].into_iter().enumerate() {
+        let url = format!("http://victim/{what}");
+        store(&*rock, &url, 1, LEN);
+        run(async {
+            let mut reader = rock.open(&key(&url)).await.expect("open").expect("there");
+            let mut buf = vec![0; 50_000];
+            let read = reader.read(0, &mut buf).await.expect("a read");
+            assert!(buf[..read] == body(&url, 1, 0, read as u64));
+            match what {
+                "removed" => assert!(rock.remove(&key(&url)).await.expect("removed")),
+                "replaced" => write(&*rock, &url, 3, LEN).await,
+                _ => {}
+            }
+            // Others fill the whole directory, several times.
+            for i in 0..15 {
+                write(&*rock, &format!("http://other/{round}/{i}"), 2, LEN).await;
+            }
+            assert!(rock.open(&key(&url)).await.expect("open").is_none(), "{what}: it has left");
+            let mut at = read as u64;
+            while at < LEN {
+                let read = reader.read(at, &mut buf).await.expect("a read");
+                assert!(buf[..read] == body(&url, 1, at, at + read as u64), "{what}");
+                at += read as u64;
+            }
+            let used = rock.stats().used_bytes;
+            drop(reader);
+            assert!(rock.stats().used_bytes + LEN * 9 / 10 < used, "{what}: the slots are free");
+        });
+    }
+    assert_eq!(rock.stats().errors, 0);
+}
+
+async fn write(rock: &dyn Scheme, url: &str, version: u8, len: u64) {
+    let mut writer = rock.create(record(url, version), Some(len)).await.expect("create");
+    writer.write(0, &[&body(url, version, 0, len)]).await.expect("write");
+    writer.commit(Some(len)).await.expect("commit");
+}
+
 /// The worst that can happen under a reader: the very same slots at the same places in a chain, of
 /// another key, or of another object of the same key.
 #[test]

@@ -1,0 +1,42 @@
+//! What a list has to know before it can go on, and where the answers lie.
+
+use std::net::IpAddr;
+
+use humboldt_conf::Need;
+
+/// What an ACL has to know before it can tell whether it matches.
+///
+/// A new question is a variant here, a field of [`Known`] for its answer, and whoever answers it in
+/// the program: the compiler names that place.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Question<'a> {
+    /// The addresses of the host that the URL names: [`Known::dst_ips`].
+    DstIps {
+        /// The ACL that asks.
+        acl: &'a str,
+    },
+}
+
+impl<'a> Question<'a> {
+    /// The ACL that asks; of a group its member.
+    pub fn acl(self) -> &'a str {
+        match self {
+            Self::DstIps { acl } => acl,
+        }
+    }
+
+    /// The kind of answer.
+    pub fn need(self) -> Need {
+        match self {
+            Self::DstIps { .. } => Need::DstIps,
+        }
+    }
+}
+
+/// Answers to questions, as far as they are there. By default there is none.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Known<'a> {
+    /// Addresses of the host: `None` if not looked up yet, empty if that failed. Empty, only a set
+    /// with `none` matches; no other can be answered.
+    pub dst_ips: Option<&'a [IpAddr]>,
+}

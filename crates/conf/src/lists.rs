@@ -1,0 +1,342 @@
+//! The lists of rules in squid.conf: when each is asked, and how it gets what a slow ACL in it has
+//! to find out first.
+//!
+//! This table is the only place that says which ACLs a list takes. The parser refuses a rule by it,
+//! and `docs/squid.conf.md` shows it.
+
+/// What an ACL of a slow type has to know before it can tell whether it matches.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Need {
+    /// The addresses of the host that the URL names, from the DNS.
+    DstIps,
+    /// The name of the client, from the DNS.
+    ClientName,
+    /// The user that the client names, checked by a helper for authentication.
+    User,
+    /// What a helper of `external_acl_type` says.
+    Helper,
+    /// The user that the client's machine names (ident).
+    Ident,
+}
+
+impl Need {
+    /// Every need.
+    pub const ALL: [Self; 5] =
+        [Self::DstIps, Self::ClientName, Self::User, Self::Helper, Self::Ident];
+
+    /// The need in words.
+    fn words(self) -> &'static str {
+        match self {
+            Self::DstIps => "the addresses of the host",
+            Self::ClientName => "the client's name in the DNS",
+            Self::User => "a checked user",
+            Self::Helper => "the answer of a helper",
+            Self::Ident => "an answer of the client's ident server",
+        }
+    }
+
+    /// A look-up in the DNS, which the flag `-n` of an ACL forbids.
+    pub(crate) fn is_name_lookup(self) -> bool {
+        matches!(self, Self::DstIps | Self::ClientName)
+    }
+}
+
+/// How a list gets what an ACL in it needs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Supply {
+    /// The list waits: it asks when it comes to the ACL, and goes on with the answer.
+    Waits,
+    /// The list does not wait: what it may need is asked before.
+    Ahead,
+    /// The answer cannot be there: such an ACL in the list is an error when the file is read.
+    Never,
+}
+
+/// What is known of a transaction when a list is asked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// The request.
+    Request,
+    /// The answer too.
+    Answer,
+    /// Of the answer its status and its media type.
+    End,
+}
+
+macro_rules! lists {
+    ($($variant:ident = $name:literal: $moment:ident, $slow:ident, $addresses:ident;)+) => {
+        /// A directive with rules or conditions made of ACLs.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum List { $(#[doc = concat!("`", $name, "`")] $variant,)+ }
+
+        impl List {
+            /// Every list.
+            pub const ALL: &[List] = &[$(List::$variant,)+];
+
+            /// The directive.
+            pub fn name(self) -> &'static str {
+                match self { $(List::$variant => $name,)+ }
+            }
+
+            pub(crate) fn moment(self) -> Moment {
+                match self { $(List::$variant => Moment::$moment,)+ }
+            }
+
+            /// How the list gets what slow ACLs need, addresses excepted: as Squid's manual has it.
+            fn slow(self) -> Supply {
+                match self { $(List::$variant => Supply::$slow,)+ }
+            }
+
+            /// How the list gets the addresses that `dst` needs. Most lists see them, which is more
+            /// than Squid's manual promises.
+            fn addresses(self) -> Supply {
+                match self { $(List::$variant => Supply::$addresses,)+ }
+            }
+        }
+    };
+}
+
+// The last two columns of a list that is not obeyed yet say what Squid's manual says. Of slow ACLs
+// other than `dst` none is evaluated so far: whoever adds the first sees to it that lists with
+// `Ahead` have its answer before they are asked; until then they count as unanswered.
+lists! {
+    // list                                              asked of  slow    dst
+    FollowXForwardedFor = "follow_x_forwarded_for":      Request,  Never,  Never;
+    HttpAccess = "http_access":                          Request,  Waits,  Waits;
+    AdaptedHttpAccess = "adapted_http_access":           Request,  Waits,  Waits;
+    HttpReplyAccess = "http_reply_access":               Answer,   Ahead,  Ahead;
+    MissAccess = "miss_access":                          Request,  Never,  Waits;
+    Cache = "cache":                                     Request,  Ahead,  Ahead;
+    AlwaysDirect = "always_direct":                      Request,  Waits,  Waits;
+    NeverDirect = "never_direct":                        Request,  Waits,  Waits;
+    CachePeerAccess = "cache_peer_access":               Request,  Never,  Ahead;
+    TcpOutgoingAddress = "tcp_outgoing_address":         Request,  Never,  Ahead;
+    ReplyBodyMaxSize = "reply_body_max_size":            Answer,   Never,  Ahead;
+    RangeOffsetLimit = "range_offset_limit":             Request,  Never,  Ahead;
+    UpgradeProtocols = "http_upgrade_request_protocols": Request,  Never,  Ahead;
+    RequestHeaderAccess = "request_header_access":       Request,  Never,  Ahead;
+    RequestHeaderAdd = "request_header_add":             Request,  Never,  Ahead;
+    ReplyHeaderAccess = "reply_header_access":           Answer,   Never,  Ahead;
+    ReplyHeaderAdd = "reply_header_add":                 Answer,   Never,  Ahead;
+    AccessLog = "access_log":                            End,      Never,  Ahead;
+    // Not obeyed yet.
+    AuthSchemes = "auth_schemes":                        Request, Never,  Never;
+    ProxyProtocolAccess = "proxy_protocol_access":       Request, Never,  Never;
+    SpoofClientIp = "spoof_client_ip":                   Request, Never,  Never;
+    SendHit = "send_hit":                                Answer,  Never,  Never;
+    StoreMiss = "store_miss":                            Answer,  Never,  Never;
+    Note = "note":                                       Request, Never,  Never;
+    OnUnsupportedProtocol = "on_unsupported_protocol":   Request, Never,  Never;
+    BrokenPosts = "broken_posts":                        Request, Never,  Never;
+    ForceContinuation = "force_request_body_continuation":Request, Never,  Never;
+    PoolForNonretriable = "server_pconn_for_nonretriable":Request, Never,  Never;
+    CollapsedForwarding = "collapsed_forwarding_access": Request, Never,  Never;
+    StatsCollection = "stats_collection":                Request, Never,  Never;
+    SslBump = "ssl_bump":                                Request, Waits,  Waits;
+    CertError = "sslproxy_cert_error":                   Request, Never,  Never;
+    CertSign = "sslproxy_cert_sign":                     Request, Never,  Never;
+    CertAdapt = "sslproxy_cert_adapt":                   Request, Never,  Never;
+    TcpOutgoingTos = "tcp_outgoing_tos":                 Request, Never,  Never;
+    ClientsideTos = "clientside_tos":                    Request, Never,  Never;
+    TcpOutgoingMark = "tcp_outgoing_mark":               Request, Never,  Never;
+    MarkClientPacket = "mark_client_packet":             Request, Never,  Never;
+    MarkClientConnection = "mark_client_connection":     Request, Never,  Never;
+    DelayAccess = "delay_access":                        Request, Never,  Never;
+    ClientDelayAccess = "client_delay_access":           Request, Never,  Never;
+    ResponseDelayAccess = "response_delay_pool_access":  Answer,  Never,  Never;
+    UrlRewriteAccess = "url_rewrite_access":             Request, Waits,  Waits;
+    StoreIdAccess = "store_id_access":                   Request, Waits,  Waits;
+    AdaptationAccess = "adaptation_access":              Request, Waits,  Waits;
+    IcapAccess = "icap_access":                          Request, Waits,  Waits;
+    IcapRetry = "icap_retry":                            Request, Never,  Never;
+    AdaptationMeta = "adaptation_meta":                  Request, Never,  Never;
+    SnmpAccess = "snmp_access":                          Request, Never,  Never;
+    FtpEpsv = "ftp_epsv":                                Request, Never,  Never;
+    IcpAccess = "icp_access":                            Request, Never,  Never;
+    HtcpAccess = "htcp_access":                          Request, Never,  Never;
+    HtcpClrAccess = "htcp_clr_access":                   Request, Never,  Never;
+}
+
+impl List {
+    /// The list that this directive (by its first name) makes, if it makes one.
+    pub fn of(directive: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|list| list.name() == directive)
+    }
+
+    /// How the list gets what an ACL in it needs.
+    pub fn supply(self, need: Need) -> Supply {
+        match need {
+            Need::DstIps => self.addresses(),
+            Need::ClientName | Need::User | Need::Helper | Need::Ident => self.slow(),
+        }
+    }
+
+    /// Why the list does not take an ACL with this need, if so. `what` is the ACL and its type in
+    /// words.
+    pub(crate) fn objection(self, what: &str, need: Need) -> Option<String> {
+        if self.supply(need) != Supply::Never {
+            return None;
+        }
+        let instead = match need {
+            Need::DstIps => " (`dst -n` needs none: it matches addresses in URLs only)",
+            _ => "",
+        };
+        Some(format!(
+            "{what}, which needs {}{instead}, and {} cannot wait for that",
+            need.words(),
+            self.name()
+        ))
+    }
+
+    /// Whether slow ACLs may stand in the list, for the reference.
+    pub(crate) fn in_words(self) -> &'static str {
+        let is_taken = |supply| supply != Supply::Never;
+        match (is_taken(self.slow()), is_taken(self.addresses())) {
+            (true, _) => "Slow ACLs: yes.",
+            (false, true) => "Slow ACLs: only `dst`.",
+            (false, false) => "Slow ACLs: no.",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Status, directives};
+    use crate::types::AclKind;
+    use crate::{Diagnostics, parse_str};
+
+    #[test]
+    fn the_directives_with_acls_are_the_table() {
+        for directive in directives().filter(|one| !matches!(one.status, Status::Obsolete(_))) {
+            // They define ACLs, or name those that decided elsewhere.
+            let is_other = ["acl", "deny_info", "external_acl_type"].contains(&directive.name);
+            let mut words = directive.syntax.split([' ', '[', ']', '!']);
+            let takes_acls = words.any(|word| word == "ACL") && !is_other;
+            assert_eq!(List::of(directive.name).is_some(), takes_acls, "{}", directive.name);
+        }
+        for list in List::ALL {
+            let known = directives().find(|directive| directive.name == list.name());
+            assert!(known.is_some(), "{} is no directive", list.name());
+        }
+    }
+
+    /// What Squid's manual says ("supports both fast and slow acl types", [slow]), written down a
+    /// second time; and that `dst` may stand in every list that is obeyed but one.
+    #[test]
+    fn each_list_takes_the_kinds_that_the_manual_says() {
+        let slow_lists = [
+            "http_access",
+            "adapted_http_access",
+            "http_reply_access",
+            "cache",
+            "always_direct",
+            "never_direct",
+            "ssl_bump",
+            "url_rewrite_access",
+            "store_id_access",
+            "adaptation_access",
+            "icap_access",
+        ];
+        let slow_kinds = [
+            "dst",
+            "srcdomain",
+            "srcdom_regex",
+            "dst_as",
+            "proxy_auth",
+            "proxy_auth_regex",
+            "external",
+            "ext_user",
+            "ext_user_regex",
+            "ident",
+            "ident_regex",
+        ];
+        let is_obeyed =
+            |list: List| directives().any(|d| d.name == list.name() && d.status == Status::Works);
+        for (&list, &kind) in
+            List::ALL.iter().flat_map(|list| AclKind::ALL.iter().map(move |kind| (list, kind)))
+        {
+            let (name, need) = (list.name(), kind.need());
+            assert_eq!(need.is_some(), slow_kinds.contains(&kind.name()), "{}", kind.name());
+            let objection =
+                need.and_then(|need| list.objection(&format!("`x` is {}", kind.name()), need));
+            let sees_addresses = is_obeyed(list) && name != "follow_x_forwarded_for";
+            let is_taken = match need {
+                None => true,
+                Some(Need::DstIps) => sees_addresses || slow_lists.contains(&name),
+                Some(_) => slow_lists.contains(&name),
+            };
+            assert_eq!(objection.is_none(), is_taken, "{name} {}: {objection:?}", kind.name());
+            if let Some(why) = objection {
+                assert!(why.contains(name) && why.contains(kind.name()), "{why}");
+            }
+        }
+    }
+
+    /// A line of each list that is obeyed, with the ACL `x`.
+    const LINES: [&str; 18] = [
+        "follow_x_forwarded_for allow x",
+        "http_access allow x",
+        "adapted_http_access allow x",
+        "http_reply_access allow x",
+        "miss_access allow x",
+        "cache allow x",
+        "always_direct allow x",
+        "never_direct allow x",
+        "cache_peer_access p allow x",
+        "tcp_outgoing_address 127.0.0.1 x",
+        "reply_body_max_size 1 MB x",
+        "range_offset_limit 1 MB x",
+        "http_upgrade_request_protocols OTHER allow x",
+        "request_header_access Server allow x",
+        "request_header_add X-A a x",
+        "reply_header_access Server allow x",
+        "reply_header_add X-A a x",
+        "access_log /x squid x",
+    ];
+
+    fn read(text: &str) -> Diagnostics {
+        parse_str("t", &format!("http_port 1\ncache_peer p parent 1 0\n{text}")).1
+    }
+
+    #[test]
+    fn a_slow_acl_in_a_list_that_cannot_wait_is_an_error_at_its_place() {
+        let obeyed = List::ALL.iter().filter(|list| {
+            directives().any(|one| one.name == list.name() && one.status == Status::Works)
+        });
+        let lines = LINES.map(|line| line.split(' ').next().unwrap_or_default());
+        assert!(obeyed.map(|list| list.name()).eq(lines), "a line of each list");
+        for line in LINES {
+            for (acl, is_slow) in [
+                ("acl x dst 10.0.0.0/8", true),
+                ("acl far dst 10.0.0.0/8\nacl both all-of all far\nacl x any-of all both", true),
+                ("acl x dst -n 10.0.0.0/8", false),
+                ("acl x src 10.0.0.0/8", false),
+            ] {
+                let found = read(&format!("{acl}\n{line}\n"));
+                let is_wrong = is_slow && line.starts_with("follow_x_forwarded_for");
+                assert_eq!(found.has_errors(), is_wrong, "{}", found.render(false));
+                if is_wrong {
+                    let row = 3 + acl.lines().count();
+                    let said = found.render(false);
+                    assert!(said.contains(&format!("t:{row}:30")), "{said}");
+                    assert!(
+                        said.contains("is of type `dst`, which needs the addresses of the host"),
+                        "{said}"
+                    );
+                    assert!(said.contains("follow_x_forwarded_for cannot wait for that"), "{said}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_that_becomes_slow_after_its_use_is_found() {
+        let text = "acl g any-of localhost\nfollow_x_forwarded_for allow g\nacl far dst 10.0.0.1\n";
+        assert!(!read(text).has_errors());
+        let late = read(&format!("{text}acl g any-of far\n"));
+        assert!(late.has_errors(), "{}", late.render(false));
+        let fine = read(&format!("{text}acl h any-of far\nhttp_access allow h\n"));
+        assert!(!fine.has_errors(), "{}", fine.render(false));
+    }
+}
