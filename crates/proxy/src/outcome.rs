@@ -48,8 +48,10 @@ pub(crate) struct Outcome {
     pub status: u16,
     /// Bytes sent to the client beside those that its exchange has counted.
     pub bytes_out: u64,
-    /// Why the answer was cut off, if it was.
+    /// Why the connection was cut off, if it was.
     pub cut: Option<Cut>,
+    /// There was nothing to be cut off: the connection ended instead of an answer.
+    pub without_answer: bool,
     /// The server, if one was asked.
     pub route: Option<RouteTaken>,
     /// What went wrong, if anything did.
@@ -125,6 +127,7 @@ impl Outcome {
             collapsed: false,
             bytes_out: 0,
             cut: None,
+            without_answer: false,
             fault: None,
             content: Content::None,
         }
@@ -152,10 +155,16 @@ impl Outcome {
         self
     }
 
+    /// The end of a request that gets no answer.
+    pub(crate) fn without_answer(self, cut: Cut) -> Self {
+        Self { without_answer: true, ..self.cut_off(cut) }
+    }
+
     /// The answer did not reach the client whole. A tunnel that one side resets, or nobody uses any
     /// more, has served its purpose.
     pub(crate) fn is_aborted(&self) -> bool {
-        self.cut.is_some_and(|cut| !matches!(cut, Cut::TunnelBroken | Cut::TunnelIdle))
+        !self.without_answer
+            && self.cut.is_some_and(|cut| !matches!(cut, Cut::TunnelBroken | Cut::TunnelIdle))
     }
 
     pub(crate) fn ending(&self) -> Ending {

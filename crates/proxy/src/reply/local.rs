@@ -111,7 +111,7 @@ pub(crate) async fn refused(
             let fault = Some(Fault::of_page(refusal.page, ""));
             Local { fault, ..redirect(core, request, *status, url) }
         }
-        Some(Instead::Reset) => return outcome(refusal.page.status()).cut_off(Cut::Denied),
+        Some(Instead::Reset) => return outcome(refusal.page.status()).without_answer(Cut::Denied),
     };
     let outcome = outcome(local.status);
     send(transaction, local, outcome).await

@@ -49,7 +49,7 @@ pub(crate) async fn answer(transaction: &mut Transaction<'_>, refused: Refused) 
         Refused::Head(error, _) => (page_for(error), error.to_string()),
         Refused::TimedOut => (ErrorPage::RequestTimeout, String::new()),
         Refused::Unfinished(lost) => {
-            return Outcome::local(Tag::None, 0).cut_off(lost.into());
+            return Outcome::local(Tag::None, 0).without_answer(lost.into());
         }
     };
     transaction.core.count(Counter::ClientErrors, 1);
