@@ -18,12 +18,12 @@ pub mod server;
 mod service;
 mod tunnel;
 
-pub use client::{ClientExchange, ClientLost};
+pub use client::{ClientExchange, ClientLost, Refused};
 pub use head::{AskHead, AskLine, BodyLength, BodyPart, ReplyHead, ReplySink};
 pub use io::{ClientSettings, CoreIo};
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};
-pub use service::{Refused, Service, answer, serve};
+pub use service::{Service, answer, serve};
 pub use tunnel::{TunnelEnd, TunnelLimits, TunnelOver, relay};
 
 /// The reason phrase of a status (RFC 9110 15); empty for one without.

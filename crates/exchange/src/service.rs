@@ -4,21 +4,9 @@ use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
 
 use humboldt_http::RequestHead;
-use humboldt_http::h1::HeadError;
 
-use crate::client::{ClientExchange, ClientLost, Event};
+use crate::client::{ClientExchange, ClientLost, Event, Refused};
 use crate::io::CoreIo;
-
-/// Something that came instead of a request. The connection ends with the answer to it.
-#[derive(Debug)]
-pub enum Refused {
-    /// A head that cannot be read: why, and the bytes.
-    Head(HeadError, Box<[u8]>),
-    /// A head of which the rest does not come.
-    Unfinished(ClientLost),
-    /// A head that did not arrive in time.
-    TimedOut,
-}
 
 /// Answers the requests of one connection, whatever protocol they come by.
 pub trait Service {

@@ -20,6 +20,7 @@ use crate::tunnel::TunnelEnd;
 pub(crate) use gone::{BROKEN, CLOSED};
 pub use h1::H1Client;
 pub(crate) use requests::Event;
+pub use requests::Refused;
 
 /// Why nothing more can be said to a client.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

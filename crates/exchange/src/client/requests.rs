@@ -18,7 +18,6 @@ use super::{BodyFault, ClientLost};
 use crate::buffers::Input;
 use crate::head::{BodyLength, BodyPart};
 use crate::io::ClientSettings;
-use crate::service::Refused;
 
 /// How long a connection that is being closed may go on sending, and how much of it is read.
 const LINGER: Duration = Duration::from_secs(2);
@@ -26,6 +25,17 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Most bytes of a body that are given on at a time.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Something that came instead of a request. The connection ends with the answer to it.
+#[derive(Debug)]
+pub enum Refused {
+    /// A head that cannot be read: why, and the bytes.
+    Head(HeadError, Box<[u8]>),
+    /// A head of which the rest does not come.
+    Unfinished(ClientLost),
+    /// A head that did not arrive in time.
+    TimedOut,
+}
 
 /// What comes of waiting for a request.
 #[derive(Debug)]
