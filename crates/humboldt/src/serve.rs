@@ -47,6 +47,9 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 /// averages.
 const WATCH: Duration = Duration::from_secs(1);
 
+/// How often a core whose own connections have ended looks whether those of the others have.
+const OTHERS_STEP: Duration = Duration::from_millis(20);
+
 /// How long logs may take to be written at the end.
 const LOG_FLUSH_MAX: Duration = Duration::from_secs(5);
 
@@ -291,6 +294,10 @@ async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration
         while core.connections() > 0 {
             core.connection_ended.notified().await;
         }
+        // Clients of other cores may be reading what this one fetches.
+        while core.shared.connections() > 0 {
+            tokio::time::sleep(OTHERS_STEP).await;
+        }
     };
     let hurried = async {
         loop {
@@ -303,7 +310,12 @@ async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration
         tokio::select! {
             () = drained => {}
             () = hurried => {}
-            () = tokio::time::sleep(grace) => tracing::info!("{} connections cut off", core.connections()),
+            () = tokio::time::sleep(grace) => {
+                let left = core.connections();
+                if left > 0 {
+                    tracing::info!("{left} connections cut off");
+                }
+            }
         }
     }
 }
