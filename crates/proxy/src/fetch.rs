@@ -568,6 +568,7 @@ pub(crate) async fn relay_with_body(
     pump: Option<Box<BodyPump>>,
 ) -> After {
     let (request, report) = (Rc::clone(&job.request), Rc::clone(&job.report));
+    let tag = if request.head.method == Method::Connect { Tag::Tunnel } else { Tag::Miss };
     let private = || core.shared.cache.private(request.key, request.key);
     let writer = refresh::invalidate(core, &job, &answer.head).await.unwrap_or_else(private);
     let Some(mut reader) = writer.subscribe(ReaderKind::Client) else {
@@ -577,17 +578,17 @@ pub(crate) async fn relay_with_body(
     let delivery = async move { deliver(&its_core, &mut job, answer, writer).await };
     tokio::task::spawn_local(Box::pin(delivery));
     let head = match conn.while_it_stays(&request, reader.head()).await {
-        None => return answer::gone(core, conn, &request, Tag::Miss, Some(&report)),
+        None => return answer::gone(core, conn, &request, tag, Some(&report)),
         Some(Ok(head)) => head,
         Some(Err(reason)) => {
-            let way = (Tag::Miss, Some(report.route()));
+            let way = (tag, Some(report.route()));
             return match answer::failed(core, conn, &request, report.failure(reason), way).await {
                 After::Keep => After::Close,
                 after => after,
             };
         }
     };
-    let mut outcome = Outcome::miss(Tag::Miss, head.head.status, Some(report.route()));
+    let mut outcome = Outcome::miss(tag, head.head.status, Some(report.route()));
     let limit_bytes = match reply::check(&request, &head.head, head.info.body_bytes) {
         Ok(limit_bytes) => limit_bytes,
         Err(refusal) => {

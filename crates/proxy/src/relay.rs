@@ -130,6 +130,8 @@ impl<'a> Relay<'a> {
         };
         let keep_alive = request.snapshot().keeps_alive(request)
             && framing != Framing::UntilClose
+            // What follows a CONNECT that was refused may be meant for the tunnel.
+            && request.head.method != Method::Connect
             && !core.is_draining()
             && pump.as_deref().is_none_or(BodyPump::is_done);
         let mut pending = Vec::with_capacity(head.head.bytes().len() + 256);

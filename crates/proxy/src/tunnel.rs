@@ -20,7 +20,7 @@ use crate::client::{After, BROKEN, CLOSED, ClientConn};
 use crate::core::Core;
 use crate::cut::Cut;
 use crate::errors::ErrorPage;
-use crate::fetch;
+use crate::fetch::{self, Answer};
 use crate::forward::{self, Manner};
 use crate::job::{Failure, Job, Report};
 use crate::log::{self, Outcome};
@@ -46,7 +46,11 @@ pub(crate) async fn connect(core: &Rc<Core>, conn: &mut ClientConn, request: Rc<
     let job = Job::new(&request, None, false, &report);
     let (stream, early) = match conn.while_it_stays(&request, open(core, &job)).await {
         None => return answer::gone(core, conn, &request, Tag::Tunnel, Some(&report)),
-        Some(Ok(opened)) => opened,
+        Some(Ok(Opened::Tunnel(opened))) => opened,
+        Some(Ok(Opened::Refused(answer))) => {
+            report.set_status(answer.head.status);
+            return fetch::relay_with_body(core, conn, job, answer, None).await;
+        }
         Some(Err(failure)) => {
             let way = (Tag::Tunnel, Some(report.route()));
             return answer::failed(core, conn, &request, failure, way).await;
@@ -78,18 +82,30 @@ async fn serve(
     cut.map_or(After::Over, After::Abort)
 }
 
-/// Connects for CONNECT: directly, or by asking a parent to.
-async fn open(core: &Rc<Core>, job: &Job) -> Result<(Rc<TcpStream>, Vec<u8>), Failure> {
+/// What came of CONNECT.
+enum Opened {
+    Tunnel((Rc<TcpStream>, Vec<u8>)),
+    /// What the parent says instead, for the client.
+    Refused(Box<Answer>),
+}
+
+/// Connects for CONNECT: directly, or by asking a parent to. As in Squid, what a parent says that
+/// refuses goes to the client, but where its own server failed (502, 504) another way may do.
+async fn open(core: &Rc<Core>, job: &Job) -> Result<Opened, Failure> {
     let request = &*job.request;
+    let mut refused = None;
     let mut last = Failure::new(ErrorPage::NoForward, "no server or parent may be used");
     for way in peers::ways(core, request).await {
         match reach::reach(core, request, &way, false).await {
             Ok((server, reached)) => {
                 fetch::note_way(job, &way, Some(server.peer), request);
                 if !matches!(way, Way::Peer(..)) {
-                    return Ok(server.into_parts());
+                    return Ok(Opened::Tunnel(server.into_parts()));
                 }
-                match ask_parent(core, request, server, &reached).await {
+                match ask_parent(core, request, server, reached).await {
+                    Ok(Opened::Refused(answer)) if matches!(answer.head.status, 502 | 504) => {
+                        refused = Some(answer);
+                    }
                     Ok(opened) => return Ok(opened),
                     Err(error) => last = Failure::from(&error),
                 }
@@ -100,15 +116,15 @@ async fn open(core: &Rc<Core>, job: &Job) -> Result<(Rc<TcpStream>, Vec<u8>), Fa
             }
         }
     }
-    Err(last)
+    refused.map(Opened::Refused).ok_or(last)
 }
 
 async fn ask_parent(
     core: &Core,
     request: &Request,
     mut server: ServerConn,
-    reached: &Reached,
-) -> Result<(Rc<TcpStream>, Vec<u8>), ServerError> {
+    reached: Reached,
+) -> Result<Opened, ServerError> {
     let mut bytes = Vec::with_capacity(256);
     let authority = request.url.as_bytes();
     h1::write_request_line(&mut bytes, b"CONNECT", authority, Version::Http11);
@@ -117,6 +133,7 @@ async fn ask_parent(
         h1::write_field(&mut bytes, b"Proxy-Authorization", login.as_bytes());
     }
     bytes.extend_from_slice(b"\r\n");
+    let sent_at = core.now().secs();
     server.send(core, &bytes).await?;
     server.start_waiting();
     let mut head = ResponseHead::default();
@@ -124,13 +141,10 @@ async fn ask_parent(
         server.head(core, &request.snapshot().reply_limits, &mut head).await?;
         match head.status {
             100..=199 => {}
-            200..=299 => return Ok(server.into_parts()),
+            200..=299 => return Ok(Opened::Tunnel(server.into_parts())),
             _ => {
-                return Err(io::Error::other(format!(
-                    "the parent refused the tunnel with {}",
-                    head.status
-                ))
-                .into());
+                let answer = Answer::new(server, reached, head, request, sent_at)?;
+                return Ok(Opened::Refused(answer));
             }
         }
     }
