@@ -133,7 +133,7 @@ pub(crate) async fn proceed(
         Admission::Deny(refusal) => answer::refused(core, conn, &request, refusal, None).await,
         // Not after a look-up, good or bad; and without an answer of the rules nothing goes on.
         Admission::Undecided | Admission::NeedsAddresses => {
-            answer::refused(core, conn, &request, Refusal::unanswered(), None).await
+            answer::refused(core, conn, &request, Refusal::without_answer(), None).await
         }
         Admission::Special => Box::pin(special(core, conn, request)).await,
         Admission::Found(found) => from_cache_or_server(core, conn, request, found).await,

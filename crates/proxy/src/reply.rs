@@ -44,15 +44,15 @@ impl ReplyRules {
         Ok(exist.then_some(Self { access, sizes }))
     }
 
-    /// The limit of the first line that matches, in bytes. `None`: a line before it cannot be
+    /// The limit of the first line that matches, in bytes. A refusal: a line before it cannot be
     /// answered.
-    fn limit(&self, request: &Request, response: &ResponseHead) -> Option<u64> {
+    fn limit(&self, request: &Request, response: &ResponseHead) -> Result<u64, Refusal> {
         for (limit, condition) in &self.sizes {
-            if access::says(condition, request, Some(response))? {
-                return Some(*limit);
+            if access::says_or_refuses(condition, request, response)? {
+                return Ok(*limit);
             }
         }
-        Some(UNLIMITED)
+        Ok(UNLIMITED)
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn check(
         return Ok(UNLIMITED);
     }
     let response = head.to_response_head();
-    let limit = rules.limit(request, &response).ok_or_else(Refusal::unanswered)?;
+    let limit = rules.limit(request, &response)?;
     if request.head.method != Method::Head && body_bytes.is_some_and(|bytes| bytes > limit) {
         return Err(Refusal::too_large());
     }
