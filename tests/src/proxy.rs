@@ -159,6 +159,19 @@ impl Proxy {
         self.launch_by(shell);
     }
 
+    /// The same with at most so much address space.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn launch_within(&mut self, address_space_kib: u64) {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "ulimit -v \"$0\" && exec \"$@\""])
+            .arg(address_space_kib.to_string())
+            .arg(program());
+        self.launch_by(shell);
+    }
+
     fn launch_by(&mut self, mut command: Command) {
         let output = File::options()
             .append(true)

@@ -110,6 +110,54 @@ fn a_start_that_hangs_in_a_store_does_not_keep_the_end() {
     assert!(world.proxy.wait_end().success());
 }
 
+/// The same while a store is being opened, before there is anything to serve with.
+#[test]
+fn a_start_that_hangs_in_opening_a_store_does_not_keep_the_end() {
+    for (lines, pipe) in [
+        ("cache_dir ring {dir}/store 64\npurge_log {dir}/purges\n", "purges"),
+        ("cache_dir rock {dir}/store 64\n", "store/humboldt.purges"),
+        ("hosts_file {dir}/hosts\n", "hosts"),
+    ] {
+        for order in [Signal::TERM, Signal::INT] {
+            let mut world = World::forward(lines);
+            world.proxy.kill();
+            let _ = fs::remove_file(world.proxy.path(pipe));
+            // To open it hangs, as a disk may.
+            make_pipe(&world.proxy, pipe);
+            world.proxy.launch();
+            world.proxy.signal(order);
+            assert!(world.proxy.wait_end().success(), "{lines}");
+            let said = world.proxy.output();
+            assert!(said.contains("before cache directories have been opened"), "{said}");
+            assert!(!world.proxy.path("pid").exists());
+        }
+    }
+}
+
+/// A store that a disk opens in time can be closed.
+#[test]
+fn an_order_that_comes_while_a_store_is_opened_waits_for_it_within_shutdown_lifetime() {
+    let lines =
+        "cache_dir aufs {dir}/store 64\nhosts_file {dir}/hosts\nshutdown_lifetime 1 minute\n";
+    let mut world = World::forward(lines);
+    world.proxy.kill();
+    let hosts = world.proxy.path("hosts");
+    let _ = fs::remove_file(&hosts); // it may not be there
+    make_pipe(&world.proxy, "hosts");
+    let before = world.proxy.output().len();
+    world.proxy.launch();
+    world.proxy.signal(Signal::TERM);
+    let told = "before cache directories have been opened";
+    wait::until("an order that is heard", || {
+        world.proxy.output()[before..].contains(told).then_some(())
+    });
+    // The disk works again.
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+    let disk = rustix::fs::open(&hosts, flags, rustix::fs::Mode::empty());
+    drop(disk.expect("somebody who still opens it"));
+    assert!(world.proxy.wait_end().success());
+}
+
 #[test]
 fn the_first_request_after_a_clean_restart_is_a_hit() {
     for scheme in ["ring", "rock", "coss", "aufs", "ufs", "diskd"] {

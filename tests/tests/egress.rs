@@ -114,6 +114,35 @@ fn none_matches_a_host_without_addresses_and_no_other_set_is_guessed() {
 }
 
 #[test]
+fn the_log_names_the_rule_that_has_no_answer_and_the_client_does_not_learn_it() {
+    let (dns, parent) = (NameServer::new(), Origin::new());
+    parent.on("/", Reply::ok("from the parent"));
+    let lines = format!(
+        "cache_peer 127.0.0.1 parent {} 0 no-query\nnever_direct allow all\n{}\
+         logformat mine %Ss/%03>Hs %err_code %err_detail\naccess_log stdio:{{dir}}/mine.log mine\n",
+        parent.address().port(),
+        dns.lines()
+    );
+    let lan = "acl lan dst 10.0.0.0/8\nacl far dst 192.0.2.0/24\nacl site dstdomain nowhere.test\n";
+    for rule in [
+        "http_access deny site lan",
+        "acl group any-of far lan\nhttp_access deny site !far\nhttp_access deny group",
+        "miss_access deny lan",
+        "http_reply_access deny lan",
+        "reply_body_max_size 1 KB lan",
+    ] {
+        let proxy = Proxy::forward(&format!("{lan}{rule}\n{lines}"));
+        let page = get(&proxy, "http://nowhere.test/").expect(503).text();
+        assert!(page.contains("ERR_DNS_FAIL") && !page.contains("lan"), "{page}");
+        let line = until("a line", || proxy.text("mine.log").lines().next().map(str::to_owned));
+        let acl = if rule.contains("far") { "far" } else { "lan" };
+        let wanted = format!("NONE_NONE/503 ERR_DNS_FAIL acl%20{acl}:%20");
+        assert!(line.starts_with(&wanted), "{rule}\n{line}");
+        assert!(line.len() > wanted.len(), "and why: {line}");
+    }
+}
+
+#[test]
 fn what_rules_judged_is_what_is_connected_to_however_a_request_goes_out() {
     let (dns, (good, bad)) = (NameServer::new(), good_and_bad());
     good.on("/a", Reply::status("404 Not Found", "good"));

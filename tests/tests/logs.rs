@@ -1,11 +1,14 @@
 //! Each request has one line in access.log, whatever becomes of it, and a connection that is cut
 //! off is counted with its reason.
 
+#[path = "logs/cuts.rs"]
+mod cuts;
+
 use humboldt_tests::wait::{Gate, free_address, free_listener, until};
 use humboldt_tests::{Client, Reply, World};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;

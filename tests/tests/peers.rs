@@ -1,7 +1,13 @@
 //! Which parent gets a request, and what the options of ports and peers do.
 
-use humboldt_tests::{Origin, Proxy, Reply, proxy};
+use humboldt_tests::servers::Server;
+use humboldt_tests::wait::free_listener;
+use humboldt_tests::{Client, Origin, Proxy, Reply, proxy};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Three servers that answer everything, and a proxy that has them as parents, each with the
 /// options of its row.
@@ -96,4 +102,94 @@ fn a_port_whose_name_does_not_resolve_does_not_become_every_address() {
     let output = proxy::run(&["-N", "-f", &path.display().to_string()]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("no port that can be opened"), "{said}");
+}
+
+/// A parent that says this to every CONNECT and then listens no more, and how many it got.
+fn refusing(answer: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = free_listener();
+    let address = listener.local_addr().expect("its address");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut head = BufReader::new(stream.try_clone().expect("a second handle")).lines();
+            while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            count.fetch_add(1, SeqCst);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    (address, asked)
+}
+
+fn parents(addresses: &[SocketAddr]) -> String {
+    let peers = addresses.iter().enumerate().map(|(n, address)| {
+        let (ip, port) = (address.ip(), address.port());
+        format!("cache_peer {ip} parent {port} 0 no-query name=p{n}\n")
+    });
+    peers.collect::<String>() + "never_direct allow all\n"
+}
+
+/// A client that has sent CONNECT, and behind that what is meant for the tunnel.
+fn asks_for_tunnel(proxy: &Proxy) -> Client {
+    let mut client = proxy.client();
+    client.send("CONNECT site.test:443 HTTP/1.1\r\nHost: site.test:443\r\n\r\n");
+    client.send("GET http://site.test/ HTTP/1.1\r\nHost: site.test\r\n\r\n");
+    client
+}
+
+#[test]
+fn what_a_parent_says_that_refuses_a_tunnel_goes_to_the_client() {
+    for (answer, status, body) in [
+        (
+            "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"a\"\r\n\
+             Content-Length: 8\r\n\r\nwho asks",
+            407,
+            "who asks",
+        ),
+        ("HTTP/1.1 403 Forbidden\r\nA: b\r\nContent-Length: 2\r\n\r\nno", 403, "no"),
+        (
+            "HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nlater\r\n0\r\n\r\n",
+            503,
+            "later",
+        ),
+        ("HTTP/1.0 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nfar", 502, "far"),
+    ] {
+        let (parent, asked) = refusing(answer);
+        let proxy = Proxy::forward(&parents(&[parent]));
+        let mut client = asks_for_tunnel(&proxy);
+        let refusal = client.response().expect(status);
+        assert_eq!((refusal.text().as_str(), refusal.is_complete), (body, true));
+        assert_eq!(refusal.field("Connection"), Some("close"));
+        assert!(client.closes(), "what is meant for the tunnel is no request: {answer}");
+        let line = proxy.logged("CONNECT site.test:443");
+        assert!(line.contains(&format!(" TCP_TUNNEL/{status} ")), "{line}");
+        assert!(line.contains(&format!("PARENT/{}", parent.ip())), "{line}");
+        assert_eq!(asked.load(SeqCst), 1);
+    }
+}
+
+#[test]
+fn where_a_parent_finds_no_server_for_a_tunnel_another_is_asked() {
+    for (answer, status, is_second_asked) in [
+        ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nfar", 200, true),
+        ("HTTP/1.1 504 Gateway Timeout\r\nContent-Length: 3\r\n\r\nfar", 200, true),
+        ("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", 403, false),
+        ("HTTP/1.1 407 Who\r\nContent-Length: 2\r\n\r\nno", 407, false),
+    ] {
+        let (first, _) = refusing(answer);
+        let (second, asked) = refusing("HTTP/1.1 200 Here\r\n\r\n");
+        let proxy = Proxy::forward(&parents(&[first, second]));
+        assert_eq!(asks_for_tunnel(&proxy).head().word(1), status.to_string(), "{answer}");
+        assert_eq!(asked.load(SeqCst), usize::from(is_second_asked), "{answer}");
+    }
+}
+
+#[test]
+fn what_squid_says_that_refuses_a_tunnel_goes_to_the_client() {
+    let squid = Server::squid("http_access deny CONNECT");
+    let proxy = Proxy::forward(&parents(&[squid.address]));
+    let refusal = asks_for_tunnel(&proxy).response().expect(403);
+    assert!(refusal.is_complete && refusal.text().contains("Access Denied"), "{}", refusal.text());
+    assert_eq!(refusal.field("X-Squid-Error"), Some("ERR_ACCESS_DENIED 0"));
 }

@@ -438,3 +438,42 @@ fn what_a_directory_cannot_read_further_comes_from_the_server_if_that_has_the_sa
         assert_eq!(world.origin.count("/large"), 2);
     }
 }
+
+/// A core whose own clients have left goes on with what it fetches for those of other cores.
+#[test]
+fn who_shares_a_fetch_gets_all_of_it_while_the_proxy_ends() {
+    // Which core a client gets is up to the kernel: of so many pairs, some are apart.
+    const PAIRS: usize = 8;
+    let body = body_of(100_000);
+    std::thread::scope(|scope| {
+        let pair = || {
+            let mut world = World::forward("workers 2\nshutdown_lifetime 1 minute\n");
+            let gate = Arc::new(Gate::default());
+            let (at_origin, sent) = (Arc::clone(&gate), body.clone());
+            world.origin.handle("/a", move |_, wire| {
+                wire.send(format!("{SIZED}{}\r\n\r\n", sent.len()));
+                wire.send(&sent[..1000]);
+                at_origin.pass();
+                wire.send(&sent[1000..]);
+            });
+            let mut first = world.client();
+            first.request("GET", &world.target("/a"), &[], b"");
+            let _ = first.head();
+            let mut second = world.client();
+            second.request("GET", &world.target("/a"), &[], b"");
+            let _ = second.head();
+            first.abort();
+            until("the first to be gone", || {
+                world.proxy.text("access.log").contains("ABORTED").then_some(())
+            });
+            world.proxy.signal(rustix::process::Signal::TERM);
+            until("the end to begin", || {
+                std::net::TcpStream::connect(world.proxy.address()).is_err().then_some(())
+            });
+            gate.open();
+            assert!(second.bytes(body.len()) == body);
+            assert!(world.proxy.wait_end().success());
+        };
+        (0..PAIRS).for_each(|_| drop(scope.spawn(pair)));
+    });
+}

@@ -53,7 +53,7 @@ codes! {
     ">rv" => ClientVersion, "Same as rv.";
     "<st" => BytesOut, "Bytes sent to the client.";
     "err_code" => ErrorName, "What went wrong: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
-    "err_detail" => ErrorDetail, "More about that: the reason on the error page, or why the connection was cut off, as in docs/metrics.md.";
+    "err_detail" => ErrorDetail, "More about that: the reason on the error page, behind the name of the ACL where a rule could not be answered; or why the connection was cut off, as in docs/metrics.md.";
 }
 
 /// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that

@@ -4,14 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use humboldt_conf::Config;
+use humboldt_net::dns::NameCache;
 use humboldt_proxy::shared::Shared;
 use humboldt_proxy::snapshot::Snapshot;
+use humboldt_store::Cache;
 use humboldt_store::dirs::Dir;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::start::load_hosts;
+use crate::control::{Control, End};
+use crate::log_files::StoreLog;
+use crate::start::{StartError, load_hosts};
 use crate::stores::{self, Stores};
 
 /// How long the first request waits for the indexes of the cache directories.
@@ -25,6 +30,60 @@ const RECONFIGURE_TOLD: Duration = Duration::from_secs(5);
 
 /// How long cache directories may take to be closed at least, however short `shutdown_lifetime` is.
 const CLOSE_MIN: Duration = Duration::from_secs(30);
+
+/// What is opened from disks at the start.
+pub(crate) struct Opened {
+    /// Open cache directories.
+    pub stores: Stores,
+    /// The cache over them.
+    pub cache: Arc<Cache>,
+    /// Names, with those of the hosts file.
+    pub names: Arc<NameCache>,
+}
+
+/// Opens what lies on disks at the start, for so many cores. Signals that end the program are
+/// obeyed meanwhile: what has not been opened within `shutdown_lifetime` is left as it is then. The
+/// order to end instead of what was opened, if there was one.
+pub(crate) fn open(
+    control: &mut Control,
+    snapshot: &Arc<Snapshot>,
+    store_log: &Arc<StoreLog>,
+    cores: usize,
+) -> Result<Result<Opened, End>, StartError> {
+    let (done, mut is_done) = oneshot::channel();
+    let (grace, snapshot, store_log) =
+        (snapshot.config.shutdown_lifetime, Arc::clone(snapshot), Arc::clone(store_log));
+    let work = move || {
+        let _ = done.send(open_now(&snapshot.config, store_log, cores)); // it may be too late
+    };
+    std::thread::Builder::new()
+        .name("open".into())
+        .spawn(work)
+        .map_err(StartError::system("start a thread that opens cache directories"))?;
+    let end = match control.wait(&mut is_done) {
+        Ok(Ok(opened)) => return Ok(Ok(opened)),
+        Ok(Err(_)) => return Err(StartError::Vital("the thread that opens cache directories")),
+        Err(end) => end,
+    };
+    tracing::info!("Shutting down before cache directories have been opened");
+    if let End::Ordered = end
+        && let Ok(Ok(Ok(opened))) =
+            control.wait(async { tokio::time::timeout(grace, is_done).await })
+    {
+        close(&opened.cache, grace);
+    }
+    Ok(Err(end))
+}
+
+fn open_now(config: &Config, store_log: Arc<StoreLog>, cores: usize) -> Opened {
+    let mut stores = Stores::default();
+    let schemes = stores.open(config);
+    let cache = Cache::new(stores::settings(config), cores, schemes, store_log);
+    stores.keep_purges(config, &cache);
+    let names = Arc::new(NameCache::new(config.ipcache_size as usize));
+    load_hosts(&names, config);
+    Opened { stores, cache, names }
+}
 
 /// Resolves when the directories have read their indexes, which takes milliseconds after a clean
 /// stop, so that the first request can be a hit. What takes longer than [`INDEXES_WAIT_MAX`] is
@@ -62,14 +121,15 @@ async fn read_indexes(shared: &Shared) {
     }
 }
 
-/// Closes the cache directories: one whose disk hangs does not keep the process.
-pub(crate) fn close(shared: &Arc<Shared>) {
-    let limit = shared.snapshot().config.shutdown_lifetime.max(CLOSE_MIN);
+/// Closes the cache directories: one whose disk hangs does not keep the process. `grace` is
+/// `shutdown_lifetime`.
+pub(crate) fn close(cache: &Arc<Cache>, grace: Duration) {
+    let limit = grace.max(CLOSE_MIN);
     let (done, is_done) = std::sync::mpsc::sync_channel(1);
-    let to_close = Arc::clone(shared);
+    let to_close = Arc::clone(cache);
     let closing = std::thread::Builder::new().name("close".into()).spawn(move || {
-        stores::prepare_close(to_close.cache.prepare_close());
-        to_close.cache.close();
+        stores::prepare_close(to_close.prepare_close());
+        to_close.close();
         let _ = done.send(()); // nobody may wait any more
     });
     match closing {
@@ -80,7 +140,7 @@ pub(crate) fn close(shared: &Arc<Shared>) {
             );
         }
         Ok(_) => {}
-        Err(_) => shared.cache.close(),
+        Err(_) => cache.close(),
     }
 }
 

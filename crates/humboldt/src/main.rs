@@ -5,6 +5,7 @@
 mod cli;
 mod command;
 mod configuration;
+mod control;
 mod disks;
 mod log_files;
 mod ports;

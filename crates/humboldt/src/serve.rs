@@ -23,12 +23,11 @@ use humboldt_runtime::broadcast::{Broadcast, Notice, Subscription};
 use humboldt_runtime::cores::{self, CoreError, CoreId, Cores};
 use humboldt_sys::signal_mask;
 use parking_lot::Mutex;
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::cli::Cli;
 use crate::configuration::Source;
+use crate::control::{Control, End, Signals};
 use crate::disks::{self, Reconfiguration};
 use crate::log_files::{self, StoreLog};
 use crate::ports::{CorePort, Ports};
@@ -47,6 +46,9 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 /// How often the control thread looks whether a core has ended unexpectedly, and feeds the
 /// averages.
 const WATCH: Duration = Duration::from_secs(1);
+
+/// How often a core whose own connections have ended looks whether those of the others have.
+const OTHERS_STEP: Duration = Duration::from_millis(20);
 
 /// How long logs may take to be written at the end.
 const LOG_FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -74,45 +76,34 @@ pub(crate) struct Service {
 }
 
 /// Runs until a signal ends it.
-pub(crate) fn run(mut service: Service) -> Result<(), StartError> {
+pub(crate) fn run(mut service: Service, mut control: Control) -> Result<(), StartError> {
     let broadcast = Broadcast::new();
-    let control = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(StartError::system("start the control thread"))?;
-    let mut signals =
-        control.block_on(async { Signals::new() }).map_err(StartError::system("watch signals"))?;
-    let ended = match control.block_on(first_wait(&service.shared, &mut signals)) {
-        Some(why) => Ended { service: Ok(why), cores: Ok(()) },
-        None => serve(&mut service, &control, &mut signals, &broadcast)?,
+    let ended = match control.wait(disks::indexes_read(&service.shared)) {
+        Err(end) => {
+            tracing::info!("Shutting down before cache directories have been read");
+            Ended { service: Ok(end.word()), cores: Ok(()) }
+        }
+        Ok(()) => serve(&mut service, &mut control, &broadcast)?,
     };
-    disks::close(&service.shared);
-    match &ended.service {
-        Ok(why) => tracing::info!("Humboldt ends: {why}"),
-        Err(error) => tracing::error!("Humboldt ends: {error}"),
-    }
-    service.logs.flush(LOG_FLUSH_MAX);
-    service.cache_log.attach(None, None);
+    let grace = service.shared.snapshot().config.shutdown_lifetime;
+    disks::close(&service.shared.cache, grace);
+    end_logs(&service.logs, &service.cache_log, &ended.service);
     ended.service?;
     ended.cores.map_err(StartError::from)
 }
 
-/// Waits for the indexes before there are cores. A signal that ends the service is obeyed
-/// meanwhile: says which.
-async fn first_wait(shared: &Arc<Shared>, signals: &mut Signals) -> Option<&'static str> {
-    signal_mask::unblock_control_signals();
-    let ended = tokio::select! {
-        biased;
-        _ = signals.term.recv() => Some("shut down"),
-        _ = signals.int.recv() => Some("interrupted"),
-        () = disks::indexes_read(shared) => None,
-    };
-    // cores are started by this thread, and do not obey signals
-    signal_mask::block_control_signals();
-    if ended.is_some() {
-        tracing::info!("Shutting down before cache directories have been read");
+/// The last word.
+pub(crate) fn end_logs(
+    logs: &LogService,
+    cache_log: &CacheLog,
+    ended: &Result<&'static str, StartError>,
+) {
+    match ended {
+        Ok(why) => tracing::info!("Humboldt ends: {why}"),
+        Err(error) => tracing::error!("Humboldt ends: {error}"),
     }
-    ended
+    logs.flush(LOG_FLUSH_MAX);
+    cache_log.attach(None, None);
 }
 
 /// How the service and its cores ended.
@@ -125,12 +116,12 @@ struct Ended {
 /// Serves until a signal ends it.
 fn serve(
     service: &mut Service,
-    control: &Runtime,
-    signals: &mut Signals,
+    control: &mut Control,
     broadcast: &Broadcast,
 ) -> Result<Ended, StartError> {
+    let Control { runtime, signals } = control;
     let cores = start_cores(service, broadcast)?;
-    let controlled = || control.block_on(service.control(signals, broadcast, &cores));
+    let controlled = || runtime.block_on(service.control(signals, broadcast, &cores));
     let ended = catch_unwind(AssertUnwindSafe(controlled)).unwrap_or_else(|_| {
         broadcast.send(Notice::Shutdown(Duration::ZERO));
         Err(StartError::Vital("the control thread"))
@@ -148,34 +139,6 @@ fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartE
         core_main(id, shared, ports, subscription)
     };
     cores::spawn_cores(count, main).map_err(StartError::from)
-}
-
-/// How the service ends.
-enum End {
-    /// Open requests have `shutdown_lifetime`.
-    Ordered,
-    AtOnce,
-}
-
-/// The signals that the program understands, as Squid does.
-struct Signals {
-    hup: Signal,
-    usr1: Signal,
-    usr2: Signal,
-    term: Signal,
-    int: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            hup: signal(SignalKind::hangup())?,
-            usr1: signal(SignalKind::user_defined1())?,
-            usr2: signal(SignalKind::user_defined2())?,
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-        })
-    }
 }
 
 impl Service {
@@ -219,7 +182,7 @@ impl Service {
     async fn end(&self, end: End, broadcast: &Broadcast, signals: &mut Signals) -> &'static str {
         let End::Ordered = end else {
             broadcast.send(Notice::Shutdown(Duration::ZERO));
-            return "interrupted";
+            return end.word();
         };
         let grace = self.shared.snapshot().config.shutdown_lifetime;
         tracing::info!("Shutting down: waiting up to {} s for open requests", grace.as_secs());
@@ -229,7 +192,7 @@ impl Service {
             _ = signals.int.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
             _ = signals.term.recv() => broadcast.send(Notice::Shutdown(Duration::ZERO)),
         }
-        "shut down"
+        end.word()
     }
 
     /// Reads the configuration again. With errors in it, the old one stays in force. Everything is
@@ -331,6 +294,10 @@ async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration
         while core.connections() > 0 {
             core.connection_ended.notified().await;
         }
+        // Clients of other cores may be reading what this one fetches.
+        while core.shared.connections() > 0 {
+            tokio::time::sleep(OTHERS_STEP).await;
+        }
     };
     let hurried = async {
         loop {
@@ -343,7 +310,12 @@ async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration
         tokio::select! {
             () = drained => {}
             () = hurried => {}
-            () = tokio::time::sleep(grace) => tracing::info!("{} connections cut off", core.connections()),
+            () = tokio::time::sleep(grace) => {
+                let left = core.connections();
+                if left > 0 {
+                    tracing::info!("{left} connections cut off");
+                }
+            }
         }
     }
 }

@@ -10,7 +10,6 @@ use humboldt_logs::cache_log::{CacheLog, DebugLevel};
 use humboldt_net::dns::NameCache;
 use humboldt_net::listener::ListenError;
 use humboldt_proxy::shared::Shared;
-use humboldt_store::Cache;
 use humboldt_sys::pid_file::{PidError, PidFile};
 use humboldt_sys::privileges::{self, PrivilegeError};
 use humboldt_sys::{cpu, daemon, descriptors, signal_mask};
@@ -18,10 +17,12 @@ use humboldt_sys::{cpu, daemon, descriptors, signal_mask};
 use crate::cli::{Cli, Command};
 use crate::command;
 use crate::configuration::{self, Loaded, Source};
+use crate::control::Control;
+use crate::disks::{self, Opened};
 use crate::log_files::{self, StoreLog};
 use crate::ports::Ports;
 use crate::serve::{self, Service};
-use crate::stores::{self, Stores};
+use crate::stores;
 
 /// Why the program cannot start, or a command cannot be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -141,12 +142,15 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
     attach_cache_log(&cache_log, &logs, config, cli, foreground);
     let store_log = Arc::new(StoreLog::default());
     store_log.reopen(&logs, config, cores);
-    let mut stores = Stores::default();
-    let schemes = stores.open(config);
-    let cache = Cache::new(stores::settings(config), cores, schemes, store_log.clone());
-    stores.keep_purges(config, &cache);
-    let names = Arc::new(NameCache::new(config.ipcache_size as usize));
-    load_hosts(&names, config);
+    let mut control = Control::new()?;
+    let Opened { stores, cache, names } =
+        match disks::open(&mut control, &snapshot, &store_log, cores)? {
+            Ok(opened) => opened,
+            Err(end) => {
+                serve::end_logs(&logs, &cache_log, &Ok(end.word()));
+                return Ok(());
+            }
+        };
     let access_logs = log_files::open_access_logs(&logs, &snapshot, cores);
     let shared = Shared::new(Arc::clone(&snapshot), access_logs, cache, names, cores);
     let admin = AdminPages::new(&shared);
@@ -170,7 +174,7 @@ fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Resu
         cache_log,
         admin,
     };
-    serve::run(service)
+    serve::run(service, control)
 }
 
 /// Reads the hosts file; without it names come from the name servers alone.

@@ -135,7 +135,7 @@ pub(crate) async fn proceed(
         Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
         // Not after a look-up, good or bad; and without an answer of the rules nothing goes on.
         Admission::Undecided | Admission::NeedsAddresses => {
-            local::refused(transaction, Refusal::unanswered(), None).await
+            local::refused(transaction, Refusal::without_answer(), None).await
         }
         Admission::Special => Box::pin(special(transaction)).await,
         Admission::Found(found) => from_cache_or_server(transaction, found).await,

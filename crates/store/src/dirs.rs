@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::cache::CacheSettings;
 use crate::doorkeeper::Doorkeeper;
+use crate::gate::Gate;
 use crate::key::Key;
 use crate::scheme::{Scheme, SchemeError};
 use crate::together;
@@ -30,8 +31,9 @@ pub const DEBTS_MAX: usize = 65_536;
 pub const HIDDEN_MAX: usize = 65_536;
 
 /// Most removals from a directory's disk that nobody waits for. Of more, it owes the next one, and
-/// is out of service until it has made up for that; so do all, where a URL is void and something of
-/// it on its way to one of them.
+/// is out of service until it has made up for that. The same bound holds for removals that wait for
+/// something of a void URL on its way to some directory: of more, all directories owe the next one,
+/// and are out of service until nothing of the URL is on its way any more and they have removed it.
 pub(crate) const VOIDS_MAX: usize = 4096;
 
 /// So many hidden keys are removed at the same time.
@@ -344,15 +346,15 @@ impl Dir {
     }
 
     /// Housekeeping; then removes what is still to be removed. Nothing while an earlier call is at
-    /// it.
-    pub(crate) async fn maintain(&self) {
+    /// it. `commits` says what is on its way to directories.
+    pub(crate) async fn maintain(&self, commits: &Gate) {
         let Some(_round) = Round::begin(&self.is_maintained) else { return };
         if let Err(error) = self.scheme.maintain().await {
             tracing::debug!(path = %self.scheme.path().display(), %error, "maintenance");
         }
         self.refresh();
         if !self.debts.is_empty() && !self.down.load(Relaxed) {
-            self.pay().await;
+            self.pay(commits).await;
         }
         let has_hidden = self.debts.hidden.count.load(Relaxed) > 0;
         if has_hidden && !self.rebuilding.load(Relaxed) && !self.down.load(Relaxed) {
@@ -360,12 +362,17 @@ impl Dir {
         }
     }
 
-    async fn pay(&self) {
+    /// What is owed while something of its URL is on its way stays owed until that is there: it may
+    /// be what is to be removed.
+    async fn pay(&self, commits: &Gate) {
         if self.debts.overflowed.load(Relaxed) {
             return;
         }
         let owed: Vec<Key> = self.debts.keys.lock().iter().copied().collect();
         for key in owed {
+            if !commits.is_clear(&key) {
+                continue;
+            }
             if self.scheme.remove(&key).await.is_err() {
                 return;
             }

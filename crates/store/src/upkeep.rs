@@ -11,7 +11,7 @@ impl Cache {
     /// Housekeeping of all directories at the same time, to be called about once a second on one
     /// core. A directory whose last round has not ended is left out.
     pub async fn maintain(&self) {
-        self.for_each_dir(async |dir: &Dir| dir.maintain().await).await;
+        self.for_each_dir(async |dir: &Dir| dir.maintain(&self.commits).await).await;
     }
 
     /// Removes from the directories what they have not removed yet because their indexes were being

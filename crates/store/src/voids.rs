@@ -52,7 +52,7 @@ impl Cache {
 
     async fn remove_when_passed(&self, table: &Table, primary: &Key, mut voiding: Voiding) {
         let Some(_place) = Counted::take(&self.voids, VOIDS_MAX) else {
-            // Nobody knows to which of them it is on its way.
+            // Nobody knows to which of them it is on its way. None is used before that is over.
             return table.dirs.iter().for_each(|dir| dir.owe(*primary));
         };
         self.commits.let_pass(primary).await;
@@ -243,5 +243,32 @@ mod tests {
         waiting.into_iter().for_each(block_on);
         block_on(cache.maintain());
         assert_eq!(in_service(), [true, true], "it has paid");
+    }
+
+    /// One more than may wait: the directory stays out of use until what is on its way is there.
+    #[test]
+    fn what_is_void_does_not_come_back_where_too_many_wait_for_what_is_on_its_way() {
+        let schemes = [TestScheme::new("/a")];
+        let cache = cache_over(&schemes);
+        let hanging = cache.commits.enter(&key(1));
+        let mut waiting: Vec<_> =
+            (0..VOIDS_MAX).map(|_| Box::pin(cache.remove_void(cache.void(key(1))))).collect();
+        assert!(waiting.iter_mut().all(|rest| poll_once(rest.as_mut()).is_pending()));
+        let is_in_service = || cache.dirs().iter().all(|dir| dir.is_in_service());
+        block_on(cache.maintain());
+        assert!(is_in_service());
+        let commit = cache.commits.enter(&key(2));
+        block_on(cache.remove_void(cache.void(key(2))));
+        block_on(cache.maintain());
+        assert!(!is_in_service(), "what is void is still on its way");
+        put(&schemes[0], 2); // there it is
+        assert!(!cache.on_disk(&key(2)));
+        drop(commit);
+        assert!(!cache.on_disk(&key(2)));
+        block_on(cache.maintain());
+        assert!(is_in_service());
+        assert!(!schemes[0].contains(&key(2)));
+        drop(hanging);
+        waiting.into_iter().for_each(block_on);
     }
 }

@@ -102,7 +102,10 @@ pub(crate) async fn refused(
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let page = |page: ErrorPage, status: Option<u16>| {
         let answer = error_answer(core, request, page, &detail);
-        Local { status: status.unwrap_or(answer.status), ..answer }
+        // The log says which rule it was; the client need not know.
+        let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
+        let fault = refusal.unanswered.as_deref().map(of_acl).or(answer.fault);
+        Local { status: status.unwrap_or(answer.status), fault, ..answer }
     };
     let local = match refusal.info.and_then(|info| request.snapshot().denials.get(info)) {
         None => page(refusal.page, None),

@@ -30,8 +30,8 @@ pub(crate) enum Decision<'l> {
     Allowed,
     /// It denies; with the last ACL of the rule, if it was a rule.
     Denied(Option<&'l str>),
-    /// Neither: what a rule has to know is not known.
-    Unanswered,
+    /// Neither: what this ACL has to know is not known.
+    Unanswered(&'l str),
 }
 
 impl<'l> Decision<'l> {
@@ -41,7 +41,15 @@ impl<'l> Decision<'l> {
 
     /// Whether it allows; `None` where that cannot be answered.
     fn allows(self) -> Option<bool> {
-        (self != Self::Unanswered).then_some(self.is_allowed())
+        self.answered().ok()
+    }
+
+    /// Whether it allows, or the ACL for which that cannot be answered.
+    fn answered(self) -> Result<bool, &'l str> {
+        match self {
+            Self::Unanswered(acl) => Err(acl),
+            decided => Ok(decided.is_allowed()),
+        }
     }
 
     /// The decision where the list says what may be done: `denied` makes the refusal from the last
@@ -50,7 +58,7 @@ impl<'l> Decision<'l> {
         match self {
             Self::Allowed => Ok(()),
             Self::Denied(last_acl) => Err(denied(last_acl)),
-            Self::Unanswered => Err(Refusal::unanswered()),
+            Self::Unanswered(acl) => Err(Refusal::unanswered(acl)),
         }
     }
 }
@@ -61,7 +69,7 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
         match verdict {
             Verdict::Allowed { .. } => Self::Allowed,
             Verdict::Denied { last_acl, .. } => Self::Denied(last_acl),
-            Verdict::Needs(_) => Self::Unanswered,
+            Verdict::Needs(question) => Self::Unanswered(question.acl()),
         }
     }
 }
@@ -76,17 +84,17 @@ pub(crate) async fn decide<'l>(
 ) -> Decision<'l> {
     // One subject for all rounds: a list that goes on finds the same random bits.
     let mut subject = Subject { response, ..subject(request) };
-    for _ in 0..QUESTIONS_MAX {
-        match list.check(&subject) {
-            Verdict::Needs(question) if !answer(core, request, question).await => {
-                tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
-                break;
-            }
-            Verdict::Needs(_) => subject.known = known(request),
-            decided => return decided.into(),
+    let mut questions = 0;
+    loop {
+        let verdict = list.check(&subject);
+        let Verdict::Needs(question) = verdict else { return verdict.into() };
+        questions += 1;
+        if questions > QUESTIONS_MAX || !answer(core, request, question).await {
+            tracing::debug!("acl {}: there is no answer to what it needs", question.acl());
+            return verdict.into();
         }
+        subject.known = known(request);
     }
-    Decision::Unanswered
 }
 
 /// Gets the answer to a question. `false`: it was asked before, and there is none that helps.
@@ -322,6 +330,15 @@ pub(crate) fn says(
     response: Option<&ResponseHead>,
 ) -> Option<bool> {
     ask(list, request, response).allows()
+}
+
+/// The same where an answer is refused that a list cannot be answered for.
+pub(crate) fn says_or_refuses(
+    list: &RuleList,
+    request: &Request,
+    response: &ResponseHead,
+) -> Result<bool, Refusal> {
+    ask(list, request, Some(response)).answered().map_err(Refusal::unanswered)
 }
 
 /// Whether a list allows the request, had it come from `client`.

@@ -7,40 +7,51 @@ use crate::errors::ErrorPage;
 use crate::request::{Request, unmapped};
 
 /// A request or an answer that a rule denies.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     /// The page, where `deny_info` names no other.
     pub page: ErrorPage,
     /// Result code for the log.
     pub tag: Tag,
-    /// Which of [`Denials`] applies.
+    /// Which of [`Denials`](crate::config::denials::Denials) applies.
     pub info: Option<usize>,
+    /// The ACL that has no answer, where that is the reason.
+    pub unanswered: Option<Box<str>>,
 }
 
 impl Refusal {
+    fn new(page: ErrorPage, tag: Tag, info: Option<usize>) -> Self {
+        Self { page, tag, info, unanswered: None }
+    }
+
     /// By `http_access`.
     pub(crate) fn of_request(info: Option<usize>) -> Self {
-        Self { page: ErrorPage::AccessDenied, tag: Tag::Denied, info }
+        Self::new(ErrorPage::AccessDenied, Tag::Denied, info)
     }
 
     /// By `miss_access`.
     pub(crate) fn of_miss(info: Option<usize>) -> Self {
-        Self { page: ErrorPage::ForwardingDenied, tag: Tag::Miss, info }
+        Self::new(ErrorPage::ForwardingDenied, Tag::Miss, info)
     }
 
     /// By `http_reply_access`.
     pub(crate) fn of_reply(info: Option<usize>) -> Self {
-        Self { page: ErrorPage::AccessDenied, tag: Tag::DeniedReply, info }
+        Self::new(ErrorPage::AccessDenied, Tag::DeniedReply, info)
     }
 
-    /// By a rule about addresses of a host whose look-up failed.
-    pub(crate) fn unanswered() -> Self {
-        Self { page: ErrorPage::DnsFailure, tag: Tag::None, info: None }
+    /// By a rule with this ACL, which is about addresses of a host whose look-up failed.
+    pub(crate) fn unanswered(acl: &str) -> Self {
+        Self { unanswered: Some(acl.into()), ..Self::without_answer() }
+    }
+
+    /// The same where no rule has been asked.
+    pub(crate) fn without_answer() -> Self {
+        Self::new(ErrorPage::DnsFailure, Tag::None, None)
     }
 
     /// By `reply_body_max_size`.
     pub(crate) fn too_large() -> Self {
-        Self { page: ErrorPage::ReplyTooLarge, tag: Tag::DeniedReply, info: None }
+        Self::new(ErrorPage::ReplyTooLarge, Tag::DeniedReply, None)
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn check(
         return Ok(UNLIMITED);
     }
     let response = head.to_response_head();
-    let limit = limit(rules, request, &response).ok_or_else(Refusal::unanswered)?;
+    let limit = limit(rules, request, &response)?;
     if request.head.method != Method::Head && body_bytes.is_some_and(|bytes| bytes > limit) {
         return Err(Refusal::too_large());
     }
@@ -40,12 +40,13 @@ pub(crate) fn check(
     access::may_reply(list, request, &response).map(|()| limit)
 }
 
-/// The limit of the first line that matches, in bytes. `None`: a line before it cannot be answered.
-fn limit(rules: &ReplyRules, request: &Request, response: &ResponseHead) -> Option<u64> {
+/// The limit of the first line that matches, in bytes. A refusal: a line before it cannot be
+/// answered.
+fn limit(rules: &ReplyRules, request: &Request, response: &ResponseHead) -> Result<u64, Refusal> {
     for (limit, condition) in &rules.sizes {
-        if access::says(condition, request, Some(response))? {
-            return Some(*limit);
+        if access::says_or_refuses(condition, request, response)? {
+            return Ok(*limit);
         }
     }
-    Some(UNLIMITED)
+    Ok(UNLIMITED)
 }

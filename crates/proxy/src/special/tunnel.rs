@@ -35,12 +35,18 @@ const CLIENT_FIN: Duration = Duration::from_secs(10);
 /// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
 pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
     let report = Report::new();
-    let opening = open(transaction.core, transaction.request, &report);
-    let opened = transaction.while_it_stays(opening).await;
+    let job = Job::new(transaction.request, None, false, &report);
+    let opened = transaction.while_it_stays(open(transaction.core, &job)).await;
     let outcome = |status| Outcome::miss(Tag::Tunnel, status, Some(report.route()));
     match opened {
         None => transaction.client_gone(outcome(0)),
-        Some(Ok(server)) => serve(transaction, &Established, None, server, outcome(200)).await,
+        Some(Ok(Opened::Tunnel(server))) => {
+            serve(transaction, &Established, None, server.into_tunnel(), outcome(200)).await
+        }
+        Some(Ok(Opened::Refused(answer))) => {
+            report.set_status(answer.head.status);
+            upload::deliver(transaction, job, answer, None).await
+        }
         Some(Err(failure)) => local::failed(transaction, failure, outcome(0)).await,
     }
 }
@@ -84,17 +90,33 @@ async fn serve(
     outcome
 }
 
-/// Connects for CONNECT: directly, or by asking a parent to.
-async fn open(core: &Rc<Core>, request: &Request, report: &Report) -> Result<TunnelEnd, Failure> {
-    let mut route = Route::new(core, request, report).await;
+/// What came of CONNECT.
+enum Opened {
+    Tunnel(ServerExchange),
+    /// The answer of the parent instead, for the client.
+    Refused(Box<Answer>),
+}
+
+/// Connects for CONNECT: directly, or by asking a parent to. As in Squid, the answer of a parent
+/// that refuses goes to the client, but where its own server failed (502, 504) another way may do.
+async fn open(core: &Rc<Core>, job: &Job) -> Result<Opened, Failure> {
+    let request = &*job.request;
+    let mut route = Route::new(core, request, &job.report).await;
+    let mut refused = None;
     loop {
-        let reached = route.next().await?;
+        let reached = match route.next().await {
+            Ok(reached) => reached,
+            Err(failure) => return refused.map(Opened::Refused).ok_or(failure),
+        };
         if !reached.is_peer {
-            return Ok(reached.server.into_tunnel());
+            return Ok(Opened::Tunnel(reached.server));
         }
         match ask_parent(core, request, reached).await {
-            Ok(server) => return Ok(server.into_tunnel()),
-            Err(failure) => route.failed(failure),
+            Ok(Opened::Refused(answer)) if matches!(answer.head.status, 502 | 504) => {
+                refused = Some(answer);
+            }
+            Ok(opened) => return Ok(opened),
+            Err(error) => route.failed(Failure::from(&error)),
         }
     }
 }
@@ -103,27 +125,19 @@ async fn ask_parent(
     core: &Core,
     request: &Request,
     reached: Reached,
-) -> Result<ServerExchange, Failure> {
+) -> Result<Opened, ServerError> {
     let Reached { mut server, to, .. } = reached;
-    let ask = AskTunnel { request, login: to.login.as_deref() };
-    let asked = async {
-        server.ask(&ask).await?;
-        let mut head = ResponseHead::default();
-        loop {
-            let limits = &request.snapshot().reply_limits;
-            server.head(limits, core.head_read_bytes(), &mut head).await?;
-            if head.status >= 200 {
-                return Ok::<u16, ServerError>(head.status);
-            }
+    let sent_at = core.now().secs();
+    server.ask(&AskTunnel { request, login: to.login.as_deref() }).await?;
+    let mut head = ResponseHead::default();
+    loop {
+        let limits = &request.snapshot().reply_limits;
+        server.head(limits, core.head_read_bytes(), &mut head).await?;
+        match head.status {
+            100..=199 => {}
+            200..=299 => return Ok(Opened::Tunnel(server)),
+            _ => return Answer::new(server, to, head, request, sent_at).map(Opened::Refused),
         }
-    };
-    match asked.await {
-        Ok(200..=299) => Ok(server),
-        Ok(status) => {
-            let detail = format!("the parent refused the tunnel with {status}");
-            Err(Failure::new(ErrorPage::ReadError, detail))
-        }
-        Err(error) => Err(Failure::from(&error)),
     }
 }
 

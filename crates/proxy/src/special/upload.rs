@@ -191,7 +191,8 @@ pub(crate) async fn deliver(
     let its_core = Rc::clone(core);
     let task = async move { delivery::deliver(&its_core, &mut job, answer, writer).await };
     tokio::task::spawn_local(Box::pin(task));
-    let outcome = |status| Outcome::miss(Tag::Miss, status, Some(report.route()));
+    let tag = if request.head.method == Method::Connect { Tag::Tunnel } else { Tag::Miss };
+    let outcome = |status| Outcome::miss(tag, status, Some(report.route()));
     let flow = match transaction.while_it_stays(reader.head()).await {
         None => return transaction.client_gone(outcome(0)),
         Some(Ok(flow)) => flow,
