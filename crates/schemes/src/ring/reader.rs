@@ -324,7 +324,8 @@ pub(crate) fn has_fragments(
     entry: Entry,
     is_in_doubt: impl Fn(u64) -> bool,
 ) -> bool {
-    let Ok(object) = load_blocking(store, entry) else { return false };
+    // Without its record it is a miss anyway.
+    let Ok(object) = load_blocking(store, entry) else { return true };
     let mut fragments = object.found.fragments.iter().enumerate();
     fragments.all(|(number, fragment)| {
         let Fragment { location, generation, record_bytes, .. } = *fragment;

@@ -348,7 +348,7 @@ fn drop_incomplete(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) 
     let dropped = index.sweep(is_in_doubt, keep);
     if dropped > 0 {
         let path = store.options.path.display();
-        tracing::info!("{path}: {dropped} objects of which a part was not written any more");
+        tracing::info!("{path}: {dropped} objects of which a part is not there");
     }
 }
 
