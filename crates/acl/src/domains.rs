@@ -23,8 +23,8 @@ struct Entry {
 
 impl DomainSet {
     /// Compiles names, with or without leading dot; case and a trailing dot do not matter. Names
-    /// longer than 64 KiB cannot match any host and are left out, as is what exceeds 4 GiB of
-    /// names.
+    /// longer than 64 KiB cannot match any host and are left out, and so are names beyond 4 GiB in
+    /// all.
     pub(crate) fn compile(values: &[String]) -> Self {
         let mut names: Vec<(Vec<u8>, bool)> =
             values.iter().filter_map(|value| prepare(value)).collect();
@@ -74,7 +74,7 @@ impl DomainSet {
     }
 }
 
-/// How the dot is stored: smaller than any byte of a name.
+/// The stored form of the dot: smaller than any byte of a name.
 const DOT: u8 = 0;
 
 fn sort_byte(byte: u8) -> u8 {

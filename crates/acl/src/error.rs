@@ -11,11 +11,11 @@ pub struct AclError {
     pub acl: String,
     /// Its definition; all zero if there is none.
     pub location: Location,
-    /// What is wrong.
+    /// The problem.
     pub problem: AclProblem,
 }
 
-/// What is wrong with an ACL.
+/// A problem of an ACL.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AclProblem {
     /// The kind is known, but cannot be evaluated, and a rule depends on it.
@@ -26,12 +26,12 @@ pub enum AclProblem {
         /// Why.
         reason: &'static str,
     },
-    /// A value that is not what the kind takes.
+    /// A value that the kind does not accept.
     #[error("`{value}` is not {expected}")]
     Value {
         /// The value.
         value: String,
-        /// What was expected.
+        /// The expected form.
         expected: &'static str,
     },
     /// A host name among addresses that the resolver does not know now.

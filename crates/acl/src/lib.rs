@@ -2,9 +2,9 @@
 //!
 //! [`AclSet::compile`] takes the definitions once per configuration; [`RuleList::compile`] takes
 //! one access list. [`RuleList::check`] then answers for one [`Subject`], which borrows everything
-//! from the request: no allocation, no lock, no name look-up. A rule that
-//! has to know more first, such as the addresses of the destination, says so with
-//! [`Verdict::Needs`]; the caller gets the answer, puts it into [`Known`], and asks again.
+//! from the request: no allocation, no lock, no name look-up. A rule that needs a further fact,
+//! such as the addresses of the destination, returns [`Verdict::Needs`]; the caller gets the
+//! answer, puts it into [`Known`], and asks again.
 
 mod addresses;
 mod decode;

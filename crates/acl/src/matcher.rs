@@ -14,7 +14,7 @@ use crate::regexes::RegexList;
 use crate::schedule::Schedule;
 use crate::subject::Subject;
 
-/// What a test says.
+/// The result of a test.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Match<'a> {
     Yes,
@@ -35,7 +35,7 @@ impl From<bool> for Match<'_> {
 pub(crate) struct Acl {
     /// Name as first written.
     pub(crate) name: Box<str>,
-    /// What it, or a member, may need before it can tell; each need once.
+    /// Facts that it, or a member, may need before it can decide; each need once.
     pub(crate) needs: Box<[Need]>,
     pub(crate) matcher: Matcher,
 }
@@ -112,8 +112,8 @@ pub(crate) enum Matcher {
 }
 
 impl Acl {
-    /// Whether the subject matches. What is not known about it does not match, as in Squid, but for
-    /// what a question can bring, or could not.
+    /// Whether the subject matches. Unknown facts do not match, as in Squid, except those that a
+    /// question can provide, or has failed to provide.
     pub(crate) fn check(&self, subject: &Subject<'_>) -> Match<'_> {
         let matched = match &self.matcher {
             Matcher::Source(addresses) => addresses.contains(subject.client_ip),
@@ -170,8 +170,8 @@ fn any<'a>(mut results: impl Iterator<Item = Match<'a>>) -> Match<'a> {
     results.find(|result| *result != Match::No).unwrap_or(Match::No)
 }
 
-/// Whether an address of the host is in the set; `None` where only addresses can tell that are not
-/// known.
+/// Whether an address of the host is in the set; `None` if the decision needs addresses that are
+/// not known.
 fn destination(addresses: &AddressSet, no_lookup: bool, subject: &Subject<'_>) -> Option<bool> {
     match (subject.host_ip, subject.known.dst_ips) {
         (Some(address), _) => Some(addresses.contains(address)),

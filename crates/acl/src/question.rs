@@ -1,13 +1,13 @@
-//! What a list has to know before it can go on, and where the answers lie.
+//! Questions that a list needs answered before it can go on, and the place of the answers.
 
 use std::net::IpAddr;
 
 use humboldt_conf::Need;
 
-/// What an ACL has to know before it can tell whether it matches.
+/// A fact that an ACL needs before it can decide.
 ///
-/// A new question is a variant here, a field of [`Known`] for its answer, and whoever answers it in
-/// the program: the compiler names that place.
+/// A new question is a variant here, a field of [`Known`] for its answer, and code in the program
+/// that answers it: the compiler names that place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Question<'a> {
     /// The addresses of the host that the URL names: [`Known::dst_ips`].

@@ -26,7 +26,7 @@ struct Gated {
     regex: Regex,
 }
 
-/// What must hold for the expression to have a chance.
+/// A condition without which the expression cannot match.
 #[derive(Debug)]
 enum Gate {
     Open,
@@ -114,7 +114,7 @@ impl Gate {
 
 fn compile_one(pattern: &Pattern<'_>) -> Result<Regex, AclProblem> {
     if has_back_reference(pattern.text) {
-        // Translated as the digit it would match less than what it is there to deny.
+        // Translated as the digit it would match less than the text that it is there to deny.
         let reason = "back references are not supported".to_string();
         return Err(AclProblem::Regex { pattern: pattern.text.to_string(), reason });
     }
@@ -165,7 +165,7 @@ fn has_back_reference(pattern: &str) -> bool {
 
 fn problem(pattern: &str, error: &regex::Error) -> AclProblem {
     let reason = error.to_string();
-    // The message draws the expression over several lines; its last line says what is wrong.
+    // The message draws the expression over several lines; its last line has the reason.
     let reason =
         reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
     AclProblem::Regex { pattern: pattern.to_string(), reason }

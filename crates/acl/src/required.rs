@@ -10,9 +10,9 @@ pub(crate) struct Required {
     pub(crate) at_start: bool,
 }
 
-/// Finds the longest required text that is easy to see, preferring one at the start. Cautious: what
-/// is in doubt ends the search, with what was found before it. Missing a text costs time; a wrong
-/// one would let a request slip by a rule.
+/// Finds the longest required text that is easy to see, preferring one at the start. Cautious: in
+/// doubt the search ends, with the text found before. A missing text costs time; a wrong one would
+/// let a request pass a rule.
 pub(crate) fn required(pattern: &str) -> Option<Required> {
     if pattern.contains('|') || pattern.contains("(?") {
         return None;
@@ -64,8 +64,8 @@ pub(crate) fn required(pattern: &str) -> Option<Required> {
     (!text.is_empty()).then(|| Required { text: text.clone(), at_start })
 }
 
-/// What follows a plain bracket expression whose `[` was read; `None` where escapes or classes are
-/// in it.
+/// The rest after a plain bracket expression whose `[` was read; `None` if there are escapes or
+/// classes in it.
 fn skip_bracket(inside: &str) -> Option<&str> {
     let set = inside.strip_prefix('^').unwrap_or(inside);
     let set = set.strip_prefix(']').unwrap_or(set);

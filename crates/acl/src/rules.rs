@@ -8,7 +8,7 @@ use crate::question::Question;
 use crate::set::AclSet;
 use crate::subject::Subject;
 
-/// What a list says about a subject.
+/// A list's result for a subject.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<'a> {
     /// Allowed.
@@ -41,7 +41,7 @@ impl Verdict<'_> {
 #[derive(Clone, Debug)]
 pub struct RuleList {
     rules: Box<[Rule]>,
-    /// What holds where no rule matches.
+    /// The decision if no rule matches.
     otherwise_allow: bool,
 }
 
@@ -56,8 +56,8 @@ impl RuleList {
     /// the last one does.
     ///
     /// # Errors
-    /// Every ACL in it that is not defined or cannot be evaluated. Such a rule is never skipped:
-    /// that could allow what it is there to deny.
+    /// Every ACL in it that is not defined or cannot be evaluated. Such a rule is never skipped: a
+    /// skipped `deny` would allow the requests that it denies.
     pub fn compile(
         acls: &AclSet,
         rules: &[AccessRule],
@@ -87,15 +87,15 @@ impl RuleList {
         self.rules.is_empty()
     }
 
-    /// Whether some ACL of the list may need this.
+    /// Whether some ACL of the list may need this fact.
     pub fn may_need(&self, need: Need) -> bool {
         let mut acls = self.rules.iter().flat_map(|rule| &rule.terms).map(|term| &term.acl);
         acls.any(|acl| acl.needs.contains(&need))
     }
 
-    /// Decides, or says what it has to know first: rules are gone through in their order, and the
-    /// ACLs of a rule in theirs, up to the first that does not match. So an ACL asks only where
-    /// all before it in its rule match, and no earlier rule does.
+    /// Decides, or names the fact that it needs first. Rules are examined in their order, and the
+    /// ACLs of a rule in theirs, up to the first that does not match. So an ACL asks only if all
+    /// before it in its rule match, and no earlier rule does.
     pub fn check(&self, subject: &Subject<'_>) -> Verdict<'_> {
         for (index, rule) in self.rules.iter().enumerate() {
             match all(&rule.terms, subject) {

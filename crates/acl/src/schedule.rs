@@ -45,7 +45,7 @@ impl Schedule {
     }
 }
 
-/// The windows that one line of words stands for.
+/// The windows of one line of words.
 fn compile_line(line: &str, windows: &mut Vec<Window>) -> Result<(), AclProblem> {
     let mut days = 0;
     for word in line.split_ascii_whitespace() {

@@ -127,7 +127,7 @@ impl Compiler<'_> {
     }
 }
 
-/// What an ACL or its members may need, each need once.
+/// The needs of an ACL or its members, each need once.
 fn needs_of(definition: &AclDef, matcher: &Matcher) -> Box<[Need]> {
     let members: Vec<&Term> = match matcher {
         Matcher::AnyOf(terms) => terms.iter().collect(),
@@ -157,7 +157,7 @@ fn compile(definition: &AclDef) -> Result<Matcher, AclProblem> {
         AclKind::LocalIp => Matcher::LocalAddress(AddressSet::compile(values)?),
         AclKind::DstDomain => Matcher::Host(DomainSet::compile(values)),
         AclKind::DstDomRegex => Matcher::HostRegex(regexes()?),
-        // Its regular expressions are Squid's; what they cannot say is which `/metrics` is ours.
+        // Its regular expressions are Squid's; they cannot tell our `/metrics` from others.
         AclKind::UrlRegex if definition.name.eq_ignore_ascii_case("manager") => {
             Matcher::Manager(regexes()?)
         }

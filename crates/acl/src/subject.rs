@@ -1,4 +1,4 @@
-//! What rules are asked about.
+//! The facts that rules ask about.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,8 +8,8 @@ use crate::question::Known;
 
 /// One transaction, as far as it is known when a list is checked. Everything is borrowed.
 ///
-/// The default is a transaction of which nothing is known, for those who have no HTTP request to
-/// ask about and fill in what they know; whoever asks always has a client and a time.
+/// The default is a transaction without known facts, for callers that have no HTTP request and fill
+/// in those they know. Every caller has a client and a time.
 #[derive(Copy, Clone, Debug)]
 pub struct Subject<'a> {
     /// Address of the client.
@@ -38,7 +38,7 @@ pub struct Subject<'a> {
     pub request: Option<&'a RequestHead>,
     /// The response, once there is one.
     pub response: Option<&'a ResponseHead>,
-    /// Answers to what earlier checks asked.
+    /// Answers to the questions of earlier checks.
     pub known: Known<'a>,
     /// Unix seconds.
     pub now: i64,
@@ -48,7 +48,7 @@ pub struct Subject<'a> {
     pub connections_from_client: u32,
     /// Uniformly random bits, new for every transaction.
     pub random: u64,
-    /// It asks for a page of the proxy's own: the ACL `manager` is about these.
+    /// It asks for a page of the proxy's own: the ACL `manager` matches these.
     pub is_internal: bool,
 }
 

@@ -8,14 +8,14 @@ use humboldt_base::counters::Counter;
 use crate::figures::Figures;
 use crate::totals::Totals;
 
-/// Where the value of a line comes from.
+/// The source of a line's value.
 #[derive(Copy, Clone)]
 pub(crate) enum Source {
     /// A whole number.
     Number(fn(&Totals) -> u64),
     /// Seconds, shown with six decimals.
     Seconds(fn(&Totals) -> f64),
-    /// Always 0: Humboldt does not have what Squid counts here, or does not count it.
+    /// Always 0: Humboldt does not have the events that Squid counts here, or does not count them.
     Absent,
 }
 

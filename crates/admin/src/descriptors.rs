@@ -1,4 +1,4 @@
-//! The page `filedescriptors`: what the open descriptors are.
+//! The page `filedescriptors`: the open descriptors and their kinds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ fn open() -> impl Iterator<Item = PathBuf> {
     fs::read_dir(OPEN).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// The kind of what a link in `/proc/self/fd` points to.
+/// The kind of the target of a link in `/proc/self/fd`.
 fn kind(target: &str) -> &'static str {
     match target.split_once(':').map_or("", |(kind, _)| kind) {
         "socket" => "Socket",

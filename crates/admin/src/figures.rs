@@ -17,13 +17,13 @@ use crate::totals::Totals;
 pub(crate) struct Figures {
     /// When the program started.
     pub started: UnixMillis,
-    /// What only grows.
+    /// Figures that only grow.
     pub totals: Totals,
-    /// The same about 5 minutes ago.
+    /// These figures about 5 minutes ago.
     pub five_minutes_ago: Totals,
-    /// The same about 60 minutes ago.
+    /// These figures about 60 minutes ago.
     pub sixty_minutes_ago: Totals,
-    /// What the system says about the process.
+    /// The system's figures of the process.
     pub process: ProcessStats,
     /// Most descriptors allowed.
     pub descriptors_max: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Figures {
     pub dns_names: u64,
     /// Threads that serve requests.
     pub cores: u64,
-    /// Pages that nobody gets.
+    /// Unused pages.
     pub closed_pages: Vec<&'static str>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct DirFigures {
     pub scheme: &'static str,
     /// Its path.
     pub path: String,
-    /// How busy it is, 0 to 1000.
+    /// Its load, 0 to 1000.
     pub load: u16,
     /// The rest.
     pub stats: SchemeStats,
@@ -102,7 +102,7 @@ impl Figures {
         self.dirs.iter().map(|dir| read(&dir.stats)).sum()
     }
 
-    /// Entries in memory and in the indexes of the directories. What is in both counts twice.
+    /// Entries in memory and in the indexes of the directories. An object in both counts twice.
     pub(crate) fn store_entries(&self) -> u64 {
         self.mem.entries + self.disk(|dir| dir.objects)
     }

@@ -6,7 +6,7 @@ use humboldt_base::clock::UnixMillis;
 
 use crate::totals::Totals;
 
-/// How far apart samples are, in ms: an average over 5 minutes is over at most this much more.
+/// Time between samples, in ms: an average over 5 minutes covers at most this much more.
 const SAMPLE_EVERY_MS: u64 = 30_000;
 
 /// The longest average, in minutes.
@@ -22,7 +22,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Begins with what was there at the start of the program.
+    /// The first sample has the figures at the start of the program.
     pub(crate) fn new(first: Totals) -> Self {
         Self { oldest: first, samples: VecDeque::new() }
     }

@@ -1,4 +1,4 @@
-//! What happened between two moments: rates, ratios, percentiles.
+//! The figures between two moments: rates, ratios, percentiles.
 
 use humboldt_base::counters::Counter;
 use humboldt_logs::access::Tag;
@@ -21,13 +21,13 @@ impl Interval<'_> {
         self.to.at.since_ms(self.from.at) as f64 / 1000.0
     }
 
-    /// How much a figure grew. A figure that became smaller (a log or cache directory was replaced)
-    /// did not grow.
+    /// Growth of a figure. A figure that became smaller (a log or cache directory was replaced) did
+    /// not grow.
     pub(crate) fn grown(&self, read: impl Fn(&Totals) -> u64) -> u64 {
         read(self.to).saturating_sub(read(self.from))
     }
 
-    /// How much a figure grew per second; 0 for an interval without length.
+    /// Growth of a figure per second; 0 for an empty interval.
     pub(crate) fn rate(&self, read: impl Fn(&Totals) -> u64) -> f64 {
         ratio(self.grown(read) as f64, self.secs()).unwrap_or(0.0)
     }
@@ -71,8 +71,8 @@ impl Interval<'_> {
         ratio(self.cpu_secs(), self.secs()).unwrap_or(0.0)
     }
 
-    /// The service time in seconds that `fraction` of the answers stayed below; 0 without answers,
-    /// as Squid says it.
+    /// The service time in seconds below which `fraction` of the answers stayed; 0 without answers,
+    /// as in Squid.
     pub(crate) fn percentile(&self, of: TimesOf, fraction: f64) -> f64 {
         let (from, to) = (self.from.times(of), self.to.times(of));
         let mut grown = TimeCounts::default();
@@ -90,7 +90,7 @@ pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
 }
 
 /// Bounds of a bucket in ms: from the first to below the second. The last bucket has no upper bound
-/// and counts as its lower one; what is below a millisecond counts as 0.
+/// and counts as its lower one; a time below a millisecond counts as 0.
 fn bounds_ms(bucket: usize) -> (f64, f64) {
     let low = if bucket == 0 { 0.0 } else { (1_u64 << (bucket - 1)) as f64 };
     let is_exact = bucket == 0 || bucket == TIME_BUCKETS - 1;

@@ -1,5 +1,5 @@
-//! Compares pages line by line with what Squid 5.7 answered, its numbers replaced by `#` with as
-//! many `#` behind the point as it shows decimals.
+//! Compares pages line by line with the answers of Squid 5.7, whose numbers are replaced by `#`,
+//! with one `#` behind the point for each of its decimals.
 
 use crate::figures::{DirFigures, Figures};
 use crate::{averages, counters, info, service_times, storedir};
@@ -37,7 +37,7 @@ fn line_shape(line: &str) -> String {
         };
         rest = &rest[taken..];
     }
-    // How far a number is padded behind a tab depends on the number.
+    // The padding of a number behind a tab depends on the number.
     out.replace("\t #", "\t#") + date
 }
 
@@ -135,8 +135,8 @@ fn columns_are_where_squid_has_them() {
     assert!(times.contains("\n\tICP Queries:          95%   0.00000  0.00000\n"));
 }
 
-/// What exporters do with `counters`: everything before `=` is the key, the first word behind it a
-/// number.
+/// The reading of `counters` by exporters: the text before `=` is the key, the first word behind it
+/// a number.
 #[test]
 fn counters_are_numbers_as_exporters_read_them() {
     for line in counters::render(&Figures::busy()).lines() {

@@ -1,10 +1,10 @@
 //! Cache manager pages in Squid's layout, and Prometheus metrics.
 //!
-//! [`AdminPages`] answers for `/squid-internal-mgr/<page>` and `/metrics`; who may ask is the
-//! proxy's business. A page is made from [`figures::Figures`], gathered once per page; averages
-//! over 5 and 60 minutes come from [`history::History`]. What is a list exists once: pages in
-//! [`pages`], lines of `counters` in [`counters`], metrics in [`metrics`]; `docs/metrics.md` is
-//! made from the same tables.
+//! [`AdminPages`] answers for `/squid-internal-mgr/<page>` and `/metrics`; the proxy decides who
+//! may ask. A page is made from [`figures::Figures`], gathered once per page; averages over 5 and
+//! 60 minutes come from [`history::History`]. Each list exists once: pages in [`pages`], lines of
+//! `counters` in [`counters`], metrics in [`metrics`]; `docs/metrics.md` is made from the same
+//! tables.
 
 mod averages;
 mod counters;

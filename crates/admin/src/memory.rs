@@ -8,7 +8,7 @@ use crate::figures::Figures;
 pub(crate) struct MemoryUse {
     /// Its name in metrics.
     pub name: &'static str,
-    /// What it is.
+    /// Its meaning.
     pub help: &'static str,
     /// Bytes now.
     pub read: fn(&Figures) -> u64,

@@ -1,4 +1,4 @@
-//! The pages and who makes them.
+//! The pages and the functions that make them.
 
 use std::fmt::Write;
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ const PLAIN: &str = "text/plain;charset=utf-8";
 pub(crate) struct AdminPage {
     /// Its name in the URL.
     pub name: &'static str,
-    /// What it shows, as the menu says it.
+    /// Its description in the menu.
     pub description: &'static str,
     content_type: &'static str,
     render: fn(&Figures) -> String,

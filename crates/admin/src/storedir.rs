@@ -1,5 +1,4 @@
-//! The page `storedir`: Squid's labels where it has them, and what else there is to know about a
-//! cache directory.
+//! The page `storedir`: Squid's labels if it has them, and further facts about a cache directory.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! Everything that only grows, read at one moment: the difference of two of them is what happened
-//! in between.
+//! All figures that only grow, read at one moment: the difference of two of them covers the time
+//! between.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use humboldt_sys::process_stats::ProcessStats;
 pub(crate) struct Totals {
     /// When they were read.
     pub at: UnixMillis,
-    /// How long the program had been running.
+    /// Running time of the program.
     pub uptime: Duration,
     /// Processor time used.
     pub cpu: Duration,
@@ -30,7 +30,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// What they were when the program started.
+    /// The figures at the start of the program.
     pub(crate) fn at_start(started: UnixMillis) -> Self {
         Self {
             at: started,
@@ -45,7 +45,7 @@ impl Totals {
         }
     }
 
-    /// What they are now.
+    /// The present figures.
     pub(crate) fn gather(shared: &Shared, process: &ProcessStats, now: UnixMillis) -> Self {
         let mut totals = Self {
             uptime: Duration::from_millis(now.since_ms(shared.started)),
@@ -90,8 +90,8 @@ impl Totals {
     }
 }
 
-/// What no core counts, because it does not happen on behalf of a request: evictions are counted
-/// where they happen, lost log lines and panics by the logs.
+/// Counters outside of the cores, because they do not belong to a request: evictions are counted by
+/// the cache, lost log lines and panics by the logs.
 fn counted_elsewhere(shared: &Shared, counter: Counter) -> u64 {
     match counter {
         Counter::MemoryEvictions => shared.cache.mem().stats().evictions,

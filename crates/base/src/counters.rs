@@ -23,7 +23,7 @@ macro_rules! counters {
                 match self { $(Counter::$variant => $name,)+ }
             }
 
-            /// One line that says what is counted.
+            /// The meaning of the counter, in one line.
             pub fn help(self) -> &'static str {
                 match self { $(Counter::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }

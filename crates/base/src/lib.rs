@@ -1,5 +1,5 @@
-//! What every other crate may use: named limits, the clock, seeded randomness, XXH3 and the
-//! table of counters. Nothing here does I/O.
+//! Parts that every other crate may use: named limits, the clock, seeded randomness, XXH3, wrapping
+//! of Markdown, and the table of counters. Nothing here does I/O.
 
 pub mod clock;
 pub mod counters;

@@ -39,7 +39,7 @@ fn is_fixed(line: &str) -> bool {
         || line.contains(" | ")
 }
 
-/// How far the lines of a list's item are indented that follow its first one; 0 for other lines.
+/// Indentation of the second and later lines of a list item; 0 for other lines.
 fn item_indent(line: &str) -> usize {
     if line.starts_with("- ") { 2 } else { 0 }
 }

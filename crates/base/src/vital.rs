@@ -1,5 +1,5 @@
-//! What the program cannot do without: threads and tasks that others wait for. Where one of them
-//! panics, the program has to end in order, because what waits would wait for ever.
+//! Threads and tasks that others wait for. If one of them panics, the program has to end in order,
+//! because the others would wait for ever.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// The first that failed.
 static FAILED: OnceLock<&'static str> = OnceLock::new();
 
-/// Whether any failed: asked for often.
+/// Whether any has failed. It is asked often.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Held by a thread or task as long as it lives.
@@ -15,7 +15,7 @@ static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 pub struct Vital(&'static str);
 
 impl Vital {
-    /// For what is called `name`, as in "the accepting task".
+    /// Guards the thread or task called `name`, as in "the accepting task".
     pub fn new(name: &'static str) -> Self {
         Self(name)
     }
@@ -30,7 +30,7 @@ impl Drop for Vital {
     }
 }
 
-/// What has failed, if anything has.
+/// The first that has failed, if any.
 pub fn failed() -> Option<&'static str> {
     if HAS_FAILED.load(Relaxed) { FAILED.get().copied() } else { None }
 }

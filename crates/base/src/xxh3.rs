@@ -14,7 +14,7 @@ pub fn xxh3_64(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// The same with a seed.
+/// As [`xxh3_64`], with a seed.
 #[inline]
 #[must_use]
 pub fn xxh3_64_with_seed(bytes: &[u8], seed: u64) -> u64 {
@@ -28,7 +28,7 @@ pub fn xxh3_128(bytes: &[u8]) -> u128 {
     XxHash3_128::oneshot(bytes)
 }
 
-/// The same with a seed.
+/// As [`xxh3_128`], with a seed.
 #[inline]
 #[must_use]
 pub fn xxh3_128_with_seed(bytes: &[u8], seed: u64) -> u128 {
@@ -78,8 +78,8 @@ mod tests {
         (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
     }
 
-    /// As other implementations say, for every class of lengths: what is on disk must be found by
-    /// the next version too.
+    /// The values of other implementations, for every class of lengths: the next version must find
+    /// the objects on disk too.
     #[test]
     fn it_is_xxh3() {
         const SEED: u64 = 7;

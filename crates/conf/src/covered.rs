@@ -81,7 +81,7 @@ struct Range {
     last: u128,
 }
 
-/// The addresses that a value means; `None` for names, and what covers a family.
+/// The addresses of a value; `None` for names, and for values that mean a family.
 fn range(text: &str) -> Option<Range> {
     let (span, mask) = match text.rsplit_once('/') {
         Some((span, mask)) => (span, Some(mask)),
@@ -121,7 +121,7 @@ fn number(address: IpAddr) -> u128 {
 mod tests {
     use crate::{Severity, parse_str};
 
-    /// What is said about `acl a` with this type and these values.
+    /// The warnings about `acl a` with this type and these values.
     fn said(rest: &str) -> Vec<String> {
         let text = format!("http_port 1\nhttp_access allow localhost\nacl a {rest}\n");
         let (_, found) = parse_str("t", &text);

@@ -1,4 +1,4 @@
-//! What was found wrong with a configuration, shown the way compilers show it.
+//! Findings about a configuration, shown in the way of compilers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const DIAGNOSTICS_MAX: usize = 1000;
 /// Longest part of a source line that is shown, in bytes.
 const SHOWN_LINE_BYTES_MAX: usize = 160;
 
-/// How serious a [`Diagnostic`] is.
+/// The severity of a [`Diagnostic`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Worth knowing; nothing needs to change.
@@ -26,7 +26,7 @@ pub enum Severity {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How serious it is.
+    /// Its severity.
     pub severity: Severity,
     /// Name of the file as given or included; empty when the finding concerns the configuration as
     /// a whole.
@@ -37,9 +37,9 @@ pub struct Diagnostic {
     pub column: u32,
     /// Bytes of the file that are meant, all on that line.
     pub span: Range<usize>,
-    /// What is wrong.
+    /// The finding.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
     /// The text of the line, without its end.
     source_line: Arc<str>,
@@ -73,7 +73,7 @@ impl Diagnostics {
         self.dropped_error || self.list.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// How many findings have this severity.
+    /// Number of findings of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.list.iter().filter(|d| d.severity == severity).count()
     }
@@ -148,7 +148,8 @@ impl Diagnostics {
         }
     }
 
-    /// How serious a finding is, now that more is known. One that was not kept stays what it was.
+    /// Changes the severity of a finding after more was read. A finding that was not kept keeps its
+    /// own.
     pub(crate) fn set_severity(&mut self, index: usize, severity: Severity) {
         if let Some(diagnostic) = self.list.get_mut(index) {
             diagnostic.severity = severity;
@@ -170,7 +171,7 @@ impl Diagnostics {
         }
     }
 
-    /// How many findings are kept: the index of the next one.
+    /// Number of kept findings: the index of the next one.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -235,7 +236,7 @@ impl Diagnostic {
     }
 }
 
-/// Where a span lies in its file.
+/// The position of a span in its file.
 struct Place<'a> {
     line: u32,
     column: u32,

@@ -101,7 +101,7 @@ fn push_acl_kinds(out: &mut String) {
     }
 }
 
-/// Which kinds are slow, and what that means for lists.
+/// The slow kinds, and their consequences for lists.
 fn push_slow_kinds(out: &mut String) {
     let slow = crate::AclKind::ALL.iter().filter(|kind| kind.need().is_some());
     let slow: Vec<_> = slow.map(|kind| code(kind.name())).collect();
@@ -165,7 +165,7 @@ fn push_known(directives: &[&Directive], out: &mut String) {
     }
 }
 
-/// What a directive that is only known means, and whether slow ACLs may stand in it.
+/// The meaning of a directive that is only known, and whether slow ACLs may stand in it.
 fn meaning(directive: &Directive) -> String {
     match List::of(directive.name) {
         Some(list) => format!("{} {}", directive.doc, list.in_words()),

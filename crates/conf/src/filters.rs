@@ -1,17 +1,17 @@
-//! Directives that hand requests or answers to something that decides what passes, and that is not
-//! implemented: URL rewriting, adaptation, TLS interception.
+//! Directives that hand requests or answers to a filter that is not implemented: URL rewriting,
+//! adaptation, TLS interception.
 //!
-//! Leaving them out would let through what they are there to stop, so the file is refused, unless
-//! it says by `run_without` that it is meant. What a line means may depend on later lines
-//! (`icap_enable`, `adaptation_access`, `run_without`): each is reported as an error at first, and
-//! what turns out to be less is said less loudly at the end.
+//! Without the filter, the messages that it is there to stop would pass. So the file is refused,
+//! unless `run_without` names the filter. The meaning of a line may depend on later lines
+//! (`icap_enable`, `adaptation_access`, `run_without`): each line is an error at first, and a
+//! smaller severity is set at the end.
 
 use crate::diagnostics::{Diagnostics, Severity};
 use crate::line::{Line, Token};
 use crate::table::Directive;
 use crate::types::MissingFilter;
 
-/// What the lines read so far say about filters.
+/// The lines about filters so far.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
     /// `icap_enable on` or `ecap_enable on`; the last line of each counts.
@@ -28,12 +28,13 @@ struct Reported {
     /// Index of its diagnostic.
     diagnostic: usize,
     filter: MissingFilter,
-    /// What passes without it must not pass; otherwise it only sets something of the filter's.
+    /// Without the filter, messages would pass that must not. Otherwise the line is only a setting
+    /// of the filter.
     decides: bool,
 }
 
 impl Filters {
-    /// Takes a line of a directive that is not supported; false when it is about something else.
+    /// Takes a line of a directive that is not supported; false for other lines.
     pub(crate) fn take(&mut self, directive: &Directive, why: &str, line: &mut Line<'_>) -> bool {
         let name = line.name.clone();
         match directive.name {
@@ -102,7 +103,7 @@ impl Filters {
         self.reported.push(Reported { diagnostic, filter, decides });
     }
 
-    /// Says of each line what the whole file makes of it.
+    /// Sets the severity of each line, given the whole file.
     pub(crate) fn settle(&self, run_without: &[MissingFilter], diagnostics: &mut Diagnostics) {
         let adapts = self.icap || self.ecap;
         for line in &self.reported {

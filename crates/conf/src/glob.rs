@@ -64,7 +64,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 
 enum One {
     Star,
-    /// Matched by so many bytes of the pattern.
+    /// Matched by this many bytes of the pattern.
     Matched(usize),
     Failed,
 }
@@ -87,7 +87,7 @@ fn one(pattern: &[u8], byte: u8) -> One {
     }
 }
 
-/// `[abc]`, `[a-z]`, `[!a]`; without a closing bracket `[` stands for itself.
+/// `[abc]`, `[a-z]`, `[!a]`; without a closing bracket `[` is an ordinary character.
 fn bracket(pattern: &[u8], byte: u8) -> One {
     let body = pattern.get(1..).unwrap_or(&[]);
     let negated = matches!(body.first(), Some(b'!' | b'^'));

@@ -74,7 +74,7 @@ impl<'a> Lines<'a> {
         let line = rest.split('\n').next().unwrap_or("");
         let start = self.offset;
         self.offset += (line.len() + 1).min(rest.len());
-        // Squid cuts the line at the first CR, wherever that is.
+        // Squid cuts the line at its first CR.
         let line = line.split('\r').next().unwrap_or("");
         let trimmed = line.trim_start_matches([' ', '\t']);
         Some((trimmed, start + (line.len() - trimmed.len())))

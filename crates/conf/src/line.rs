@@ -36,7 +36,8 @@ impl Problem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// Where it is in the logical line. Words from a file carry the place that names the file.
+    /// Its position in the logical line. Words from a file have the position of the word that names
+    /// the file.
     pub(crate) at: Range<usize>,
     /// It was written in quotes, which are removed.
     pub(crate) quoted: bool,
@@ -48,7 +49,7 @@ impl Token {
     }
 }
 
-/// How the next word ends.
+/// The rule for the end of the next word.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Style {
     Word,
@@ -91,7 +92,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The next word, which may be in quotes whatever `configuration_includes_quoted_values` says.
+    /// The next word, which may be quoted, independently of `configuration_includes_quoted_values`.
     pub(crate) fn next_quoted(&mut self) -> Result<Option<Token>, Problem> {
         let saved = std::mem::replace(&mut self.state.quoted_values, true);
         let token = self.next();
@@ -99,7 +100,7 @@ impl<'a> Line<'a> {
         token
     }
 
-    /// The next word, or an error that names what is missing.
+    /// The next word, or an error that names the missing part.
     pub(crate) fn expect(&mut self, what: &str) -> Result<Token, Problem> {
         self.next()?.ok_or_else(|| self.missing(what))
     }
@@ -183,7 +184,7 @@ impl<'a> Line<'a> {
         });
     }
 
-    /// Where a word stands in its file.
+    /// The position of a word in its file.
     pub(crate) fn location(&self, token: &Token) -> crate::types::Location {
         self.state.location(self.logical, token.at.start)
     }

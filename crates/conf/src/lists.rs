@@ -1,10 +1,10 @@
-//! The lists of rules in squid.conf: when each is asked, and how it gets what a slow ACL in it has
-//! to find out first.
+//! The lists of rules in squid.conf: the moment at which each is asked, and the way to the answers
+//! that its slow ACLs need.
 //!
-//! This table is the only place that says which ACLs a list takes. The parser refuses a rule by it,
-//! and `docs/squid.conf.md` shows it.
+//! This table alone decides which ACLs a list takes. The parser refuses rules by it, and
+//! `docs/squid.conf.md` shows it.
 
-/// What an ACL of a slow type has to know before it can tell whether it matches.
+/// A fact that an ACL of a slow type needs before it can decide.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Need {
     /// The addresses of the host that the URL names, from the DNS.
@@ -13,7 +13,7 @@ pub enum Need {
     ClientName,
     /// The user that the client names, checked by a helper for authentication.
     User,
-    /// What a helper of `external_acl_type` says.
+    /// The answer of a helper of `external_acl_type`.
     Helper,
     /// The user that the client's machine names (ident).
     Ident,
@@ -41,18 +41,18 @@ impl Need {
     }
 }
 
-/// How a list gets what an ACL in it needs.
+/// The way to the answers that an ACL in a list needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// The list waits: it asks when it comes to the ACL, and goes on with the answer.
     Waits,
-    /// The list does not wait: what it may need is asked before.
+    /// The list does not wait: all possible questions are asked before.
     Ahead,
     /// The answer cannot be there: such an ACL in the list is an error when the file is read.
     Never,
 }
 
-/// What is known of a transaction when a list is asked.
+/// The part of a transaction that is known when a list is asked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     /// The request.
@@ -82,12 +82,12 @@ macro_rules! lists {
                 match self { $(List::$variant => Moment::$moment,)+ }
             }
 
-            /// How the list gets what slow ACLs need, addresses excepted: as Squid's manual has it.
+            /// The supply of answers for slow ACLs other than addresses, as in Squid's manual.
             fn slow(self) -> Supply {
                 match self { $(List::$variant => Supply::$slow,)+ }
             }
 
-            /// How the list gets the addresses that `dst` needs. Most lists see them, which is more
+            /// The supply of the addresses that `dst` needs. Most lists see them, which is more
             /// than Squid's manual promises.
             fn addresses(self) -> Supply {
                 match self { $(List::$variant => Supply::$addresses,)+ }
@@ -96,9 +96,9 @@ macro_rules! lists {
     };
 }
 
-// The last two columns of a list that is not obeyed yet say what Squid's manual says. Of slow ACLs
-// other than `dst` none is evaluated so far: whoever adds the first sees to it that lists with
-// `Ahead` have its answer before they are asked; until then they count as unanswered.
+// The last two columns of a list that is not obeyed yet are those of Squid's manual. Of the slow
+// ACLs only `dst` is evaluated so far. The first other one must make sure that lists with `Ahead`
+// have its answer before they are asked; until then it counts as unanswered.
 lists! {
     // list                                              asked of  slow    dst
     FollowXForwardedFor = "follow_x_forwarded_for":      Request,  Never,  Never;
@@ -163,7 +163,7 @@ impl List {
         Self::ALL.iter().copied().find(|list| list.name() == directive)
     }
 
-    /// How the list gets what an ACL in it needs.
+    /// The supply of the answers that an ACL in the list needs.
     pub fn supply(self, need: Need) -> Supply {
         match need {
             Need::DstIps => self.addresses(),
@@ -171,8 +171,8 @@ impl List {
         }
     }
 
-    /// Why the list does not take an ACL with this need, if so. `what` is the ACL and its type in
-    /// words.
+    /// The reason why the list does not take an ACL with this need, if so. `what` is the ACL and
+    /// its type in words.
     pub(crate) fn objection(self, what: &str, need: Need) -> Option<String> {
         if self.supply(need) != Supply::Never {
             return None;
@@ -221,8 +221,8 @@ mod tests {
         }
     }
 
-    /// What Squid's manual says ("supports both fast and slow acl types", [slow]), written down a
-    /// second time; and that `dst` may stand in every list that is obeyed but one.
+    /// The rules of Squid's manual ("supports both fast and slow acl types", [slow]), written down
+    /// a second time; and the rule that `dst` may stand in every obeyed list but one.
     #[test]
     fn each_list_takes_the_kinds_that_the_manual_says() {
         let slow_lists = [

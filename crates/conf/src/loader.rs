@@ -19,7 +19,7 @@ const INCLUDE_DEPTH_MAX: usize = 16;
 /// Deepest nesting of `if`.
 const IF_DEPTH_MAX: usize = 64;
 
-/// Where Squid listened by default while it still did.
+/// The former default port of Squid.
 const DEFAULT_PORT: u16 = 3128;
 
 /// ACLs that exist without being defined.
@@ -43,7 +43,7 @@ pub fn load(path: &Path) -> (Config, Diagnostics) {
     loader.finish()
 }
 
-/// Reads a configuration from text; `name` stands for it in messages. Files it includes are read.
+/// Reads a configuration from text; messages call it `name`. Files that it includes are read.
 pub fn parse_str(name: &str, text: &str) -> (Config, Diagnostics) {
     let mut loader = Loader::with_defaults();
     loader.read(Source { name: name.to_owned(), text: text.to_owned() }, 0);
@@ -92,7 +92,7 @@ impl Loader {
         loader
     }
 
-    /// Checks what only the whole configuration can show.
+    /// Checks that need the whole configuration.
     fn finish(mut self) -> (Config, Diagnostics) {
         self.state.explain_undefined();
         self.state.check_used_groups(&self.config.acl);
@@ -323,7 +323,8 @@ impl Loader {
     }
 }
 
-/// Where a relative path is depends on where the program was started, which a daemon forgets.
+/// The meaning of a relative path depends on the directory in which the program was started, which
+/// a daemon leaves.
 fn check_log_paths(config: &Config, state: &mut State) {
     if config.coredump_dir.is_some() {
         return;
@@ -340,7 +341,7 @@ fn check_log_paths(config: &Config, state: &mut State) {
     }
 }
 
-/// Values of ACLs that change nothing. The predefined ones are there for those who define them once
+/// Values of ACLs that change nothing. Predefined values count only for ACLs that are defined once
 /// more.
 fn check_covered_values(config: &Config, state: &mut State) {
     for acl in &config.acl {
@@ -361,8 +362,7 @@ fn check_covered_values(config: &Config, state: &mut State) {
     }
 }
 
-/// A tunnel by Upgrade for everybody where a rule denies tunnels by CONNECT to somebody, or to some
-/// places.
+/// A tunnel by Upgrade for all clients, while a rule denies some tunnels by CONNECT.
 fn check_upgrades(config: &Config, state: &mut State) {
     let is_connect = |name: &str| {
         config.acl.iter().any(|acl| {
@@ -389,8 +389,8 @@ fn check_upgrades(config: &Config, state: &mut State) {
     }
 }
 
-/// A proxy that leaves names to its parents often cannot look them up, and refuses what depends on
-/// an address that it does not know.
+/// A proxy that leaves names to its parents often cannot look them up, and refuses requests whose
+/// rules depend on an unknown address.
 fn check_addresses(config: &Config, state: &mut State) {
     if config.cache_peer.is_empty() || !config.never_direct.iter().any(|rule| rule.allow) {
         return;

@@ -2,7 +2,7 @@
 
 macro_rules! codes {
     ($($name:literal => $variant:ident, $doc:literal;)+) => {
-        /// What a `%` code stands for.
+        /// The meaning of a `%` code.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         pub enum LogCode { $(#[doc = $doc] $variant,)+ }
 

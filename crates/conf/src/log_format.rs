@@ -1,4 +1,4 @@
-//! The parts of a `logformat`: text, and `%` codes with what stands around them.
+//! The parts of a `logformat`: text, and `%` codes with their modifiers.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ const WIDTH_MAX: usize = 1024;
 /// Most parts of one format; beyond it, an error.
 const PARTS_MAX: usize = 256;
 
-/// What `strftime` conversions a time may be written with.
+/// The `strftime` conversions of times.
 pub const TIME_CONVERSIONS: &str = "YymdeHMSbhBaAjzsITFRD%";
 
 /// One part of a format.
@@ -22,10 +22,10 @@ pub enum LogPart<'a> {
     Value(LogValue<'a>),
 }
 
-/// A `%` code and what stands between it and its `%`.
+/// A `%` code with its modifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogValue<'a> {
-    /// What it stands for; `None` for one that is always written as `-`.
+    /// Its meaning; `None` for a code that is always written as `-`.
     pub code: Option<LogCode>,
     /// The quoting character: `"`, `[`, `#` or `'`.
     pub quoting: Option<char>,
@@ -37,7 +37,7 @@ pub struct LogValue<'a> {
     pub width: usize,
     /// Longest text, in bytes.
     pub precision: Option<usize>,
-    /// What stands in braces: the name of a field, or a format of times.
+    /// The text in braces: the name of a field, or a format of times.
     pub argument: Option<&'a str>,
 }
 
@@ -46,16 +46,16 @@ pub struct LogValue<'a> {
 pub struct LogFormatProblem {
     /// Bytes of the format that are meant.
     pub at: Range<usize>,
-    /// What about them.
+    /// The finding.
     pub message: String,
     /// The format cannot be used; otherwise `-` is written there.
     pub is_error: bool,
 }
 
-/// Takes a format like `%ts.%03tu %6tr %>a` apart. Between `%` and the code may stand: a quoting
+/// Splits a format like `%ts.%03tu %6tr %>a`. These may stand between `%` and the code: a quoting
 /// character (`"`, `[`, `#`, `'`), `-` for left-aligned, `0` for filling with zeros, a width, `.`
-/// and a longest length, and an argument in braces, which may also follow the code. What is wrong
-/// is listed, and is none of the parts.
+/// and a longest length, and an argument in braces, which may also follow the code. Errors are
+/// listed, and are not among the parts.
 pub fn log_parts(template: &str) -> (Vec<LogPart<'_>>, Vec<LogFormatProblem>) {
     let (mut parts, mut problems) = (Vec::new(), Vec::new());
     let mut rest = template;
@@ -100,7 +100,7 @@ pub fn log_parts(template: &str) -> (Vec<LogPart<'_>>, Vec<LogFormatProblem>) {
 /// A value, why it is none, and the rest of the text.
 type Taken<'a> = (LogValue<'a>, Option<&'static str>, &'a str);
 
-/// Reads what follows a `%`.
+/// Reads the part after a `%`.
 fn value(text: &str) -> Result<Taken<'_>, String> {
     let (quoting, rest) = match text.chars().next() {
         Some(quote @ ('"' | '[' | '#' | '\'')) => (Some(quote), text.get(1..).unwrap_or("")),

@@ -9,7 +9,7 @@ use regex::bytes::{Regex, RegexBuilder};
 const PROGRAM_BYTES_MAX: usize = 8 << 20;
 
 /// Compiles a POSIX extended expression. It is matched against bytes; `\d`, which POSIX does not
-/// have, means a digit, as those who write it intend.
+/// have, means a digit, as its authors intend.
 ///
 /// # Errors
 /// A sentence for people: the expression is malformed or too large.
@@ -31,7 +31,7 @@ fn last_line(text: &str) -> String {
     text.lines().last().unwrap_or(text).trim_start_matches("error: ").to_owned()
 }
 
-/// The same expression in the engine's syntax, for those who compile several into one.
+/// The same expression in the engine's syntax, for a compilation of several into one.
 pub fn translate(posix: &str) -> String {
     let mut out = String::with_capacity(posix.len() + 8);
     let mut rest = posix;
@@ -49,7 +49,7 @@ pub fn translate(posix: &str) -> String {
                 open_groups += 1;
                 out.push('(');
             }
-            // A closing parenthesis without an opening one stands for itself.
+            // A closing parenthesis without an opening one is an ordinary character.
             ')' if open_groups == 0 => out.push_str("\\)"),
             ')' => {
                 open_groups -= 1;
@@ -107,7 +107,7 @@ fn ends_repetition(out: &str) -> bool {
     !escaped && !inner.is_empty() && inner.bytes().all(|b| b.is_ascii_digit() || b == b',')
 }
 
-/// Copies a bracket expression (its opening bracket is gone) and gives back what follows it.
+/// Copies a bracket expression, whose opening bracket has been read, and returns the rest.
 fn push_bracket<'a>(rest: &'a str, out: &mut String) -> &'a str {
     out.push('[');
     let mut rest = rest;
@@ -135,7 +135,7 @@ fn push_bracket<'a>(rest: &'a str, out: &mut String) -> &'a str {
                 out.push(c);
             }
             '\\' => match rest.chars().next() {
-                // POSIX has no escapes here, but those who write them mean them.
+                // POSIX has no escapes here, but their authors intend them.
                 Some(escaped) if escaped.is_ascii_punctuation() || "wWsSdD".contains(escaped) => {
                     out.push('\\');
                     out.push(escaped);
@@ -147,7 +147,7 @@ fn push_bracket<'a>(rest: &'a str, out: &mut String) -> &'a str {
         }
         first = false;
     }
-    // Not closed: the engine says so.
+    // Not closed: the engine reports it.
     rest
 }
 

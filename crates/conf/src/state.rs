@@ -1,5 +1,5 @@
-//! What is remembered while a configuration is read: its files, what was found wrong, and the names
-//! that later lines refer to.
+//! State of the reading of a configuration: its files, the findings, and the names that later lines
+//! refer to.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -24,7 +24,7 @@ const FILES_MAX: usize = 4096;
 /// Deepest nesting of groups of ACLs that is searched; the rules refuse deeper ones.
 const GROUP_DEPTH_MAX: usize = 16;
 
-/// What a later line needs to know about an ACL.
+/// The facts about an ACL that later lines need.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownAcl {
     /// Name as first written.
@@ -34,10 +34,10 @@ pub(crate) struct KnownAcl {
     pub(crate) index: usize,
     /// Why no rule that uses it can be evaluated.
     pub(crate) unusable: Option<String>,
-    /// What in it asks about an answer, in words and by kind: no rule that is asked before can be
-    /// evaluated with it.
+    /// Its part that asks about an answer, in words and by kind: no rule that is asked before the
+    /// answer can be evaluated with it.
     pub(crate) answers: Option<(String, AclKind)>,
-    /// What it needs before it can tell, each with the ACL in words that needs it.
+    /// Its needs, each with the ACL in words that has it.
     pub(crate) needs: Vec<(String, Need)>,
     /// Line of the definition, or 0 for the predefined ones.
     pub(crate) location: Location,

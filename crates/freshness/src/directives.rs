@@ -89,7 +89,7 @@ pub struct CacheControl {
     withheld: Vec<u8>,
 }
 
-/// What the directives say.
+/// The directives' values.
 impl CacheControl {
     /// Nothing here affects a judgement: the case of almost every request.
     #[inline]
@@ -227,9 +227,9 @@ impl CacheControl {
             .unwrap_or_else(|| Self::parse(fields.get_all(FieldName::CacheControl)))
     }
 
-    /// Parses field lines of Cache-Control. Names have no case; an argument may be a token or a
-    /// quoted string; of a repeated directive the first one counts; what is malformed is read in
-    /// the way that caches less.
+    /// Parses field lines of Cache-Control. Names have no case. An argument may be a token or a
+    /// quoted string. The first of repeated directives counts. Malformed ones are read in the way
+    /// that caches less.
     pub fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut parsed = Self::default();
         for value in values {
@@ -291,9 +291,9 @@ impl CacheControl {
         self.mark(directive);
     }
 
-    /// Adds `no-cache` or `private`, whose argument is a (quoted) list of field names, or absent:
-    /// everything. So is what is no such list: who wrote `private="a, b" c` may have meant more
-    /// than `a`.
+    /// Adds `no-cache` or `private`. Their argument is a (quoted) list of field names; without one,
+    /// or with a malformed list, they apply to everything: the author of `private="a, b" c` may
+    /// have meant more than `a`.
     pub(crate) fn add_listing(&mut self, directive: Directive, argument: &[u8]) {
         let is_open =
             argument.starts_with(b"\"") && (argument.len() < 2 || !argument.ends_with(b"\""));

@@ -1,8 +1,9 @@
-//! Accept-Encoding (RFC 9110 section 12.5.3), reduced to what servers make a difference of.
+//! Accept-Encoding (RFC 9110 section 12.5.3), reduced to the encodings between which servers
+//! choose.
 
 use humboldt_http::{FieldName, Fields};
 
-/// The one encoding that stands for all that a request accepts: `br`, else `gzip`, else none.
+/// The one encoding that represents a request's field: `br`, else `gzip`, else none.
 pub fn normal_encoding(request: &Fields) -> Option<&'static [u8]> {
     let accepts = |names: &[&[u8]]| {
         request.list(FieldName::AcceptEncoding).any(|member| {

@@ -1,24 +1,23 @@
-//! What to do with a stored answer for a request (RFC 9111 section 4.2.4 and 5.2.1, RFC 5861, RFC
-//! 8246).
+//! The use of a stored answer for a request (RFC 9111 section 4.2.4 and 5.2.1, RFC 5861, RFC 8246).
 
 use crate::directives::CacheControl;
 use crate::settings::{RefreshRule, Settings};
 use crate::times::{Times, TimesFlags, age};
 
-/// What to do.
+/// The decision.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// Serve it: fresh, or as stale as the client or the operator accepts.
     Fresh,
     /// Serve it and validate it in the background (RFC 5861 section 3).
     StaleWhileRevalidate,
-    /// Validate it first, or fetch anew if it has no validator.
+    /// Validate it first, or fetch it again if it has no validator.
     Revalidate {
         /// Whether the stored answer may be served if the origin fails: no answer, or status 500,
         /// 502, 503 or 504.
         may_serve_stale_on_error: bool,
     },
-    /// Fetch anew without conditions: the client asked for a reload.
+    /// Fetch it again without conditions: the client asked for a reload.
     Refetch,
     /// The client wants a stored answer or none, and this one will not do: 504 (RFC 9111 section
     /// 5.2.1.7).
@@ -103,9 +102,9 @@ impl Case<'_> {
         too_old || too_short || asks_origin && self.request_cc.is_conditional()
     }
 
-    /// Whether the origin's failure to answer may be covered with the stored answer: what is stale
-    /// needs the consent of the origin (`stale-if-error`), of the client (likewise) or of the
-    /// operator (`max_stale`).
+    /// Whether the stored answer may be served when the origin fails. A stale answer needs the
+    /// consent of the origin (`stale-if-error`), of the client (likewise) or of the operator
+    /// (`max_stale`).
     fn may_serve_on_error(&self) -> bool {
         if self.is(TimesFlags::NO_CACHE) {
             return false;
@@ -236,7 +235,7 @@ mod tests {
             // a condition changes nothing
             (ten, "If-Modified-Since: @0", 9, F),
             (ten, "If-Modified-Since: @0", 10, V),
-            // stored while the clock was ahead, by so much that it is not a request that has waited
+            // stored while the clock was ahead, by more than the waiting time of a request
             (ten, "", -60, F),
             (ten, "", -61, STRICT),
         ];

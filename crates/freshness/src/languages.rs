@@ -9,9 +9,9 @@ const LANGUAGES_MAX: usize = 32;
 /// One accepted language, and how much it is wanted: 0 to 1000.
 type Wanted<'a> = (u16, &'a [u8]);
 
-/// Appends `:` and the languages, those wanted most first and in the order of the alphabet where
-/// several are wanted equally: their order in the field says nothing (section 12.5.4). What cannot
-/// be understood is appended as it is.
+/// Appends `:` and the languages, the most wanted first, and in alphabetical order where several
+/// are wanted equally: their order in the field has no meaning (section 12.5.4). A field that
+/// cannot be parsed is appended unchanged.
 pub(crate) fn append_normal<'a>(
     members: impl Iterator<Item = &'a [u8]> + Clone,
     out: &mut Vec<u8>,
@@ -57,7 +57,7 @@ pub fn favourite(request: &Fields) -> Option<&[u8]> {
     }
 }
 
-/// The one language of an answer; `None` if it says none, or several.
+/// The one language of an answer; `None` if it names none, or several.
 pub fn of_answer(answer: &Fields) -> Option<&[u8]> {
     if !answer.has(FieldName::ContentLanguage) {
         return None;

@@ -8,10 +8,10 @@
 //!
 //! 1. [`CacheControl::of_request`] once per request;
 //! 2. on a hit, [`judge`] decides between serving, serving while revalidating, validating and
-//!    fetching anew;
-//! 3. on a miss, [`storability`] decides whether the answer may be kept, [`times`] condenses what
-//!    later judgements need into 48 bytes, and [`vary`] says which request fields belong to the
-//!    key;
+//!    fetching again;
+//! 3. on a miss, [`storability`] decides whether the answer may be kept, [`times`] condenses the
+//!    facts that later judgements need into 48 bytes, and [`vary`] selects the request fields that
+//!    belong to the key;
 //! 4. on a 304, [`freshens`] and [`update_304`]; after an unsafe method, [`invalidates`].
 
 mod directives;

@@ -6,13 +6,13 @@ use crate::directives::{CacheControl, MAX_SECONDS, delta_seconds};
 use crate::settings::{RefreshRule, Settings};
 use crate::times::{Times, TimesFlags, storable};
 
-/// Longest lifetime that is guessed for an error, seconds: what Squid's `negative_ttl` was for
-/// long.
+/// Longest heuristic lifetime of an error, in seconds: the default of Squid's `negative_ttl` for
+/// years.
 const ERROR_GUESS_MAX_S: u32 = 300;
 
-/// Condenses an answer into what later judgements need. `request_time` and `response_time` are when
-/// the request was sent and the head received, unix seconds. After a 304 the head is the one
-/// [`crate::update_304`] made.
+/// Condenses an answer into the facts that later judgements need. `request_time` and
+/// `response_time` are the times at which the request was sent and the head received, in unix
+/// seconds. After a 304 the head is the one [`crate::update_304`] made.
 pub fn times(
     request_time: i64,
     response_time: i64,
@@ -65,8 +65,8 @@ pub(crate) fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 410)
 }
 
-/// Errors that a cache may store without explicit freshness (section 15.1). Only an answer that
-/// says when it was last modified is taken for one that somebody wrote, and not for an accident.
+/// Errors that a cache may store without explicit freshness (section 15.1). Last-Modified is
+/// required: it shows that the error page was written on purpose and is no accident.
 pub(crate) fn is_lasting_error(status: u16, last_modified: Option<i64>) -> bool {
     last_modified.is_some() && matches!(status, 404 | 405 | 414 | 501)
 }
@@ -76,7 +76,7 @@ pub(crate) fn is_negatively_cacheable(status: u16) -> bool {
     matches!(status, 400 | 403 | 404 | 405 | 414 | 500..=504)
 }
 
-/// The answer says itself how long it is fresh (RFC 9111 section 4.2.1).
+/// The answer has an explicit lifetime (RFC 9111 section 4.2.1).
 pub(crate) fn has_explicit_lifetime(
     fields: &Fields,
     cc: &CacheControl,
@@ -145,7 +145,7 @@ fn heuristic_s(date: i64, last_modified: Option<i64>, rule: &RefreshRule) -> u32
 fn initial_age_s(request_time: i64, response_time: i64, date: i64, fields: &Fields) -> u32 {
     let apparent_s = seconds(response_time.saturating_sub(date));
     let delay_s = seconds(response_time.saturating_sub(request_time));
-    // Of a list the first member counts; what is malformed does not (section 5.1).
+    // The first member of a list counts; a malformed one does not (section 5.1).
     let age_s = fields.list(FieldName::Age).next().and_then(delta_seconds).unwrap_or(0);
     apparent_s.max(age_s.saturating_add(delay_s)).min(MAX_SECONDS)
 }

@@ -1,4 +1,4 @@
-//! What the operator decides: settings of the cache, and rules from `refresh_pattern`.
+//! Decisions of the operator: settings of the cache, and rules from `refresh_pattern`.
 
 /// The defaults of Squid's directives of the same names.
 const DEFAULT_MAX_STALE_S: u32 = 7 * 24 * 3600;
@@ -19,12 +19,12 @@ pub struct Settings {
     /// `minimum_expiry_time`: an answer fresh for less, seconds, is kept only if it can be
     /// validated.
     pub minimum_expiry_time_s: u32,
-    /// `reload_into_ims`: a client's reload validates instead of fetching anew. Violates RFC 9111
+    /// `reload_into_ims`: a client's reload validates instead of fetching again. Violates RFC 9111
     /// 5.2.1.4.
     pub reload_into_ims: bool,
     /// `refresh_all_ims`: a client's condition always validates with the origin.
     pub refresh_all_ims: bool,
-    /// `offline_mode`: what is cached is served without validation. Violates RFC 9111 section 4.
+    /// `offline_mode`: cached answers are served without validation. Violates RFC 9111 section 4.
     pub offline: bool,
     /// Names of the targeted fields this cache obeys, most specific first (RFC 9213 section 2.2).
     pub target_list: Vec<Box<[u8]>>,
@@ -60,17 +60,17 @@ pub struct RefreshRule {
     pub override_expire: bool,
     /// `override-lastmod`: live for at least `min_s` even if modified recently.
     pub override_lastmod: bool,
-    /// `reload-into-ims`: a client's reload validates instead of fetching anew.
+    /// `reload-into-ims`: a client's reload validates instead of fetching again.
     pub reload_into_ims: bool,
     /// `ignore-reload`: a client's reload is ignored.
     pub ignore_reload: bool,
-    /// `ignore-no-store`: store although the answer says `no-store`.
+    /// `ignore-no-store`: store despite `no-store` in the answer.
     pub ignore_no_store: bool,
-    /// `ignore-private`: store although the answer says `private`.
+    /// `ignore-private`: store despite `private` in the answer.
     pub ignore_private: bool,
     /// `refresh-ims`: a client's If-Modified-Since is validated with the origin.
     pub refresh_ims: bool,
-    /// `store-stale`: store what is neither fresh nor can be validated.
+    /// `store-stale`: store answers that are neither fresh nor can be validated.
     pub store_stale: bool,
     /// `max-stale=`: instead of [`Settings::max_stale_s`], seconds.
     pub max_stale_s: Option<u32>,
@@ -97,8 +97,8 @@ impl RefreshRule {
 }
 
 impl Default for RefreshRule {
-    /// `refresh_pattern . 0 20% 4320`: the last one shipped, and what applies where no pattern
-    /// matches.
+    /// `refresh_pattern . 0 20% 4320`: the last one in the shipped configuration, used if no
+    /// pattern matches.
     fn default() -> Self {
         Self::new(0, DEFAULT_PERCENT, DEFAULT_MAX_S)
     }

@@ -1,4 +1,5 @@
-//! Whether an answer may be stored (RFC 9111 section 3), and whether that could ever be of use.
+//! Whether an answer may be stored (RFC 9111 section 3), and whether storing it could ever be
+//! useful.
 
 use humboldt_http::{FieldName, Method, RequestHead, ResponseHead};
 use thiserror::Error;
@@ -50,9 +51,9 @@ pub enum WhyNot {
     NotReusable,
 }
 
-/// Decides whether the answer may be stored. `times` is what [`crate::times`] made of the same
-/// answer. One to POST may be stored for GET, if it says that it is what GET would give (RFC 9110
-/// section 9.3.3), which the caller is to see to.
+/// Decides whether the answer may be stored. `times` was made by [`crate::times`] from the same
+/// answer. An answer to POST may be stored for GET, if it declares itself the answer to GET (RFC
+/// 9110 section 9.3.3); the caller checks that.
 ///
 /// # Errors
 /// The first reason against it.
@@ -103,7 +104,7 @@ fn request_allows(method: Method, request: &RequestHead, cc: &CacheControl) -> R
     Ok(())
 }
 
-/// A success that says itself how long it is fresh.
+/// A success with an explicit lifetime.
 fn has_own_word(response: &ResponseHead, cc: &CacheControl, settings: &Settings) -> bool {
     response.status == 200 && has_explicit_lifetime(&response.fields, cc, settings)
 }
@@ -137,8 +138,7 @@ fn is_shareable(cc: &CacheControl) -> bool {
     cc.public() || cc.must_revalidate() || cc.s_maxage_s().is_some()
 }
 
-/// Final statuses of RFC 9110 (and 308) that need nothing else from a cache than what this one
-/// does.
+/// Final statuses of RFC 9110 (and 308) that ask no more of a cache than this one does.
 fn is_understood(status: u16) -> bool {
     matches!(status, 200..=205 | 300..=303 | 305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505)
 }

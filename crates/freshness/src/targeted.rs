@@ -62,7 +62,7 @@ fn in_range(seconds: i64) -> Option<u32> {
     (seconds >= 0).then(|| u32::try_from(seconds).unwrap_or(MAX_SECONDS).min(MAX_SECONDS))
 }
 
-/// What is left to read. Every method takes what it recognises, or returns `None` for malformed
+/// The unread rest. Every method takes the part that it recognises, or returns `None` for malformed
 /// input.
 struct Reader<'a>(&'a [u8]);
 

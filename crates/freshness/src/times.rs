@@ -1,4 +1,4 @@
-//! What a stored answer needs to be judged later, and its age (RFC 9111 section 4.2.3).
+//! Facts with which a stored answer is judged later, and its age (RFC 9111 section 4.2.3).
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -15,9 +15,9 @@ const _: () = assert!(TimesFlags::ALL < 1 << FLAG_BITS, "flags and purge number 
 /// Serial numbers are below this one: as many bits as two times leave.
 const SERIAL_END: u32 = 1 << (64 - TIME_BITS);
 
-/// A stored answer may come from so many seconds ahead of `now`: a request has its time when it
-/// begins, and an answer that it waited for is younger. What is farther ahead was stored while the
-/// clock was wrong.
+/// A stored answer may be this many seconds ahead of `now`: the time of a request is that of its
+/// beginning, and an answer that it waited for is younger. An answer farther ahead was stored while
+/// the clock was wrong.
 pub const AHEAD_S_MAX: i64 = 60;
 
 /// Response times are before this one, in unix seconds.
@@ -93,12 +93,12 @@ pub struct Times {
     pub sie_s: u32,
     /// The rest.
     pub flags: TimesFlags,
-    /// Number of the newest purge by tag or prefix when the answer was asked for, at most
-    /// [`Times::PURGE_NUMBER_MAX`]: those with larger numbers may concern it. 0 before there were
-    /// any. What asks for an answer sets it; nothing here looks at it.
+    /// Number of the newest purge by tag or prefix at the request for the answer, at most
+    /// [`Times::PURGE_NUMBER_MAX`]. Purges with larger numbers may apply to it. 0 before the first
+    /// such purge. The sender of the request sets it; nothing here reads it.
     pub purge_number: u64,
-    /// Tells answers of one second apart, below 2^24; 0 where nobody gave it one. What stores an
-    /// answer sets it; nothing here looks at it.
+    /// Tells answers of one second apart; below 2^24, 0 if it was never set. The code that stores
+    /// an answer sets it; nothing here reads it.
     pub serial: u32,
 }
 
@@ -151,7 +151,7 @@ impl Times {
             part.copy_from_slice(&bytes[at..at + 4]);
             u32::from_le_bytes(part)
         };
-        // A time and what is in the bits that it does not need.
+        // A time, and the value in the bits that the time does not need.
         let apart = |both: i64| {
             let time = both << (64 - TIME_BITS) >> (64 - TIME_BITS);
             (time, ((both ^ time) as u64) >> TIME_BITS)
@@ -179,9 +179,9 @@ impl Times {
     }
 }
 
-/// current_age in seconds (RFC 9111 section 4.2.3), at most [`MAX_SECONDS`]: what the Age field
-/// says. An answer from the future ([`AHEAD_S_MAX`]) is as old as can be: it was stored while the
-/// clock was ahead, and nobody knows when.
+/// current_age in seconds (RFC 9111 section 4.2.3), at most [`MAX_SECONDS`]: the value of the Age
+/// field. An answer from the future ([`AHEAD_S_MAX`]) has the highest age: it was stored while the
+/// clock was ahead, at an unknown time.
 #[inline]
 pub fn age(times: &Times, now: i64) -> u32 {
     let resident_s = now.saturating_sub(times.response_time);

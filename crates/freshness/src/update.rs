@@ -3,7 +3,7 @@
 use humboldt_http::{FieldName, Fields, Method, ResponseHead, etag, h1::HopByHop};
 
 /// Whether a 304 confirms the stored answer rather than another one: its validators, if any, must
-/// match (RFC 9111 section 4.3.4). If not, fetch anew without conditions.
+/// match (RFC 9111 section 4.3.4). If not, fetch again without conditions.
 pub fn freshens(stored: &ResponseHead, not_modified: &ResponseHead) -> bool {
     let (old, new) = (&stored.fields, &not_modified.fields);
     match (old.get(FieldName::Etag), new.get(FieldName::Etag)) {
@@ -38,7 +38,8 @@ pub fn update_304(stored: &ResponseHead, not_modified: &ResponseHead) -> Respons
 }
 
 /// Whether the stored answers of a URL are void after this method was answered with this status: an
-/// unsafe method that did not fail (RFC 9111 section 4.4). PURGE is the cache's own and not meant.
+/// unsafe method that did not fail (RFC 9111 section 4.4). PURGE is a method of the cache itself
+/// and not included.
 pub fn invalidates(method: Method, status: u16) -> bool {
     let unsafe_method = match method {
         Method::Get

@@ -12,7 +12,7 @@ const MAX_FIELDS: usize = 16;
 /// Bound on the length of one field name; a longer one counts as `*`.
 const MAX_NAME_BYTES: usize = 128;
 
-/// What the Vary field of an answer says.
+/// The meaning of the Vary field of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vary {
     /// Absent or empty: one answer for everybody.
@@ -82,9 +82,9 @@ impl Spec {
         Some(Self(bytes.into()))
     }
 
-    /// Appends what of `request` selects a variant: each field's name and normalised value.
-    /// Requests with equal bytes select the same variant, and different values give different
-    /// bytes.
+    /// Appends the part of `request` that selects a variant: each field's name and normalised
+    /// value. Requests with equal bytes select the same variant, and different values give
+    /// different bytes.
     pub fn append_key(&self, request: &Fields, out: &mut Vec<u8>) {
         for name in self.0.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
             out.extend_from_slice(name);
@@ -93,10 +93,10 @@ impl Spec {
         }
     }
 
-    /// The same, but with an answer's language in the place of the languages that the request
-    /// accepts: under such a key an answer is found by all requests that want this language most
-    /// ([`languages::favourite`]) and agree in everything else. `false`, and nothing of use in
-    /// `out`, where languages do not matter.
+    /// As [`Vary::append_key`], with an answer's language in place of the languages that the
+    /// request accepts. Under such a key an answer is found by all requests that want this language
+    /// most ([`languages::favourite`]) and have the same values otherwise. `false`, and no valid
+    /// `out`, if languages do not matter.
     pub fn append_language_key(
         &self,
         request: &Fields,
@@ -149,7 +149,7 @@ fn append_list<'a>(lines: &mut Peekable<impl Iterator<Item = &'a [u8]>>, out: &m
     }
 }
 
-/// Appends `:` and the values with commas between; says whether there was any.
+/// Appends `:` and the values with commas between; returns whether there was any.
 fn join<'a>(values: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) -> bool {
     let mut any = false;
     for value in values {

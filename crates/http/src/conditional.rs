@@ -15,7 +15,7 @@ pub struct Validators<'a> {
     pub last_modified: Option<i64>,
 }
 
-/// What a request's conditions say about the representation.
+/// The result of a request's conditions for the representation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Answer as if there were no conditions.
@@ -54,7 +54,7 @@ pub fn evaluate(method: Method, fields: &Fields, validators: Validators<'_>) -> 
     Outcome::Proceed
 }
 
-/// Whether the `Range` field counts (RFC 9110 13.1.5): there is no `If-Range`, or it names this
+/// Whether the `Range` field applies (RFC 9110 13.1.5): there is no `If-Range`, or it names this
 /// representation, by a strong tag or by the exact date. `date` is the answer's `Date` in unix
 /// seconds: a modification date is a strong validator only when it is at least a minute older (RFC
 /// 9110 8.8.2.2).

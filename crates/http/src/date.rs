@@ -3,7 +3,7 @@
 /// Length of the preferred form, in bytes: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const DATE_BYTES: usize = 29;
 
-/// 0001-01-01 00:00:00 and 9999-12-31 23:59:59: what four digits of year can say.
+/// 0001-01-01 00:00:00 and 9999-12-31 23:59:59: the range of years with four digits.
 const WRITABLE_S: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 const DAYS: &[u8; 21] = b"ThuFriSatSunMonTueWed";

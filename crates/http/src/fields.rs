@@ -217,7 +217,7 @@ impl Fields {
         copy
     }
 
-    /// Makes room for so many bytes and lines, and for a few more that are added later (Date, Via).
+    /// Makes room for `bytes` and `lines`, and for a few more that are added later (Date, Via).
     pub(crate) fn reserve(&mut self, bytes: usize, lines: usize) {
         self.bytes.reserve(bytes + SPARE_BYTES);
         self.fields.reserve(lines + SPARE_LINES);

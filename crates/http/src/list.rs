@@ -11,10 +11,10 @@ pub struct ListItems<'a> {
 /// The elements of a comma-separated list: trimmed, empty ones skipped. A comma inside a quoted
 /// string does not separate.
 ///
-/// A quoted string begins where a value does: directly behind `=`, or at the start of an element.
-/// Behind it comes a comma, a semicolon or the end, with white space before them. All other quotes
-/// are bytes like others: a stray pair in `foo", no-store, bar"` must not hide what stands between,
-/// nor must one that is not closed.
+/// A quoted string begins where a value begins: directly behind `=`, or at the start of an element.
+/// A comma, a semicolon or the end follows it, after optional white space. Other quotes are
+/// ordinary bytes: a stray pair in `foo", no-store, bar"` must not hide the text between them, nor
+/// must a quote that is not closed.
 #[must_use]
 pub fn split_list(value: &[u8]) -> ListItems<'_> {
     ListItems { rest: value }
@@ -38,8 +38,8 @@ impl<'a> Iterator for ListItems<'a> {
 
 /// Index of the comma that ends the first element, or the length.
 ///
-/// Linear in the length of the list, over all its elements: what is searched for the end of a
-/// string that turns out to be none has no other place in it where one could begin.
+/// Linear in the length of the list, over all its elements: text that was searched in vain for the
+/// end of a string has no other place where a string could begin.
 fn element_end(value: &[u8]) -> usize {
     let mut at = 0;
     let mut may_begin = true;
@@ -65,8 +65,8 @@ fn element_end(value: &[u8]) -> usize {
     value.len()
 }
 
-/// The index behind the quoted string that begins at `start`, if it is one, and what follows may
-/// follow a value.
+/// The index behind the quoted string that begins at `start`, if it is one, and if the text after
+/// it may follow a value.
 fn quoted_end(value: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {

@@ -149,7 +149,7 @@ const _: () = assert!(TABLE.len() <= 128);
 /// found soon.
 const SLOT_COUNT: usize = 512;
 
-/// What tells the known names apart: length and three letters, case folded.
+/// The features that distinguish the known names: length and three letters, case folded.
 const fn features(len: usize, first: u8, middle: u8, last: u8) -> u32 {
     // Longer names than 255 bytes alias shorter ones here; the comparison that follows rejects
     // them.

@@ -41,7 +41,7 @@ impl ByteRange {
     }
 }
 
-/// What a `Range` field means for content of a known length.
+/// The meaning of a `Range` field for content of a known length.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resolved {
     /// 206 with these ranges, at least one, in the order requested.
@@ -70,7 +70,7 @@ impl RangeSet {
         first
     }
 
-    /// How many bytes are asked for, if just the last ones are.
+    /// Number of requested bytes, if only the last ones are requested.
     #[must_use]
     pub fn suffix_bytes(&self) -> Option<u64> {
         match self.specs.as_slice() {

@@ -105,7 +105,7 @@ fn without_fragment(text: &[u8]) -> &[u8] {
     memchr(b'#', text).and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
-/// What follows a host: nothing, or a colon and perhaps a port. The outer `None` means malformed.
+/// The rest after a host: nothing, or a colon and perhaps a port. The outer `None` means malformed.
 fn port_suffix(text: &[u8]) -> Option<Option<u16>> {
     match text {
         [] | [b':'] => Some(None),

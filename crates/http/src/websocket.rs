@@ -2,7 +2,7 @@
 
 use crate::base64::base64;
 
-/// What a server appends to the key.
+/// The text that a server appends to the key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The value of `Sec-WebSocket-Accept` that answers this `Sec-WebSocket-Key`.
@@ -11,7 +11,7 @@ pub fn accept_of(key: &[u8]) -> String {
     base64(&sha1(&[key, GUID].concat()))
 }
 
-/// SHA-1 (FIPS 180-4), which proves nothing but that somebody meant to answer.
+/// SHA-1 (FIPS 180-4). It proves only that the server answered on purpose.
 fn sha1(message: &[u8]) -> [u8; 20] {
     let mut padded = message.to_vec();
     padded.push(0x80);

@@ -1,8 +1,8 @@
-//! The codec beside hyper's: what both make of the same bytes in the same pieces.
+//! The codec beside hyper's: both read the same bytes in the same pieces.
 //!
-//! Both tokenise heads with `httparse`, so what this shows is about framing, about what we refuse
-//! beyond it, and about bodies. `HUMBOLDT_FUZZ_CASES=10000000` for more cases (80,000 a second),
-//! `HUMBOLDT_FUZZ_SEED=7` for others.
+//! Both tokenise heads with `httparse`, so this tests framing, our additional refusals, and bodies.
+//! `HUMBOLDT_FUZZ_CASES=10000000` for more cases (80,000 a second), `HUMBOLDT_FUZZ_SEED=7` for
+//! others.
 
 #[path = "differential/check.rs"]
 mod check;
@@ -59,8 +59,8 @@ fn both_readers_agree_or_differ_for_a_known_reason() {
         })
         .collect();
     assert!(findings.is_empty(), "{}", listed.join("\n"));
-    // A reason for what does not happen any more is none, and cases that nobody accepts show
-    // nothing.
+    // A reason for a difference that no longer occurs is wrong, and cases that neither reader
+    // accepts show nothing.
     if cases >= CASES {
         let wanted = [
             (STRICTER, Verdict::Stricter as fn(String) -> Verdict),
@@ -77,7 +77,7 @@ fn both_readers_agree_or_differ_for_a_known_reason() {
     assert!(same > cases / 2, "{same} of {cases} are read the same");
 }
 
-/// Cases by hand: what a difference of each kind looks like, and what once was one.
+/// Cases by hand: a difference of each kind, and former differences.
 const CASES_BY_HAND: &[(u8, &str, &str)] = &[
     (6, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "Same"),
     (
@@ -99,7 +99,8 @@ const CASES_BY_HAND: &[(u8, &str, &str)] = &[
     ),
     (0, "GET / HTTP/2", "Later(\"head: invalid HTTP version parsed\")"),
     (0, "GET /` HTTP/1.1\r\nHost: a\r\n\r\n", "Laxer(\"head: invalid URI\")"),
-    // hyper takes no Connection with such a byte and would close; what comes before is the same.
+    // hyper takes no Connection with such a byte and would close; the message before it is the
+    // same.
     (0, "GET / HTTP/1.0\r\nConnection: keep-alive, \u{e9}\r\n\r\nGET /b HTTP/1.0\r\n\r\n", "Same"),
 ];
 

@@ -231,8 +231,8 @@ proptest! {
         }
     }
 
-    /// What a relaxed reader takes, it takes whole, reads as a strict one reads the repaired head,
-    /// and takes in the same way wherever the input is cut.
+    /// A relaxed reader consumes a repaired head completely, reads it as a strict one reads the
+    /// repaired head, and does so wherever the input is cut.
     #[test]
     fn a_relaxed_reader_differs_in_what_it_repairs_only(pieces in vec(response_piece(), 0..12)) {
         let input = ["HTTP/1.1 200 OK", &pieces.concat()].concat().into_bytes();

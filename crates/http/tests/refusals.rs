@@ -1,6 +1,5 @@
-//! What a request must not be allowed to say, as a table: every way known to make two
-//! implementations disagree about where a message ends, who it is for, or what it contains; and
-//! beside it what must get through.
+//! Forbidden requests, as a table: every known way to make two implementations disagree about the
+//! end of a message, its destination, or its content; and beside it requests that must be accepted.
 
 use humboldt_http::h1::{
     BodyDecoder, BodyError, DecodeState, HeadLimits, HopByHop, LEADING_CRLF_MAX, parse_request,
@@ -8,7 +7,7 @@ use humboldt_http::h1::{
 };
 use humboldt_http::{FieldName, METHOD_BYTES_MAX, RequestHead};
 
-/// How one input ends.
+/// The result of one input.
 #[derive(PartialEq, Eq, Debug)]
 enum End {
     /// A complete request with this body; the number of bytes after it.

@@ -1,4 +1,4 @@
-//! Response heads: what an upstream server may send and what makes its answer unusable.
+//! Response heads: those that a server may send, and those that make its answer unusable.
 
 use humboldt_http::h1::{HeadError, HeadLimits, parse_response};
 use humboldt_http::{FieldName, ResponseHead, Version};

@@ -74,10 +74,10 @@ pub(crate) struct Cli {
     pub version: bool,
 }
 
-/// What `-k` can ask for.
+/// A command of `-k`.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Read the configuration and report what is wrong with it; do not start.
+    /// Read the configuration and report its errors; do not start.
     Parse,
     /// Is it running?
     Check,

@@ -7,7 +7,7 @@ use humboldt_sys::pid_file::{self, Signal};
 use crate::cli::Command;
 use crate::start::StartError;
 
-/// Does what `-k` asks of a running process. `pid_path` is `pid_filename`.
+/// Carries out a command of `-k` on a running process. `pid_path` is `pid_filename`.
 pub(crate) fn send(command: Command, pid_path: Option<&str>) -> Result<(), StartError> {
     let path = PathBuf::from(pid_path.ok_or(StartError::NoPidFile)?);
     let signal = match command {

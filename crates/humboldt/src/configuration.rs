@@ -10,7 +10,7 @@ use humboldt_proxy::snapshot::Snapshot;
 use crate::cli::Cli;
 use crate::start::StartError;
 
-/// Where a configuration comes from.
+/// The source of a configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// A file named on the command line.
@@ -20,7 +20,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// What the command line says.
+    /// The source on the command line.
     pub(crate) fn of(cli: &Cli) -> Result<Self, StartError> {
         match &cli.config {
             // The working directory changes when going into the background.
@@ -43,10 +43,10 @@ impl Source {
         }
     }
 
-    /// Reads and compiles. What there is to say about the file is returned as text for a person.
+    /// Reads and compiles. Messages about the file are returned as text for a person.
     ///
     /// # Errors
-    /// The configuration has errors; the text says which.
+    /// The configuration has errors, which the text names.
     pub(crate) fn load(&self, cli: &Cli, least: Severity) -> Result<Loaded, StartError> {
         let (mut config, diagnostics) = self.read();
         let report = diagnostics.render_from(colored(), least);

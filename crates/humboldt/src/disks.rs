@@ -22,13 +22,13 @@ use crate::stores::{self, Stores};
 /// How long the first request waits for the indexes of the cache directories.
 const INDEXES_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How often it is asked whether they have been read.
+/// Time between two looks at whether they have been read.
 const INDEXES_STEP: Duration = Duration::from_millis(5);
 
 /// A reconfiguration of the directories that takes longer is told of.
 const RECONFIGURE_TOLD: Duration = Duration::from_secs(5);
 
-/// How long cache directories may take to be closed at least, however short `shutdown_lifetime` is.
+/// Least time that cache directories have to be closed, however short `shutdown_lifetime` is.
 const CLOSE_MIN: Duration = Duration::from_secs(30);
 
 /// What is opened from disks at the start.
@@ -146,7 +146,7 @@ pub(crate) fn close(cache: &Arc<Cache>, grace: Duration) {
 
 /// Closes directories whose last readers have ended, and opens them as they are configured now.
 pub(crate) fn end_leaving(stores: &Arc<Mutex<Stores>>, shared: &Arc<Shared>) {
-    // Who holds the lock sees to it himself, or another round does.
+    // The holder of the lock does it itself, or another round does.
     if !stores.try_lock().is_some_and(|stores| stores.has_left()) {
         return;
     }

@@ -79,7 +79,7 @@ fn absolute<'a>(place: &'a str, config: &Config) -> Cow<'a, str> {
     }
 }
 
-/// Opens one log; says so when it cannot be.
+/// Opens one log; reports an error if it cannot be opened.
 pub(crate) fn open(
     service: &LogService,
     place: &str,

@@ -1,6 +1,6 @@
 //! The `humboldt` program: parse → validate → bind → drop privileges → open stores → run.
 //!
-//! What it does, in order, is in [`start`]; the crates below it do the work.
+//! [`start`] has its steps in order; the crates below it do the work.
 
 mod cli;
 mod command;

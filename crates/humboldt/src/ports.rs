@@ -9,7 +9,7 @@ use humboldt_conf::{Config, HttpPort};
 use humboldt_net::listener::{self, ListenError};
 use parking_lot::Mutex;
 
-/// Where a port listens: what makes two configurations' ports the same socket.
+/// The address of a port: two configurations' ports with the same one are the same socket.
 type Place = (Option<IpAddr>, u16);
 
 /// One `http_port`, open.
@@ -20,7 +20,7 @@ struct OpenPort {
     sockets: Vec<Option<TcpListener>>,
 }
 
-/// What one core should listen on.
+/// A port on which one core should listen.
 pub(crate) struct CorePort {
     /// Identifies the socket across reconfigurations.
     pub place: (Option<IpAddr>, u16),
@@ -78,7 +78,7 @@ impl Ports {
         }
     }
 
-    /// What core `index` should listen on now.
+    /// The ports on which core `index` should listen now.
     pub(crate) fn of_core(&self, index: usize) -> Vec<CorePort> {
         let mut open = self.open.lock();
         open.iter_mut()
@@ -110,7 +110,7 @@ fn places(config: &Config) -> Vec<(Place, Arc<HttpPort>)> {
             (host, port.port).to_socket_addrs().ok().and_then(|mut found| found.next())
         });
         let resolved = match found {
-            // Every address would be more than the file says.
+            // Listening on every address would be more than the file allows.
             Some(None) => {
                 tracing::error!(
                     "http_port {}: the name does not resolve; the port is not opened",

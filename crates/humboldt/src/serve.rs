@@ -34,17 +34,17 @@ use crate::ports::{CorePort, Ports};
 use crate::start::{StartError, debug_level};
 use crate::stores::Stores;
 
-/// How often a core that accepts nothing for want of descriptors looks whether there are some.
+/// Time between two looks for free descriptors, on a core that accepts nothing for want of them.
 const HOLD_BACK: Duration = Duration::from_millis(20);
 
-/// How often a core looks for idle server connections to close.
+/// Time between two searches of a core for idle server connections to close.
 const POOL_SWEEP: Duration = Duration::from_secs(5);
 
-/// How often the cache directories do their housekeeping.
+/// Time between two rounds of the cache directories' upkeep.
 const MAINTENANCE: Duration = Duration::from_secs(1);
 
-/// How often the control thread looks whether a core has ended unexpectedly, and feeds the
-/// averages.
+/// Time between two checks of the control thread for cores that ended unexpectedly; it also feeds
+/// the averages.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// How often a core whose own connections have ended looks whether those of the others have.
@@ -57,9 +57,9 @@ const LOG_FLUSH_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Service {
     /// The command line.
     pub cli: Cli,
-    /// Where the configuration comes from.
+    /// The source of the configuration.
     pub source: Source,
-    /// What the cores share.
+    /// The data that cores share.
     pub shared: Arc<Shared>,
     /// Open ports.
     pub ports: Arc<Ports>,
@@ -106,7 +106,7 @@ pub(crate) fn end_logs(
     cache_log.attach(None, None);
 }
 
-/// How the service and its cores ended.
+/// The end of the service and its cores.
 struct Ended {
     /// The reason, where there was one in order.
     service: Result<&'static str, StartError>,
@@ -142,7 +142,7 @@ fn start_cores(service: &Service, broadcast: &Broadcast) -> Result<Cores, StartE
 }
 
 impl Service {
-    /// Obeys signals until one of them ends the service; says which.
+    /// Obeys signals until one of them ends the service; returns the reason.
     async fn control(
         &mut self,
         signals: &mut Signals,
@@ -178,7 +178,7 @@ impl Service {
         }
     }
 
-    /// Has the cores end; says why.
+    /// Ends the cores; returns the reason.
     async fn end(&self, end: End, broadcast: &Broadcast, signals: &mut Signals) -> &'static str {
         let End::Ordered = end else {
             broadcast.send(Notice::Shutdown(Duration::ZERO));
@@ -195,8 +195,8 @@ impl Service {
         end.word()
     }
 
-    /// Reads the configuration again. With errors in it, the old one stays in force. Everything is
-    /// in force at once but what may wait for a disk: the directories follow
+    /// Reads the configuration again. If it has errors, the old one stays in force. All of it is in
+    /// force at once, except the parts that may wait for a disk: the directories follow
     /// ([`Service::reconfigured`]).
     async fn reconfigure(&mut self, broadcast: &Broadcast, directories: &mut Reconfiguration) {
         let loaded = match self.source.load(&self.cli, Severity::Warning) {
@@ -248,7 +248,7 @@ fn each_line(text: &str, log: impl Fn(&str)) {
     text.lines().filter(|line| !line.trim().is_empty()).for_each(log);
 }
 
-/// What one core is listening on: the settings, which a reconfiguration may change, and the
+/// A port on which one core listens: the settings, which a reconfiguration may change, and the
 /// accepting task.
 struct Listening {
     port: Rc<RefCell<Arc<HttpPort>>>,
@@ -320,7 +320,7 @@ async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration
     }
 }
 
-/// Listens on what is new, takes over changed settings, stops listening on what is gone.
+/// Listens on new ports, takes over changed settings, stops listening on removed ports.
 fn listen(core: &Rc<Core>, ports: Vec<CorePort>, listening: &mut HashMap<Place, Listening>) {
     listening.retain(|place, known| {
         let keep = ports.iter().any(|port| port.place == *place);
@@ -395,8 +395,8 @@ async fn maintain(core: Rc<Core>) {
     loop {
         interval.tick().await;
         let shared = Arc::clone(&core.shared);
-        // What goes wrong with one directory is told by its panic, and tried again. One that hangs
-        // does not keep the others.
+        // A failure of one directory is reported by its panic, and tried again. A directory that
+        // hangs does not stop the others.
         drop(tokio::task::spawn_local(async move { shared.cache.maintain().await }));
     }
 }

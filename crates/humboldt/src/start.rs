@@ -54,7 +54,7 @@ pub(crate) enum StartError {
     /// The system refused something else.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was being done.
+        /// The attempted operation.
         what: String,
         /// Why not.
         source: std::io::Error,
@@ -75,7 +75,7 @@ impl StartError {
     }
 }
 
-/// Does what the command line asks.
+/// Carries out the command line.
 pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
     let source = Source::of(cli)?;
     let Some(cache_log) = CacheLog::install(DebugLevel::default()) else { return Ok(()) };
@@ -100,7 +100,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), StartError> {
     serve(cli, source, loaded, cache_log)
 }
 
-/// How much is written to cache.log: what `debug_options` says, or more if the command line asks
+/// The level of messages in cache.log: that of `debug_options`, or more if the command line asks
 /// for it.
 pub(crate) fn debug_level(cli: &Cli, config: &Config) -> DebugLevel {
     let configured =
@@ -120,7 +120,7 @@ fn create_stores(config: &Config, source: &Source) -> Result<(), StartError> {
 
 /// The service from binding its ports to its end.
 fn serve(cli: &Cli, source: Source, loaded: Loaded, cache_log: CacheLog) -> Result<(), StartError> {
-    // Whoever sees the port open may send a signal before there is someone to obey it: it waits
+    // A signal may arrive as soon as the port is open, before the thread that obeys it: it waits
     // until then.
     signal_mask::block_control_signals();
     let snapshot = loaded.snapshot;
@@ -224,14 +224,14 @@ fn prepare_dirs(config: &Config, source: &Source) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whom to become. The built-in configuration is for whoever starts it.
+/// The user to become. The built-in configuration runs as the user who starts it.
 fn target_user<'a>(config: &'a Config, source: &Source) -> Option<&'a str> {
     let user = config.cache_effective_user.as_deref()?;
     (privileges::is_root() && !source.is_built_in()).then_some(user)
 }
 
-/// `cache_effective_group`. One that this system does not have (`nobody` is called `nogroup` on
-/// some) gives way to the user's own groups, which have no more rights.
+/// `cache_effective_group`. A group that this system does not have (`nobody` is called `nogroup` on
+/// some) is replaced by the user's own groups, which have no more rights.
 fn target_group<'a>(config: &'a Config, user: &str) -> Option<&'a str> {
     let group = config.cache_effective_group.as_deref()?;
     match privileges::find(user, Some(group)) {
@@ -268,7 +268,7 @@ fn attach_cache_log(
     cache_log.attach(file, stderr);
 }
 
-/// A few lines for someone who has just started it.
+/// A few lines for a person who has just started it.
 fn welcome(ports: &Ports, source: &Source) -> String {
     let Source::BuiltIn(dir) = source else { return String::new() };
     let places = ports.describe();

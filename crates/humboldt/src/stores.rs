@@ -21,20 +21,19 @@ use humboldt_store::scheme::Scheme;
 
 use crate::start::StartError;
 
-/// How long directories may take, before they are closed, to remove what was replaced while their
-/// indexes were being read.
+/// Time that directories have, before they are closed, to remove objects that were replaced while
+/// their indexes were being read.
 const PREPARE_CLOSE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a reconfiguration waits for those who still read from a directory that it closes, or
-/// write to it. Those who need longer go on all the same: the directory is closed when the last of
-/// them has ended.
+/// Time that a reconfiguration waits for readers and writers of a directory that it closes. Slower
+/// ones go on afterwards: the directory is closed when the last of them has ended.
 const LAST_READERS_WAIT: Duration = Duration::from_secs(1);
 
-/// How often it looks whether they have ended.
+/// Time between two looks at whether they have ended.
 const LAST_READERS_STEP: Duration = Duration::from_millis(5);
 
-/// How long they have in all. Then the directory is closed, and they are cut off where they cannot
-/// go on without it.
+/// Their time in all. Then the directory is closed, and readers that cannot go on without it are
+/// cut off.
 pub(crate) const LAST_READERS_MAX: Duration = Duration::from_secs(600);
 
 /// Directories that are open, by path, so that a reconfiguration keeps them.
@@ -42,11 +41,11 @@ pub(crate) const LAST_READERS_MAX: Duration = Duration::from_secs(600);
 pub(crate) struct Stores {
     open: HashMap<PathBuf, Open>,
     leaving: Vec<Leaving>,
-    /// What the last reconfiguration wants.
+    /// The configuration of the last reconfiguration.
     wanted: Option<Arc<Snapshot>>,
 }
 
-/// A directory that is no longer configured as it is, while somebody reads from it or writes to it.
+/// A directory that is no longer configured in this way, while readers or writers use it.
 struct Leaving {
     path: PathBuf,
     index: usize,
@@ -55,7 +54,7 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Whether somebody has it beside the list here and the table of the cache.
+    /// Whether it has owners other than the list here and the table of the cache.
     fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.open.scheme) > 2
     }
@@ -65,7 +64,7 @@ impl Leaving {
     }
 }
 
-/// One that is open, and with what.
+/// An open directory and its options.
 struct Open {
     /// Position in the configuration with which it was opened.
     index: usize,
@@ -193,7 +192,7 @@ impl Stores {
     /// Waits for the last readers; most have ended before one can look.
     fn wait_for_readers(&self) {
         let deadline = Instant::now() + LAST_READERS_WAIT;
-        // What is down has nothing to give.
+        // A directory that is down has nothing to give.
         let is_waited_for =
             |leaving: &Leaving| leaving.is_in_use() && !leaving.open.scheme.stats().down;
         while self.leaving.iter().any(is_waited_for) && Instant::now() < deadline {
@@ -222,7 +221,7 @@ impl Stores {
     }
 }
 
-/// Waits, on a thread that may block, for what is to be done before directories are closed.
+/// Waits, on a thread that may block, for the work that precedes the closing of directories.
 pub(crate) fn prepare_close(removals: impl Future<Output = ()>) {
     let waited =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
@@ -246,8 +245,8 @@ impl Stores {
         }
     }
 
-    /// Where purges are kept: what `purge_log` says, or beside the first directory that is open.
-    /// Nowhere if there is none.
+    /// The place of the log of purges: `purge_log`, or beside the first open directory. Nowhere if
+    /// there is none.
     fn purge_places(&self, config: &Config) -> Option<PurgePlaces> {
         let open = dirs(config).filter(|(_, dir)| self.open.contains_key(&dir.path));
         let mut beside: Vec<PathBuf> = open.map(|(_, dir)| purge_log_beside(dir)).collect();
@@ -307,7 +306,7 @@ pub(crate) fn folder(dir: &CacheDir) -> Option<&Path> {
     if is_file { dir.path.parent() } else { Some(&dir.path) }
 }
 
-/// The options of single schemes; what is not written has the schemes' default.
+/// The options of single schemes; missing ones have the schemes' defaults.
 fn tuning(config: &Config, written: &DirTuning) -> Tuning {
     let default = Tuning::default();
     let limit = |written: Option<u32>, default| match written {

@@ -1,4 +1,4 @@
-//! cache.log: what the program has to say about itself, through the macros of `tracing`.
+//! cache.log: messages of the program about itself, through the macros of `tracing`.
 //!
 //! Lines look like Squid's: `2026/01/31 12:00:00| WARNING: text`. They go to a [`LineSink`] and, if
 //! wanted, to standard error; before a sink is attached, to standard error directly.
@@ -22,15 +22,15 @@ use crate::text::{Calendar, Escape, push_escaped, push_padded};
 /// Longest message in bytes; the rest is cut off.
 const MESSAGE_BYTES_MAX: usize = 8192;
 
-/// From this level on, what libraries have to say is written too.
+/// From this level on, messages of libraries are written too.
 const LIBRARIES_FROM: u8 = 5;
 
-/// How much is written: Squid's debug levels, 0 (only what is fatal) to 9.
+/// The number of messages: Squid's debug levels, 0 (only fatal ones) to 9.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DebugLevel(u8);
 
 impl DebugLevel {
-    /// What `-k debug` switches to.
+    /// The level that `-k debug` switches to.
     pub const DETAILED: Self = Self(7);
 
     /// A level; above 9 counts as 9.
@@ -132,7 +132,7 @@ impl CacheLog {
         tracing::callsite::rebuild_interest_cache();
     }
 
-    /// How much is written.
+    /// The level of messages that are written.
     pub fn level(&self) -> DebugLevel {
         self.shared.level()
     }
@@ -239,7 +239,7 @@ struct Message {
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let start = self.text.len();
-        // Writing to a String cannot fail; a `Debug` that says so leaves what it wrote.
+        // Writing to a String cannot fail; if a `Debug` reports an error, its text so far stays.
         let _ = match field.name() {
             "message" => write!(self.text, "{value:?}"),
             name => write!(self.text, "{}{name}={value:?}", if start == 0 { "" } else { " " }),
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use crate::{Destination, LogService, SinkOptions};
 
-    /// Runs `talk` with a log of the given level; returns what was written.
+    /// Runs `talk` with a log of the given level; returns the written text.
     fn written(level: u8, talk: impl FnOnce(&CacheLog)) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cache.log");

@@ -1,8 +1,8 @@
-//! Where a log goes, as `access_log`, `cache_store_log` and `cache_log` say it.
+//! The destination of a log in `access_log`, `cache_store_log` and `cache_log`.
 
 use std::path::PathBuf;
 
-/// Where lines are written.
+/// The destination of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Nowhere.

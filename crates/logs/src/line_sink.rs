@@ -18,7 +18,7 @@ const BUFFER_BYTES_URGENT: usize = 1 << 20;
 /// Called with the number of lines that were lost, from the thread that noticed it.
 pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// How a log is to be kept.
+/// The settings of a log.
 #[derive(Clone, Default)]
 pub struct SinkOptions {
     /// Cores that will append. One more buffer is kept for everything else.
@@ -54,13 +54,13 @@ impl LineSink {
         Self { buffers, discard, dropped: AtomicU64::new(0), on_dropped: options.on_dropped, inbox }
     }
 
-    /// Whether lines go nowhere: the caller may save itself the work.
+    /// Whether lines are discarded, so that the caller need not make them.
     pub fn is_none(&self) -> bool {
         self.discard
     }
 
-    /// Appends what `write` adds to the buffer, as one line of `core`; the newline is added when
-    /// missing.
+    /// Appends the text that `write` adds to the buffer, as one line of `core`; the newline is
+    /// added when missing.
     ///
     /// Takes an uncontended lock; allocates only while the buffer grows to its usual size. `write`
     /// is not called when the line is dropped. Lines of one core stay in order; those of different
@@ -104,7 +104,7 @@ impl LineSink {
         }
     }
 
-    /// Whether something waits to be written.
+    /// Whether lines wait to be written.
     pub(crate) fn has_lines(&self) -> bool {
         self.buffers.iter().any(|CoreBuffer(buffer)| !buffer.lock().is_empty())
     }

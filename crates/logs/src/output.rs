@@ -1,4 +1,4 @@
-//! The writing side of a log: the open file, its rotation, and what happens when writing fails.
+//! The writing side of a log: the open file, its rotation, and the handling of errors.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,10 +17,10 @@ const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// A write buffer larger than this, in bytes, is given back when it was mostly unused.
 const SPARE_BYTES_KEPT: usize = 64 * 1024;
 
-/// Who may read a new log: what people fetch is nobody else's business.
+/// Permissions of a new log: its lines are private.
 const FILE_MODE: u32 = 0o640;
 
-/// Most old files that rotation keeps, whatever `logfile_rotate` says.
+/// Most old files that rotation keeps, even if `logfile_rotate` is higher.
 pub(crate) const KEEP_MAX: u32 = 1000;
 
 pub(crate) struct Output {
@@ -34,7 +34,7 @@ pub(crate) struct Output {
     reported: Option<Instant>,
 }
 
-/// Opens what a destination names; `None` for nowhere.
+/// Opens a destination; `None` for nowhere.
 pub(crate) fn open(destination: &Destination) -> io::Result<Option<File>> {
     match destination {
         Destination::None => Ok(None),
@@ -61,7 +61,7 @@ impl Output {
         self.sink.has_lines()
     }
 
-    /// Whether nobody else can append any more and everything is written.
+    /// Whether all lines are written and no other owner is left that could append one.
     pub(crate) fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.sink) == 1 && !self.sink.has_lines()
     }
@@ -101,8 +101,7 @@ impl Output {
         }
     }
 
-    /// Opens the file anew, so that one that was renamed or removed is created again. Standard
-    /// streams stay.
+    /// Opens the file again, so that a renamed or removed file is created. Standard streams stay.
     pub(crate) fn reopen(&mut self) {
         let Some(path) = &self.path else { return };
         match open_file(path) {
@@ -131,7 +130,7 @@ impl Output {
     }
 }
 
-/// Writes everything, or says how many bytes of `lines` were written before the error.
+/// Writes everything, or returns the number of bytes of `lines` written before the error.
 fn write_counted(
     file: &mut impl Write,
     lines: &[u8],
@@ -182,7 +181,7 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Takes only so many bytes, then the disk is full.
+    /// Accepts this many bytes; then the disk is full.
     struct SmallDisk {
         content: Vec<u8>,
         room: usize,

@@ -12,19 +12,18 @@ pub(crate) const LOG_THREAD: &str = "logs";
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread holds locks of the logs now: a panic in there cannot be logged from
-    /// inside.
+    /// Whether this thread holds locks of the logs now: a panic there cannot be logged from inside.
     static IS_LOGGING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How many panics there have been.
+/// Number of panics so far.
 pub fn count() -> u64 {
     COUNT.load(Relaxed)
 }
 
-/// From now on each panic is counted, and told in one line of cache.log: which thread, where, and
-/// why. With `RUST_BACKTRACE` standard error gets the way there, too. What the panic ends is up to
-/// whoever runs it.
+/// From now on each panic is counted, and reported in one line of cache.log: thread, place and
+/// reason. With `RUST_BACKTRACE` standard error gets the backtrace too. The owner of the panicking
+/// task decides whether anything else ends.
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(report));
 }
@@ -35,7 +34,7 @@ pub(crate) struct Logging(());
 impl Logging {
     /// `None` inside of another one.
     pub(crate) fn begin() -> Option<Self> {
-        // Where the thread's variables are gone already, nothing is known: as if inside.
+        // At the end of a thread its variables may be gone already; then assume the inside.
         let was_logging =
             IS_LOGGING.try_with(|is_logging| is_logging.replace(true)).unwrap_or(true);
         (!was_logging).then_some(Self(()))

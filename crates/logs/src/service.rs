@@ -34,7 +34,7 @@ enum Command {
     Stop,
 }
 
-/// How the writer is told that there is something to do.
+/// The signal that tells the writer to work.
 pub(crate) struct Inbox {
     /// The writer sleeps until it is woken, not just until the next interval.
     sleeping: AtomicBool,
@@ -78,11 +78,12 @@ impl Inbox {
     }
 }
 
-/// Owns the writing thread; dropping it writes what is left and ends the thread. What is appended
-/// later is never written: [`crate::cache_log::CacheLog::attach`] standard error again before.
+/// Owns the writing thread; dropping it writes the remaining lines and ends the thread. Lines
+/// appended later are never written: [`crate::cache_log::CacheLog::attach`] standard error again
+/// before.
 ///
 /// Start it after going into the background (threads do not survive that), and open logs after
-/// privileges were dropped (rotation opens them again, with what rights are left then).
+/// privileges were dropped (rotation opens them again, with the rights of that time).
 pub struct LogService {
     inbox: Arc<Inbox>,
     thread: Option<thread::JoinHandle<()>>,
@@ -98,7 +99,7 @@ impl LogService {
         });
         let mut writer = Writer { inbox: Arc::clone(&inbox), outputs: Vec::new() };
         let run = move || {
-            // Where one log makes it panic, the others go on.
+            // If one log makes it panic, the others go on.
             while catch_unwind(AssertUnwindSafe(|| writer.run())).is_err() {
                 tracing::error!("the log thread panicked, and goes on");
                 thread::sleep(WRITE_EVERY);
@@ -108,8 +109,8 @@ impl LogService {
         Ok(Self { inbox, thread: Some(thread) })
     }
 
-    /// Opens a log; fails when its file cannot be opened now. A named pipe that nobody reads is
-    /// opened when somebody does: lines until then are lost, and counted. It is closed when the
+    /// Opens a log; fails when its file cannot be opened now. A named pipe without a reader is
+    /// opened when a reader appears: lines until then are lost, and counted. It is closed when the
     /// last `Arc` is dropped and its lines are written.
     pub fn open(
         &self,
@@ -131,8 +132,8 @@ impl LogService {
     }
 
     /// Rotates all logs that are regular files, keeping `keep` old ones of each (`logfile_rotate`);
-    /// with 0 the files are only opened anew. Lines appended before go to the old files; those
-    /// appended before it is done (see [`Self::flush`]) may. Returns at once.
+    /// with 0 the files are only opened again. Lines appended before this call go to the old files;
+    /// lines appended before it is done (see [`Self::flush`]) may. Returns at once.
     pub fn rotate(&self, keep: u32) {
         self.inbox.send(Command::Rotate { keep });
     }

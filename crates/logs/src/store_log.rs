@@ -1,10 +1,10 @@
-//! store.log: what happened to stored objects, in Squid's format.
+//! store.log: events of stored objects, in Squid's format.
 
 use humboldt_base::clock::UnixMillis;
 
 use crate::text::{Escape, push_escaped, push_number, push_padded};
 
-/// What happened to an object.
+/// An event of an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum StoreAction {
     /// It was created.
@@ -31,7 +31,7 @@ impl StoreAction {
     }
 }
 
-/// What is known of the answer while it is in memory. Times are unix seconds, -1 when unknown.
+/// The facts about the answer while it is in memory. Times are unix seconds, -1 when unknown.
 #[derive(Copy, Clone, Debug)]
 pub struct StoredAnswer<'a> {
     /// Its status.
@@ -59,7 +59,7 @@ pub struct StoredAnswer<'a> {
 pub struct StoreRecord<'a> {
     /// When.
     pub at: UnixMillis,
-    /// What.
+    /// The event.
     pub action: StoreAction,
     /// Number of the cache directory and of the file in it; `None` when it is in memory only.
     pub place: Option<(u16, u32)>,

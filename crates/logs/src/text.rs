@@ -16,7 +16,7 @@ const URL_UNSAFE: ByteSet = unsafe_bytes(b"\"");
 /// RFC 1738's list of unsafe characters, without `%`, which may already be part of an escape.
 const RFC1738_UNSAFE: ByteSet = unsafe_bytes(b"<>\"#{}|\\^~[]`'");
 
-/// The same with `%`, so that the original can be had back.
+/// As above, with `%` escaped, so that the original can be restored.
 const RFC1738_ALL: ByteSet = unsafe_bytes(b"<>\"#{}|\\^~[]`'%");
 
 /// For text between square brackets.
@@ -48,10 +48,10 @@ const fn keep_space(mut set: ByteSet) -> ByteSet {
     set
 }
 
-/// How text is made harmless (`logformat`'s quoting characters).
+/// The way in which text is made harmless (`logformat`'s quoting characters).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Escape {
-    /// A URL: `%XX` for what is not printable ASCII.
+    /// A URL: `%XX` for bytes that are not printable ASCII.
     Url,
     /// The default for header values: `%XX` for unsafe characters, `%` stays.
     Percent,
@@ -59,7 +59,7 @@ pub(crate) enum Escape {
     PercentAll,
     /// `"`: backslashes.
     Quotes,
-    /// `[`: `%XX` for what brackets cannot hold.
+    /// `[`: `%XX` for bytes that cannot stand in brackets.
     Brackets,
     /// `'`: as is, but for control characters.
     AsIs,
@@ -155,7 +155,7 @@ pub(crate) struct Calendar {
 impl Calendar {
     /// The calendar's view of `unix_s` in a zone `offset_s` seconds east of UTC.
     pub(crate) fn at(unix_s: i64, offset_s: i32) -> Self {
-        // Years 0 to 9999: what lies outside is not a time of this program.
+        // Years 0 to 9999: any other is not a time of this program.
         let local = unix_s.saturating_add(offset_s.into()).clamp(-62_167_219_200, 253_402_300_799);
         let (days, secs) = (local.div_euclid(86_400), local.rem_euclid(86_400));
         // Days since 0000-03-01, in eras of 400 years; a year starts in March, so that leap days

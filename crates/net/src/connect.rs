@@ -16,7 +16,7 @@ pub const ATTEMPTS_MAX: usize = 16;
 /// Usual head start of each attempt over the next (RFC 8305 section 5, "Connection Attempt Delay").
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// How to connect.
+/// Options of connecting.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// Time for all attempts together (`connect_timeout`).
@@ -36,8 +36,9 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Why no address could be connected to. When several failed in different ways, the one that says
-/// most is reported: a shortage of descriptors, then refused, then timed out, then unreachable.
+/// The reason why no address could be connected to. If several failed in different ways, the most
+/// telling reason is reported: a shortage of descriptors, then refused, then timed out, then
+/// unreachable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The machine is there, but nothing listens on the port.

@@ -1,8 +1,7 @@
 //! Listeners, DNS, connecting, connection pools.
 //!
-//! Everything here knows sockets and time but no HTTP: a request is none of its business. Types
-//! that live on one core are `Rc` inside and not `Send`; what cores share ([`dns::NameCache`])
-//! says so.
+//! This crate knows sockets and time but no HTTP and no requests. Types that live on one core are
+//! `Rc` inside and not `Send`; types that cores share ([`dns::NameCache`]) document that.
 
 pub mod connect;
 pub mod dns;

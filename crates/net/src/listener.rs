@@ -32,7 +32,7 @@ pub enum ListenError {
     /// Another socket listens there.
     #[error("{addr} is in use{}", by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
     InUse {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
         /// The process that listens, as `name (process 123)`, where the system tells us.
         by: Option<String>,
@@ -40,21 +40,21 @@ pub enum ListenError {
     /// Ports below 1024 need a privilege.
     #[error("not permitted to listen on {addr}: start as root, or with CAP_NET_BIND_SERVICE")]
     Denied {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
     },
     /// The address is not one of this machine's.
     #[error("{addr} is not an address of this machine")]
     NoSuchAddress {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
     },
     /// Anything else.
     #[error("cannot listen on {addr}: {source}")]
     Other {
-        /// Where.
+        /// The address.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -74,7 +74,8 @@ pub fn bind(
         return bind_all(SocketAddr::new(ip, port), count);
     }
     match bind_all(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port), count) {
-        // A machine without IPv6 says "address family not supported" or "no such address".
+        // The errors of a machine without IPv6: "address family not supported" or "no such
+        // address".
         Err(ListenError::Other { .. } | ListenError::NoSuchAddress { .. }) => {
             bind_all(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), count)
         }
@@ -155,13 +156,13 @@ impl Listener {
     /// socket for both families has its IPv4 address). Cancel-safe.
     ///
     /// A connection that ended before it was accepted is skipped. When descriptors or memory are
-    /// short it pauses, longer each time, and says so once a minute.
+    /// short it pauses, longer each time, and reports it once a minute.
     pub async fn accept(&mut self) -> (TcpStream, SocketAddr) {
         self.accept_or(|| false).await
     }
 
-    /// As [`Listener::accept`]; `make_room` is asked when descriptors or memory are short, and says
-    /// whether some will be free soon.
+    /// As [`Listener::accept`]. `make_room` is called when descriptors or memory are short, and
+    /// returns whether some will be free soon.
     pub async fn accept_or(
         &mut self,
         mut make_room: impl FnMut() -> bool,

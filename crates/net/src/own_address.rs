@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-/// Whether `ip` is an address of this machine: one that a socket may have. Asks the system, without
+/// Whether `ip` is an address of this machine, one that a socket may have. Asks the system, without
 /// sending anything.
 ///
 /// An address that needs a scope (`fe80::`) is taken for another machine's, as nothing can be

@@ -25,7 +25,7 @@ pub struct PoolLimits {
     pub per_key: usize,
     /// Most idle connections of this core: beyond it a connection is closed instead of kept.
     pub total: usize,
-    /// How long a connection is kept idle (`server_idle_pconn_timeout`).
+    /// How long an idle connection is kept (`server_idle_pconn_timeout`).
     pub idle: Duration,
 }
 
@@ -38,9 +38,9 @@ impl Default for PoolLimits {
 
 /// Something that can be pooled.
 pub trait Poolable {
-    /// Whether the other side neither closed nor sent anything, as far as this core's event loop
-    /// knows: what happens during the same turn of the loop is found out when the connection is
-    /// used, as what happens right after. So only requests that can be sent again use a connection
+    /// Whether the other side has neither closed nor sent anything, as far as this core's event
+    /// loop knows. An event of the same turn of the loop is noticed only when the connection is
+    /// used, like an event right after. So only requests that can be sent again use a connection
     /// twice.
     fn is_reusable(&self) -> bool;
 }
@@ -74,8 +74,8 @@ pub struct ServerKey {
     pub local: Local,
 }
 
-/// The addresses that rules want connections to come from (`tcp_outgoing_address`). A connection
-/// that was made from one is not for those who are to come from another.
+/// The local addresses that rules want for connections (`tcp_outgoing_address`). A connection with
+/// one local address is not used by requests that need another.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Local {
     /// When the server's address is IPv4.
@@ -179,8 +179,8 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         lists.total += 1;
     }
 
-    /// Closes what has been idle too long or was closed by its server, and forgets unused keys.
-    /// Returns how many it closed. To be called every few seconds.
+    /// Closes connections that were idle too long or were closed by their server, and forgets
+    /// unused keys. Returns the number of closed ones. To be called every few seconds.
     pub fn sweep(&self) -> usize {
         let now = Instant::now();
         let mut guard = self.lists.borrow_mut();
@@ -200,8 +200,8 @@ impl<K: Eq + Hash, T: Poolable> Pool<K, T> {
         before - left
     }
 
-    /// Closes all connections, and says how many: at shutdown, when a reconfiguration changed how
-    /// servers are reached, or when descriptors are scarce.
+    /// Closes all connections, and returns their number: at shutdown, when a reconfiguration
+    /// changed the routes to servers, or when descriptors are scarce.
     pub fn clear(&self) -> usize {
         let mut guard = self.lists.borrow_mut();
         guard.by_key = HashMap::new();

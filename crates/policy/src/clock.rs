@@ -1,4 +1,4 @@
-//! Logical time, and what makes the first candidates of several orders comparable.
+//! Logical time, which makes the first candidates of several orders comparable.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -45,9 +45,9 @@ pub(crate) fn is_less(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// How urgently an order wants to get rid of its first candidate, in a form that fits an atomic
-/// number: value, presence, whether it is a key, whether it goes before all others, and how far a
-/// stamp was shifted up.
+/// How urgently an order wants to evict its first candidate, in a form that fits an atomic number:
+/// value, presence, whether it is a key, whether it goes before all others, and how far a stamp was
+/// shifted up.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Rank(u64);
 

@@ -1,4 +1,4 @@
-//! The memory of what left probation: 4 bytes an object.
+//! The memory of objects that left probation: 4 bytes an object.
 
 /// Cells of one bucket. The oldest of a bucket makes way.
 const BUCKET: usize = 4;
@@ -46,7 +46,7 @@ impl Ghosts {
         }
     }
 
-    /// Whether the object left probation not long ago. It is forgotten then.
+    /// Whether the object left probation not long ago. Afterwards it is forgotten.
     pub(crate) fn recall(&mut self, hash: u64) -> bool {
         let ((bucket, print), tick) = (self.place(hash), self.tick);
         let Some(cells) = self.buckets.get_mut(bucket) else { return false };

@@ -1,8 +1,8 @@
 //! Squid's heap policies: the object with the lowest key leaves.
 //!
 //! GDSF: key = inflation + uses / size. LFUDA: key = inflation + uses. Inflation is the key of the
-//! last victim, so that what was popular long ago does not stay for ever. Among equal keys the one
-//! that was not used for longest leaves (Squid's "tie").
+//! last victim, so that an object that was popular long ago does not stay for ever. Among equal
+//! keys the one that was not used for longest leaves (Squid's "tie").
 //!
 //! A key is a whole number of 32 bits that wraps: uses count up to [`MARK_MAX`], and the unit of
 //! GDSF is such that one use of 512 bytes weighs 65,536 and one use of 4 MB weighs 8.
@@ -20,7 +20,7 @@ const GDSF_BYTES_MIN: u64 = 64;
 /// Children of a place.
 const ARITY: u32 = 4;
 
-/// How uses become a key.
+/// The formula from uses to a key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
     Gdsf,

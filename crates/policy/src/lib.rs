@@ -1,9 +1,9 @@
 //! Replacement policies: which object leaves a cache first.
 //!
 //! [`Policy`] is the choice, with its name in squid.conf; [`Order`] is a policy at work. An order
-//! owns no object: it works on slots that are addressed by number and belong to somebody else
-//! ([`Nodes`]), and keeps 12 bytes of links, stamp and mark in each. The memory tier, the index of
-//! the file schemes and the laboratory's simulator have slots of their own, and the same orders.
+//! owns no object: it works on slots of its owner that are addressed by number ([`Nodes`]), and
+//! keeps 12 bytes of links, stamp and mark in each. The memory cache, the index of the file schemes
+//! and the laboratory's simulator have slots of their own, and the same orders.
 //!
 //! Bytes count, not objects: shares of queues are shares of bytes. All sizes are in bytes.
 
@@ -42,12 +42,12 @@ pub enum Policy {
     /// Least frequently used with dynamic aging: many uses keep an object of any size. Good for
     /// hits by bytes.
     HeapLfuda,
-    /// A small queue on probation, a main queue, and the memory of what left probation.
+    /// A small queue on probation, a main queue, and the memory of objects that left probation.
     S3Fifo,
-    /// One queue, and a hand that goes through it and spares what was used.
+    /// One queue, and a hand that goes through it and spares used objects.
     Sieve,
-    /// W-TinyLFU: a small window and a segmented LRU list; frequencies, estimated, decide who goes
-    /// from one to the other.
+    /// W-TinyLFU: a small window and a segmented LRU list; estimated frequencies decide which
+    /// object goes from one to the other.
     TinyLfu,
 }
 
@@ -82,9 +82,8 @@ impl Policy {
     }
 }
 
-/// The slots that an [`Order`] works on. What an order keeps in a slot belongs to the order from
-/// [`Order::admit`] until the slot is removed or evicted. Slots out of range are a mistake of the
-/// caller.
+/// The slots that an [`Order`] works on. The order owns its fields in a slot from [`Order::admit`]
+/// until the slot is removed or evicted. Slots out of range are a mistake of the caller.
 pub trait Nodes {
     /// Bits of a stamp that are kept, 1 to 32; differences between stamps count modulo this.
     const STAMP_BITS: u32 = 32;
@@ -112,7 +111,7 @@ pub trait Nodes {
     fn hash(&self, at: u32) -> u64;
 }
 
-/// How long ago, in logical time, slot `at` was stamped.
+/// Time since slot `at` was stamped, in logical time.
 fn age<N: Nodes>(nodes: &N, at: u32, now: u32) -> u32 {
     let shift = 32 - N::STAMP_BITS;
     (now << shift).wrapping_sub(nodes.stamp(at) << shift) >> shift

@@ -4,8 +4,8 @@ use hashbrown::HashMap;
 
 use crate::{Clock, NONE, Nodes, Order, Policy};
 
-/// A cache of at most `capacity_bytes`. As in the memory tier, what is new is stored first, and
-/// then takes part in the choice of who leaves.
+/// A cache of at most `capacity_bytes`. As in the memory cache, a new object is stored first, and
+/// then takes part in the choice of the victim.
 #[derive(Debug)]
 pub struct ModelCache {
     order: Order,
@@ -74,7 +74,7 @@ impl ModelCache {
         true
     }
 
-    /// Bytes of what is in the cache.
+    /// Bytes of objects in the cache.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }

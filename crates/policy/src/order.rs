@@ -8,11 +8,11 @@ use crate::sieve::Sieve;
 use crate::tinylfu::TinyLfu;
 use crate::{Nodes, Policy};
 
-/// Most objects that one eviction spares. The next one leaves although it was used: an eviction has
-/// an end that does not depend on how much there is.
+/// Most objects that one eviction spares. The next one leaves although it was used: so the length
+/// of an eviction does not depend on the number of objects.
 pub(crate) const SCAN_MAX: usize = 1024;
 
-/// The order in which the objects of one part of a cache leave. Nothing here locks: whoever owns
+/// The order in which the objects of one part of a cache leave. Nothing here locks: the owner of
 /// the slots does.
 #[derive(Debug)]
 pub struct Order(Kind);
@@ -53,7 +53,7 @@ impl Order {
         }
     }
 
-    /// A use of the object in slot `at`; says whether [`Order::rank`] may have changed. O(1),
+    /// A use of the object in slot `at`; returns whether [`Order::rank`] may have changed. O(1),
     /// except O(log n) for the heap policies; no allocation.
     #[inline(always)] // a hit is counted in single instructions
     pub fn touch<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) -> bool {
@@ -89,8 +89,7 @@ impl Order {
         list.bytes = list.bytes.saturating_sub(before_bytes).saturating_add(nodes.cost_bytes(at));
     }
 
-    /// The object in slot `at` leaves for another reason than room. Its slot still has what it
-    /// cost.
+    /// The object in slot `at` leaves for another reason than room. Its slot still has its cost.
     pub fn remove<N: Nodes>(&mut self, nodes: &mut N, at: u32, clock: &Clock) {
         match &mut self.0 {
             Kind::Lru(list) => list.remove(nodes, at),
@@ -127,14 +126,14 @@ impl Order {
         }
     }
 
-    /// How urgently the first candidate should leave, to be compared with other parts of the same
+    /// How urgently the first candidate should leave, for comparison with other parts of the same
     /// cache.
     pub fn rank<N: Nodes>(&self, nodes: &N) -> Rank {
         let Some(at) = self.first(nodes) else { return Rank::NOTHING };
         match &self.0 {
             Kind::Heap(_) => Rank::of_key(nodes.older(at)),
-            // Where a newcomer is to be weighed, somebody should leave: elsewhere a victim would
-            // leave without a contest.
+            // If a newcomer has to be weighed, this part should lose an object: in another part a
+            // victim would leave without a contest.
             Kind::TinyLfu(parts) if parts.is_window_full(nodes) => {
                 Rank::of_stamp::<N>(nodes.stamp(at)).first()
             }
@@ -154,7 +153,7 @@ impl Order {
         }
     }
 
-    /// Memory of the order besides what it keeps in slots, in bytes: at most 5 an object, from some
+    /// Memory of the order besides its fields in slots, in bytes: at most 5 an object, from some
     /// hundreds on.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {

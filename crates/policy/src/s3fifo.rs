@@ -1,5 +1,5 @@
-//! S3-FIFO: what nobody asks for again leaves after a tenth of the cache has gone by, and makes no
-//! room of others its own.
+//! S3-FIFO: an object that is not requested again leaves after a tenth of the cache has gone by,
+//! and takes no room from others.
 
 use crate::clock::Clock;
 use crate::ghosts::Ghosts;

@@ -1,5 +1,5 @@
-//! SIEVE: one queue in order of arrival, and a hand that goes from the oldest to the newest, spares
-//! what was used since it came by last, and takes the first that was not.
+//! SIEVE: one queue in order of arrival, and a hand that goes from the oldest to the newest. It
+//! spares objects that were used since its last visit, and evicts the first that was not.
 
 use crate::clock::Clock;
 use crate::list::List;
@@ -11,7 +11,7 @@ const USED: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct Sieve {
     pub(crate) list: List,
-    /// Where the hand goes on; the oldest if none.
+    /// The hand's next slot; the oldest if none.
     hand: u32,
 }
 
@@ -45,7 +45,7 @@ impl Sieve {
         for turn in 0.. {
             let at = self.first()?;
             let next = nodes.newer(at);
-            // The newest has had no time to be used: the hand begins anew before it.
+            // The newest has had no time to be used: the hand starts again before it.
             self.hand = if next == self.list.newest { NONE } else { next };
             if nodes.mark(at) != USED || turn >= SCAN_MAX {
                 self.list.remove(nodes, at);

@@ -1,9 +1,9 @@
-//! How often something was asked for lately, in at most 5 bytes an object: a count-min sketch of
-//! 4-bit counters behind a doorkeeper.
+//! Recent frequency of each object, in at most 5 bytes an object: a count-min sketch of 4-bit
+//! counters behind a doorkeeper.
 //!
-//! The doorkeeper, a row of bits, takes the first use of everything, so that what is asked for once
-//! does not fill the sketch. After five uses an object all counts are halved and the doorkeeper
-//! begins anew.
+//! The doorkeeper, a row of bits, takes the first use of every object, so that objects with one use
+//! do not fill the sketch. After five uses an object all counts are halved and the doorkeeper is
+//! cleared.
 
 /// Rows of counters; the lowest of an object's four counts.
 const ROWS: usize = 4;
@@ -41,7 +41,7 @@ pub(crate) struct Sketch {
 }
 
 impl Sketch {
-    /// Makes it large enough for `objects`. What was counted stays.
+    /// Makes it large enough for `objects`. Counts stay.
     #[inline]
     pub(crate) fn fit(&mut self, objects: usize) {
         // Doubling is put off until there are 7/5 of the objects, so that it takes at most 5 bytes
@@ -120,7 +120,7 @@ impl Sketch {
         }
     }
 
-    /// About how often it was used lately: hardly ever too low, sometimes too high.
+    /// Recent frequency: rarely too low, sometimes too high.
     pub(crate) fn frequency(&self, hash: u64) -> u32 {
         if self.objects == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! Known answers by hand, and what must hold for any requests.
+//! Known answers by hand, and rules that must hold for any requests.
 
 use proptest::prelude::*;
 
@@ -107,13 +107,13 @@ fn tinylfu_by_hand() {
     // 10 is in the window. The first that is too many moves it on, and 1 leaves without a contest.
     ask(&mut cache, [11]);
     assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-    // From now on who is in the window has to be asked for more often than the oldest: 11 is not,
-    // and so on.
+    // From now on an object in the window needs more requests than the oldest: 11 has not, and so
+    // on.
     ask(&mut cache, [12, 13]);
     assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 13]);
     ask(&mut cache, 100..105);
     assert_eq!(sorted(&cache), [2, 3, 4, 5, 6, 7, 8, 9, 10, 104]);
-    // What is asked for again while it is in the window comes to stay.
+    // An object that is requested again while it is in the window stays.
     assert_eq!(ask(&mut cache, [50, 50, 50, 50]), 3);
     ask(&mut cache, 200..205);
     assert_eq!(sorted(&cache), [3, 4, 5, 6, 7, 8, 9, 10, 50, 204]);
@@ -161,8 +161,8 @@ fn what_was_popular_long_ago_leaves_in_the_end() {
     }
 }
 
-/// Hits of Belady's rule with unit sizes, by the book: whoever is asked for latest leaves, the
-/// newcomer included.
+/// Hits of Belady's rule with unit sizes, by the book: the object with the latest next request
+/// leaves, the newcomer included.
 fn optimum(capacity: usize, ids: &[u64]) -> usize {
     let mut cached: Vec<u64> = Vec::new();
     let mut hits = 0;

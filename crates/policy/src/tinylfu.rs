@@ -1,5 +1,5 @@
-//! W-TinyLFU: newcomers wait in a small window. Who leaves the window gets a place in the main part
-//! only if it is asked for more often than those who would have to go.
+//! W-TinyLFU: newcomers wait in a small window. An object that leaves the window gets a place in
+//! the main part only if it has more requests than the objects that would have to leave for it.
 //!
 //! The main part is a segmented LRU list: a second use leads from probation to protection.
 
@@ -18,7 +18,7 @@ const MAIN_PARTS: u64 = 5;
 /// Most objects that one use moves from protection back to probation.
 const DEMOTIONS_MAX: usize = 16;
 
-/// A window of so many times its share is far too large.
+/// A window of this many times its share is far too large.
 const WINDOW_TIMES_MAX: u64 = 4;
 
 /// Most objects that one newcomer moves out of a window that is far too large.
@@ -39,7 +39,7 @@ pub(crate) struct TinyLfu {
     protected: List,
     sketch: Sketch,
     objects: usize,
-    /// Whether anything had to go so far.
+    /// Whether any object had to leave so far.
     has_evicted: bool,
 }
 
@@ -51,7 +51,7 @@ impl TinyLfu {
         nodes.set_stamp(at, clock.now());
         nodes.set_mark(at, WINDOW);
         self.window.push(nodes, at);
-        // While nobody has to go, the way to the main part is free.
+        // While no object has to leave, the way to the main part is free.
         let times = if self.has_evicted { WINDOW_TIMES_MAX } else { 1 };
         for _ in 0..OVERFLOW_MAX {
             if self.is_window_over(nodes, times) {
@@ -123,7 +123,7 @@ impl TinyLfu {
         Some(victim)
     }
 
-    /// Whether the candidate was used more often than all those together whose room it needs.
+    /// Whether the candidate was used more often than all the objects together whose room it needs.
     fn is_worth_more<N: Nodes>(&self, nodes: &N, candidate: u32, first_victim: u32) -> bool {
         let worth = self.sketch.frequency(nodes.hash(candidate));
         let (mut bytes, mut at, mut sum) = (0, first_victim, 0);
@@ -149,12 +149,12 @@ impl TinyLfu {
         }
     }
 
-    /// Whether one of the window has to be weighed against the main part.
+    /// Whether an object of the window has to be weighed against the main part.
     pub(crate) fn is_window_full<N: Nodes>(&self, nodes: &N) -> bool {
         self.is_window_over(nodes, 1)
     }
 
-    /// Whether the window holds more than so many times its share, and more than so many objects.
+    /// Whether the window holds more than `times` its share, and more than `times` objects.
     fn is_window_over<N: Nodes>(&self, nodes: &N, times: u64) -> bool {
         let all = self.window.bytes + self.probation.bytes + self.protected.bytes;
         let objects = (0..=times).try_fold(self.window.newest, |at, _| {

@@ -1,7 +1,7 @@
 //! One word from the control thread to every core: reconfigure, shut down.
 //!
-//! Like a watch channel, it keeps only what is newest: two reconfigurations that no core has seen
-//! yet are one. The sender can wait until every core has dealt with what was sent.
+//! Like a watch channel, it keeps only the newest notice: two reconfigurations that no core has
+//! seen yet are one. The sender can wait until every core has dealt with a notice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-/// What a core is told.
+/// A notice to a core.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A new configuration is in place: use it for new requests.
@@ -19,7 +19,7 @@ pub enum Notice {
     Shutdown(Duration),
 }
 
-/// How often each thing was asked for. Sequence numbers, not flags, so that none is lost and none
+/// How often each notice was sent. Sequence numbers instead of flags, so that no notice is lost or
 /// repeated.
 #[derive(Copy, Clone, Debug, Default)]
 struct Asked {
@@ -90,8 +90,7 @@ impl Broadcast {
         handled.iter().all(|seen| seen.load(Ordering::Acquire) >= target)
     }
 
-    /// A new subscriber. It hears what is sent from now on, and a shutdown that was already asked
-    /// for.
+    /// A new subscriber. It gets later notices, and a shutdown that was sent already.
     pub fn subscribe(&self) -> Subscription {
         let receiver = self.shared.sender.subscribe();
         let now = *receiver.borrow();
@@ -112,8 +111,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next notice; a shutdown goes before anything else. Asking again says that the one before
-    /// has been dealt with. Cancel-safe.
+    /// The next notice; a shutdown goes before all others. Calling it again acknowledges the one
+    /// before. Cancel-safe.
     pub async fn next(&mut self) -> Notice {
         loop {
             let asked = *self.receiver.borrow_and_update();

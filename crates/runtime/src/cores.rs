@@ -26,7 +26,7 @@ pub enum CoreError {
     Start {
         /// Which core.
         core: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A core panicked.
@@ -79,7 +79,7 @@ impl Cores {
         first_panic
     }
 
-    /// Whether some core has ended already: before a shutdown was asked for, that is a fault.
+    /// Whether a core has ended already. Before a shutdown that is a fault.
     pub fn any_finished(&self) -> bool {
         self.threads.iter().any(thread::JoinHandle::is_finished)
     }

@@ -214,14 +214,15 @@ impl DeadlineSlot {
         }
     }
 
-    /// As [`DeadlineSlot::arm`], for what gives way when room is needed: it may expire at any time,
-    /// after all that were armed so before it ([`Deadlines::expire_first_in_line`]).
+    /// As [`DeadlineSlot::arm`], for a wait that gives way when room is needed: it may expire at
+    /// any time, after all that were armed in this way before it
+    /// ([`Deadlines::expire_first_in_line`]).
     pub fn arm_in_line(&self, after: Duration) {
         self.arm(after);
         self.core.table.borrow_mut().enter_line(self.index);
     }
 
-    /// What is waited for does not give way any more; the deadline stays.
+    /// The wait does not give way any more; the deadline stays.
     pub fn leave_line(&self) {
         self.core.table.borrow_mut().leave_line(self.index);
     }
@@ -306,7 +307,7 @@ impl Core {
         now_ms
     }
 
-    /// Marks and wakes what is due. Returns whether anything is still armed.
+    /// Marks and wakes due deadlines. Returns whether any is still armed.
     fn sweep(&self) -> bool {
         let now_ms = self.read_clock();
         if self.earliest_ms.get() > now_ms {
@@ -337,7 +338,7 @@ impl Drop for Core {
     }
 }
 
-/// The sweeper. Holds the table only while it works, so that it ends when nobody else has it.
+/// The sweeper. It holds the table only while it works, so that it ends with the last other owner.
 async fn sweep_forever(core: Weak<Core>, wake: Rc<Notify>) {
     let _vital = Vital::new("the timers of a core");
     loop {

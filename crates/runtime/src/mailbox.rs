@@ -1,4 +1,4 @@
-//! What other threads have completed for the tasks of a core: woken by the core itself, all at
+//! Completions by other threads for the tasks of a core. The core itself wakes these tasks, all at
 //! once.
 //!
 //! A task that another thread wakes waits in a queue of its `LocalSet`, out of which the core takes
@@ -34,7 +34,7 @@ struct State {
     has_ended: bool,
 }
 
-/// A task that waits for what other threads do.
+/// A task that waits for other threads.
 pub struct Waiting {
     waker: Waker,
     mailbox: Option<Arc<Mailbox>>,
@@ -46,7 +46,7 @@ impl Waiting {
         Self { waker: context.waker().clone(), mailbox: here() }
     }
 
-    /// Whether it is the task that is being polled.
+    /// Whether this is the task that is being polled.
     pub fn is_of(&self, context: &Context<'_>) -> bool {
         self.waker.will_wake(context.waker())
     }
@@ -69,8 +69,7 @@ impl Wake for Waiting {
     }
 }
 
-/// A waker of the task that is being polled, for what other threads complete and which knows wakers
-/// only.
+/// A waker of the task that is being polled, for other threads and libraries that know only wakers.
 pub fn waker(context: &Context<'_>) -> Waker {
     Arc::new(Waiting::of(context)).into()
 }
@@ -183,8 +182,8 @@ mod tests {
         }
     }
 
-    /// How many turns a busy core takes until all `tasks` have ended, after another thread has done
-    /// what they wait for.
+    /// Turns of a busy core until all `tasks` have ended, after another thread has completed their
+    /// work.
     fn turns<T>(begin: impl FnOnce(usize) -> (Vec<T>, Box<dyn FnOnce() + Send>)) -> usize
     where
         T: Future + 'static,
@@ -216,7 +215,7 @@ mod tests {
     /// needed.
     const TURNS_MAX: usize = 40;
 
-    /// What one task waits for.
+    /// The wait of one task.
     #[derive(Default)]
     struct Place {
         is_done: bool,

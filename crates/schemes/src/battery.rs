@@ -1,9 +1,9 @@
 //! The tests that every storage scheme must pass. A scheme joins with one line:
 //! `battery!(name, "name");`.
 //!
-//! They know nothing of what a scheme does with its files: to damage a store, they damage every
-//! file of it. Bodies carry a pattern made from URL, version and offset, so that a byte that is
-//! wrong, stale or of another object is seen at once.
+//! They do not know the files of a scheme: to damage a store, they damage every file of it. Bodies
+//! carry a pattern made from URL, version and offset, so that a byte that is wrong, stale or of
+//! another object is seen at once.
 
 mod damage;
 mod lifecycle;
@@ -60,7 +60,7 @@ battery!(ufs, "ufs");
 battery!(rock, "rock");
 battery!(ring, "ring");
 
-/// Size of the directories under test, unless a test is about it.
+/// Size of the directories under test, unless the size is tested.
 const CAPACITY_BYTES: u64 = 256 << 20;
 
 /// How long a rebuild may take before a test gives up.
@@ -69,15 +69,15 @@ const REBUILD_DEADLINE: Duration = Duration::from_secs(60);
 /// How long a scheme may refuse objects because it is busy before a test gives up.
 const BUSY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// What a kind of scheme cannot do by its nature. Tests ask for it instead of being loosened for
-/// all.
+/// Abilities that a kind of scheme lacks by its nature. Tests ask for them instead of being
+/// loosened for all.
 struct Nature {
     /// Longest body that it stores: in `coss`, an object lies inside of one stripe.
     body_bytes_max: u64,
     /// It refuses objects while its buffers wait for the disk, and takes them when it is asked
     /// again.
     sheds: bool,
-    /// It stores at once, and lends what it has stored.
+    /// It stores at once, and lends the stored body.
     lends: bool,
     /// It writes a log: room is given back when the log comes round, not when an object is removed
     /// or given up.
@@ -94,8 +94,7 @@ fn nature(kind: &str) -> Nature {
         _ => usual,
     }
 }
-/// How long what is done in the background (closing and unlinking files) may take before a test
-/// gives up.
+/// Time for work in the background (closing and unlinking files) before a test gives up.
 const SETTLING_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A scheme on a directory of its own.
@@ -311,7 +310,7 @@ pub(crate) fn put(
     })
 }
 
-/// What a key turned out to hold; wrong bytes are not among the possibilities but end the test.
+/// The value of a key. Wrong bytes are not among the possibilities: they end the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// All of this version, with this length.

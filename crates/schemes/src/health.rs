@@ -17,7 +17,7 @@ const COMPLAINT_INTERVAL_S: i64 = 60;
 /// system has no room.
 pub(crate) const DISK_FULL: &str = "disk full";
 
-/// What is complained about.
+/// The subject of a complaint.
 #[derive(Copy, Clone)]
 enum Subject {
     Device,
@@ -60,8 +60,8 @@ impl Health {
         }
     }
 
-    /// The operating system refused `operation` on `path`. A full disk is no reason to give up what
-    /// can still be read.
+    /// The operating system refused `operation` on `path`. A full disk is no reason to give up
+    /// reading.
     pub(crate) fn failure(&self, operation: &str, path: impl Display, error: &io::Error) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         if is_disk_full(error) {

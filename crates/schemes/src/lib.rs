@@ -90,12 +90,12 @@ fn known() -> String {
 /// Most numbered subdirectories on one level (`L1`, `L2`): their names have two hexadecimal digits.
 pub const LEVEL_DIRS_MAX: u32 = 256;
 
-/// What `cache_dir` says about one directory, and the few global directives that matter to it.
+/// The options of one directory in `cache_dir`, and the few global directives that matter to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirOptions {
     /// The directory.
     pub path: PathBuf,
-    /// Size in bytes; what is stored stays below it.
+    /// Size in bytes; stored objects stay below it.
     pub capacity_bytes: u64,
     /// Directories on the first level, 1 to [`LEVEL_DIRS_MAX`].
     pub l1: u32,
@@ -152,7 +152,7 @@ pub struct Tuning {
     pub swap_timeout: Option<Duration>,
     /// rock, ring: how the device is used (`io=`).
     pub io: IoChoice,
-    /// ring: what goes through the page cache (`page-cache=`).
+    /// ring: the use of the page cache (`page-cache=`).
     pub page_cache: PageCache,
     /// ring: expected mean size of an object in bytes (`store_avg_object_size`), by which the index
     /// is sized at first.
@@ -182,17 +182,17 @@ impl Default for Tuning {
     }
 }
 
-/// `page-cache=`: what goes through the system's page cache; the rest goes past it.
+/// `page-cache=`: the use of the system's page cache.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PageCache {
-    /// What is read, as long as all that is stored would fit into memory that nobody else needs.
+    /// Reads, as long as all stored objects would fit into unused memory.
     #[default]
     Auto,
     /// Nothing: the memory tier is the only copy in memory.
     Off,
-    /// What is read. What is written, and perhaps never asked for, takes no memory.
+    /// Reads. Writes, which may never be requested, take no memory.
     Reads,
-    /// What is read and what is written.
+    /// Reads and writes.
     On,
 }
 
@@ -246,14 +246,14 @@ pub enum OpenError {
         /// Which number and its range.
         reason: &'static str,
     },
-    /// The directory belongs to somebody else.
+    /// The directory belongs to another program.
     #[error(
         "{path} is not a Humboldt cache directory: {reason}; it was left as it is, give an empty directory"
     )]
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// How that was seen.
+        /// The sign of that.
         reason: String,
     },
     /// The directory was made with other options, and is of no use with these.
@@ -263,9 +263,9 @@ pub enum OpenError {
     Mismatch {
         /// The directory.
         path: PathBuf,
-        /// What the directory says.
+        /// The directory's value.
         found: String,
-        /// What the configuration says.
+        /// The configuration's value.
         wanted: String,
     },
     /// Another process uses the directory.
@@ -279,7 +279,7 @@ pub enum OpenError {
     /// The operating system refused.
     #[error("cannot {operation} {path}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -288,8 +288,8 @@ pub enum OpenError {
     },
 }
 
-/// Opens a directory, and creates what is missing in it. It belongs to this process until the
-/// scheme is dropped.
+/// Opens a directory, and creates missing parts. It belongs to this process until the scheme is
+/// dropped.
 ///
 /// Reading a long swap log, and looking for files when there is none, goes on in the background; it
 /// starts with the first call of [`Scheme::maintain`], so that no thread exists before privileges
@@ -301,9 +301,10 @@ pub fn open(name: &str, options: &DirOptions) -> Result<Arc<dyn Scheme>, OpenErr
 /// Name of the log of purges, where it is kept in the directory of a store.
 pub const PURGE_LOG: &str = "humboldt.purges";
 
-/// Whether a file of this name makes a directory no foreign one: it comes with the file system, or
-/// with the log of purges, which may be all that is left, or written again, where a store was
-/// deleted while it was in use; so may the keys of a helper of diskd.
+/// Whether a file of this name may be beside a store, without making its directory foreign. Such a
+/// file comes with the file system, or with the log of purges, which may be the only file left, or
+/// be written again, if a store was deleted while it was in use; so may the keys of a helper of
+/// diskd.
 pub(crate) fn may_be_beside(name: &str) -> bool {
     name == "lost+found"
         || name == diskd::RECORD_FILE

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 pub(crate) struct Lock(OwnedFd);
 
 impl Lock {
-    /// Locks `file`; `WOULDBLOCK` if somebody else has.
+    /// Locks `file`; `WOULDBLOCK` if another process has locked it.
     pub(crate) fn take(file: impl Into<OwnedFd>) -> Result<Self, Errno> {
         let file = file.into();
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -31,6 +31,6 @@ impl Drop for Lock {
 /// Gives a locked file free. Closing is not enough: a process that another thread is just starting
 /// has the descriptor too, for a moment, and the directory may be opened again within it.
 pub(crate) fn release(file: impl AsFd) {
-    // What is not locked cannot be unlocked, which is as well.
+    // Unlocking a file without a lock fails, which does not matter.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }

@@ -24,8 +24,8 @@ use crate::vary::VaryMarker;
 use crate::versions::{Commit, Reading, Voiding};
 use crate::voids;
 
-/// With `in_transit memory` one object may take this part of `cache_mem` while it comes in, if that
-/// is more than an object in memory may have; what is larger is written as it arrives.
+/// With `in_transit memory` one arriving object may take this part of `cache_mem`, if that is more
+/// than an object in memory may have; a larger one is written as it arrives.
 const IN_TRANSIT_SHARE: u64 = 16;
 
 /// `in_transit`: where an object is that is coming in and will be written to a directory.
@@ -37,25 +37,26 @@ pub enum InTransit {
     Auto,
     /// In memory until it is complete, also if it is larger, within bounds (`IN_TRANSIT_SHARE`).
     Memory,
-    /// Written as it arrives, whatever its size; memory holds what somebody has not read yet.
+    /// Written as it arrives, at any size; memory holds the bytes that some reader has not read
+    /// yet.
     Disk,
 }
 
-/// `memory_cache_mode`: what memory keeps of what is also in a directory.
+/// `memory_cache_mode`: the objects that memory keeps although a directory has them too.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum MemoryMode {
-    /// Everything while there is room, then what is asked for again, lately.
+    /// All objects while there is room, then those with a second request.
     #[default]
     Auto,
     /// Everything that was fetched or hit.
     Always,
-    /// What was hit on disk.
+    /// Hits on disk.
     Disk,
-    /// What was fetched.
+    /// Fetched objects.
     Network,
 }
 
-/// What can be changed while the cache runs.
+/// Settings that can be changed while the cache runs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// `cache_mem` in bytes.
@@ -76,7 +77,7 @@ pub struct CacheSettings {
     pub in_transit: InTransit,
 }
 
-/// What became of an object at the end of its fetch.
+/// The result of storing an object at the end of its fetch.
 #[derive(Debug)]
 pub struct Stored {
     /// It was kept whole, and is complete.
@@ -93,7 +94,7 @@ pub struct Cache {
     in_flight: Arc<InFlight>,
     purges: Arc<Purges>,
     pub(crate) commits: Gate,
-    /// Removals from disk that nobody waits for.
+    /// Removals from disk without a waiting request.
     pub(crate) voids: AtomicUsize,
     /// Held while a list of parts is changed in memory.
     pub(crate) lists: Mutex<()>,
@@ -136,8 +137,9 @@ impl Cache {
         self.reconfigure_leaving(settings, dirs, Vec::new());
     }
 
-    /// The same, where directories are on their way out of the configuration: nobody begins to use
-    /// them any more. Those who have begun hold the scheme; when nobody does, it can be closed.
+    /// As [`Cache::reconfigure`], with directories that are leaving the configuration. No new
+    /// request uses these. Their present users hold the scheme; after the last of them it can be
+    /// closed.
     pub fn reconfigure_leaving(
         &self,
         settings: CacheSettings,
@@ -168,7 +170,7 @@ impl Cache {
         &self.purges
     }
 
-    /// Whether a stored answer, that was found before, has been purged by tag or prefix.
+    /// Whether a stored answer that was found before has been purged by tag or prefix.
     pub fn is_purged(&self, times: &Times, url: &[u8], head: &StoredHead) -> bool {
         self.purges.concerns(times, url, head)
     }
@@ -200,8 +202,8 @@ impl Cache {
         self.table.load().settings.memory_object_bytes_max
     }
 
-    /// What [`crate::FlowInfo::keep_bytes_max`] should be for a storable answer, which a directory
-    /// takes or not.
+    /// The value of [`crate::FlowInfo::keep_bytes_max`] for a storable answer, with or without a
+    /// directory for it.
     pub fn keep_bytes_max(&self, goes_to_disk: bool) -> u64 {
         let settings = self.table.load().settings;
         let in_memory = settings.memory_object_bytes_max;
@@ -211,7 +213,7 @@ impl Cache {
                 in_memory.max(settings.cache_mem_bytes / IN_TRANSIT_SHARE)
             }
             _ if goes_to_disk => in_memory,
-            // What memory would not take has no reason to be kept.
+            // There is no reason to keep a body that memory does not take.
             _ => in_memory.min(self.mem.object_bytes_max()),
         }
     }
@@ -248,7 +250,7 @@ impl Cache {
         self.in_flight.begin_or_join(primary, key, url)
     }
 
-    /// A flow that nobody joins.
+    /// A flow that no other request joins.
     pub fn private(&self, primary: Key, key: Key) -> FlowWriter {
         self.in_flight.private(primary, key)
     }
@@ -286,9 +288,9 @@ impl Cache {
                 && self.begin_commit(epoch, &object.key)
                 && dir.scheme.put_now(&object);
         }
-        // Whoever is still reading the one before from a directory would put that into memory, if
-        // nothing was there. And what the directory does not take at once is found in memory until
-        // it does.
+        // A request that still reads the older answer from a directory would put it into memory, if
+        // nothing was there. And an object that the directory does not take at once is found in
+        // memory until it does.
         let is_refused = dir.is_some() && !on_disk && self.memory_mode() == MemoryMode::Auto;
         let in_memory = (!info.disk_only || was_on_disk || is_refused)
             && object.body_bytes() <= self.memory_object_bytes_max()
@@ -302,23 +304,24 @@ impl Cache {
         Some(Stored { object, in_memory, on_disk })
     }
 
-    /// Takes what is in memory under a key out of it, for an answer that is not going to be there.
-    /// After a purge, what is there may be newer.
+    /// Removes the entry of a key from memory, for an answer that will not be there. After a purge
+    /// the entry may be newer, and stays.
     pub(crate) fn remove_older(&self, epoch: Epoch, key: &Key) {
         if epoch.stamp.is_some() || self.in_flight.is_current(epoch) {
             self.while_newest(epoch, key, 0, || self.mem.remove(key));
         }
     }
 
-    /// What [`crate::FlowInfo::disk_only`] should be for an answer that is to be stored, and that a
-    /// directory takes in one step (`at_once`) or as it arrives. Where memory is full, that it came
-    /// by is remembered. An answer takes the place of an older one in memory.
+    /// The value of [`crate::FlowInfo::disk_only`] for an answer that will be stored, and that a
+    /// directory takes in one step (`at_once`) or as it arrives. If memory is full, this also notes
+    /// the key in the doorkeeper. An answer that replaces an older one in memory is not for disk
+    /// only.
     pub fn is_disk_only(&self, about: &About<'_>, at_once: bool) -> bool {
         let is_wanted = match self.memory_mode() {
             MemoryMode::Always | MemoryMode::Network => true,
             MemoryMode::Disk => false,
-            // Room for another one on its way besides: what comes in pieces takes pages from those
-            // that are stored, and gives them back.
+            // Room for another arriving object besides: a body that arrives in pieces takes pages
+            // from stored objects, and gives them back.
             MemoryMode::Auto => {
                 !at_once || self.has_room_or_comes_again(&about.key, 2 * about.memory_bytes())
             }
@@ -330,8 +333,8 @@ impl Cache {
         self.table.load().settings.memory_mode
     }
 
-    /// Asks whether what was read from a directory should be in memory now, where it takes so many
-    /// bytes. Where memory is full, that it was read is remembered.
+    /// Whether an object that was read from a directory should be in memory now, where it takes
+    /// `bytes`. If memory is full, this also notes the key in the doorkeeper.
     pub(crate) fn admit_to_memory(&self, key: &Key, bytes: u64) -> bool {
         match self.memory_mode() {
             _ if !self.mem.takes(bytes) => false,
@@ -353,8 +356,8 @@ impl Cache {
         self.while_newest(epoch, &key, generation, insert) == Some(true)
     }
 
-    /// The same for an object that was read from a directory: nothing that came meanwhile, or is on
-    /// its way, makes place for it.
+    /// The same for an object that was read from a directory: it does not replace an answer that
+    /// arrived meanwhile, or is under way.
     pub(crate) fn insert_read(&self, epoch: Epoch, reading: &Reading, object: &Arc<Object>) {
         if self.memory_mode() != MemoryMode::Network
             && self.put_read(epoch, reading, object.key, Entry::Object(object.clone()))
@@ -371,8 +374,8 @@ impl Cache {
         reading.while_newest(&key, insert) == Some(true)
     }
 
-    /// The marker of a URL whose answers vary by `fields`: the present one if it says the same, a
-    /// new one otherwise. A new one is stored in memory; [`Cache::write_vary`] stores it on disk.
+    /// The marker of a URL whose answers vary by `fields`: the present one if it has these fields,
+    /// a new one otherwise. A new one is stored in memory; [`Cache::write_vary`] stores it on disk.
     pub fn vary_marker(&self, epoch: Epoch, url: &[u8], fields: &[u8]) -> Arc<VaryMarker> {
         if let Some(Entry::Vary(marker)) = self.mem.get(&epoch.primary)
             && *marker.fields == *fields
@@ -392,10 +395,10 @@ impl Cache {
     }
 
     /// Writes a Vary marker to a directory, so that variants are found after a restart; unless its
-    /// URL has been purged since `epoch`, as an old marker would lead to what was purged.
+    /// URL has been purged since `epoch`, because an old marker would lead to purged answers.
     ///
     /// # Errors
-    /// As the directory says; [`SchemeError::Busy`] when none takes it.
+    /// As for the directory; [`SchemeError::Busy`] if none takes it.
     pub async fn write_vary(
         &self,
         epoch: Epoch,
@@ -404,7 +407,7 @@ impl Cache {
     ) -> Result<(), SchemeError> {
         let primary = epoch.primary();
         let Some(dir) = self.select_dir(Some(0)) else {
-            // What is stored of the URL is of an older answer.
+            // The stored records of the URL belong to an older answer.
             if self.in_flight.is_current(epoch) && self.is_newest(epoch, &primary) {
                 self.remove_from_disk(&primary).await;
             }
@@ -434,8 +437,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes what was written visible, unless its URL has been purged since `epoch`, or a newer
-    /// answer has come. Whether one has come meanwhile is to be asked afterwards.
+    /// Makes a written record visible, unless its URL has been purged since `epoch`, or a newer
+    /// answer has arrived. The caller must check afterwards whether one arrived meanwhile.
     pub(crate) async fn commit(
         &self,
         epoch: Epoch,
@@ -499,8 +502,9 @@ impl Cache {
         }
     }
 
-    /// Whether a directory has what was asked for before this record: a body that may be purged
-    /// must not get a number under which it is not, as heads of one second may be alike.
+    /// Whether a directory has an answer that was requested before this record. A body that may be
+    /// purged must not get a number under which it is not, because heads of one second may be
+    /// equal.
     async fn is_older(&self, record: &Record, dir: &Dir) -> bool {
         let number = record.times.purge_number;
         self.purges.are_any_up_to(number)
@@ -513,7 +517,7 @@ impl Cache {
         self.select_other(body_bytes, &[])
     }
 
-    /// The same, but none of those that have refused it already.
+    /// The same, without those that have refused it already.
     pub(crate) fn select_other(
         &self,
         body_bytes: Option<u64>,
@@ -530,12 +534,12 @@ impl Cache {
         self.table.load().dirs.iter().any(|dir| dir.has(key))
     }
 
-    /// Removes everything under a URL: what is in memory, in flight and in all directories. For a
-    /// URL whose answers vary, that removes all variants, since their keys depend on the marker
-    /// removed here. When the future resolves, nothing brings it back, unless it is
-    /// [`Purged::Owed`]. When it was polled once, nobody finds any of it any more, but what is
+    /// Removes all records of a URL: from memory, flights and all directories. For a URL whose
+    /// answers vary, this removes all variants, because their keys depend on the marker that is
+    /// removed here. When the future resolves, nothing brings them back, unless it is
+    /// [`Purged::Owed`]. After its first poll no request finds any of them, except those that are
     /// being written to a directory at that moment; the rest waits for disks, as long as they take.
-    /// Who does not want to wait for them any longer goes on with [`Cache::remove_void`].
+    /// A caller that does not want to wait any longer continues with [`Cache::remove_void`].
     pub async fn purge(&self, primary: Key) -> Purged {
         let _voiding = Voiding::new(self.in_flight.versions(), primary);
         let in_flight = if self.in_flight.purge(primary) { Purged::Found } else { Purged::Absent };
@@ -546,7 +550,7 @@ impl Cache {
         self.table.load_full()
     }
 
-    /// Whether there was something.
+    /// Whether there was an entry.
     pub(crate) fn remove_from_memory(&self, primary: &Key) -> bool {
         let in_memory = self.in_flight.versions().alone(primary, || self.mem.remove(primary));
         if let Some(Entry::Object(object)) = &in_memory {
@@ -560,7 +564,7 @@ impl Cache {
             if self.remove_from_memory(&primary) { Purged::Found } else { Purged::Absent };
         let table = self.table();
         table.purge_absent(primary);
-        // What was on its way to a directory may take a while to get there.
+        // A record that is under way to a directory may take a while to arrive there.
         let is_nothing_on_its_way = self.commits.is_clear(&primary);
         purged = purged.max(voids::remove_from_all(&table, &primary, || ()).await);
         if !is_nothing_on_its_way {

@@ -1,7 +1,7 @@
 //! The cache directories of a configuration, and which of them takes a new object.
 //!
-//! What requests ask again and again (rebuilding? down? room?) is read from a scheme once a second
-//! and kept beside it, as a scheme may take every lock of its index for its figures.
+//! Facts that requests need again and again (rebuilding, down, room) are read from a scheme once a
+//! second and kept beside it, because a scheme may take every lock of its index for its figures.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -61,7 +61,7 @@ pub enum DirSelect {
 pub(crate) struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
-    /// `None`: so many are taken already.
+    /// `None`: the limit is reached.
     pub(crate) fn take(taken: &'a AtomicUsize, most: usize) -> Option<Self> {
         let place = Self(taken);
         // Dropped, it gives the place back also where there was none.
@@ -112,34 +112,34 @@ pub struct Dir {
     pub scheme: Arc<dyn Scheme>,
     object_bytes_max: u64,
     read_only: bool,
-    /// It is no longer in the configuration as it is: only those who have begun use it, and what
-    /// they do not know of is removed from it.
+    /// It is leaving the configuration: only its present users read and write, and removals still
+    /// reach it.
     is_leaving: bool,
     debts: Arc<Debts>,
     /// The index does not know everything yet.
     rebuilding: AtomicBool,
     down: AtomicBool,
-    /// Room when it was last read, less what was assigned since: may fall below zero.
+    /// Room at the last reading, minus later assignments: may fall below zero.
     free_bytes: AtomicI64,
     /// Somebody does its housekeeping.
     is_maintained: AtomicBool,
 }
 
-/// Keys that a directory was to forget and could not, because it was down or not configured. It is
-/// not used before it has forgotten them: what was purged must not come back.
+/// Keys that a directory has yet to remove, because it was down or not configured. It is not used
+/// before it has removed them: a purged object must not return.
 #[derive(Default)]
 struct Debts {
     keys: Mutex<HashSet<Key>>,
     count: AtomicUsize,
     overflowed: AtomicBool,
     hidden: Hidden,
-    /// Removals from its disk that nobody waits for.
+    /// Removals from its disk without a waiting request.
     voids: AtomicUsize,
 }
 
-/// Keys of which a newer answer came while the index was being read, and did not get into the
-/// directory: nobody finds what the reading finds of them. It is removed when the index is there,
-/// or before the directory is closed.
+/// Keys for which a newer answer arrived while the index was being read, and did not get into the
+/// directory: no request finds the older records that the reading finds. They are removed when the
+/// index is complete, or before the directory is closed.
 #[derive(Default)]
 struct Hidden {
     keys: Mutex<HashSet<Key>>,
@@ -197,7 +197,7 @@ impl Debts {
     }
 }
 
-/// What came of a purge. From now on nobody gets what was purged.
+/// The result of a purge. From now on no request gets a purged answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purged {
     /// There was nothing.
@@ -230,7 +230,7 @@ impl Dir {
         Arc::new(dir)
     }
 
-    /// Reads what may have changed.
+    /// Reads the facts that may have changed.
     fn refresh(&self) {
         let stats = self.scheme.stats();
         self.rebuilding.store(stats.rebuild_percent < 100, Relaxed);
@@ -244,7 +244,7 @@ impl Dir {
         !self.down.load(Relaxed) && self.debts.is_empty()
     }
 
-    /// Whether it is one of the configuration, and not on its way out of it.
+    /// Whether it is configured, and not leaving the configuration.
     pub(crate) fn is_configured(&self) -> bool {
         !self.is_leaving
     }
@@ -275,8 +275,8 @@ impl Dir {
     /// Removes a key because there is a newer answer, now or before the directory is used again.
     pub(crate) async fn forget(&self, key: &Key) -> bool {
         if !self.scheme.contains(key) {
-            // While the index is being read it does not know yet, and of a directory that is being
-            // closed it says nothing.
+            // While the index is being read it does not know yet, and that of a directory that is
+            // being closed has no answer.
             let is_known = !self.rebuilding.load(Relaxed) && !self.is_leaving;
             if is_known || self.debts.hidden.add(*key) {
                 return false;
@@ -290,8 +290,8 @@ impl Dir {
         self.debts.hidden.remove(key);
     }
 
-    /// Removes what is hidden, as when the index has been read, and before a clean stop: the next
-    /// start knows nothing of it.
+    /// Removes hidden records: after the index has been read, and before a clean stop, because the
+    /// next start does not know of them.
     pub async fn remove_hidden(&self) {
         loop {
             let keys = self.debts.hidden.some();
@@ -311,7 +311,7 @@ impl Dir {
         }
     }
 
-    /// Removes a key whatever the index says, which may know nothing while the directory is down.
+    /// Removes a key without asking the index, which may be unknown while the directory is down.
     /// Now, or before the directory is used again.
     pub(crate) async fn remove(&self, key: &Key) -> Purged {
         match self.scheme.remove(key).await {
@@ -327,8 +327,8 @@ impl Dir {
         }
     }
 
-    /// The same, behind the back of whoever asks: polled once, the index has the key no more. Of
-    /// [`VOIDS_MAX`] that wait for the disk it owes the next one.
+    /// The same without a waiting request: after the first poll, the index does not have the key.
+    /// If [`VOIDS_MAX`] wait for the disk, the directory owes the next one.
     pub(crate) async fn remove_behind(&self, key: &Key) {
         let mut removal = pin!(self.remove(key));
         if poll_fn(|cx| Poll::Ready(removal.as_mut().poll(cx).is_ready())).await {
@@ -382,7 +382,7 @@ impl Dir {
         }
     }
 
-    /// What counts in a choice by load: the smallest wins.
+    /// The order in a choice by load: the smallest wins.
     fn rank(&self, body_bytes: Option<u64>) -> (u16, u64, Reverse<i64>) {
         // An object of unknown length may become large.
         let fit = if body_bytes.is_some() { self.object_bytes_max } else { !self.object_bytes_max };
@@ -393,10 +393,10 @@ impl Dir {
 /// Settings and directories of one configuration, in its order.
 pub(crate) struct Table {
     pub(crate) settings: CacheSettings,
-    /// Which objects were read from a directory lately and are not in memory.
+    /// Objects that were read from a directory recently and are not in memory.
     pub(crate) doorkeeper: Doorkeeper,
     pub(crate) dirs: Vec<Arc<Dir>>,
-    /// What directories owe that were configured once, oldest first.
+    /// Removals owed by formerly configured directories, oldest first.
     absent: Vec<(PathBuf, Arc<Debts>)>,
 }
 
@@ -425,7 +425,7 @@ impl Table {
             Dir::new(config, debts, is_leaving)
         });
         let dirs = dirs.collect();
-        // What replaces something in a directory that is not configured is not remembered.
+        // A replacement in a directory that is not configured is not remembered.
         absent.iter().for_each(|(_, debts)| debts.hidden.clear());
         absent.drain(..absent.len().saturating_sub(ABSENT_MAX));
         Self { settings, doorkeeper: Doorkeeper::new(settings.cache_mem_bytes), dirs, absent }

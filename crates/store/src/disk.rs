@@ -35,7 +35,7 @@ const WRITE_PARTS_MAX: usize = 64;
 /// Bytes asked of a directory in one read: the unit of the schemes' checksums.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The same where what is in flight has its share: what each transfer may have in any case.
+/// The same when the share of bodies in flight is spent: the guaranteed minimum of each transfer.
 const SMALL_READ_BYTES: usize = FLOW_BYTES_GUARANTEED as usize;
 
 /// Why an object was not written to a directory. Nothing of it is left there.
@@ -53,7 +53,7 @@ pub enum SwapOutError {
     /// The URL was purged meanwhile.
     #[error("purged while it was written")]
     Purged,
-    /// A newer answer has come meanwhile. What is stored of it stays.
+    /// A newer answer has arrived meanwhile. Parts of it that are stored stay.
     #[error("a newer answer has come")]
     Outdated,
     /// The directory failed or was busy.
@@ -61,7 +61,7 @@ pub enum SwapOutError {
     Scheme(#[from] SchemeError),
 }
 
-/// What a directory has under a key.
+/// A directory's record under a key.
 pub enum DiskEntry {
     /// An answer.
     Object(DiskHit),
@@ -69,7 +69,7 @@ pub enum DiskEntry {
     Vary(Arc<VaryMarker>),
 }
 
-/// What a look into the directories gave.
+/// The result of a look into the directories.
 pub enum Lookup {
     /// No directory has it.
     Absent,
@@ -135,9 +135,10 @@ impl Cache {
                     continue;
                 }
             }
-            // An aborted fetch says nothing about what is stored; otherwise a newer answer exists,
-            // and an older one must not come back once memory has forgotten the newer. Nor does one
-            // that was purged by tag or prefix: what is stored may be newer.
+            // An aborted fetch leaves stored answers alone. After any other fetch a newer answer
+            // exists, and an older one must not return once memory has forgotten the newer. An
+            // answer that was purged by tag or prefix leaves them alone too: a stored one may be
+            // newer.
             let says_nothing = matches!(error, SwapOutError::Aborted(_) | SwapOutError::Outdated);
             let may_be_newer = self.is_record_purged(&record)
                 && !self.is_superseded(reader.flow().epoch(), &record.key);
@@ -206,8 +207,8 @@ impl Cache {
         self.commit(epoch, &object.key, 0, writer, Some(body_bytes)).await
     }
 
-    /// What follows the storing of a complete object: it is told, and what other directories have
-    /// is removed. A purge that came meanwhile removes it.
+    /// The steps after a complete object was stored: it is reported, and records in other
+    /// directories are removed. A purge that arrived meanwhile removes it.
     ///
     /// # Errors
     /// [`SwapOutError::Purged`], [`SwapOutError::Outdated`].
@@ -292,9 +293,9 @@ impl Cache {
         Ok(body_bytes)
     }
 
-    /// Opens what directories have under `key`, if it belongs to `url`: the newest record, where
-    /// several have one. Whatever does not verify is a miss, and so is everything while a newer
-    /// answer that is complete has not got everywhere.
+    /// Opens the directories' record under `key`, if it belongs to `url`: the newest record, if
+    /// several directories have one. A record that does not verify is a miss. While a complete
+    /// newer answer has not reached all places, every record is a miss.
     pub async fn open(&self, primary: Key, key: &Key, url: &[u8]) -> Lookup {
         let Some(mut holder) = self.holder(key, 0) else { return Lookup::Absent };
         let reading = self.in_flight().read(primary);
@@ -385,7 +386,7 @@ impl Cache {
     }
 }
 
-/// Writes what has arrived, up to [`WRITE_BYTES_MAX`].
+/// Writes the arrived bytes, up to [`WRITE_BYTES_MAX`].
 async fn write_batch(
     reader: &mut FlowReader,
     writer: &mut Box<dyn Writer>,
@@ -415,10 +416,10 @@ impl DiskHit {
     }
 
     /// Reads verified bytes at `offset`, as for a range of a large object: at least one, 0 outside
-    /// what is stored.
+    /// of the stored bytes.
     ///
     /// # Errors
-    /// As the directory says; answer as a truncated body, never with other bytes.
+    /// As for the directory. Answer with a truncated body, never with other bytes.
     pub async fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize, SchemeError> {
         let result = self.reader.read(offset, buf).await;
         result.inspect_err(|error| self.dir.note(error))
@@ -470,7 +471,7 @@ impl DiskHit {
         self.opened.1.is_outdated(&self.key)
     }
 
-    /// What a flow should say about this answer; nothing of it is kept in memory.
+    /// The flow information of this answer; nothing of it is kept in memory.
     pub fn info(&self) -> FlowInfo {
         FlowInfo {
             key: self.key,
@@ -484,15 +485,16 @@ impl DiskHit {
         }
     }
 
-    /// Feeds the body to a flow, whose head is published here, until it is complete, nobody reads
-    /// any more, or what is read does not verify (the flow is aborted then, before it has a head if
-    /// not even the first bytes can be read). Subscribe before.
+    /// Feeds the body to a flow, whose head is published here, until it is complete, no reader is
+    /// left, or bytes do not verify. In the last case the flow is aborted, before it has a head if
+    /// not even the first bytes can be read. Subscribe to the flow before this call: nobody can
+    /// join a flow that begins behind the first byte.
     pub async fn feed(mut self, cache: &Cache, mut writer: FlowWriter) {
         let Some(body_bytes) = self.body_bytes().filter(|_| self.is_complete()) else {
             return writer.abort(AbortReason::Failed);
         };
         let info = self.info();
-        // While a client does not read, the buffer holds what it has no page for.
+        // While a client does not read, the buffer holds the bytes that have no page.
         let buffered = cache.tier().reserve(READ_BYTES as u64, 0);
         let mut buffer = vec![0; if buffered.is_some() { READ_BYTES } else { SMALL_READ_BYTES }];
         let mut at = 0;
@@ -514,7 +516,8 @@ impl DiskHit {
                     return writer.abort(AbortReason::DiskFailed);
                 }
             };
-            // The head goes out with the first bytes: what cannot be read at all is a miss.
+            // The head goes out with the first bytes: an object that cannot be read at all is a
+            // miss.
             if !std::mem::replace(&mut is_published, true) {
                 writer.publish_head(self.head.clone(), info.clone());
             }
@@ -535,7 +538,7 @@ impl DiskHit {
 /// memory is full to the last object, one page more would cost another object its place.
 struct BodyBuilder<'a> {
     cache: &'a Cache,
-    /// What of the bytes to come belongs into pages.
+    /// The part of the following bytes that belongs into pages.
     paged_bytes_left: usize,
     pages: Vec<Page>,
     page: Option<PageMut>,

@@ -1,12 +1,12 @@
-//! Which keys came by lately: a few bytes for each, and now and then a wrong answer, where that
-//! only costs time.
+//! Recently seen keys, in a few bytes each. An answer may be wrong now and then; that only costs
+//! time.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::key::Key;
 
-/// One slot for so many bytes of memory: about as many slots as memory holds objects. What is asked
-/// for again only after more others than that would have left memory by then.
+/// One slot for this many bytes of memory: about as many slots as memory holds objects. An object
+/// that is requested again after more others than that would have left memory by then.
 const MEMORY_BYTES_PER_SLOT: u64 = 16 * 1024;
 
 /// Fewest and most slots: 4 KiB and 4 MiB.
@@ -16,19 +16,19 @@ const SLOTS_MAX: u64 = 1 << 20;
 /// A table of fingerprints, each of which forgets the one before it.
 #[derive(Debug)]
 pub(crate) struct Doorkeeper {
-    /// A power of two of them. 0: nobody yet.
+    /// A power of two of them. 0: empty.
     slots: Box<[AtomicU32]>,
 }
 
 impl Doorkeeper {
-    /// For a memory of so many bytes.
+    /// For a memory of `memory_bytes`.
     pub(crate) fn new(memory_bytes: u64) -> Self {
         let slots =
             (memory_bytes / MEMORY_BYTES_PER_SLOT).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..slots).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Whether the key came by before, lately. It is remembered.
+    /// Whether the key was seen recently. It is remembered.
     pub(crate) fn comes_again(&self, key: &Key) -> bool {
         let at = key.low64() as usize & (self.slots.len() - 1);
         let print = (key.high64() >> 32) as u32 | 1;

@@ -1,10 +1,10 @@
-//! What the store tells about its work: the lines of store.log.
+//! Events of the store: the lines of store.log.
 
 use humboldt_freshness::Times;
 
 use crate::key::Key;
 
-/// What happened to a stored answer.
+/// An event of a stored answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum StoreEventKind {
     /// Written to a cache directory.
@@ -13,14 +13,14 @@ pub enum StoreEventKind {
     SwapIn,
     /// Left the cache: evicted from memory, replaced or purged.
     Release,
-    /// Could not be written, or what was read did not verify.
+    /// Could not be written, or did not verify when it was read.
     SwapFail,
 }
 
-/// One event. Borrowed: an implementation formats or copies what it needs at once.
+/// One event. Borrowed: an implementation formats or copies the parts that it needs at once.
 #[derive(Copy, Clone, Debug)]
 pub struct StoreEvent<'a> {
-    /// What happened.
+    /// Its kind.
     pub kind: StoreEventKind,
     /// Position of the cache directory in the configuration, `None` for memory.
     pub dir: Option<usize>,

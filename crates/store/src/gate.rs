@@ -1,12 +1,12 @@
 //! Commits to disk, and purges that wait for them.
 //!
-//! A purge that is acknowledged must hold after a crash. So what was on its way to a directory when
-//! it came must be there, to be removed, or not get there at all. Who commits goes behind the gate,
-//! then looks at the epoch of the URL, and commits; a purge begins a new epoch, then waits for
-//! those of its URL who are behind the gate, and then removes.
+//! An acknowledged purge must hold after a crash. So a record that is under way to a directory when
+//! the purge arrives must either be there, to be removed, or not get there at all. A task that
+//! commits goes behind the gate, then looks at the epoch of the URL, and commits. A purge begins a
+//! new epoch, then waits for the tasks of its URL behind the gate, and then removes.
 //!
-//! Nobody waits at the gate, and a purge waits for nobody who comes after it: he sees the new
-//! epoch. So a commit that hangs keeps nothing but purges of its own URL waiting.
+//! No task waits at the gate, and a purge does not wait for later tasks: they see the new epoch. So
+//! a commit that hangs delays only purges of its own URL.
 
 use std::pin::pin;
 
@@ -26,15 +26,15 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct Shard {
     inside: Mutex<Inside>,
-    /// Told whenever somebody has come out.
+    /// Notified whenever a task has come out.
     left: Notify,
 }
 
 #[derive(Default)]
 struct Inside {
-    /// Who goes behind the gate gets the next number.
+    /// The number of the next task behind the gate.
     next: u64,
-    /// URLs of those who are there, with their numbers.
+    /// URLs of the tasks behind the gate, with their numbers.
     commits: Vec<(u64, Key)>,
 }
 
@@ -79,12 +79,12 @@ impl Gate {
         Commit { shard, number }
     }
 
-    /// Whether nobody is behind the gate under this URL.
+    /// Whether no task is behind the gate under this URL.
     pub(crate) fn is_clear(&self, primary: &Key) -> bool {
         !self.shard(primary).inside.lock().has_before(u64::MAX, primary)
     }
 
-    /// Waits until all who are behind the gate now under this URL have come out.
+    /// Waits until all tasks that are behind the gate now under this URL have come out.
     pub(crate) async fn let_pass(&self, primary: &Key) {
         let shard = self.shard(primary);
         let next = shard.inside.lock().next;
@@ -122,7 +122,7 @@ mod tests {
             assert!(gate.is_clear(&other));
             drop(gate.enter(&other));
         }
-        // Nor does it wait for those who come later.
+        // Nor does it wait for later tasks.
         let later = gate.enter(&key(1));
         assert_eq!(poll(), Poll::Pending);
         drop(hanging);

@@ -1,5 +1,4 @@
-//! The response head as it is stored: bytes that a hit sends as they are, and what a hit must know
-//! of them.
+//! The stored response head: bytes that a hit sends unchanged, and the facts that a hit needs.
 
 use humboldt_http::conditional::Validators;
 use humboldt_http::h1::{HEAD_FIELDS_LIMIT, HeadLimits, parse_response};
@@ -18,7 +17,7 @@ const STATUS_BYTES: usize = 13;
 pub struct MalformedHead;
 
 /// Status line and end-to-end fields, each line with its CRLF, without the empty line that ends a
-/// head: whoever sends it appends fields of its own (Age, Via, Connection) first.
+/// head: the sender appends fields of its own (Age, Via, Connection) first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredHead {
     bytes: Box<[u8]>,
@@ -31,9 +30,9 @@ pub struct StoredHead {
 }
 
 impl StoredHead {
-    /// Serialises a received head without the fields for which `skip` says yes (hop-by-hop fields,
-    /// Age and others that are made anew for each client). The version written is always HTTP/1.1,
-    /// as it is ours.
+    /// Serialises a received head without the fields for which `skip` is true (hop-by-hop fields,
+    /// Age and others that are made for each client). The version is always HTTP/1.1, because it is
+    /// ours.
     pub fn from_response(head: &ResponseHead, skip: impl Fn(FieldName, &[u8]) -> bool) -> Self {
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(b"HTTP/1.1 ");
@@ -79,7 +78,7 @@ impl StoredHead {
         Self { bytes: Box::default(), etag: None, content_type: None, last_modified: None, status }
     }
 
-    /// Remembers where a field is, or what it says; the first of a name counts.
+    /// Remembers the position or the value of a field; the first of a name counts.
     fn note(&mut self, id: FieldName, start: usize, value: &[u8]) {
         // Heads are far shorter than 4 GiB; a span that did not fit would read as empty.
         let span = Span { start: start as u32, end: (start + value.len()) as u32 };
@@ -118,7 +117,7 @@ impl StoredHead {
         self.etag.map(|span| span.of(&self.bytes))
     }
 
-    /// By what conditions are judged.
+    /// The validators by which conditions are judged.
     pub fn validators(&self) -> Validators<'_> {
         Validators { etag: self.etag(), last_modified: self.last_modified }
     }

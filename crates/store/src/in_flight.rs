@@ -20,7 +20,7 @@ const SHARDS: usize = 64;
 /// same time from being stored.
 const EPOCHS: usize = 1 << 16;
 
-/// What a request does about its key.
+/// The result of a request's look into the table.
 #[derive(Debug)]
 pub enum Begin {
     /// Nobody fetches it: do. Subscribe to the writer for the request itself. The entry disappears
@@ -83,7 +83,7 @@ impl InFlight {
         Begin::Lead(FlowWriter::new(flow, self.clone(), true))
     }
 
-    /// A flow that nobody can join, for answers to requests that are not collapsed.
+    /// A flow that no request can join, for answers to requests that are not collapsed.
     pub fn private(self: &Arc<Self>, primary: Key, key: Key) -> FlowWriter {
         FlowWriter::new(self.new_flow(primary, key), self.clone(), false)
     }
@@ -98,7 +98,7 @@ impl InFlight {
         Flow::new(key, epoch, purge_number, fetch, window_bytes, self.tier.clone())
     }
 
-    /// There is an answer: nobody joins another flow of this key that was asked for before this
+    /// There is an answer: no request joins another flow of this key that was requested before this
     /// time.
     pub(crate) fn retire(&self, key: &Key, newer: &Arc<Flow>, time: u64) {
         let mut shard = self.shard(key).lock();
@@ -108,7 +108,7 @@ impl InFlight {
         drop(retired);
     }
 
-    /// Somebody begins to read what directories have of a URL.
+    /// Begins to read the directories' records of a URL.
     pub(crate) fn read(&self, primary: Key) -> Reading {
         Reading::new(&self.versions, primary)
     }
@@ -138,8 +138,8 @@ impl InFlight {
         }
     }
 
-    /// Whether nothing was purged under the URL since. A purge changes both counters: one that is
-    /// as it was says enough.
+    /// Whether nothing was purged under the URL since. A purge changes both counters, so one
+    /// unchanged counter is enough.
     pub fn is_current(&self, epoch: Epoch) -> bool {
         let [one, two] = self.epoch(epoch.primary).purges;
         one == epoch.purges[0] || two == epoch.purges[1]
@@ -150,8 +150,8 @@ impl InFlight {
         [&self.epochs[0][at(primary.low64())], &self.epochs[1][at(primary.high64())]]
     }
 
-    /// Begins a new epoch: fetches that run now finish for those who follow them, but are neither
-    /// joined nor stored.
+    /// Begins a new epoch: present fetches finish for their followers, but are neither joined nor
+    /// stored.
     pub fn purge(&self, primary: Key) -> bool {
         self.begin_epoch(primary);
         self.shard(&primary).lock().remove(&primary).is_some()
@@ -273,7 +273,7 @@ mod tests {
             drop(disk);
             assert_eq!((wakes.take(), table.len()), (1, 0));
             assert!(matches!(block_on(waiter.data()), Progress::Lagged { .. }));
-            // Purged while it is written, or not complete: nobody waits for it.
+            // Purged while it is written, or not complete: no request waits for it.
             for purges in [true, false] {
                 let Begin::Lead(mut writer) = table.begin_or_join(key(1), key(1), b"") else {
                     panic!("the table is empty")

@@ -44,7 +44,7 @@ const IMPLIED_MASK: u32 = (1 << IMPLIED_BITS) - 1;
 const LINK_BITS: u32 = 28;
 const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
 
-/// Most slots of a part: the number behind them stands for none.
+/// Most slots of a part: the number after them means "none".
 const SLOTS_MAX: usize = LINK_MASK as usize;
 
 /// Objects that a part should have at least, in the end.
@@ -91,7 +91,7 @@ impl From<&Key> for IndexKey {
     }
 }
 
-/// What the index knows about one object.
+/// The facts about one object in the index.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
     /// Number of its file in the directory.
@@ -105,7 +105,7 @@ pub struct FileEntry {
 /// An index of file numbers by key. Shared by all cores.
 pub struct FileIndex {
     shards: Box<[Mutex<Shard>]>,
-    /// Where [`FileIndex::pop_victim`] goes on.
+    /// The next part for [`FileIndex::pop_victim`].
     next_victim_shard: AtomicUsize,
     /// Counts uses.
     clock: Clock,
@@ -121,8 +121,8 @@ impl FileIndex {
         Self::sized(policy, u64::MAX)
     }
 
-    /// An empty index for about so many objects. It grows as needed, up to 2^28 − 1 objects in each
-    /// part; one more is not taken up. With few objects it has few parts, so that each has some to
+    /// An empty index for about `objects_expected`. It grows as needed, up to 2^28 − 1 objects in
+    /// each part; one more is refused. With few objects it has few parts, so that each has some to
     /// choose from.
     pub fn sized(policy: Policy, objects_expected: u64) -> Self {
         let wanted = usize::try_from(objects_expected / OBJECTS_PER_SHARD).unwrap_or(Self::SHARDS);
@@ -203,8 +203,8 @@ impl FileIndex {
         true
     }
 
-    /// Removes and returns the object that leaves first: exactly that one of each part's order, and
-    /// of all parts among up to 4096 objects, nearly so among more.
+    /// Removes and returns the object that leaves first: exactly that one of each part's order. Of
+    /// all parts together it is exact up to 4096 objects, and nearly so beyond.
     pub fn pop_victim(&self) -> Option<(IndexKey, FileEntry)> {
         let parts = self.shards.len();
         let looked_at = if self.len() <= EXACT_OBJECTS_MAX { parts } else { VICTIM_SHARDS };
@@ -423,7 +423,7 @@ impl Shard {
         true
     }
 
-    /// Gives the object of a slot another file, and returns what it had.
+    /// Gives the object of a slot another file, and returns the former one.
     fn set(&mut self, at: u32, entry: FileEntry) -> FileEntry {
         let (old, before_bytes) = (self.slots.slot(at).entry(), self.slots.cost_bytes(at));
         self.slots.slot_mut(at).set(entry);

@@ -5,8 +5,8 @@ use std::fmt;
 use humboldt_base::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 /// 128 bits of XXH3 over the canonical URL, or over a primary key and the request fields that
-/// select a variant. Not a cryptographic hash: whoever finds an answer by its key compares the URL
-/// too.
+/// select a variant. Not a cryptographic hash: a request that finds an answer by its key compares
+/// the URL too.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub u128);
 

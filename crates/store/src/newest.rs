@@ -1,5 +1,4 @@
-//! Where an answer stands among others, for whoever is about to put it somewhere
-//! ([`crate::versions`]).
+//! The place of an answer among others, before it is put somewhere ([`crate::versions`]).
 
 use crate::cache::Cache;
 use crate::flow::Epoch;
@@ -23,14 +22,14 @@ impl Drop for Committing<'_> {
 }
 
 impl Cache {
-    /// Whether what directories have of a key is older than an answer that is not stored, as its
-    /// URL was purged since its fetch began.
+    /// Whether the directories' record of a key is older than an answer that is not stored because
+    /// its URL was purged since its fetch began.
     pub(crate) fn is_superseded(&self, epoch: Epoch, key: &Key) -> bool {
         epoch.stamp.is_some() && self.is_newest(epoch, key)
     }
 
-    /// Whether there may be an older answer than one that has come and is not stored: in memory, in
-    /// a directory, or on its way.
+    /// Whether there may be an older answer than one that has arrived and is not stored: in memory,
+    /// in a directory, or under way.
     pub fn may_have_older(&self, epoch: Epoch) -> bool {
         let primary = epoch.primary;
         matches!(self.mem().get(&primary), Some(Entry::Object(_) | Entry::Vary(_)))
@@ -38,7 +37,7 @@ impl Cache {
             || self.in_flight().versions().has_others(&primary)
     }
 
-    /// Whether nothing newer than the answer of this epoch has come for a key.
+    /// Whether no answer newer than that of this epoch has arrived for a key.
     pub fn is_newest(&self, epoch: Epoch, key: &Key) -> bool {
         self.while_newest(epoch, key, 0, || ()).is_some()
     }
@@ -54,8 +53,8 @@ impl Cache {
         versions.while_newest(&epoch.primary, key, generation, epoch.stamp.as_ref(), put)
     }
 
-    /// Whether the answer may be made visible in a directory now. What follows asks once more when
-    /// that is done, as a newer one may come meanwhile.
+    /// Whether the answer may be made visible in a directory now. The caller asks again afterwards,
+    /// because a newer one may arrive meanwhile.
     pub(crate) fn begin_commit(&self, epoch: Epoch, key: &Key) -> bool {
         epoch.stamp.is_none_or(|stamp| {
             self.in_flight().versions().begin_commit(&epoch.primary, key, 0, &stamp)
@@ -63,7 +62,7 @@ impl Cache {
         })
     }
 
-    /// To be dropped when what was committed under a key has been looked at once more.
+    /// To be dropped after the second look at the committed record of a key.
     pub(crate) fn committing(&self, epoch: Epoch, key: Key) -> Committing<'_> {
         Committing { cache: self, epoch, key }
     }

@@ -16,14 +16,14 @@ use crate::scheme::{Record, RecordKind};
 /// up to 2 KiB has no page at all.
 const TAIL_BYTES_MAX: usize = PAGE_BYTES / 2;
 
-/// What reference counts, allocator and index need for one object besides its bytes.
+/// Memory of one object besides its bytes: reference counts, allocator, index.
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
 
 /// A complete, immutable answer. A 304 makes a new object that shares the body (see
 /// [`Object::refreshed`]).
 #[derive(Debug)]
 pub struct Object {
-    /// Where it is stored.
+    /// Its key.
     pub key: Key,
     /// The URL, compared on every hit since a key is only a hash.
     pub url: Box<[u8]>,
@@ -40,7 +40,7 @@ pub struct Object {
 /// A complete answer without its body.
 #[derive(Copy, Clone, Debug)]
 pub struct About<'a> {
-    /// Where it is stored.
+    /// Its key.
     pub key: Key,
     /// The URL.
     pub url: &'a [u8],
@@ -59,7 +59,7 @@ impl About<'_> {
         memory_bytes(self.url.len(), self.head.bytes().len(), body_bytes)
     }
 
-    /// What a directory stores besides the body.
+    /// The directory's record without the body.
     pub(crate) fn record(&self) -> Record {
         let (url, head) = (self.url.into(), self.head.bytes().into());
         Record { key: self.key, kind: RecordKind::Object, url, head, times: *self.times }
@@ -93,13 +93,13 @@ impl Object {
         Self::new(self.key, self.url.clone(), Arc::new(head), times, self.body.clone())
     }
 
-    /// What it is.
+    /// Its description.
     pub fn about(&self) -> About<'_> {
         let Self { key, url, head, times, .. } = self;
         About { key: *key, url, head, times, body_bytes: self.body_bytes() }
     }
 
-    /// What a directory stores besides the body.
+    /// The directory's record without the body.
     pub fn record(&self) -> Record {
         self.about().record()
     }
@@ -139,7 +139,7 @@ pub(crate) fn memory_bytes(url_bytes: usize, head_bytes: usize, body_bytes: usiz
     boxed_bytes(url_bytes, head_bytes, tail_bytes, pages) + (pages * PAGE_BYTES) as u64
 }
 
-/// How much of a body's end is in an allocation of its own.
+/// Length of the body's end in an allocation of its own.
 pub(crate) fn tail_bytes(body_bytes: usize) -> usize {
     Some(body_bytes % PAGE_BYTES).filter(|&rest| rest <= TAIL_BYTES_MAX).unwrap_or(0)
 }

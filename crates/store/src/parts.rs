@@ -1,4 +1,4 @@
-//! What stands under the key of an answer of which only parts are stored: where they are.
+//! The value under the key of an answer of which only parts are stored: the list of these parts.
 //!
 //! Each part of a body (a 206 answer, RFC 9110 15.3.7) is an object of its own under a key of its
 //! own, with the bytes of the part as its body. The list that leads to them is an object too: its
@@ -82,8 +82,8 @@ impl PartList {
         Self::from_bytes(&object.parts().collect::<Vec<_>>().concat())
     }
 
-    /// Adds a part and drops those that it makes superfluous. What does not lie within the body is
-    /// not added.
+    /// Adds a part and drops those that it makes superfluous. A part outside of the body is not
+    /// added.
     pub fn add(&mut self, part: Part) {
         if part.bytes.is_empty() || part.bytes.end > self.complete_bytes {
             return;
@@ -175,11 +175,10 @@ impl Part {
 
 impl Cache {
     /// Adds a part that has been stored to the list under `list`, in memory. `merge` gets the
-    /// present list's object, if there is one, and says what the list's head and times are to be,
-    /// and whether the parts that are listed belong to the same answer as this one; otherwise the
-    /// list begins anew. Returns the new list for [`Cache::write_object`], or `None` when a
-    /// complete answer has come meanwhile, the URL has been purged since `epoch`, or memory is
-    /// short.
+    /// present list's object, if there is one, and returns the head and times of the new list, and
+    /// whether the listed parts belong to the same answer as this one; otherwise a new list begins.
+    /// Returns the new list for [`Cache::write_object`], or `None` when a complete answer has
+    /// arrived meanwhile, the URL has been purged since `epoch`, or memory is short.
     pub fn add_part(
         &self,
         epoch: Epoch,

@@ -1,9 +1,8 @@
 //! The interface that every storage scheme implements.
 //!
-//! A scheme owns its bytes on disk: where they lie, how they are found again after a crash, how
-//! they are verified. It does not know about HTTP semantics, memory, or who is waiting. Futures are
-//! not `Send`: they run on the core that created them, so that a scheme may use that core's I/O
-//! ring.
+//! A scheme owns its bytes on disk: their places, their recovery after a crash, their verification.
+//! It does not know about HTTP semantics, memory, or waiting clients. Futures are not `Send`: they
+//! run on the core that created them, so that a scheme may use that core's I/O ring.
 //!
 //! **An object may be partial**: a record plus a set of extents of its body. A complete object has
 //! one extent from 0 to `body_bytes`.
@@ -23,24 +22,24 @@ use crate::head::StoredHead;
 use crate::key::Key;
 use crate::object::{About, Object};
 
-/// What every operation on a scheme returns.
+/// The result of every operation on a scheme.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SchemeError>> + 'a>>;
 
-/// Why a scheme could not do what it was asked. All but [`SchemeError::Corrupt`] leave stored data
-/// as it was.
+/// The reason why a scheme could not carry out an operation. All but [`SchemeError::Corrupt`] leave
+/// stored data unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemeError {
     /// The operating system refused. Counted against the directory: repeated errors take it out of
     /// service.
     #[error("{operation}: {source}")]
     Io {
-        /// What was being done, for the log line: `open /cache/00/1A/00001A2B`.
+        /// The operation, for the log line: `open /cache/00/1A/00001A2B`.
         operation: String,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// What was read is not what was written, or not this key's. The record has been dropped from
-    /// the index.
+    /// The bytes read are not the bytes written, or not this key's. The record has been dropped
+    /// from the index.
     #[error("record does not verify: {0}")]
     Corrupt(&'static str),
     /// No room, too many open files, or the queue of the scheme is full: the object is not stored,
@@ -52,7 +51,7 @@ pub enum SchemeError {
     Down,
 }
 
-/// What kind of record is stored.
+/// The kind of a stored record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// An answer: head and body.
@@ -67,7 +66,7 @@ pub enum RecordKind {
 pub struct Record {
     /// Full key, compared on every read.
     pub key: Key,
-    /// What this is.
+    /// Its kind.
     pub kind: RecordKind,
     /// The URL, compared by the caller on every hit.
     pub url: Box<[u8]>,
@@ -175,7 +174,7 @@ pub trait Scheme: Send + Sync {
     /// directory now: size limits, room, health.
     fn admits(&self, body_bytes: Option<u64>) -> bool;
 
-    /// How busy it is, 0 to 1000, for `store_dir_select_algorithm least-load`.
+    /// Its load, 0 to 1000, for `store_dir_select_algorithm least-load`.
     fn load(&self) -> u16;
 
     /// Whether the index has this key. `false` is certain only when the rebuild is done.
@@ -205,9 +204,9 @@ pub trait Scheme: Send + Sync {
         false
     }
 
-    /// The same for an answer whose body, of at least a byte, lies together, and can then be read
-    /// where it waits for the device. `None`: that is not possible now, or never with this scheme,
-    /// and nothing has happened.
+    /// The same for an answer whose body, of at least one byte, is in one buffer, and which can
+    /// then be read from the memory where it waits for the device. `None`: not possible now, or
+    /// never with this scheme; nothing has happened.
     fn put_lending(&self, _about: &About<'_>, _body: &[u8]) -> Option<Lendable> {
         None
     }
@@ -218,9 +217,9 @@ pub trait Scheme: Send + Sync {
     /// of another version.
     fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()>;
 
-    /// Removes a key. When the future was polled once, the index has it no more, during a rebuild
-    /// as well: who does not wait for disks rests on that. When it resolves, neither a reader nor a
-    /// crash brings back what was there.
+    /// Removes a key. After the first poll of the future, the index does not have it, during a
+    /// rebuild as well: callers that do not wait for disks rely on that. When it resolves, neither
+    /// a reader nor a crash brings the record back.
     fn remove<'a>(&'a self, key: &'a Key) -> IoFuture<'a, bool>;
 
     /// Housekeeping, called about once a second on one core: eviction by the water marks, log
@@ -237,8 +236,9 @@ pub trait Scheme: Send + Sync {
     fn stats(&self) -> SchemeStats;
 }
 
-/// An open stored object. It can be read to its end whatever becomes of the object meanwhile: a
-/// scheme may bound what it keeps for readers, and fails reads with [`SchemeError`] beyond that.
+/// An open stored object. It can be read to its end even if the object is removed meanwhile. A
+/// scheme may bound the space that it keeps for readers, and fails reads with [`SchemeError`]
+/// beyond that.
 pub trait Reader {
     /// Its record, already verified against the key.
     fn record(&self) -> &Record;

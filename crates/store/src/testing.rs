@@ -1,4 +1,4 @@
-//! What several tests of this crate need.
+//! Helpers of several tests of this crate.
 
 mod scheme;
 
@@ -68,7 +68,7 @@ pub(crate) fn object_of(key: Key, body: Body) -> Arc<Object> {
     Arc::new(Object::new(key, b"http://a.example/".as_slice().into(), head, some_times(), body))
 }
 
-/// What a flow says about a storable answer.
+/// The flow information of a storable answer.
 pub(crate) fn info(key: Key, keep_bytes_max: u64) -> FlowInfo {
     FlowInfo {
         key,

@@ -1,4 +1,4 @@
-//! What the directories of a cache need besides requests: housekeeping, and an end in order.
+//! Work on the directories of a cache outside of requests: upkeep, and an end in order.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ impl Cache {
         self.for_each_dir(async |dir: &Dir| dir.maintain(&self.commits).await).await;
     }
 
-    /// Removes from the directories what they have not removed yet because their indexes were being
-    /// read. To be awaited before [`Cache::close`].
+    /// Removes records from the directories that could not be removed yet because their indexes
+    /// were being read. To be awaited before [`Cache::close`].
     pub async fn prepare_close(&self) {
         self.for_each_dir(async |dir: &Dir| dir.remove_hidden().await).await;
     }

@@ -1,4 +1,4 @@
-//! What stands under the primary key of a URL whose answers vary.
+//! The value under the primary key of a URL whose answers vary.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};

@@ -1,21 +1,21 @@
 //! Which of two answers for one URL is the newer one.
 //!
-//! **The rule**: who asks after an answer was complete never gets an older one. So everything that
-//! puts an answer where others find it looks here first: memory, directories, and the table of
-//! fetches that can be joined.
+//! **The rule**: a request that arrives after an answer was complete never gets an older one. So
+//! all code that puts an answer where requests find it looks here first: memory, directories, and
+//! the table of fetches that can be joined.
 //!
-//! An answer belongs to the time between the moment when its request was sent and the moment when
-//! its head came. Of two answers whose times do not overlap the later one is newer, whatever they
-//! say. Of two that overlap the one that was asked for later is newer, if its Date is later (RFC
-//! 9111 4), or the same second and its head came later too, or there was a purge by tag or prefix
-//! in between. Where these disagree nobody knows, and neither is kept ([`Standing::Unclear`]).
+//! An answer belongs to the time between sending its request and receiving its head. Of two answers
+//! whose times do not overlap the later one is newer, whatever their fields. Of two that overlap
+//! the one that was requested later is newer, if its Date is later (RFC 9111 4), or the same second
+//! and its head arrived later too, or there was a purge by tag or prefix in between. If these
+//! disagree it cannot be decided, and neither is kept ([`Standing::Unclear`]).
 //!
-//! What was read from a directory has no time of its own: it is as old as the record. It goes to
-//! memory only if no answer of its key has come, or is being written, since it was opened.
+//! A record that was read from a directory has no such time. It goes to memory only if no answer of
+//! its key has arrived, or is being written, since it was opened.
 //!
-//! An URL has an entry here while somebody fetches or reads it. An answer that came while another
-//! fetch or read was on its way is noted there for as long as that lasts. Times are numbers of one
-//! counter, not of a clock.
+//! A URL has an entry here while it is being fetched or read. An answer that arrived during another
+//! fetch or read is noted there for as long as that lasts. Times are numbers of one counter, not of
+//! a clock.
 
 mod voiding;
 
@@ -36,7 +36,7 @@ use crate::key::Key;
 const SHARDS: usize = 64;
 
 /// Most answers of one URL, one for each key, that are remembered while older fetches or reads go
-/// on. Of more, the oldest is forgotten, and what was asked for before it is not stored.
+/// on. With more, the oldest is forgotten, and answers requested before it are not stored.
 const NOTES_MAX: usize = 256;
 
 /// When an answer was asked for, when its head came, and its Date.
@@ -51,19 +51,19 @@ pub(crate) struct Stamp {
     pub(crate) tag: u64,
 }
 
-/// Where an answer stands among those of its key.
+/// The place of an answer among those of its key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// It is the newest one.
     Newest,
-    /// There is a newer one: this one is for those who wait for it, and for nobody else.
+    /// There is a newer one: this one is only for the requests that wait for it.
     Outdated,
     /// It may be older or newer than another one: nothing of the URL is to be kept.
     Unclear,
 }
 
 impl Stamp {
-    /// Where this one stands beside another.
+    /// The place of this one beside another.
     fn beside(&self, other: &Self) -> Standing {
         use std::cmp::Ordering::{Greater, Less};
         if self.tag != 0 && self.tag == other.tag {
@@ -75,8 +75,8 @@ impl Stamp {
         if other.asked > self.answered {
             return Standing::Outdated;
         }
-        // A Date says nothing within its second. A purge does, of what was asked for before it and
-        // after it.
+        // A Date cannot order answers of one second. A purge can, if one was requested before it
+        // and the other after it.
         let in_second = self.purges.cmp(&other.purges).then(self.answered.cmp(&other.answered));
         let heads = self.date.cmp(&other.date).then(in_second);
         match (self.asked.cmp(&other.asked), heads) {
@@ -86,7 +86,7 @@ impl Stamp {
         }
     }
 
-    /// What is newer than the result is newer than both.
+    /// An answer newer than the result is newer than both.
     fn join(&self, other: &Self) -> Self {
         if self.asked > other.answered {
             return *self;
@@ -104,7 +104,7 @@ impl Stamp {
     }
 }
 
-/// How far an answer has come.
+/// The progress of an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum State {
     /// Its body comes in.
@@ -128,8 +128,8 @@ struct Note {
 }
 
 impl Note {
-    /// Where another answer stands beside this one. What is still coming may never be complete:
-    /// until it is, it makes nothing outdated.
+    /// The place of another answer beside this one. An answer that is still arriving may never be
+    /// complete: until it is, it makes no other outdated.
     fn judge(&self, stamp: &Stamp) -> Standing {
         match stamp.beside(&self.stamp) {
             Standing::Outdated if self.state == State::Coming => Standing::Newest,
@@ -138,15 +138,15 @@ impl Note {
     }
 }
 
-/// What is known of a URL.
+/// The facts about a URL.
 #[derive(Debug, Default)]
 struct Known {
     /// Fetches and reads that are on their way.
     holders: usize,
-    /// What was asked for before this time is not stored.
+    /// An answer requested before this time is not stored.
     floor: u64,
-    /// Who removes the URL from directories now, who of these has not got all indexes yet, and when
-    /// that was done last.
+    /// Tasks that remove the URL from directories now, those of them that have not reached all
+    /// indexes yet, and the time of the last removal.
     voidings: usize,
     hidings: usize,
     voided: u64,
@@ -171,7 +171,7 @@ impl Known {
         self.notes.iter_mut().filter(is_own).for_each(|note| note.state = to);
     }
 
-    /// Turns the notes of an answer into what is remembered of it.
+    /// Turns the notes of an answer into the remembered ones.
     fn settle(&mut self, answered: u64, at: u64) {
         let mut settled: Vec<Note> = Vec::new();
         self.notes.retain(|note| {
@@ -363,7 +363,7 @@ impl Versions {
         self.settled.notify_waiters();
     }
 
-    /// What directories may show of a key now.
+    /// The records of a key that directories may show now.
     pub(crate) fn shown(&self, primary: &Key, key: &Key) -> Shown {
         let shard = self.shard(primary);
         let Some(known) = shard.get(primary) else { return Shown::All };
@@ -391,13 +391,13 @@ impl Versions {
     }
 }
 
-/// What may be read from directories of a key.
+/// The records of a key that may be read from directories.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     All,
     /// The newest answer, which is complete. There may be older ones.
     Only(Identity),
-    /// There may be older answers, or what is void.
+    /// There may be older or void answers.
     Nothing,
 }
 
@@ -426,7 +426,7 @@ pub(crate) struct Fetch {
     asked: AtomicU64,
     stamp: Mutex<Option<Stamp>>,
     is_announced: std::sync::atomic::AtomicBool,
-    /// Who still has to write or remove something for its answer.
+    /// Number of tasks that still have to write or remove a record for its answer.
     writing: AtomicUsize,
 }
 
@@ -442,8 +442,8 @@ impl Fetch {
         }
     }
 
-    /// The request is sent now. What was answered to an earlier one does not count, unless it has
-    /// been announced.
+    /// The request is sent now. Answers to earlier ones do not count, unless they have been
+    /// announced.
     pub(crate) fn ask(&self) {
         if !self.is_announced() {
             self.asked.store(self.versions.now(), Ordering::SeqCst);
@@ -496,8 +496,8 @@ impl Fetch {
         standing
     }
 
-    /// Its answer is complete, and whoever asks from now on gets nothing older. `remove` is called
-    /// if it is the newest one of this key.
+    /// Its answer is complete, and later requests get nothing older. `remove` is called if it is
+    /// the newest one of this key.
     pub(crate) fn complete(&self, key: &Key, remove: impl FnOnce()) {
         let (Some(stamp), true) = (self.stamp(), self.is_announced()) else { return };
         let mut shard = self.versions.shard(&self.primary);
@@ -519,7 +519,7 @@ impl Fetch {
         self.versions.settled.notify_waiters();
     }
 
-    /// What its record in a directory will be known by.
+    /// The identity of its record in a directory.
     pub(crate) fn identify(&self, key: &Key, times: &Times) {
         let (Some(stamp), true) = (self.stamp(), self.is_announced()) else { return };
         let mut shard = self.versions.shard(&self.primary);
@@ -554,7 +554,7 @@ impl Drop for Fetch {
     }
 }
 
-/// Somebody reads from a directory. What comes meanwhile is remembered.
+/// A read from a directory. Answers that arrive meanwhile are remembered.
 #[derive(Debug)]
 pub(crate) struct Reading {
     versions: Arc<Versions>,

@@ -1,6 +1,6 @@
-//! What an unsafe method makes void: out of memory, of what is in flight and of every index at
-//! once; off the disks behind the answer (RFC 9111 4.4 asks for no more). Only a PURGE is answered
-//! when a crash brings nothing back.
+//! Answers that an unsafe method makes void: out of memory, flights and every index at once; off
+//! the disks behind the answer (RFC 9111 4.4 asks for no more). Only a PURGE is answered when a
+//! crash brings nothing back.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -33,13 +33,13 @@ impl Cache {
         voiding
     }
 
-    /// Takes what is void out of all directories. When the future was polled once, no index has it
-    /// any more; the rest waits for disks, and nobody needs to wait for that. It must be polled to
-    /// its end; how many wait is bounded ([`VOIDS_MAX`]).
+    /// Removes void records from all directories. After the first poll of the future, no index has
+    /// them; the rest waits for disks, and no request needs to wait for that. The future must be
+    /// polled to its end; the number of waiting ones is bounded ([`VOIDS_MAX`]).
     pub async fn remove_void(&self, mut voiding: Voiding) {
         let (table, primary) = (self.table(), voiding.primary());
         table.purge_absent(primary);
-        // What is on its way to a directory may take a while to get there.
+        // A record that is under way to a directory may take a while to arrive there.
         let is_nothing_on_its_way = self.commits.is_clear(&primary);
         if is_nothing_on_its_way {
             together::all_then(begin_behind(&table, &primary), || voiding.show()).await;
@@ -89,8 +89,8 @@ fn begin_behind<'a>(table: &'a Table, key: &'a Key) -> Vec<Removal<'a>> {
     table.dirs.iter().map(begin).collect()
 }
 
-/// All directories at the same time: one whose disk hangs keeps no other from beginning. `then` is
-/// called whenever all have been asked. Says what came of it where it came to the most.
+/// All directories at the same time: one whose disk hangs does not delay the others. `then` is
+/// called whenever all have been asked. Returns the worst result.
 pub(crate) async fn remove_from_all(table: &Table, key: &Key, then: impl FnMut()) -> Purged {
     let purged = Cell::new(Purged::Absent);
     let begin = |dir: &'_ Arc<Dir>| -> Pin<Box<dyn Future<Output = ()> + '_>> {
@@ -190,7 +190,7 @@ mod tests {
         let (mut writer, voiding) = cache.void_for(key(1), 0);
         let mut rest = std::pin::pin!(cache.remove_void(voiding));
         assert!(poll_once(rest.as_mut()).is_pending());
-        // The answer to POST itself comes into one directory, what is void into the other.
+        // The answer to POST itself goes into one directory, the void ones into the other.
         writer.answer(2000, None);
         assert_eq!(writer.announce(&[(key(1), 0)]), Standing::Newest);
         let times = Some(Times { serial: 7, ..some_times() });

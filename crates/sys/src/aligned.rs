@@ -1,10 +1,10 @@
 //! Buffers for direct I/O: start and capacity are multiples of 4096 bytes.
 //!
-//! A thread takes its buffers from an arena of its own and gives them back to it, wherever they are
-//! dropped, so that pages are touched once and then reused while warm. The arena is divided by the
-//! buddy method, lowest addresses first: what is in use crowds together at its start, and that part
-//! the thread's I/O ring can register with the kernel. What does not fit gets memory of its own,
-//! and gives it back.
+//! A thread takes its buffers from an arena of its own, and they return to it wherever they are
+//! dropped. So pages are touched once and then reused while warm. The arena is divided by the buddy
+//! method, lowest addresses first: used buffers gather at its start, and the thread's I/O ring can
+//! register that part with the kernel. A buffer that does not fit has memory of its own, which it
+//! frees.
 
 #![allow(unsafe_code, reason = "memory with an alignment of its own is handed out by hand")]
 

@@ -1,10 +1,10 @@
 //! A buffer that several threads fill at once, each a part of its own, and that is then written to
 //! disk whole.
 //!
-//! Room is handed out by a single atomic addition in units of 512 bytes. A part ([`Region`]) is
-//! exclusive until it is published; from then on it never changes, and anybody may read it. When
-//! the buffer is sealed and the last region is done, exactly one caller hears of it
-//! ([`Progress::Complete`]): the one who should write it.
+//! Room is handed out by a single atomic addition, in units of 512 bytes. A part ([`Region`]) is
+//! exclusive until it is published; from then on it never changes, and any thread may read it. When
+//! the buffer is sealed and the last region is done, exactly one caller is told
+//! ([`Progress::Complete`]): that caller should write the buffer.
 
 #![allow(unsafe_code, reason = "disjoint parts of one buffer are written by several threads")]
 
@@ -28,12 +28,12 @@ pub const APPEND_BYTES_MAX: usize = 1 << 30;
 /// would cost more than filling them.
 pub const SPARE_BYTES_MAX: usize = 16 << 20;
 
-/// Where memory is short, it is less.
+/// Less when memory is short.
 static SPARE_BYTES: AtomicUsize = AtomicUsize::new(SPARE_BYTES_MAX);
 
 /// Set in [`AppendBuffer::state`] when nothing more is handed out.
 const SEALED: u64 = 1 << 63;
-/// Set when somebody has heard that the buffer is complete.
+/// Set when a caller has been told that the buffer is complete.
 const NOTICED: u64 = 1 << 62;
 /// One region that is not done, in [`AppendBuffer::state`]; the units handed out are in the lower
 /// 32 bits.
@@ -61,11 +61,11 @@ pub fn limit_spare(bytes: usize) {
     });
 }
 
-/// What an operation brought about.
+/// The result of an operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[must_use = "whoever completes a buffer must see that it is written"]
 pub enum Progress {
-    /// Regions are under way, or the buffer is not sealed, or somebody has heard already.
+    /// Regions are under way, or the buffer is not sealed, or a caller has been told already.
     Pending,
     /// The buffer is sealed and every region is done. Said once.
     Complete,
@@ -132,8 +132,7 @@ impl AppendBuffer {
     /// rest behind the last region is zeroed); a second call returns the same.
     pub fn seal(self: &Arc<Self>) -> (usize, Progress) {
         let align = (ALIGN_BYTES / UNIT_BYTES) as u64;
-        // The padding is a region like others, so that nobody sees a complete buffer before it is
-        // there.
+        // The padding is a region like others, so that no caller sees a complete buffer without it.
         let close = |state: u64| {
             let units = (state & UNITS).next_multiple_of(align);
             (state & SEALED == 0).then_some(((state & !UNITS) + units + ONE_OPEN) | SEALED)
@@ -153,14 +152,14 @@ impl AppendBuffer {
         (self.state.load(Ordering::Relaxed) & UNITS) as usize * UNIT_BYTES
     }
 
-    /// Whether it is sealed and every region is done. All of it can be read then.
+    /// Whether the buffer is sealed and every region is done. Then all of it can be read.
     pub fn is_complete(&self) -> bool {
         let state = self.state.load(Ordering::Acquire);
         state & SEALED != 0 && state & OPEN == 0
     }
 
-    /// Asks whether it is complete and nobody has heard of it yet: the case when the last region
-    /// was dropped instead of published, as a drop returns nothing.
+    /// Asks whether the buffer is complete and no caller has been told yet. This happens when the
+    /// last region was dropped instead of published, because a drop returns nothing.
     pub fn notice(&self) -> Progress {
         let claim =
             |state: u64| (state & (SEALED | OPEN | NOTICED) == SEALED).then_some(state | NOTICED);
@@ -189,13 +188,14 @@ impl AppendBuffer {
         })
     }
 
-    /// The same, in a form that keeps the buffer.
+    /// As [`AppendBuffer::read`], in a form that keeps the buffer.
     pub fn share(self: &Arc<Self>, range: Range<usize>) -> Option<Published> {
         self.read(range.clone())?;
         Some(Published { buffer: Arc::clone(self), range })
     }
 
-    /// Pointer to a byte; the caller cares that nobody else touches what it does there.
+    /// Pointer to a byte. The caller makes sure that no other access happens there at the same
+    /// time.
     fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.capacity());
         // Only a buffer that is being dropped has no memory.
@@ -205,8 +205,8 @@ impl AppendBuffer {
     }
 }
 
-/// Memory for so many bytes: of few sizes, four to each doubling, so that what was used before fits
-/// again.
+/// Size of the memory for `capacity` bytes. There are few sizes, four to each doubling, so that
+/// freed memory fits again.
 fn size_class(capacity: usize) -> usize {
     capacity.next_multiple_of((capacity.next_power_of_two() / 8).max(ALIGN_BYTES))
 }
@@ -267,7 +267,7 @@ impl Deref for Published {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // What is published stays so.
+        // Published bytes never change.
         self.buffer.read(self.range.clone()).unwrap_or_default()
     }
 }
@@ -296,7 +296,7 @@ impl Region {
         self.start
     }
 
-    /// Makes it readable for everybody; what is left of its last unit is zeroed.
+    /// Makes the region readable for all threads. The rest of its last unit is zeroed.
     pub fn publish(mut self) -> Progress {
         self.finish(self.len);
         self.buffer.notice()
@@ -319,7 +319,7 @@ impl Region {
         for (at, mask) in masks(first..first + end / UNIT_BYTES) {
             self.buffer.committed[at].fetch_or(mask, Ordering::Release);
         }
-        // Release: whoever sees the buffer complete sees the bits and bytes above.
+        // Release: a thread that sees the buffer complete sees the bits and bytes above.
         self.buffer.state.fetch_sub(ONE_OPEN, Ordering::Release);
     }
 }

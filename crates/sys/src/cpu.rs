@@ -8,12 +8,12 @@ pub fn usable() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// From now on the calling thread interrupts no other when it is woken (`SCHED_BATCH`): for threads
-/// that work through queues beside the cores. A core that hands out an operation goes on with its
-/// turn instead of being put aside for each of them, and the thread then finds several to do. It
-/// gets its share of the processors as before, and so do threads that it starts. Another policy
-/// than the usual one is somebody's choice, and stays. Returns whether it is so now; a system that
-/// refuses is as good as without.
+/// From now on, waking the calling thread interrupts no other thread (`SCHED_BATCH`). This is for
+/// threads that work through queues beside the cores. A core that hands out an operation continues
+/// its turn instead of being interrupted for each of them, and the thread then finds several
+/// operations. The thread has its share of the processors as before, and so have threads that it
+/// starts. If the policy is not the usual one, an administrator has chosen it, and it stays.
+/// Returns whether the policy is set; if the system refuses, only speed is lost.
 #[allow(unsafe_code)]
 pub fn work_in_batches() -> bool {
     // The only priority there is for it.

@@ -11,8 +11,8 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 /// changes to `/`, and reads and writes `/dev/null`.
 ///
 /// Must be called before any thread is started (a fork copies only the calling thread); it refuses
-/// when there are several. Report errors of the configuration before: afterwards nobody sees
-/// standard error.
+/// when there are several. Report errors of the configuration before: standard error is closed
+/// afterwards.
 pub fn daemonize() -> io::Result<()> {
     if thread_count() > 1 {
         return Err(io::Error::other("threads are running already"));
@@ -24,8 +24,8 @@ fn detach() -> io::Result<()> {
     fork_and_leave()?;
     setsid()?;
     fork_and_leave()?;
-    // Scripts end a daemon and what it started with `kill -- -PID`: its number is that of its
-    // group.
+    // Scripts end a daemon and its children with `kill -- -PID`: the number of the daemon is that
+    // of its process group.
     setpgid(None, None)?;
     chdir("/")?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;

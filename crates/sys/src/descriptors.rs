@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Assumed when the system sets no limit at all.
 const UNLIMITED: u64 = 1 << 20;
 
-/// What became of the limit of open descriptors.
+/// The new limit of open descriptors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
     /// The limit before.
@@ -50,9 +50,9 @@ pub fn open_count() -> u64 {
     (entries as u64).saturating_sub(1) // the one that reads the directory
 }
 
-/// Closes all descriptors but standard input, output and error. For the first lines of a helper
-/// process: whatever they belonged to would find them closed. Without effect before Linux 5.9,
-/// where a helper keeps what it has inherited.
+/// Closes all descriptors except standard input, output and error. For the beginning of a helper
+/// process: code that uses other descriptors would find them closed. Without effect before Linux
+/// 5.9, where a helper keeps the inherited descriptors.
 #[allow(unsafe_code)]
 pub fn close_all_but_standard() {
     // SAFETY: no memory is passed. The caller has not opened anything yet, so no owner of a

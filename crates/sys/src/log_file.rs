@@ -8,9 +8,8 @@ use std::path::Path;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-/// Opens a file to be appended to, or makes it with this mode. Waits for nobody: a named pipe that
-/// nobody reads is an error that [`is_without_reader`] knows. What is written to the file may wait,
-/// as usual.
+/// Opens a file for appending, or creates it with this mode. It never waits: a named pipe without a
+/// reader is an error that [`is_without_reader`] recognises. Writes to the file may wait, as usual.
 pub fn open_to_append(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
@@ -23,7 +22,7 @@ pub fn open_to_append(path: &Path, mode: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether nobody reads the pipe that was to be opened.
+/// Whether the pipe that was opened has no reader.
 pub fn is_without_reader(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NXIO)
 }

@@ -1,6 +1,6 @@
 //! Anonymous memory of the system.
 //!
-//! The caller owns what it maps, and says itself when nothing refers to it any more.
+//! The caller owns the mapped memory, and says when nothing refers to it any more.
 
 #![allow(unsafe_code, reason = "mapping memory by hand is the purpose of this module")]
 
@@ -27,9 +27,9 @@ mod system {
         NonNull::new(start.cast())
     }
 
-    /// The same in huge pages, where the system has them and gives them to those who ask. `bytes`
-    /// is a multiple of [`HUGE_BYTES`]. What is behind a huge page the kernel finds in one step
-    /// where it takes five hundred otherwise; to touch one byte of it costs all of it.
+    /// As [`map`], in huge pages, if the system has them and grants them on request. `bytes` is a
+    /// multiple of [`HUGE_BYTES`]. The kernel finds the memory of a huge page in one step instead
+    /// of five hundred; touching one byte of it allocates the whole page.
     pub(crate) fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
         let start = map(bytes.checked_add(HUGE_BYTES)?)?;
         let before = start.as_ptr().align_offset(HUGE_BYTES).min(HUGE_BYTES);
@@ -40,20 +40,20 @@ mod system {
                 unmap(rest, bytes);
             }
         }
-        // SAFETY: changes only how memory is mapped that nobody uses yet. Systems without huge
-        // pages refuse.
+        // SAFETY: changes only how memory is mapped, before it is used. Systems without huge pages
+        // refuse.
         let _ = unsafe { madvise(kept.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         Some(kept)
     }
 
     /// Gives a mapping back, or whole pages at its start or its end.
     pub(crate) fn unmap(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller owns the pages and nothing refers to them any more.
-        // A failure leaks address space, which nobody could do anything about.
+        // SAFETY: the caller owns the pages and nothing refers to them any more. A failure leaks
+        // address space, for which there is no remedy.
         let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
     }
 
-    /// Touches pages of a mapping, so that nobody has to later.
+    /// Touches pages of a mapping now, so that later accesses need not.
     pub(crate) fn fault_in(start: NonNull<u8>, bytes: usize) {
         // SAFETY: keeps content as it is. Older kernels (before 5.14) refuse, then each page faults
         // by itself.
@@ -62,14 +62,14 @@ mod system {
 
     /// Gives the memory of free pages back; they read as zero afterwards.
     pub(crate) fn forget(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the pages are free, so nobody relies on their content; they read as zero
+        // SAFETY: the pages are free, so no code relies on their content; they read as zero
         // afterwards.
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
     }
 }
 
-/// The same from the allocator, aligned to pages only, for the interpreter that checks the unsafe
-/// code of this crate.
+/// The same functions on the allocator, aligned to pages only, for the interpreter that checks the
+/// unsafe code of this crate.
 #[cfg(miri)]
 mod system {
     use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -35,7 +35,7 @@ const SLAB_PAGES: usize = 512;
 /// else.
 const MAGAZINES: usize = 64;
 
-/// Most free pages that one magazine keeps; beyond it half of them go to the common list.
+/// Most free pages in one magazine. Beyond it half of them move to the common list.
 const MAGAZINE_PAGES_MAX: usize = 64;
 
 /// Pages that were never used and are faulted in together.
@@ -65,7 +65,7 @@ struct Inner {
     /// Live pages (lower 32 bits) and pool handles (upper 32 bits). At 0 the pool is destroyed.
     census: AtomicU64,
     limit_pages: AtomicU64,
-    /// How its locks are ordered, it says itself.
+    /// The type documents the order of its locks.
     free: FreePages<Mutex<Vec<FreePage>>, Mutex<Common>>,
 }
 
@@ -77,7 +77,7 @@ struct Common {
     fresh_from: usize,
 }
 
-/// A page that nobody refers to.
+/// A page without references.
 struct FreePage(NonNull<Header>);
 
 /// One mapping and the headers of its pages.
@@ -86,8 +86,7 @@ struct Slab {
     headers: NonNull<[Header]>,
 }
 
-// SAFETY: a free page is owned by whoever holds the value; header and data are plain memory of the
-// pool.
+// SAFETY: the holder of the value owns the free page; header and data are plain memory of the pool.
 unsafe impl Send for FreePage {}
 // SAFETY: a slab is only a pair of owned allocations; it is used under the lock of `Common`.
 unsafe impl Send for Slab {}
@@ -133,7 +132,7 @@ impl PagePool {
         Some(PageMut { page: Page { header } })
     }
 
-    /// Pages that somebody holds now.
+    /// Pages in use now.
     pub fn in_use(&self) -> u64 {
         live_pages(self.inner().census.load(Ordering::Relaxed))
     }
@@ -199,7 +198,7 @@ fn live_pages(census: u64) -> u64 {
     census & (ONE_HANDLE - 1)
 }
 
-/// Takes `weight` from the census and destroys the pool when nobody is left.
+/// Takes `weight` from the census, and destroys the pool when the census is empty.
 ///
 /// # Safety
 /// `weight` must be counted in the census on behalf of the caller, who must not use the pool

@@ -1,10 +1,9 @@
 //! The pid file, and signals to the process that holds it.
 //!
 //! The file is locked for as long as the process lives. The lock is one of `fcntl(F_SETLK)`,
-//! exclusive: only who may write to the file can take it, and the system itself says which process
-//! has it. So a number in the file is for people only: one that was left behind, or that somebody
-//! else wrote, is never taken for a running process, and somebody who may only read the file cannot
-//! pretend that one runs.
+//! exclusive: taking it needs write permission, and the system itself knows its holder. The number
+//! in the file is for people only. So a number that was left behind or forged is never taken for a
+//! running process, and a user who may only read the file cannot pretend that one runs.
 //!
 //! Such a lock goes when its process closes the file, by whatever descriptor: nothing else here
 //! opens it.
@@ -48,7 +47,7 @@ pub enum PidError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -77,8 +76,8 @@ impl PidFile {
                     if let Some(pid) = holder(&file).map_err(failed)? {
                         return Err(PidError::Running { pid, path: path.into() });
                     }
-                    // Somebody who may only read it has locked it: that one keeps what is no pid
-                    // file any more.
+                    // A process that may only read the file has locked it. It keeps a file that is
+                    // no pid file any more.
                     if is_still_at(&file, path) {
                         fs::remove_file(path).map_err(failed)?;
                     }
@@ -131,7 +130,7 @@ fn flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
-/// The process that has the exclusive lock: what the system says, 0 if it lives in another name
+/// The process with the exclusive lock, as the system reports it; 0 if it lives in another name
 /// space of processes.
 fn holder(file: &File) -> io::Result<Option<i32>> {
     // A shared lock is hindered by an exclusive one alone.
@@ -228,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Says what it has, and keeps it until standard input ends.
+    /// Prints the held value, and keeps it until standard input ends.
     fn wait<T: std::fmt::Debug>(held: T) {
         println!("\nholding {held:?}");
         let _ = io::stdin().lines().next();
@@ -286,7 +285,7 @@ mod tests {
         assert!(
             matches!(PidFile::create(&path), Err(PidError::Running { pid: other, .. }) if other == pid)
         );
-        // SIGWINCH is ignored by default: that it can be sent is what counts.
+        // SIGWINCH is ignored by default. Only the sending is tested.
         assert_eq!(signal(&path, Signal::WINCH).expect("sent"), pid);
         held.end();
         assert!(!path.exists());

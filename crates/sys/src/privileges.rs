@@ -18,9 +18,9 @@ pub enum PrivilegeError {
     /// A system call was refused.
     #[error("cannot {what}: {source}")]
     Refused {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The calls succeeded, and yet root can be regained.
@@ -28,7 +28,7 @@ pub enum PrivilegeError {
     NotDropped,
 }
 
-/// Who a process can become.
+/// A user and groups that a process can become.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// User number.

@@ -1,4 +1,4 @@
-//! What this process has used so far.
+//! Resources that this process has used so far.
 
 use std::fs;
 use std::time::Duration;

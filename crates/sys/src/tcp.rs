@@ -1,4 +1,4 @@
-//! What we ask of a TCP connection beyond reading and writing.
+//! Operations on a TCP connection beyond reading and writing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, recv};
 use socket2::SockRef;
 
-/// What the other side of a connection did that we have not read yet.
+/// Events from the other side of a connection that we have not read yet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum PeerState {
     /// Nothing: connected, and nothing to read.
@@ -35,9 +35,8 @@ pub fn shutdown_write(socket: impl AsFd) -> io::Result<()> {
     rustix::net::shutdown(socket, rustix::net::Shutdown::Write).map_err(io::Error::from)
 }
 
-/// Makes the next close of the socket send RST instead of FIN and throw away what was not sent: the
-/// reader of a body that ends at the close must not take a cut answer for a whole one (RFC 9112
-/// section 8).
+/// Makes the next close of the socket send RST instead of FIN and discard unsent bytes. The reader
+/// of a body that ends at the close must not take a part for the whole (RFC 9112 section 8).
 pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
     SockRef::from(&socket).set_linger(Some(Duration::ZERO))
 }

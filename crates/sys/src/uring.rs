@@ -1,8 +1,8 @@
 //! Reads and writes of buffers through io_uring.
 //!
-//! A [`Ring`] owns the memory of an operation until the kernel is done with it, whatever becomes of
-//! the one who asked. It is used by one thread, neither blocks (but for [`Ring::wait`]) nor spawns
-//! anything, and does what is left of a transfer that was interrupted or cut short.
+//! A [`Ring`] owns the memory of an operation until the kernel is done with it, even if the caller
+//! has gone. It is used by one thread, neither blocks (except in [`Ring::wait`]) nor spawns
+//! anything, and completes transfers that were interrupted or cut short.
 
 #![allow(
     unsafe_code,
@@ -22,23 +22,23 @@ use rustix::io::Errno;
 use crate::aligned::{self, Arena, Buffer, FIXED_BYTES};
 use crate::append_buffer::AppendBuffer;
 
-/// Operations that one ring has under way at most.
+/// Most operations under way in one ring.
 pub const RING_DEPTH: usize = 128;
 
-/// How often the kernel may say "try again" for one operation before that is its error.
+/// How often the kernel may answer "try again" for one operation before that becomes its error.
 const RETRIES_MAX: u8 = 100;
 
-/// Most bytes of one request to the kernel; what is longer is done in several.
+/// Most bytes of one request to the kernel. A longer operation takes several.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
 /// Direct I/O moves multiples of at least this, except at the end of a file.
 const SECTOR_BYTES: usize = 512;
 
-/// How long a ring that is dropped waits for the kernel. Memory of what is then still under way is
-/// never freed.
+/// How long a ring that is dropped waits for the kernel. The memory of operations that are still
+/// under way then is never freed.
 const DROP_WAIT: Duration = Duration::from_secs(30);
 
-/// What is moved. It belongs to the operation until that is done.
+/// Buffers of an operation. They belong to it until it is done.
 #[derive(Debug)]
 pub enum Transfer {
     /// Fills the buffer from the file.
@@ -64,8 +64,8 @@ pub fn unpublished() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "this range of the append buffer is not published")
 }
 
-/// Whether this thread may use io_uring, and the kernel knows all that is needed; the error says
-/// why not.
+/// Whether this thread may use io_uring, and the kernel has all required operations. The error has
+/// the reason.
 pub fn probe() -> io::Result<()> {
     let ring = setup(2)?;
     if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
@@ -93,7 +93,7 @@ pub fn forbid_on_this_thread() -> io::Result<()> {
     let instruction =
         |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
     let mut filter = [
-        // The number of the system call is the first word of what a filter sees.
+        // A filter's first word is the number of the system call.
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         instruction(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -133,10 +133,10 @@ fn setup(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// The end of an operation: who asked, its memory, and the bytes moved (all of them, for a write).
+/// The end of an operation: its owner, its memory, and the bytes moved (all of them, for a write).
 pub type Completion<T> = (T, Transfer, io::Result<usize>);
 
-/// One thread's way to the kernel. `T` says who asked for an operation, and which file it is about.
+/// One thread's io_uring. `T` identifies the owner of an operation, and its file.
 pub struct Ring<T> {
     ring: IoUring,
     slots: Vec<Option<Operation<T>>>,
@@ -198,7 +198,7 @@ impl<T: AsFd> Ring<T> {
         Ok(())
     }
 
-    /// Queues what is left of the operation in a slot.
+    /// Queues the rest of the operation in a slot.
     fn queue(&mut self, slot: u16) {
         let Some(operation) = &self.slots[usize::from(slot)] else { return };
         let entry = operation.entry(self.arena.as_ref()).user_data(u64::from(slot));
@@ -216,7 +216,7 @@ impl<T: AsFd> Ring<T> {
         }
     }
 
-    /// Whether something was pushed that the kernel has not taken.
+    /// Whether the kernel has not taken all pushed operations yet.
     pub fn has_unsubmitted(&mut self) -> bool {
         !self.ring.submission().is_empty()
     }
@@ -245,8 +245,8 @@ impl<T: AsFd> Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// Hands what was pushed to the kernel, with one system call, and lets it do the work that it
-    /// has put off.
+    /// Hands the pushed operations to the kernel with one system call, and lets it do deferred
+    /// work.
     pub fn submit(&mut self) -> io::Result<()> {
         loop {
             let queue = self.ring.submission();
@@ -276,8 +276,8 @@ impl<T> Ring<T> {
     }
 }
 
-/// A signal came; the time is over; or the kernel is short of something. What was pushed stays for
-/// the next call.
+/// A signal arrived, the time is over, or the kernel is short of some resource. Pushed operations
+/// stay for the next call.
 fn harmless(entered: io::Result<usize>) -> io::Result<usize> {
     entered.or_else(|error| match Errno::from_io_error(&error) {
         Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY) => Ok(0),
@@ -286,7 +286,7 @@ fn harmless(entered: io::Result<usize>) -> io::Result<usize> {
 }
 
 impl<T> Operation<T> {
-    /// The request for what is left of it.
+    /// The request for the rest of the operation.
     fn entry(&self, arena: Option<&Arc<Arena>>) -> squeue::Entry
     where
         T: AsFd,
@@ -320,7 +320,8 @@ impl<T> Operation<T> {
         }
     }
 
-    /// Takes in what the kernel says; returns the end, or `None` when something is left to do.
+    /// Evaluates the kernel's result. Returns the end of the operation, or `None` when a part is
+    /// left to do.
     fn advance(&mut self, result: i32) -> Option<io::Result<usize>> {
         let is_read = matches!(self.transfer, Transfer::Read(_));
         let Ok(moved) = usize::try_from(result) else {
@@ -329,8 +330,8 @@ impl<T> Operation<T> {
                     self.retries += 1;
                     None
                 }
-                // Direct I/O cannot ask for what follows an end of the file within a sector.
-                // Nothing does.
+                // Direct I/O cannot read beyond an end of the file within a sector. Nothing follows
+                // such an end.
                 Errno::INVAL if is_read && !self.done.is_multiple_of(SECTOR_BYTES) => {
                     Some(Ok(self.done))
                 }
@@ -359,12 +360,12 @@ fn register(ring: &IoUring, arena: &Arena) -> io::Result<()> {
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let deadline = Instant::now() + DROP_WAIT;
-        // Nobody will hear of these; and with any of them left no wait would wait.
+        // No caller waits for these; and while one of them is left, a wait would return at once.
         self.ready.clear();
         let mut left = self.slots.iter().flatten().count();
         while left > 0 && Instant::now() < deadline && self.wait(Duration::from_millis(100)).is_ok()
         {
-            // What is left of a short transfer is not done any more.
+            // The rest of a short transfer is dropped.
             left = left.saturating_sub(self.ring.completion().count());
         }
         if left > 0 {

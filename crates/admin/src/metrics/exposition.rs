@@ -9,7 +9,7 @@ use super::PREFIX;
 /// Media type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric measures.
+/// The kind of a metric.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Only grows, until the program ends.
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// As the format says it.
+    /// Its name in the format.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -70,7 +70,7 @@ pub(crate) struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Writes what comes before the samples.
+    /// Writes the lines before the samples.
     pub(crate) fn begin(
         out: &'a mut String,
         name: &'a str,

@@ -13,14 +13,14 @@ use crate::memory;
 
 pub(crate) use self::exposition::{CONTENT_TYPE, Kind};
 
-/// What names of metrics begin with.
+/// The beginning of all names of metrics.
 pub(crate) const PREFIX: &str = "humboldt_";
 
 /// A metric: a name, and samples that differ in their labels.
 pub(crate) struct Family {
     /// Without [`PREFIX`].
     pub name: &'static str,
-    /// What is measured.
+    /// The kind of the metric.
     pub kind: Kind,
     /// Names of the labels.
     pub labels: &'static [&'static str],
@@ -357,8 +357,8 @@ pub(crate) const FAMILIES: &[Family] = &[
     ),
 ];
 
-/// Kinds of answers as the label says them. Answers that are of none of these kinds, such as
-/// refusals and tunnels, are counted among all.
+/// Kinds of answers with their labels. Other answers, such as refusals and tunnels, are only in the
+/// count of all.
 const KINDS: &[(TimesOf, &str)] = &[
     (TimesOf::Misses, "miss"),
     (TimesOf::Hits, "hit"),

@@ -135,7 +135,7 @@ pub(super) fn read_rule(line: &mut Line<'_>) -> Result<AccessRule, Problem> {
     };
     let terms = read_terms(line)?;
     if terms.is_empty() {
-        // Squid skips such a line. Skipping a `deny` would open what it closes.
+        // Squid skips such a line. A skipped `deny` would allow the requests that it denies.
         return Err(action
             .error("no ACL follows: it is not clear what this rule is about")
             .with_help(format!(

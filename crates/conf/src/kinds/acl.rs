@@ -185,7 +185,7 @@ fn read_values(
     }
 }
 
-/// Kinds whose first value names what is looked at.
+/// Kinds whose first value is the name of a field or a key.
 fn has_leading_name(kind: AclKind) -> bool {
     use AclKind as K;
     matches!(
@@ -199,7 +199,7 @@ fn has_leading_name(kind: AclKind) -> bool {
     )
 }
 
-/// The path in a value `"path"`, which stands for the lines of that file.
+/// The path in a value `"path"`, which is replaced by the lines of that file.
 fn file_name(token: &Token) -> Option<String> {
     if token.quoted {
         return None;
@@ -209,7 +209,7 @@ fn file_name(token: &Token) -> Option<String> {
     inner.get(..end).filter(|path| !path.is_empty()).map(str::to_owned)
 }
 
-/// Each line of the file is one value; blanks around it and what follows ` #` are left out.
+/// Each line of the file is one value; blanks around it and the text after ` #` are left out.
 fn read_file(
     kind: AclKind,
     token: &Token,
@@ -257,8 +257,8 @@ fn merge_flags(into: &mut AclFlags, flags: AclFlags) {
     into.no_lookup |= flags.no_lookup;
 }
 
-/// Adds one line's values. Case sensitivity starts anew on each line; the leading name must stay
-/// the same.
+/// Adds one line's values. Case sensitivity is reset on each line; the leading name must stay the
+/// same.
 fn append(def: &mut AclDef, mut values: Vec<String>, name: &Token) -> Result<(), Problem> {
     if def.values.is_empty() {
         def.values = values;
@@ -300,7 +300,7 @@ fn remember_usability(kind: AclKind, index: usize, out: &[AclDef], line: &mut Li
     }
 }
 
-/// What an ACL and its members need, each need once, with the first ACL that has it in words.
+/// The needs of an ACL and its members, each need once, with the first ACL that has it in words.
 fn needs_of(own: &str, def: &AclDef, members: &[&KnownAcl]) -> Vec<(String, Need)> {
     let mut needs: Vec<_> = def.need().map(|need| (own.to_owned(), need)).into_iter().collect();
     for (what, need) in members.iter().flat_map(|member| &member.needs) {

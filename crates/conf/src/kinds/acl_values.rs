@@ -1,4 +1,4 @@
-//! What a single value of an ACL may look like, by type.
+//! The form of a single value of an ACL, by type.
 
 use std::net::IpAddr;
 
@@ -119,7 +119,7 @@ fn check_mask(value: &Token, address: IpAddr, mask: &str) -> Result<(), Problem>
     )))
 }
 
-/// Not an address: a host name, perhaps. What looks like a mistyped address is refused.
+/// Not an address: a host name, perhaps. A mistyped address is refused.
 fn check_host_name(
     value: &Token,
     host: &str,

@@ -147,7 +147,7 @@ mod tests {
         if found.has_errors() { Err(found.render_from(false, Severity::Error)) } else { Ok(config) }
     }
 
-    /// What is said about a good line.
+    /// The messages about a valid line.
     fn remarks(line: &str) -> (usize, usize, String) {
         let (_, found) = parse_str("t", &format!("http_port 1\nhttp_access allow all\n{line}\n"));
         assert!(!found.has_errors(), "{}", found.render(false));

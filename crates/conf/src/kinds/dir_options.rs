@@ -18,7 +18,7 @@ struct DirOption {
     set: fn(&mut CacheDir, u64),
 }
 
-/// What may stand behind `=`.
+/// The values that may follow `=`.
 #[derive(Copy, Clone)]
 enum Value {
     /// Nothing, and no `=`.
@@ -27,7 +27,7 @@ enum Value {
     Number { unit: &'static str, min: u64, max: u64, step: Step },
     /// A number of bytes, or -1 for no limit.
     BytesOrNone,
-    /// One of these.
+    /// One of these words.
     Words(&'static [&'static str]),
 }
 
@@ -61,7 +61,7 @@ const fn number(unit: &'static str, min: u64, max: u64) -> Value {
     Value::Number { unit, min, max, step: Step::Any }
 }
 
-/// What Squid also takes, and has no effect here.
+/// Options that Squid accepts too, and that have no effect here.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[("IOEngine", "the scheme says how I/O is done")];
 
 const OPTIONS: &[DirOption] = &[
@@ -262,7 +262,7 @@ fn unknown(scheme: Scheme, name: &str, token: &Token) -> Problem {
     }
 }
 
-/// Refuses what is in range by itself, and not together.
+/// Refuses options that are valid one by one, and contradict each other.
 pub(super) fn check(dir: &CacheDir, token: &Token) -> Result<(), Problem> {
     if dir.max_size_bytes.is_some_and(|max| max < dir.min_size_bytes) {
         return Err(token.error("`min-size` is above `max-size`: nothing could be stored"));
@@ -294,7 +294,7 @@ impl Value {
         }
     }
 
-    /// What follows the name, and which values that may be.
+    /// The form of the value, and its range.
     fn syntax(self) -> (String, String) {
         match self {
             Self::Flag => (String::new(), String::new()),

@@ -48,7 +48,7 @@ impl Kind for AccessLogs {
     }
 }
 
-/// Where a log goes.
+/// The destination of a log.
 #[derive(PartialEq, Eq)]
 enum Place {
     /// `none`
@@ -164,7 +164,7 @@ impl Kind for LogFormats {
     }
 }
 
-/// Says what a format has that cannot be written, each at its place.
+/// Reports the parts of a format that cannot be written, each at its position.
 pub(super) fn check_log_format(format: &Token, line: &mut Line<'_>) {
     for problem in log_parts(&format.text).1 {
         let (start, len) = (format.at.start, format.at.len());

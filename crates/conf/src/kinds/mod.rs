@@ -1,4 +1,4 @@
-//! How the value of each type of directive is read.
+//! Readers for the values of each type of directive.
 //!
 //! A kind is a marker type named in the table of directives; its output is the type of the field in
 //! [`crate::Config`].

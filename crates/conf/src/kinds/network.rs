@@ -242,7 +242,7 @@ fn other_option(
         }
         ("ipv4", _) => port.ipv4_only = true,
         ("tcpkeepalive", value) => port.tcpkeepalive = Some(read_keepalive(token, value)?),
-        // What is so anyway.
+        // Options that only confirm the behaviour.
         _ => {}
     }
     Ok(())

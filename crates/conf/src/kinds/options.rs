@@ -1,5 +1,5 @@
-//! The options of directives, each with what becomes of it: one table for the parser, the
-//! suggestions and the documentation.
+//! The options of directives, each with its effect: one table for the parser, the suggestions and
+//! the documentation.
 
 use crate::line::{Line, Problem, Token};
 use crate::suggest::suggest;
@@ -9,9 +9,9 @@ use crate::table::Status;
 pub(super) struct OptionRow {
     /// Its name.
     pub(super) name: &'static str,
-    /// What follows it, from `=` on; empty for nothing. In brackets if it may be left out.
+    /// The value, from `=` on; empty for none. In brackets if it is optional.
     pub(super) value: &'static str,
-    /// What Humboldt does with it: `Ignored` is a warning, `Unsupported` an error.
+    /// Humboldt's treatment of it: `Ignored` is a warning, `Unsupported` an error.
     pub(super) status: Status,
     /// One or a few sentences.
     pub(super) doc: &'static str,
@@ -33,7 +33,7 @@ pub(super) fn split(token: &Token) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether an option is to be read: says what there is to say about the others.
+/// Whether an option is to be read; reports the others.
 ///
 /// # Errors
 /// It is none, or not supported.

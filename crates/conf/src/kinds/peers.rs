@@ -1,4 +1,4 @@
-//! `cache_peer` and what refers to peers.
+//! `cache_peer` and the directives that refer to peers.
 
 use std::time::Duration;
 
@@ -182,7 +182,7 @@ fn read_option(peer: &mut CachePeer, token: &Token) -> Result<(), Problem> {
             peer.connect_timeout = Some(Duration::from_secs(number(token, value)?.into()));
         }
         "connect-fail-limit" => peer.connect_fail_limit = number(token, value)?.max(1),
-        // What is so anyway.
+        // Options that only confirm the behaviour.
         _ => {}
     }
     Ok(())

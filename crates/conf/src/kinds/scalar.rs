@@ -62,7 +62,7 @@ impl Kind for Count {
     }
 }
 
-/// Most field lines of a head that can be asked for: what the codec has room for.
+/// Most field lines of a head that a configuration may allow: the codec's own limit.
 const FIELD_LINES_MAX: usize = 10_000;
 
 impl Kind for FieldLines {

@@ -175,7 +175,7 @@ pub(super) const REFRESH_OPTIONS: &[OptionRow] = rows! {
     }
 };
 
-/// As Squid, what is no option is only warned of: less is cached without it.
+/// As in Squid, an unknown option is only a warning: without it less is cached.
 fn read_refresh_option(
     options: &mut RefreshOptions,
     token: &Token,

@@ -20,7 +20,7 @@ pub(crate) struct HeadBytes;
 /// Longest time that can be configured: 292 years, as far as Squid's nanoseconds reach.
 const TIME_MAX: Duration = Duration::from_nanos(i64::MAX as u64);
 
-/// What the limit of a head can be.
+/// The range of a limit for heads.
 const HEAD_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
 
 impl Kind for Bytes {

@@ -6,19 +6,19 @@ macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Access rules" {
     /// Defines or extends a named list that rules test. Lines with the same name add up; the name
-    /// is compared without regard to case. `"file"` as a value stands for the lines of that file.
+    /// is compared without regard to case. A value `"file"` is replaced by the lines of that file.
     /// Predefined: `all`, `manager`, `localhost`, `to_localhost`, `to_linklocal`, `CONNECT`.
     acl: Vec<AclDef> = Acls(""), "acl NAME TYPE [-i] VALUE|\"FILE\" ...";
-    /// Which clients' X-Forwarded-For is believed: it is followed from the last address back for as
-    /// long as this list allows the address before it. It is asked while a request is being read:
+    /// Clients whose X-Forwarded-For is trusted. The field is followed from its last address back,
+    /// as long as this list allows the address before. It is asked while a request is being read:
     /// `dst` needs `-n` here.
     follow_x_forwarded_for: Vec<AccessRule> = Rules(""), "follow_x_forwarded_for allow|deny [!]ACL ...";
     /// Whether `src` ACLs test the address found by `follow_x_forwarded_for`.
     acl_uses_indirect_client: bool = OnOff("on"), "acl_uses_indirect_client on|off";
     /// Whether logs show the address found by `follow_x_forwarded_for`.
     log_uses_indirect_client: bool = OnOff("on"), "log_uses_indirect_client on|off";
-    /// Who may use the proxy for what. The first rule whose ACLs all match decides; when none does,
-    /// the opposite of the last rule. Without any rule everything is denied.
+    /// Who may use the proxy, and for which requests. The first rule whose ACLs all match decides;
+    /// if none does, the opposite of the last rule. Without any rule everything is denied.
     http_access: Vec<AccessRule> = Rules(""), "http_access allow|deny [!]ACL ...";
     /// Like `http_access`, checked after it. Everything when there is no rule.
     adapted_http_access | http_access2: Vec<AccessRule> = Rules(""), "adapted_http_access allow|deny [!]ACL ...";
@@ -51,16 +51,16 @@ macro_rules! working {
     /// was asked for, `%H` for its host, `%R` for its path, `%M` for the method, `%i` for the
     /// client's address, `%h` for this proxy's name, `%w` for `cache_mgr`.
     deny_info: Vec<DenyInfo> = DenyInfos(""), "deny_info [NNN:]PAGE|[NNN:]URL|TCP_RESET ACL ...";
-    /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` stands for
-    /// every field, `Other` for unknown ones.
+    /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` means every
+    /// field, `Other` unknown ones.
     request_header_access: Vec<HeaderRule> = HeaderRules(""), "request_header_access FIELD allow|deny [!]ACL ...";
     /// Header fields removed from or kept in answers to clients, errors and 1xx included. The rules
-    /// are asked for every client anew, on hits as on misses: what is stored is what the server
-    /// said, so that a field is told to those who may have it, and a reconfiguration holds for what
-    /// is stored already. Fields that the proxy adds (Age, Via, X-Cache) count too; the fields
-    /// without which a body has no length or place never go (Content-Length, Transfer-Encoding,
-    /// Content-Range, Connection, Upgrade). Trailer fields are left out where a field of that name
-    /// would be.
+    /// are asked for every client, on hits as on misses, and the stored answer stays as the server
+    /// sent it. So a client gets only the fields that it may have, and a reconfiguration applies to
+    /// stored answers too. Fields that the proxy adds (Age, Via, X-Cache) are included. The fields
+    /// without which a body has no length or position are never removed (Content-Length,
+    /// Transfer-Encoding, Content-Range, Connection, Upgrade). Trailer fields are removed like
+    /// header fields of the same name.
     reply_header_access: Vec<HeaderRule> = HeaderRules(""), "reply_header_access FIELD allow|deny [!]ACL ...";
     /// Text in place of a field that `request_header_access` removed.
     request_header_replace | header_replace: Vec<HeaderReplace> = HeaderReplaces(""),
@@ -71,13 +71,13 @@ macro_rules! working {
     request_header_add: Vec<HeaderAdd> = HeaderAdds(""), "request_header_add FIELD VALUE [[!]ACL ...]";
     /// Fields added to answers to clients.
     reply_header_add: Vec<HeaderAdd> = HeaderAdds(""), "reply_header_add FIELD VALUE [[!]ACL ...]";
-    /// Pages of the manager, by name or `all`, that need no password (`none`) or that nobody gets
-    /// (`disable`). Passwords are not asked for yet: a page that has one is shown to nobody. The
-    /// first line that names a page counts; without one it is shown to those whom `http_access`
-    /// lets.
+    /// Pages of the manager, by name or `all`, that need no password (`none`) or that are disabled
+    /// (`disable`). Passwords are not supported yet: a page with a password is shown to nobody. The
+    /// first line that names a page counts; a page without a line is shown to all clients that
+    /// `http_access` allows.
     cachemgr_passwd: Vec<ManagerPassword> = ManagerPasswords(""), "cachemgr_passwd PASSWORD|none|disable PAGE ...";
-    /// Filters that the file sets up, that are not implemented, and that may be left out all the
-    /// same: what they would stop passes. Without it such a file is refused. Not in Squid.
+    /// Filters that the file configures, that are not implemented, and that may be left out: the
+    /// messages that they would stop pass. Without it such a file is refused. Not in Squid.
     run_without: Vec<MissingFilter> = MissingFilters(""), "run_without url_rewrite|adaptation|ssl_bump ...";
         }] }
     };

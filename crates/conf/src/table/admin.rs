@@ -15,7 +15,7 @@ macro_rules! working {
     httpd_suppress_version_string: bool = OnOff("off"), "httpd_suppress_version_string on|off";
     /// Whether Via is added to requests and answers, as HTTP demands.
     via: bool = OnOff("on"), "via on|off";
-    /// What X-Forwarded-For tells servers about the client.
+    /// The contents of X-Forwarded-For for servers.
     forwarded_for: ForwardedFor = ForwardedForKind("on"), "forwarded_for on|off|transparent|truncate|delete";
     /// User to become when started as root.
     cache_effective_user: Option<String> = OptText("nobody"), "cache_effective_user NAME";
@@ -28,8 +28,8 @@ macro_rules! working {
     coredump_dir: Option<String> = OptText("none"), "coredump_dir PATH|none";
     /// Threads that serve requests; 0 is one for each processor. They share one cache.
     workers: u32 = Count("0"), "workers NUMBER";
-    /// Whether values of the lines that follow may be in quotes, and `parameters("file")` stands
-    /// for the words of a file. It can be switched on and off within a file.
+    /// Whether values of the following lines may be quoted, and `parameters("file")` is replaced by
+    /// the words of a file. It can be switched on and off within a file.
     configuration_includes_quoted_values: bool = OnOff("off"), "configuration_includes_quoted_values on|off";
         }] }
     };

@@ -1,21 +1,21 @@
-//! Memory, stores, freshness and what is cached.
+//! Memory, stores, freshness and cachability.
 
 use super::{Directive, known};
 
 macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Cache" {
-    /// Memory for objects, in flight and stored. It is a bound on real memory, not a hint. What is
-    /// in flight has at most half of it, so that clients that do not read take nothing from what is
-    /// stored; beyond that, each transfer has 16 KiB. What was written to a socket is the kernel's,
-    /// within net.ipv4.tcp_wmem.
+    /// Memory for objects, in flight and stored. It is a bound on real memory, not a hint. Objects
+    /// in flight have at most half of it, so that clients that do not read take no memory from
+    /// stored objects; beyond that, each transfer has 16 KiB. Data written to a socket is in the
+    /// kernel's memory, within net.ipv4.tcp_wmem.
     cache_mem: u64 = Bytes("256 MB"), "cache_mem SIZE";
     /// Larger objects are not kept in memory.
     maximum_object_size_in_memory: u64 = Bytes("512 KB"), "maximum_object_size_in_memory SIZE";
-    /// What memory keeps of what a store has too. `always`: what is fetched, and what is hit on
-    /// disk. `disk`: what is hit on disk. `network`: what is fetched. `auto`: all of it while there
-    /// is room, and then what is asked for a second time lately, since an object in memory makes
-    /// others leave it. What a store does not take at once is in memory with `auto` too.
+    /// Objects that memory keeps although a store has them too. `always`: fetched objects, and hits
+    /// on disk. `disk`: hits on disk. `network`: fetched objects. `auto`: all of them while there
+    /// is room, and then those with a second request, because an object in memory evicts others. An
+    /// object that a store does not take at once is in memory with `auto` too.
     memory_cache_mode: MemoryMode = MemoryModeKind("auto"), "memory_cache_mode auto|always|disk|network";
     /// Which objects leave memory first. `heap LRU` is the same as `lru`.
     /// [policies.md](policies.md) compares them.
@@ -36,26 +36,26 @@ macro_rules! working {
     /// a reconfiguration tries it again. An option of another scheme has no effect.
     cache_dir: Vec<CacheDir> = CacheDirs(""),
         "cache_dir SCHEME PATH MBYTES [L1 L2] [OPTION[=VALUE] ...]";
-    /// The file in which purges by tag and by prefix are kept, so that they hold after a crash.
-    /// Without this line it is `humboldt.purges` in the directory of the first `cache_dir`, or
-    /// beside it where that is a device or a file. While it cannot be written such purges are
-    /// refused. [purging.md](purging.md) says more.
+    /// The file with the purges by tag and by prefix, so that they hold after a crash. Without this
+    /// line it is `humboldt.purges` in the directory of the first `cache_dir`, or beside it where
+    /// that is a device or a file. While it cannot be written such purges are refused.
+    /// [purging.md](purging.md) has the details.
     purge_log: String = Text(""), "purge_log PATH";
     /// Expected mean size of objects, by which the index of `ring` is sized at first. The others'
     /// size themselves.
     store_avg_object_size: u64 = Bytes("13 KB"), "store_avg_object_size SIZE";
-    /// Where an object is that is coming in and goes to a store. `memory`: in memory until it is
+    /// Where an arriving object is kept that goes to a store. `memory`: in memory until it is
     /// complete, then it is written in one piece; up to `maximum_object_size_in_memory` or a
     /// sixteenth of `cache_mem`, whichever is more, for each object, and as long as `cache_mem`
     /// suffices; beyond it, as `disk`. `disk`: it is written as it arrives, no faster than the
-    /// store takes it, memory holds what somebody has not read yet, and it is not kept in memory
-    /// for the next request. `auto`: as `memory` up to `maximum_object_size_in_memory`; larger ones
-    /// as `disk`, which limits them to the speed of the store. In all three objects up to
-    /// `maximum_object_size` are cached.
+    /// store takes it, memory holds the bytes that some client has not read yet, and it is not kept
+    /// in memory for the next request. `auto`: as `memory` up to `maximum_object_size_in_memory`;
+    /// larger ones as `disk`, which limits them to the speed of the store. In all three objects up
+    /// to `maximum_object_size` are cached.
     in_transit: InTransit = InTransitKind("auto"), "in_transit memory|disk|auto";
-    /// How a store is chosen for a new object: the one with the least load, then the closest
-    /// `max-size`, then the most room; or one after the other. Stores with a load above 1000, or
-    /// out of service, are skipped.
+    /// The choice of a store for a new object: the one with the least load, then the closest
+    /// `max-size`, then the most room; or in turn. Stores with a load above 1000, or out of
+    /// service, are skipped.
     store_dir_select_algorithm: DirSelect = DirSelectKind("least-load"),
         "store_dir_select_algorithm least-load|round-robin";
     /// Most files of objects open at a time; beyond it objects are neither stored on nor read from
@@ -85,21 +85,21 @@ macro_rules! working {
     /// Ignore `Expires` of answers with Vary when it equals their Date.
     vary_ignore_expire: bool = OnOff("off"), "vary_ignore_expire on|off";
     /// Requests for an object that is being fetched wait for that fetch. Squid's default is off.
-    /// Clients who share the fetch of a body that is too large for memory are at most 8 MB apart,
-    /// or less where `cache_mem` is short. Who keeps others waiting half of the time gets the rest
-    /// in another way: from the server by a range if there is a strong validator, or by a fetch of
-    /// its own, if that gives the same. If nothing does, the others wait for it as long as it takes
-    /// bytes, however slowly. A client that takes nothing at all for 15 s, while others wait for
-    /// it, is cut off (`client_held_up_others`); one that asked for a range, after `write_timeout`.
+    /// Clients that share the fetch of a body too large for memory are at most 8 MB apart, or less
+    /// when `cache_mem` is short. A client that makes others wait for half of the time gets the
+    /// rest in another way: from the server by a range if there is a strong validator, or by a
+    /// fetch of its own, if that gives the same bytes. Otherwise the others wait for it as long as
+    /// it takes bytes, however slowly. A client that takes nothing at all for 15 s, while others
+    /// wait for it, is cut off (`client_held_up_others`); a client that requested a range, after
+    /// `write_timeout`.
     collapsed_forwarding: bool = OnOff("on"), "collapsed_forwarding on|off";
-    /// How far into an object a range may begin so that the whole object is fetched and stored, and
-    /// the client gets its range of it. The first line whose ACLs all match decides; with 0, or
-    /// without a line, just what was asked for is fetched (and stored), with `none` always the
-    /// whole.
+    /// Largest start of a range for which the whole object is fetched and stored, while the client
+    /// gets its range of it. The first line whose ACLs all match decides; with 0, or without a
+    /// line, only the range is fetched (and stored), with `none` always the whole object.
     range_offset_limit: Vec<SizeRule> = SizeRules(""), "range_offset_limit SIZE|none [[!]ACL ...]";
-    /// Whether Accept-Encoding of requests becomes the one encoding of `br` and `gzip` that is
-    /// wanted most widely, or goes, so that a server that offers both makes two or three variants,
-    /// and not one for every browser.
+    /// Whether Accept-Encoding of requests is replaced by the one encoding of `br` and `gzip` that
+    /// is accepted most widely, or removed. So a server that offers both makes two or three
+    /// variants, and not one for every browser.
     normalize_accept_encoding: bool = OnOff("off"), "normalize_accept_encoding on|off";
     /// A fetch whose clients are gone is finished when less than this is missing; -1 always
     /// finishes. Before the answer has begun, nothing is worth finishing.

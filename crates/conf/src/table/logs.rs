@@ -9,12 +9,12 @@ macro_rules! working {
     /// `useragent` are built in.
     logformat: Vec<LogFormat> = LogFormats(""), "logformat NAME FORMAT";
     /// Where requests are logged: a file (`stdio:` and `daemon:` mean the same here),
-    /// `/dev/stdout`, or `none`, which keeps what matches out of the logs that follow. Each request
-    /// has one line, whatever becomes of it; one that cannot be read has a URL such as
-    /// `error:invalid-request`, and a connection on which nothing is sent has no line. Lines whose
-    /// ACLs all match are written; of the answer they may ask for status and media type. What
-    /// `syslog:`, `udp:` and `tcp:` name is not written, and `rotate=`, `buffer-size=` and
-    /// `on-error=die` have no effect; a warning says so.
+    /// `/dev/stdout`, or `none`, which keeps matching requests out of the following logs. Each
+    /// request has one line, whatever became of it. A request that cannot be read has a URL such as
+    /// `error:invalid-request`, and a connection without a request has no line. Lines whose ACLs
+    /// all match are written; the ACLs may ask for status and media type of the answer. Nothing is
+    /// written to `syslog:`, `udp:` and `tcp:`, and `rotate=`, `buffer-size=` and `on-error=die`
+    /// have no effect; a warning tells you so.
     access_log | cache_access_log: Vec<AccessLog> = AccessLogs("daemon:/var/log/squid/access.log squid"),
         "access_log MODULE:PLACE [FORMAT | logformat=FORMAT on-error=drop] [[!]ACL ...]";
     /// Log of every object stored, read and released; `none` for none.
@@ -25,8 +25,8 @@ macro_rules! working {
     logfile_rotate: u32 = Count("10"), "logfile_rotate NUMBER";
     /// Whether the query part of URLs is left out of logs.
     strip_query_terms: bool = OnOff("on"), "strip_query_terms on|off";
-    /// How much is written to `cache_log`: Squid's levels, 0 to 9. There are no sections: the level
-    /// of `ALL` counts, or without it the highest one.
+    /// The level of messages in `cache_log`: Squid's levels, 0 to 9. There are no sections: the
+    /// level of `ALL` counts, or without it the highest one.
     debug_options: Vec<String> = DebugOptions("ALL,1"), "debug_options SECTION,LEVEL ...";
         }] }
     };

@@ -23,16 +23,16 @@ use crate::kinds::{self, Kind};
 use crate::line::{Line, Problem};
 use crate::types::*;
 
-/// What Humboldt does with a directive.
+/// Humboldt's treatment of a directive.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     /// It is obeyed.
     Works,
     /// It is accepted and changes nothing, for this reason.
     Ignored(&'static str),
-    /// It is known and not implemented; the reason says what is missing.
+    /// It is known and not implemented; the reason names the missing part.
     Unsupported(&'static str),
-    /// It no longer exists; the text says what to do instead.
+    /// It no longer exists; the text names the replacement.
     Obsolete(&'static str),
 }
 
@@ -45,13 +45,13 @@ pub struct Directive {
     pub aliases: &'static [&'static str],
     /// The section of the reference it belongs to.
     pub section: &'static str,
-    /// What Humboldt does with it.
+    /// Humboldt's treatment of it.
     pub status: Status,
     /// Type of its value; empty when the value is not read.
     pub value: &'static str,
     /// Default as it would be written after the name; empty for none.
     pub default: &'static str,
-    /// How it is written; empty for obsolete ones.
+    /// Its syntax; empty for obsolete ones.
     pub syntax: &'static str,
     /// One or a few sentences.
     pub doc: &'static str,

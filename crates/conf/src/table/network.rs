@@ -6,8 +6,8 @@ macro_rules! working {
     ($next:ident $($rest:ident)* => $($done:tt)*) => {
         $next! { $($rest)* => $($done)* ["Network" {
     /// Where to listen. `accel` makes an accelerator in front of servers. Connections that a packet
-    /// filter redirects are not taken: `intercept` and `tproxy` are refused. Without any line it is
-    /// port 3128 of every address, as in old versions of Squid.
+    /// filter redirects are not accepted: `intercept` and `tproxy` are refused. Without any line it
+    /// is port 3128 of every address, as in old versions of Squid.
     http_port | ascii_port: Vec<HttpPort> = Ports(""),
         "http_port [ADDRESS:]PORT [accel] [OPTION ...]";
     /// Local address of connections to servers; the first line whose ACLs all match. A connection
@@ -25,13 +25,13 @@ macro_rules! working {
     half_closed_clients: bool = OnOff("off"), "half_closed_clients on|off";
     /// Name servers to ask instead of those in /etc/resolv.conf.
     dns_nameservers: Vec<String> = Words(""), "dns_nameservers ADDRESS ...";
-    /// Longest time for a look-up of a name, and before that for a place among those under way, of
-    /// which a client and a zone have so many.
+    /// Longest time for a look-up of a name, and before that for a place among the look-ups under
+    /// way, whose number is limited for each client and zone.
     dns_timeout: Duration = Millis("30 seconds"), "dns_timeout TIME";
-    /// Whether the search list of /etc/resolv.conf is applied to names without a dot. It goes with
+    /// Whether the search list of /etc/resolv.conf is applied to names without a dot. It belongs to
     /// the name servers of that file: with `dns_nameservers` there is no such list.
     dns_defnames: bool = OnOff("off"), "dns_defnames on|off";
-    /// Longest time that an address is remembered, whatever the name server says.
+    /// Longest time that an address is remembered, even if the name server allows more.
     positive_dns_ttl: Duration = Seconds("6 hours"), "positive_dns_ttl TIME";
     /// Time that a failed look-up is remembered.
     negative_dns_ttl: Duration = Seconds("1 minute"), "negative_dns_ttl TIME";

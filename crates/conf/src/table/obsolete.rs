@@ -1,4 +1,4 @@
-//! Directives that no longer exist, with what to do instead.
+//! Directives that no longer exist, with their replacements.
 
 use super::{Directive, Status};
 

@@ -18,7 +18,7 @@ macro_rules! working {
     nonhierarchical_direct: bool = OnOff("on"), "nonhierarchical_direct on|off";
     /// Try the server before the parents.
     prefer_direct: bool = OnOff("off"), "prefer_direct on|off";
-    /// How long a peer is left alone when connecting to it has failed `connect-fail-limit` times in
+    /// How long a peer is not used after connecting to it has failed `connect-fail-limit` times in
     /// a row.
     dead_peer_timeout: Duration = Seconds("10 seconds"), "dead_peer_timeout TIME";
         }] }

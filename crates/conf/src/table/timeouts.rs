@@ -15,7 +15,7 @@ macro_rules! working {
     peer_connect_timeout: Duration = Seconds("30 seconds"), "peer_connect_timeout TIME";
     /// Longest silence of a server while its answer is awaited or arriving.
     read_timeout: Duration = Seconds("15 minutes"), "read_timeout TIME";
-    /// Longest time that a server takes nothing of what is sent.
+    /// Longest time in which a server takes no byte of a request.
     write_timeout: Duration = Seconds("15 minutes"), "write_timeout TIME";
     /// Longest time for a complete request head after its first byte.
     request_timeout: Duration = Seconds("5 minutes"), "request_timeout TIME";
@@ -28,7 +28,7 @@ macro_rules! working {
     server_idle_pconn_timeout | pconn_timeout: Duration = Seconds("1 minute"), "server_idle_pconn_timeout TIME";
     /// Longest life of a client's connection, whatever it does.
     client_lifetime: Duration = Seconds("1 day"), "client_lifetime TIME";
-    /// How long requests may go on after a shutdown was asked for.
+    /// How long open requests may go on after a shutdown has begun.
     shutdown_lifetime: Duration = Seconds("30 seconds"), "shutdown_lifetime TIME";
     /// Longest head of a request; beyond it the answer is 431.
     request_header_max_size: u64 = HeadBytes("64 KB"), "request_header_max_size SIZE";
@@ -39,19 +39,18 @@ macro_rules! working {
     request_header_max_fields: usize = FieldLines("1000"), "request_header_max_fields NUMBER";
     /// Most field lines in the head of an answer; beyond it the client gets 502.
     reply_header_max_fields: usize = FieldLines("1000"), "reply_header_max_fields NUMBER";
-    /// Whether answers of servers are taken, and repaired, that are not quite as they should be:
-    /// lines that end with a bare LF, folded lines (their parts are joined with a space),
-    /// Content-Length beside `Transfer-Encoding: chunked` (the chunks count, the length is
-    /// dropped). The connection to the server is not used again then, and such an answer is not
-    /// stored. With `warn` each of them is a line in cache.log; with `off` the client gets 502.
-    /// What would leave open where the head or the body ends is refused in any case, and requests
-    /// of clients are always read strictly: a bare LF, a folded line or two lengths are a 400 (RFC
-    /// 9112).
+    /// Whether answers of servers with certain errors are repaired: lines that end with a bare LF,
+    /// folded lines (their parts are joined with a space), Content-Length beside
+    /// `Transfer-Encoding: chunked` (the chunks count, the length is dropped). The connection to
+    /// the server is not used again then, and such an answer is not stored. With `warn` each of
+    /// them is a line in cache.log; with `off` the client gets 502. An answer is refused in any
+    /// case if the end of its head or body would be in doubt. Requests of clients are always read
+    /// strictly: a bare LF, a folded line or two lengths are a 400 (RFC 9112).
     relaxed_header_parser: RelaxedParser = RelaxedParserKind("on"), "relaxed_header_parser on|warn|off";
     /// Longest body of a request; 0 is no limit. Beyond it the answer is 413, as soon as
-    /// Content-Length or the sum of the chunk sizes says so. Differs from Squid, whose default is
-    /// no limit: a length made to overflow a 32-bit number would hold a connection to a server and
-    /// one to a client until 4 GB have come.
+    /// Content-Length or the sum of the chunk sizes exceeds it. Differs from Squid, whose default
+    /// is no limit: a length made to overflow a 32-bit number would hold a connection to a server
+    /// and one to a client until 4 GB have arrived.
     request_body_max_size: u64 = Bytes("4 GB"), "request_body_max_size SIZE";
         }] }
     };

@@ -8,7 +8,7 @@ use crate::lists::Need;
 pub struct AclDef {
     /// Name as first written. Names are compared without regard to ASCII case, as in Squid.
     pub name: String,
-    /// What the values are compared with.
+    /// The fact that the values are compared with.
     pub kind: AclKind,
     /// Flags of the definition.
     pub flags: AclFlags,
@@ -22,13 +22,12 @@ pub struct AclDef {
     /// too each value is one line: days and hours separated by single spaces. In `src`, `dst` and
     /// `localip` every way to write "any address" is normalised to `all`.
     pub values: Vec<String>,
-    /// Where the name was first defined.
+    /// The position of its first definition.
     pub location: Location,
 }
 
 impl AclDef {
-    /// What the ACL has to know before it can tell whether it matches; for groups see their
-    /// members.
+    /// The fact that the ACL needs before it can decide; for groups see their members.
     pub fn need(&self) -> Option<Need> {
         self.kind.need().filter(|need| !(self.flags.no_lookup && need.is_name_lookup()))
     }
@@ -62,8 +61,8 @@ macro_rules! acl_kinds {
                 match self { $(AclKind::$variant => $support,)+ }
             }
 
-            /// What ACLs of this kind, if it is a slow one, have to know first: see
-            /// [`AclDef::need`]. Groups need what their members need.
+            /// The fact that ACLs of this kind, if it is a slow one, need first: see
+            /// [`AclDef::need`]. Groups need the facts that their members need.
             pub fn need(self) -> Option<Need> {
                 match self { $(AclKind::$variant => $need,)+ }
             }
@@ -77,7 +76,7 @@ const NO_ADAPTATION: Option<&str> = Some("content adaptation is not implemented 
 const NO_ETHERNET: Option<&str> = Some("hardware addresses of clients are not looked up");
 const NO_MARK: Option<&str> = Some("netfilter marks are not read");
 
-// What slow kinds need; the tags [fast] and [slow] of Squid's manual.
+// Needs of the slow kinds; the tags [fast] and [slow] of Squid's manual.
 const FAST: Option<Need> = None;
 const ADDRESSES: Option<Need> = Some(Need::DstIps);
 const CLIENT_NAME: Option<Need> = Some(Need::ClientName);
@@ -161,7 +160,7 @@ impl AclKind {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// True for what only an answer can tell.
+    /// True for kinds that ask about an answer.
     pub fn is_about_answers(self) -> bool {
         matches!(self, Self::HttpStatus | Self::RepMimeType | Self::RepHeader)
     }
@@ -265,7 +264,7 @@ pub struct UpgradeRule {
     pub rule: AccessRule,
 }
 
-/// One line of `deny_info`: what a client sees when one of the ACLs was the last one in the rule
+/// One line of `deny_info`: the page for a client when one of the ACLs was the last one in the rule
 /// that denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenyInfo {
@@ -275,7 +274,7 @@ pub struct DenyInfo {
     pub acls: Vec<String>,
 }
 
-/// Something that decides what passes, is not implemented, and can be left out by `run_without`.
+/// A filter that is not implemented, and can be left out by `run_without`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MissingFilter {
     /// `url_rewrite`: the helper of `url_rewrite_program`.
@@ -303,7 +302,7 @@ impl MissingFilter {
 /// One line of `cachemgr_passwd`. The password itself is not kept: nothing asks for one yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagerPassword {
-    /// `none`: these pages need no password. Otherwise nobody gets them.
+    /// `none`: these pages need no password. Otherwise they are shown to nobody.
     pub is_open: bool,
     /// Names of pages; `all` is every page that no line above names.
     pub pages: Vec<String>,

@@ -5,8 +5,8 @@ use super::AclTerm;
 /// One `access_log` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// A file, `/dev/stdout` or `/dev/stderr`; `None` for `access_log none`: what matches is
-    /// written to none of the logs that follow. A relative path is below `coredump_dir`.
+    /// A file, `/dev/stdout` or `/dev/stderr`; `None` for `access_log none`: matching requests are
+    /// written to none of the following logs. A relative path is below `coredump_dir`.
     pub place: Option<String>,
     /// Name of a built-in format (`squid`, `common`, `combined`, `referrer`, `useragent`) or of a
     /// [`LogFormat`].

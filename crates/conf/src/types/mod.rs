@@ -1,4 +1,4 @@
-//! The types of the typed configuration: what the rest of the program reads. No parsing here.
+//! The types of the typed configuration, for the rest of the program. No parsing here.
 
 mod access;
 mod logs;
@@ -19,7 +19,7 @@ pub use storage::{
     RefreshPattern, Scheme,
 };
 
-/// Where a definition was written; for messages that are made after parsing.
+/// The position of a definition; for messages that are made after parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
     /// Name of the file, as it was given or included.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{AccessRule, AclTerm};
 
-/// What kind of traffic a listening port takes.
+/// The kind of traffic on a listening port.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PortMode {
     /// Clients know that they talk to a proxy.
@@ -68,7 +68,7 @@ pub enum PeerKind {
     Multicast,
 }
 
-/// How a parent takes its share of requests.
+/// The way in which a parent gets its share of requests.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PeerSelection {
     /// In the order of the file.
@@ -109,7 +109,7 @@ pub struct CachePeer {
     pub connect_timeout: Option<Duration>,
     /// `connect-fail-limit=`: failures after which it counts as dead, at least 1.
     pub connect_fail_limit: u32,
-    /// `proxy-only`: do not store what comes from it.
+    /// `proxy-only`: do not store its answers.
     pub proxy_only: bool,
 }
 
@@ -142,7 +142,7 @@ pub struct OutgoingAddress {
     pub terms: Vec<AclTerm>,
 }
 
-/// What becomes of answers whose heads are not quite as they should be (`relaxed_header_parser`).
+/// Treatment of answers whose heads have certain errors (`relaxed_header_parser`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum RelaxedParser {
     /// They are repaired.
@@ -154,7 +154,7 @@ pub enum RelaxedParser {
     Off,
 }
 
-/// What happens to X-Forwarded-For (`forwarded_for`).
+/// Treatment of X-Forwarded-For (`forwarded_for`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFor {
     /// The client's address is appended.

@@ -102,16 +102,16 @@ pub struct DirTuning {
     pub page_cache: Option<DirPageCache>,
 }
 
-/// `page-cache=`: what goes through the system's page cache.
+/// `page-cache=`: the use of the system's page cache.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum DirPageCache {
-    /// What is read, while all that is stored fits.
+    /// Reads, while all stored objects fit.
     Auto,
     /// Nothing.
     Off,
-    /// What is read.
+    /// Reads.
     Reads,
-    /// What is read and what is written.
+    /// Reads and writes.
     On,
 }
 
@@ -148,17 +148,17 @@ pub enum InTransit {
     Disk,
 }
 
-/// `memory_cache_mode`: what memory keeps of what a store has.
+/// `memory_cache_mode`: objects that memory keeps although a store has them.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum MemoryMode {
-    /// Everything while there is room, then what is asked for again.
+    /// All objects while there is room, then those with a second request.
     #[default]
     Auto,
-    /// What is fetched or hit.
+    /// Fetched objects and hits.
     Always,
-    /// What is hit on disk.
+    /// Hits on disk.
     Disk,
-    /// What is fetched.
+    /// Fetched objects.
     Network,
 }
 

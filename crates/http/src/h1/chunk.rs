@@ -20,7 +20,7 @@ pub(super) struct ChunkLine {
     line_bytes: u32,
 }
 
-/// Where in the line the next byte stands.
+/// The position of the next byte in the line.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Part {
     /// Before the first digit.

@@ -4,8 +4,8 @@ use crate::fields::Fields;
 use crate::method::Version;
 use crate::name::{FieldName, set_of};
 
-/// Fields never forwarded. The codec writes framing anew; the caller adds what the next connection
-/// needs.
+/// Fields never forwarded. The codec writes new framing; the caller adds the fields of the next
+/// connection.
 const HOP_BY_HOP: u128 = set_of(&[
     FieldName::Connection,
     FieldName::Http2Settings,
@@ -20,8 +20,8 @@ const HOP_BY_HOP: u128 = set_of(&[
     FieldName::Upgrade,
 ]);
 
-/// Fields that naming them in `Connection` does not remove: routing, framing, caching, conditions,
-/// credentials and provenance must survive, or a client could strip what later hops decide by.
+/// Fields that `Connection` cannot remove. Routing, framing, caching, conditions, credentials and
+/// provenance must survive; otherwise a client could remove the basis of later decisions.
 const END_TO_END: u128 = set_of(&[
     FieldName::Age,
     FieldName::Authorization,
@@ -102,10 +102,9 @@ impl<'a> HopByHop<'a> {
     }
 }
 
-/// Removes from a request what its `Connection` names, except what matters end to end and what is
-/// about this connection itself. Whoever looks at the request then sees what the server is going to
-/// see: a field that the server never gets must not choose the variant under which its answer is
-/// stored.
+/// Removes from a request the fields that its `Connection` names, except those that matter end to
+/// end and those about this connection itself. Afterwards the request is as the server will see it:
+/// a field that the server never gets must not choose the variant under which its answer is stored.
 pub fn remove_named(fields: &mut Fields) {
     let hops = HopByHop::of(fields);
     if hops.dropped == HOP_BY_HOP && !hops.names_others {
@@ -127,7 +126,7 @@ fn is_connection_option(option: &[u8]) -> bool {
     option.eq_ignore_ascii_case(b"close")
 }
 
-/// Whether the connection may carry another message after this one, as far as its sender says:
+/// Whether the connection may carry another message after this one, according to its sender:
 /// HTTP/1.1 persists unless `close`, HTTP/1.0 only with `keep-alive`. `Proxy-Connection`, which old
 /// clients send to proxies, counts like `Connection`; `close` wins.
 #[must_use]

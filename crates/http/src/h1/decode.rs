@@ -15,9 +15,8 @@ pub const TRAILER_BYTES_MAX: usize = 16 * 1024;
 /// Most trailer fields.
 pub const TRAILER_FIELDS_MAX: usize = 64;
 
-/// How many bytes of chunk framing a body may carry beyond [`CHUNK_ALLOWANCE_BYTES`] a chunk and
-/// twice its data. Without this bound a sender could keep a connection busy with extensions and no
-/// content.
+/// Most bytes of chunk framing in a body, beyond [`CHUNK_ALLOWANCE_BYTES`] a chunk and twice its
+/// data. Without this bound a sender could keep a connection busy with extensions and no content.
 const CHUNK_OVERHEAD_BYTES_MAX: u64 = 16 * 1024;
 
 /// Framing bytes of a chunk that never count as overhead.
@@ -62,7 +61,7 @@ enum State {
 pub enum DecodeState {
     /// Call again with the rest of the input, or with more.
     More,
-    /// The body is complete; what follows the consumed bytes belongs to the next message.
+    /// The body is complete; bytes after the consumed ones belong to the next message.
     Done,
 }
 
@@ -71,7 +70,7 @@ pub enum DecodeState {
 pub struct Decoded {
     /// Bytes of the input used up, framing and data.
     pub consumed: usize,
-    /// Where in the input the body's data is; possibly empty, always before `consumed`.
+    /// Position of the body's data in the input; possibly empty, always before `consumed`.
     pub data: Range<usize>,
     /// Whether the body has ended.
     pub state: DecodeState,
@@ -121,7 +120,7 @@ impl BodyDecoder {
         if self.is_done() { self.trailers.take() } else { None }
     }
 
-    /// What the end of the connection means here: the end of a body that lasts until then, else
+    /// The meaning of the connection's end here: the end of a body that lasts until then, else
     /// truncation.
     ///
     /// # Errors
@@ -134,8 +133,8 @@ impl BodyDecoder {
         }
     }
 
-    /// How long the body is at least, known before its data: its length, or the sum of the chunk
-    /// sizes read so far. 0 for a body that lasts until the connection closes.
+    /// Least length of the body, known before its data: its length, or the sum of the chunk sizes
+    /// read so far. 0 for a body that lasts until the connection closes.
     #[must_use]
     pub fn announced_bytes(&self) -> u64 {
         self.announced_bytes
@@ -207,7 +206,7 @@ impl BodyDecoder {
         Ok(at)
     }
 
-    /// Adds a chunk's framing to the overhead and what its data allows from it.
+    /// Adds a chunk's framing to the overhead, minus the part that its data allows.
     fn account(&mut self, line_bytes: u64, size: u64) -> Result<(), BodyError> {
         let allowed = CHUNK_ALLOWANCE_BYTES.saturating_add(size.saturating_mul(2));
         self.overhead_bytes = (self.overhead_bytes + line_bytes).saturating_sub(allowed);
@@ -283,8 +282,8 @@ fn step(consumed: usize, data: Range<usize>, state: DecodeState) -> Decoded {
     Decoded { consumed, data, state }
 }
 
-/// Where a run of at most `remaining` bytes from `at` ends in an input of `len` bytes, and what
-/// then remains.
+/// The end of a run of at most `remaining` bytes from `at` in an input of `len` bytes, and the
+/// remaining length.
 fn take(at: usize, len: usize, remaining: u64) -> (usize, u64) {
     let available = len - at;
     let taken = usize::try_from(remaining).map_or(available, |remaining| remaining.min(available));

@@ -34,8 +34,8 @@ impl BodyEncoder {
         BodyEncoder { state }
     }
 
-    /// Accounts for `len` bytes of data and returns what goes around them. Empty data needs nothing
-    /// around it (an empty chunk would end the body).
+    /// Accounts for `len` bytes of data and returns their framing. Empty data needs none (an empty
+    /// chunk would end the body).
     ///
     /// # Errors
     /// More data than the length announced, or data after the end.
@@ -107,7 +107,7 @@ impl BodyEncoder {
     }
 }
 
-/// What surrounds one piece of data: for the chunked coding the size line before and CRLF after,
+/// The framing of one piece of data: for the chunked coding the size line before and CRLF after,
 /// else nothing.
 #[derive(Copy, Clone, Debug)]
 pub struct ChunkPrefix {

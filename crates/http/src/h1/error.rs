@@ -16,7 +16,7 @@ pub enum HeadError {
     /// no colon.
     #[error("malformed field line")]
     FieldLine,
-    /// The request target has the wrong form for its method or contains what a target may not.
+    /// The request target has the wrong form for its method or contains a forbidden byte.
     #[error("malformed request target")]
     Target,
     /// `Host` is missing, repeated or malformed.
@@ -73,7 +73,7 @@ impl HeadError {
     }
 }
 
-/// A body that is not what its framing says.
+/// A body that contradicts its framing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Error)]
 pub enum BodyError {
     /// The connection ended before the body did.
@@ -99,8 +99,8 @@ pub enum BodyError {
     TrailerTooLarge,
 }
 
-/// A body that its producer ended early or late: what was written so far cannot be completed, so
-/// the connection must be closed.
+/// A body that its producer ended early or late. The message cannot be completed, so the connection
+/// must be closed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Error)]
 pub enum EncodeError {
     /// More data than announced.

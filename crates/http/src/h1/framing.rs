@@ -7,10 +7,11 @@ use crate::method::{Method, Version};
 use crate::name::FieldName;
 use crate::syntax::{is_token, parse_digits};
 
-/// Largest `Content-Length`: what fits in a signed 64-bit number, because others count with those.
+/// Largest `Content-Length`: the largest signed 64-bit number, because other programs count with
+/// those.
 const CONTENT_LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// How the end of a body is found.
+/// The rule for the end of a body.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// There is no body.
@@ -76,8 +77,8 @@ pub fn response_framing(
 }
 
 /// Whether an answer that [`response_framing`] refuses for its two lengths is framed by its only
-/// coding, `chunked`, which overrides Content-Length (RFC 9112 6.3). Who takes it so must not use
-/// the connection again, and must not pass the length on.
+/// coding, `chunked`, which overrides Content-Length (RFC 9112 6.3). The caller must not use the
+/// connection again, and must not pass the length on.
 #[must_use]
 pub fn chunked_overrides_length(head: &ResponseHead) -> bool {
     let fields = &head.fields;

@@ -1,10 +1,10 @@
 //! The sans-I/O HTTP/1 codec (RFC 9112).
 //!
-//! Reading: [`parse_request`] and [`parse_response`] turn bytes into a head and refuse everything
+//! Reading: [`parse_request`] and [`parse_response`] turn bytes into a head and refuse every head
 //! that two implementations could read differently; [`request_framing`] and [`response_framing`]
-//! say how the body is delimited; a [`BodyDecoder`] takes the body apart. Writing: the `write_*`
-//! functions and [`BodyEncoder`]. A message is never forwarded as the bytes it came in: it is
-//! written anew, without the fields of [`HopByHop`].
+//! find the rule for the end of the body; a [`BodyDecoder`] removes the framing. Writing: the
+//! `write_*` functions and [`BodyEncoder`]. A message is never forwarded as the received bytes: it
+//! is serialised again, without the fields of [`HopByHop`].
 //!
 //! Every error means: answer if possible, then close the connection.
 

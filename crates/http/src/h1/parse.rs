@@ -1,5 +1,5 @@
-//! Heads from bytes. `httparse` tokenises; what it tolerates and this proxy does not is refused
-//! here.
+//! Heads from bytes. `httparse` tokenises; input that it tolerates and this proxy does not is
+//! refused here.
 
 use std::mem::MaybeUninit;
 
@@ -25,9 +25,9 @@ const STACK_FIELDS: usize = 128;
 /// Most empty lines skipped before a request line (RFC 9112 2.2 asks for at least one).
 pub const LEADING_CRLF_MAX: usize = 4;
 
-/// Most options in `Connection`. Each may name a field, so that each field is compared with each of
-/// them: without a bound, a head of 64 KB would cost a thousand times what other heads of that size
-/// do.
+/// Most options in `Connection`. Each may name a field, so each field is compared with each option:
+/// without a bound, a head of 64 KB would cost a thousand times as much as other heads of that
+/// size.
 const CONNECTION_OPTIONS_MAX: usize = 64;
 
 /// Longest rest of a request line beside the target, in bytes: method, spaces, version.
@@ -43,7 +43,7 @@ pub struct HeadLimits {
     pub max_fields: usize,
     /// Longest request target in bytes; beyond it 414.
     pub max_target_bytes: usize,
-    /// Whether bare LF and folded lines of answers are taken where they leave no doubt about the
+    /// Whether bare LF and folded lines of answers are accepted if they leave no doubt about the
     /// framing. Requests are always read strictly.
     pub relaxed: bool,
 }
@@ -212,9 +212,9 @@ fn read_response<'b>(
 /// Whether parsing `input` may now give a head, when parsing its first `parsed_bytes` gave
 /// `Ok(None)`.
 ///
-/// A head ends with a line end, so between line ends there is nothing to find: who asks this first
-/// parses at most once a line, and a sender that trickles a long head byte by byte cannot make each
-/// byte cost the whole head.
+/// A head ends with a line end, so a search between line ends finds nothing. A caller that asks
+/// this first parses at most once per line, and a sender that trickles a long head byte by byte
+/// cannot make each byte cost the whole head.
 #[must_use]
 pub fn may_complete_head(input: &[u8], parsed_bytes: usize, limits: &HeadLimits) -> bool {
     parsed_bytes == 0
@@ -258,7 +258,7 @@ fn partial_request(input: &[u8], limits: &HeadLimits) -> Result<Option<usize>, H
     Ok(None)
 }
 
-/// What a refusal by the tokeniser means.
+/// The meaning of the tokeniser's refusal.
 fn refused_request(error: httparse::Error, input: &[u8]) -> Result<Option<usize>, HeadError> {
     match error {
         httparse::Error::HeaderName | httparse::Error::HeaderValue => Err(HeadError::FieldLine),
@@ -386,7 +386,7 @@ fn check_content(head: &RequestHead) -> Result<(), HeadError> {
     Ok(())
 }
 
-/// The reason phrase of a head whose status line the tokeniser accepted: what follows
+/// The reason phrase of a head whose status line the tokeniser accepted: the text after
 /// `HTTP/1.x NNN `.
 fn reason_span(head: &[u8]) -> Span {
     const START: usize = 13;

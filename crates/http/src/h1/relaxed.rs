@@ -12,17 +12,17 @@ use crate::syntax::{is_value_byte, trim_ows};
 /// space, and how many bytes of `input` it took; `None` when more input is needed.
 ///
 /// # Errors
-/// Anything else than line ends and folds that is wrong with a line. Where the status line ends
-/// with CRLF, a bare LF ends other lines, but stands neither before nor behind a field that frames
-/// the body, or the empty line: a value that somebody smuggled an LF into must make neither. Fields
-/// that frame the body cannot be folded, and a fold has something in it.
+/// Errors other than line ends and folds. If the status line ends with CRLF, a bare LF ends other
+/// lines, but may stand neither before nor behind a field that frames the body, nor make the empty
+/// line: an LF that was smuggled into a value must not produce either. Fields that frame the body
+/// cannot be folded, and a fold is not empty.
 pub(super) fn regular(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, HeadError> {
     let mut out = Vec::with_capacity(input.len() + 64);
     let mut at = 0;
     let mut previous = Previous::None;
-    // How the status line ends.
+    // The ending of the status line.
     let mut with_cr = true;
-    // Whether the line before ends so.
+    // Whether the line before has the same ending.
     let mut begins_regular = true;
     loop {
         let rest = input.get(at..).unwrap_or_default();
@@ -69,13 +69,13 @@ pub(super) fn regular(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, HeadErro
     }
 }
 
-/// What a line may continue.
+/// A line that may be continued.
 #[derive(Copy, Clone)]
 enum Previous {
     None,
     StatusLine,
     Field,
-    /// A field that says where the body ends.
+    /// A field that decides where the body ends.
     Framing,
 }
 
@@ -136,7 +136,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n chunked\r\n\r\n",
             "HTTP/1.1 200 OK\r\n A: b\r\n\r\n",
             "HTTP/1.1 200 OK\r\nA: b\r\n \r\n\r\n",
-            // What else is wrong stays wrong.
+            // Any other error stays an error.
             "HTTP/1.1 200 OK\r\nA: b\rc\r\n\r\n",
             "HTTP/1.1 200 OK\r\nA: b\r\r\n\r\n",
             "HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n",

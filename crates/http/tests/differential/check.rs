@@ -4,8 +4,8 @@ use crate::reading::{Verdict, compare};
 use crate::{ours, theirs};
 use humboldt_http::Method;
 
-/// Reads `bytes` both ways. `selector` chooses what they are and in which pieces they come: 0 to 3
-/// are requests; the others answers to GET, to HEAD, to CONNECT; pieces are the whole, single
+/// Reads `bytes` both ways. `selector` chooses their kind and their pieces. Kinds 0 to 3 are
+/// requests; the others are answers to GET, to HEAD, to CONNECT. Pieces are the whole, single
 /// bytes, or as long as its upper bits say.
 pub(crate) fn check(selector: u8, bytes: &[u8]) -> Verdict {
     let piece_bytes = match selector >> 3 {

@@ -189,7 +189,7 @@ const TRAILERS: &[&str] = &[
 const DATA_ENDS: &[&str] =
     &["", "\n", "\r", "\r\r\n", "x\n", "\rx", "xx", "\n\n", "\n\r", " \r\n", "\r\n\r\n"];
 
-/// What damage puts in.
+/// Fragments that damage inserts.
 const SPLINTERS: &[&str] = &[
     "\r",
     "\n",
@@ -315,7 +315,7 @@ fn swell(rng: &mut Rng, bytes: &mut Vec<u8>) {
     bytes.splice(at..at, piece);
 }
 
-/// One case: what it is and how it comes (see `check`), and its bytes.
+/// One case: its kind and pieces (see `check`), and its bytes.
 pub(crate) fn case(rng: &mut Rng) -> (u8, Vec<u8>) {
     let kind = rng.below(8) as u8;
     let pieces = if one_in(rng, 3) { 0 } else { rng.below(32) as u8 };

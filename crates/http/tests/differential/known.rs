@@ -1,9 +1,9 @@
-//! Where the two readers are known to differ, and why that is as it should be. Everything else is a
-//! finding.
+//! The known differences between the two readers, with the reason why each is right. Every other
+//! difference is a finding.
 
 use crate::reading::Verdict;
 
-/// Classes of what we refuse and hyper accepts.
+/// Classes of messages that we refuse and hyper accepts.
 pub(crate) const STRICTER: &[(&str, &str)] = &[
     (
         "head: AmbiguousLength",
@@ -48,19 +48,19 @@ pub(crate) const STRICTER: &[(&str, &str)] = &[
     ("body: TrailerTooLarge", "more than 64 trailers; hyper takes as many as fields"),
 ];
 
-/// Classes of what hyper refuses and we accept.
+/// Classes of messages that hyper refuses and we accept.
 pub(crate) const LAXER: &[(&str, &str)] = &[(
     "head: invalid URI",
     "bytes that RFC 3986 has no place for, as a backquote: browsers send them, and a proxy passes them on as they are",
 )];
 
-/// Classes of what hyper refuses while we wait for more.
+/// Classes of messages that hyper refuses while we wait for more.
 pub(crate) const LATER: &[(&str, &str)] = &[(
     "head: invalid HTTP version parsed",
     "a version is complete before it is refused, so that another one gets 505 and garbage 400",
 )];
 
-/// Whether this is as it should be.
+/// Whether this difference is known.
 pub(crate) fn is_known(verdict: &Verdict) -> bool {
     let (table, class) = match verdict {
         Verdict::Same => return true,

@@ -7,7 +7,7 @@ use humboldt_http::h1::{
 };
 use humboldt_http::{FieldName, Fields, Method, RequestHead, ResponseHead, Target, Version};
 
-/// What was received and not used yet, and what comes.
+/// Received bytes that are not used yet, and bytes still to arrive.
 struct Input<'a> {
     pieces: std::slice::Iter<'a, &'a [u8]>,
     buffer: Vec<u8>,

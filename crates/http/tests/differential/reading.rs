@@ -1,13 +1,13 @@
-//! What a reader of HTTP/1 makes of bytes, in a form in which two readers can be compared.
+//! A message as a reader of HTTP/1 understands it, in a form in which two readers can be compared.
 
-/// How reading ended.
+/// The end of reading.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// Everything that was begun is complete.
     Complete,
     /// The bytes ended in the middle.
     CutOff,
-    /// The connection does not persist: what follows is not looked at.
+    /// The connection does not persist: later bytes are not read.
     Closed,
     /// Malformed, and why.
     Refused(String),
@@ -24,7 +24,7 @@ pub(crate) struct Message {
     pub(crate) data: Vec<u8>,
     /// Trailer fields, as `fields`.
     pub(crate) trailers: Vec<(String, Vec<u8>)>,
-    /// How the body ended.
+    /// The end of the body.
     pub(crate) end: End,
 }
 
@@ -33,18 +33,18 @@ pub(crate) struct Message {
 pub(crate) struct Reading {
     /// Those whose head was accepted.
     pub(crate) messages: Vec<Message>,
-    /// What became of the bytes behind them.
+    /// The fate of the bytes behind them.
     pub(crate) end: End,
 }
 
-/// What a comparison shows. The text is a class of cases, not one case.
+/// The result of a comparison. The text is a class of cases, not one case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Both read the same.
     Same,
-    /// We refuse what the other accepts.
+    /// We refuse a message that the other accepts.
     Stricter(String),
-    /// We accept what the other refuses.
+    /// We accept a message that the other refuses.
     Laxer(String),
     /// We wait for more where the other refuses already.
     Later(String),

@@ -106,7 +106,7 @@ impl Body for Nothing {
     }
 }
 
-/// What an error means: the end came too early, or the bytes are malformed.
+/// The meaning of an error: the end came too early, or the bytes are malformed.
 fn end_of(error: &hyper::Error) -> End {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     if error.is_incomplete_message()
@@ -159,15 +159,15 @@ impl Wake for Woken {
     }
 }
 
-/// Polls until `work` is done, and sends a piece whenever nothing else happens. What is not done at
-/// the end never will be.
+/// Polls until `work` is done, and sends a piece whenever nothing else happens. Work that is not
+/// done at the end never will be.
 fn run(wire: &Wire, mut work: Pin<&mut dyn Future<Output = ()>>) {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut cx = Context::from_waker(&waker);
     loop {
-        // Twice, as the parts of a connection that are polled here one after the other do not
-        // always wake each other.
+        // Twice, because the parts of a connection, which are polled here in turn, do not always
+        // wake each other.
         woken.0.store(false, Ordering::Relaxed);
         if (0..2).any(|_| work.as_mut().poll(&mut cx).is_ready()) {
             return;

@@ -9,7 +9,7 @@ use crate::text::Escape;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problems.join("; "))]
 pub struct LogFormatError {
-    /// What is wrong, in the order of the text.
+    /// The errors, in the order of the text.
     pub problems: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! access.log: what happened to one request, in Squid's native format, in those of other programs,
-//! or in any that `logformat` describes.
+//! access.log: one line for each request, in Squid's native format, in those of other programs, or
+//! in any that `logformat` describes.
 
 mod compile;
 mod native;
@@ -23,7 +23,7 @@ const PREDEFINED: [(&str, &str); 4] = [
     ("useragent", r#"%>a [%tl] "%{User-Agent}>h""#),
 ];
 
-/// How a record is written.
+/// The format of a record.
 #[derive(Clone, Debug)]
 pub enum AccessFormat {
     /// `squid`: `%ts.%03tu %6tr %>a %Ss/%03>Hs %<st %rm %ru %[un %Sh/%<a %mt`.
@@ -51,8 +51,8 @@ impl AccessFormat {
         }
     }
 
-    /// Appends the record as one line, newline included. `strip_query_terms` leaves out what
-    /// follows the first `?` of the URL.
+    /// Appends the record as one line, newline included. `strip_query_terms` cuts the URL at its
+    /// first `?`.
     pub fn write(&self, out: &mut Vec<u8>, record: &AccessRecord<'_>, strip_query_terms: bool) {
         match self {
             Self::Squid => native::write(out, record, strip_query_terms),

@@ -1,4 +1,4 @@
-//! What is known of a request when it has ended.
+//! The facts about a request at its end.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,7 +30,7 @@ pub struct AccessRecord<'a> {
     pub client: SocketAddr,
     /// The address of ours that the client connected to.
     pub local: Option<SocketAddr>,
-    /// What became of it.
+    /// Its result.
     pub tag: ResultTag,
     /// Status sent to the client; 0 when none was sent.
     pub status: u16,
@@ -44,7 +44,7 @@ pub struct AccessRecord<'a> {
     pub url: &'a [u8],
     /// Version of the request.
     pub version: Option<Version>,
-    /// How the server was chosen.
+    /// The way in which the server was chosen.
     pub hierarchy: Hierarchy,
     /// Which server.
     pub peer: Peer<'a>,
@@ -52,8 +52,8 @@ pub struct AccessRecord<'a> {
     pub peer_port: Option<u16>,
     /// Content-Type of the answer.
     pub content_type: Option<&'a [u8]>,
-    /// Name of the error page sent (`ERR_DNS_FAIL`), or of what cut the answer off, if anything
-    /// did.
+    /// Name of the error page sent (`ERR_DNS_FAIL`), or of the reason why the answer was cut off,
+    /// if any.
     pub error: Option<&'a str>,
     /// More about that error, written by this program.
     pub error_detail: Option<&'a str>,

@@ -32,7 +32,7 @@ pub(super) fn write(
     }
 }
 
-/// Cuts and fills what was written since `start`.
+/// Cuts and pads the text written since `start`.
 fn fit(out: &mut Vec<u8>, start: usize, value: &Value) {
     if let Some(most) = value.precision {
         out.truncate(start + most);

@@ -20,8 +20,8 @@ macro_rules! names {
 }
 
 names! {
-    /// What became of a request. The name is split as Squid does it: a collapsed request has `_CF`
-    /// after the first three letters.
+    /// The result of a request. The name is split as in Squid: a collapsed request has `_CF` after
+    /// the first three letters.
     Tag {
         /// No answer was chosen: the request was not understood, or the client left.
         #[default]
@@ -38,7 +38,7 @@ names! {
         RefreshModified = "TCP_REFRESH_MODIFIED",
         /// Stale, the server did not answer, and the old one was sent.
         RefreshFailOld = "TCP_REFRESH_FAIL_OLD",
-        /// Stale, the server did not answer, and that is what the client got to know.
+        /// Stale, the server did not answer, and the client got an error for that reason.
         RefreshFailErr = "TCP_REFRESH_FAIL_ERR",
         /// Stale, and checked again while the old one was sent.
         Refresh = "TCP_REFRESH",
@@ -66,7 +66,7 @@ names! {
 }
 
 names! {
-    /// How the server was chosen.
+    /// The way in which the server was chosen.
     Hierarchy {
         /// No server was asked.
         #[default]
@@ -85,9 +85,9 @@ names! {
         FirstupParent = "FIRSTUP_PARENT",
         /// The parent that answered first.
         FirstParentMiss = "FIRST_PARENT_MISS",
-        /// The parent nearest to the origin, by what it measured.
+        /// The parent nearest to the origin, by the parent's measurement.
         ClosestParentMiss = "CLOSEST_PARENT_MISS",
-        /// The parent nearest to the origin, by what we measured.
+        /// The parent nearest to the origin, by our measurement.
         ClosestParent = "CLOSEST_PARENT",
         /// The origin is nearer than any parent.
         ClosestDirect = "CLOSEST_DIRECT",
@@ -111,14 +111,14 @@ names! {
         SourcehashParent = "SOURCEHASH_PARENT",
         /// The connection was pinned to this client.
         Pinned = "PINNED",
-        /// Where the client's redirected connection was going.
+        /// The destination of the client's redirected connection.
         OriginalDst = "ORIGINAL_DST",
         /// A connection kept in reserve.
         StandbyPool = "STANDBY_POOL",
     }
 }
 
-/// How the transaction ended, when not as usual.
+/// The end of the transaction, when it is not the usual one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// As usual.
@@ -135,11 +135,11 @@ pub enum Ending {
 /// A whole result code, like `TCP_CF_MISS_ABORTED`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResultTag {
-    /// What became of the request.
+    /// The result of the request.
     pub tag: Tag,
     /// It shared the fetch of another request.
     pub collapsed: bool,
-    /// How it ended.
+    /// Its end.
     pub ending: Ending,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::text::{Calendar, push_number, push_padded};
 
-/// What `%tl` and `%tg` show without an argument.
+/// The format of `%tl` and `%tg` without an argument.
 pub(super) const DEFAULT: &str = "%d/%b/%Y:%H:%M:%S %z";
 
 const MONTHS: [&str; 12] = [

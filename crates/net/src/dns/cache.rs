@@ -48,9 +48,9 @@ impl NameCache {
         }
     }
 
-    /// Reads the hosts file anew (`hosts_file`, `None` for none); names without a dot are also
-    /// known with `append_domain`. Returns how many names it has. On an error the names known
-    /// before stay. Blocks: not to be called on a core that serves.
+    /// Reads the hosts file again (`hosts_file`, `None` for none); names without a dot are also
+    /// known with `append_domain`. Returns the number of names. After an error the earlier names
+    /// stay. Blocks: not to be called on a core that serves.
     pub fn load_hosts(
         &self,
         path: Option<&Path>,

@@ -1,8 +1,8 @@
 //! Names to addresses: literals, `localhost`, the hosts file, a cache that all cores share, and
 //! then the name servers.
 //!
-//! Each core has a [`Resolver`] of its own; equal questions asked while one is on its way are one
-//! question. It ends when nobody waits for its answer any more.
+//! Each core has a [`Resolver`] of its own. Equal questions at one time are one question, which
+//! ends when no task waits for its answer any more.
 
 mod cache;
 mod hosts;
@@ -30,7 +30,7 @@ use upstream::Upstream;
 /// longer than this (RFC 9520 section 3.2 allows 1 s to 5 min).
 const TEMPORARY_FAILURE_TTL: Duration = Duration::from_secs(10);
 
-/// How names are looked up.
+/// Options of name look-ups.
 #[derive(Clone, Debug)]
 pub struct DnsOptions {
     /// Name servers (`dns_nameservers`); when empty, those of `/etc/resolv.conf`.
@@ -147,8 +147,7 @@ impl Resolver {
         answer
     }
 
-    /// What is known without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts
-    /// file.
+    /// Answers without a name server: literals, `localhost` (RFC 6761 section 6.3), the hosts file.
     pub fn lookup_local(&self, host: &str) -> Option<Answer> {
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         if let Ok(ip) = bare.parse::<IpAddr>() {
@@ -181,7 +180,7 @@ impl Inner {
                 continue;
             };
             match asking.answer().await {
-                // It made way because of who asked first.
+                // It gave way because of the first client that asked.
                 Err(DnsError::Busy)
                     if asking.asker != asker && tokio::time::Instant::now() < deadline => {}
                 answer => return answer,
@@ -248,7 +247,7 @@ impl Inner {
         name
     }
 
-    /// Asks the name servers and remembers what they say.
+    /// Asks the name servers and remembers their answer.
     async fn resolve(&self, name: &str) -> Answer {
         let found = self.upstream.addresses(name).await;
         let negative = self.options.negative_ttl;
@@ -302,12 +301,12 @@ impl Drop for Asked {
     }
 }
 
-/// Somebody who waits for the answer to a question.
+/// A task that waits for the answer to a question.
 struct Asking {
     inner: Rc<Inner>,
     name: Box<str>,
     number: u64,
-    /// Who asked first.
+    /// The client that asked first.
     asker: Asker,
     answer: watch::Receiver<Option<Answer>>,
 }
@@ -327,7 +326,7 @@ impl Asking {
 }
 
 impl Drop for Asking {
-    /// A question that nobody waits for ends.
+    /// A question without waiting tasks ends.
     fn drop(&mut self) {
         let mut questions = self.inner.questions.borrow_mut();
         let Some(question) =
@@ -352,7 +351,7 @@ struct Place<'a> {
 }
 
 impl Drop for Place<'_> {
-    /// Who leaves when it was just woken wakes the next one.
+    /// A task that was woken and has left wakes the next one.
     fn drop(&mut self) {
         if self.woken.try_recv().is_ok() {
             self.inner.questions.borrow_mut().wake();

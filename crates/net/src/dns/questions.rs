@@ -1,11 +1,11 @@
-//! Questions on their way to name servers: who asks them, and whose question makes way when there
-//! are too many.
+//! Questions under way to name servers, their clients, and the choice of the question that gives
+//! way when there are too many.
 //!
-//! A name server that says nothing holds a question for as long as `dns_timeout`, so that whoever
-//! controls one could take all places. Each place therefore belongs to the client that asked and to
-//! the zone of the name, and both have a bound. Who is at a bound, or finds the table full, gets
-//! the place of the oldest question of whoever has most; who has most himself waits. A question
-//! that nobody waits for any more ends.
+//! A silent name server holds a question for `dns_timeout`, so the owner of one could take all
+//! places. Each place therefore belongs to the client that asked and to the zone of the name, and
+//! both have a bound. A client at a bound, or with a full table, gets the place of the oldest
+//! question of the client with most; the client with most itself waits. A question that no task
+//! waits for ends.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
@@ -55,15 +55,15 @@ impl Asker {
     }
 }
 
-/// One question, for all who wait for its answer.
+/// One question, shared by all tasks that wait for its answer.
 pub(super) struct Question {
-    /// Who asked first.
+    /// The client that asked first.
     pub asker: Asker,
     /// Its number: the smaller, the older.
     pub number: u64,
-    /// How many wait.
+    /// Number of waiting tasks.
     pub waiting: usize,
-    /// Where the answer comes.
+    /// The channel of the answer.
     pub answer: Rc<watch::Sender<Option<Answer>>>,
     /// The task that asks.
     pub task: AbortHandle,
@@ -75,7 +75,7 @@ struct Waiting {
     wake: oneshot::Sender<()>,
 }
 
-/// Whether there is a place for one more question.
+/// The place for one more question, if there is one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Room {
     /// There is.
@@ -86,7 +86,7 @@ pub(super) enum Room {
     None,
 }
 
-/// The questions of one core, and who waits to ask more.
+/// The questions of one core, and the tasks that wait for a place.
 #[derive(Default)]
 pub(super) struct Questions {
     asked: HashMap<Box<str>, Question>,
@@ -135,7 +135,7 @@ impl Questions {
         key: impl Fn(&'a str, &'a Question) -> K,
         own: K,
     ) -> Option<&'a str> {
-        // How many, and the oldest of them with its name.
+        // Their number, and the oldest of them with its name.
         let mut counts: HashMap<K, (usize, u64, &'a str)> = HashMap::new();
         for (name, question) in self.asked.iter().filter(|(name, question)| among(name, question)) {
             let entry = counts.entry(key(name, question)).or_insert((0, question.number, name));
@@ -167,7 +167,7 @@ impl Questions {
         number
     }
 
-    /// Forgets a question that is answered, or that nobody waits for.
+    /// Forgets a question that is answered, or without waiting tasks.
     pub(super) fn remove(&mut self, name: &str) -> Option<Question> {
         let question = self.asked.remove(name)?;
         release(&mut self.by_asker, &question.asker);
@@ -217,13 +217,13 @@ impl Questions {
             && count(self.by_zone.get(zone(name))) < QUESTIONS_PER_ZONE_MAX
     }
 
-    /// How many questions are on their way.
+    /// Number of questions under way.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.asked.len()
     }
 
-    /// How many look-ups wait for a place.
+    /// Number of look-ups that wait for a place.
     #[cfg(test)]
     pub(super) fn queued(&self) -> usize {
         self.queue.iter().filter(|waiting| !waiting.wake.is_closed()).count()
@@ -243,9 +243,9 @@ where
     }
 }
 
-/// The part of a name that somebody has registered, more or less: its last two labels, or three
-/// below a country's `co.uk`, `com.br` and the like. Where that is too much or too little, a bound
-/// is shared by too many or by too few.
+/// The registered part of a name, more or less: its last two labels, or three below a country's
+/// `co.uk`, `com.br` and the like. If that is too much or too little, a bound is shared by too many
+/// or too few names.
 fn zone(name: &str) -> &str {
     let mut labels = name.rsplit('.');
     let (Some(top), Some(second)) = (labels.next(), labels.next()) else { return name };

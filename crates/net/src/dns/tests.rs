@@ -7,7 +7,7 @@ use tokio::task::LocalSet;
 
 use super::*;
 
-/// What the test's name server does with a question.
+/// The reaction of the test's name server to a question.
 #[derive(Clone, Copy)]
 enum Reply {
     Addresses(&'static [&'static str]),
@@ -299,7 +299,7 @@ fn who_finds_no_place_waits_for_one() {
             .map(|n| spawn(&resolver, format!("n{n}.silent.test"), client(1)))
             .collect();
         settle().await;
-        // Who is woken and has left by then passes the place on.
+        // A task that is woken after it has left passes the place on.
         let left = spawn(&resolver, "gone.silent.test".into(), client(1));
         let good = spawn(&resolver, "good.silent.test".into(), client(1));
         settle().await;

@@ -20,7 +20,7 @@ use super::{DnsError, DnsOptions};
 /// Most addresses taken from one answer.
 const ADDRESSES_MAX: usize = 64;
 
-/// After one address family has answered, how long the other is waited for (RFC 8305 section 3 says
+/// Waiting time for the other address family after one has answered (RFC 8305 section 3 recommends
 /// 50 ms; longer here, because the answer is cached and shared).
 const SECOND_FAMILY_WAIT: Duration = Duration::from_millis(250);
 
@@ -130,8 +130,8 @@ async fn second(first: &Found, other: impl Future<Output = Found>) -> Option<Fou
     }
 }
 
-/// Of two failures the one that says more about the name: a server failure for one family must not
-/// turn into "the name has no address" because the other family has none.
+/// The failure that tells more about the name: a server failure for one family must not turn into
+/// "the name has no address" because the other family has none.
 fn more_telling(a: DnsError, b: DnsError) -> DnsError {
     fn rank(error: &DnsError) -> u8 {
         match error {

@@ -1,12 +1,12 @@
-//! `aufs`: the tree of `ufs`, with all file operations done by threads. What it shares with `ufs`
-//! is in `tree`.
+//! `aufs`: the tree of `ufs`, with all file operations done by threads. The common part is in
+//! `tree`.
 //!
 //! A directory has up to `threads=` threads of its own. As in Squid, up to [`REQUESTS_PER_THREAD`]
 //! requests may be under way for each: beyond that a hit is a miss, and an object is not stored.
-//! The same holds beyond [`OUTCOMES_PER_THREAD`] that are under way or done without anybody having
-//! come for the outcome: a core that stands still does not pile up memory, nor does it soon turn
-//! away what others ask. Unlinking is never refused, but nothing is evicted or begun to be stored
-//! while [`CHORES_MAX`] files wait for it.
+//! The same holds beyond [`OUTCOMES_PER_THREAD`] operations that are under way, or done with an
+//! outcome that no task has fetched: a core that stands still does not pile up memory, nor does it
+//! soon block the requests of others. Unlinking is never refused, but no eviction and no new store
+//! begins while [`CHORES_MAX`] files wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,12 +56,12 @@ struct Aufs {
     /// Requests that wait for a thread or are being done.
     requests: Arc<AtomicUsize>,
     requests_max: usize,
-    /// The same, and those whose outcome waits to be taken.
+    /// The same, and those whose outcome has not been fetched.
     outcomes: Arc<AtomicUsize>,
     outcomes_max: usize,
 }
 
-/// What open files know of it.
+/// The part of the engine that open files know.
 struct Threads(Pool);
 
 impl Aufs {

@@ -1,4 +1,4 @@
-//! What only `aufs` promises: turning away, and directories shared with `ufs`.
+//! Promises of `aufs` alone: refusals, and directories shared with `ufs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -90,7 +90,7 @@ fn too_many_files_to_be_unlinked_stop_storing_and_evicting() {
     put(&aufs, &url(0), 1, 10).expect("stored");
 }
 
-/// What nobody comes for takes up memory like what is under way.
+/// An outcome that no task fetches takes memory like an operation under way.
 #[test]
 fn outcomes_that_nobody_takes_are_bounded() {
     let path = tempfile::tempdir().expect("a directory");

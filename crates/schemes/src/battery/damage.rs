@@ -1,4 +1,4 @@
-//! What a disk, a crash or an administrator can do to the files: never wrong bytes.
+//! Damage by a disk, a crash or an administrator: never wrong bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn survivors(bench: &Bench) -> u64 {
     first
 }
 
-/// What is damaged makes room for new objects.
+/// Damaged objects make room for new ones.
 fn goes_on(bench: &Bench) {
     for i in 0..OBJECTS {
         let url = format!("http://harm/{i}");

@@ -77,7 +77,7 @@ pub(super) fn a_purge_survives_a_crash(kind: &'static str) {
         }
         let url = format!("http://fill/{i}");
         if !bench.scheme.contains(&key(&url)) {
-            // a crash may have taken what was not flushed
+            // a crash may have taken objects that were not flushed
             bench.put(&url, 1, SIZES[i % SIZES.len()]);
         }
         assert!(run(bench.scheme.remove(&key(&url))).expect("remove"), "object {i}");
@@ -152,8 +152,8 @@ pub(super) fn eviction_keeps_the_water_marks(kind: &'static str) {
     assert!(bench.scheme.stats().used_bytes <= CAPACITY_BYTES);
 }
 
-/// What `-k reconfigure` does with a changed size: closed cleanly and opened anew, while requests
-/// still read and write.
+/// A size changed by `-k reconfigure`: closed cleanly and opened again, while requests still read
+/// and write.
 pub(super) fn opened_again_with_another_size(kind: &'static str) {
     let mut bench = Bench::with(kind, |options| options.capacity_bytes = 32 << 20);
     fill(&bench, 100);
@@ -221,7 +221,7 @@ pub(super) fn many_threads(kind: &'static str) {
         thread.join().expect("a thread saw wrong bytes");
     }
     assert!(hits.load(Ordering::Relaxed) > 100, "the test must see something");
-    // What has to be evicted is evicted first, also by threads of its own.
+    // Evictions come first, also those by threads of its own.
     bench.maintain();
     bench.scheme.close().expect("a clean stop");
     let before = bench.scheme.stats();
@@ -260,8 +260,8 @@ fn replace(cache: &Cache, bench: &Bench, url: &str) {
     }
 }
 
-/// After a crash, newer answers come before the index has been read, or while it is: nobody gets
-/// the older ones any more, neither then nor after a clean stop, however early that comes.
+/// After a crash, newer answers arrive before the index has been read, or while it is: no request
+/// gets the older ones any more, neither then nor after a clean stop, however early that comes.
 pub(super) fn newer_answers_while_the_index_is_read(kind: &'static str) {
     const OBJECTS: u64 = 60;
     let url = |i: u64| format!("http://fill/{i}");
@@ -297,8 +297,8 @@ pub(super) fn newer_answers_while_the_index_is_read(kind: &'static str) {
     }
 }
 
-/// A store whose files are deleted while it is in use begins anew at the next start, whatever it
-/// has written there until its end.
+/// A store whose files are deleted while it is in use is empty at the next start, whatever it wrote
+/// there until its end.
 pub(super) fn deleted_while_in_use(kind: &'static str) {
     for is_clean in [true, false] {
         let bench = Bench::new(kind);
@@ -333,8 +333,8 @@ pub(super) fn deleted_while_in_use(kind: &'static str) {
     }
 }
 
-/// What unsafe methods rest on: from the first poll of a removal on no index has the key, however
-/// long the disk takes; while the index is being read too, as far as something can be stored then.
+/// The basis of unsafe methods: from the first poll of a removal on no index has the key, however
+/// long the disk takes; while the index is being read too, as far as storing is possible then.
 pub(super) fn nobody_finds_what_is_being_removed(kind: &'static str) {
     let remove = |bench: &Bench, url: &str| {
         let key = key(url);

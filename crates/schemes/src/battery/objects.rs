@@ -1,4 +1,4 @@
-//! One object at a time: what is written is what is read.
+//! One object at a time: reads return the written bytes.
 
 use humboldt_store::scheme::{Extent, Lendable, Record, RecordKind, SchemeError};
 use humboldt_store::{About, StoredHead};
@@ -50,7 +50,7 @@ pub(super) fn stored_at_once(kind: &'static str) {
         })
         .collect();
     assert_eq!(lent.is_empty(), !nature(kind).lends);
-    // More than buffers and their spare memory hold: what is lent stays as it is.
+    // More than buffers and their spare memory hold: lent bytes do not change.
     for number in 0..40 {
         bench.put(&format!("http://once/more/{number}"), 1, 900_000);
     }

@@ -72,7 +72,7 @@ pub(crate) fn uses_uring(choice: IoChoice) -> io::Result<bool> {
     }
 }
 
-/// Opens it past the page cache if that is asked for and possible; says which it became.
+/// Opens it with direct I/O, if that is wanted and possible; returns whether it was.
 fn open_file(options: &OpenBlock<'_>) -> io::Result<(File, bool)> {
     let mut how = OpenOptions::new();
     how.read(true)
@@ -97,13 +97,13 @@ fn open_file(options: &OpenBlock<'_>) -> io::Result<(File, bool)> {
         }
     }
     let file = how.open(options.path)?;
-    // Objects lie there as they came: what is beside one that was asked for is of no use. A hint,
-    // which a system may not know.
+    // Objects lie there in order of arrival, so the neighbours of a requested one are of no use. A
+    // hint, which a system may not know.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     Ok((file, false))
 }
 
-/// What offsets and lengths of direct I/O must be multiples of.
+/// Offsets and lengths of direct I/O must be multiples of this.
 fn direct_alignment(file: &File) -> usize {
     let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     let told =
@@ -121,7 +121,7 @@ impl Disk {
         }
     }
 
-    /// What an operation with a buffer of its own comes to.
+    /// The result of an operation with a buffer of its own.
     fn end<R: 'static>(&self, mut end: oneshot::Receiver<(Buffer, io::Result<R>)>) -> Ended<R> {
         let uses_uring = self.uses_uring;
         Box::pin(poll_fn(move |cx| {
@@ -196,8 +196,8 @@ impl BlockFile for Disk {
     }
 
     fn len(&self) -> io::Result<u64> {
-        // A device has its size at its end only. All other I/O says where, so nobody misses the
-        // position.
+        // The size of a device is only known by seeking to its end. All other I/O has explicit
+        // offsets, so the position is not needed.
         Ok(rustix::fs::seek(&self.open.file, SeekFrom::End(0))?)
     }
 

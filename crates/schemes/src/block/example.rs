@@ -1,4 +1,4 @@
-//! What `examples/block_io.rs` needs to measure block files. Nothing else uses it.
+//! Helpers of `examples/block_io.rs`, which measures block files. Nothing else uses them.
 
 use std::io;
 use std::path::Path;

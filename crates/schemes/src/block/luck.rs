@@ -1,23 +1,23 @@
-//! Whether it is worth asking the page cache before reading.
+//! Whether it is worth trying the page cache before reading.
 //!
-//! What the page cache has is read at once and costs least that way. But whoever asks for what it
-//! does not have begins to read it, with an operation of its own for the device, and then asks for
-//! it again as everybody else does: io_uring hands over many reads together. So where most answers
-//! were "no", only some reads still ask, to learn when that changes.
+//! Bytes in the page cache are read at once, at the lowest cost. But a try in vain begins a read,
+//! with an operation of its own for the device, and the bytes are then read again in the usual way:
+//! io_uring hands over many reads together. So when most tries are in vain, only some reads still
+//! try, to learn when that changes.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Luck in the beginning, and most of it.
 const LUCK_MAX: u32 = 32;
 
-/// What a "no" costs, where a "yes" gains 1: with less than three of four answers "yes" the luck
+/// Cost of a try in vain, where a success gains 1: with less than three of four successes the luck
 /// runs out.
 const NO_COSTS: u32 = 3;
 
 /// Without luck, one read in this many asks.
 const ASK_ONE_IN: u32 = 16;
 
-/// How the last answers were. Of all cores together: it may be a little off.
+/// The recent results, of all cores together: it may be a little off.
 pub(crate) struct Luck {
     left: AtomicU32,
     skipped: AtomicU32,
@@ -30,13 +30,13 @@ impl Default for Luck {
 }
 
 impl Luck {
-    /// Whether this read should ask.
+    /// Whether this read should try the page cache.
     pub(crate) fn may_ask(&self) -> bool {
         self.left.load(Relaxed) > 0
             || self.skipped.fetch_add(1, Relaxed) % ASK_ONE_IN == ASK_ONE_IN - 1
     }
 
-    /// What the answer was.
+    /// The result of the try.
     pub(crate) fn note(&self, was_yes: bool) {
         let left = self.left.load(Relaxed);
         let now = if was_yes { (left + 1).min(LUCK_MAX) } else { left.saturating_sub(NO_COSTS) };
@@ -51,7 +51,7 @@ impl Luck {
 mod tests {
     use super::*;
 
-    /// How many of 1600 reads ask, when the answer to every `no_one_in`th is "no".
+    /// Number of tries in 1600 reads, if every `no_one_in`th try is in vain.
     fn asked(luck: &Luck, no_one_in: usize) -> usize {
         let ask = |read: &usize| {
             let may_ask = luck.may_ask();

@@ -42,7 +42,7 @@ pub(crate) use luck::Luck;
 /// Alignment that direct I/O needs where the system does not tell.
 pub(crate) const DIRECT_ALIGN_BYTES: usize = 4096;
 
-/// How a file is opened.
+/// Options for opening a file.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenBlock<'a> {
     /// File or block device.
@@ -72,17 +72,17 @@ pub(crate) type ReadFuture = Ended<usize>;
 /// The end of a write.
 pub(crate) type WriteFuture = Ended<()>;
 
-/// What is called at the end of [`BlockFile::write`].
+/// Called at the end of [`BlockFile::write`].
 pub(crate) type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// A file or block device that is read and written in blocks. Shared by all cores.
 ///
 /// With direct I/O, offsets, lengths and memory must be multiples of
-/// [`BlockFile::alignment_bytes`]; the system refuses others. Nothing is retried except what was
-/// interrupted or cut short. When too much is waiting, an operation ends with
+/// [`BlockFile::alignment_bytes`]; the system refuses others. Only operations that were interrupted
+/// or cut short are retried. When too many operations are waiting, one ends with
 /// [`io::ErrorKind::WouldBlock`].
 ///
-/// A dropped file does not take back what is under way: call [`BlockFile::wait_idle`] before the
+/// Dropping a file does not cancel operations under way: call [`BlockFile::wait_idle`] before the
 /// same file is opened again.
 pub(crate) trait BlockFile: Send + Sync {
     /// Reads `buffer.len()` bytes at `offset`. Fewer only at the end of the file.
@@ -105,7 +105,7 @@ pub(crate) trait BlockFile: Send + Sync {
     /// Writes all of `data`, on this thread.
     fn write_blocking(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Waits until what was written is on the device (`fdatasync`).
+    /// Waits until all writes are on the device (`fdatasync`).
     fn sync_blocking(&self) -> io::Result<()>;
 
     /// Size in bytes, of a device too.
@@ -118,7 +118,7 @@ pub(crate) trait BlockFile: Send + Sync {
     /// nothing.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// What offsets and lengths must be multiples of; 1 when the page cache is used.
+    /// Offsets and lengths must be multiples of this; 1 when the page cache is used.
     fn alignment_bytes(&self) -> usize;
 
     /// Operations that have begun and are not done.

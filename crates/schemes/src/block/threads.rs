@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::ticket::{Ticket, queue_full};
 
-/// Most operations of one file that wait for a thread; what comes then fails with `WouldBlock`.
+/// Most operations of one file that wait for a thread; further ones fail with `WouldBlock`.
 pub(crate) const QUEUED_MAX: usize = 1024;
 
 /// A short transfer of direct I/O that is no multiple of this has come to the end of the file.
@@ -27,7 +27,7 @@ struct Job {
     transfer: Transfer,
 }
 
-/// The threads of a file. When this is dropped, they do what is queued, and end.
+/// The threads of a file. When this is dropped, they finish the queue and end.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     threads_max: usize,

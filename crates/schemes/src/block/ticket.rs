@@ -1,4 +1,4 @@
-//! An open file, and what is under way on it.
+//! An open file, and the operations under way on it.
 
 use std::fs::File;
 use std::io;
@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 
 use super::WriteDone;
 
-/// An open file. It lives as long as somebody can use it or something is under way on it.
+/// An open file. It lives as long as it has users or operations under way.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) file: File,
-    /// Whether the page cache is passed by.
+    /// Whether it bypasses the page cache.
     pub(crate) direct: bool,
     in_flight: AtomicUsize,
-    /// Held while `in_flight` goes to 0, so that nobody who waits misses it.
+    /// Held while `in_flight` goes to 0, so that no waiting thread misses it.
     lock: Mutex<()>,
     idle: Condvar,
 }
@@ -53,7 +53,7 @@ impl OpenFile {
     }
 }
 
-/// Who wants to hear of the end of an operation.
+/// The receiver of the end of an operation.
 pub(crate) enum Finish {
     /// A future of `read`.
     Read(oneshot::Sender<(Buffer, io::Result<usize>)>),

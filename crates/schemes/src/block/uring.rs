@@ -1,9 +1,9 @@
 //! A core's I/O ring: one for each thread, made when first used, shared by all files.
 //!
-//! What is asked for during one turn of the core's event loop goes to the kernel with one system
-//! call at the end of the turn. A task of the runtime does that, and waits for the ring's
-//! descriptor to become readable. It belongs to the runtime and ends with it; the ring belongs to
-//! the thread, and finds itself another task when it is used from another runtime.
+//! Operations of one turn of the core's event loop go to the kernel with one system call at the end
+//! of the turn. A task of the runtime does that, and waits for the ring's descriptor to become
+//! readable. The task belongs to the runtime and ends with it. The ring belongs to the thread, and
+//! starts another task when it is used from another runtime.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,11 +25,10 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 use super::ticket::{Ticket, queue_full};
 
-/// Most operations of a core that wait for room in its ring; what comes then fails with
-/// `WouldBlock`.
+/// Most operations of a core that wait for room in its ring; further ones fail with `WouldBlock`.
 pub(crate) const WAITING_MAX: usize = 1024;
 
-/// How long a thread that ends waits for its operations.
+/// How long a thread waits for its operations at its end.
 const END_WAIT: Duration = Duration::from_secs(30);
 
 thread_local! {
@@ -53,7 +52,7 @@ struct Driver {
     is_woken: Cell<bool>,
 }
 
-/// What the ring and its task know of each other.
+/// The state that the ring and its task share.
 #[derive(Default)]
 struct Watched {
     has_ended: AtomicBool,
@@ -154,7 +153,7 @@ impl Driver {
             drop(waiting);
             return ticket.complete(transfer, Err(queue_full()));
         }
-        // Nobody overtakes those who wait.
+        // No operation overtakes the waiting ones.
         let refused = if waiting.is_empty() {
             self.ring.borrow_mut().push(ticket, offset, transfer).err()
         } else {
@@ -175,12 +174,12 @@ impl Driver {
         }
     }
 
-    /// Submits what was pushed, completes what has ended, and lets those who wait follow.
+    /// Submits pushed operations, completes ended ones, and moves waiting ones up.
     fn turn(&self) {
         self.is_woken.set(false);
         let submitted = self.ring.borrow_mut().submit();
         loop {
-            // The one who asked may ask for more when told, so nothing is borrowed then.
+            // The receiver may begin another operation, so nothing is borrowed at that moment.
             let ended = self.ring.borrow_mut().complete();
             let Some((ticket, transfer, result)) = ended else { break };
             ticket.complete(transfer, result);
@@ -233,8 +232,8 @@ impl Driver {
     }
 }
 
-/// The ring broke, which should not be: what is under way is given up, and threads do the work from
-/// now on.
+/// The ring broke, which should not happen: operations under way are given up, and threads do the
+/// work from now on.
 fn give_up(error: &io::Error) {
     tracing::error!("the I/O ring of a core failed ({error}): threads do its disk I/O from now on");
     // Dropped outside of the borrow.

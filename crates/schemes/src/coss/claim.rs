@@ -1,4 +1,5 @@
-//! Whose file, directory or device this is: the lock, what counts as foreign, the superblock.
+//! The owner of a file, directory or device: the lock, the recognition of foreign ones, the
+//! superblock.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::BuildHasher;
@@ -25,7 +26,7 @@ const CLAIM: &str = "Humboldt cache directory\nscheme coss\nformat 1\n";
 /// Longest lock file that is read.
 const LOCK_FILE_BYTES_MAX: u64 = 1024;
 
-/// A file or device without our superblock is blank if so many bytes are zero.
+/// A file or device without our superblock is blank if this many bytes are zero.
 const BLANK_BYTES: usize = 1 << 20;
 
 const FILE_MODE: u32 = 0o640;
@@ -36,14 +37,14 @@ pub(super) struct Claimed {
     pub(super) data: DataFile,
     /// Locked as long as it is open.
     pub(super) lock: File,
-    /// As found, or that of a new store; what it says has not been written yet.
+    /// As found, or that of a new store; it has not been written yet.
     pub(super) superblock: Superblock,
     pub(super) geometry: Geometry,
     /// Nothing was there.
     pub(super) is_new: bool,
 }
 
-/// What `cache_dir` names.
+/// The kind of the path in `cache_dir`.
 enum Place {
     Directory,
     File,
@@ -75,7 +76,7 @@ fn place(path: &Path) -> Result<Place, OpenError> {
     }
 }
 
-/// Makes sure that the store is ours, and claims it for this process. Creates what is missing.
+/// Makes sure that the store is ours, and claims it for this process. Creates missing parts.
 pub(super) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     let path = &options.path;
     let place = place(path)?;
@@ -161,7 +162,7 @@ fn refuse_foreign_directory(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether the lock file says that this is ours; an error if it says otherwise.
+/// Whether the lock file names this store as ours; an error if it names another one.
 fn refuse_other_claim(path: &Path, claim: &str) -> Result<bool, OpenError> {
     if claim.is_empty() || claim == CLAIM {
         return Ok(!claim.is_empty());
@@ -178,7 +179,7 @@ fn refuse_other_claim(path: &Path, claim: &str) -> Result<bool, OpenError> {
     })
 }
 
-/// Looks at what is there, without touching it.
+/// Examines the data without changing it.
 fn refuse_foreign_data(path: &Path, data_path: &Path, is_known: bool) -> Result<(), OpenError> {
     let file = match File::open(data_path) {
         Ok(file) => file,
@@ -236,7 +237,7 @@ fn open_locked(
     Ok((block::open(&open).map_err(|e| failed("open", data, e))?, lock_file))
 }
 
-/// Writes both copies of a superblock, so that one is whole whatever happens.
+/// Writes both copies of a superblock, so that one is always whole.
 pub(super) fn write_superblock(data: &DataFile, superblock: &Superblock) -> io::Result<()> {
     let copy = superblock.encode();
     (0..PURGES_OFFSET).step_by(BLOCK_BYTES).try_for_each(|at| data.write(at, &copy))

@@ -28,7 +28,7 @@ pub(super) struct DataFile {
     pub(super) read_bytes: AtomicU64,
     pub(super) write_ops: AtomicU64,
     pub(super) write_bytes: AtomicU64,
-    /// What a test does to writes: they fail while `fails`, and wait while somebody holds the lock.
+    /// Control of writes by a test: they fail while `fails`, and wait while the lock is held.
     #[cfg(test)]
     pub(super) fails: std::sync::atomic::AtomicBool,
     #[cfg(test)]
@@ -68,7 +68,7 @@ impl DataFile {
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads on this thread; what lies behind the end of the file is zero.
+    /// Reads on this thread; bytes behind the end of the file are zero.
     pub(super) fn read_blocking(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let read = self.file.read_blocking(offset, bytes)?;
         self.count_read(read);

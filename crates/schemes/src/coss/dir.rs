@@ -44,7 +44,7 @@ pub(super) struct Dir {
     pub(super) geometry: Geometry,
     pub(super) data: DataFile,
     pub(super) id: u64,
-    /// As it was when the store was opened; the rebuild reads what it describes.
+    /// The superblock as the store was opened with; the rebuild reads the data that it describes.
     pub(super) found: Superblock,
     pub(super) index: FileIndex,
     pub(super) health: Health,
@@ -60,7 +60,7 @@ pub(super) struct Dir {
     used_bytes: AtomicU64,
     in_hand_bytes: AtomicU64,
     full_stripes: AtomicUsize,
-    /// What remains to be done before the index is complete.
+    /// The remaining work before the index is complete.
     pub(super) job: Mutex<Option<Job>>,
     is_rebuilt: AtomicBool,
     percent: AtomicU8,
@@ -180,13 +180,13 @@ impl Dir {
         SchemeError::Busy(why)
     }
 
-    /// What the superblock says while the store is open and resized.
+    /// The superblock while the store is open and resized.
     pub(super) fn superblock(&self) -> Superblock {
         let opens = self.found.opens.saturating_add(1);
         Superblock { opens, stripes: self.geometry.stripes, snapshot_bytes: 0, ..self.found }
     }
 
-    /// Where the stripe of a slot starts.
+    /// The start of a slot's stripe.
     pub(super) fn stripe_offset(&self, slot: u32) -> u64 {
         self.found.stripes_offset() + u64::from(slot) * STRIPE_BYTES as u64
     }
@@ -211,7 +211,7 @@ impl Dir {
         self.full_stripes.load(Ordering::Relaxed) < self.geometry.full_max
     }
 
-    /// Share of what may wait that does, 0 to 1000.
+    /// Waiting stripes, 0 to 1000 of the allowed ones.
     pub(super) fn load(&self) -> u16 {
         let stripes =
             self.full_stripes.load(Ordering::Relaxed) * 1000 / self.geometry.full_max.max(1);
@@ -232,7 +232,7 @@ impl Dir {
         old.is_some()
     }
 
-    /// Evicts what `key` has at `file`, if it is still there.
+    /// Evicts the record of `key` at `file`, if it is still there.
     pub(super) fn evict(&self, key: IndexKey, file: u32) {
         if self.left(self.index.remove_if(key, file)) {
             self.counts.evictions.fetch_add(1, Ordering::Relaxed);
@@ -260,14 +260,14 @@ impl Dir {
         Ok(step)
     }
 
-    /// The same without waiting. `false`: that is not possible now, and nothing has happened.
+    /// The same without waiting. `false`: not possible now; nothing has happened.
     pub(super) fn store_now(self: &Arc<Self>, key: IndexKey, mut object: Encoded) -> bool {
         if self.start_worker().is_err() {
             return false;
         }
         let is_stored = {
             let mut log = self.log.lock();
-            // Under the lock: whoever closes looks at the stripes afterwards.
+            // Under the lock: a thread that closes looks at the stripes afterwards.
             self.in_service().is_ok()
                 && log.append(self, key, &mut object, Condition::Always) == Step::Appended
         };
@@ -298,7 +298,8 @@ impl Dir {
         }
     }
 
-    /// Drops what does not verify, and sees to it that a scan does not bring back something older.
+    /// Drops a record that does not verify, and makes sure that a scan does not bring back an older
+    /// one.
     pub(super) fn drop_bad(&self, key: IndexKey, entry: FileEntry, why: &str) {
         self.health.corrupt(self.data.path.display(), why);
         let mut log = self.log.lock();
@@ -355,7 +356,7 @@ impl Dir {
         .await
     }
 
-    /// One round of housekeeping: what was stored before it survives a crash after it.
+    /// One round of upkeep: objects stored before it survive a crash after it.
     pub(super) async fn maintain(self: &Arc<Self>) -> Result<(), SchemeError> {
         if self.in_service().is_err() {
             return Ok(());
@@ -384,7 +385,7 @@ impl Dir {
         self.start_worker()?;
         std::future::poll_fn(move |context: &mut Context<'_>| {
             let mut log = self.log.lock();
-            // Under the lock: whoever closes looks at the stripes afterwards.
+            // Under the lock: a thread that closes looks at the stripes afterwards.
             if let Err(down) = self.in_service() {
                 return Poll::Ready(Err(down));
             }
@@ -418,8 +419,8 @@ impl Dir {
         Ok(())
     }
 
-    /// Nothing is stored or read from now on; all threads end after what they are doing. `false` if
-    /// that was so already.
+    /// Nothing is stored or read from now on; all threads end after their present job. `false` if
+    /// it was stopped already.
     pub(super) fn stop(&self) -> bool {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
         self.is_stopping.store(true, Ordering::Relaxed);

@@ -1,18 +1,18 @@
 //! Bytes of everything but the records: superblock, table and trailer of a stripe, purges. See
 //! `docs/formats/coss.md`.
 //!
-//! What is decoded here came from a disk: it verifies or is `None`.
+//! The decoded bytes came from a disk: they verify, or the result is `None`.
 
 use humboldt_base::xxh3::xxh3_64_with_seed;
 use humboldt_store::index::IndexKey;
 
-/// Length of a stripe: what is written in one piece.
+/// Length of a stripe, which is written in one piece.
 pub(super) const STRIPE_BYTES: usize = 1 << 20;
 /// Unit of offsets and lengths in tables.
 pub(super) const UNIT_BYTES: usize = 512;
 /// Length of one copy of the superblock, and of a block of the purge log.
 pub(super) const BLOCK_BYTES: usize = 4096;
-/// Where the purge log starts.
+/// Start of the purge log.
 pub(super) const PURGES_OFFSET: u64 = 2 * BLOCK_BYTES as u64;
 /// Length of a table entry.
 pub(super) const ENTRY_BYTES: usize = 32;
@@ -65,7 +65,7 @@ pub(super) fn has_our_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(SUPERBLOCK_MAGIC)
 }
 
-/// What the start of the file says about the rest.
+/// The description of the file at its start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     /// Number of stripes, at least 2.
@@ -81,12 +81,12 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// Where the stripes start.
+    /// Start of the stripes.
     pub(super) fn stripes_offset(&self) -> u64 {
         PURGES_OFFSET + self.purge_bytes
     }
 
-    /// Where the snapshot starts.
+    /// Start of the snapshot.
     pub(super) fn snapshot_offset(&self) -> u64 {
         self.stripes_offset() + u64::from(self.stripes) * STRIPE_BYTES as u64
     }
@@ -223,7 +223,7 @@ fn decode_entry(bytes: &[u8; ENTRY_BYTES], number: usize, seed: u64) -> Option<T
     (is_valid && entry.size_units > 0 && end < STRIPE_BYTES).then_some(entry)
 }
 
-/// A removed key: what it has in stripes before `seq`, or in that one before the offset, is gone.
+/// A removed key: its records in stripes before `seq`, or in that one before the offset, are gone.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Purge {
     pub(super) key: IndexKey,

@@ -1,4 +1,4 @@
-//! What the options mean in stripes and blocks, and which of them are refused.
+//! The options in stripes and blocks, and the refusal of invalid ones.
 
 use super::format::{BLOCK_BYTES, PURGES_BYTES_MAX, PURGES_OFFSET, STRIPE_BYTES, UNIT_BYTES};
 use super::record::BODY_BYTES_MAX;
@@ -112,7 +112,7 @@ impl Geometry {
             .then(|| slot * self.stripe_blocks() + offset as u32 / self.block_bytes)
     }
 
-    /// What a record of `units` occupies.
+    /// Bytes occupied by a record of `units`.
     pub(super) fn occupied_bytes(&self, units: u32) -> u64 {
         (u64::from(units) * UNIT_BYTES as u64).next_multiple_of(u64::from(self.block_bytes))
     }

@@ -2,10 +2,10 @@
 //! turn.
 //!
 //! The format is in `docs/formats/coss.md`. From the outside in: this file implements the trait;
-//! `reader` and `writer` do what it says on one object each; `dir` is what they share; `stripes` is
-//! the log in memory; `worker` is the thread that writes it; `rebuild` and `snapshot` fill the
-//! index at the start; `claim`, `geometry`, `data`, `format`, `record` and `purges` each own one
-//! kind of thing on disk.
+//! `reader` and `writer` work on one object each; `dir` is their common state; `stripes` is the log
+//! in memory; `worker` is the thread that writes it; `rebuild` and `snapshot` fill the index at the
+//! start; `claim`, `geometry`, `data`, `format`, `record` and `purges` each own one kind of thing
+//! on disk.
 
 mod claim;
 mod data;
@@ -95,7 +95,7 @@ impl Coss {
         Ok(Self { dir })
     }
 
-    /// Writes the index, and says so in the superblock.
+    /// Writes the index, and notes it in the superblock.
     fn write_snapshot(&self) -> io::Result<()> {
         let dir = &self.dir;
         let now = dir.superblock();

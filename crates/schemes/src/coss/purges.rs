@@ -10,7 +10,7 @@ pub(super) struct Full;
 
 type Block = Box<[u8; BLOCK_BYTES]>;
 
-/// The log in memory: the block being filled, blocks to be written, and what the others are about.
+/// The log in memory: the block being filled, blocks to be written, and the subjects of the others.
 pub(super) struct Purges {
     id: u64,
     /// Largest sequence number in each block, 0 for an empty one.
@@ -36,7 +36,7 @@ pub(super) struct Batch {
     ticket: u64,
 }
 
-/// What has become of a removal.
+/// The state of a removal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Waiting,
@@ -45,7 +45,7 @@ pub(super) enum Fate {
 }
 
 impl Purges {
-    /// The log that `area` holds, and all that it says.
+    /// The log in `area`, and all its removals.
     pub(super) fn load(area: &[u8], id: u64) -> (Self, Vec<Purge>) {
         let mut found = Vec::new();
         let mut newest_of_block = Vec::with_capacity(area.len() / BLOCK_BYTES);
@@ -77,8 +77,8 @@ impl Purges {
         (log, found)
     }
 
-    /// Adds a removal; returns its ticket. `oldest` says the smallest sequence number of all
-    /// stripes on disk.
+    /// Adds a removal; returns its ticket. `oldest` is the smallest sequence number of all stripes
+    /// on disk.
     pub(super) fn add(&mut self, purge: Purge, oldest: impl FnOnce() -> u64) -> Result<u64, Full> {
         if self.block_bytes == BLOCK_BYTES {
             self.next_block(oldest())?;
@@ -126,7 +126,7 @@ impl Purges {
         }
     }
 
-    /// What is to be written now, if anything.
+    /// The next blocks to be written, if any.
     pub(super) fn take_batch(&mut self) -> Option<Batch> {
         let mut blocks: Vec<_> = self.to_write.drain(..).collect();
         if self.is_head_dirty {
@@ -141,7 +141,7 @@ impl Purges {
         !self.is_stuck && (self.is_head_dirty || !self.to_write.is_empty())
     }
 
-    /// Tries again what failed.
+    /// Tries failed writes again.
     pub(super) fn retry(&mut self) {
         self.is_stuck = false;
     }

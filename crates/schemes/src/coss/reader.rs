@@ -57,7 +57,7 @@ async fn fetch(dir: &Arc<Dir>, key: &Key) -> Result<Option<Fetched>, SchemeError
         let bytes = read(dir, entry).await.map_err(|error| read_error(dir, error))?;
         dir.in_service()?;
         let found = record::decode(bytes, *key, seq, dir.id);
-        // Who removes a key, or overwrites its stripe, takes it out of the index first.
+        // A removal, or an overwriting of the stripe, takes the key out of the index first.
         let now = dir.index.peek(index_key);
         match found {
             Ok(_) if now.is_none() => return Ok(None),

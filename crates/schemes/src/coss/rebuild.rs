@@ -1,5 +1,5 @@
-//! How the index is filled at the start: from the snapshot of a clean stop, or by reading the
-//! tables of all stripes.
+//! Filling the index at the start: from the snapshot of a clean stop, or by reading the tables of
+//! all stripes.
 
 use std::io;
 
@@ -13,20 +13,20 @@ use super::format::{
 };
 use super::{snapshot, worker};
 
-/// What is read first of a stripe: its trailer and 510 entries.
+/// The part of a stripe that is read first: its trailer and 510 entries.
 const SCAN_BYTES: usize = 16 * 1024;
 
 /// A snapshot up to this length is read before the start returns.
 const SHORT_SNAPSHOT_BYTES: u64 = 8 << 20;
 
-/// What remains to be done before the index is complete.
+/// The remaining work before the index is complete.
 pub(super) struct Job {
     pub(super) kind: JobKind,
     /// All that the purge log said when the store was opened.
     pub(super) purges: Vec<Purge>,
 }
 
-/// Where the index comes from.
+/// The source of the index.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {
     /// There is nothing.
@@ -37,7 +37,7 @@ pub(super) enum JobKind {
     Scan,
 }
 
-/// Does what takes no time.
+/// The part that takes no time.
 pub(super) fn begin(dir: &Dir) {
     let mut slot = dir.job.lock();
     let is_short = dir.found.snapshot_bytes <= SHORT_SNAPSHOT_BYTES;
@@ -57,7 +57,7 @@ pub(super) fn run(dir: &Dir) {
     }
 }
 
-/// Does one job; returns what is to be done instead if that was not possible.
+/// Does one job; returns the job to do instead if it was not possible.
 fn step(dir: &Dir, job: Job) -> Option<Job> {
     match job.kind {
         JobKind::Nothing => {}
@@ -146,7 +146,7 @@ fn enter_table(dir: &Dir, slot: u32, table: &Table) {
     }
 }
 
-/// Makes the index valid, and the file what is configured.
+/// Makes the index valid, and gives the file its configured size.
 fn finish(dir: &Dir, purges: &[Purge]) {
     if let Err(error) = resize(dir) {
         dir.health.failure("resize", dir.data.path.display(), &error);
@@ -166,7 +166,7 @@ fn finish(dir: &Dir, purges: &[Purge]) {
     dir.set_rebuilt();
 }
 
-/// Where to go on: an empty slot behind the youngest stripe, or else the slot behind it.
+/// The next slot: an empty one behind the youngest stripe, or else the slot behind it.
 fn next_slot(dir: &Dir) -> u32 {
     let stripes = dir.geometry.stripes;
     let youngest =

@@ -19,8 +19,7 @@ pub(super) const EXTENTS_MAX: usize = 1024;
 /// Longest record: a stripe that holds nothing else.
 pub(super) const RECORD_BYTES_MAX: usize = STRIPE_BYTES - table_bytes(1) - UNIT_BYTES;
 
-/// Longest body that is stored, whatever `max-size` says: a stripe, less room for URL, head and
-/// extents.
+/// Longest body that is stored, whatever `max-size`: a stripe, less room for URL, head and extents.
 pub(super) const BODY_BYTES_MAX: u64 = (STRIPE_BYTES - 64 * 1024) as u64;
 
 const VERSION: u16 = 1;
@@ -167,7 +166,7 @@ pub(super) struct Decoded {
     pub(super) record: Record,
     pub(super) extents: Vec<Extent>,
     pub(super) body_bytes: Option<u64>,
-    /// What was read, without the padding.
+    /// The bytes read, without the padding.
     bytes: Buffer,
     front_bytes: usize,
     stored_bytes: usize,
@@ -264,7 +263,7 @@ impl Decoded {
         &[]
     }
 
-    /// The same record, to be written to another stripe.
+    /// The same record, for another stripe.
     pub(super) fn to_encoded(&self, flags: u8) -> Encoded {
         let Self { front_bytes, stored_bytes, .. } = *self;
         Encoded { bytes: self.bytes.to_vec(), flags, front_bytes, stored_bytes }

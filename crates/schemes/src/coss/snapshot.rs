@@ -9,7 +9,7 @@ use super::format::{STRIPE_BYTES, Superblock, UNIT_BYTES, array, checksum, u32_a
 
 /// Longest payload of a chunk.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
-/// What stands before a payload: its length and checksum.
+/// The part before a payload: its length and checksum.
 const CHUNK_HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 24;
 
@@ -131,7 +131,7 @@ fn enter(dir: &Dir, bytes: &[u8]) {
     }
 }
 
-/// Takes back what a bad snapshot has brought.
+/// Takes back the entries of a bad snapshot.
 pub(super) fn forget(dir: &Dir) {
     let mut objects = Vec::new();
     for shard in 0..FileIndex::SHARDS {

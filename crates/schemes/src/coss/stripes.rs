@@ -1,10 +1,9 @@
 //! The stripes in memory: one is filled, full ones wait to be written, written ones are still read
 //! from.
 //!
-//! Everything here happens under one short lock ([`Log`] is inside of it); what takes longer is
-//! done by the worker (`worker.rs`), one job at a time. An object enters the index in the same
-//! critical section that gives it its place, so the order of records in the log is the order of
-//! changes of a key.
+//! Everything here happens under one short lock ([`Log`] is inside of it). The worker does longer
+//! work (`worker.rs`), one job at a time. An object enters the index in the same critical section
+//! that gives it its place, so the order of records in the log is the order of changes of a key.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,12 +32,12 @@ pub(super) struct Filling {
     pub(super) replaces_seq: u64,
     data_end: usize,
     pub(super) entries: Vec<TableEntry>,
-    /// How much of the data, and how many entries, are on disk.
+    /// The length of the data, and the number of entries, on disk.
     written_end: usize,
     written_entries: usize,
 }
 
-/// What is to be written of a stripe.
+/// The part of a stripe that has to be written.
 pub(super) struct Unwritten {
     pub(super) buf: Arc<Membuf>,
     pub(super) start: usize,
@@ -49,7 +48,7 @@ pub(super) struct Unwritten {
 }
 
 impl Filling {
-    /// Whether a record of `bytes` fits behind what is there.
+    /// Whether a record of `bytes` fits behind the present ones.
     fn has_room(&self, bytes: usize) -> bool {
         self.data_end + bytes.next_multiple_of(UNIT_BYTES) + table_bytes(self.entries.len() + 1)
             <= STRIPE_BYTES
@@ -63,7 +62,7 @@ impl Filling {
         self.entries.len() > self.written_entries
     }
 
-    /// What is not on disk yet; `None` if all is.
+    /// The part that is not on disk yet; `None` if all is.
     pub(super) fn unwritten(&self, id: u64) -> Option<Unwritten> {
         self.has_unwritten().then(|| Unwritten {
             buf: Arc::clone(&self.buf),
@@ -87,7 +86,7 @@ pub(super) enum Condition {
     IfStill(FileEntry),
 }
 
-/// What came of an attempt to append a record.
+/// The result of an attempt to append a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Appended,
@@ -109,7 +108,7 @@ pub(super) struct Log {
     spare: Vec<Box<[u8]>>,
     /// The stripe that will be begun next.
     pub(super) next: StripeName,
-    /// What lies in its slot and in those behind it, as far as that has been read: at most
+    /// The contents of its slot and of those behind it, as far as they have been read: at most
     /// `maxfullbufs` of them, so that full stripes can pile up while the worker writes.
     pub(super) victims: VecDeque<Victims>,
     /// Calls of `maintain` so far, and those whose flush is done.
@@ -152,7 +151,7 @@ impl Log {
         std::mem::take(&mut self.wakers)
     }
 
-    /// Where the next record will lie, or lies behind: sequence number and offset in units.
+    /// The position of the next record: sequence number and offset in units.
     pub(super) fn position(&self) -> (u64, u32) {
         let filling = self.filling.as_ref();
         filling.map_or((self.next.seq, 0), |f| (f.buf.name.seq, (f.data_end / UNIT_BYTES) as u32))
@@ -257,7 +256,7 @@ impl Log {
         bytes
     }
 
-    /// Takes a stripe out of memory; its buffer is used again if nobody reads from it now.
+    /// Takes a stripe out of memory; its buffer is used again if no reader uses it now.
     fn forget(&mut self, dir: &Dir, buf: Arc<Membuf>) {
         let mut memory = dir.memory.write();
         if memory.get(&buf.name.slot).is_some_and(|known| known.name == buf.name) {
@@ -288,7 +287,7 @@ impl Log {
         dir.count_full(self.full.len());
     }
 
-    /// A stripe could not be written: what is in it is lost.
+    /// A stripe could not be written: its records are lost.
     fn give_up(&mut self, dir: &Dir, lost: Filling) {
         let name = lost.buf.name;
         for entry in &lost.entries {
@@ -298,7 +297,7 @@ impl Log {
                 dir.evict(entry.key, file);
             }
         }
-        // What a scan would find there is as old as before: removals that concern it must be kept.
+        // A scan would find there as old a record as before: removals that concern it must be kept.
         if lost.replaces_seq != 0 {
             dir.set_seq(name.slot, lost.replaces_seq);
         }

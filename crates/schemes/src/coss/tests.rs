@@ -1,4 +1,4 @@
-//! What only `coss` promises: relocation, wrap-around, stripes that are lost or torn, the bounds of
+//! Promises of `coss` alone: relocation, wrap-around, stripes that are lost or torn, the bounds of
 //! its queues.
 
 mod damage;
@@ -113,7 +113,7 @@ impl Store {
         }
     }
 
-    /// Where a slot begins in the file.
+    /// The start of a slot in the file.
     fn offset(&self, slot: u32) -> u64 {
         PURGES_OFFSET + new_purge_bytes(self.options.capacity_bytes) + u64::from(slot) * MIB
     }
@@ -142,8 +142,8 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Stores, removes, updates, restarts and crashes, many times around the file. What is seen is what
-/// was stored last, or nothing; after a crash perhaps what was stored before, but never before a
+/// Stores, removes, updates, restarts and crashes, many times around the file. A look-up gives the
+/// last stored object, or nothing; after a crash perhaps an older one, but never one from before a
 /// removal.
 #[test]
 fn many_laps_agree_with_a_model() {
@@ -219,8 +219,8 @@ fn hits_in_the_oldest_part_are_relocated_and_others_are_overwritten() {
     }
 }
 
-/// A process that dies keeps all stripes that were written, and what a flush has written of the
-/// last one.
+/// A process that dies keeps all stripes that were written, and the part of the last one that a
+/// flush has written.
 #[test]
 fn a_crash_costs_the_stripes_that_were_not_written() {
     for mib in 0..5 {
@@ -270,7 +270,7 @@ fn a_full_purge_log_says_so_and_recovers_with_the_next_lap() {
     store.put("http://again/", 1, 10);
     assert!(matches!(store.remove("http://again/"), Err(SchemeError::Busy(_))));
     assert_eq!(store.see("http://again/"), Seen::Nothing, "gone at least until a crash");
-    // The stripe that all this is about is being replaced, but only in memory: it still matters.
+    // The stripe in question is being replaced, but only in memory: it still matters.
     store.fill_up_to(1);
     store.settle();
     store.put("http://again/", 1, 10);
@@ -405,8 +405,8 @@ fn poll_put(coss: &Coss, url: &str, len: u64) -> Option<Result<(), SchemeError>>
 fn what_is_dropped_while_it_waits_leaves_nothing() {
     let store = Store::new(8, |_| ());
     let coss = store.coss();
-    // The worker stands still, writing a removal, or it would fill in again what is taken away
-    // here.
+    // The worker is held up, writing a removal. Otherwise it would fill in again the parts that are
+    // taken away here.
     store.put("http://first/", 1, 600_000);
     let gate = coss.dir.data.gate.lock();
     let first = key("http://first/");
@@ -535,7 +535,7 @@ fn a_raw_device_is_a_store_and_a_foreign_one_is_refused() {
         wait_for_rebuild(&coss);
         assert_eq!(see(&coss, "http://device/"), Seen::Whole(1, 50_000));
     }
-    // What a smaller store has cut off is still on the device, and must not come back.
+    // The part that a smaller store has cut off is still on the device, and must not come back.
     let coss = open();
     wait_for_rebuild(&coss);
     (0..50).for_each(|i| while put(&coss, &url(i), 1, 100_000).is_err() {});

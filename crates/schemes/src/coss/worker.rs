@@ -28,14 +28,14 @@ pub(super) fn spawn(dir: &Arc<Dir>) -> io::Result<JoinHandle<()>> {
     })
 }
 
-/// What is to be done next.
+/// The next work.
 enum Work {
     Purges(Batch),
     /// The oldest full stripe; `None` if all of it is on disk already.
     Full(Option<Unwritten>),
-    /// What lies in a slot that will soon be overwritten.
+    /// The contents of a slot that will soon be overwritten.
     Victims(u32),
-    /// The stripe that is being filled, for so many calls of `maintain`.
+    /// The stripe that is being filled, for this many calls of `maintain`.
     Flush(Unwritten, u64),
 }
 
@@ -53,7 +53,7 @@ fn wait_for_work(dir: &Dir) -> Option<Work> {
     }
 }
 
-/// Removals first, as somebody waits for them; then what the next stripe needs to begin.
+/// Removals first, because requests wait for them; then the requirements of the next stripe.
 fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
     if log.purges.is_dirty()
         && let Some(batch) = log.purges.take_batch()
@@ -72,7 +72,7 @@ fn choose(dir: &Dir, log: &mut Log) -> Option<Work> {
     }
     let unwritten = log.filling.as_ref().and_then(|filling| filling.unwritten(dir.id));
     if unwritten.is_none() {
-        // What was to be flushed has become a full stripe, and has been written.
+        // The part to be flushed has become a full stripe, and has been written.
         log.flushes_done = log.flushes_asked;
         log.take_wakers().into_iter().for_each(Waker::wake);
     }
@@ -103,7 +103,7 @@ fn do_work(dir: &Dir, work: Work) {
     }
 }
 
-/// Enters what was done, and wakes all who wait for the worker.
+/// Enters the result, and wakes all tasks that wait for the worker.
 fn finish(dir: &Dir, enter: impl FnOnce(&mut Log)) {
     let wakers = {
         let mut log = dir.log.lock();
@@ -140,7 +140,7 @@ fn is_good(dir: &Dir, operation: &str, outcome: &io::Result<()>) -> bool {
         Err(error) => {
             dir.health.failure(operation, dir.data.path.display(), error);
             if dir.health.is_down() {
-                // Nobody may wait for what will not happen.
+                // No task may wait for an event that will not happen.
                 finish(dir, |_| ());
             }
         }
@@ -148,7 +148,7 @@ fn is_good(dir: &Dir, operation: &str, outcome: &io::Result<()>) -> bool {
     outcome.is_ok()
 }
 
-/// Writes what is not on disk of a stripe: in one piece if nothing is and it is full.
+/// Writes the part of a stripe that is not on disk: in one piece if nothing is and it is full.
 fn write_stripe(dir: &Dir, unwritten: &Unwritten, is_full: bool) -> bool {
     let Unwritten { buf, start, end, table, .. } = unwritten;
     let base = dir.stripe_offset(buf.name.slot);
@@ -165,7 +165,7 @@ fn write_stripe(dir: &Dir, unwritten: &Unwritten, is_full: bool) -> bool {
     is_good(dir, "write a stripe of", &outcome)
 }
 
-/// What the index has in a slot, and perhaps some keys that it no longer has there.
+/// The index's entries for a slot, and perhaps some keys that it no longer has there.
 fn find_victims(dir: &Dir, slot: u32) -> Victims {
     let seq = dir.seq(slot);
     if seq == 0 {

@@ -12,7 +12,8 @@ use super::dir::{Dir, Hold};
 use super::record::Builder;
 use super::stripes::{Condition, Step};
 
-/// Longest body that is stored at once: what a core copies without making others wait.
+/// Longest body that is stored at once: a copy of this length delays the other requests of a core
+/// only briefly.
 pub(super) const PUT_NOW_BYTES_MAX: u64 = 128 * 1024;
 
 /// An object being written.

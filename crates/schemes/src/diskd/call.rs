@@ -1,4 +1,4 @@
-//! One operation that the helper is to do, and what happens then.
+//! One operation for the helper, and the use of its outcome.
 
 use humboldt_sys::sysv::SharedMemory;
 
@@ -9,13 +9,13 @@ use crate::tree::EngineError;
 /// The bytes that were read (none for all but reading).
 pub(super) type Outcome = Result<Vec<u8>, EngineError>;
 
-/// What happens with the outcome.
+/// The use of the outcome.
 type Then = Box<dyn FnOnce(Outcome) + Send>;
 
 /// An operation.
 pub(super) struct Call {
     pub(super) request: Message,
-    /// What is to be written, or room for what is to be read.
+    /// The bytes to write, or room for the bytes to read.
     bytes: Vec<u8>,
     then: Option<Then>,
 }
@@ -48,18 +48,18 @@ impl Call {
         self.request.op
     }
 
-    /// Whether it begins something, so that it can be refused when there is too much to do already.
+    /// Whether it begins a new operation, and so can be refused when there is too much work.
     pub(super) fn begins(&self) -> bool {
         use Op::*;
         matches!(self.op(), ReadFile | WriteFile | OpenToRead | OpenToUpdate | Create)
     }
 
-    /// What has to go into the slot.
+    /// The bytes for the slot.
     pub(super) fn take_outgoing(&mut self) -> Option<Vec<u8>> {
         matches!(self.op(), Op::Write | Op::WriteFile).then(|| std::mem::take(&mut self.bytes))
     }
 
-    /// Takes what was read out of the slot.
+    /// Takes the read bytes out of the slot.
     pub(super) fn take_bytes(&mut self, memory: &SharedMemory, slot: u32, length: u32) -> Outcome {
         let mut bytes = std::mem::take(&mut self.bytes);
         if matches!(self.op(), Op::Read | Op::ReadFile) {
@@ -70,7 +70,7 @@ impl Call {
         Ok(bytes)
     }
 
-    /// Tells who waits.
+    /// Hands the outcome to the waiting task.
     pub(super) fn finish(mut self, outcome: Outcome) {
         if let Some(then) = self.then.take() {
             then(outcome);

@@ -13,13 +13,13 @@ use crate::tree::{
     Closer, Engine, EngineError, File, Handle, Keep, OpenFor, Operation, Pool, Unlinked, Work,
 };
 
-/// How long what is under way has to be finished when the directory is closed.
+/// Time to finish operations under way when the directory is closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Has the files of one directory handled by its helper.
 pub(super) struct Remote {
     service: Arc<Service>,
-    /// One thread for what has to do with the log: it stays in this process.
+    /// One thread for work on the log, which stays in this process.
     log: Pool,
 }
 
@@ -34,8 +34,8 @@ fn about_file(op: Op, number: u32) -> Message {
     Message { number, ..Message::new(op) }
 }
 
-/// A message about an open file. The system's numbers of open files begin anew with each helper,
-/// ours do not: one of an earlier helper is unknown to the present one.
+/// A message about an open file. The system's numbers of open files start again with each helper,
+/// ours do not: a number of an earlier helper is unknown to the present one.
 fn about_handle(op: Op, handle: &Handle, offset: u64) -> Option<Message> {
     match handle.file() {
         Some(File::Remote(handle)) => {
@@ -90,7 +90,7 @@ fn open(
 /// Gets the outcome of a write.
 type Written = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 
-/// Writes what is left of `bytes` behind `done`, a slot at a time.
+/// Writes the rest of `bytes` after `done`, a slot at a time.
 fn write_rest(
     service: Arc<Service>,
     handle: Handle,
@@ -211,7 +211,7 @@ impl Engine for Remote {
     }
 
     fn later(&self, work: Work) -> Operation<()> {
-        // Housekeeping comes by here about once a second.
+        // Upkeep calls this about once a second.
         self.service.exchange.end_stalled();
         let (completer, operation) = Operation::under_way();
         self.log.request(Box::new(move || completer.complete(work())));

@@ -1,13 +1,12 @@
-//! The exchange of messages with the helper: what is under way, what waits to be sent, who waits
-//! for what.
+//! The exchange of messages with the helper: messages under way, calls in line, waiting tasks.
 //!
 //! Cores hand in [`Call`]s. A call is sent at once if no more than Q2 are away, and waits in line
 //! otherwise. One thread per helper, the clerk, receives replies, finishes the calls, and sends
-//! what was in line.
+//! calls from the line.
 //!
-//! **Order**: what one core hands in later is done later, as the line is first in, first out, and
-//! as nothing overtakes it (`is_sending`). **Nobody waits for ever**: when the helper ends, all
-//! calls fail; only unlinking is done by the next one.
+//! **Order**: of two calls of one core the later one is done later, because the line is first in,
+//! first out, and no call overtakes it (`is_sending`). **No endless wait**: when the helper ends,
+//! all calls fail; only unlinking is done by the next one.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ use super::link::{Link, SLOT_BYTES, slots};
 use super::protocol::{MESSAGE_BYTES, Message, Op};
 use crate::tree::EngineError;
 
-/// Most calls in line, beside closing and unlinking, which are bounded by what is open and by
+/// Most calls in line, besides closing and unlinking, which are bounded by the open files and by
 /// [`UNLINKS_MAX`].
 const LINE_MAX: usize = 4096;
 
@@ -37,7 +36,7 @@ const BATCH_MAX: usize = 32;
 /// Largest error number that the system has.
 const ERRNO_MAX: i32 = 4095;
 
-/// Where the helper is in its life.
+/// The phase of the helper's life.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// It was never needed yet.
@@ -48,7 +47,7 @@ pub(super) enum Phase {
     Running,
     /// It has ended too often, or could not be started: for a while calls fail at once.
     Resting,
-    /// What is under way is being finished; nothing new is taken.
+    /// Operations under way are being finished; no new one is taken.
     Closing,
     /// For ever; the helper may still be at its last operation.
     Closed,
@@ -151,13 +150,13 @@ impl Exchange {
         (pending * 1000 / u64::from(self.limits.q2.max(1))).min(1000) as u16
     }
 
-    /// Whether something could be opened or created now.
+    /// Whether a file could be opened or created now.
     pub(super) fn admits(&self) -> bool {
         let state = self.state.lock();
         state.pending() <= self.limits.q1 && state.phase < Phase::Resting
     }
 
-    /// Whether files may be given to be unlinked.
+    /// Whether files may be handed in for unlinking.
     pub(super) fn takes_unlinks(&self) -> bool {
         self.state.lock().unlinks < UNLINKS_MAX
     }
@@ -170,7 +169,7 @@ impl Exchange {
         state.next_handle
     }
 
-    /// Hands in a call: its outcome comes by its own way, also if it is refused.
+    /// Hands in a call. Its outcome arrives by its own way, also if it is refused.
     pub(super) fn submit(&self, call: Call) {
         let mut state = self.state.lock();
         if let Err(failure) = self.refuse(&state, &call) {
@@ -231,7 +230,7 @@ impl Exchange {
         }
     }
 
-    /// Sends from the line what can be sent. Only the clerk does this.
+    /// Sends as much of the line as possible. Only the clerk does this.
     fn send_line(&self) {
         let mut state = self.state.lock();
         while state.line.front().is_some_and(|call| self.can_send(&state, call)) {
@@ -350,8 +349,8 @@ impl Exchange {
         true
     }
 
-    /// Goes on to `phase`; `false` if it is being closed, from where there is no way back. Without
-    /// a helper, what is in line fails unless one is to come.
+    /// Moves on to `phase`; `false` if it is being closed, which is final. Without a helper, calls
+    /// in line fail unless a helper will come.
     pub(super) fn enter(&self, phase: Phase) -> bool {
         let mut state = self.state.lock();
         if state.phase >= Phase::Closing && phase <= state.phase {

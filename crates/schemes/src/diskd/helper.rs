@@ -1,4 +1,4 @@
-//! The helper: a process that does file operations for one cache directory, one after the other.
+//! The helper: a process that does the file operations of one cache directory in sequence.
 //!
 //! It ends when its request queue is removed. It removes the queues itself when its standard input,
 //! a pipe of the proxy's, ends: that happens however the proxy ends, also by `kill -9`, and cannot
@@ -43,7 +43,7 @@ pub enum HelperError {
     /// The operating system refused.
     #[error("helper of {path}: cannot {operation}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         operation: &'static str,
         /// The cache directory.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum HelperError {
     },
 }
 
-/// What the helper must know.
+/// The facts that the helper needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Assignment {
     /// The cache directory.
@@ -126,8 +126,8 @@ impl Assignment {
 /// after [`HELPER_COMMAND`]. Closes all descriptors but the standard ones, so nothing else may go
 /// on in this process.
 pub fn serve_as_helper(arguments: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
-    // The proxy says when to end. Signals for all of a terminal's or a service's processes must not
-    // come before it.
+    // The proxy decides when it ends. Signals for all of a terminal's or a service's processes must
+    // not end it earlier.
     signal_mask::block_all_signals();
     descriptors::close_all_but_standard();
     let _ = rustix::thread::set_name(PROCESS_NAME); // for people only
@@ -185,7 +185,7 @@ impl Helper {
         })
     }
 
-    /// Does what is asked. What is not a request is answered with a message that is no reply to
+    /// Carries out a request. A message that is no request is answered with one that is no reply to
     /// anything.
     fn answer(&mut self, request: QueueMessage<MESSAGE_BYTES>) -> [u8; MESSAGE_BYTES] {
         let request = match request {

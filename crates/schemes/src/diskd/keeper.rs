@@ -28,7 +28,7 @@ const STACK_BYTES: usize = 128 * 1024;
 /// Keys are random; after as many that are taken there is something wrong.
 const KEY_TRIES: usize = 16;
 
-/// How fast helpers that end follow each other.
+/// The pace at which helpers replace each other.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Pace {
     /// Rest before the second start; the first follows at once. Doubled each time.
@@ -37,7 +37,7 @@ pub(super) struct Pace {
     pub(super) rest_max: Duration,
     /// A helper that has lived this long counts as the first again.
     pub(super) calm: Duration,
-    /// How long the helper may need for its last operation before it is killed, and after.
+    /// Time for the helper's last operation before it is killed, and after.
     pub(super) end_limit: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Default for Pace {
     }
 }
 
-/// What is needed to start a helper.
+/// The facts needed to start a helper.
 pub(super) struct Keeper {
     pub(super) exchange: Arc<Exchange>,
     pub(super) path: PathBuf,
@@ -161,8 +161,8 @@ impl Keeper {
 
     #[cfg(not(test))]
     fn command(&self, assignment: &Assignment) -> Command {
-        // The link, not what it points to: it leads to this very program, also when the file has
-        // been replaced or lies where this user may not look.
+        // The link, not its target: it leads to this very program, also when the file has been
+        // replaced or lies where this user may not look.
         let own = PathBuf::from("/proc/self/exe");
         let mut command = Command::new(self.program.as_ref().unwrap_or(&own));
         command.arg0("humboldt").arg(helper::HELPER_COMMAND).args(assignment.arguments());

@@ -1,5 +1,5 @@
-//! What connects the proxy with one helper: two queues, a segment of shared memory, the number of
-//! its process.
+//! The connection between the proxy and one helper: two queues, a segment of shared memory, the
+//! number of its process.
 
 use std::io;
 
@@ -19,8 +19,8 @@ pub(super) fn slots(q2: u32) -> u32 {
     (q2.saturating_mul(13)).div_ceil(10).clamp(2, SLOTS_MAX)
 }
 
-/// What the queues must be able to hold, so that a message never waits for room: one more than Q2,
-/// and one to spare.
+/// Capacity of the queues, so that a message never waits for room: one more than Q2, and one to
+/// spare.
 pub(super) fn queue_bytes(q2: u32) -> u64 {
     (u64::from(q2) + 2) * MESSAGE_BYTES as u64
 }
@@ -36,8 +36,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Creates queues and segment. `AlreadyExists` if a key is taken; all other errors say what to
-    /// do.
+    /// Creates queues and segment. `AlreadyExists` if a key is taken; all other errors name the
+    /// remedy.
     pub(super) fn create(keys: Keys, q2: u32) -> io::Result<Self> {
         let requests = Removed(create_queue(keys.request_queue, q2)?);
         let replies = Removed(create_queue(keys.reply_queue, q2)?);
@@ -65,7 +65,7 @@ impl Link {
         *self.process.lock()
     }
 
-    /// Ends the helper, whatever it is doing, and wakes who waits for replies.
+    /// Ends the helper during any operation, and wakes the threads that wait for replies.
     pub(super) fn cut(&self) {
         if let Some(process) = *self.process.lock() {
             let _ = rustix::process::kill_process(process, Signal::KILL);
@@ -73,7 +73,7 @@ impl Link {
         self.remove_queues();
     }
 
-    /// The helper ends when it has done what it is at; who waits for replies is woken.
+    /// The helper ends after its present operation; the thread that waits for replies is woken.
     pub(super) fn remove_queues(&self) {
         let _ = (self.requests.remove(), self.replies.remove());
     }
@@ -125,7 +125,7 @@ fn create_queue(key: humboldt_sys::sysv::IpcKey, q2: u32) -> io::Result<MessageQ
     Ok(queue.keep())
 }
 
-/// The same kind of error, saying what there is not enough of.
+/// The same kind of error, with the resource that is missing.
 fn advise(error: &io::Error, advice: &str) -> io::Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists.into(),

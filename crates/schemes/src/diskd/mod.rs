@@ -1,8 +1,8 @@
 //! `diskd`: ufs's files, with all file operations done by a process of its own.
 //!
 //! The protocol is in `docs/formats/diskd.md`. From the outside in: this file opens a directory;
-//! `engine` turns what is asked of files into calls; `service` starts and stops; `exchange` sends
-//! calls and takes replies; `keeper` looks after the process; `helper` is that process; `link`,
+//! `engine` turns file operations into calls; `service` starts and stops; `exchange` sends calls
+//! and takes replies; `keeper` looks after the process; `helper` is that process; `link`,
 //! `protocol`, `call` and `record` each own one thing between the two.
 
 mod call;
@@ -40,7 +40,8 @@ const Q_MAX: u32 = 3000;
 /// A helper that answers nothing for this long is ended.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Opens a directory. No process or thread is started, but what they will need is tried.
+/// Opens a directory. No process or thread is started, but the resources that they will need are
+/// tried.
 pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
     let range = 1..=Q_MAX;
     if !range.contains(&options.tuning.q1) || !range.contains(&options.tuning.q2) {
@@ -54,7 +55,7 @@ pub(crate) fn open(options: &DirOptions) -> Result<TreeScheme, OpenError> {
     })
 }
 
-/// The directory is locked: what is found there of an earlier helper is left over.
+/// The directory is locked: traces of an earlier helper are left over.
 fn service(options: &DirOptions, tree: &Tree, pace: Pace) -> Result<Service, OpenError> {
     let failed =
         |operation, source| OpenError::Io { operation, path: options.path.clone(), source };

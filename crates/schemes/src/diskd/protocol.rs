@@ -1,8 +1,7 @@
-//! What proxy and helper say to each other: messages of [`MESSAGE_BYTES`] bytes, and slots in
-//! shared memory.
+//! The messages between proxy and helper, of [`MESSAGE_BYTES`] bytes, and slots in shared memory.
 //!
-//! Nothing that the other side says is believed: what is decoded here is well-formed, whether it
-//! makes sense is checked where it is used.
+//! The other side is not trusted: decoded messages are well-formed, and their user checks whether
+//! they make sense.
 
 /// Length of a message.
 pub(super) const MESSAGE_BYTES: usize = 40;
@@ -13,7 +12,7 @@ const MAGIC: u16 = 0x4801;
 /// Most slots in shared memory, and so most messages under way that carry bytes.
 pub(super) const SLOTS_MAX: u32 = 4096;
 
-/// What is to be done.
+/// The operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Op {

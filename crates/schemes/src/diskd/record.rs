@@ -1,9 +1,9 @@
 //! The record of keys in the cache directory: queues and shared memory of a helper, written down
 //! before they are created.
 //!
-//! When proxy and helper were both killed, the next start finds there what they left in the system,
-//! and removes it. The helper holds a lock on the file, so that a new proxy waits until the helper
-//! of an old one has ended.
+//! When proxy and helper were both killed, the next start finds there the queues and memory that
+//! they left in the system, and removes them. The helper holds a lock on the file, so that a new
+//! proxy waits until the helper of an old one has ended.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,13 +25,13 @@ const TITLE: &str = "Humboldt diskd helper";
 /// Longest record that is looked at.
 const BYTES_MAX: usize = 1024;
 
-/// How long the helper of a proxy that was killed may need for the operation it is at.
+/// Time for the present operation of a helper whose proxy was killed.
 const HELPER_END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A process lets go of its locks a little before it has ended.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often its lock is tried.
+/// Time between tries of its lock.
 const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Keys of the queues and the shared memory of one helper.
@@ -89,9 +89,9 @@ pub(super) fn remove(root: impl AsFd) {
     let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
 }
 
-/// Waits for the helper of an earlier proxy, and removes what the two left in the system. Blocks
-/// for at most [`HELPER_END_LIMIT`]; an error (`WouldBlock`) if it still works then. The caller
-/// holds the lock on the directory.
+/// Waits for the helper of an earlier proxy, and removes the queues and memory that the two left.
+/// Blocks for at most [`HELPER_END_LIMIT`]; an error (`WouldBlock`) if it still works then. The
+/// caller holds the lock on the directory.
 pub(super) fn clear(root: impl AsFd) -> io::Result<()> {
     let root = root.as_fd();
     let open = || rustix::fs::openat(root, FILE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
@@ -144,8 +144,8 @@ fn read(file: &OwnedFd) -> Result<Vec<(What, IpcKey)>, Errno> {
     Ok(text.lines().filter_map(entry).collect())
 }
 
-/// Whether this is a living process other than ours. One that is just ending has [`EXIT_LIMIT`] for
-/// it.
+/// Whether this is a living process other than ours. A process that is ending has [`EXIT_LIMIT`]
+/// for it.
 fn is_other_process(pid: i32) -> bool {
     let start = Instant::now();
     while lives_beside_us(pid) {
@@ -157,7 +157,7 @@ fn is_other_process(pid: i32) -> bool {
     false
 }
 
-/// A process that has ended, and that nobody has taken note of, does not live.
+/// A process that has ended, and whose parent has not noticed, does not live.
 fn lives_beside_us(pid: i32) -> bool {
     let Some(pid) = Pid::from_raw(pid).filter(|pid| *pid != rustix::process::getpid()) else {
         return false;

@@ -64,9 +64,9 @@ impl Service {
         self.is_started.store(true, Ordering::Release);
     }
 
-    /// Ends helper and threads. What is under way has `drain` to be finished, and fails then.
-    /// Blocks. A helper that the system does not let end (a disk that hangs) is left behind after 2
-    /// × `end_limit`.
+    /// Ends helper and threads. Operations under way have `drain` to finish, and fail then. Blocks.
+    /// A helper that the system does not let end (a disk that hangs) is left behind after 2 ×
+    /// `end_limit`.
     pub(super) fn stop(&self, drain: Duration) {
         let thread = std::mem::replace(&mut *self.keeper.lock(), Thread::None);
         let Thread::Running(thread) = thread else {

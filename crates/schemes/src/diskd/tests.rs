@@ -133,7 +133,7 @@ impl Desk {
         }
     }
 
-    /// Stops the helper in the middle of what it does.
+    /// Stops the helper in the middle of an operation.
     fn freeze(&self) -> Pid {
         let process = self.link().process().expect("it runs");
         freeze(process);
@@ -141,8 +141,8 @@ impl Desk {
     }
 }
 
-/// Stops a process; it does nothing any more when this returns. Its threads stop one after the
-/// other.
+/// Stops a process; it does nothing any more when this returns. Its threads stop at different
+/// moments.
 fn freeze(process: Pid) {
     rustix::process::kill_process(process, Signal::STOP).expect("it is ours");
     let is_stopped =
@@ -438,13 +438,13 @@ fn a_program_that_is_no_helper_makes_calls_fail_and_not_hang() {
 /// Set for the process that is to be a proxy: its directory.
 const PROXY_VARIABLE: &str = "HUMBOLDT_TEST_DISKD_PROXY";
 
-/// Does nothing, unless this process was started by a test to be a proxy. It says which helper and
-/// queues it has, and waits.
+/// Does nothing, unless this process was started by a test to be a proxy. Then it prints its helper
+/// and queues, and waits.
 #[test]
 fn proxy_process() {
     let Some(path) = std::env::var_os(PROXY_VARIABLE) else { return };
     let path = Path::new(&path);
-    // dies with this process: nobody removes it
+    // dies with this process: no code removes it
     let dir = tempfile::tempdir_in(path).expect("a directory");
     let desk = Desk { service: service(path, 64, 72), dir };
     let link = desk.link();
@@ -513,7 +513,7 @@ fn what_a_killed_proxy_and_its_killed_helper_left_goes_at_the_next_start() {
     rustix::process::kill_process(helper, Signal::KILL).expect("it runs");
     proxy.kill().expect("killed");
     proxy.wait().expect("ended");
-    // it goes with those who had it
+    // it goes with its users
     wait_for(|| sysv::segment_info(segment).is_err().then_some(()));
     assert!(queues.iter().all(|queue| queue.info().is_ok()), "nobody was left to remove them");
     record::clear(std::fs::File::open(dir.path()).expect("the directory")).expect("cleared");

@@ -27,10 +27,10 @@ const WRITE_BYTES: usize = 1024 * 1024;
 /// grown has those.
 const SEGMENTS_MAX: u64 = CAPACITY_BYTES_MAX / SEGMENT_BYTES_MIN;
 
-/// What a checkpoint says besides the index.
+/// The contents of a checkpoint besides the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Counts checkpoints; the lower bit says in which file it is.
+    /// Number of the checkpoint; its lower bit chooses the file.
     pub(crate) number: u64,
     pub(crate) store_id: u64,
     pub(crate) segment_bytes: u64,
@@ -100,7 +100,7 @@ impl Head {
     }
 }
 
-/// Length of the head for so many segments, and where the parts begin behind it.
+/// Length of the head for `segments`, and the start of the parts behind it.
 fn head_bytes(segments: usize) -> (usize, u64) {
     let bytes = HEAD_BYTES + segments * SEGMENT_BYTES + 8;
     (bytes, (bytes as u64).next_multiple_of(ALIGN_BYTES))

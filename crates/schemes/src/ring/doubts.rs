@@ -1,13 +1,13 @@
-//! Doubts whether recovery could find what the index does not have.
+//! Doubts whether recovery could find objects that the index does not have.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what left the index without a line in the log of removals, and removals that could not be
-/// logged.
+/// Counts entries that left the index without a line in the log of removals, and removals that
+/// could not be logged.
 ///
-/// Who takes something out of the index counts it **under the lock that the removal needs**:
-/// whoever does not find it there sees the doubt, and a checkpoint that writes it does not settle
-/// that.
+/// Code that takes an entry out of the index counts it **under the lock that the removal needs**: a
+/// removal that does not find the key there sees the doubt, and a checkpoint that writes the key
+/// does not settle it.
 #[derive(Default)]
 pub(crate) struct Doubts {
     counted: AtomicU64,
@@ -16,22 +16,22 @@ pub(crate) struct Doubts {
 }
 
 impl Doubts {
-    /// Something is missing in the index, and no log says so.
+    /// A key is missing in the index, and no log has its removal.
     pub(crate) fn count(&self) {
         self.counted.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What a checkpoint that begins now settles when it is complete.
+    /// The doubts that a checkpoint that begins now settles when it is complete.
     pub(crate) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Acquire)
     }
 
-    /// A checkpoint is complete that began with so many.
+    /// A checkpoint that began with this count is complete.
     pub(crate) fn settle(&self, counted: u64) {
         self.settled.store(counted, Ordering::Release);
     }
 
-    /// Whether there are any that no checkpoint has settled.
+    /// Whether there are doubts that no checkpoint has settled.
     pub(crate) fn are_any(&self) -> bool {
         let settled = self.settled.load(Ordering::Acquire);
         self.counted.load(Ordering::Acquire) != settled

@@ -1,8 +1,8 @@
 //! Bytes of a segment: its header, records, and the footer that lists them. See
 //! `docs/formats/ring.md`.
 //!
-//! Everything decoded here came from a disk: each length is checked before it is used, and what
-//! does not fit is a [`Corrupt`] with its reason.
+//! Everything decoded here came from a disk: each length is checked before it is used, and a
+//! contradiction is a [`Corrupt`] with its reason.
 
 use humboldt_base::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use humboldt_freshness::Times;
@@ -11,11 +11,11 @@ use humboldt_store::scheme::{Extent, Record, RecordKind};
 
 /// Unit of location: records begin at multiples of this.
 pub(crate) const UNIT_BYTES: u64 = 512;
-/// What is read and written together begins and ends at multiples of this.
+/// Reads and writes begin and end at multiples of this.
 pub(crate) const IO_BYTES: u64 = 4096;
 /// Bodies are verified in blocks of this many bytes.
 pub(crate) const BLOCK_BYTES: usize = 64 * 1024;
-/// Length of the header of a record without what follows it.
+/// Length of the header of a record alone.
 pub(crate) const HEADER_BYTES: usize = 160;
 /// Longest URL, head and tables of one record together.
 pub(crate) const SURROUNDINGS_BYTES_MAX: usize = 1024 * 1024;
@@ -39,7 +39,7 @@ const EXTENT_BYTES: usize = 16;
 const FRAGMENT_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 8;
 
-/// Why bytes are not what they should be.
+/// The reason why bytes are not valid.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
@@ -66,7 +66,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-/// What a record is. The index keeps the same numbers.
+/// The kind of a record. The index uses the same numbers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// Where a record lies, and when it was put there.
+/// The place of a record, and the time of its writing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// In units from the beginning of the data.
@@ -105,7 +105,7 @@ pub(crate) struct Place {
     pub(crate) from: u64,
 }
 
-/// Where a fragment lies.
+/// The place of a fragment.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
     /// In units.
@@ -120,7 +120,7 @@ pub(crate) struct Fragment {
     pub(crate) checksum: u64,
 }
 
-/// What a record says besides the bytes of the body.
+/// The contents of a record besides the body.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Surroundings {
     pub(crate) kind: Kind,
@@ -139,7 +139,7 @@ pub(crate) struct Surroundings {
     pub(crate) checksum: u64,
 }
 
-/// What is to be written: lengths are known before the first byte is.
+/// A record to be written: lengths are known before the first byte is.
 pub(crate) struct Plan<'a> {
     pub(crate) kind: Kind,
     pub(crate) key: Key,
@@ -173,8 +173,8 @@ impl Plan<'_> {
         fits.then(|| self.surroundings_bytes() + self.inline_bytes)
     }
 
-    /// Writes the record to `out`, which has its length, with the body that `parts` hold one after
-    /// the other; returns the checksum of the surroundings.
+    /// Writes the record to `out`, which has its length, with the body in `parts`; returns the
+    /// checksum of the surroundings.
     pub(crate) fn encode<'p>(
         &self,
         place: Place,
@@ -293,7 +293,7 @@ pub(crate) fn claimed(front: &[u8]) -> Option<(Lengths, u64, u64)> {
 
 impl Surroundings {
     /// Decodes and verifies the surroundings of a record that begins with `bytes`; they may be
-    /// longer. The caller compares place and key with what it looked for.
+    /// longer. The caller compares place and key with the expected ones.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Corrupt> {
         let (lengths, generation, location) = claimed(bytes).ok_or(Corrupt("no record"))?;
         let front = bytes.get(..lengths.surroundings_bytes).ok_or(Corrupt("record is short"))?;
@@ -371,7 +371,7 @@ impl Surroundings {
             + self.inline_bytes as u64
     }
 
-    /// Length in bytes of what is in front of the body.
+    /// Length in bytes of the part before the body.
     pub(crate) fn bytes(&self) -> usize {
         surroundings_bytes(
             self.record.url.len(),
@@ -382,7 +382,7 @@ impl Surroundings {
         )
     }
 
-    /// The same record as it is to be written elsewhere, perhaps with another head.
+    /// The same record for another place, perhaps with another head.
     pub(crate) fn plan<'a>(&'a self, record: &'a Record) -> Plan<'a> {
         Plan {
             kind: self.kind,
@@ -444,7 +444,7 @@ pub(crate) struct FooterEntry {
     pub(crate) sequence: u64,
     /// See [`Place::from`].
     pub(crate) from: u64,
-    /// Where the record begins in the segment, in units.
+    /// Start of the record in the segment, in units.
     pub(crate) unit: u32,
     /// Length class of the record.
     pub(crate) length_class: u8,
@@ -483,7 +483,7 @@ pub(crate) fn encode_footer(
     put(trailer, 32, &sum.to_le_bytes());
 }
 
-/// What a trailer says: how many entries there are, and their checksum. `None` if it is not that of
+/// The contents of a trailer: number of entries, and their checksum. `None` if it is not that of
 /// `generation`.
 pub(crate) fn decode_trailer(
     store_id: u64,

@@ -16,23 +16,23 @@ use super::recover;
 use super::store::Store;
 use crate::PageCache;
 
-/// How often it is seen how much memory there is.
+/// Time between two looks at the available memory.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is seen to that what went through the page cache is on the device, and whether the
-/// device took it. The system has written most of it by then (after 30 s, unless told otherwise),
-/// so that this costs next to nothing.
+/// Time between two syncs of writes that went through the page cache, which also show whether the
+/// device took them. The system has written most of them by then (after 30 s by default), so this
+/// costs next to nothing.
 const WRITE_BACK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Reads leave the page cache when what is stored is more than this share of the memory that there
-/// is for it, in percent ...
+/// Reads leave the page cache when stored objects take more than this share of the available
+/// memory, in percent ...
 const MEMORY_SHARE_PCT: u64 = 80;
 
 /// ... and come back to it when it is less than this.
 const MEMORY_SHARE_AGAIN_PCT: u64 = 60;
 
-/// A checkpoint that failed is tried again after one round of housekeeping, two, four, and at most
-/// so many.
+/// A checkpoint that failed is tried again after one round of upkeep, two, four, and at most this
+/// many.
 const PATIENCE_ROUNDS_MAX: u32 = 64;
 
 /// When the keeper works, and its thread.
@@ -49,7 +49,7 @@ pub(crate) struct Keeper {
 struct Patience {
     /// Rounds of housekeeping until the next try.
     rounds: u32,
-    /// How many they were the last time.
+    /// The number of rounds the last time.
     last_rounds: u32,
 }
 
@@ -83,7 +83,7 @@ impl Keeper {
         *patience = Patience { rounds, last_rounds: rounds };
     }
 
-    /// Whether all that was wanted has been done.
+    /// Whether all requested work has been done.
     pub(crate) fn is_idle(&self) -> bool {
         let orders = self.orders.lock();
         orders.stop || !orders.is_wanted && !orders.is_working
@@ -103,7 +103,7 @@ impl Keeper {
         !orders.stop
     }
 
-    /// Ends the thread after what it is doing.
+    /// Ends the thread after its present job.
     pub(crate) fn stop(&self) {
         self.orders.lock().stop = true;
         self.given.notify_one();
@@ -116,8 +116,8 @@ impl Keeper {
     }
 }
 
-/// Takes the store out of service when its keeper panics: nobody would wake those who wait for
-/// room.
+/// Takes the store out of service when its keeper panics: otherwise writers would wait for room for
+/// ever.
 struct OutOfService<'a>(&'a Store);
 
 impl Drop for OutOfService<'_> {
@@ -195,8 +195,8 @@ impl Store {
         self.fits_page_cache.store(fits, Ordering::Relaxed);
     }
 
-    /// Writes back what went through the page cache, on a thread of its own, because a slow device
-    /// may take minutes. Without it, a device that fails would not be noticed before it is read.
+    /// Syncs writes that went through the page cache, on a thread of its own, because a slow device
+    /// may take minutes. Without it, a failing device would not be noticed before a read.
     fn write_back(self: &Arc<Self>) {
         if self.data.alignment_bytes() != 1 || !self.is_written_back.swap(false, Ordering::AcqRel) {
             return;
@@ -233,8 +233,7 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint: what was written before may be reclaimed after it. `false` if that
-    /// failed.
+    /// Writes a checkpoint: older segments may be reclaimed after it. `false` if that failed.
     pub(crate) fn checkpoint(&self) -> bool {
         let number = self.checkpoint.load(Ordering::Acquire) + 1;
         let Some(file) = self.checkpoints.get((number % 2) as usize) else { return false };
@@ -242,7 +241,7 @@ impl Store {
             self.failed("begin a log of removals of", &error);
             return false;
         }
-        // What leaves the index from now on may be in the checkpoint.
+        // An entry that leaves the index from now on may be in the checkpoint.
         let doubts = self.doubts.counted();
         let head = {
             let _settled = self.log.settling.write();

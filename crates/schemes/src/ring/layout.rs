@@ -1,4 +1,5 @@
-//! Whose directory this is: the lock file, what counts as foreign, and the files beside it.
+//! The owner of a directory: the lock file, the recognition of foreign directories, and the files
+//! beside it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use super::store::{Files, Geometry};
 use crate::block::{self, BlockFile, OpenBlock};
 use crate::{DirOptions, OpenError, PageCache};
 
-/// Name of the file that says whose directory this is.
+/// Name of the file that names the owner of the directory.
 const LOCK_FILE: &str = "humboldt.lock";
 /// Segments.
 const DATA_FILE: &str = "ring.data";
@@ -32,7 +33,7 @@ const LOCK_FILE_BYTES_MAX: usize = 1024;
 /// Locations have 34 bits.
 pub(crate) const CAPACITY_BYTES_MAX: u64 = 8 << 40;
 
-/// Threads that write and read what need not be fast.
+/// Threads for reads and writes that need not be fast.
 const SMALL_FILE_THREADS: u32 = 1;
 
 /// A directory that is ours, locked, with its files open.
@@ -47,7 +48,7 @@ fn failed(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> 
     OpenError::Io { operation, path: path.to_owned(), source: error.into() }
 }
 
-/// Makes sure that the directory is ours, and claims it for this process. Creates what is missing.
+/// Makes sure that the directory is ours, and claims it for this process. Creates missing parts.
 pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     let path = &options.path;
     let bad = |reason| OpenError::BadOption { path: path.clone(), reason };
@@ -93,7 +94,7 @@ fn refuse_foreign(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Store id and length of segments, as the lock file says, or as it is made to say.
+/// Store id and length of segments, from the lock file, which is written if it is missing.
 fn read_or_write_claim(
     lock: &std::fs::File,
     options: &DirOptions,
@@ -170,7 +171,7 @@ fn make_room(data: &dyn BlockFile, path: &Path, geometry: Geometry) -> Result<u3
         if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return Err(failed("make room in", path, error));
         }
-        // What the file system has, to the segment.
+        // The room in the file system, in whole segments.
         let (mut fits, mut too_many) = (0, segments);
         while too_many - fits > 1 {
             let middle = fits + (too_many - fits) / 2;

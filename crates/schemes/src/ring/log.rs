@@ -18,14 +18,14 @@ use super::index::Entry;
 use super::length::LengthClass;
 use super::store::Store;
 
-/// Usual length of a buffer: what is written with one operation. It fills a huge page.
+/// Usual length of a buffer, which is written with one operation. It fills a huge page.
 const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Most bytes in buffers that are full, or being written; beyond it nothing is stored.
 pub(crate) const PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Where memory is short, it is less, but not less than this: a buffer that is filled, one that is
-/// written, and two that wait.
+/// Lower bound of the share when memory is short: a buffer that is filled, one that is written, and
+/// two that wait.
 pub(crate) const PENDING_BYTES_LEAST: u64 = 4 * BUFFER_BYTES;
 
 /// Buffers take this part of the memory that this process can have beyond its memory cache.
@@ -36,21 +36,21 @@ const PENDING_SHARE: u64 = 4;
 /// that memory for it; beyond it an object is not stored.
 const GATHERED_SHARE: u64 = 16;
 
-/// Where memory is short, they take so many bytes all the same: two such objects.
+/// Lower bound of that share when memory is short: two such objects.
 pub(crate) const GATHERED_BYTES_LEAST: u64 = 2 * 1024 * 1024;
 
-/// Dropped buffers that are kept for the next one take this part of what buffers may take.
+/// Dropped buffers that are kept for the next one may take this part of the buffers' share.
 const SPARE_SHARE: u64 = 4;
 
-/// Most bytes in buffers, and with writers, where this process can have so much beyond its memory
+/// Most bytes in buffers, and with writers, if this process can have `room_bytes` beyond its memory
 /// cache.
 fn shares(room_bytes: u64) -> (u64, u64) {
     let pending = (room_bytes / PENDING_SHARE).clamp(PENDING_BYTES_LEAST, PENDING_BYTES_MAX);
     (pending, (room_bytes / GATHERED_SHARE).max(GATHERED_BYTES_LEAST))
 }
 
-/// Of every stored byte, this part may be spent on copying what is still in demand: 1/4, so that
-/// write amplification stays below 1.3.
+/// Of every stored byte, this part may be spent on copying objects in demand: 1/4, so that write
+/// amplification stays below 1.3.
 const COPY_ONE_IN: i64 = 4;
 
 /// Why nothing could be appended.
@@ -58,13 +58,13 @@ const COPY_ONE_IN: i64 = 4;
 pub(crate) enum Full {
     /// All segments wait to be reclaimed.
     Segments,
-    /// The device is slower than what comes in.
+    /// The device is slower than the arriving data.
     Pending,
     /// It does not fit into a segment.
     TooLong,
 }
 
-/// What is to be appended.
+/// A record to be appended.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) kind: Kind,
@@ -74,16 +74,16 @@ pub(crate) struct Job {
     pub(crate) from: u64,
 }
 
-/// What was appended.
+/// An appended record.
 pub(crate) struct Appended {
     pub(crate) place: Place,
     /// Checksum of its surroundings.
     pub(crate) checksum: u64,
-    /// What the caller said when it became findable.
+    /// The caller's result when it became findable.
     pub(crate) has_replaced: bool,
-    /// Where it waits for the device.
+    /// The buffer in which it waits for the device.
     buffer: Arc<Pending>,
-    /// Where it begins there.
+    /// Its start in the buffer.
     at: usize,
 }
 
@@ -96,7 +96,7 @@ impl Appended {
 
 /// A buffer on its way to the device.
 pub(crate) struct Pending {
-    /// Where it goes, in bytes.
+    /// Its destination, in bytes.
     start: u64,
     data: Arc<AppendBuffer>,
     is_sealed: AtomicBool,
@@ -116,10 +116,10 @@ impl Pending {
 
 /// The open segment.
 struct Open {
-    /// Where it begins, in units, and its generation.
+    /// Its first unit, and its generation.
     first_unit: u64,
     generation: u64,
-    /// Where the next buffer begins, in units from the beginning of the segment.
+    /// Start of the next buffer, in units from the beginning of the segment.
     next_unit: u64,
     buffer: Option<Arc<Pending>>,
     /// Units reserved in the buffer.
@@ -168,7 +168,7 @@ impl Log {
         self.sequence.load(Ordering::Acquire)
     }
 
-    /// Goes on behind what a checkpoint or a search has found.
+    /// Continues behind the state that a checkpoint or a search has found.
     pub(crate) fn restore(&self, sequence: u64) {
         self.sequence.fetch_max(sequence, Ordering::AcqRel);
     }
@@ -178,8 +178,8 @@ impl Log {
         self.pending_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// This process can have so much memory beyond its memory cache. Where the system does not
-    /// tell, shares stay at 64 MiB.
+    /// This process can have this much memory beyond its memory cache. If the system does not tell,
+    /// shares stay at 64 MiB.
     pub(crate) fn fit_into(&self, room_bytes: u64) {
         let (pending, gathered) = shares(room_bytes);
         self.pending_bytes_max.store(pending, Ordering::Relaxed);
@@ -187,15 +187,15 @@ impl Log {
         append_buffer::limit_spare((pending / SPARE_SHARE) as usize);
     }
 
-    /// A writer takes memory for so many bytes, until [`Log::give_back`]. `false`: writers have too
-    /// much already.
+    /// A writer takes memory for `bytes`, until [`Log::give_back`]. `false`: writers have too much
+    /// already.
     pub(crate) fn gather(&self, bytes: u64) -> bool {
         let most = self.gathered_bytes_max.load(Ordering::Relaxed);
         let take = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= most);
         self.gathered_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// A writer has given up memory for so many bytes.
+    /// A writer has given up memory for `bytes`.
     pub(crate) fn give_back(&self, bytes: u64) {
         self.gathered_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -207,19 +207,19 @@ impl Log {
         sealed.map(|pending| pending.data.capacity() as u64).sum()
     }
 
-    /// Whether some buffer is on its way to the device.
+    /// Whether some buffer is under way to the device.
     pub(crate) fn has_sealed(&self) -> bool {
         self.pending.read().iter().any(|pending| pending.is_sealed.load(Ordering::Relaxed))
     }
 
-    /// Whether something in this part of the data, in bytes, is on its way to the device. It would
-    /// overwrite whatever is put there meanwhile.
+    /// Whether a write to this part of the data, in bytes, is under way to the device. It would
+    /// overwrite later contents.
     pub(crate) fn is_pending_in(&self, part: &Range<u64>) -> bool {
         self.pending.read().iter().any(|pending| part.contains(&pending.start))
     }
 
-    /// The committed bytes at `offset` of the data, as many as `read` wants of what is there;
-    /// `None` if they are on the device already, or will never be there.
+    /// The committed bytes at `offset` of the data, as many of them as `read` wants; `None` if they
+    /// are on the device already, or will never be there.
     pub(crate) fn read_pending<T>(
         &self,
         offset: u64,
@@ -260,7 +260,7 @@ struct Reserved {
 
 impl Store {
     /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable and
-    /// says whether it took the place of another.
+    /// returns whether it replaced another.
     pub(crate) fn append(
         self: &Arc<Self>,
         job: Job,
@@ -402,7 +402,7 @@ impl Store {
         self.segments.close(open.entries.iter().any(|entry| entry.kind == Kind::Fragment));
     }
 
-    /// Hands what is in memory to the device, also what does not fill a buffer.
+    /// Hands buffers to the device, also those that are not full.
     pub(crate) fn flush(self: &Arc<Self>) {
         let mut sealed = Vec::new();
         if let Some(open) = &mut *self.log.open.lock() {

@@ -1,25 +1,25 @@
-//! How much memory the page cache and buffers may take here: of the machine, or of the control
-//! group that holds this process.
+//! The memory for page cache and buffers: of the machine, or of the control group that holds this
+//! process.
 
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where control groups are mounted.
+/// The mount point of control groups.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// What the memory cache may take, in bytes. It fills within a second under load, so nothing else
-/// counts on it while it is empty.
+/// The memory cache's limit, in bytes. It fills within a second under load, so nothing else counts
+/// on this memory while it is empty.
 static PROMISED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The memory cache of this process may take so many bytes (`cache_mem`): buffers of directories
-/// fit into what is left besides.
+/// The memory cache of this process may take `bytes` (`cache_mem`): buffers of directories fit into
+/// the rest.
 pub fn promise_memory(bytes: u64) {
     PROMISED_BYTES.store(bytes, Ordering::Relaxed);
 }
 
-/// What this process can have for buffers, with those that it has, in bytes: `available_bytes`, and
-/// what it has already, without what is promised to the memory cache.
+/// Memory for buffers that this process can have, present ones included, in bytes:
+/// `available_bytes` and the buffers it has, without the memory promised to the memory cache.
 pub(crate) fn room_for_buffers(available_bytes: u64) -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let own = own_bytes(&statm, rustix::param::page_size() as u64).unwrap_or(0);
@@ -48,8 +48,8 @@ fn available_of_machine(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What a line `number:controllers:path` of /proc/self/cgroup leaves, if it is a limit for memory.
-/// Groups within groups: the one that leaves least counts.
+/// The memory that a line `number:controllers:path` of /proc/self/cgroup leaves, if it is a limit
+/// for memory. Groups within groups: the one that leaves least counts.
 fn available_in_group(line: &str, root: &Path) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -66,7 +66,7 @@ fn available_in_group(line: &str, root: &Path) -> Option<u64> {
         fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok()
     };
     let left = |folder: &Path| {
-        // Without a limit it says "max", or a number beyond all memory.
+        // A group without a limit has "max", or a number beyond all memory.
         let (limit, usage) = (number(folder, limit)?, number(folder, usage)?);
         let statistics = fs::read_to_string(folder.join("memory.stat")).ok()?;
         let cached =

@@ -2,9 +2,9 @@
 //! object.
 //!
 //! The format is in `docs/formats/ring.md`. From the outside in: this file implements the trait;
-//! `reader` and `writer` do what it says on one object each; `log` appends; `keeper` is the thread
-//! that has segments reclaimed (`reclaim`) and writes checkpoints, `recover` is what it does first;
-//! `index`, `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
+//! `reader` and `writer` work on one object each; `log` appends; `keeper` is the thread that has
+//! segments reclaimed (`reclaim`) and writes checkpoints, `recover` is its first work; `index`,
+//! `segments`, `purges`, `checkpoint`, `format` and `layout` each own one kind of thing.
 
 mod checkpoint;
 mod doubts;
@@ -43,10 +43,10 @@ use crate::{DirOptions, OpenError};
 /// Name in squid.conf.
 pub(crate) const NAME: &str = "ring";
 
-/// How long the end waits for what is being written.
+/// How long the end waits for writes under way.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a round of housekeeping waits for the device and for the keeper.
+/// How long a round of upkeep waits for the device and for the keeper.
 const FLUSH_WAIT: Duration = Duration::from_secs(5);
 
 /// Creates the directory and its files.

@@ -1,10 +1,9 @@
 //! The log of removals: a removed key is on disk here before its removal is acknowledged, so that
 //! no crash brings it back.
 //!
-//! There are two files. A checkpoint begins to write the other one: when it is done, what the first
-//! one says is in the checkpoint. Each block says in whose turn it was written, so that what is
-//! left of an older one is told from what counts. Removals that come while a block is being written
-//! go into the next block together.
+//! There are two files. A checkpoint begins to write the other one: when it is complete, it
+//! contains the operations of the first one. Each block names its checkpoint, which tells valid
+//! blocks from older ones. Removals that arrive during a write share the next block.
 
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
@@ -20,7 +19,7 @@ use super::doubts::Doubts;
 use super::format::{u32_at, u64_at};
 use crate::block::BlockFile;
 
-/// Length of a block: what one write writes.
+/// Length of a block, which is one write.
 const BLOCK_BYTES: usize = 4096;
 const MAGIC: u32 = u32::from_le_bytes(*b"HUrp");
 const HEADER_BYTES: usize = 16;
@@ -31,8 +30,8 @@ const REMOVALS_PER_BLOCK: usize = (BLOCK_BYTES - HEADER_BYTES) / ENTRY_BYTES - 1
 pub(crate) const WAITING_MAX: usize = 64 * 1024;
 /// A file of this length asks for a checkpoint.
 pub(crate) const FILE_BYTES_WANTED: u64 = 4 * 1024 * 1024;
-/// So much of a file is kept when it is begun anew, and is its own from then on, also when the disk
-/// is full.
+/// This much of a file is kept when it is begun again; it stays allocated from then on, also when
+/// the disk is full.
 const FILE_BYTES_KEPT: u64 = 256 * 1024;
 /// A file of this length takes no more.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -76,7 +75,7 @@ pub(crate) enum Unlogged {
     Failed(ErrorKind),
 }
 
-/// What is in the files.
+/// The contents of the files.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logged {
     /// Removals that a checkpoint may not know.
@@ -115,7 +114,7 @@ struct State {
 }
 
 impl State {
-    /// Whether `more` removals still fit into the file behind those that wait.
+    /// Whether `more` removals still fit into the file behind the waiting ones.
     fn has_room(&self, more: usize) -> bool {
         let blocks = (self.waiting.len() + more).div_ceil(REMOVALS_PER_BLOCK) as u64;
         self.ends[self.active] + blocks * BLOCK_BYTES as u64 <= FILE_BYTES_MAX
@@ -123,7 +122,7 @@ impl State {
 }
 
 impl Purges {
-    /// Goes on behind what is there, in the file of checkpoint `number`.
+    /// Continues behind the present blocks, in the file of checkpoint `number`.
     pub(crate) fn new(
         store_id: u64,
         files: [Arc<dyn BlockFile>; 2],
@@ -133,7 +132,7 @@ impl Purges {
         let (mut ends, mut turns) = ([0; 2], [None; 2]);
         for ((file, end), turn) in files.iter().zip(&mut ends).zip(&mut turns) {
             *end = file.len()?.next_multiple_of(BLOCK_BYTES as u64);
-            // Where that fails, it is read again before it matters.
+            // If that fails, it is read again before it matters.
             *turn = read_block(&**file, store_id, 0).ok().flatten().and_then(|block| block.turn);
         }
         let active = (number % 2) as usize;
@@ -153,7 +152,7 @@ impl Purges {
         Ok(Self { store_id, files, state: Mutex::new(state), doubts, written: Notify::new() })
     }
 
-    /// What both files say beyond what checkpoint `number` knows.
+    /// The operations in both files that checkpoint `number` does not contain.
     pub(crate) fn read(&self, number: u64) -> io::Result<Logged> {
         let mut logged = Logged::default();
         for file in &self.files {
@@ -171,9 +170,9 @@ impl Purges {
         Ok(logged)
     }
 
-    /// Begins the file of checkpoint `number`, after the one before it has been completed: what the
-    /// file said is in that one. What a try that came to no end wrote there is kept: it counts
-    /// until this one does.
+    /// Begins the file of checkpoint `number`, after the one before it has been completed, which
+    /// contains the operations of the file. Blocks of an attempt that was not completed are kept:
+    /// they count until this one is.
     pub(crate) fn prepare(&self, number: u64) -> io::Result<()> {
         let at = (number % 2) as usize;
         let (active, turn, end) = {
@@ -186,7 +185,7 @@ impl Purges {
             }
             known => known,
         };
-        // With blocks of an older format, or none that verifies, nobody knows.
+        // With blocks of an older format, or none that verifies, it is unknown.
         let may_count = end > 0 && turn.is_none_or(|turn| turn == number);
         if active == at || may_count {
             return Ok(());
@@ -194,7 +193,7 @@ impl Purges {
         let file = &self.files[at];
         let mut first = [0; BLOCK_BYTES];
         encode(self.store_id, number, &[], &mut first);
-        // To write over what is left costs less than to make the file grow anew.
+        // Overwriting the old blocks costs less than making the file grow again.
         file.write_blocking(0, &first)?;
         file.sync_blocking()?;
         if end > FILE_BYTES_KEPT {
@@ -250,8 +249,8 @@ impl Purges {
         self.ended(blocks).await
     }
 
-    /// Waits for its turn to remove something: whoever comes later finds the removal among those
-    /// that wait to be written.
+    /// Waits for its turn to remove: a later removal finds this one among those that wait to be
+    /// written.
     pub(crate) fn turn(self: &Arc<Self>) -> Turn<'_> {
         Turn { purges: self, state: self.state.lock() }
     }
@@ -313,9 +312,9 @@ impl Purges {
         })
     }
 
-    /// Writes this block, and then those that follow. What ends while it is being handed over, as
-    /// where the queue refuses it, is followed here and not from within: hundreds of them would
-    /// need a deep stack.
+    /// Writes this block, and then those that follow. An operation that ends while it is being
+    /// handed over, as when the queue refuses it, is continued here and not from within: hundreds
+    /// of them would need a deep stack.
     fn write(self: &Arc<Self>, mut block: Block) {
         loop {
             let handing = Arc::new(Mutex::new(Handing::Over));
@@ -336,7 +335,7 @@ impl Purges {
                 if let Err(error) = outcome {
                     (state.failed, state.failure) = (block.number, error.kind());
                     state.is_broken = true;
-                    // Who asked may not wait any more.
+                    // The caller may have stopped waiting.
                     purges.doubts.count();
                 }
                 purges.begin(&mut state)
@@ -356,15 +355,15 @@ impl Purges {
     }
 }
 
-/// The log for as long as nobody else removes anything.
+/// The log, for as long as no other task removes anything.
 pub(crate) struct Turn<'a> {
     purges: &'a Arc<Purges>,
     state: MutexGuard<'a, State>,
 }
 
 impl Turn<'_> {
-    /// Logs removals; returns the numbers of the blocks that will hold them. What cannot be logged
-    /// is a doubt.
+    /// Logs removals; returns the numbers of the blocks that will hold them. A removal that cannot
+    /// be logged is a doubt.
     pub(crate) fn log(mut self, removals: &[Removal]) -> Result<RangeInclusive<u64>, Unlogged> {
         let state = &mut *self.state;
         if state.waiting.len() + removals.len() > WAITING_MAX || !state.has_room(removals.len()) {
@@ -390,13 +389,13 @@ impl Turn<'_> {
     }
 }
 
-/// How far a block is on its way to the device.
+/// The progress of a block on its way to the device.
 enum Handing {
     /// It is being handed over.
     Over,
     /// It ended meanwhile, and this one follows.
     Ended(Option<Block>),
-    /// It was handed over; its end will say what follows.
+    /// It was handed over; its end will start the next one.
     Done,
 }
 

@@ -39,7 +39,7 @@ impl From<Corrupt> for Failure {
 pub(crate) struct Loaded {
     pub(crate) found: Surroundings,
     buffer: Buffer,
-    /// Where the record begins in the buffer.
+    /// Start of the record in the buffer.
     at: usize,
 }
 
@@ -63,7 +63,7 @@ impl Loaded {
         self.buffer.get(start..start + self.found.inline_bytes)
     }
 
-    /// The same; empty where there are none.
+    /// The same; empty if there are none.
     pub(crate) fn body_bytes(&self) -> &[u8] {
         self.body().unwrap_or_default()
     }
@@ -134,7 +134,7 @@ fn load_place_blocking(
     Ok(Loaded::verify(buffer, at, location, generation)?)
 }
 
-/// Reads and verifies the record of `key`, if there is one; says where it was found.
+/// Reads and verifies the record of `key`, if there is one; returns its place.
 pub(crate) async fn find(
     store: &Arc<Store>,
     key: &Key,
@@ -210,15 +210,15 @@ struct RingReader {
     hash: Hash64,
     entry: Entry,
     loaded: Loaded,
-    /// Where each fragment begins among the stored bytes.
+    /// Start of each fragment among the stored bytes.
     starts: Vec<u64>,
-    /// Where the bytes in the record itself begin.
+    /// Start of the bytes in the record itself.
     inline_start: u64,
     fragment: Option<(usize, Loaded)>,
     _held: Held,
 }
 
-/// Segments that are not written anew while an object in them is being read (see
+/// Segments that are not overwritten while an object in them is being read (see
 /// [`segments`](super::segments)).
 struct Held {
     store: Arc<Store>,
@@ -248,8 +248,8 @@ impl Drop for Held {
 }
 
 impl RingReader {
-    /// Where offset `at` of the body lies among the stored bytes, and how many follow it in its
-    /// extent.
+    /// The place of offset `at` of the body among the stored bytes, and the number of bytes that
+    /// follow it in its extent.
     fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let mut stored = 0;
         for extent in &self.loaded.found.extents {
@@ -324,7 +324,8 @@ pub(crate) fn has_fragments(
     entry: Entry,
     is_in_doubt: impl Fn(u64) -> bool,
 ) -> bool {
-    let Ok(object) = load_blocking(store, entry) else { return false };
+    // Without its record it is a miss anyway.
+    let Ok(object) = load_blocking(store, entry) else { return true };
     let mut fragments = object.found.fragments.iter().enumerate();
     fragments.all(|(number, fragment)| {
         let Fragment { location, generation, record_bytes, .. } = *fragment;

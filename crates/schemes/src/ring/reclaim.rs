@@ -1,10 +1,10 @@
-//! Emptying the oldest segments, so that they can be written anew.
+//! Emptying the oldest segments, so that they can be overwritten.
 //!
-//! What is in a segment is found in one of two ways. Its footer lists it: that takes a read, and
-//! for each object a look at its place in the index, which is in none of the processor's caches. Or
-//! the whole index is gone through, once for all segments that are reclaimed together: far more
-//! places, but one behind the other, and nothing is read. The second costs less in all but very
-//! large stores (`cargo xtask bench full`).
+//! The objects of a segment are found in one of two ways. Its footer lists them: that takes a read,
+//! and for each object a look at its place in the index, which is in none of the processor's
+//! caches. Or one pass over the whole index finds those of all segments that are reclaimed
+//! together: far more places, but in sequence, and without a read. The second costs less in all but
+//! very large stores (`cargo xtask bench full`).
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -28,20 +28,20 @@ use super::store::Store;
 /// that goes, about as many slots are looked at.
 const SWEPT_ONE_IN: u32 = 128;
 
-/// Of the records that a footer lists, the places in the index of so many are fetched ahead.
+/// Places in the index that are fetched ahead, of the records that a footer lists.
 const EXPECTED_AHEAD: usize = 8;
 
 impl Store {
-    /// Empties the oldest segments; what is still in demand is copied to the open one. `false` if
-    /// there is none.
+    /// Empties the oldest segments; objects in demand are copied to the open one. `false` if there
+    /// is none.
     pub(crate) fn reclaim_oldest(self: &Arc<Self>, count: u32) -> bool {
         let mut oldest = self.segments.oldest(count);
         let unwritten =
             oldest.iter().position(|segment| self.log.is_pending_in(&self.part(segment.number)));
         oldest.truncate(unwritten.unwrap_or(oldest.len()));
         let Some(index) = self.index.get().filter(|_| !oldest.is_empty()) else { return false };
-        // What was in them must not come back after a crash: what replaced it elsewhere may be gone
-        // by then.
+        // Their objects must not come back after a crash: the records that replaced them elsewhere
+        // may be gone by then.
         let ends = oldest.iter().map(|segment| Removal::Segment { generation: segment.generation });
         match block_on(self.purges.log(&ends.collect::<Vec<_>>())) {
             Ok(()) => {}
@@ -66,7 +66,7 @@ impl Store {
         true
     }
 
-    /// Where a segment lies in the data, in bytes.
+    /// The place of a segment in the data, in bytes.
     fn part(&self, number: u32) -> Range<u64> {
         let start = u64::from(number) * self.geometry.segment_bytes;
         start..start + self.geometry.segment_bytes
@@ -80,7 +80,7 @@ impl Store {
         self.segment_set(numbers)
     }
 
-    /// Goes through the index and takes out what lies in these segments.
+    /// Goes through the index and removes the objects of these segments.
     fn sweep(self: &Arc<Self>, index: &RingIndex, swept: &SegmentSet) {
         // At most as many as make up a segment: the right to copy more cannot be saved up.
         let mut in_demand = Vec::new();
@@ -102,7 +102,7 @@ impl Store {
         }
     }
 
-    /// Takes out of the index what the footer of a segment lists.
+    /// Removes the objects that the footer of a segment lists.
     fn empty(self: &Arc<Self>, index: &RingIndex, Closed { number, generation, .. }: Closed) {
         let first_unit = u64::from(number) * self.geometry.segment_units();
         let found = recover::entries(self, number, generation);
@@ -118,7 +118,7 @@ impl Store {
             self.reclaim_record(index, *entry, first_unit + u64::from(entry.unit), &mut parents);
         }
         if !listing.is_complete {
-            // Whatever the list did not know.
+            // Any object that the list did not have.
             let end = first_unit + self.geometry.segment_units();
             let dropped = index.sweep(|location| (first_unit..end).contains(&location), |_| false);
             self.counts.evictions.fetch_add(dropped, Ordering::Relaxed);

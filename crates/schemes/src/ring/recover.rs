@@ -1,4 +1,4 @@
-//! The start: the newest checkpoint, and what was written after it.
+//! The start: the newest checkpoint, and later operations.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -20,12 +20,12 @@ use super::reader;
 use super::segments::{SegmentEntry, SegmentSet, Use};
 use super::store::Store;
 
-/// Operations of a run have numbers that are higher than those of all runs before, also of what no
-/// checkpoint knows: between two checkpoints there are fewer.
+/// Operations of a run have higher numbers than those of all runs before, also those that no
+/// checkpoint contains: between two checkpoints there are fewer than this.
 pub(crate) const SEQUENCE_GAP: u64 = 1 << 32;
 
-/// The newest valid head; and whether the other file says something that cannot be read, which may
-/// have been newer.
+/// The newest valid head; and whether the other file has an unreadable one, which may have been
+/// newer.
 pub(crate) fn newest(
     store_id: u64,
     segment_bytes: u64,
@@ -46,8 +46,7 @@ pub(crate) fn newest(
     Ok((found, is_doubtful))
 }
 
-/// Reads the index and what was written after it. Whatever goes wrong: the ring starts empty, and
-/// says so.
+/// Reads the index and later operations. After any failure the ring starts empty, and logs it.
 pub(crate) fn recover(store: &Arc<Store>) {
     let path = store.options.path.display();
     let begin = Instant::now();
@@ -74,13 +73,12 @@ pub(crate) fn recover(store: &Arc<Store>) {
     }
 }
 
-/// Nothing of what may lie in the files is to be taken for something written from now on, at the
-/// next start.
+/// No old bytes in the files may be taken for a later write at the next start.
 fn begin_empty(store: &Store) -> RingIndex {
     // Checkpoints get numbers that the logs do not know, or these would speak of a newer one.
     let logged = store.purges.read(0).unwrap_or_default();
     store.checkpoint.fetch_max(logged.newest, Ordering::AcqRel);
-    // The clock may be behind what it was.
+    // The clock may be behind its former time.
     let written =
         (0..store.geometry.segments).filter_map(|number| segment_generation(store, number).ok()?);
     let beyond = written.max().map_or(0, |newest| newest.saturating_add(1));
@@ -136,7 +134,7 @@ fn restore(store: &Arc<Store>) -> Result<Option<RingIndex>, Useless> {
 /// this.
 const SEGMENTS_GAP: u64 = 1 << 32;
 
-/// Whether a segment has been overwritten though no end of it is logged: then a newer checkpoint
+/// Whether a segment has been overwritten although its end is not logged: then a newer checkpoint
 /// existed, and a log is lost.
 fn was_overwritten(store: &Store, segments: &[SegmentEntry]) -> io::Result<bool> {
     for (number, segment) in (0..).zip(segments) {
@@ -162,8 +160,8 @@ struct Written {
     location: u64,
 }
 
-/// The table of segments as it is now, and what was written since the checkpoint; `segments` is the
-/// checkpoint's table without what was reclaimed since.
+/// The present table of segments, and the operations since the checkpoint; `segments` is the
+/// checkpoint's table without the segments reclaimed since.
 fn find_written(
     store: &Store,
     head: &Head,
@@ -174,8 +172,8 @@ fn find_written(
         (0..).zip(&mut segments).filter(|(_, segment)| segment.is != Use::Closed)
     {
         let found = written_in(store, head, number, *segment).unwrap_or_else(|error| {
-            // As good as never written: what is lost is newer than the checkpoint, and removals are
-            // in a log of their own.
+            // As if never written: the lost operations are newer than the checkpoint, and removals
+            // are in a log of their own.
             store.failed("read a segment of", &error);
             None
         });
@@ -190,8 +188,8 @@ fn find_written(
     (segments, written)
 }
 
-/// The generation of a segment that the checkpoint knows as free or open, and what was written to
-/// it since; `None` if it is free.
+/// The generation of a segment that is free or open in the checkpoint, and later operations in it;
+/// `None` if it is free.
 fn written_in(
     store: &Store,
     head: &Head,
@@ -210,8 +208,8 @@ fn written_in(
     Ok(Some((generation, written.collect())))
 }
 
-/// What was copied out of segments that have been reclaimed since the checkpoint. Their places may
-/// hold something else by now, so the index forgets them before anything else is done to it.
+/// Objects copied out of segments that have been reclaimed since the checkpoint. Their old places
+/// may hold other records by now, so the index forgets them before any other operation.
 struct Copies {
     /// Segments that have been reclaimed.
     ended: SegmentSet,
@@ -220,7 +218,7 @@ struct Copies {
 }
 
 impl Copies {
-    /// Takes what lies in these segments out of the index.
+    /// Removes the objects of these segments from the index.
     fn of_ended(index: &RingIndex, ended: SegmentSet, written: &[Written]) -> Self {
         let mut copies = Self { ended, from: HashMap::new() };
         for Written { entry, .. } in written {
@@ -236,7 +234,7 @@ impl Copies {
         copies
     }
 
-    /// Does to the index what the copy did; nothing if the object had gone before.
+    /// Repeats the effect of the copy on the index; nothing if the object had left before.
     fn copied(&mut self, index: &RingIndex, hash: Hash64, from: u64, new: Entry) {
         if !self.ended.holds(from) {
             index.replace_if(hash, from, new);
@@ -257,7 +255,7 @@ impl Copies {
     }
 }
 
-/// Does to the index what was done since the checkpoint, in the same order.
+/// Repeats the operations since the checkpoint on the index, in the same order.
 fn replay(
     store: &Store,
     index: &RingIndex,
@@ -348,14 +346,14 @@ fn drop_incomplete(store: &Store, index: &RingIndex, segments: &[SegmentEntry]) 
     let dropped = index.sweep(is_in_doubt, keep);
     if dropped > 0 {
         let path = store.options.path.display();
-        tracing::info!("{path}: {dropped} objects of which a part was not written any more");
+        tracing::info!("{path}: {dropped} objects of which a part is not there");
     }
 }
 
-/// What was found in a segment.
+/// The records found in a segment.
 pub(crate) struct Listing {
     pub(crate) entries: Vec<FooterEntry>,
-    /// Its footer says so. A search may have missed what lies behind something unreadable.
+    /// From its footer. A search may have missed records behind an unreadable part.
     pub(crate) is_complete: bool,
 }
 
@@ -367,7 +365,7 @@ fn trailer(store: &Store, number: u32, generation: u64) -> io::Result<Option<(us
     Ok(found.filter(|(count, _)| format::footer_bytes(*count) < store.geometry.segment_bytes))
 }
 
-/// What a segment holds: as its footer says, or, if there is none, as a search finds.
+/// The records of a segment: from its footer, or, if there is none, by a search.
 pub(crate) fn entries(store: &Store, number: u32, generation: u64) -> io::Result<Listing> {
     if let Some((count, checksum)) = trailer(store, number, generation)? {
         let end = u64::from(number + 1) * store.geometry.segment_bytes;

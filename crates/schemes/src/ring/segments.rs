@@ -1,9 +1,9 @@
-//! Which segment holds what: free, being filled, or full.
+//! The state of each segment: free, being filled, or full.
 //!
-//! A segment goes round in one direction: free → open → closed → (its end is in the log of
-//! removals) → free. Only what is older than the newest checkpoint is reclaimed, so that a segment
-//! is used again once at most before the next one. That is what makes recovery simple: what the
-//! checkpoint points to is there, or the log says that it is not.
+//! The states of a segment follow each other in one direction: free → open → closed → (its end is
+//! in the log of removals) → free. Only segments older than the newest checkpoint are reclaimed, so
+//! each is used again at most once before the next one. That makes recovery simple: every location
+//! in the checkpoint is valid, or the log says that it is not.
 //!
 //! **Held segments.** Who has begun to read a large object can read it to its end: a segment with a
 //! part of it that is reclaimed meanwhile becomes free when the last such reader has ended. Some
@@ -21,18 +21,18 @@ pub(crate) const SEGMENT_BYTES_MIN: u64 = 256 * 1024;
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Fewest segments that a ring can turn with.
 pub(crate) const SEGMENTS_MIN: u32 = 6;
-/// How many segments a new store is divided into, where the bounds above allow it.
+/// Number of segments of a new store, where the bounds above allow it.
 const SEGMENTS_WANTED: u64 = 64;
 /// One segment in this many is kept free, so that writing need not wait for reclaiming …
 const FREE_ONE_IN: u32 = 16;
-/// … at least and at most so many.
+/// … at least and at most this many.
 const FREE_MIN: u32 = 2;
 const FREE_MAX: u32 = 64;
 /// When one segment in this many has been reclaimed, a checkpoint is due: it costs time for the
-/// whole index, and what was written since has to be looked through after a crash.
+/// whole index, and operations since the last one have to be searched after a crash.
 const CHECKPOINT_ONE_IN: u32 = 8;
 /// Of the segments beyond [`SEGMENTS_MIN`], one in this many may wait for readers: clients that
-/// read slowly leave most of the ring to what is stored.
+/// read slowly leave most of the ring to stored objects.
 const HELD_ONE_IN: u32 = 4;
 
 /// Size of the segments of a new store of `capacity_bytes`.
@@ -42,7 +42,7 @@ pub(crate) fn segment_bytes_for(capacity_bytes: u64) -> u64 {
     u64::clamp(power_of_two, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
 }
 
-/// What a checkpoint says about a segment.
+/// The state of a segment in a checkpoint.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Free,
@@ -77,7 +77,7 @@ pub(crate) struct Segments {
 #[derive(Default)]
 struct State {
     free: VecDeque<u32>,
-    /// How many have been reclaimed since the last checkpoint.
+    /// Segments reclaimed since the last checkpoint.
     reclaimed: u32,
     /// The newest checkpoint knows the generations below this one.
     known_below: u64,
@@ -85,14 +85,14 @@ struct State {
     closed: VecDeque<Closed>,
     open: Option<u32>,
     next_generation: u64,
-    /// How many readers hold a segment, by its generation.
+    /// Number of readers that hold a segment, by its generation.
     readers: HashMap<u64, u32>,
     /// Reclaimed segments that are free when their readers have ended, by generation.
     waiting: HashMap<u64, u32>,
 }
 
 impl State {
-    /// Whether a segment has this content, and cannot be written anew.
+    /// Whether a segment has this content, and cannot be overwritten.
     fn is_in_use(&self, generation: u64) -> bool {
         // The open one is the newest.
         self.open.is_some() && generation + 1 == self.next_generation
@@ -116,7 +116,7 @@ impl Segments {
         Self { generations, state: Mutex::new(state) }
     }
 
-    /// As a checkpoint and what was found behind it say. Lines beyond the number of segments are
+    /// From a checkpoint and the operations after it. Lines beyond the number of segments are
     /// ignored; segments without a line are free.
     pub(crate) fn restore(&self, entries: &[SegmentEntry], next_generation: u64) {
         let mut state = self.state.lock();
@@ -140,12 +140,12 @@ impl Segments {
         state.next_generation = next_generation;
     }
 
-    /// How many there are.
+    /// Their number.
     pub(crate) fn count(&self) -> u32 {
         self.generations.len() as u32
     }
 
-    /// How many should be free.
+    /// Number of segments that should be free.
     pub(crate) fn free_wanted(&self) -> u32 {
         (self.count() / FREE_ONE_IN).clamp(FREE_MIN, FREE_MAX)
     }
@@ -167,8 +167,8 @@ impl Segments {
         generation.map_or(0, |generation| generation.load(Ordering::Acquire))
     }
 
-    /// Takes a free segment, which gets a new generation. The last one is left for copies of what
-    /// is reclaimed, unless `for_copy`.
+    /// Takes a free segment, which gets a new generation. The last one is left for copies of
+    /// reclaimed objects, unless `for_copy`.
     pub(crate) fn open(&self, for_copy: bool) -> Option<(u32, u64)> {
         let mut state = self.state.lock();
         if state.free.len() <= usize::from(!for_copy) {
@@ -193,14 +193,14 @@ impl Segments {
         }
     }
 
-    /// How many segments should be reclaimed now. That is done for several at a time, when half of
-    /// those that should be free are taken: then their end is logged once.
+    /// Number of segments to reclaim now. Several are reclaimed together, when half of those that
+    /// should be free are taken: then their end is logged once.
     pub(crate) fn to_reclaim(&self) -> u32 {
         let (free, wanted) = (self.free(), self.free_wanted());
         if free <= wanted.div_ceil(2) { wanted - free } else { 0 }
     }
 
-    /// Whether a checkpoint is due, or needed before anything can be reclaimed.
+    /// Whether a checkpoint is due, or needed before any segment can be reclaimed.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let is_needed = self.to_reclaim() > 0 && self.oldest(1).is_empty();
         let state = self.state.lock();
@@ -208,15 +208,15 @@ impl Segments {
             || state.reclaimed >= (self.count() / CHECKPOINT_ONE_IN).max(1)
     }
 
-    /// The segments that were begun first, at most so many; only such as the newest checkpoint
-    /// knows.
+    /// The segments that were begun first, at most `count`; only those that the newest checkpoint
+    /// contains.
     pub(crate) fn oldest(&self, count: u32) -> Vec<Closed> {
         let state = self.state.lock();
         let oldest = state.closed.iter().take(count as usize);
         oldest.take_while(|closed| closed.generation < state.known_below).copied().collect()
     }
 
-    /// The oldest segment holds nothing any more, and the log of removals says so.
+    /// The oldest segment is empty now, and the log of removals has its end.
     pub(crate) fn reclaimed(&self, number: u32) {
         let mut state = self.state.lock();
         let Some(oldest) = state.closed.front().copied().filter(|oldest| oldest.number == number)
@@ -233,8 +233,8 @@ impl Segments {
         state.reclaimed += 1;
     }
 
-    /// Somebody reads what lies in the segments of these generations: until as many calls of
-    /// [`Segments::release`] they are not written anew, within the bound. `false`, and nothing has
+    /// A reader uses the segments of these generations: until as many calls of
+    /// [`Segments::release`] they are not overwritten, within the bound. `false`, and nothing has
     /// happened, if one of them is not in use any more.
     pub(crate) fn hold(&self, generations: &[u64]) -> bool {
         let mut state = self.state.lock();
@@ -328,7 +328,7 @@ impl SegmentSet {
         usize::try_from(number).is_ok_and(|number| self.is_in.get(number) == Some(&true))
     }
 
-    /// Whether what begins at this unit is in one of them.
+    /// Whether the record at this unit is in one of them.
     pub(crate) fn holds(&self, location: u64) -> bool {
         self.has(location >> self.units_log2)
     }

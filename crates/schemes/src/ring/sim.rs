@@ -1,7 +1,7 @@
 //! Seeded simulation: a ring on a disk that tears, drops, reorders and misdirects writes, and that
 //! loses its power anywhere.
 //!
-//! Everything runs on one thread and follows from the seed. What must hold: no byte is ever wrong;
+//! Everything runs on one thread and follows from the seed. These must hold: no byte is ever wrong;
 //! without a crash a key holds its newest version or nothing; after a crash it may hold an older
 //! one, but never one from before an acknowledged removal.
 //!
@@ -43,7 +43,7 @@ const STEPS_PER_LIFE: u64 = 120;
 const LIVES: u64 = 6;
 const SECTOR_BYTES: usize = 512;
 
-/// What happens to a write that was not made lasting when the power fails.
+/// The fate of a write that was not synced when the power fails.
 fn fate(rng: &mut Rng, sectors: usize) -> Range<usize> {
     match rng.below(4) {
         0 => 0..0,
@@ -63,17 +63,17 @@ struct SimFile {
     is_lasting: bool,
     /// Writes may go astray.
     is_careless: bool,
-    /// There is no room for what is written.
+    /// There is no room for writes.
     is_full: AtomicBool,
-    /// What cannot be read.
+    /// The unreadable part.
     unreadable: Mutex<Range<u64>>,
 }
 
 #[derive(Default)]
 struct FileState {
-    /// What a reader sees.
+    /// The bytes that a reader sees.
     now: Vec<u8>,
-    /// What is there after a loss of power, if nothing more gets there.
+    /// The bytes after a loss of power, if nothing more gets there.
     lasting: Vec<u8>,
     /// Writes since the last sync.
     loose: Vec<(usize, Vec<u8>)>,
@@ -88,7 +88,7 @@ struct Queued {
     done: WriteDone,
 }
 
-/// The power fails after so many operations.
+/// The power fails after this many operations.
 struct Power {
     rng: Rng,
     left: u64,
@@ -159,7 +159,7 @@ impl SimFile {
         true
     }
 
-    /// The power was lost: some of what was loose is there, in any order, whole or torn.
+    /// After a loss of power: some of the loose writes are there, in any order, whole or torn.
     fn power_up(&self) {
         let rng = &mut self.power.lock().rng;
         let mut state = self.state.lock();
@@ -270,7 +270,7 @@ impl BlockFile for SimFile {
 /// A version of a key: of its head, and of its body.
 type Version = (u8, u8);
 
-/// What a key may hold.
+/// The possible values of a key.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     /// Stored since the last acknowledged removal, the newest last.
@@ -335,7 +335,7 @@ impl World {
         any
     }
 
-    /// Runs a future to its end; `None` if it waits for what will not come.
+    /// Runs a future to its end; `None` if it waits for an event that will not come.
     fn run<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
         let mut idle = 0;
@@ -365,7 +365,7 @@ impl World {
         }
     }
 
-    /// Where they find none, a checkpoint is begun and comes to no end.
+    /// Without room, a checkpoint is begun and not completed.
     fn checkpoints_find_room(&self, is_there: bool) {
         self.files[1..3].iter().for_each(|file| file.is_full.store(!is_there, Ordering::Relaxed));
     }
@@ -387,7 +387,7 @@ impl World {
             }
             Box::new(writer).commit(Some(bytes)).await
         });
-        // What failed, or was lost with the power, may be there or not.
+        // An operation that failed, or was lost with the power, may be there or not.
         if !gives_up {
             let expected = self.expected.entry(number).or_default();
             expected.any = !matches!(outcome, Some(Ok(())));

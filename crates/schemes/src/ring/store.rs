@@ -1,4 +1,4 @@
-//! What one ring consists of, shared by cores and keeper.
+//! The parts of one ring, shared by cores and keeper.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -37,7 +37,7 @@ const SHORT_FRAGMENTS: usize = 256;
 /// Most removals that are remembered while the index is being read.
 const EARLY_REMOVALS_MAX: usize = 1 << 20;
 
-/// How the data is divided.
+/// The division of the data.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Geometry {
     pub(crate) segment_bytes: u64,
@@ -101,7 +101,7 @@ impl Counts {
 /// The files of a ring.
 pub(crate) struct Files {
     pub(crate) data: Arc<dyn BlockFile>,
-    /// The same file through the page cache, if anything may go through it.
+    /// The same file through the page cache, if reads or writes may use it.
     pub(crate) cached: Arc<dyn BlockFile>,
     pub(crate) checkpoints: [Arc<dyn BlockFile>; 2],
     pub(crate) purges: [Arc<dyn BlockFile>; 2],
@@ -127,7 +127,7 @@ pub(crate) struct Store {
     pub(crate) index: OnceLock<RingIndex>,
     /// Removals while it was not there.
     pub(crate) early: Mutex<Vec<u64>>,
-    /// Whether recovery may find what the index does not have.
+    /// Whether recovery may find objects that the index does not have.
     pub(crate) doubts: Arc<Doubts>,
     /// Number of the newest checkpoint.
     pub(crate) checkpoint: AtomicU64,
@@ -143,7 +143,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Puts together what was found in a directory.
+    /// Puts together the parts found in a directory.
     pub(crate) fn new(options: &DirOptions, claimed: Claimed) -> io::Result<Self> {
         let Claimed { lock, store_id, geometry, files } = claimed;
         let (head, _) = recover::newest(store_id, geometry.segment_bytes, &files.checkpoints)?;
@@ -246,7 +246,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether something can be stored now.
+    /// Whether objects can be stored now.
     pub(crate) fn may_store(&self) -> bool {
         self.may_store.load(Ordering::Acquire) && self.in_service().is_ok()
     }
@@ -256,7 +256,7 @@ impl Store {
         self.segments.generation(location / self.geometry.segment_units())
     }
 
-    /// Counts what the system said, and logs it now and then.
+    /// Counts an error of the system, and logs it now and then.
     pub(crate) fn failed(&self, operation: &str, error: &io::Error) -> SchemeError {
         if error.kind() == io::ErrorKind::WouldBlock {
             return SchemeError::Busy("too many reads and writes wait");
@@ -298,7 +298,7 @@ impl Store {
         inserted.replaced.is_some()
     }
 
-    /// Drops what does not verify.
+    /// Drops a record that does not verify.
     pub(crate) fn drop_bad(&self, hash: Hash64, location: u64, why: format::Corrupt) {
         self.health.corrupt(self.options.path.display(), why.0);
         if let Some(index) = self.index.get() {
@@ -306,7 +306,7 @@ impl Store {
         }
     }
 
-    /// Takes an object out of the index. No log says so: until the next checkpoint recovery may
+    /// Takes an object out of the index. No log has that: until the next checkpoint recovery may
     /// find it.
     pub(crate) fn drop_unlogged(&self, index: &RingIndex, hash: Hash64, location: u64) {
         index.remove_if_telling(hash, location, || self.doubts.count());
@@ -342,8 +342,8 @@ impl Store {
         }
     }
 
-    /// Takes a key out of the index, while nobody else can look for it and find neither the key nor
-    /// its removal in the log.
+    /// Takes a key out of the index, while no other task can look for it and find neither the key
+    /// nor its removal in the log.
     fn forget(&self, _: &Turn<'_>, hash: Hash64) -> Result<Forgotten, SchemeError> {
         let mut early = self.early.lock();
         if let Some(index) = self.index.get() {
@@ -392,7 +392,7 @@ impl Store {
     }
 }
 
-/// What is known of a key that was to be removed.
+/// The facts about a key that was to be removed.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Forgotten {
     /// It was in the index.

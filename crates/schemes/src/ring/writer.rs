@@ -35,7 +35,7 @@ pub(crate) struct RingWriter {
     fragments: Vec<Fragment>,
     /// Stored bytes that are in no fragment yet.
     buffered: Vec<u8>,
-    /// What it has taken of the memory for that, in bytes: the capacity.
+    /// The memory that it has taken for that, in bytes: the capacity.
     gathered_bytes: u64,
     stored_bytes: u64,
 }
@@ -73,7 +73,7 @@ impl RingWriter {
         Ok(writer)
     }
 
-    /// Takes memory for so many bytes more than there are in no fragment yet.
+    /// Takes memory for `bytes` more than are in no fragment yet.
     fn make_room(&mut self, bytes: usize) -> Result<(), SchemeError> {
         let (len, capacity) = (self.buffered.len(), self.buffered.capacity());
         if len.saturating_add(bytes) <= capacity {
@@ -201,14 +201,14 @@ pub(crate) fn put_now(store: &Arc<Store>, object: &Object) -> bool {
     put_whole(store, &object.about(), object.parts()).is_some()
 }
 
-/// The same, and where the body can be read until it is on the device.
+/// The same, and the place from which the body can be read until it is on the device.
 pub(crate) fn put_lending(store: &Arc<Store>, about: &About<'_>, body: &[u8]) -> Option<Lendable> {
     let (appended, body_at) = put_whole(store, about, std::iter::once(body))?;
     let body = appended.share(body_at..body_at + body.len())?;
     Some(Lendable { body, has_replaced: appended.has_replaced })
 }
 
-/// Appends a complete object; says where in the record its body begins.
+/// Appends a complete object; returns the start of its body in the record.
 fn put_whole<'p>(
     store: &Arc<Store>,
     about: &About<'_>,

@@ -34,12 +34,12 @@ struct Held {
     first: Vec<Run>,
     /// Stale slots among them that have not been overwritten.
     covered: Vec<(Tag, u32)>,
-    /// Where the record lies, or will lie as soon as a write ends.
+    /// The place of the record, now or as soon as a write ends.
     begins: Option<u32>,
     is_published: bool,
 }
 
-/// What is to become of a chain when its last part has been written.
+/// The use of a chain when its last part has been written.
 #[derive(Copy, Clone)]
 pub(crate) struct Publication {
     pub(crate) key: IndexKey,
@@ -67,7 +67,7 @@ impl Chain {
         held.covered.extend_from_slice(&taken.covered);
     }
 
-    /// A run has been overwritten: what was stale in it is no more.
+    /// A run has been overwritten: stale objects in it are gone.
     fn overwritten(&self, run: Run) {
         let mut held = self.held.lock();
         if held.covered.is_empty() {

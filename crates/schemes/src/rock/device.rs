@@ -1,6 +1,6 @@
 //! The way to the slot file: counted, measured, and shut at the end.
 //!
-//! Whoever changes what is stored holds a [`Pass`] from the decision to the submission of the
+//! A task that changes stored data holds a [`Pass`] from the decision to the submission of the
 //! write. A stop waits for the passes and then for the writes, so that the snapshot of the index
 //! sees no half of a change.
 
@@ -52,7 +52,7 @@ pub(crate) struct IoCounts {
     pub(crate) shed: AtomicU64,
 }
 
-/// The slot file and what is known about its disk.
+/// The slot file and the facts about its disk.
 pub(crate) struct Device {
     pub(crate) file: Arc<dyn BlockFile>,
     pub(crate) geometry: Geometry,
@@ -68,7 +68,7 @@ pub(crate) struct Device {
     pub(crate) health: Health,
 }
 
-/// The right to change what is stored. While there is one, the directory is not closed.
+/// The right to change stored data. While there is one, the directory is not closed.
 pub(crate) struct Pass<'a>(&'a Device);
 
 impl Drop for Pass<'_> {
@@ -130,8 +130,8 @@ impl Device {
         if self.is_closed.load(Ordering::SeqCst) { Err(SchemeError::Down) } else { Ok(pass) }
     }
 
-    /// Ends all changes and waits for what is under way. Returns whether it was closed before, and
-    /// whether nothing is under way any more.
+    /// Ends all changes and waits for operations under way. Returns whether it was closed before,
+    /// and whether none is under way any more.
     pub(crate) fn close(&self, patience: Duration) -> (bool, bool) {
         let was_closed = self.is_closed.swap(true, Ordering::SeqCst);
         (was_closed, self.settle(patience))
@@ -151,7 +151,7 @@ impl Device {
         u16::try_from((self.pace.in_flight() * 1000 / LOAD_DEPTH).min(1000)).unwrap_or(1000)
     }
 
-    /// Refuses what would wait longer than `swap-timeout`.
+    /// Refuses operations that would wait longer than `swap-timeout`.
     pub(crate) fn check_timeout(&self) -> Result<(), SchemeError> {
         if self.timeout.is_some_and(|timeout| self.pace.expected() > timeout) {
             return Err(self.shed("swap-timeout"));
@@ -203,8 +203,8 @@ impl Device {
         self.file.write(offset, Arc::clone(data), range, Box::new(finish));
     }
 
-    /// Reads ranges (offset, length), all of them at the same time. What the page cache has is read
-    /// at once.
+    /// Reads ranges (offset, length), all of them at the same time. Bytes in the page cache are
+    /// read at once.
     pub(crate) async fn read(
         self: &Arc<Self>,
         ranges: &[(u64, usize)],
@@ -261,7 +261,7 @@ impl Device {
         self.judge("write", self.file.write_blocking(offset, data))
     }
 
-    /// Turns what the system said into the error for the caller, and counts it.
+    /// Turns the system's error into the error for the caller, and counts it.
     pub(crate) fn judge<T>(
         &self,
         operation: &str,
@@ -313,7 +313,7 @@ mod tests {
     fn what_would_wait_longer_than_the_timeout_is_not_begun() {
         let tuning = Tuning { swap_timeout: Some(Duration::from_millis(20)), ..Tuning::default() };
         let (_dir, device) = device(&tuning);
-        // An operation took 8 ms, as the clock of the measurement says.
+        // An operation took 8 ms by the clock of the measurement.
         device.pace.finish(device.pace.start(0), 8_000_000);
         let mut held = Vec::new();
         let mut begun = 0;

@@ -7,8 +7,8 @@
 //! - Whatever leaves the index without being overwritten becomes stale (see `slots`) under the same
 //!   lock, so that a purge finds an object in the index, or among the stale ones, or knows that
 //!   there is none.
-//! - Slots are given back only when nothing writes to them any more, and those of a long object not
-//!   while somebody reads it (see `held`).
+//! - Slots are given back only when no write to them is under way, and those of a long object not
+//!   while it is being read (see `held`).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub(crate) struct Dir {
     pub(crate) counts: Counts,
     /// Told whenever slots may have become free, or an object findable.
     pub(crate) changed: Notify,
-    /// What the beginning of a slot is overwritten with.
+    /// Overwrites the beginning of a slot.
     pub(crate) zeros: Arc<AppendBuffer>,
     header: Mutex<FileHeader>,
     /// The id of the next object.
@@ -170,13 +170,13 @@ impl Dir {
         Err(SchemeError::Busy("directory is full"))
     }
 
-    /// Whether an object of so many slots may be begun: all the rest could make way for it.
+    /// Whether an object of `slots` may be begun: all the rest could make way for it.
     pub(crate) fn admits(&self, slots: u32) -> bool {
         slots <= share(self.usable(), self.options.swap_high_pct)
     }
 
-    /// Evicts what the policy gives up first. The slots stay locked meanwhile, so that a purge
-    /// misses nothing.
+    /// Evicts the policy's first candidate. The slots stay locked meanwhile, so that a purge misses
+    /// nothing.
     fn evict_one(&self, slots: &mut Slots) -> bool {
         let Some((key, entry)) = self.index.pop_victim() else { return false };
         self.retire(slots, key, entry);
@@ -192,12 +192,12 @@ impl Dir {
         slots.give_back_chain(&runs);
     }
 
-    /// Begins to read a long chain in pieces, if it is still what the index says: its slots, and
-    /// the right to find them unchanged.
+    /// Begins to read a long chain in pieces, if the index still has it: its slots, and the right
+    /// to find them unchanged.
     pub(crate) fn hold(&self, key: IndexKey, entry: FileEntry) -> Option<(Vec<Run>, Hold)> {
         let mut slots = self.slots.lock();
         let runs = slots.runs(entry.file, self.slots_of(entry));
-        // What is taken out of the index gives its slots back behind that, under this lock.
+        // A removal from the index gives the slots back afterwards, under this lock.
         let is_there = self.index.peek(key) == Some(entry);
         let hold = if is_there { slots.held.hold(&runs) } else { None };
         hold.map(|hold| (runs, hold))
@@ -246,7 +246,7 @@ impl Dir {
         replaced
     }
 
-    /// Drops what `key` has at `entry.file`, if it is still there, since it does not verify.
+    /// Drops the record of `key` at `entry.file`, if it is still there, since it does not verify.
     pub(crate) fn drop_bad(&self, key: IndexKey, entry: FileEntry, corrupt: Corrupt) {
         let Ok(_pass) = self.device.pass() else { return };
         let mut changes = self.lock_key(key);
@@ -261,7 +261,7 @@ impl Dir {
         }
     }
 
-    /// The disk is full, with less in the directory than was configured: live with what there is.
+    /// The disk is full, with less in the directory than configured: go on with the present size.
     pub(crate) fn note_failure(&self, error: &SchemeError) {
         if matches!(error, SchemeError::Busy(DISK_FULL)) {
             let used = self.slots.lock().used();
@@ -287,7 +287,7 @@ impl Dir {
         }
         let (low, high) =
             (share(usable, self.options.swap_low_pct), share(usable, self.options.swap_high_pct));
-        // Squid's 300 f + 20, where f says how far use is on its way from the low to the high water
+        // Squid's 300 f + 20, where f is the position of the use between the low and the high water
         // mark.
         let above = u64::from(slots.used().saturating_sub(low));
         let quota = 300 * above / u64::from(high.saturating_sub(low).max(1)) + 20;

@@ -1,8 +1,8 @@
 //! Bytes of the slot file: file header, slot headers, the record in front of a body. See
 //! `docs/formats/rock.md`.
 //!
-//! Everything decoded here came from a disk: each number is checked before it is used, and what
-//! does not fit is a [`Corrupt`] with its reason.
+//! Everything decoded here came from a disk: each number is checked before it is used, and a
+//! contradiction is a [`Corrupt`] with its reason.
 
 use humboldt_base::xxh3::{Xxh3, xxh3_64};
 use humboldt_freshness::Times;
@@ -11,7 +11,7 @@ use humboldt_store::scheme::{Extent, Record, RecordKind};
 
 /// Slots begin here; the file header lies before them.
 pub(crate) const FILE_HEADER_BYTES: u64 = 16 * 1024;
-/// Length of one copy of the file header; there are two, one after the other.
+/// Length of one copy of the file header; there are two in sequence.
 pub(crate) const HEADER_COPY_BYTES: usize = 4096;
 /// Length of a slot's header.
 pub(crate) const SLOT_HEADER_BYTES: usize = 64;
@@ -31,7 +31,7 @@ const FILE_MAGIC: &[u8; 8] = b"HUMrock\0";
 const SLOT_MAGIC: &[u8; 4] = b"HUrS";
 const VERSION: u32 = 1;
 
-/// Why bytes are not what they should be.
+/// The reason why bytes are not valid.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
@@ -123,7 +123,7 @@ pub(crate) struct SlotHeader {
     pub(crate) payload_bytes: u32,
 }
 
-/// Which store and slot size; what is needed to read and write slots.
+/// Store and slot size, which are needed to read and write slots.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) store_id: u64,
@@ -141,18 +141,18 @@ impl Geometry {
         if self.slot_bytes.is_multiple_of(4096) { 4096 } else { UNIT_BYTES }
     }
 
-    /// Where a slot begins in the file.
+    /// The start of a slot in the file.
     pub(crate) fn offset(&self, slot: u32) -> u64 {
         FILE_HEADER_BYTES + u64::from(slot) * self.slot_bytes as u64
     }
 
-    /// How many slots fit into a file of `bytes`.
+    /// Number of slots in a file of `bytes`.
     pub(crate) fn slots_in(&self, bytes: u64) -> u32 {
         let slots = bytes.saturating_sub(FILE_HEADER_BYTES) / (self.slot_bytes as u64).max(1);
         u32::try_from(slots).unwrap_or(u32::MAX).min(SLOTS_MAX)
     }
 
-    /// What is read and written of a slot with this much payload.
+    /// The bytes of a slot with this much payload that are read and written.
     pub(crate) fn disk_bytes(&self, payload_bytes: usize) -> usize {
         (SLOT_HEADER_BYTES + payload_bytes)
             .next_multiple_of(self.io_unit_bytes())
@@ -186,7 +186,7 @@ impl Geometry {
         head[56..64].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Verifies what was read of `slot`; returns its header and payload.
+    /// Verifies the bytes of `slot`; returns its header and payload.
     pub(crate) fn unseal<'a>(
         &self,
         slot: u32,
@@ -220,7 +220,8 @@ impl Geometry {
 /// Most slots of a file; slot numbers above it have other meanings in memory.
 pub(crate) const SLOTS_MAX: u32 = u32::MAX - 16;
 
-/// How the stream of an object (record, stored bytes, table) is spread over the slots of its chain.
+/// The distribution of an object's stream (record, stored bytes, table) over the slots of its
+/// chain.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) geometry: Geometry,
@@ -275,8 +276,8 @@ impl Shape {
         }
     }
 
-    /// Size for the index: what is read of the whole chain, in units of 512 bytes. `None` if that
-    /// is too much.
+    /// Size for the index: the bytes to read of the whole chain, in units of 512 bytes. `None` if
+    /// that is too much.
     pub(crate) fn size_units(&self) -> Option<u32> {
         let slots = self.slots()?;
         let full = u64::from(slots - 1) * self.geometry.slot_bytes as u64;
@@ -285,7 +286,7 @@ impl Shape {
     }
 }
 
-/// The decoded fixed part of a record: what the stream of an object consists of.
+/// The decoded fixed part of a record, which describes the stream of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Meta {
     pub(crate) kind: RecordKind,
@@ -441,7 +442,8 @@ pub(crate) fn encode_table(extents: &[Extent], out: &mut Vec<u8>) {
     }
 }
 
-/// Where offset `at` of the body lies among the stored bytes, and how many follow it in its extent.
+/// The place of offset `at` of the body among the stored bytes, and the number of bytes that follow
+/// it in its extent.
 pub(crate) fn locate(extents: &[Extent], at: u64) -> Option<(u64, u64)> {
     let mut stored = 0;
     for extent in extents {

@@ -1,4 +1,4 @@
-//! Chains that somebody reads in pieces: their slots are not used again before that has ended, also
+//! Chains that are being read in pieces: their slots are not used again before that has ended, also
 //! when the object has been evicted, replaced or removed.
 //!
 //! The first slot is never kept: a reader has it in memory, and a purge overwrites it. So a chain
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::slots::Run;
 
 /// One slot in this many may be kept for readers: clients that read slowly leave most of the
-/// directory to what is stored.
+/// directory to stored objects.
 const KEPT_ONE_IN: u32 = 4;
 
 /// The right to find a chain unchanged; to be given to [`HeldChains::release`].
@@ -26,7 +26,7 @@ pub(crate) struct Hold {
 struct HeldChain {
     token: Arc<()>,
     readers: u32,
-    /// Its slots, when nobody else can find it any more.
+    /// Its slots, when no look-up finds it any more.
     kept: Vec<Run>,
 }
 
@@ -47,7 +47,7 @@ impl HeldChains {
         Some(Hold { second, token: Arc::clone(&chain.token) })
     }
 
-    /// Of the slots of a chain that nobody can find any more, those that can be used again now.
+    /// Of the slots of a chain that no look-up finds any more, those that can be used again now.
     pub(crate) fn keep(&mut self, runs: &[Run], total_slots: u32) -> Vec<Run> {
         let rest = behind_first(runs);
         let (Some(first), Some(second)) = (runs.first(), rest.first()) else {
@@ -131,7 +131,7 @@ mod tests {
         let holds = [&one, &two].map(|chain| held.hold(chain).expect("a chain"));
         assert_eq!(held.keep(&one, 100), [run(0, 1)]);
         assert_eq!(held.keep(&two, 100), two, "one slot too many");
-        // The same slots are those of another object now.
+        // The same slots belong to another object now.
         let other = held.hold(&two).expect("a chain");
         assert_eq!(held.release(&holds[1]), []);
         assert_eq!(held.release(&holds[0]), [run(1, 13)]);

@@ -1,4 +1,4 @@
-//! Whose directory this is: the lock file, and what counts as foreign.
+//! The owner of a directory: the lock file, and the recognition of foreign directories.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use super::snapshot;
 use crate::{DirOptions, OpenError};
 
-/// Name of the file that says whose directory this is.
+/// Name of the file that names the owner of the directory.
 pub(crate) const LOCK_FILE: &str = "humboldt.lock";
 /// The file of slots, Squid's name for it.
 pub(crate) const SLOT_FILE: &str = "rock";
-/// What a clean stop leaves.
+/// Written by a clean stop.
 pub(crate) const SNAPSHOT_FILE: &str = "rock.index";
 /// A snapshot being written.
 pub(crate) const SNAPSHOT_FILE_NEW: &str = "rock.index.new";
@@ -39,7 +39,7 @@ pub(crate) struct Claimed {
     pub(crate) lock: OwnedFd,
 }
 
-/// Makes sure that the directory is ours, and claims it for this process. Creates what is missing.
+/// Makes sure that the directory is ours, and claims it for this process. Creates missing parts.
 pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     check(options)?;
     let path = &options.path;

@@ -1,10 +1,9 @@
 //! `rock`: one file of fixed slots; an object is a chain of them.
 //!
 //! The format is in `docs/formats/rock.md`. From the outside in: this file implements the trait;
-//! `reader`, `writer`, `update` and `purge` do what it says on one object each; `dir` is what they
-//! share; `rebuild` fills it at the start, from a `snapshot` or by a `scan`; `slots`, `held`,
-//! `chain`, `device`, `pace`, `format` and `layout` each own one kind of thing on disk or of
-//! book-keeping.
+//! `reader`, `writer`, `update` and `purge` work on one object each; `dir` is their common state;
+//! `rebuild` fills it at the start, from a `snapshot` or by a `scan`; `slots`, `held`, `chain`,
+//! `device`, `pace`, `format` and `layout` each own one kind of thing on disk or of book-keeping.
 
 mod chain;
 mod device;
@@ -123,8 +122,8 @@ fn read_header(file: &dyn BlockFile) -> io::Result<Option<FileHeader>> {
     Ok(FileHeader::decode(both.get(..read).unwrap_or_default()))
 }
 
-/// Cuts off what lies behind the last slot, so that it cannot come back if the directory grows
-/// again; of a file that is not of this store, everything.
+/// Cuts off the part behind the last slot, so that it cannot return if the directory grows again;
+/// of a file that is not of this store, everything.
 fn fit(file: &dyn BlockFile, geometry: Geometry, slots: u32, is_new: bool) -> io::Result<()> {
     let keep =
         if is_new { 0 } else { FILE_HEADER_BYTES + u64::from(slots) * geometry.slot_bytes as u64 };
@@ -219,7 +218,8 @@ impl Scheme for Rock {
         let outcome =
             match is_idle && self.dir.rebuild.is_done() && !self.dir.device.health.is_down() {
                 true => self.dir.write_snapshot(),
-                // What is under way for so long, or not known yet, is sought at the next start.
+                // Operations that are under way for longer, or not known yet, are searched for at
+                // the next start.
                 false => Ok(()),
             };
         self.dir.unlock();

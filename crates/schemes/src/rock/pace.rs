@@ -1,4 +1,4 @@
-//! How fast the disk may be written to (`max-swap-rate=`), and how long it would take
+//! The rate at which the disk may be written to (`max-swap-rate=`), and the expected duration
 //! (`swap-timeout=`).
 //!
 //! Both are arithmetic on a time that is an argument: no clock, no sleep.
@@ -19,7 +19,7 @@ fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Lets through so many writes a second.
+/// Admits this many writes a second.
 pub(crate) struct Rate {
     ns_per_write: u64,
     /// When the next write is due, in nanoseconds.
@@ -84,8 +84,8 @@ impl Pace {
         self.service_ns.store(new, Ordering::Relaxed);
     }
 
-    /// How long an operation that starts now will take, as far as one can tell. With nothing under
-    /// way there is nothing to wait for, so that a slow disk is tried again.
+    /// Expected duration of an operation that starts now. With no operation under way there is
+    /// nothing to wait for, so that a slow disk is tried again.
     pub(crate) fn expected(&self) -> Duration {
         match self.in_flight() {
             0 => Duration::ZERO,

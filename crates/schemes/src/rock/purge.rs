@@ -1,5 +1,6 @@
 //! Removing objects for good: the beginning of every slot that holds one is overwritten. A purge is
-//! answered when that is done; for what a younger object has replaced nobody waits.
+//! answered when that is done; the removal of an object that a younger one has replaced is not
+//! waited for.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ struct Claim {
     slot: u32,
     /// Whose objects may begin in it.
     tags: Vec<Tag>,
-    /// What is given back afterwards.
+    /// The slots that are given back afterwards.
     runs: Vec<Run>,
 }
 
@@ -33,7 +34,7 @@ impl Claim {
     }
 }
 
-/// What one look at the directory brought.
+/// The result of one look at the directory.
 #[derive(Default)]
 struct Step {
     was_there: bool,
@@ -43,8 +44,8 @@ struct Step {
     must_wait: bool,
 }
 
-/// Removes a key: neither a reader nor a crash brings it back. From the first poll on nobody finds
-/// it, also during a rebuild: disks are waited for behind that.
+/// Removes a key: neither a reader nor a crash brings it back. From the first poll on no look-up
+/// finds it, also during a rebuild; the wait for disks comes after that.
 pub(crate) async fn remove(dir: &Arc<Dir>, key: &Key) -> Result<bool, SchemeError> {
     dir.device.in_service()?;
     let key = IndexKey::from(key);
@@ -143,7 +144,7 @@ pub(crate) fn discard(dir: &Arc<Dir>, tag: Tag, first: u32, runs: Vec<Run>) {
     }
 }
 
-/// Overwrites what is left of evicted objects of a key of which a younger one is being stored.
+/// Overwrites the remains of evicted objects of a key of which a younger one is being stored.
 pub(crate) fn tidy(dir: &Arc<Dir>, pass: &Pass<'_>, key: IndexKey) {
     let claims: Vec<Claim> = {
         let mut slots = dir.slots.lock();

@@ -2,9 +2,9 @@
 //!
 //! An object of up to about a megabyte is read whole when it is opened, with one read for each run
 //! of slots, and verified; so most hits are one read. Of a longer one the first slot is read, and
-//! then what is asked for, some slots ahead. Every slot that is read is verified to belong to this
-//! very object: slots may be used again while a reader is on its way, though those of a long object
-//! are kept for it within a bound (see `held`).
+//! then the requested parts, some slots ahead. Every slot is verified to belong to this very
+//! object: slots may be used again during a read, though those of a long object are kept for it
+//! within a bound (see `held`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,8 @@ const OPEN_TRIES: usize = 8;
 /// headers.
 pub(crate) const WHOLE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
-/// What is read of a longer object at once; a reader keeps no more in memory, but for two slots.
+/// The part of a longer object that is read at once; a reader keeps no more in memory, except two
+/// slots.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// Opens the object of `key`.
@@ -125,7 +126,7 @@ impl RockReader {
                 (runs, Some(held))
             }
         };
-        // Until the record has been seen, the length of the last slot is what the index says.
+        // Until the record has been seen, the length of the last slot is that of the index.
         let last_bytes = disk_bytes.saturating_sub((slots as usize - 1) * geometry.slot_bytes);
         let parts = load(dir, &runs, 0, at_first, slots, last_bytes).await?;
         let first = parts.first().ok_or(Corrupt("chain is broken"))?;
@@ -250,7 +251,7 @@ impl RockReader {
         Ok(bytes)
     }
 
-    /// What is in memory of the stream from `at` to the end of its slot.
+    /// The part of the stream in memory, from `at` to the end of its slot.
     fn in_memory(&self, at: u64) -> &[u8] {
         let (position, offset) = self.shape.locate(at);
         let Some(part) = self.part(position) else { return &[] };

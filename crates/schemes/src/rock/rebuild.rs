@@ -1,12 +1,12 @@
-//! Finding out what is stored: from the snapshot of a clean stop, or by a scan of all slots.
+//! Finding the stored objects: from the snapshot of a clean stop, or by a scan of all slots.
 //!
 //! A short snapshot is read while the directory is opened. The rest is the work of a thread of its
-//! own, which the first call of `maintain` starts. What is not known yet is a miss. While slots are
-//! scanned, new objects go to those that are known to be free; nothing is evicted.
+//! own, which the first call of `maintain` starts. Objects that are not known yet are misses. While
+//! slots are scanned, new objects go to those that are known to be free; nothing is evicted.
 //!
 //! **Purges meanwhile** are remembered by 32 bits of their keys together with the id that the next
-//! object will get, in memory and in a small log: what the rebuild finds of that key with a smaller
-//! id is overwritten. When the rebuild is done, the log is not needed any more.
+//! object will get, in memory and in a small log: objects of that key with a smaller id that the
+//! rebuild finds are overwritten. When the rebuild is done, the log is not needed any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use super::slots::{Run, Slots, Tag};
 use super::snapshot::{self, Item, Snapshot};
 use crate::block::BlockFile;
 
-/// A snapshot of up to so many items is read while the directory is opened (some tenths of a
+/// A snapshot of up to this many items is read while the directory is opened (some tenths of a
 /// second).
 const INLINE_ITEMS_MAX: u64 = 262_144;
 
@@ -44,7 +44,7 @@ const READING: u8 = 0;
 const SCANNING: u8 = 1;
 const DONE: u8 = 2;
 
-/// What is to be done.
+/// The work to be done.
 pub(crate) enum Job {
     /// Read this snapshot, if it is there.
     Read(u64),
@@ -163,8 +163,8 @@ impl Rebuild {
         enter(forgotten.get(&tag).is_some_and(|ids_end| id < *ids_end))
     }
 
-    /// Sees to it that the rebuild finds nothing with this tag that has been stored before; after a
-    /// crash too when what is returned has been [`Rebuild::logged`].
+    /// Makes sure that the rebuild finds no older object with this tag; after a crash too when the
+    /// returned value has been [`Rebuild::logged`].
     pub(crate) fn forget(&self, dir: &Dir, tag: Tag) -> Result<Option<Logging>, SchemeError> {
         let Some(log) = self.log.as_ref().filter(|_| !self.is_done()) else { return Ok(None) };
         let _pass = dir.device.pass()?;
@@ -183,7 +183,7 @@ impl Rebuild {
         Ok(Some(append(&**log, record * PURGE_BYTES as u64, &bytes)))
     }
 
-    /// Waits until what was forgotten is in the log. `false`: there was nothing to wait for.
+    /// Waits until forgotten keys are in the log. `false`: there was nothing to wait for.
     pub(crate) async fn logged(dir: &Dir, logging: Option<Logging>) -> Result<bool, SchemeError> {
         let Some(written) = logging else { return Ok(false) };
         let outcome = written.await.unwrap_or_else(|_| Err(std::io::Error::other("given up")));
@@ -223,8 +223,8 @@ impl Rebuild {
         let mut forgotten = self.forgotten.lock();
         *forgotten = HashMap::new();
         self.phase.store(DONE, Ordering::Release);
-        // A purge that is on its way into the log is not lost: what it is about is in the index,
-        // stale or gone.
+        // A purge that is under way into the log is not lost: its object is in the index, stale or
+        // gone.
         let _ = rustix::fs::unlinkat(&dir.root, PURGE_FILE, AtFlags::empty());
     }
 }

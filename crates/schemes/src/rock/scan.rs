@@ -18,7 +18,7 @@ use super::slots::{END, Run, Slots, Tag};
 /// Bytes that are read at once; at least a slot.
 const READ_BYTES: usize = 1 << 20;
 
-/// What the first slot of an object says.
+/// The contents of the first slot of an object.
 #[derive(Copy, Clone)]
 struct Candidate {
     first: u32,
@@ -26,7 +26,7 @@ struct Candidate {
     entry: FileEntry,
 }
 
-/// What has been seen of slots that nobody owns yet.
+/// The facts about slots without an owner so far.
 struct Seen {
     /// For each slot a hash of object and position, 0 if nothing is seen or it has found its owner.
     /// The slot before it in its chain is in the link of the slot.
@@ -35,8 +35,8 @@ struct Seen {
     pending: Vec<u32>,
 }
 
-/// Gives free what lies behind the end of the file; returns how many slots are to be looked at.
-/// From now on new objects are stored.
+/// Frees the slots behind the end of the file; returns the number of slots to scan. From now on new
+/// objects are stored.
 pub(crate) fn begin(dir: &Dir) -> u32 {
     let total = dir.slots.lock().total();
     let geometry = dir.device.geometry;
@@ -81,7 +81,7 @@ pub(crate) fn scan(dir: &Arc<Dir>, end: u32) {
     });
 }
 
-/// Reads slots; what cannot be read is tried again slot by slot, and then given up.
+/// Reads slots. A part that cannot be read is tried again slot by slot, and then given up.
 fn read_slots(dir: &Dir, first: u32, buffer: &mut [u8]) -> usize {
     let geometry = dir.device.geometry;
     if let Ok(read) = dir.device.read_blocking(geometry.offset(first), buffer) {
@@ -137,7 +137,7 @@ fn set_mark(seen: &mut Seen, slot: u32, mark: u32) {
     }
 }
 
-/// What the slot at a position of this object is known by.
+/// The mark of the slot at a position of this object.
 fn mark(header: &SlotHeader, position: u32) -> u32 {
     let mut bytes = [0; 20];
     bytes[..16].copy_from_slice(&header.key.to_bytes());
@@ -240,7 +240,7 @@ fn is_older(dir: &Dir, known: FileEntry, id: u64) -> bool {
 /// Overwrites the beginning of a slot, so that no other scan finds its object again.
 pub(crate) fn overwrite(dir: &Dir, slot: u32) {
     let zeros = dir.zeros.read(0..dir.zeros.reserved()).unwrap_or_default();
-    // What failed is counted and logged; the log of purges is gone after the rebuild, so this
-    // object could return once.
+    // A failure is counted and logged. The log of purges is gone after the rebuild, so this object
+    // could return once.
     let _ = dir.device.write_blocking(dir.device.geometry.offset(slot), zeros);
 }

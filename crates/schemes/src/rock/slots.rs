@@ -1,14 +1,14 @@
-//! Which slots are taken, how they are chained, and which free ones still hold an object that
-//! nobody may find again.
+//! Taken slots, their chains, and free slots that still hold an object that must not be found
+//! again.
 //!
-//! Slots are given out in ascending order, round and round, in one run where there is one: what is
-//! contiguous is written and read at once. Memory: 4 bytes and a bit for each slot, and about 12
-//! bytes for each *stale* one.
+//! Slots are given out in ascending order, round and round, in one run where there is one: a
+//! contiguous run is written and read at once. Memory: 4 bytes and a bit for each slot, and about
+//! 12 bytes for each *stale* one.
 //!
 //! **Stale slots.** An evicted object lies on disk until its slots are used again, and a scan after
-//! a crash would find it. That is welcome, unless its key has been purged, or stored anew, in the
-//! meantime. So it is known, by 32 bits of its key, where such objects begin; a purge overwrites
-//! these first slots. One too few in the table would undo a purge: a slot stays in it until its new
+//! a crash would find it. That is welcome, unless its key has been purged, or stored again, in the
+//! meantime. So the first slots of such objects are kept, by 32 bits of their keys, and a purge
+//! overwrites them. One too few in the table would undo a purge: a slot stays in it until its new
 //! content has been written.
 
 use hashbrown::HashTable;
@@ -22,7 +22,7 @@ pub(crate) const END: u32 = u32::MAX;
 /// Link of a free slot in which the objects of several tags may begin: a write has failed.
 const SEVERAL: u32 = u32::MAX;
 
-/// How many slots are looked at for a run of the wanted length before shorter ones are taken.
+/// Number of slots that are searched for a run of the wanted length before shorter ones are taken.
 const RUN_SEARCH_SLOTS: u32 = 16 * 1024;
 
 /// Slots `start..start + len`.
@@ -74,7 +74,7 @@ pub(crate) struct Slots {
     links: Vec<u32>,
     total: u32,
     used: u32,
-    /// Where the search for free slots goes on.
+    /// The start of the next search for free slots.
     cursor: u32,
     stale: HashTable<(Tag, u32)>,
     /// Chains that are being read.
@@ -112,7 +112,7 @@ impl Slots {
         self.free.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
     }
 
-    /// Takes `wanted` slots and chains them; `None` if there are not so many.
+    /// Takes `wanted` slots and chains them; `None` if there are not enough.
     pub(crate) fn take(&mut self, wanted: u32) -> Option<Taken> {
         if wanted == 0 || self.total - self.used < wanted {
             return None;
@@ -205,7 +205,7 @@ impl Slots {
         }
     }
 
-    /// Takes exactly this slot, if it is free; returns the tags of what is stale in it.
+    /// Takes exactly this slot, if it is free; returns the tags of stale objects in it.
     pub(crate) fn take_exactly(&mut self, slot: u32) -> Option<Vec<Tag>> {
         if !self.is_free(slot) {
             return None;
@@ -258,7 +258,8 @@ impl Slots {
         }
     }
 
-    /// Gives back the slots of a chain that nobody can find any more, as soon as nobody reads it.
+    /// Gives back the slots of a chain that no look-up finds any more, as soon as no reader uses
+    /// it.
     pub(crate) fn give_back_chain(&mut self, runs: &[Run]) {
         let unread = self.held.keep(runs, self.total);
         self.give_back(&unread);
@@ -294,7 +295,7 @@ impl Slots {
         }
     }
 
-    /// What began in a slot has been overwritten, or is in the index again.
+    /// The object that began in a slot has been overwritten, or is in the index again.
     pub(crate) fn forget_stale(&mut self, tag: Tag, slot: u32) {
         if let Ok(found) = self.stale.find_entry(tag.hash(), |entry| *entry == (tag, slot)) {
             found.remove();

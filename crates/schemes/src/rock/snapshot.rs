@@ -1,5 +1,5 @@
-//! What a clean stop leaves: the index, the chains and the stale slots, so that the next start
-//! needs no scan.
+//! Written by a clean stop: the index, the chains and the stale slots, so that the next start needs
+//! no scan.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -21,7 +21,7 @@ const HEADER_BYTES: usize = 64;
 const BLOCK_HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 24;
 const RUN_BYTES: usize = 8;
-/// A block is written when it has so many bytes.
+/// A block is written when it has this many bytes.
 const BLOCK_BYTES: usize = 64 * 1024;
 /// Longest block that is read: one with the longest chain.
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
@@ -30,7 +30,7 @@ const FLAG_STALE: u8 = 0x80;
 /// Most runs of one chain.
 const RUNS_MAX: usize = (1 << 24) - 1;
 
-/// What a snapshot says about one slot.
+/// The facts about one slot in a snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// An object and its chain; one run that begins at its first slot if there are no others.
@@ -108,8 +108,8 @@ impl Snapshot {
     }
 }
 
-/// Whether this is a snapshot, which a directory has written that had been deleted while it was in
-/// use. No other directory believes it.
+/// Whether this is a snapshot by a directory that had been deleted while it was in use. No other
+/// directory uses it.
 pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
     let mut start = [0; MAGIC.len()];
     let open = || rustix::fs::openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());

@@ -1,4 +1,4 @@
-//! What only `rock` promises: few reads and writes, chains in pieces, torn writes, recovery, purges
+//! Promises of `rock` alone: few reads and writes, chains in pieces, torn writes, recovery, purges
 //! that hold, limits.
 
 mod crash;
@@ -71,7 +71,7 @@ fn remove(rock: &dyn Scheme, url: &str) -> bool {
     run(rock.remove(&key(url))).unwrap_or_else(|e| panic!("removing {url}: {e}"))
 }
 
-/// What happens at the end of a process without a clean stop.
+/// The end of a process without a clean stop.
 fn crash(rock: Arc<dyn Scheme>) {
     drop(rock);
 }
@@ -86,7 +86,7 @@ fn wait_for_used(rock: &dyn Scheme, slots: u64) {
     }
 }
 
-/// How many objects of this name are there.
+/// Number of objects with this name.
 fn count(rock: &dyn Scheme, name: &str, of: u64) -> u64 {
     (0..of).filter(|i| matches!(see(rock, &format!("http://{name}/{i}")), Seen::Whole(..))).count()
         as u64

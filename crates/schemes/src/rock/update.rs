@@ -1,4 +1,4 @@
-//! New head and times for a stored object: its first slot is written anew, in its place.
+//! New head and times for a stored object: its first slot is written again, in its place.
 //!
 //! Meanwhile the object is not in the index but among the stale ones: a reader misses it, a purge
 //! waits for it. A write that is torn by a crash does not verify: a miss.
@@ -26,7 +26,7 @@ struct NewSlot {
     entry: FileEntry,
 }
 
-/// What one try brought.
+/// The result of one try.
 enum Tried {
     Done,
     /// There is no room for the longer head, or the stored answer is not the one that was
@@ -36,7 +36,7 @@ enum Tried {
     Changed,
 }
 
-/// What is to be done.
+/// The work to be done.
 struct Update<'a> {
     record: &'a Record,
     confirmed: &'a Confirmed,
@@ -90,8 +90,8 @@ async fn try_update(
     Ok(Tried::Done)
 }
 
-/// The first slot with the new record, sealed; `None` if it does not fit, or is not for what is
-/// stored.
+/// The first slot with the new record, sealed; `None` if it does not fit, or is not for the stored
+/// object.
 fn new_slot(
     dir: &Dir,
     update: &Update<'_>,

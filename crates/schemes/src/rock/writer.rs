@@ -1,10 +1,10 @@
 //! Writing objects.
 //!
 //! An object is collected in memory in the form that it has on disk. One of up to about a megabyte
-//! is written when it is committed, with one write for each run of slots, mostly one; of a longer
+//! is written when it is committed, with one write for each run of slots, mostly one. Of a longer
 //! one each megabyte is written when it is full, all but its first slot, which is kept back: a
-//! chain without its first slot is no object. So what is given up, or cut off by a crash, leaves no
-//! trace.
+//! chain without its first slot is no object. So an object that is given up, or cut off by a crash,
+//! leaves no trace.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl RockWriter {
         Ok(())
     }
 
-    /// Puts what has room into the current slot; returns the rest.
+    /// Puts the bytes that have room into the current slot; returns the rest.
     fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let fill = self.slab.fill;
         let room = self.slab.current(self.geometry).get_mut(fill..).unwrap_or_default();
@@ -169,7 +169,7 @@ impl RockWriter {
             self.slab.grow(geometry)?;
         }
         let is_first = self.slab.base == 0 && self.slab.full == 0;
-        // The first of several slots leaves some room for a longer head: what is too much moves on.
+        // The first of several slots leaves some room for a longer head: the excess moves on.
         let keep = if is_first { Shape::first_of_many(geometry) as usize } else { self.slab.fill };
         let moved = self.slab.current(geometry).get(keep..).unwrap_or_default().to_vec();
         (self.slab.full, self.slab.fill) = (self.slab.full + 1, 0);
@@ -322,7 +322,7 @@ impl RockWriter {
         written.await.unwrap_or(Err(SchemeError::Down))
     }
 
-    /// Writes what is left, and the first slot, and has the object published when that is done.
+    /// Writes the rest, and the first slot, and has the object published when that is done.
     fn submit(
         &mut self,
         pass: &Pass<'_>,

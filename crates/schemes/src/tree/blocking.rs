@@ -17,7 +17,7 @@ const LOAD: u16 = 999;
 /// In the count of operations under way: nothing may begin any more.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// How often `close` looks whether operations of other cores have ended.
+/// Time between two looks of `close` at operations of other cores.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
 
 /// The engine.

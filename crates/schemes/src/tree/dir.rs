@@ -1,7 +1,7 @@
 //! One open cache directory: the state that readers, writers, eviction and the rebuild share.
 //!
 //! Rules that keep index, log and files together, whatever runs at the same time and in whatever
-//! order an engine ends what was asked of it:
+//! order an engine ends its operations:
 //!
 //! - Changes of one key are made, and logged, under its key lock (one of [`KEY_LOCKS`]), so that
 //!   their order in the log is the order in the index. Taking the oldest object out of the index
@@ -68,20 +68,20 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// A read from a file brought so many bytes.
+    /// A read from a file returned `bytes`.
     pub(crate) fn read(&self, bytes: usize) {
         self.read_ops.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A write to an object file took so many bytes.
+    /// A write to an object file took `bytes`.
     pub(crate) fn written(&self, bytes: usize) {
         self.write_ops.fetch_add(1, Ordering::Relaxed);
         self.write_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-/// What is going on with the keys of one key lock. As many as there are operations under way.
+/// Operations on the keys of one key lock. As many as there are under way.
 #[derive(Default)]
 pub(crate) struct KeyState {
     /// Keys that have a file which is to be unlinked, once for each such file.
@@ -101,9 +101,9 @@ pub(crate) fn take_key(keys: &mut Vec<IndexKey>, key: IndexKey) {
 pub(crate) struct Dir {
     pub(crate) options: DirOptions,
     pub(crate) tree: Arc<Tree>,
-    /// What does file operations for requests.
+    /// Does file operations for requests.
     pub(crate) engine: Arc<dyn Engine>,
-    /// What does them for threads that may block.
+    /// Does them for threads that may block.
     pub(crate) blocking: Arc<Blocking>,
     pub(crate) index: FileIndex,
     pub(crate) log: SwapLog,
@@ -150,7 +150,7 @@ impl Drop for Permit {
     }
 }
 
-/// What is to be done when a file is unlinked: its number and its bytes are given back. If it could
+/// The steps after the unlinking of a file: its number and its bytes are given back. If it could
 /// not be unlinked, it keeps both until the next start.
 pub(crate) struct Unlinked {
     dir: Arc<Dir>,
@@ -183,7 +183,8 @@ impl Drop for Unlinked {
                 if let Some(has_failed) = &self.has_failed {
                     has_failed.store(true, Ordering::Release);
                 }
-                // An engine that is closed has not been asked, and who closes it sees to the file.
+                // A closed engine did not get the operation, and the closing thread takes care of
+                // the file.
                 if error != EngineError::Gone {
                     dir.failed("unlink", self.number, error);
                     dir.flush_soon(); // the log alone says now that the object is gone
@@ -256,8 +257,8 @@ impl Dir {
         path.display().to_string()
     }
 
-    /// Turns what the engine or the system said about file `file` into the error for the caller,
-    /// and counts it.
+    /// Turns an error of the engine or the system on file `file` into the error for the caller, and
+    /// counts it.
     pub(crate) fn failed(
         &self,
         operation: &str,
@@ -345,14 +346,14 @@ impl Dir {
             if self.space.try_resize(before, after) {
                 return Some(true);
             }
-            // What has been evicted gives its bytes back when it is unlinked.
+            // An evicted object gives its bytes back when it is unlinked.
             (!self.space.will_have_room(before, after) || self.is_closed()).then_some(false)
         };
         self.changed.until(try_now).await
     }
 
-    /// Drops what `key` has in file `entry.file`, if it is still there: the file is missing or does
-    /// not verify.
+    /// Drops the record of `key` in file `entry.file`, if it is still there: the file is missing or
+    /// does not verify.
     pub(crate) fn drop_bad(self: &Arc<Self>, key: IndexKey, entry: FileEntry, why: &str) {
         self.health.corrupt(self.options.path.display(), why);
         let taken = self.rebuild.forget_while(key, || self.take_out(key, Some(entry.file)));
@@ -391,7 +392,7 @@ impl Dir {
             taken
         });
         if taken.is_none() && !is_rebuilding {
-            // It may just be on its way from the index to those who leave.
+            // It may just be moving from the index to the leaving files.
             drop(self.evicting.lock());
             if !self.lock_key(key).leaving.contains(&key) {
                 return Ok(false);
@@ -407,7 +408,7 @@ impl Dir {
         if self.is_closed() {
             return Err(SchemeError::Down);
         }
-        // Where the file is gone the record may wait, as it does for the next flush.
+        // If the file is gone, the record may wait for the next flush.
         match flushed {
             Err(error) if is_rebuilding || has_failed.load(Ordering::Acquire) => {
                 Err(self.failed("log removal of", 0, error))
@@ -498,7 +499,7 @@ impl Dir {
         }
     }
 
-    /// Writes the log before long, where that may block. What fails is tried again with the next
+    /// Writes the log soon, where blocking is allowed. Failed writes are tried again with the next
     /// records.
     fn flush_soon(self: &Arc<Self>) {
         if self.engine.blocks() {
@@ -527,7 +528,7 @@ impl Dir {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        // Whoever holds one of these has not seen yet that it is closed; all others will.
+        // A holder of one of these has not seen yet that it is closed; all others will.
         self.key_locks.iter().for_each(|lock| drop(lock.lock()));
         self.rebuild.stop();
         self.engine.close();
@@ -548,7 +549,7 @@ impl Dir {
     }
 
     /// Unlinks the files that are not in the index: those of writers that were not committed, and
-    /// those that were to be unlinked. After a clean stop nobody looks for them.
+    /// those that were to be unlinked. After a clean stop no search for them is made.
     fn unlink_unknown(&self) {
         let mut unknown = self.numbers().clone();
         let mut objects = Vec::new();

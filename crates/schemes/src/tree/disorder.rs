@@ -22,7 +22,7 @@ const VERSIONS: u8 = 90;
 const CAPACITY_BYTES: u64 = 450 << 10;
 const LENGTHS: [u64; 5] = [0, 900, 13_000, 70_000, 200_000];
 
-/// What is known about one key.
+/// The facts about one key.
 #[derive(Default)]
 struct Known {
     /// Stores under way.
@@ -96,7 +96,7 @@ impl World {
         writer.commit(Some(len)).await
     }
 
-    /// What it reads is right, or an error.
+    /// A read is right, or an error.
     async fn read(&self, i: usize) -> Result<Option<u8>, SchemeError> {
         let key = key(&url(i));
         let was_gone = self.known[i].is_gone.get();
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Confirms what is stored now; it may be something else by the time the answer is known.
+    /// Confirms the stored object; it may be another one by the time the answer is known.
     async fn update(&self, i: usize, version: u8) {
         let Ok(Some(reader)) = self.scheme.open(&key(&url(i))).await else { return };
         let confirmed = humboldt_store::scheme::Confirmed::of(reader.record());
@@ -149,11 +149,11 @@ impl World {
     }
 }
 
-/// How a test goes on.
+/// The course of a test.
 #[derive(Copy, Clone)]
 struct Plan {
     actions: usize,
-    /// How often the engine gets something done, of 40 times.
+    /// How many of 40 times the engine completes an operation.
     pace: usize,
     /// Ends with everything under way, instead of waiting for it.
     is_cut: bool,
@@ -241,7 +241,7 @@ fn check_books(world: &World, can_unlink_fail: bool) {
     }
 }
 
-/// Removed keys are gone, whatever a crash left behind and the log says or does not say.
+/// Removed keys are gone, whatever a crash left behind and whatever the log has.
 fn check_after_a_crash(world: World) {
     let World { scheme, engine, known, .. } = world;
     let path = scheme.dir.options.path.clone();
@@ -317,7 +317,7 @@ fn a_crash_in_the_middle_brings_no_removed_key_back() {
         let path = tempfile::tempdir().expect("a directory");
         let world = World::new(path.path(), seed, Faults::default());
         churn(&world, &mut Dice(seed ^ 1234), Plan { is_cut: true, ..Plan::new(seed, 60) });
-        // What was not waited for is thrown away.
+        // Operations that were not waited for are discarded.
         check_after_a_crash(world);
     }
 }
@@ -380,7 +380,7 @@ fn updates_of_one_object_take_turns_also_when_one_is_given_up() {
         drop(tasks);
         world.engine.calm_down();
         let version = finish(&world.engine, world.read(0)).expect("whole");
-        // It confirms what the first has replaced, if that was not given up.
+        // It confirms the object that the first has replaced, if that was not given up.
         assert!(matches!(version, Some(120) | None), "the second came last: {version:?}");
         seen[usize::from(version.is_some())] += 1;
         check_books(&world, false);

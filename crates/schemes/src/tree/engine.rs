@@ -1,8 +1,8 @@
-//! How file operations are done: the one thing in which `ufs`, `aufs` and `diskd` differ.
+//! The execution of file operations: the only difference between `ufs`, `aufs` and `diskd`.
 //!
 //! An engine knows files by number, and nothing of keys, index or log. All calls return at once.
 //! Numbers, bytes and permits that belong to an operation travel with it as its [`Keep`], so that
-//! they are free again when the operation has ended, and not when somebody stopped waiting for it.
+//! they are free again when the operation has ended, not when its caller stopped waiting.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::operation::Operation;
 pub(crate) enum EngineError {
     /// The operating system refused.
     System(Errno),
-    /// The file ends before what was to be read.
+    /// The file ends before the requested bytes.
     Short,
     /// Too much is waiting already; nothing was begun.
     Shed,
-    /// The engine is closed, or what did the work has died. Whether the operation was done is not
-    /// known, but it is not under way any more.
+    /// The engine is closed, or its thread or process has died. Whether the operation was done is
+    /// not known, but it is not under way any more.
     Gone,
 }
 
@@ -32,14 +32,14 @@ impl From<Errno> for EngineError {
     }
 }
 
-/// Whatever must not be dropped while an operation is under way, or a file is open. Dropping it may
-/// call the engine: do not hold a lock then.
+/// Values that must not be dropped while an operation is under way, or a file is open. Dropping
+/// them may call the engine: do not hold a lock then.
 pub(crate) type Keep = Arc<dyn Send + Sync>;
 
 /// Work that may block and has nothing to do with object files: log, eviction.
 pub(crate) type Work = Box<dyn FnOnce() -> Result<(), EngineError> + Send>;
 
-/// What a file is opened for.
+/// The purpose of opening a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OpenFor {
     /// To be read.
@@ -55,7 +55,7 @@ pub(crate) enum OpenFor {
 #[derive(Clone)]
 pub(crate) struct Handle(Arc<Opened>);
 
-/// What an engine has opened.
+/// A file opened by an engine.
 pub(crate) enum File {
     /// A descriptor of this process.
     Local(OwnedFd),
@@ -76,12 +76,12 @@ struct Opened {
 }
 
 impl Handle {
-    /// An open file. Without a `closer` it is closed by whoever drops the last clone.
+    /// An open file. Without a `closer` it is closed with the drop of its last clone.
     pub(crate) fn new(file: File, keep: Keep, closer: Option<Arc<dyn Closer>>) -> Self {
         Self(Arc::new(Opened { file: Some(file), keep: Some(keep), closer }))
     }
 
-    /// What is open.
+    /// The open file.
     pub(crate) fn file(&self) -> Option<&File> {
         self.0.file.as_ref()
     }
@@ -107,18 +107,18 @@ impl Drop for Opened {
 
 /// Does file operations for a directory. Shared by all cores, called on any thread.
 ///
-/// [`EngineError::Shed`] comes only from what begins something: `read_file`, `write_file`, `open`.
-/// What has been begun goes on.
+/// [`EngineError::Shed`] is returned only by operations that begin something: `read_file`,
+/// `write_file`, `open`. Later operations of the same object are not shed.
 pub(crate) trait Engine: Send + Sync {
     /// Whether everything is done at once, blocking the caller.
     fn blocks(&self) -> bool {
         false
     }
 
-    /// Whether an object may be begun to be stored now.
+    /// Whether a new object may be begun now.
     fn admits(&self) -> bool;
 
-    /// How busy it is, 0 to 1000.
+    /// Its load, 0 to 1000.
     fn load(&self) -> u16;
 
     /// Opens file `number`, reads `len` bytes from its start, closes it. `len` is at most
@@ -152,22 +152,22 @@ pub(crate) trait Engine: Send + Sync {
     /// Writes all of `bytes` at `offset`; gives their memory back, empty.
     fn write(&self, handle: &Handle, offset: u64, bytes: Vec<u8>) -> Operation<Vec<u8>>;
 
-    /// Unlinks file `number`, which may be missing, and tells `then`. Never refused for want of
-    /// room: whoever evicts looks at [`Engine::unlinks_are_full`] before.
+    /// Unlinks file `number`, which may be missing, and reports to `then`. Never refused for want
+    /// of room: eviction asks [`Engine::unlinks_are_full`] before.
     fn unlink(&self, number: u32, then: Unlinked);
 
-    /// Whether so many files wait to be unlinked that no more should be added for the sake of room.
+    /// Whether enough files wait to be unlinked that no more should be added for the sake of room.
     fn unlinks_are_full(&self) -> bool {
         false
     }
 
-    /// Does `work` where it may block. It is done also when nobody waits for it.
+    /// Does `work` where it may block, also when no task waits for it.
     fn later(&self, work: Work) -> Operation<()>;
 
     /// Begins nothing any more and waits until all that was begun has ended. Afterwards no file is
     /// touched.
     fn close(&self);
 
-    /// The same, but what waits to be done is thrown away: as much as can be had of a crash.
+    /// The same, but waiting operations are discarded: the nearest thing to a crash.
     fn stop(&self);
 }

@@ -120,8 +120,8 @@ impl Tree {
         )
     }
 
-    /// In a directory that has been deleted while it was in use, nothing is made anew: it would be
-    /// nobody's.
+    /// In a directory that has been deleted while it was in use, no directory is made again: it
+    /// would have no owner.
     fn make_directories(&self, number: u32) -> Result<(), Errno> {
         rustix::fs::statat(&self.root, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW)?;
         let (d1, d2) = self.directories(number);

@@ -1,7 +1,7 @@
 //! Bytes of an object file: header block, table, footer. See `docs/formats/ufs.md`.
 //!
-//! Everything decoded here came from a disk: each length is checked before it is used, and what
-//! does not fit is a [`Corrupt`] with its reason.
+//! Everything decoded here came from a disk: each length is checked before it is used, and a
+//! contradiction is a [`Corrupt`] with its reason.
 
 use humboldt_base::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 use humboldt_freshness::Times;
@@ -27,7 +27,7 @@ const FOOTER_MAGIC: &[u8; 8] = b"HUMufsEN";
 const EXTENT_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 8;
 
-/// Why bytes are not what they should be.
+/// The reason why bytes are not valid.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
@@ -228,7 +228,7 @@ impl Footer {
     }
 }
 
-/// Which parts of the body are stored, and what their blocks must hash to.
+/// The stored parts of the body, and the checksums of their blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) extents: Vec<Extent>,
@@ -283,8 +283,8 @@ impl Table {
         Ok(Self { extents, block_checksums })
     }
 
-    /// Where offset `at` of the body lies among the stored bytes, and how many follow it in its
-    /// extent.
+    /// The place of offset `at` of the body among the stored bytes, and the number of bytes that
+    /// follow it in its extent.
     pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let mut stored = 0;
         for extent in &self.extents {

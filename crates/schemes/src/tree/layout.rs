@@ -1,4 +1,5 @@
-//! Whose directory this is: the lock file, what counts as foreign, and the tree of subdirectories.
+//! The owner of a directory: the lock file, the recognition of foreign directories, and the tree of
+//! subdirectories.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use super::log;
 use crate::lock::Lock;
 use crate::{DirOptions, LEVEL_DIRS_MAX, OpenError};
 
-/// Name of the file that says whose directory this is.
+/// Name of the file that names the owner of the directory.
 pub(crate) const LOCK_FILE: &str = "humboldt.lock";
 
 const TITLE: &str = "Humboldt cache directory";
@@ -29,7 +30,7 @@ pub(crate) struct Claimed {
     pub(crate) is_new: bool,
 }
 
-/// Makes sure that the directory is ours, and claims it for this process. Creates what is missing.
+/// Makes sure that the directory is ours, and claims it for this process. Creates missing parts.
 pub(crate) fn claim(options: &DirOptions) -> Result<Claimed, OpenError> {
     check(options)?;
     let path = &options.path;

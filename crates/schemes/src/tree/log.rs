@@ -1,10 +1,10 @@
 //! The swap log: which file holds which key, appended as the index changes. See
 //! `docs/formats/ufs.md`.
 //!
-//! A failing write never stops the cache: a stale record finds no file, or one that is as good as
-//! when it was written; and who removes a key waits until its file is gone. Appending only touches
-//! memory; writing may block, and is done where that is allowed. If records had to be thrown away,
-//! the log is unlinked, and rewritten as soon as that works.
+//! A failing write never stops the cache: a stale record finds no file, or one that is as valid as
+//! when it was written; and a removal waits until the file is gone. Appending only touches memory.
+//! Writing may block, and is done where that is allowed. If records had to be discarded, the log is
+//! unlinked, and rewritten as soon as that works.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,8 +34,7 @@ const BUFFER_BYTES: usize = 32 * 1024;
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
 /// The log is rewritten when it has this many records beyond twice the objects.
 const REWRITE_SLACK_RECORDS: u64 = 65_536;
-/// The last changes before a rewritten log takes over: no more than this many are encoded while
-/// those who append wait.
+/// Most changes that are encoded while appending tasks wait, at the switch to a rewritten log.
 const SWITCH_RECORDS_MAX: usize = 1024;
 /// Changes remembered while the log is being rewritten; at the bound, the rewrite is put off.
 const PENDING_RECORDS_MAX: usize = 1024 * 1024;
@@ -107,7 +106,7 @@ impl LogRecord {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogHeader {
     pub(crate) generation: u64,
-    /// The log says everything; else files must be searched for.
+    /// The log is complete; otherwise files must be searched for.
     pub(crate) is_complete: bool,
 }
 
@@ -187,8 +186,8 @@ fn read_clean(root: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
     Ok(is_valid.then_some((generation, len)))
 }
 
-/// Whether this is a log, or the mark of a clean stop, that a directory has written which had been
-/// deleted while it was in use.
+/// Whether this is a log, or the mark of a clean stop, by a directory that had been deleted while
+/// it was in use.
 pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
     let header_of = |name: &str| {
         let file =
@@ -206,7 +205,7 @@ pub(crate) fn is_leftover(root: &OwnedFd, name: &str) -> bool {
     }
 }
 
-/// Removes what [`is_leftover`]: the objects that it speaks of are gone.
+/// Removes files that [`is_leftover`] recognises: their objects are gone.
 pub(crate) fn remove_leftovers(root: &OwnedFd) -> Result<(), Errno> {
     for name in [FILE, FILE_NEW, FILE_CLEAN] {
         match rustix::fs::unlinkat(root, name, AtFlags::empty()) {
@@ -249,7 +248,7 @@ struct Appender {
     generation: u64,
     /// [`LogHeader::is_complete`] of the file.
     is_complete: bool,
-    /// Length of the file, not counting what is just being written.
+    /// Length of the file, without a write under way.
     len: u64,
     buffer: Vec<u8>,
     /// Records were thrown away: the file is of no use, and the log must be rewritten.
@@ -303,17 +302,17 @@ impl SwapLog {
         }
     }
 
-    /// Appends a record in memory, and says whether there are enough to be written soon. The rest
-    /// waits for the next call of `maintain`: a crash loses the objects of a second, as their files
-    /// are found by nobody; a file that is gone, or that has become another object's, is a miss
-    /// whatever the log says.
+    /// Appends a record in memory, and returns whether there are enough to be written soon. The
+    /// rest waits for the next call of `maintain`: a crash loses the objects of a second, whose
+    /// files no record names. A file that is gone, or belongs to another object now, is a miss
+    /// whatever the log has.
     pub(crate) fn append(&self, record: LogRecord) -> bool {
         let mut appender = self.appender.lock();
         appender.append(record);
         appender.buffer.len() >= BUFFER_BYTES
     }
 
-    /// Writes what waits in memory. May block; those who append do not wait for it.
+    /// Writes the waiting records. May block; appending tasks do not wait for it.
     pub(crate) fn flush(&self, root: &OwnedFd) -> Result<(), Errno> {
         let mut file = self.file.lock();
         let mut bytes = {

@@ -2,11 +2,11 @@
 //! common.
 //!
 //! The format is in `docs/formats/ufs.md`. From the outside in: this file implements the trait;
-//! `reader`, `writer` and `update` do what it says on one object each; `dir` is what they share;
-//! `rebuild` fills it at the start. All of them have their file operations done by an `engine`, the
-//! only thing that differs; `blocking` is the simplest of them, `pool` has threads for others.
-//! `log`, `files`, `format`, `layout`, `numbers`, `new_file` and `space` each own one kind of thing
-//! on disk or one kind of book-keeping.
+//! `reader`, `writer` and `update` work on one object each; `dir` is their common state; `rebuild`
+//! fills it at the start. Their file operations are done by an `engine`, the only difference
+//! between the schemes; `blocking` is the simplest of them, `pool` has threads for others. `log`,
+//! `files`, `format`, `layout`, `numbers`, `new_file` and `space` each own one kind of thing on
+//! disk or one kind of book-keeping.
 
 pub(crate) mod blocking;
 mod dir;
@@ -71,7 +71,7 @@ pub(crate) struct TreeScheme {
 
 impl TreeScheme {
     /// Claims the directory and reads its swap log, or begins to. `name` is the scheme's in
-    /// squid.conf; `engine` makes what does its file operations, without starting threads.
+    /// squid.conf; `engine` makes the engine, without starting threads.
     pub(crate) fn open(
         name: &'static str,
         options: &DirOptions,
@@ -80,8 +80,7 @@ impl TreeScheme {
         Self::open_with(name, options, |tree| Ok(engine(tree)))
     }
 
-    /// The same with an engine that may be impossible to make. It is made with the directory
-    /// locked.
+    /// The same with an engine whose creation may fail. It is made with the directory locked.
     pub(crate) fn open_with(
         name: &'static str,
         options: &DirOptions,

@@ -1,5 +1,4 @@
-//! A file that is being written: its number, its bytes, and what becomes of them if it is never
-//! committed.
+//! A file that is being written: its number, its bytes, and their release if it is never committed.
 //!
 //! It is shared between the writer and every operation on the file, so that number and bytes are
 //! given back when the last of them has ended, however many futures were dropped before.
@@ -89,8 +88,8 @@ impl NewFile {
         self.is_begun.store(false, Ordering::Relaxed);
     }
 
-    /// Nobody will commit it any more. Operations on it may still be under way: who removes the key
-    /// waits for their end, as the file may be complete then.
+    /// It will not be committed any more. Operations on it may still be under way: a removal of the
+    /// key waits for their end, because the file may be complete then.
     pub(crate) fn abandon(&self) {
         let is_committed = self.is_committed.load(Ordering::Relaxed);
         if !is_committed && self.is_begun.load(Ordering::Relaxed) {

@@ -77,7 +77,7 @@ impl Numbers {
         })
     }
 
-    /// How many are taken.
+    /// Number of taken ones.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }

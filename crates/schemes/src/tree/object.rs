@@ -1,4 +1,4 @@
-//! Reading and verifying what surrounds the body in an object file.
+//! Reading and verifying the parts around the body in an object file.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,8 +39,7 @@ impl From<Corrupt> for Failure {
 }
 
 impl Failure {
-    /// What the engine said about file `number`.
-    /// Why an object is dropped.
+    /// The engine's error for file `number`. The reason why an object is dropped.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Corrupt(corrupt) => corrupt.0,
@@ -57,7 +56,7 @@ impl Failure {
     }
 }
 
-/// Where the bytes of an object come from.
+/// The source of an object's bytes.
 pub(crate) enum Source {
     /// The whole file in memory.
     Whole(Vec<u8>),
@@ -169,7 +168,7 @@ impl Source {
     }
 }
 
-/// Bytes `offset..offset + len` of what is in memory.
+/// Bytes `offset..offset + len` of `whole`, which is in memory.
 pub(crate) fn part(whole: &[u8], offset: u64, len: usize) -> Result<&[u8], Corrupt> {
     let start = usize::try_from(offset).map_err(|_| Corrupt("file is short"))?;
     let end = start.checked_add(len).ok_or(Corrupt("file is short"))?;

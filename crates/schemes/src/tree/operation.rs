@@ -1,7 +1,7 @@
-//! What an engine gives back at once: the outcome of an operation, or a place where it will appear.
+//! The immediate result of an engine: the outcome of an operation, or a place where it will appear.
 //!
-//! An operation owns all that it needs. So its future may be dropped at any time: the operation
-//! then ends by itself, and its outcome is dropped by whoever completes it.
+//! An operation owns everything that it needs. So its future may be dropped at any time: the
+//! operation then ends by itself, and its completer drops the outcome.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ enum State<T> {
 /// The side that waits.
 struct Ticket<T>(Arc<Shared<T>>);
 
-/// The side that does the work. Dropped, it says [`EngineError::Gone`].
+/// The side that does the work. If dropped, the outcome is [`EngineError::Gone`].
 pub(crate) struct Completer<T>(Option<Arc<Shared<T>>>);
 
-/// What both sides have.
+/// The state of both sides.
 struct Shared<T> {
     progress: Mutex<Progress<T>>,
     _counted: Option<Counted>,
@@ -63,13 +63,13 @@ impl<T> Operation<T> {
         Self(State::Done(Some(outcome)))
     }
 
-    /// An operation, and what completes it from any thread.
+    /// An operation, and its completer, which works from any thread.
     pub(crate) fn under_way() -> (Completer<T>, Self) {
         Self::pair(None)
     }
 
-    /// The same, in somebody's count until it is done and the operation was dropped: outcomes that
-    /// nobody has come for yet take up memory like operations.
+    /// The same, counted until it is done and the operation was dropped: outcomes that were not
+    /// fetched take memory like operations.
     pub(crate) fn counted(counted: Counted) -> (Completer<T>, Self) {
         Self::pair(Some(counted))
     }
@@ -111,19 +111,19 @@ impl<T> Future for Operation<T> {
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
-        // What was there is dropped after the lock: it may have something to say to the engine.
+        // The former value is dropped after the lock: its drop may call the engine.
         let before = std::mem::replace(&mut *self.0.progress.lock(), Progress::Abandoned);
         drop(before);
     }
 }
 
 impl<T> Completer<T> {
-    /// Whether nobody waits any more, so that a mere question need not be answered.
+    /// Whether no task waits any more, so that a mere question need not be answered.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.as_ref().is_none_or(|shared| matches!(*shared.progress.lock(), Progress::Abandoned))
     }
 
-    /// Gives the outcome to the one who waits; drops it if nobody does.
+    /// Gives the outcome to the waiting task; drops it if there is none.
     pub(crate) fn complete(mut self, outcome: Result<T, EngineError>) {
         self.finish(outcome);
     }
@@ -148,7 +148,7 @@ impl<T> Drop for Completer<T> {
     }
 }
 
-/// The output of a future whose engine does everything at once; `None` if it waits all the same.
+/// The output of a future whose engine does everything at once; `None` if it waits nevertheless.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let future = std::pin::pin!(future);
     match future.poll(&mut Context::from_waker(Waker::noop())) {

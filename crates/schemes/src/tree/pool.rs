@@ -1,9 +1,9 @@
-//! Threads that do what may block.
+//! Threads for work that may block.
 //!
-//! Two queues: requests, for which somebody waits, and chores, for which nobody does (unlinking,
-//! closing, the log). Each thread takes requests first, but a chore at least every [`CHORE_EVERY`]
-//! jobs, so that neither holds up the other for long. Threads are started when there is work for
-//! them, and not before.
+//! Two queues: requests, for which tasks wait, and chores, for which none does (unlinking, closing,
+//! the log). Each thread takes requests first, but a chore at least every [`CHORE_EVERY`] jobs, so
+//! that neither delays the other for long. Threads are started when there is work for them, and not
+//! before.
 //!
 //! One sleeping thread is woken at a time; it wakes the next if there is more to do than its own
 //! job. So where the first one gets on quickly it does several jobs, and where it has to wait for
@@ -27,7 +27,7 @@ const CHORE_EVERY: u32 = 4;
 /// Room for the calls of a thread: system calls, and messages when they fail.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// A pool of threads. They end when it is closed or stopped; whoever made it must do one of both.
+/// A pool of threads. They end when it is closed or stopped; its creator must do one of both.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     name: &'static str,
@@ -48,7 +48,7 @@ struct State {
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for work, and the one that was woken and does not run yet.
     sleeping: usize,
-    /// Whether there is such a one.
+    /// Whether a thread is waking up.
     is_waking: bool,
     /// Jobs since the last chore.
     since_chore: u32,
@@ -78,12 +78,12 @@ impl Pool {
         self.shared.chores.load(Ordering::Relaxed)
     }
 
-    /// Takes on a job for which somebody waits.
+    /// Takes on a job for which a task waits.
     pub(crate) fn request(&self, job: Job) {
         self.submit(Queue::Requests, job);
     }
 
-    /// Takes on a job for which nobody waits.
+    /// Takes on a job for which no task waits.
     pub(crate) fn chore(&self, job: Job) {
         self.submit(Queue::Chores, job);
     }
@@ -138,7 +138,7 @@ impl Pool {
         }
     }
 
-    /// The same, but what waits is dropped undone.
+    /// The same, but waiting jobs are dropped undone.
     pub(crate) fn stop(&self) {
         let undone = {
             let mut state = self.shared.state.lock();

@@ -1,5 +1,4 @@
-//! Finding out what is stored: reading the swap log, and looking at the files where it does not say
-//! everything.
+//! Finding the stored objects: reading the swap log, and looking at the files if it is incomplete.
 //!
 //! A short log is read while the directory is opened. The rest is the work of a thread of its own,
 //! which never blocks a core, and which the first call of `maintain` starts.
@@ -32,7 +31,7 @@ const READING: u8 = 0;
 const SEARCHING: u8 = 1;
 const DONE: u8 = 2;
 
-/// What is to be done next.
+/// The next work.
 pub(crate) enum Job {
     /// Read the log.
     ReadLog(ReadLog),
@@ -89,12 +88,12 @@ impl Rebuild {
         self.phase.load(Ordering::Acquire) == DONE
     }
 
-    /// Whether it is known which file numbers are free.
+    /// Whether the free file numbers are known.
     pub(crate) fn may_store(&self) -> bool {
         self.phase.load(Ordering::Acquire) >= SEARCHING
     }
 
-    /// Progress of what is going on: 100 when all is done.
+    /// Progress of the work: 100 when all is done.
     pub(crate) fn percent(&self) -> u8 {
         if self.is_done() { 100 } else { self.percent.load(Ordering::Relaxed).min(99) }
     }
@@ -180,7 +179,7 @@ fn run(dir: &Arc<Dir>, job: Job) -> Option<Job> {
     None
 }
 
-/// Enters the log into the index; returns what is to be done next.
+/// Enters the log into the index; returns the next work.
 fn read_log(dir: &Arc<Dir>, log: ReadLog) -> Option<Job> {
     let valid_bytes = match enter_records(dir, &log) {
         Ok(bytes) => bytes,
@@ -236,7 +235,7 @@ fn enter_records(dir: &Dir, log: &ReadLog) -> Result<u64, Errno> {
         drop(forgotten);
         dir.rebuild.set_percent(at, log.len);
     }
-    // What was removed during an interrupted search must not be found by the next one.
+    // An object removed during an interrupted search must not be found by the next one.
     dir.rebuild.forgotten.lock().extend(removed);
     Ok(at)
 }

@@ -14,7 +14,7 @@ pub(crate) struct Space {
     /// The part of them that is in files which are to be unlinked.
     leaving_bytes: AtomicU64,
     configured_bytes: u64,
-    /// What can be used: less than configured for some time after the disk was found full.
+    /// Usable size: less than configured for some time after the disk was found full.
     usable_bytes: AtomicU64,
     low_pct: u64,
     high_pct: u64,
@@ -36,7 +36,7 @@ impl Space {
         }
     }
 
-    /// What a file of `file_bytes` occupies.
+    /// Bytes occupied by a file of `file_bytes`.
     pub(crate) fn occupied_bytes(&self, file_bytes: u64) -> u64 {
         file_bytes.div_ceil(self.fs_block_bytes).saturating_mul(self.fs_block_bytes)
     }
@@ -83,7 +83,7 @@ impl Space {
         self.used_bytes().saturating_sub(self.leaving_bytes.load(Ordering::Relaxed))
     }
 
-    /// Whether a file may grow from `before` to `after` bytes once all that is leaving has left.
+    /// Whether a file may grow from `before` to `after` bytes once all leaving files have left.
     pub(crate) fn will_have_room(&self, before: u64, after: u64) -> bool {
         let more = self.occupied_bytes(after).saturating_sub(self.occupied_bytes(before));
         self.lasting_bytes().saturating_add(more) <= self.usable()
@@ -100,18 +100,18 @@ impl Space {
         self.has_room(0) && self.occupied_bytes(file_bytes) <= share(self.usable(), self.high_pct)
     }
 
-    /// Whether the high water mark is exceeded, not counting what is leaving.
+    /// Whether the high water mark is exceeded, not counting leaving files.
     pub(crate) fn is_above_high(&self) -> bool {
         self.lasting_bytes() > share(self.usable(), self.high_pct)
     }
 
-    /// Whether the low water mark is exceeded, not counting what is leaving.
+    /// Whether the low water mark is exceeded, not counting leaving files.
     pub(crate) fn is_above_low(&self) -> bool {
         self.lasting_bytes() > share(self.usable(), self.low_pct)
     }
 
-    /// How many objects one round of eviction may remove: Squid's 300 f + 20, where f says how far
-    /// use is on its way from the low to the high water mark (more than 1 above it).
+    /// Most objects that one round of eviction removes: Squid's 300 f + 20, where f is the position
+    /// of the use between the low and the high water mark (more than 1 above it).
     pub(crate) fn eviction_quota(&self) -> u64 {
         let (low, high) = (share(self.usable(), self.low_pct), share(self.usable(), self.high_pct));
         let above = u128::from(self.lasting_bytes().saturating_sub(low));
@@ -119,14 +119,14 @@ impl Space {
         u64::try_from(300 * above / span).unwrap_or(u64::MAX).saturating_add(20)
     }
 
-    /// The disk is full, with less in the directory than was configured: live with what there is.
+    /// The disk is full, with less in the directory than configured: go on with the present size.
     /// `refused_bytes` of it are counted for the file that found no room.
     pub(crate) fn disk_is_full(&self, refused_bytes: u64) {
         let there = self.used_bytes().saturating_sub(self.occupied_bytes(refused_bytes));
         self.usable_bytes.fetch_min(there, Ordering::Relaxed);
     }
 
-    /// Gives back, little by little, what [`Space::disk_is_full`] took.
+    /// Gives back, little by little, the room that [`Space::disk_is_full`] took.
     pub(crate) fn recover(&self) {
         let usable = self.usable();
         if usable < self.configured_bytes {

@@ -1,4 +1,4 @@
-//! An engine for tests: what is asked of it waits until the test has it done, in an order, and with
+//! An engine for tests: operations wait until the test completes them, in an order, and with
 //! failures, that a seed decides. And an executor that polls a task only when it was woken, so that
 //! a lost wake-up is a test that hangs.
 
@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// What may fail, in percent.
+/// Chances of failures, in percent.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Faults {
     pub(crate) io_pct: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Faults {
     pub(crate) shed_pct: usize,
 }
 
-/// Does what was asked, or fails with the given error.
+/// Carries out the operation, or fails with the given error.
 type Job = Box<dyn FnOnce(Option<EngineError>) + Send>;
 
 /// The engine.
@@ -146,7 +146,7 @@ impl Engine for Scripted {
         self.submit(true, move |error| or(error, || blocking::read_file(&tree, number, len)))
     }
 
-    /// What fails has written a part, or all of it.
+    /// A failed write has written a part, or all of it.
     fn write_file(&self, number: u32, bytes: Vec<u8>, keep: Keep) -> Operation<()> {
         let tree = Arc::clone(&self.tree);
         self.submit(true, move |error| {

@@ -1,5 +1,5 @@
-//! What only the file schemes promise: searching for files, the swap log, strays, full and failing
-//! disks.
+//! Promises of the file schemes alone: searching for files, the swap log, stray files, full and
+//! failing disks.
 
 use std::fs;
 use std::path::{Path, PathBuf};

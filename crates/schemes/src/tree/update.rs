@@ -14,7 +14,7 @@ use super::format::{
 use super::log::{LogRecord, now_ns};
 use super::object::{Failure, OpenFile, Source, Surroundings};
 
-/// Old header blocks may occupy this many bytes of a file, or a quarter of what is stored if that
+/// Old header blocks may occupy this many bytes of a file, or a quarter of the stored bytes if that
 /// is more.
 const WASTED_BYTES_MAX: u64 = 16 * 1024;
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use humboldt_runtime::mailbox::Waiting;
 
-/// Those who wait; as many as there are requests that do.
+/// Waiting tasks, as many as there are waiting requests.
 #[derive(Default)]
 pub(crate) struct Waiters(Mutex<List>);
 

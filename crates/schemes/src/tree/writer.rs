@@ -36,9 +36,9 @@ pub(crate) struct TreeWriter {
     handle: Option<Handle>,
     header_bytes: u64,
     header_checksum: u64,
-    /// What is not written yet: the header block if nothing is, and the current block.
+    /// The unwritten part: the header block if nothing is written, and the current block.
     buffer: Vec<u8>,
-    /// Where the current block starts in the buffer.
+    /// Start of the current block in the buffer.
     block_start: usize,
     written_bytes: u64,
     stored_bytes: u64,
@@ -205,7 +205,7 @@ impl TreeWriter {
             self.file.not_begun();
         }
         if matches!(error, EngineError::System(Errno::NOSPC | Errno::DQUOT)) {
-            // What was written before had room.
+            // Earlier writes had room.
             let refused_bytes = self.file.counted_bytes().saturating_sub(self.written_bytes);
             self.dir.space.disk_is_full(refused_bytes);
         }

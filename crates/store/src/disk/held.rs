@@ -1,8 +1,8 @@
 //! Complete answers at hand: in memory, or lent from where they were read to and verified.
 //!
-//! A copy in memory makes others leave it, and pays only if the object is asked for again before it
-//! has to leave itself. So the first hit on disk is lent to its client, and the second one lately
-//! moves the object to memory ([`crate::doorkeeper`]).
+//! A copy in memory evicts others, and pays only if the object is requested again before it has to
+//! leave itself. So the first hit on disk is lent to its client, and the second one moves the
+//! object to memory ([`crate::doorkeeper`]).
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -43,9 +43,9 @@ impl DiskHit {
         Some(Held::Lent(Lent(Box::new(self))))
     }
 
-    /// Reserves memory for the whole body, without which [`DiskHit::hold`] and
-    /// [`DiskHit::into_object`] would take memory from everybody else. It is in pages if it
-    /// `needs_pages`, or cannot be lent. `false`: what is in flight has its share;
+    /// Reserves memory for the whole body. Without it [`DiskHit::hold`] and
+    /// [`DiskHit::into_object`] would take memory from all others. The body is in pages if it
+    /// `needs_pages`, or cannot be lent. `false`: the share of bodies in flight is spent;
     /// [`DiskHit::feed`] needs little memory.
     pub fn reserve(&mut self, cache: &Cache, needs_pages: bool) -> bool {
         let least = if needs_pages || self.whole_at_hand().is_none() { 0 } else { LENT_BYTES_MIN };
@@ -53,10 +53,10 @@ impl DiskHit {
         self.reserved.is_some()
     }
 
-    /// Whether the body may lie in pages, as far as what is in flight goes.
+    /// Whether the share of bodies in flight allows the body to be in pages.
     fn may_take_pages(&self, cache: &Cache) -> bool {
         let bytes = self.body_bytes().unwrap_or(0);
-        // What is reserved for it is counted already.
+        // The reserved part of it is counted already.
         let more = if self.reserved.is_some() { 0 } else { bytes };
         bytes <= FLOW_BYTES_GUARANTEED || cache.tier().has_in_flight_room(more)
     }
@@ -112,9 +112,9 @@ impl Held {
         }
     }
 
-    /// For a client that does not take it at once: in memory, whose pages are counted and shared;
-    /// where there is no room for more in flight, what is lent stays where it is. Nothing is kept
-    /// of a body that is not needed any more.
+    /// For a client that does not take it at once: move it to memory, whose pages are counted and
+    /// shared. If there is no more room in flight, a lent body stays where it is. A body that is
+    /// not needed any more is not kept.
     ///
     /// # Errors
     /// Itself when memory is so short that a transfer that needs a page fails.
@@ -182,7 +182,7 @@ mod tests {
         pattern(number as usize, number as usize + BODY_BYTES)
     }
 
-    /// Counts what is read in.
+    /// Counts objects that are read in.
     #[derive(Default)]
     struct SwapIns(AtomicUsize);
 

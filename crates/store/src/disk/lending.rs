@@ -1,9 +1,9 @@
 //! Storing an answer that has come whole, without a copy of it in memory.
 //!
-//! What is in memory makes others leave it, and most answers are never asked for again. So where
-//! memory is full, an answer that a directory takes at once goes to memory with its second request
-//! lately, as a hit on disk does ([`super::held`]). Its client gets it from where it waits for the
-//! device.
+//! An object in memory evicts others, and most answers are never requested again. So when memory is
+//! full, an answer that a directory takes at once goes to memory only with its second request, like
+//! a hit on disk ([`super::held`]). The first client gets it from the buffer in which it waits for
+//! the device.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Cache {
         if !self.begin_commit(epoch, &about.key) {
             return None;
         }
-        // Whoever finds it there has it: nobody gets an older one after that.
+        // A request that finds it there has it: no later request gets an older one.
         writer.complete();
         let Some(lendable) = dir.scheme.put_lending(&about, body) else {
             writer.flow().fetch().go_on();
@@ -51,7 +51,7 @@ impl Cache {
             && about.body_bytes <= self.memory_object_bytes_max();
         let copy = if belongs_to_memory { self.body_of(body) } else { None };
         if let Some(body) = copy {
-            // What replaces another is asked for again.
+            // An answer that replaces another has been requested before.
             let object =
                 Object::new(about.key, url.into(), Arc::clone(&head.head), *about.times, body);
             self.insert_current(epoch, about.key, Entry::Object(Arc::new(object)));
@@ -91,7 +91,7 @@ mod tests {
         scheme: Arc<TestScheme>,
     }
 
-    /// How an answer comes in.
+    /// The way in which an answer arrives.
     #[derive(Copy, Clone, Debug, PartialEq, Eq)]
     enum Comes {
         /// Whole, with its head.
@@ -128,8 +128,7 @@ mod tests {
             self.cache.reconfigure(settings, configs(std::slice::from_ref(&self.scheme)));
         }
 
-        /// Publishes a head as a directory that takes what comes at once or as it arrives would
-        /// have it.
+        /// Publishes a head as for a directory that takes the body at once or as it arrives.
         fn publish(&self, writer: &mut FlowWriter, body_bytes: usize, at_once: bool) {
             let info = info(writer.key(), KEEP_BYTES_MAX);
             let (head, times) = (some_head(), some_times());
@@ -142,7 +141,7 @@ mod tests {
             );
         }
 
-        /// Fetches an object; says whether its body was lent.
+        /// Fetches an object; returns whether its body was lent.
         fn fetch_body(&self, number: u64, comes: Comes, body: &[u8]) -> bool {
             let (mut writer, mut reader) = self.lead(key(number));
             self.publish(&mut writer, body.len(), true);
@@ -170,7 +169,7 @@ mod tests {
             self.cache.mem().contains(&key(number))
         }
 
-        /// What memory has of an object.
+        /// Memory's entry of an object.
         fn memory_has(&self, number: u64, body: &[u8]) -> bool {
             matches!(self.cache.lookup(&key(number)), Some(Entry::Object(object))
                 if object.parts().collect::<Vec<_>>().concat() == body)
@@ -253,7 +252,7 @@ mod tests {
         (0..900).for_each(|number| assert!(!f.fetch(number, Comes::AtOnce)));
         assert!(!f.in_memory(0));
         f.hit(0);
-        // What is asked for once passes by.
+        // Objects with one request pass by.
         (900..1100).for_each(|number| assert!(!f.fetch(number, Comes::AtOnce)));
         assert!(f.in_memory(0) && !f.in_memory(900));
     }
@@ -301,7 +300,7 @@ mod tests {
         for comes in [Comes::AtOnce, Comes::Slowly] {
             let f = fixture(MemoryMode::Auto);
             f.fill();
-            // Stored so long ago that nobody knows that it was asked for.
+            // Stored so long ago that its request is forgotten.
             let (key, url, head, times) =
                 (key(1), URL.into(), some_head().bytes().into(), some_times());
             f.scheme.put(Record { key, kind: RecordKind::Object, url, head, times }, &body(1));

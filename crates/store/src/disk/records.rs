@@ -1,4 +1,4 @@
-//! What several directories have under one key, and which of it is the newest.
+//! The records of several directories under one key, and the choice of the newest.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) async fn remove_own(dir: &Dir, key: &Key, times: &Times) {
     }
 }
 
-/// What a directory has under a key: a response head, or a Vary marker.
+/// A directory's record under a key: a response head, or a Vary marker.
 pub(super) struct Opened {
     pub(super) reader: Box<dyn Reader>,
     pub(super) dir: Arc<Dir>,
@@ -41,13 +41,13 @@ impl Opened {
     }
 }
 
-/// What several directories have under one key.
+/// The records of several directories under one key.
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) newest: Option<Opened>,
-    /// Directories that have an older one, or one of which nobody knows whether it is.
+    /// Directories with an older record, or with one whose age cannot be decided.
     pub(super) outdated: Vec<Arc<Dir>>,
-    /// The times of the last one of which nobody knows.
+    /// The times of the last record whose age cannot be decided.
     unclear: Option<Times>,
 }
 
@@ -61,7 +61,7 @@ impl Records {
                 self.unclear = None;
             }
             Some(false) => self.outdated.push(opened.dir),
-            // A miss costs less than an answer that may be older than what somebody has got.
+            // A miss costs less than an answer that may be older than one that a client has got.
             None => {
                 self.unclear = Some(times);
                 self.outdated.extend(self.newest.take().map(|known| known.dir));
@@ -71,8 +71,8 @@ impl Records {
     }
 }
 
-/// Whether one of two stored answers is newer than the other: asked for after a purge that the
-/// other came before, or received later and with no earlier Date. `None`: nobody knows.
+/// Whether one of two stored answers is newer than the other: requested after a purge that the
+/// other preceded, or received later and with no earlier Date. `None`: it cannot be decided.
 fn is_newer(one: &Times, other: &Times) -> Option<bool> {
     use std::cmp::Ordering::{Equal, Greater, Less};
     match one.purge_number.cmp(&other.purge_number) {

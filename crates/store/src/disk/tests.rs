@@ -420,7 +420,7 @@ fn among_equally_busy_directories_the_closest_fit_then_the_most_room_wins() {
             [Some(1), Some(0), Some(0)]
         );
     }
-    // What is assigned counts at once, not only when the figures are read again.
+    // An assignment counts at once, not only when the figures are read again.
     reconfigure([u64::MAX; 2], [100, 130]);
     let turns: Vec<_> = (0..4).map(|_| chosen(Some(20)).expect("a directory")).collect();
     assert_eq!(turns, [1, 1, 0, 1]);
@@ -462,7 +462,7 @@ fn an_object_that_one_directory_refuses_goes_to_another_if_its_beginning_is_ther
             [(StoreEventKind::SwapFail, Some(0)), (StoreEventKind::SwapOut, Some(1))]
         );
     }
-    // Both refuse: each was tried once, and what was stored before is gone.
+    // Both refuse: each was tried once, and the former record is gone.
     let f = fixture();
     f.schemes.iter().for_each(|scheme| scheme.faults.create.store(true, SeqCst));
     f.schemes[1].put(record(), b"older");
@@ -545,7 +545,7 @@ fn a_confirmation_does_not_make_an_older_body_younger() {
     let epoch = f.cache.in_flight().epoch(key(1));
     block_on(f.cache.update_on_disk(epoch, &new.record(), &Confirmed::of(&old.record())));
     assert!(f.open().is_none(), "the old body under a new number");
-    // What was on its way is not stored, and takes nothing away.
+    // A record that was under way is not stored, and removes nothing.
     let epoch = f.cache.in_flight().epoch(key(1));
     assert!(block_on(f.cache.write_object(epoch, &new, f.dir(0))).is_ok() && f.open().is_some());
     let late = block_on(f.cache.write_object(epoch, &old, f.dir(0)));

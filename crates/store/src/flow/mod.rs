@@ -1,6 +1,6 @@
 //! An object in flight: a list of pages with one writer and any number of readers, on any core.
 //!
-//! Whoever fetches an answer appends to a [`FlowWriter`]; clients, collapsed requests and the disk
+//! The fetcher of an answer appends to a [`FlowWriter`]; clients, collapsed requests and the disk
 //! writer each follow with a [`FlowReader`]. Rules:
 //!
 //! - While the answer may become an object in memory (`keep_bytes_max`), nothing is trimmed: a
@@ -8,10 +8,10 @@
 //! - Otherwise pages are trimmed behind the slowest reader. The writer runs at most a window ahead
 //!   of the *fastest* client (or of the disk writer, when no client is left) and at most
 //!   [`LAG_BYTES_MAX`] ahead of the *slowest* one; while memory is short it waits until pages come
-//!   back. What a client has yet to read is never taken from it.
+//!   back. Bytes that a client has yet to read are never taken from it.
 //! - A client that the writer waits for, while another has nothing left to read, is asked
 //!   ([`FlowReader::holds_up`]) to get the rest in another way. It stays as long as it has found
-//!   none, and whoever reads for it may end it if it takes nothing at all.
+//!   none, and its task may end it if it takes nothing at all.
 //! - A writer that goes away without finishing aborts the flow: no reader takes a part for the
 //!   whole.
 
@@ -43,13 +43,13 @@ use state::State;
 use wake::{WakeList, remember};
 pub use writer::FlowWriter;
 
-/// How far the slowest client may be behind what is written, in bytes; `read_ahead_gap` may raise
-/// it. The writer waits then. A disk writer that is not waited for loses its copy instead.
+/// Most bytes between the writer and the slowest client; `read_ahead_gap` may raise it. The writer
+/// waits then. A disk writer that is not waited for loses its copy instead.
 pub const LAG_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Until so much of a shareable body has arrived, none of it is trimmed (unless memory is short),
-/// and clients can still join at its first byte, in bytes. Half of what a reader may lag, so that
-/// one who joins late can catch up.
+/// Until this many bytes of a shareable body have arrived, none of it is trimmed (unless memory is
+/// short), and clients can still join at its first byte. Half of the allowed lag of a reader, so
+/// that a late client can catch up.
 pub const JOIN_BYTES_MAX: u64 = LAG_BYTES_MAX / 2;
 
 /// Least distance that a writer may run ahead of the fastest reader, in bytes; `read_ahead_gap`
@@ -65,13 +65,13 @@ pub const INTERIM_HEADS_MAX: usize = 16;
 /// Why an answer did not become complete.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AbortReason {
-    /// Whoever fetched it went away, or gave up because nobody was waiting (`quick_abort`).
+    /// The fetcher went away, or gave up because no client was waiting (`quick_abort`).
     #[error("the transfer was cancelled")]
     Cancelled,
     /// The answer must not be given to anyone but the request that fetched it: fetch for yourself.
     #[error("the answer is not shareable")]
     NotShareable,
-    /// What was stored turned out to be of no use: look again.
+    /// The stored answer turned out to be of no use: look again.
     #[error("what was stored is outdated")]
     Outdated,
     /// No memory for even one page.
@@ -83,7 +83,7 @@ pub enum AbortReason {
     /// The connection to the server ended before the message did.
     #[error("the message was truncated")]
     Truncated,
-    /// What came was not a valid message.
+    /// The server's bytes were not a valid message.
     #[error("the message was malformed")]
     Malformed,
     /// A limit of the configuration was exceeded.
@@ -92,12 +92,12 @@ pub enum AbortReason {
     /// The server could not be reached, or reading from it failed.
     #[error("reading failed")]
     Failed,
-    /// What a directory has cannot be read, or does not verify.
+    /// A directory's record cannot be read, or does not verify.
     #[error("reading from the disk failed")]
     DiskFailed,
 }
 
-/// What is known about an answer when its head is there.
+/// The facts about an answer when its head is there.
 #[derive(Clone, Debug)]
 pub struct FlowInfo {
     /// The key under which it would be stored: of the variant where answers vary. A joined request
@@ -118,7 +118,7 @@ pub struct FlowInfo {
     pub disk_only: bool,
     /// Freshness; `None` when it is not to be stored.
     pub times: Option<Times>,
-    /// What the answer varies by, for joined requests to compare.
+    /// The fields by which the answer varies, for joined requests to compare.
     pub vary: Option<Arc<VaryMarker>>,
 }
 
@@ -135,7 +135,7 @@ impl FlowInfo {
 pub struct FlowHead {
     /// The response head.
     pub head: Arc<StoredHead>,
-    /// What is known about it.
+    /// The facts about it.
     pub info: FlowInfo,
     /// Set when the answer turned out to be a complete object (read from disk, or confirmed by a
     /// 304): serve this; the flow itself has no data.
@@ -143,13 +143,13 @@ pub struct FlowHead {
 }
 
 impl FlowHead {
-    /// What is stored of an answer with a body of this length; `None` when it is not to be stored.
+    /// The stored facts of an answer with a body of this length; `None` if it will not be stored.
     pub fn about<'a>(&'a self, url: &'a [u8], body_bytes: u64) -> Option<About<'a>> {
         let times = self.info.times.as_ref()?;
         Some(About { key: self.info.key, url, head: &self.head, times, body_bytes })
     }
 
-    /// What a directory stores besides the body; `None` when the answer is not to be stored.
+    /// The record of a directory without the body; `None` if the answer will not be stored.
     pub fn record(&self, url: &[u8]) -> Option<Record> {
         let times = self.info.times?;
         let head = self.head.bytes().into();
@@ -157,7 +157,7 @@ impl FlowHead {
     }
 }
 
-/// Who reads.
+/// The kind of a reader.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ReaderKind {
     /// A client: counted by [`FlowWriter::readers`].
@@ -169,7 +169,7 @@ pub enum ReaderKind {
     Parked,
 }
 
-/// What a reader finds at its position.
+/// The state at a reader's position.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// So many bytes can be read now.
@@ -233,15 +233,15 @@ pub struct Flow {
     epoch: Epoch,
     /// The newest purge by tag or prefix at that time.
     purge_number: u64,
-    /// Where its answer stands among those of its URL.
+    /// The place of its answer among those of its URL.
     fetch: Fetch,
     state: Mutex<State>,
     /// Least distance of the writer from the fastest reader.
     window_bytes: AtomicU64,
-    /// It is found now by those who ask for it.
+    /// Later requests find it now.
     is_stored: AtomicBool,
-    /// What a body takes that is lent; kept when it has moved to pages, so that no more is lent
-    /// meanwhile.
+    /// Memory reserved for a lent body. Kept after the body has moved to pages, so that no more is
+    /// lent meanwhile.
     reserved: Mutex<Option<Reserved>>,
     tier: Arc<MemTier>,
 }
@@ -256,8 +256,8 @@ pub struct Epoch {
     pub(crate) stamp: Option<Stamp>,
 }
 
-/// Held while something is written or removed for the answer of a flow. Until all of these are
-/// gone, a complete answer is not looked for in directories: they may still have an older one.
+/// Held while a record is written or removed for the answer of a flow. Until all of these are gone,
+/// a complete answer is not looked for in directories: they may still have an older one.
 #[derive(Debug)]
 pub struct Writing(Arc<Flow>);
 
@@ -326,7 +326,7 @@ impl Flow {
         &self.fetch
     }
 
-    /// Whether it was asked for before this time, or is a copy of what was stored.
+    /// Whether it was requested before this time, or is a copy of a stored answer.
     pub(crate) fn is_from_before(&self, time: u64) -> bool {
         let is_copy = || self.state.lock().head.is_some() && !self.fetch.is_announced();
         self.fetch.asked() < time || is_copy()
@@ -337,8 +337,8 @@ impl Flow {
         self.purge_number
     }
 
-    /// Whether the answer has been stored: in memory, or in a directory that shows it. `false`
-    /// while nobody knows.
+    /// Whether the answer has been stored: in memory, or visible in a directory. `false` while that
+    /// is unknown.
     pub fn is_stored(&self) -> bool {
         self.is_stored.load(Relaxed)
     }
@@ -351,12 +351,12 @@ impl Flow {
         *self.reserved.lock() = Some(reserved);
     }
 
-    /// The response head and what was published with it, when it is there.
+    /// The response head and the facts published with it, when they are there.
     pub fn published(&self) -> Option<Arc<FlowHead>> {
         self.state.lock().head.clone()
     }
 
-    /// Attaches a reader at `offset`, which may lie ahead of what has arrived. `None` when that
+    /// Attaches a reader at `offset`, which may lie ahead of the arrived bytes. `None` when that
     /// part was trimmed, or when the flow was aborted.
     pub fn reader_at(self: &Arc<Self>, offset: u64, kind: ReaderKind) -> Option<FlowReader> {
         FlowReader::attach(self, offset, kind, true)

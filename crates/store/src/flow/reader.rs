@@ -54,7 +54,7 @@ impl FlowReader {
         self
     }
 
-    /// What a disk writer holds until nothing is left to be written or removed.
+    /// Held by a disk writer until nothing is left to be written or removed.
     pub(crate) fn take_writing(&mut self) -> Option<Writing> {
         self.writing.take()
     }
@@ -67,7 +67,7 @@ impl FlowReader {
     /// Waits for the head.
     ///
     /// # Errors
-    /// The flow was aborted before it had one, or what came is not for this reader.
+    /// The flow was aborted before it had one, or the answer is not for this reader.
     pub async fn head(&mut self) -> Result<Arc<FlowHead>, AbortReason> {
         poll_fn(|cx| self.poll_head(cx)).await
     }
@@ -103,7 +103,7 @@ impl FlowReader {
         Some(interim)
     }
 
-    /// What there is at the current position; waits while there is nothing.
+    /// The bytes at the current position; waits while there are none.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Progress> {
         self.poll_progress(cx, false)
     }
@@ -163,7 +163,7 @@ impl FlowReader {
         Ok(())
     }
 
-    /// Moves on by `bytes`, also beyond what has arrived (the reader then waits until its position
+    /// Moves on by `bytes`, also beyond the arrived bytes (the reader then waits until its position
     /// is reached).
     pub fn advance(&mut self, bytes: u64) {
         self.position = self.position.saturating_add(bytes);
@@ -177,8 +177,8 @@ impl FlowReader {
         });
     }
 
-    /// Whether the fetch waits for this client while another has nothing left to read: it is asked
-    /// to get the rest in another way, if there is one, and to stay if there is none.
+    /// Whether the fetch waits for this client while another has nothing left to read. The client
+    /// should get the rest in another way, if there is one, and stay if there is none.
     pub fn holds_up(&self) -> bool {
         self.flow.state.lock().holds_up(self.number)
     }

@@ -1,4 +1,5 @@
-//! What writer and readers of a flow share under its lock: pages, positions, who waits for what.
+//! The state that writer and readers of a flow share under its lock: pages, positions, waiting
+//! tasks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use super::{
     ReaderKind,
 };
 
-/// How a flow ended.
+/// The end of a flow.
 #[derive(Clone, Debug)]
 pub(super) enum Ended {
     Complete(Option<Arc<Fields>>),
     Aborted(AbortReason),
 }
 
-/// What the writer waits for.
+/// The reason for which the writer waits.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum WriterWait {
     #[default]
@@ -61,7 +62,7 @@ pub(super) struct State {
     pub(super) ended: Option<Ended>,
     /// Nothing has been trimmed, and nothing will be.
     pub(super) whole: bool,
-    /// Nothing is trimmed for a while, so that clients who come a little later share the fetch.
+    /// Nothing is trimmed for a while, so that clients who arrive a little later share the fetch.
     pub(super) joinable: bool,
     /// Requests could join it when it got its head.
     pub(super) shared: bool,
@@ -75,7 +76,8 @@ pub(super) struct State {
     pub(super) waits_for: WriterWait,
     pub(super) writer_waker: Option<Waker>,
     pub(super) gone_waker: Option<Waker>,
-    /// Where requests find it until the disk writer is done, although its own writer is.
+    /// The table in which requests find it until the disk writer is done, although its own writer
+    /// is.
     lingers_in: Option<Arc<InFlight>>,
 }
 
@@ -89,7 +91,7 @@ impl Default for State {
             base: 0,
             written: 0,
             ended: None,
-            // Until the head says whether to keep the body, there is none to trim.
+            // Before the head decides whether the body is kept, there is nothing to trim.
             whole: true,
             joinable: false,
             shared: false,
@@ -146,8 +148,8 @@ impl State {
         table
     }
 
-    /// The writer is done with `table`: the flow stays in it as long as a directory writes what is
-    /// complete. Returns the table if it is not to stay.
+    /// The writer is done with `table`: the flow stays in it as long as a directory writes the
+    /// complete body. Returns the table if it is not to stay.
     pub(super) fn linger(&mut self, table: Option<Arc<InFlight>>) -> Option<Arc<InFlight>> {
         if !self.is_coming_to_disk() {
             return table;
@@ -156,7 +158,7 @@ impl State {
         None
     }
 
-    /// Whether it is complete, and a directory writes it still.
+    /// Whether it is complete, and a directory is still writing it.
     pub(super) fn is_coming_to_disk(&self) -> bool {
         matches!(self.ended, Some(Ended::Complete(_))) && self.has_disk_writer()
     }
@@ -193,8 +195,8 @@ impl State {
         self.attached().filter(|reader| reader.kind == ReaderKind::Client)
     }
 
-    /// Position of the fastest client, since clients set the pace; of the disk writer when there is
-    /// no client any more. Without readers, nobody is behind.
+    /// Position of the fastest client, because clients set the pace; of the disk writer when no
+    /// client is left. Without readers, the end.
     fn fastest(&self) -> u64 {
         let paces = |reader: &&ReaderState| self.clients == 0 || reader.kind == ReaderKind::Client;
         self.attached().filter(paces).map(|reader| reader.position).max().unwrap_or(self.written)
@@ -273,7 +275,7 @@ impl State {
         self.after_growth(wakes);
     }
 
-    /// Whether a body may be lent: it is at its start, and at most one client follows, who waits
+    /// Whether a body may be lent: it is at its start, and at most one client follows, which waits
     /// for nothing else.
     pub(super) fn may_lend(&self) -> bool {
         self.written == 0 && self.readers.len() <= 1 && self.interims.is_empty()
@@ -318,7 +320,8 @@ impl State {
         }
     }
 
-    /// Memory is short: gives up what this flow can spare. Returns whether pages were given back.
+    /// Memory is short: gives up the pages that this flow can spare. Returns whether pages were
+    /// given back.
     pub(super) fn relieve(&mut self, wakes: &mut WakeList) -> bool {
         let before = self.pages.len();
         self.whole = false;
@@ -397,7 +400,7 @@ impl State {
                 || (!self.whole && available >= BATCH_BYTES))
     }
 
-    /// What the reader finds, `None` when it must wait.
+    /// The state at the reader's position, `None` when it must wait.
     pub(super) fn progress(&mut self, number: usize) -> Option<Progress> {
         let written = self.written;
         let reader = self.reader(number)?;
@@ -419,7 +422,7 @@ impl State {
         }
     }
 
-    /// What a request finds that waits for the copy on disk.
+    /// The state for a request that waits for the copy on disk.
     fn progress_on_disk(&mut self, number: usize) -> Option<Progress> {
         let position = self.reader(number)?.position;
         (!self.has_disk_writer()).then_some(Progress::Lagged { position })

@@ -163,7 +163,7 @@ fn a_reader_that_lets_go_before_the_writer_waits_is_not_waited_for() {
 
 #[test]
 fn a_writer_knows_how_much_it_can_append_without_waiting() {
-    // Half of it is for what is in flight.
+    // Half of it is for bodies in flight.
     let (_, table) = table(16 * PAGE_BYTES as u64);
     let mut writer = lead(&table, 1);
     let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");

@@ -29,7 +29,8 @@ const PAGES_PER_STEP: usize = 16;
 #[derive(Debug)]
 pub struct FlowWriter {
     flow: Arc<Flow>,
-    /// Where requests can join, until the flow turns out not to be shareable or is done.
+    /// The table in which requests can join, until the flow turns out not to be shareable or is
+    /// done.
     registered: Option<Arc<InFlight>>,
     table: Arc<InFlight>,
     writing: Writing,
@@ -38,7 +39,7 @@ pub struct FlowWriter {
     written: u64,
 }
 
-/// What one attempt to append gave.
+/// The result of one attempt to append.
 enum Step {
     Took(usize),
     Shortage(PageShortage),
@@ -70,7 +71,7 @@ impl FlowWriter {
         self.writing.clone()
     }
 
-    /// The request is sent to a server now: what others have been answered before is older.
+    /// The request is sent to a server now: earlier answers to others are older.
     pub fn ask(&self) {
         self.flow.fetch.ask();
     }
@@ -92,7 +93,7 @@ impl FlowWriter {
         standing
     }
 
-    /// From now on nobody gets an older answer: the end of the flow is to follow. The older one
+    /// From now on no request gets an older answer: the end of the flow follows. The older one
     /// leaves memory.
     pub(crate) fn complete(&self) {
         self.complete_then(|key| drop(self.flow.tier.remove(key)));
@@ -102,19 +103,19 @@ impl FlowWriter {
         let fetch = self.flow.fetch();
         let (Some(head), Some(stamp)) = (self.flow.published(), fetch.stamp()) else { return };
         let key = head.info.key;
-        // What is not stored itself has confirmed what is in memory.
+        // An answer that is not stored itself has confirmed the entry in memory.
         fetch.complete(&key, || {
             if head.info.times.is_some() {
                 remove(&key);
             }
         });
-        // What was asked for meanwhile may be older or newer: nobody knows before it is there.
+        // An answer requested meanwhile may be older or newer: that is known when it is there.
         self.table.retire(&key, &self.flow, stamp.answered);
     }
 
     /// A reader for the request that fetches, or for the disk. Subscribe before the first byte is
-    /// appended: what is not kept whole and has no reader is dropped. `None` when the beginning is
-    /// gone.
+    /// appended: a body that is not kept whole and has no reader is dropped. `None` when the
+    /// beginning is gone.
     pub fn subscribe(&self, kind: ReaderKind) -> Option<FlowReader> {
         let reader = FlowReader::attach(&self.flow, 0, kind, false)?;
         Some(if kind == ReaderKind::Disk { reader.writing(self.writing()) } else { reader })
@@ -135,7 +136,7 @@ impl FlowWriter {
         if !info.shareable {
             self.unregister();
         }
-        // What is only read again has been stored before.
+        // An answer that is only read again has been stored before.
         let is_new = info.times.is_some() && (info.keep_bytes_max > 0 || info.write_through);
         if is_new && !self.flow.fetch.is_announced() {
             self.answer(info.times.map_or(0, |times| times.date), None);
@@ -214,9 +215,9 @@ impl FlowWriter {
         }
     }
 
-    /// How many bytes can be appended now without waiting for a reader, at least 1, unless other
-    /// flows are faster: whoever reads from a socket reads no more, and has nothing left over that
-    /// would have to lie somewhere.
+    /// Bytes that can be appended now without waiting for a reader, at least 1, unless other flows
+    /// are faster. The owner reads no more than this from its socket, so that no bytes are left
+    /// over.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         loop {
             let Poll::Ready((room, held)) = self.poll_room(cx, 0) else { return Poll::Pending };
@@ -236,8 +237,8 @@ impl FlowWriter {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
 
-    /// How many bytes the window admits (at least 1), and how many pages the flow holds. With
-    /// `more` bytes the body may be too long to be kept whole.
+    /// Bytes that the window admits (at least 1), and pages that the flow holds. With `more` bytes
+    /// the body may be too long to be kept whole.
     fn poll_room(&mut self, cx: &Context<'_>, more: usize) -> Poll<(usize, usize)> {
         let window = self.flow.window_bytes();
         self.flow.with(|state, wakes| {
@@ -252,7 +253,7 @@ impl FlowWriter {
             if room == 0 {
                 state.waits_for = WriterWait::Window;
                 remember(&mut state.writer_waker, cx);
-                // A disk writer that waits for a full batch must take what there is.
+                // A disk writer that waits for a full batch must take the bytes that are there.
                 state.wake_readers(wakes);
                 return Poll::Pending;
             }
@@ -302,8 +303,8 @@ impl FlowWriter {
     /// holds (`held`): gives pages back now, or waits until a reader lets go.
     pub(super) fn poll_relief(&mut self, cx: &Context<'_>, held: usize) -> Poll<()> {
         self.flow.with(|state, wakes| {
-            // A reader may have let go since then. If it waits for more now, nobody would ever wake
-            // anybody.
+            // A reader may have let go since then. If it waits for more now, neither would ever
+            // wake the other.
             if state.pages_held() < held || state.relieve(wakes) {
                 return Poll::Ready(());
             }
@@ -321,7 +322,7 @@ impl FlowWriter {
     }
 
     /// Whether [`FlowWriter::finish_lent`] is for this flow: nothing has been appended, and at most
-    /// one client follows, who waits for nothing else.
+    /// one client follows, which waits for nothing else.
     pub fn may_lend(&self) -> bool {
         self.flow.state.lock().may_lend()
     }
@@ -338,20 +339,19 @@ impl FlowWriter {
             may_lend
         });
         if !may_lend {
-            // Somebody has joined since this was asked. Without memory they read it where it is,
-            // all the same.
+            // A request has joined since this check. Without memory it reads the body where it is.
             _ = self.flow.settle();
         }
     }
 
-    /// The body will not become complete. What has arrived stays readable, then readers see the
-    /// reason.
+    /// The body will not become complete. Arrived bytes stay readable, then readers see the reason.
     pub fn abort(mut self, reason: AbortReason) {
         self.end(Ended::Aborted(reason));
     }
 
-    /// Aborts the flow unless a client wants it; says whether it did. Who asks for
-    /// [`FlowWriter::readers`] first, and aborts then, cuts off whoever has joined in between.
+    /// Aborts the flow unless a client wants it; returns whether it did. Asking
+    /// [`FlowWriter::readers`] first, and aborting then, would cut off clients that have joined in
+    /// between.
     pub fn abort_unwanted(&mut self) -> bool {
         let is_unwanted = self.flow.with(|state, wakes| {
             let is_unwanted = state.is_deserted();
@@ -397,7 +397,7 @@ impl FlowWriter {
         self.flow.poll_readers_gone(cx)
     }
 
-    /// Whether all of the body is still there, and can become an object at its end. Where memory is
+    /// Whether all of the body is still there, and can become an object at its end. When memory is
     /// short it cannot: a directory that was to get it in one piece has to follow from then on.
     pub fn is_whole(&self) -> bool {
         self.flow.state.lock().whole

@@ -204,8 +204,8 @@ fn replacing_changes_what_the_shares_of_queues_are_reckoned_from() {
     }
 }
 
-/// Hits among requests for 100,000 objects, the popular ones more often, in a cache of so many
-/// objects of one unit each: in the index, with its parts, and in one part.
+/// Hits among requests for 100,000 objects, the popular ones more often, in a cache of `objects` of
+/// one unit each: in the index, with its parts, and in one part.
 fn hits_in_parts_and_in_one(policy: Policy, objects: usize) -> (usize, usize) {
     let index = FileIndex::sized(policy, objects as u64);
     let mut one = humboldt_policy::model::ModelCache::new(policy, objects as u64 * 512);

@@ -4,9 +4,9 @@
 //! `cache_mem` counts real memory: pages in use (stored or in flight), allocations rounded up to
 //! what the allocator takes, and a fixed overhead for each entry.
 //!
-//! Of the budget, what is in flight may have its share, and stored objects have all the rest
+//! Of the budget, bodies in flight may have their share, and stored objects have all the rest
 //! ([`IN_FLIGHT_PART`]). Within the share a body in flight that needs a page evicts stored objects.
-//! Beyond it, clients that do not read would take all of memory: there, stored objects lose nothing
+//! Beyond it, clients that do not read would take all of memory. There, stored objects lose nothing
 //! any more, and each body in flight has a minimum beyond the budget, so that traffic goes on with
 //! any setting: see [`FLOW_PAGES_GUARANTEED`].
 
@@ -30,9 +30,9 @@ use crate::vary::VaryMarker;
 pub(crate) use reserved::Reserved;
 use shard::{Removed, Shard};
 
-/// What is in flight may have this part of `cache_mem`, one half: pages that are being received, or
-/// still sent after their object had to leave, and bodies that are lent. Stored objects always have
-/// the other half.
+/// The part of `cache_mem` for bodies in flight, one half: pages that are being received, or still
+/// sent after their object had to leave, and lent bodies. Stored objects always have the other
+/// half.
 pub const IN_FLIGHT_PART: u64 = 2;
 
 /// Bodies lent from where a directory has them may take this many bytes together, whatever
@@ -63,14 +63,14 @@ const SHARDS_PER_CORE: usize = 4;
 /// Most shards.
 const SHARDS_MAX: usize = 256;
 
-/// What a key leads to.
+/// The value of a key.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A complete answer.
     Object(Arc<Object>),
     /// Answers vary: look up the variant's key.
     Vary(Arc<VaryMarker>),
-    /// Look up another key: what is there may do as well, which the caller is to check.
+    /// Look up another key: its object may do as well, which the caller must check.
     SeeAlso(Key),
     /// The last answer was not storable: do not collapse requests before this second.
     HitForMiss {
@@ -126,8 +126,8 @@ pub struct MemStats {
 /// No page for a body in flight.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageShortage {
-    /// What is in flight has its share, and the flow its guaranteed minimum: it must give pages
-    /// back first.
+    /// The share of bodies in flight is spent, and so is the flow's guaranteed minimum: it must
+    /// give pages back first.
     Wait,
     /// The hard bound is reached, or the system has no memory.
     Exhausted,
@@ -141,7 +141,7 @@ pub struct MemTier {
     limit_bytes: AtomicU64,
     /// Everything stored that is not pages.
     boxed_bytes: AtomicU64,
-    /// Pages of what is stored.
+    /// Pages of stored objects.
     stored_page_bytes: AtomicU64,
     /// See [`Reserved`].
     reserved_bytes: AtomicU64,
@@ -192,7 +192,7 @@ impl MemTier {
         tier
     }
 
-    /// Seeded, so that nobody outside can choose URLs that fall into one bucket.
+    /// Seeded, so that no outsider can choose URLs that fall into one bucket.
     fn hash(&self, key: &Key) -> u64 {
         let product =
             u128::from(key.low64() ^ self.seeds[0]) * u128::from(key.high64() ^ self.seeds[1]);
@@ -221,8 +221,8 @@ impl MemTier {
         self.cell(hash).shard.lock().contains(hash, key)
     }
 
-    /// Stores an entry in place of any other of this key and evicts what no longer fits. Returns
-    /// whether it was stored: not when it is larger than half of the budget.
+    /// Stores an entry in place of any other of this key and evicts entries that no longer fit.
+    /// Returns whether it was stored: not when it is larger than half of the budget.
     pub fn insert(&self, key: Key, entry: Entry) -> bool {
         self.put(key, entry, true)
     }
@@ -260,7 +260,7 @@ impl MemTier {
         true
     }
 
-    /// Removes a key; returns what was there.
+    /// Removes a key; returns its entry.
     pub fn remove(&self, key: &Key) -> Option<Entry> {
         let hash = self.hash(key);
         let cell = self.cell(hash);
@@ -304,38 +304,37 @@ impl MemTier {
         self.limit_bytes.load(Relaxed) / 2
     }
 
-    /// Whether an entry of so many bytes is stored at all.
+    /// Whether an entry of `bytes` is stored at all.
     pub(crate) fn takes(&self, bytes: u64) -> bool {
         bytes <= self.object_bytes_max()
     }
 
-    /// Memory in flight: pages that are not those of a stored object, and what is reserved, in
-    /// bytes.
+    /// Memory in flight: pages that are not those of a stored object, and reservations, in bytes.
     pub fn in_flight_bytes(&self) -> u64 {
         let pages = self.pool.in_use() * PAGE_BYTES as u64;
         pages.saturating_sub(self.stored_page_bytes.load(Relaxed))
             + self.reserved_bytes.load(Relaxed)
     }
 
-    /// What of the budget may be in flight, in bytes.
+    /// The share of the budget for bodies in flight, in bytes.
     pub fn in_flight_share(&self) -> u64 {
         self.limit_bytes.load(Relaxed) / IN_FLIGHT_PART
     }
 
-    /// Whether so many bytes more may be in flight.
+    /// Whether `bytes` more may be in flight.
     pub fn has_in_flight_room(&self, bytes: u64) -> bool {
         self.in_flight_bytes() + bytes <= self.in_flight_share()
     }
 
-    /// Whether so many bytes more fit into the budget as it is. What is in flight beyond its share
-    /// does not count: it takes no room from what is stored.
+    /// Whether `bytes` more fit into the budget without eviction. Bodies in flight beyond their
+    /// share do not count: they take no room from stored objects.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let stored = self.stored_page_bytes.load(Relaxed) + self.boxed_bytes.load(Relaxed);
         let in_flight = self.in_flight_bytes().min(self.in_flight_share());
         stored + in_flight + bytes <= self.limit_bytes.load(Relaxed)
     }
 
-    /// Evicts until `bytes` more fit into the budget; says whether they do.
+    /// Evicts until `bytes` more fit into the budget; returns whether they do.
     pub(crate) fn make_room(&self, bytes: u64) -> bool {
         for _ in 0..EVICTIONS_PER_CALL_MAX {
             if self.has_room(bytes) {
@@ -389,7 +388,7 @@ impl MemTier {
 
     /// A page for a body in flight that holds `held` pages now.
     pub(crate) fn alloc_page(&self, held: usize) -> Result<PageMut, PageShortage> {
-        // Beyond its share nobody has to leave for it.
+        // Beyond its share no entry has to leave for it.
         let has_room =
             self.has_in_flight_room(PAGE_BYTES as u64) && self.make_room(PAGE_BYTES as u64);
         if !has_room && held >= FLOW_PAGES_GUARANTEED {
@@ -398,8 +397,7 @@ impl MemTier {
         self.pool.alloc().ok_or(PageShortage::Exhausted)
     }
 
-    /// How many bytes a body in flight that holds `held` pages gets for certain, unless others are
-    /// faster.
+    /// Bytes that a body in flight with `held` pages gets for certain, unless others are faster.
     pub(crate) fn page_bytes_at_hand(&self, held: usize) -> u64 {
         let guaranteed = (FLOW_PAGES_GUARANTEED.saturating_sub(held) * PAGE_BYTES) as u64;
         guaranteed.max(self.in_flight_share().saturating_sub(self.in_flight_bytes()))

@@ -14,9 +14,9 @@ pub(crate) struct Reserved {
 }
 
 impl MemTier {
-    /// Reserves memory for a body of so many bytes, if what is in flight has room for it, or all
-    /// that is reserved is at most `least` bytes. What each transfer may hold in any case needs no
-    /// reservation.
+    /// Reserves memory for a body of `bytes`, if the share of bodies in flight has room for it, or
+    /// all reservations together are at most `least` bytes. The guaranteed minimum of each transfer
+    /// needs no reservation.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64, least: u64) -> Option<Reserved> {
         let bytes = if bytes <= FLOW_BYTES_GUARANTEED { 0 } else { bytes };
         let before = self.reserved_bytes.fetch_add(bytes, Relaxed);

@@ -90,7 +90,7 @@ impl Nodes for Slots {
     }
 }
 
-/// What left a shard, to be dropped outside its lock.
+/// Entries that left a shard, to be dropped outside its lock.
 #[derive(Debug)]
 pub(super) struct Removed {
     pub(super) entry: Entry,
@@ -132,7 +132,7 @@ impl Shard {
         self.slots.slot(self.find(hash, key)?).entry.as_ref()
     }
 
-    /// A look-up that counts as an access. Also says whether [`Shard::rank`] may have changed.
+    /// A look-up that counts as an access. Also returns whether [`Shard::rank`] may have changed.
     pub(super) fn get(&mut self, hash: u64, key: &Key, clock: &Clock) -> Option<(Entry, bool)> {
         let at = self.find(hash, key)?;
         let has_changed = self.order.touch(&mut self.slots, at, clock);
@@ -187,7 +187,7 @@ impl Shard {
         self.release(at)
     }
 
-    /// Removes what the policy likes least.
+    /// Removes the entry that the policy ranks lowest.
     pub(super) fn evict(&mut self, clock: &Clock, rehash: impl Fn(&Key) -> u64) -> Option<Removed> {
         let at = self.order.evict(&mut self.slots, clock)?;
         let hash = rehash(&self.slots.slot(at).key);
@@ -203,7 +203,7 @@ impl Shard {
         let boxed_bytes = u64::from(slot.boxed_bytes);
         self.free.push(at);
         if self.table.is_empty() {
-            // An empty shard gives back what a full one needed.
+            // An empty shard gives back the memory that a full one needed.
             self.slots = Slots::default();
             self.free = Vec::new();
             self.table = HashTable::new();

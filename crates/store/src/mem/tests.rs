@@ -88,7 +88,8 @@ fn lru_evicts_in_order_of_use_across_shards() {
     assert!(left.windows(2).all(|pair| pair[0] == 0 || pair[1] == pair[0] + 1), "{left:?}");
 }
 
-/// How many of a hundred objects that were used survive as many others that nobody asks for again.
+/// Number of survivors among a hundred used objects, after `others` objects that are never
+/// requested again.
 fn survivors_of_a_scan(policy: Policy, others: u64) -> usize {
     let tier = MemTier::new(4 * MIB, 1, policy, Arc::new(NoEvents));
     for n in 0..100 {
@@ -180,7 +181,7 @@ fn what_is_in_flight_leaves_half_of_the_budget_to_what_is_stored() {
     let tier = tier(MIB);
     (0..200).for_each(|n| assert!(store(&tier, key(n), 8_000)));
     assert!(tier.used_bytes() > MIB * 9 / 10);
-    // What each of many transfers may have, and more that is asked for.
+    // The minimum of many transfers, and a request for more.
     let guaranteed: Vec<_> = (0..1000)
         .map(|n| tier.alloc_page(n % FLOW_PAGES_GUARANTEED).expect("guaranteed"))
         .collect();
@@ -205,7 +206,7 @@ fn what_is_still_sent_after_it_had_to_leave_does_not_empty_memory() {
     for n in 0..1000 {
         assert!(store(&tier, key(n), 12_000));
         if n >= 10 {
-            // Whoever reads nothing keeps it.
+            // A client that reads nothing keeps it.
             readers.extend(tier.get(&key(n)));
         }
         assert!(tier.stats().stored_page_bytes >= MIB / 2 - 64 * KIB || n < 50, "{n}");
@@ -247,7 +248,7 @@ fn evictions_are_told_with_what_was_released() {
             self.0.lock().push((event.kind, event.key, event.body_bytes));
         }
     }
-    // Each tier spreads keys over its shards in its own way; the oldest goes wherever it is.
+    // Each tier spreads keys over its shards in its own way; the oldest leaves from any of them.
     for _ in 0..50 {
         let recorder = Arc::new(Recorder(Mutex::default()));
         let tier = MemTier::new(100 * KIB, 1, Policy::Lru, recorder.clone());

@@ -1,4 +1,4 @@
-//! What was purged by tag or prefix, so that it can be asked quickly what concerns an answer.
+//! Purges by tag or prefix, so arranged that those of an answer are found quickly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ pub const PURGES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest tag or prefix, in bytes.
 pub const PURGE_BYTES_MAX: usize = 4096;
 
-/// What a purge names. What it names now is gone; what is stored under the same tag or prefix later
-/// is not concerned.
+/// The tag or prefix of a purge. Present answers with it are gone; later ones are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Purge {
     /// Answers with this word in Surrogate-Key or Cache-Tag.
@@ -51,7 +50,7 @@ fn is_allowed(bytes: &[u8]) -> bool {
     (1..=PURGE_BYTES_MAX).contains(&bytes.len()) && !bytes.iter().any(u8::is_ascii_control)
 }
 
-/// What is asked about an answer.
+/// The facts about an answer that purges ask for.
 pub(super) struct Subject<'a> {
     /// The newest purge that is known not to concern it.
     pub(super) number: u64,
@@ -60,21 +59,20 @@ pub(super) struct Subject<'a> {
     pub(super) head: Option<&'a StoredHead>,
 }
 
-/// The purges that are remembered. Each has a number; it concerns what was asked for under a
+/// The remembered purges. Each has a number, and applies to answers that were requested under a
 /// smaller one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct List {
     /// The largest number that was given. A larger one in a record is from a list that was lost.
     pub(super) newest: u64,
-    /// Where the numbers of this list begin. Smaller ones, but for 0, are from a list that was
-    /// lost.
+    /// The first number of this list. Smaller ones, except 0, are from a list that was lost.
     pub(super) base: u64,
     /// Everything with a smaller number is purged, 0 too.
     pub(super) floor: u64,
     order: BTreeMap<u64, Purge>,
     tags: HashMap<Arc<[u8]>, u64>,
     prefixes: HashMap<Arc<[u8]>, u64>,
-    /// How many prefixes there are of each length.
+    /// Number of prefixes of each length.
     prefix_lengths: BTreeMap<usize, usize>,
     newest_tag: u64,
     bytes: usize,
@@ -90,8 +88,8 @@ impl List {
         self.order.len()
     }
 
-    /// Adds a purge. An older one of the same tag or prefix says nothing more; beyond the bounds
-    /// the oldest become one.
+    /// Adds a purge. An older one of the same tag or prefix is superfluous; beyond the bounds the
+    /// oldest become one.
     pub(super) fn add(&mut self, number: u64, purge: Purge) {
         self.newest = self.newest.max(number);
         if self.number_of(&purge).is_some_and(|known| known >= number) || number < self.floor {
@@ -132,13 +130,13 @@ impl List {
         Self { base, newest: base, ..Self::default() }.with_all_of(self)
     }
 
-    /// This list and one that was written down, whose numbers what is stored has.
+    /// This list joined with a written one, whose numbers stored answers have.
     pub(super) fn joined_with(&self, written: Self) -> Self {
         if self.newest == 0 { written } else { written.with_all_of(self) }
     }
 
-    /// Adds the purges of another list. What both have under the same number stays as it is; the
-    /// others get new numbers, as those of different lists do not compare.
+    /// Adds the purges of another list. A purge that both have under the same number stays; the
+    /// others get new numbers, because numbers of different lists do not compare.
     fn with_all_of(mut self, other: &Self) -> Self {
         self.newest = self.newest.max(other.newest);
         self.base = self.base.max(other.base);

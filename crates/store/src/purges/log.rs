@@ -12,10 +12,10 @@ use super::list::{List, Purge};
 /// First words of the file, with the version of its format.
 const MAGIC: &[u8] = b"humboldt-purges 1";
 
-/// A file is written anew when it has this many lines more than are needed, and twice as many.
+/// A file is written again when it has this many lines more than are needed, and twice as many.
 const SPARE_LINES: usize = 1024;
 
-/// What was read from a file.
+/// The contents of a file.
 pub(super) struct Contents {
     pub(super) list: List,
     /// More is missing than a last line that was being written: purges may be lost.
@@ -87,12 +87,12 @@ impl Log {
         Ok(())
     }
 
-    /// Whether much of it has been overtaken by later lines.
+    /// Whether later lines replace much of it.
     pub(super) fn is_long(&self, list: &List) -> bool {
         self.lines > (2 * list.len()).max(list.len() + SPARE_LINES)
     }
 
-    /// Whether it is still the file at its path, as long as it was.
+    /// Whether it is still the file at its path, with the same length.
     pub(super) fn is_in_place(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| found.len() == self.length)
     }
@@ -150,8 +150,7 @@ fn parse(bytes: &[u8]) -> Contents {
     for line in lines {
         match line.map(parse_purge) {
             Some(Some((number, purge))) => {
-                // What follows a line that was being written when everything stopped was never
-                // there before.
+                // The part after a line that was being written at the end never existed.
                 is_damaged |= is_torn;
                 list.add(number, purge);
             }

@@ -1,10 +1,10 @@
-//! Purges by tag and by prefix. Nothing is looked for when one comes: what is stored is checked
-//! when it is looked up.
+//! Purges by tag and by prefix. A purge searches nothing: stored answers are checked when they are
+//! looked up.
 //!
-//! Purges are numbered. A stored answer has the number of the newest purge when it was asked for
-//! ([`Times::purge_number`](humboldt_freshness::Times)); a purge concerns what has a smaller number
-//! than its own and the tag or prefix that it names. So what was on its way to memory or disk at
-//! the time of the purge is as old as what was there.
+//! Purges are numbered. A stored answer has the number of the newest purge at its request
+//! ([`Times::purge_number`](humboldt_freshness::Times)); a purge applies to answers with a smaller
+//! number than its own and the tag or prefix that it names. So an answer that was under way to
+//! memory or disk at the time of the purge is as old as a stored one.
 //!
 //! A purge is on the disk before it counts, and counts before it is acknowledged:
 //! [`Purges::register`].
@@ -28,12 +28,12 @@ use list::{List, Subject};
 pub use list::{PURGE_BYTES_MAX, PURGES_BYTES_MAX, PURGES_MAX, Purge, cache_tags, surrogate_keys};
 use log::Log;
 
-/// A log without a predecessor begins with the number that belongs to this second: so many numbers
-/// for each second since 1970. As long as there were fewer purges than that, its numbers are above
-/// all of an earlier log that was lost.
+/// A log without a predecessor begins with the number of this second: this many numbers for each
+/// second since 1970. As long as there were fewer purges than that, its numbers are above all of an
+/// earlier log that was lost.
 const NUMBERS_PER_SECOND: u64 = 1 << 14;
 
-/// Where the log begins at most, whatever the clock says, so that there are always numbers left.
+/// Highest beginning of the log, whatever the clock, so that there are always numbers left.
 const BASE_MAX: u64 = Times::PURGE_NUMBER_MAX / 2;
 
 /// Why a purge was not carried out.
@@ -44,7 +44,7 @@ pub enum PurgeError {
     Log {
         /// The log.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The last number has been given.
@@ -55,12 +55,12 @@ pub enum PurgeError {
     Ending,
 }
 
-/// Where purges are written down.
+/// The places of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgePlaces {
     /// The log.
     pub log: PathBuf,
-    /// Where it may have been under another configuration. What is found there is taken over, and
+    /// Its possible places under other configurations. A log that is found there is taken over, and
     /// removed.
     pub former: Vec<PathBuf>,
 }
@@ -81,7 +81,7 @@ pub struct Purges {
     /// The newest of `list`.
     newest: AtomicU64,
     list: RwLock<List>,
-    /// Also makes purges come one after the other.
+    /// Also makes purges sequential.
     state: Mutex<State>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -92,8 +92,8 @@ impl Purges {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// Whether an object in memory is purged. One comparison if there was no purge since it was
-    /// last asked for.
+    /// Whether an object in memory is purged. One comparison if there was no purge since its last
+    /// request.
     #[inline]
     pub(crate) fn has_purged(&self, object: &Object) -> bool {
         object.clean_to() != self.newest() && self.look_closer(object)
@@ -135,9 +135,9 @@ impl Purges {
         self.list.read().concerns(&Subject { number, url, head })
     }
 
-    /// Makes purges count for everything that was asked for before now. When the future resolves
-    /// they are on the disk, and no look-up on any core finds what they concern; after an error
-    /// nothing has happened that was not asked for.
+    /// Makes purges apply to all answers that were requested before now. When the future resolves
+    /// they are on the disk, and no look-up on any core finds a purged answer; after an error no
+    /// purge was made that was not requested.
     ///
     /// # Errors
     /// [`PurgeError`].
@@ -179,7 +179,8 @@ impl Purges {
         Ok(())
     }
 
-    /// Writes a log anew of which much is overtaken. If that fails the next purge says so.
+    /// Writes a log again when later lines replace much of it. If that fails, the next purge
+    /// reports it.
     fn shorten(&self, state: &mut State) {
         let Some(log) = state.log.take_if(|log| log.is_long(&self.list.read())) else { return };
         let path = log.path().to_owned();
@@ -188,9 +189,8 @@ impl Purges {
         state.log = written.inspect_err(|error| tracing::warn!("{}: {error}", path.display())).ok();
     }
 
-    /// Says where purges are written down from now on, and takes over what is there; `None` when
-    /// nothing is stored on disk, and a log that is open stays so. Call it before the directories
-    /// serve. Blocking.
+    /// Sets the places of the log, and takes over an existing one; `None` when nothing is stored on
+    /// disk, and then an open log stays. Call it before the directories serve. Blocking.
     ///
     /// # Errors
     /// The log cannot be read or written. Purges are refused until it can.
@@ -207,14 +207,14 @@ impl Purges {
         if is_settled { Ok(()) } else { self.open(&mut state) }
     }
 
-    /// Reads what there is, joins it with what is known, and writes that to the log.
+    /// Reads existing logs, joins them with the known purges, and writes the result to the log.
     fn open(&self, state: &mut State) -> Result<(), PurgeError> {
         state.log = None;
         let Some(places) = state.places.clone() else { return Ok(()) };
         let known = self.list.read().clone();
         let (mut list, mut is_changed) = (known.clone(), false);
         let mut unread = None;
-        // A former place may be somebody else's now.
+        // A former place may belong to another program now.
         let former: Vec<_> = places.former.iter().filter(|path| !Log::is_taken(path)).collect();
         for path in std::iter::once(&places.log).chain(former.iter().copied()) {
             match Log::read(path) {
@@ -269,7 +269,7 @@ impl Purges {
     }
 }
 
-/// Where numbers begin without a list to go on from.
+/// The first number without a list to continue.
 fn first_number() -> u64 {
     let seconds = u64::try_from(UnixMillis::now().secs()).unwrap_or(0);
     seconds.saturating_mul(NUMBERS_PER_SECOND).clamp(1, BASE_MAX)

@@ -1,4 +1,4 @@
-//! Numbers, bounds, and what a log says after everything that can happen to it.
+//! Numbers, bounds, and the contents of a log after every possible event.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ fn purges_in(folder: &TempDir) -> Purges {
     purges
 }
 
-/// What another process would find there if this one was killed now.
+/// The state that another process would find if this one was killed now.
 fn after_a_crash(before: &TempDir) -> Purges {
     let folder = folder();
     fs::copy(before.path().join("log"), folder.path().join("log")).expect("a log");

@@ -16,15 +16,15 @@ use crate::scheme::{
     Confirmed, Extent, IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 
-/// What goes wrong.
+/// Faults to inject.
 #[derive(Default)]
 pub(crate) struct Faults {
     pub(crate) create: AtomicBool,
     pub(crate) write: AtomicBool,
     pub(crate) update: AtomicBool,
-    /// What is removed leaves the index, and then waits for the disk while this is so.
+    /// While this is set, a removed key leaves the index, and then waits for the disk.
     pub(crate) removal_hangs: AtomicBool,
-    /// The index has not been read: nothing is known of what is stored.
+    /// The index has not been read: no stored record is known.
     pub(crate) unread: AtomicBool,
     /// Out of service.
     pub(crate) down: AtomicBool,
@@ -36,7 +36,7 @@ pub(crate) struct Faults {
     pub(crate) at_hand: AtomicBool,
     /// Objects are stored at once (the same).
     pub(crate) at_once: AtomicBool,
-    /// What takes a while lets other threads go first (the same).
+    /// Slow steps let other threads go first (the same).
     pub(crate) is_slow: AtomicBool,
 }
 

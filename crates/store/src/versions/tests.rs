@@ -1,5 +1,5 @@
-//! Who asks after an answer was complete never gets an older one: single courses, the order of two
-//! answers, and many threads.
+//! A request that arrives after an answer was complete never gets an older one: single courses, the
+//! order of two answers, and many threads.
 
 mod courses;
 mod threads;
@@ -16,7 +16,7 @@ fn of_two_answers_the_one_that_was_asked_for_later_is_newer_if_its_date_says_so_
     use Standing::{Newest, Outdated, Unclear};
     let other = stamp(10, 20, 100);
     let rows = [
-        // One after the other: no matter what they say.
+        // In sequence: independent of their fields.
         (stamp(21, 30, 0), Newest),
         (stamp(1, 9, 999), Outdated),
         // At the same time.
@@ -24,7 +24,7 @@ fn of_two_answers_the_one_that_was_asked_for_later_is_newer_if_its_date_says_so_
         (stamp(11, 15, 101), Newest),
         (stamp(9, 15, 100), Outdated),
         (stamp(9, 30, 99), Outdated),
-        // A Date says nothing about the order within its second.
+        // A Date cannot order answers within its second.
         (stamp(11, 15, 100), Unclear),
         (stamp(9, 30, 100), Unclear),
         (Stamp { purges: 0, ..stamp(9, 30, 100) }, Outdated),

@@ -6,8 +6,8 @@ use crate::key::Key;
 
 use super::{Identity, State, Versions};
 
-/// Somebody removes a URL from directories. Until that is done, what is read from them does not go
-/// to memory; until all indexes are without it, nothing is read.
+/// A removal of a URL from directories. Until it is done, records read from them do not go to
+/// memory; until all indexes are without the URL, nothing is read.
 #[derive(Debug)]
 pub struct Voiding {
     versions: Arc<Versions>,

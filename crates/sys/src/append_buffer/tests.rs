@@ -84,8 +84,8 @@ fn a_dropped_region_is_zero_and_completion_waits_to_be_noticed() {
     assert_eq!((region.abandon(), abandoned.notice()), (Progress::Complete, Progress::Pending));
 }
 
-/// Threads fill, publish, abandon and drop at random while one seals and one reads: all bytes of
-/// what was published are right, and completion is heard exactly once.
+/// Threads fill, publish, abandon and drop at random while one seals and one reads. All published
+/// bytes are right, and completion is reported exactly once.
 #[test]
 fn many_threads() {
     for seed in 0..if cfg!(miri) { 3 } else { 200 } {

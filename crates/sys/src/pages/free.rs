@@ -36,7 +36,7 @@ impl<T> Lock<T> for parking_lot::Mutex<T> {
     }
 }
 
-/// What the common list is to the magazines.
+/// Operations of the common list that the magazines need.
 pub(super) trait Common<P> {
     /// The pages that are free.
     fn free(&mut self) -> &mut Vec<P>;
@@ -110,8 +110,8 @@ impl<M, L> FreePages<M, L> {
         }
     }
 
-    /// Moves what is free to the common list, and hands that to `use_all`. What is freed meanwhile
-    /// stays in its magazine.
+    /// Moves free pages to the common list, and hands that to `use_all`. A page that is freed
+    /// meanwhile stays in its magazine.
     pub(super) fn gather<P, C, R>(&self, use_all: impl FnOnce(&mut Vec<P>) -> R) -> R
     where
         M: Lock<Vec<P>>,
@@ -120,7 +120,7 @@ impl<M, L> FreePages<M, L> {
     {
         let mut gathered = Vec::new();
         for magazine in &self.magazines {
-            // Alone: whoever has a magazine may be waiting for the common list.
+            // One lock at a time: a thread with a magazine may be waiting for the common list.
             gathered.append(&mut magazine.0.lock());
         }
         let mut common = self.common.lock();

@@ -24,7 +24,7 @@ unsafe impl Send for SharedMemory {}
 #[allow(unsafe_code)]
 unsafe impl Sync for SharedMemory {}
 
-/// What the system tells about a segment.
+/// The system's information about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// The user who created it.
@@ -151,7 +151,7 @@ impl SharedMemory {
 impl Drop for SharedMemory {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: `start` is what `shmat` returned, and nothing refers to the mapping.
+        // SAFETY: `start` was returned by `shmat`, and nothing refers to the mapping.
         unsafe { libc::shmdt(self.start.cast()) };
     }
 }
@@ -164,7 +164,7 @@ pub fn find_segment(key: IpcKey) -> Option<i32> {
     segment_info(id).ok().filter(|info| info.creator_user == effective_user()).map(|_| id)
 }
 
-/// What the system tells about a segment; an error if it does not exist.
+/// The system's information about a segment; an error if it does not exist.
 pub fn segment_info(id: i32) -> io::Result<SegmentInfo> {
     let status = status(id)?;
     Ok(SegmentInfo {

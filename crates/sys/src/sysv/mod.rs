@@ -1,8 +1,8 @@
 //! SysV message queues and shared memory, as `diskd` uses them.
 //!
-//! Both outlive the processes that use them, so nothing here is removed by being dropped: who
-//! creates one must know when it goes, and write its key down first, so that it is found again
-//! after a crash. Keys of ours begin with the byte 0x48 ('H').
+//! Both outlive the processes that use them, so a drop removes nothing here. The creator must know
+//! when to remove them, and must write the key down first, so that they are found again after a
+//! crash. Our keys begin with the byte 0x48 ('H').
 
 mod memory;
 mod queue;
@@ -15,7 +15,7 @@ pub use self::queue::{MessageQueue, QueueInfo, QueueMessage};
 /// Upper byte of the keys of ours.
 const KEY_PREFIX: u32 = 0x4800_0000;
 
-/// Only the user whom the process runs as may use what it creates.
+/// Only the user of this process may use the created objects.
 const MODE: libc::c_int = 0o600;
 
 /// The key of a queue or segment.

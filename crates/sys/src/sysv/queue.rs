@@ -24,7 +24,7 @@ pub enum QueueMessage<const N: usize> {
     Short,
 }
 
-/// What the system tells about a queue.
+/// The system's information about a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueInfo {
     /// The user who created it.
@@ -129,7 +129,7 @@ impl MessageQueue {
         if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// What the system tells about it; an error if it does not exist.
+    /// The system's information about the queue; an error if it does not exist.
     pub fn info(self) -> io::Result<QueueInfo> {
         let status = self.status()?;
         Ok(QueueInfo {
@@ -152,7 +152,7 @@ impl MessageQueue {
         if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Whether it was created by the user whom this process runs as.
+    /// Whether the user of this process created it.
     pub fn is_own(self) -> bool {
         self.info().is_ok_and(|info| info.creator_user == effective_user())
     }

@@ -105,7 +105,7 @@ fn counted(len: usize) -> Vec<u8> {
 
 #[test]
 fn a_transfer_in_pieces_goes_on_where_it_stopped() {
-    // A pipe takes and gives what it has.
+    // A pipe accepts and returns only a part of a transfer.
     for len in [100_000, 3 << 20] {
         let (source, mut feed) = io::pipe().expect("a pipe");
         let mut ring = Ring::new().expect("a ring");
@@ -169,7 +169,7 @@ fn a_file_ends_where_reads_say_so() {
     let mut read = operation(Transfer::Read(Buffer::new(8192)));
     assert!(read.advance(100).is_none());
     assert_eq!(read.advance(0).expect("the end").expect("read"), 100);
-    // The same of direct I/O, which refuses to ask for the next byte.
+    // The same with direct I/O, which refuses to read the next byte.
     let mut direct = operation(Transfer::Read(Buffer::new(8192)));
     assert!(direct.advance(100).is_none());
     assert_eq!(direct.advance(errno(Errno::INVAL)).expect("the end").expect("read"), 100);

@@ -177,7 +177,7 @@ fn an_older_record_does_not_stand_in_for_one_that_was_cut_off() {
     assert_eq!(store.see("http://twice/"), Seen::Nothing);
 }
 
-/// The table of a stripe is gone while its objects are in the index: they are evicted all the same.
+/// The table of a stripe is gone while its objects are in the index: they are evicted nevertheless.
 #[test]
 fn a_stripe_without_a_table_is_evicted_whole() {
     let store = Store::new(8, |_| ());
@@ -187,7 +187,7 @@ fn a_stripe_without_a_table_is_evicted_whole() {
     for slot in 0..3 {
         write_at(&store.options.path, store.offset(slot) + (STRIPE_BYTES - 200) as u64, &[0; 200]);
     }
-    // What has been read of these slots already does not count.
+    // Parts of these slots that have been read already do not count.
     store.coss().dir.log.lock().victims.clear();
     (100..150).for_each(|i| store.put(&url(i), 1, 100_000));
     store.settle();

@@ -1,4 +1,4 @@
-//! A whole cache directory while its helper is killed, or lies: what is seen is right or missing.
+//! A whole cache directory while its helper is killed, or lies: reads are right or missing.
 
 use humboldt_sys::sysv::QueueMessage;
 
@@ -74,8 +74,8 @@ fn load(scheme: &dyn Scheme, seed: u64, is_over: &AtomicBool, hits: &AtomicU64) 
     }
 }
 
-/// Has `disturb` called again and again while two threads load a directory, until it says that it
-/// is enough. Afterwards everything must be as it should be, also after a restart.
+/// Calls `disturb` again and again while two threads load a directory, until it returns that it is
+/// enough. Afterwards everything must be as it should be, also after a restart.
 fn disturbed(mut disturb: impl FnMut(&Exchange) -> bool) {
     let dir = tempfile::tempdir().expect("a directory");
     let options = DirOptions { l1: 2, l2: 4, ..DirOptions::new(dir.path(), 4 << 20) };
@@ -117,14 +117,14 @@ fn killed_again_and_again_it_never_gives_wrong_bytes_and_hangs_nobody() {
         if let Some(process) = process.filter(|_| exchange.phase() == Phase::Running) {
             kills += u32::from(rustix::process::kill_process(process, Signal::KILL).is_ok());
         }
-        // at any moment of what it does
+        // at any moment of an operation
         std::thread::sleep(Duration::from_millis(random(&mut state) % 20));
         kills >= 25
     });
 }
 
-/// Answers in place of the helper: all is well, and nothing was done. What is in the slot is
-/// another object's.
+/// Answers in place of the helper: success, and nothing was done. The slot holds another object's
+/// bytes.
 #[test]
 fn a_helper_that_claims_what_it_has_not_done_makes_misses() {
     let mut lies = 0;

@@ -31,7 +31,7 @@ pub(crate) enum MalformedIndex {
     Shard {
         /// Number of the shard, from 0.
         shard: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
     /// It could not be read.
@@ -115,7 +115,7 @@ impl RingIndex {
     }
 }
 
-/// A byte that says which slots are in use, and these.
+/// A byte whose bits show the used slots, and these slots.
 fn write_bucket(bucket: &Bucket, out: &mut Vec<u8>) {
     // Without a branch for each slot: whether it is empty is as good as random.
     let mut image = [0; 1 + BUCKET_SLOTS * SLOT_BYTES];
@@ -131,7 +131,7 @@ fn write_bucket(bucket: &Bucket, out: &mut Vec<u8>) {
     out.extend_from_slice(&image[..1 + used * SLOT_BYTES]);
 }
 
-/// What the header of an image says besides the table.
+/// The header of an image, besides the table.
 struct Header {
     shard: u32,
     shards: u32,
@@ -156,7 +156,7 @@ impl Image {
         Self::parse_content(content).ok_or("its numbers contradict each other")
     }
 
-    /// The rest, which is what was written unless somebody took pains to make a checksum for it.
+    /// The rest. Its checksum is valid, so it is as written, unless it was forged.
     fn parse_content(content: &[u8]) -> Option<Self> {
         let (header, mut body) = content.split_at_checked(HEADER_BYTES)?;
         if u32_at(header, 16)? != FORMAT {

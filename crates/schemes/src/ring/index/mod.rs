@@ -37,7 +37,7 @@ const SHARD_BITS: u32 = 12;
 /// Objects that are expected in a shard, at most, while there can be more shards.
 const SHARD_OBJECTS: u64 = 1 << 17;
 
-/// Fewest buckets of a shard at first. After it has grown, so many of them are a table of their
+/// Fewest buckets of a shard at first. After it has grown, this many of them are a table of their
 /// own, and small ones differ much in how full they are.
 const BASE_BUCKETS_MIN: u64 = 32;
 
@@ -116,8 +116,8 @@ impl RingIndex {
         self.insert_telling(hash, entry, || ())
     }
 
-    /// The same; where another object has to go for it, that is told before anybody can miss it.
-    /// `is_dropping` may not use the index.
+    /// The same. If another object has to leave for it, `is_dropping` is called before any look-up
+    /// can miss it. `is_dropping` may not use the index.
     pub(crate) fn insert_telling(
         &self,
         hash: Hash64,
@@ -149,7 +149,8 @@ impl RingIndex {
         self.remove_if_telling(hash, location, || ())
     }
 
-    /// The same; that it goes is told before anybody can miss it. `is_going` may not use the index.
+    /// The same; `is_going` is called before any look-up can miss the object. `is_going` may not
+    /// use the index.
     pub(crate) fn remove_if_telling(
         &self,
         hash: Hash64,

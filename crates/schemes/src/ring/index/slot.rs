@@ -28,14 +28,14 @@ pub(crate) const FREQ_MAX: u8 = (1 << FREQ_BITS) - 1;
 /// The highest kind; the lowest is 1.
 pub(crate) const KIND_MAX: u8 = 7;
 
-/// What the index knows about one object.
+/// The facts about one object in the index.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Where its record begins, in sectors of 512 bytes, below [`LOCATION_END`].
+    /// Start of its record, in sectors of 512 bytes, below [`LOCATION_END`].
     pub(crate) location: u64,
-    /// How long the record is.
+    /// Length of the record.
     pub(crate) length: LengthClass,
-    /// How often it has been used, as far as that matters, 0 to [`FREQ_MAX`].
+    /// Number of its uses, as far as that matters, 0 to [`FREQ_MAX`].
     pub(crate) freq: u8,
     /// For the scheme's use, 1 to [`KIND_MAX`].
     pub(crate) kind: u8,
@@ -87,7 +87,7 @@ impl Slot {
         (self.0 >> FREQ_SHIFT) as u8 & FREQ_MAX
     }
 
-    /// The same object, used once more; `None` when that cannot be counted any more.
+    /// The same object, used once more; `None` at the highest count.
     pub(super) fn bumped(self) -> Option<Self> {
         (self.freq() < FREQ_MAX).then(|| Self(self.0 + (1 << FREQ_SHIFT)))
     }

@@ -1,9 +1,9 @@
 //! One shard: a cuckoo table of buckets of eight slots.
 //!
-//! A key has two buckets, and the number of each follows from that of the other and the tag, so
-//! that an object can be moved between them without its key. Before the table has grown, bucket `i`
-//! and bucket `(c(tag) - i) mod m` belong together. Each growth doubles it: bucket `b` becomes `2b`
-//! and `2b + 1`, and the next bit of the tag says where an object goes. After `k` of them a
+//! A key has two buckets. The number of each follows from that of the other and the tag, so that an
+//! object can be moved between them without its key. Before the table has grown, bucket `i` and
+//! bucket `(c(tag) - i) mod m` belong together. Each growth doubles it: bucket `b` becomes `2b` and
+//! `2b + 1`, and the next bit of the tag chooses one of these for an object. After `k` of them a
 //! bucket's number is `i * 2^k + (first k bits of the tag)`, and the same rule holds for `i`.
 //!
 //! Buckets are allocated with the first object.
@@ -60,7 +60,7 @@ impl Bucket {
     }
 }
 
-/// Where a key belongs: its hash without the part that chose the shard.
+/// The place of a key: its hash without the part that chose the shard.
 #[derive(Copy, Clone)]
 pub(super) struct Place {
     /// Chooses the bucket, evenly among however many there are.
@@ -76,7 +76,7 @@ struct At {
     slot: usize,
 }
 
-/// What happened to others when an object was inserted.
+/// The effect of an insertion on other objects.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inserted {
     /// The object of the same key before, or of another key that the index cannot tell from it.
@@ -117,7 +117,7 @@ impl Table {
         })
     }
 
-    /// The key is about to be looked for.
+    /// A look-up of the key is about to begin.
     pub(super) fn expect(&self, place: Place) {
         for number in self.both_buckets(place) {
             if let Some(bucket) = self.buckets.get(number as usize) {
@@ -153,8 +153,8 @@ impl Table {
         for bucket in &mut self.buckets {
             for slot in &mut bucket.0 {
                 let found = Slot(*slot.get_mut());
-                // Whether a slot is empty is as good as random: to ask that first would cost more
-                // than all the rest.
+                // Empty slots are distributed as if at random: testing for them first would cost
+                // more than all the rest.
                 if is_there(found.location()) && !found.is_empty() && !keep(&found.entry()) {
                     *slot = AtomicU64::new(Slot::EMPTY.0);
                     self.objects -= 1;
@@ -219,7 +219,7 @@ impl Table {
         other << self.doublings | prefix(tag, self.doublings)
     }
 
-    /// Whether an object with this tag may lie in `bucket`, as far as the tag says that.
+    /// Whether an object with this tag may lie in `bucket`, according to the tag.
     pub(super) fn may_hold(&self, bucket: usize, tag: u32) -> bool {
         bucket as u32 % (1 << self.doublings) == prefix(tag, self.doublings)
     }

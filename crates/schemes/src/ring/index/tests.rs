@@ -37,7 +37,7 @@ fn entry(location: u64) -> Entry {
     }
 }
 
-/// What the index can tell of a key: shard, tag, and the pair of buckets before any growth.
+/// The facts about a key in the index: shard, tag, and the pair of buckets before any growth.
 type Identity = (u64, u32, [u32; 2]);
 
 fn identity(index: &RingIndex, hash: Hash64) -> Identity {
@@ -66,7 +66,7 @@ fn conditional_changes_look_at_what_is_there_now() {
     assert_eq!((index.get(hash), index.remove(hash), index.len()), (None, None, 0));
 }
 
-/// What is told of an object that goes is told while nobody can look.
+/// A leaving object is reported while no look-up can run.
 #[test]
 fn who_misses_an_object_has_been_told() {
     let index = RingIndex::new(10, 10);

@@ -8,7 +8,7 @@ use humboldt_sys::aligned::Buffer;
 use super::*;
 use crate::block::{ReadFuture, WriteDone, WriteFuture};
 
-/// A file whose writes end when the test says so.
+/// A file whose writes end when the test decides.
 #[derive(Default)]
 struct Held {
     held: Mutex<Vec<WriteDone>>,
@@ -81,7 +81,7 @@ fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
     for (outcomes, wanted) in [
         ([true, true, true], [Ok(()), Ok(())]),
         ([false, true, true], [Err(Unlogged::Failed(ErrorKind::Other)), Ok(())]),
-        // Whether the first lasts cannot be told any more when it asks so late.
+        // It cannot be told any more whether the first lasts, when it asks so late.
         ([true, false, true], [Err(Unlogged::Failed(ErrorKind::Other)); 2]),
         ([false, true, false], [Err(Unlogged::Failed(ErrorKind::Other)); 2]),
     ] {
@@ -100,8 +100,7 @@ fn a_removal_lasts_only_if_all_its_blocks_do_whatever_became_of_later_ones() {
     }
 }
 
-/// Whoever asked may have gone when the block fails, and the next one does not find the key any
-/// more.
+/// The caller may have gone when the block fails, and the next one does not find the key any more.
 #[test]
 fn what_could_not_be_logged_is_a_doubt_before_anybody_asks() {
     let file = Arc::new(Held::default());
@@ -117,7 +116,7 @@ fn what_could_not_be_logged_is_a_doubt_before_anybody_asks() {
     }
     file.end(Err(io::ErrorKind::Other.into()));
     assert!(purges.turn().waiting().is_empty() && doubts.are_any());
-    // So is what there is no room for.
+    // So is a removal for which there is no room.
     let doubt = doubts.counted();
     let too_many = vec![removal[0]; WAITING_MAX + 1];
     assert_eq!(purges.turn().log(&too_many), Err(Unlogged::Full));

@@ -24,7 +24,7 @@ fn a_crash_long_after_a_checkpoint_loses_nothing_and_brings_nothing_back() {
     let mut store_one = |world: &mut World| {
         world.store_object(stored);
         stored += 1;
-        // What is asked for again is copied out of segments that are reclaimed.
+        // Objects that are requested again are copied out of segments that are reclaimed.
         (stored.saturating_sub(120)..stored).step_by(29).for_each(|number| world.look(number));
         stored
     };
@@ -131,7 +131,7 @@ fn entry(world: &World, number: u64) -> Option<Entry> {
     world.store.index.get()?.get(world.store.hash(&key(&url(number))))
 }
 
-/// Stores others, of these lengths in turn, until what lay at `location` has been overwritten.
+/// Stores others, of these lengths in turn, until the record at `location` has been overwritten.
 fn push_out(world: &mut World, location: u64, lengths: &[u64]) {
     let segment = location * UNIT_BYTES / SEGMENT_BYTES;
     let generation = world.store.segments.generation(segment);
@@ -178,8 +178,8 @@ fn what_cannot_be_copied_leaves_the_index_with_its_segment() {
     }
 }
 
-/// What was never stored costs neither a block of the log nor a checkpoint; what was stored is
-/// logged once.
+/// Removing an object that was never stored costs neither a block of the log nor a checkpoint; one
+/// that was stored is logged once.
 #[test]
 fn the_removal_of_what_recovery_cannot_find_is_not_logged() {
     let runtime = runtime();
@@ -198,7 +198,7 @@ fn the_removal_of_what_recovery_cannot_find_is_not_logged() {
     assert!(remove(&key(&url(number))));
     assert!(!remove(&key(&url(number))));
     assert_eq!(world.store.purges.blocks(), 1);
-    // What left the index without a line in the log may be found again.
+    // An entry that left the index without a line in the log may be found again.
     world.store.doubts.count();
     assert!(!remove(&key(&url(number))));
     assert_eq!(world.store.purges.blocks(), 2);
@@ -261,7 +261,7 @@ fn a_log_that_refuses_a_removal_is_left_for_the_other_one() {
     world.store.keep_house();
     remove(&world).expect("the other file has room");
 
-    // When both are full, nobody writes checkpoints all the time.
+    // When both are full, checkpoints are not written all the time.
     (0..2).for_each(|log| find_room(&world, log, false));
     let checkpoint = world.store.checkpoint.load(Ordering::Acquire);
     for _ in 0..50 {
@@ -379,8 +379,8 @@ fn a_log_whose_beginning_could_not_be_read_at_the_start_is_read_again() {
     };
     let before = start(0);
     (1..=4).for_each(|number| turn(&before, number, number));
-    // Checkpoint 4 is complete. What the other file says of turn 3 cannot be read for a moment, and
-    // the next one comes to no end.
+    // Checkpoint 4 is complete. The other file's operations of turn 3 cannot be read for a moment,
+    // and the next checkpoint is not completed.
     *second.unreadable.lock() = 0..1;
     let again = start(4);
     *second.unreadable.lock() = 0..0;
@@ -414,7 +414,7 @@ fn begun_to_read(world: &mut World) -> (String, u8, Box<dyn Reader>) {
     (url, version, reader)
 }
 
-/// Reads to the end of the body; says how far it came, if not there.
+/// Reads to the end of the body; returns how far it came, if not there.
 fn read_on(world: &World, url: &str, version: u8, reader: &mut dyn Reader) -> Result<(), u64> {
     let total = reader.body_bytes().expect("complete");
     let (mut at, mut bytes) = (1000, vec![0; 30_000]);

@@ -5,7 +5,7 @@ use crate::battery::record;
 
 const PAGE: usize = 4096;
 
-/// Which of these pages of the file are new; all others are old.
+/// A file of which some pages are new and all others old.
 fn mixed(old: &[u8], new: &[u8], is_new: impl Fn(usize) -> bool) -> Vec<u8> {
     let mut bytes = old.to_vec();
     bytes.resize(new.len().max(old.len()), 0);

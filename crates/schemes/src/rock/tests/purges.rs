@@ -41,8 +41,7 @@ fn an_evicted_object_may_come_back_after_a_crash_while_nobody_has_purged_it() {
     run(rock.maintain()).expect("maintenance");
     assert!(rock.stats().objects < 60);
     crash(rock);
-    // This is what the table of stale slots is for: the test above would prove nothing if it were
-    // otherwise.
+    // The table of stale slots exists for this: otherwise the test above would prove nothing.
     let rock = place.bare();
     rebuild::scan_here(&rock.dir, || ());
     assert_eq!(rock.stats().objects, 60);
@@ -221,8 +220,8 @@ fn a_purge_waits_for_what_is_being_written() {
     assert_eq!(rock.stats().used_bytes, 0);
 }
 
-/// The log of removals during a scan is on the disk: nobody waits for that with the object still to
-/// be found.
+/// The log of removals during a scan is on the disk: no removal waits for that with the object
+/// still to be found.
 #[test]
 fn what_is_removed_during_a_scan_is_gone_before_that_is_logged() {
     let place = Place::new(SMALL);

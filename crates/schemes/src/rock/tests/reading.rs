@@ -1,4 +1,4 @@
-//! How many reads and writes it takes, and readers whose slots are used by others meanwhile.
+//! Number of reads and writes, and readers whose slots are used by others meanwhile.
 
 use humboldt_store::scheme::SchemeError;
 
@@ -301,7 +301,7 @@ fn what_is_dropped_in_the_middle_leaves_nothing_behind() {
         });
     }
     run(async {
-        // A commit that nobody waits for ends by itself, as a whole object.
+        // A commit without a waiting task ends by itself, as a whole object.
         let mut writer = rock.create(record("http://late/", 1), Some(700)).await.expect("create");
         writer.write(0, &[&body("http://late/", 1, 0, 700)]).await.expect("write");
         let mut commit = writer.commit(Some(700));
@@ -348,7 +348,7 @@ fn no_more_writes_than_the_rate_allows() {
     let refused =
         outcomes.iter().filter(|o| matches!(o, Err(SchemeError::Busy("max-swap-rate")))).count()
             as u64;
-    // A burst of a tenth of a second, and what may wait a second.
+    // A burst of a tenth of a second, and the writes that may wait a second.
     assert!(
         (50..=62).contains(&stored) && stored + refused == 100,
         "{stored} stored, {refused} refused"

@@ -8,14 +8,14 @@ use crate::battery::record;
 const SIZES: [u64; 6] = [0, 700, 13_000, 40_000, 150_000, 1_300_000];
 
 struct Model {
-    /// Version and length of what was stored last; `None` after a purge.
+    /// Version and length of the last stored object; `None` after a purge.
     stored: HashMap<u64, Option<(u8, u64)>>,
     hits: u64,
 }
 
 impl Model {
-    /// The last version or nothing, never anything older, never what was purged. Nothing is right
-    /// only after an eviction.
+    /// The last version or nothing, never an older or purged one. Nothing is right only after an
+    /// eviction.
     fn check(&mut self, rock: &dyn Scheme, id: u64, context: &str) {
         let seen = see(rock, &url(id));
         let expected = self.stored.get(&id).copied().flatten();

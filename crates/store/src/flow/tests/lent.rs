@@ -86,7 +86,7 @@ fn only_a_body_with_one_reader_who_waits_for_nothing_else_is_lent() {
     let first = joined.subscribe(ReaderKind::Client).expect("at the start");
     let second = join(&table, 1);
     assert!(!joined.may_lend());
-    // Whoever joins after this was asked reads from pages at once.
+    // A request that joins after this check reads from pages at once.
     joined.publish_head(Arc::new(some_head()), info(key(1), MIB));
     joined.finish_lent(published(&pattern(0, 9000)));
     for mut reader in [first, second] {

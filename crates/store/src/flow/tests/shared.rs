@@ -1,4 +1,4 @@
-//! Clients of different speed who share a fetch: the writer waits, and nobody loses a byte.
+//! Clients of different speed share a fetch: the writer waits, and no client loses a byte.
 
 use super::*;
 

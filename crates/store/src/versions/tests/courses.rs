@@ -1,4 +1,4 @@
-//! Courses in which an older answer could come back, over directories that do what the test says.
+//! Courses in which an older answer could return, over directories that the test controls.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl World {
         self.schemes.iter().for_each(|scheme| scheme.faults.at_once.store(true, SeqCst));
     }
 
-    /// A fetch that nobody joins, as for a reload.
+    /// A fetch that no other request joins, as for a reload.
     fn reload(&self) -> (FlowWriter, FlowReader) {
         let writer = self.cache.private(key(1), key(1));
         let reader = writer.subscribe(ReaderKind::Client).expect("at the start");
@@ -197,7 +197,7 @@ fn of_records_that_nobody_can_put_in_order_none_is_used() {
         assert!(w.open().is_none(), "{one:?} {other:?}");
         assert!(w.schemes.iter().all(|scheme| scheme.body(&key(1)).is_none()));
     }
-    // What was asked for after a purge by tag or prefix is newer than what was asked for before it.
+    // An answer requested after a purge by tag or prefix is newer than one requested before it.
     let w = world();
     let elsewhere = Purge::prefix(b"http://b.example/").expect("a good prefix");
     w.cache.purges().register_now(&[elsewhere]).expect("in memory");
@@ -398,7 +398,7 @@ fn a_vary_marker_is_written_once() {
     assert!(is_to_be_written(b"cookie"), "another one");
 }
 
-/// What comes of it at once.
+/// The result of a single poll.
 fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -25,11 +25,11 @@ const STEPS: usize = 3000;
 const THREADS: u64 = 4;
 const BODY_BYTES: usize = 3000;
 
-/// A server whose answers were true at the time that their Date says.
+/// A server whose answers were true at the time of their Date.
 #[derive(Default)]
 struct Origin {
     version_and_time: Mutex<(u64, i64)>,
-    /// The newest version that somebody has got, or that was there when a purge began that has
+    /// The newest version that a client has got, or that was there when a purge began that has
     /// returned.
     floor: AtomicU64,
 }
@@ -38,7 +38,7 @@ struct World {
     cache: Arc<Cache>,
     schemes: [Arc<TestScheme>; 2],
     origins: Vec<Origin>,
-    /// How often an answer came from memory, from a directory, and from another's fetch.
+    /// Number of answers from memory, from a directory, and from another's fetch.
     served: [AtomicU64; 3],
 }
 
@@ -233,7 +233,7 @@ impl Actor<'_> {
     }
 }
 
-/// The version of an answer that somebody else fetches.
+/// The version of an answer that another request fetches.
 fn follow(mut reader: FlowReader) -> Option<u64> {
     block_on(reader.head()).ok()?;
     let mut bytes = Vec::new();

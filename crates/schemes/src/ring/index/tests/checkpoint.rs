@@ -40,7 +40,7 @@ fn load(images: &[Vec<u8>]) -> Result<RingIndex, MalformedIndex> {
     RingIndex::from_shards(STAMP, OBJECTS_MAX, || Ok(images.next().cloned()))
 }
 
-/// Loads `images` with another one in the place of `shard`; says what was refused.
+/// Loads `images` with another one in the place of `shard`; returns the refusal.
 fn refused(images: &[Vec<u8>], shard: usize, image: Vec<u8>) -> Option<String> {
     let mut images = images.to_vec();
     images[shard] = image;

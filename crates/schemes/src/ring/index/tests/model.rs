@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An index, and what should be in it.
+/// An index, and its expected contents.
 struct Pair {
     index: RingIndex,
     model: HashMap<Identity, Entry>,
@@ -19,7 +19,7 @@ impl Pair {
         Self { index: RingIndex::new(expected, max), model: HashMap::new(), inserted: 0 }
     }
 
-    /// Does one of six things to both, and compares what they return.
+    /// Does one of six things to both, and compares the results.
     fn step(&mut self, what: u8, hash: Hash64) {
         let id = identity(&self.index, hash);
         let known = self.model.get(&id).copied();

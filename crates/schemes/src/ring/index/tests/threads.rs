@@ -17,7 +17,7 @@ fn distinct_keys(index: &RingIndex) -> Vec<Vec<Hash64>> {
     all.chunks(KEYS).map(<[Hash64]>::to_vec).collect()
 }
 
-/// Inserts, replaces, bumps and removes its own keys, and knows at any time what must be there.
+/// Inserts, replaces, bumps and removes its own keys, and knows at any time which must be there.
 fn work(index: &RingIndex, keys: &[Hash64], thread: u64, rounds: u64) {
     let own = |round: u64, i: usize| Entry {
         freq: 0,
