@@ -7,6 +7,7 @@
 use std::task::{Context, Poll};
 
 use crate::client::{BodyFault, ClientExchange};
+use crate::head::BodyPart;
 use crate::server::ServerUpload;
 
 /// Why a body stopped.
@@ -24,8 +25,8 @@ pub struct BodyPump {
     server: Option<ServerUpload>,
     /// The part that came with the request's head has been looked at.
     begun: bool,
-    /// Parts received.
-    received: u64,
+    /// Bytes of the body that were received.
+    received_bytes: u64,
     /// All was sent.
     done: bool,
     /// The server takes no more.
@@ -35,7 +36,7 @@ pub struct BodyPump {
 impl BodyPump {
     /// For the body of a request of which the head is about to be sent.
     pub fn new(server: ServerUpload) -> Self {
-        Self { server: Some(server), begun: false, received: 0, done: false, stopped: false }
+        Self { server: Some(server), begun: false, received_bytes: 0, done: false, stopped: false }
     }
 
     /// Whether the whole body was sent.
@@ -48,9 +49,9 @@ impl BodyPump {
         self.stopped
     }
 
-    /// Grows with each part of the body that comes from the client.
-    pub fn received(&self) -> u64 {
-        self.received
+    /// Bytes of the body that have come from the client.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Moves what can be moved now. `Ready` when nothing more is to be done.
@@ -95,10 +96,20 @@ impl BodyPump {
         client: &mut ClientExchange,
     ) -> Poll<Result<(), PumpError>> {
         let Some(server) = &mut self.server else { return Poll::Ready(Ok(())) };
-        let received = client.poll_body(cx, &mut |part| server.push(part));
-        received.map(|part| {
-            self.received += 1;
-            part.map(drop).map_err(PumpError::Client)
-        })
+        let mut bytes = 0;
+        let received = client.poll_body(cx, &mut |part| {
+            if let BodyPart::Data(data) = part {
+                bytes += data.len() as u64;
+            }
+            server.push(part)
+        });
+        self.received_bytes += bytes;
+        match received {
+            Poll::Ready(Ok(true)) if !server.is_finished() => {
+                let ended = server.push(BodyPart::End(None));
+                Poll::Ready(ended.map_err(|error| PumpError::Client(BodyFault::Refused(error))))
+            }
+            received => received.map_ok(drop).map_err(PumpError::Client),
+        }
     }
 }

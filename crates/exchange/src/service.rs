@@ -34,6 +34,9 @@ pub trait Service {
         pending: Self::Pending,
     ) -> impl Future<Output = ()>;
 
+    /// The connection has come to its end in order.
+    fn end(&self);
+
     /// Answers what is no request.
     fn refuse(&self, client: &mut ClientExchange, refused: Refused) -> impl Future<Output = ()>;
 }
@@ -70,6 +73,7 @@ pub async fn serve<S: Service>(io: &CoreIo, mut client: ClientExchange, service:
             break;
         }
     }
+    service.end();
     Box::pin(client.close()).await;
 }
 

@@ -158,10 +158,12 @@ impl Core {
         Rc::new(Request::new(facts, &snapshot))
     }
 
-    /// Keeps a request's capacity for the next one, unless someone else still holds it.
+    /// Keeps a request's capacity for the next one, unless someone else still holds it, or it would
+    /// keep an old configuration.
     pub(crate) fn return_request(&self, mut request: Rc<Request>) {
         let mut spare = self.spare_requests.borrow_mut();
-        if spare.len() < SPARE_REQUESTS_MAX && Rc::get_mut(&mut request).is_some() {
+        let is_current = Arc::ptr_eq(request.snapshot(), &self.snapshot.borrow());
+        if is_current && spare.len() < SPARE_REQUESTS_MAX && Rc::get_mut(&mut request).is_some() {
             spare.push(request);
         }
     }

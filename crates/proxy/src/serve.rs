@@ -1,5 +1,6 @@
 //! Connections of clients: each has a task, which answers one request after the other.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,7 +40,6 @@ pub async fn serve_connection(
     let connection = Connection::new(&core, client, local, port);
     let exchange = ClientExchange::H1(H1Client::new(&core.io, stream));
     humboldt_exchange::serve(&core.io, exchange, &connection).await;
-    connection.close();
 }
 
 /// `tcpkeepalive=` of the port.
@@ -61,8 +61,8 @@ pub(crate) struct Connection {
     core: Rc<Core>,
     facts: Rc<ConnFacts>,
     _counted: Option<Counted>,
-    /// It has come to its end in order, or has been counted as cut off.
-    is_closed: bool,
+    /// It has come to its end in order.
+    is_closed: Cell<bool>,
 }
 
 /// A request whose answer has to wait.
@@ -87,18 +87,13 @@ impl Connection {
         let counted = counts.then(|| core.shared.client_counts.enter(unmapped(client.ip())));
         let connections = counted.as_ref().map(Counted::connections);
         let facts = Rc::new(ConnFacts { client, local, port, connections });
-        Self { core: Rc::clone(core), facts, _counted: counted, is_closed: false }
-    }
-
-    /// Its task has come to its end.
-    pub(crate) fn close(mut self) {
-        self.is_closed = true;
+        Self { core: Rc::clone(core), facts, _counted: counted, is_closed: Cell::new(false) }
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.is_closed {
+        if !self.is_closed.get() {
             self.core.shared.times.record_cut(self.core.id, Cut::of_a_dropped_task());
         }
         self.core.connection_closed();
@@ -164,6 +159,10 @@ impl Service for Connection {
             }
         };
         core.return_request(request);
+    }
+
+    fn end(&self) {
+        self.is_closed.set(true);
     }
 
     async fn refuse(&self, client: &mut ClientExchange, refused: Refused) {

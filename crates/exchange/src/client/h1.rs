@@ -29,7 +29,10 @@ const PARTS_MAX: usize = 66;
 
 /// A rest of a body up to this size is copied behind its head, so that one plain `send` does:
 /// cheaper than a vectored write. In bytes.
-pub(super) const COPY_BYTES_MAX: usize = 4096;
+const COPY_BYTES_MAX: usize = 4096;
+
+/// Beyond so many bytes that are kept, nothing is copied behind them.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// A client's socket, and the timers of whoever waits for it.
 pub(crate) struct Socket {
@@ -94,8 +97,8 @@ pub struct H1Client {
     encoder: BodyEncoder,
     piece: Piece,
     sent_bytes: u64,
-    /// Bytes of interim heads.
-    sent_before_head: u64,
+    /// Those before the head, of interim heads, once there is one.
+    sent_before_head: Option<u64>,
     /// The deadline runs for the client to take something.
     waits: bool,
 }
@@ -128,7 +131,7 @@ impl H1Client {
             encoder: BodyEncoder::new(Framing::None),
             piece: Piece::default(),
             sent_bytes: 0,
-            sent_before_head: 0,
+            sent_before_head: None,
             waits: false,
         }
     }
@@ -137,7 +140,8 @@ impl H1Client {
     pub(super) fn begin_answer(&mut self) {
         self.after = After::Abort;
         (self.body, self.length) = (None, BodyLength::None);
-        self.sent_bytes = 0;
+        (self.sent_bytes, self.sent_before_head) = (0, None);
+        self.framing = Framing::None;
         self.waits = false;
     }
 
@@ -155,7 +159,7 @@ impl H1Client {
     }
 
     pub(super) fn send_head(&mut self, head: &impl ReplyHead, length: BodyLength) {
-        self.sent_before_head = self.sent_bytes;
+        self.sent_before_head = Some(self.sent_bytes);
         self.make_out();
         head.write(&mut Lines(&mut self.out));
         self.framing = self.write_framing(head.status(), length);
@@ -199,6 +203,7 @@ impl H1Client {
     }
 
     pub(super) fn send_tunnel_head(&mut self, head: &impl ReplyHead, upgrade: Option<&[u8]>) {
+        self.sent_before_head = Some(self.sent_bytes);
         self.make_out();
         head.write(&mut Lines(&mut self.out));
         if let Some(protocols) = upgrade {
@@ -220,8 +225,12 @@ impl H1Client {
             0 => 0,
             _ => body.iter().skip(1).take(count).map(|part| part.len()).sum(),
         };
+        if offered == 0 {
+            return Ok(Some(0));
+        }
         self.frame(offered).map_err(|_| ClientLost::Gone)?;
-        if offered > 0 && offered <= COPY_BYTES_MAX && !self.is_flushed() {
+        let may_keep = self.out.len() - self.out_sent <= KEPT_BYTES_MAX && !self.is_flushed();
+        if offered <= COPY_BYTES_MAX && may_keep {
             body.iter().skip(1).take(count).for_each(|part| self.out.extend_from_slice(part));
             let suffix = self.account(offered);
             self.out.extend_from_slice(suffix);
@@ -229,19 +238,30 @@ impl H1Client {
         }
         // A copy, as these parts live shorter.
         match self.write(body, count, offered) {
-            Ok(0) if offered > 0 || !self.is_flushed() => {
-                Err(self.lost_by(io::ErrorKind::WriteZero))
-            }
+            Ok(0) => Err(self.lost_by(io::ErrorKind::WriteZero)),
             Ok(written) => Ok(Some(self.advance(written, offered))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(self.lost_by(error.kind())),
         }
     }
 
+    pub(super) fn try_flush(&mut self) -> Result<bool, ClientLost> {
+        while !self.is_flushed() {
+            let kept = self.out.get(self.out_sent..).unwrap_or_default();
+            match self.socket.stream.try_write(kept) {
+                Ok(0) => return Err(self.lost_by(io::ErrorKind::WriteZero)),
+                Ok(written) => _ = self.advance(written, 0),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(self.lost_by(error.kind())),
+            }
+        }
+        Ok(true)
+    }
+
     /// Begins a piece where none was begun.
     fn frame(&mut self, offered: usize) -> Result<(), EncodeError> {
         let room = match self.framing {
-            Framing::Chunked if offered > 0 && self.piece.left == 0 => {
+            Framing::Chunked if self.piece.left == 0 => {
                 let prefix = self.encoder.chunk_prefix(offered)?;
                 self.make_out();
                 self.out.extend_from_slice(prefix.as_bytes());
@@ -266,12 +286,6 @@ impl H1Client {
         offered: usize,
     ) -> io::Result<usize> {
         let kept = self.out.get(self.out_sent..).unwrap_or_default();
-        if offered == 0 {
-            return match kept.is_empty() {
-                true => Ok(0),
-                false => self.socket.stream.try_write(kept),
-            };
-        }
         let mut end = count + 1;
         if self.piece.left == offered
             && let Some(slot) = parts.get_mut(end)
@@ -320,6 +334,9 @@ impl H1Client {
     }
 
     pub(super) fn keep_body(&mut self, body: &[u8]) -> Result<(), EncodeError> {
+        if self.framing == Framing::None {
+            return Ok(());
+        }
         self.make_out();
         self.encoder.encode(body, &mut self.out)
     }
@@ -371,19 +388,14 @@ impl H1Client {
         ended
     }
 
-    /// Says whether what is kept should still go out. Where only the end of the connection ends the
-    /// body, the connection is reset.
+    /// Says whether what is kept should still go out: not where the connection is reset.
     pub(super) fn cut_off(&mut self) -> bool {
-        self.after = After::Abort;
-        if self.framing == Framing::UntilClose {
-            _ = humboldt_sys::tcp::reset_on_close(&self.socket.stream);
-            return false;
-        }
-        true
+        self.reset();
+        self.framing != Framing::UntilClose
     }
 
     pub(super) fn take_back(&mut self) -> bool {
-        let is_unsent = self.sent_bytes == self.sent_before_head && self.out_sent == 0;
+        let is_unsent = self.out_sent == 0 && self.sent_bytes() == 0;
         if is_unsent {
             self.after = After::Abort;
             self.out.clear();
@@ -394,10 +406,19 @@ impl H1Client {
 
     pub(super) fn reset(&mut self) {
         self.after = After::Abort;
+        self.reset_if_endless();
+    }
+
+    /// Where only the end of the connection ends a body that has not come to its end, the
+    /// connection is reset: the client must not take a part for the whole.
+    fn reset_if_endless(&self) {
+        if self.framing == Framing::UntilClose && !self.encoder.is_finished() {
+            _ = humboldt_sys::tcp::reset_on_close(&self.socket.stream);
+        }
     }
 
     pub(super) fn sent_bytes(&self) -> u64 {
-        self.sent_bytes
+        self.sent_before_head.map_or(0, |before| self.sent_bytes - before)
     }
 
     pub(super) fn unacknowledged_bytes(&self) -> Option<usize> {
@@ -424,6 +445,12 @@ impl H1Client {
     fn give_out_back(&mut self) {
         self.out_sent = 0;
         self.io.return_head_buffer(std::mem::take(&mut self.out));
+    }
+}
+
+impl Drop for H1Client {
+    fn drop(&mut self) {
+        self.reset_if_endless();
     }
 }
 

@@ -118,9 +118,14 @@ impl ClientExchange {
         each!(self, client => client.send_tunnel_head(head, upgrade));
     }
 
+    /// Sends without waiting what is kept. `false`: the client takes no more now.
+    pub fn try_flush(&mut self) -> Result<bool, ClientLost> {
+        each!(self, client => client.try_flush())
+    }
+
     /// Sends without waiting: what is kept, and then bytes of the body. `slices` puts them into the
     /// places that it is given, no more bytes than it is told, and says how many places it used.
-    /// Returns how many bytes of the body were taken, 0 where there were none; `None` when the
+    /// Returns how many bytes of the body were taken, 0 only where none were offered; `None` when the
     /// client takes no more now.
     pub fn try_send<'b>(
         &mut self,
@@ -129,7 +134,8 @@ impl ClientExchange {
         each!(self, client => client.try_send(slices))
     }
 
-    /// Keeps a body of a few KiB, to go out together with its head.
+    /// Keeps a body of a few KiB, to go out together with its head; to a request that gets no body,
+    /// nothing of it.
     pub fn keep_body(&mut self, body: &[u8]) -> Result<(), EncodeError> {
         each!(self, client => client.keep_body(body))
     }
@@ -146,10 +152,8 @@ impl ClientExchange {
 
     /// Waits until the client has taken all that was given to the exchange.
     pub async fn flush(&mut self) -> Result<(), ClientLost> {
-        while !self.is_flushed() {
-            if self.try_send(|_, _| 0)?.is_none() {
-                poll_fn(|cx| self.poll_writable(cx)).await?;
-            }
+        while !self.try_flush()? {
+            poll_fn(|cx| self.poll_writable(cx)).await?;
         }
         Ok(())
     }
@@ -182,7 +186,7 @@ impl ClientExchange {
         each!(self, client => client.reset());
     }
 
-    /// Bytes of the answer that the client's system or connection has taken, heads and frames too.
+    /// Bytes of the answer that the client's system or connection has taken, from its head on.
     pub fn sent_bytes(&self) -> u64 {
         each!(self, client => client.sent_bytes())
     }

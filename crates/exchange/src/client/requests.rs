@@ -198,8 +198,11 @@ impl H1Client {
         self.persists = settings.persistent
             && head.method != Method::Connect
             && h1::keep_alive(head.version, &head.fields);
-        // A head that was parsed has a framing.
-        let framing = h1::request_framing(head).unwrap_or(Framing::None);
+        let framing = match h1::request_framing(head) {
+            Ok(framing) => framing,
+            // Parsed heads have one.
+            Err(error) => return self.refuse(Refused::head(error, b"")),
+        };
         self.length = match framing {
             Framing::None | Framing::UntilClose => BodyLength::None,
             Framing::Length(bytes) => BodyLength::Known(bytes),

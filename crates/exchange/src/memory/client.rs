@@ -277,7 +277,17 @@ impl ClientSide {
         Ok((offered == 0 || taken > 0).then_some(taken))
     }
 
+    pub(crate) fn try_flush(&mut self) -> Result<bool, ClientLost> {
+        match self.shared.state.borrow().has_left {
+            true => Err(ClientLost::Gone),
+            false => Ok(true),
+        }
+    }
+
     pub(crate) fn keep_body(&mut self, body: &[u8]) -> Result<(), EncodeError> {
+        if self.length == BodyLength::None {
+            return Ok(());
+        }
         if body.len() as u64 > self.left_bytes {
             return Err(EncodeError::TooLong);
         }

@@ -14,6 +14,7 @@ use humboldt_logs::access::Hierarchy;
 use humboldt_net::connect::{ConnectOptions, Connected};
 use humboldt_net::dns::Asker;
 use humboldt_runtime::deadline::DeadlineSlot;
+use tokio::time::Instant;
 
 use crate::config::peers::Peer;
 use crate::core::Core;
@@ -51,31 +52,31 @@ pub(crate) struct Route<'a> {
     ways: std::iter::Peekable<std::vec::IntoIter<Way>>,
     /// How many more connections may be tried (`forward_max_tries`).
     tries_left: u32,
-    /// Until when (`forward_timeout`).
+    /// How long that may take (`forward_timeout`), beside the waits for answers.
     deadline: DeadlineSlot,
+    time_left: Duration,
     /// Pooled connections may be taken.
     reuses: bool,
     /// The same, for the next connection.
     may_reuse: bool,
-    last: Failure,
+    last: Option<Failure>,
 }
 
 impl<'a> Route<'a> {
     /// The ways of `request`. `report` gets notes about those that are taken.
     pub(crate) async fn new(core: &'a Rc<Core>, request: &'a Request, report: &'a Report) -> Self {
         let config = &request.snapshot().config;
-        let deadline = core.io.deadlines.slot();
-        deadline.arm(config.forward_timeout);
         Self {
             core,
             request,
             report,
             ways: ways(core, request).await.into_iter().peekable(),
             tries_left: config.forward_max_tries.max(1),
-            deadline,
+            deadline: core.io.deadlines.slot(),
+            time_left: config.forward_timeout,
             reuses: false,
             may_reuse: false,
-            last: Failure::new(ErrorPage::NoForward, "no server or parent may be used"),
+            last: None,
         }
     }
 
@@ -96,10 +97,14 @@ impl<'a> Route<'a> {
                 break;
             }
             self.tries_left -= 1;
+            let began = Instant::now();
+            self.deadline.arm(self.time_left);
             let connecting = reach(self.core, self.request, way, self.may_reuse);
-            let reached = match self.deadline.guard(connecting).await {
+            let reached = self.deadline.guard(connecting).await;
+            self.time_left = self.time_left.saturating_sub(began.elapsed());
+            let reached = match reached {
                 Ok(reached) => reached,
-                Err(_elapsed) => return Err(too_late()),
+                Err(_elapsed) => return Err(self.last.take().unwrap_or_else(too_late)),
             };
             match reached {
                 Ok(reached) => {
@@ -118,12 +123,13 @@ impl<'a> Route<'a> {
                     {
                         self.note(way, None);
                     }
-                    self.last = failure;
+                    self.last = Some(failure);
                     self.give_up_way();
                 }
             }
         }
-        Err(std::mem::replace(&mut self.last, too_late()))
+        let none = || Failure::new(ErrorPage::NoForward, "no server or parent may be used");
+        Err(self.last.take().unwrap_or_else(none))
     }
 
     fn give_up_way(&mut self) {
@@ -133,7 +139,7 @@ impl<'a> Route<'a> {
 
     /// The connection that [`Route::next`] gave led to no answer.
     pub(crate) fn failed(&mut self, failure: Failure) {
-        self.last = failure;
+        self.last = Some(failure);
     }
 
     fn note(&self, way: Way, peer: Option<SocketAddr>) {

@@ -2,8 +2,8 @@
 
 use humboldt_exchange::{BodyLength, ClientExchange, ReplyHead, ReplySink, reason};
 use humboldt_freshness::{self as freshness, Times};
-use humboldt_http::range::{ByteRange, ContentRange};
-use humboldt_http::{FieldName, Fields};
+use humboldt_http::range::ByteRange;
+use humboldt_http::{FieldName, FieldSink, Fields};
 use humboldt_store::StoredHead;
 
 use crate::config::cache_status::Usage;
@@ -75,14 +75,27 @@ impl ReplyHead for Reply<'_> {
             self.write_changed(sink);
         }
         if let Some((range, complete_bytes)) = self.range {
-            let mut value = Vec::with_capacity(32);
-            ContentRange { range, complete_bytes: Some(complete_bytes) }.write(&mut value);
-            sink.field(b"Content-Range", &value);
+            write_range(sink, range, complete_bytes);
         }
         self.request.snapshot().names.cache_status.write(sink, self.usage);
         for (_, name, value) in self.own.into_iter().flat_map(Fields::iter) {
             sink.field(name, value);
         }
+    }
+}
+
+/// Content-Range, without an allocation.
+fn write_range(sink: &mut impl FieldSink, range: Option<ByteRange>, complete_bytes: u64) {
+    let (mut first, mut last, mut complete) =
+        (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
+    let complete = complete.format(complete_bytes).as_bytes();
+    match range {
+        Some(part) => {
+            let (first, last) = (first.format(part.first), last.format(part.last));
+            let parts = [b"bytes ", first.as_bytes(), b"-", last.as_bytes(), b"/", complete];
+            sink.parts(b"Content-Range", &parts);
+        }
+        None => sink.parts(b"Content-Range", &[b"bytes */", complete]),
     }
 }
 

@@ -2,6 +2,7 @@
 //! write, no allocation when the client takes it whole.
 
 use std::future::poll_fn;
+use std::io::IoSlice;
 
 use humboldt_exchange::{BodyLength, ClientLost, is_bodiless_status};
 use humboldt_freshness::Times;
@@ -16,6 +17,10 @@ use crate::outcome::{Content, Outcome};
 use crate::reply::head::{self, Reply};
 use crate::request::Request;
 use crate::transaction::Transaction;
+
+/// A body up to this size is copied behind its head, so that one plain `send` does: cheaper than a
+/// vectored write.
+const COPY_BYTES_MAX: u64 = 4096;
 
 /// What became of a hit at the first write.
 pub(crate) enum Started {
@@ -102,6 +107,7 @@ pub(crate) fn start(transaction: &mut Transaction<'_>, hit: HitObject) -> Starte
     let route = hit.route.map(|route| *route);
     let outcome = Outcome { route, ..Outcome::hit(selection.tag, selection.status) };
     let mut sending = Sending { object: hit.object, at: selection.from, to: selection.to, outcome };
+    sending.keep_small(transaction);
     match sending.try_send(transaction) {
         Ok(true) => Started::Done(sending.end(None)),
         Ok(false) => {
@@ -133,6 +139,20 @@ pub(crate) async fn finish(
 }
 
 impl Sending {
+    /// Lets a small body go out together with its head.
+    fn keep_small(&mut self, transaction: &mut Transaction<'_>) {
+        if self.to - self.at > COPY_BYTES_MAX {
+            return;
+        }
+        let mut parts = [IoSlice::new(&[]); 4];
+        let count = self.object.slices(self.at, self.to, &mut parts);
+        for part in parts.iter().take(count) {
+            if transaction.client.keep_body(part).is_ok() {
+                self.at += part.len() as u64;
+            }
+        }
+    }
+
     /// Sends until everything is out (`true`) or the client takes no more now.
     fn try_send(&mut self, transaction: &mut Transaction<'_>) -> Result<bool, ClientLost> {
         let client = &mut *transaction.client;
@@ -142,18 +162,15 @@ impl Sending {
                 object.slices(at, to.min(at.saturating_add(most_bytes)), parts)
             });
             match sent? {
+                // There is nothing where something should be: never an end of what was announced.
+                Some(0) => return Err(ClientLost::Gone),
                 Some(bytes) => self.at += bytes,
                 None => return Ok(false),
             }
         }
         // All of the body that was announced was sent.
-        _ = client.finish(None);
-        while !client.is_flushed() {
-            if client.try_send(|_, _| 0)?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        client.finish(None).map_err(|_| ClientLost::Gone)?;
+        client.try_flush()
     }
 
     fn end(self, cut: Option<Cut>) -> Outcome {

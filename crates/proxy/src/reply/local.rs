@@ -2,7 +2,7 @@
 
 use humboldt_base::counters::Counter;
 use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, is_bodiless_status, reason};
-use humboldt_http::{FieldName, Fields, Method, date};
+use humboldt_http::{FieldName, Fields, date};
 use humboldt_logs::access::Tag;
 
 use crate::config::cache_status::Usage;
@@ -170,16 +170,16 @@ pub(crate) async fn send(
     };
     let client = &mut *transaction.client;
     head::send(client, request, &LocalHead { local: &local, request }, length);
-    if request.head.method != Method::Head && !is_bodiless {
+    let whole = client.keep_body(&local.body).and_then(|()| client.finish(None));
+    let sent = match whole {
+        Ok(()) => client.flush().await.map_err(Cut::from),
         // It is as long as was just said.
-        _ = client.keep_body(&local.body);
-    }
-    _ = client.finish(None);
-    let sent = client.flush().await;
+        Err(_) => Err(Cut::FetchEnded),
+    };
     outcome.fault = local.fault.take();
     if let Some(media_type) = local.fields.get(FieldName::ContentType) {
         outcome.content = Content::Type(media_type.into());
     }
-    outcome.end(sent.err().map(Cut::from));
+    outcome.end(sent.err());
     outcome
 }

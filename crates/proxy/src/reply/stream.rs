@@ -229,10 +229,17 @@ impl<'a> Relay<'a> {
     async fn send_slices(&mut self, client: &mut ClientExchange, reader: &mut FlowReader) -> Ended {
         let bytes: u64 = self.slices.iter().map(|slice| slice.len() as u64).sum();
         let (mut sent, mut has_left) = (0, false);
-        while sent < bytes || bytes == 0 && !client.is_flushed() {
+        loop {
             let slices = &self.slices;
-            match client.try_send(|parts, most_bytes| fill(parts, slices, sent, most_bytes)) {
+            let taken = match sent < bytes {
+                true => client.try_send(|parts, most| fill(parts, slices, sent, most)),
+                // What is kept waits for more of the body, unless there is none.
+                false if bytes > 0 => break,
+                false => client.try_flush().map(|is_flushed| is_flushed.then_some(0)),
+            };
+            match taken {
                 Err(lost) => return Ended::ClientLost(lost),
+                Ok(Some(0)) => break,
                 Ok(Some(taken)) => sent += taken,
                 Ok(None) => {
                     if !has_left && reader.settle(&mut self.slices).is_err() {
@@ -298,11 +305,11 @@ impl<'a> Relay<'a> {
         if client.finish(trailers.as_ref()).is_err() {
             return cut_off(client, Ended::Aborted(AbortReason::Truncated)).await;
         }
-        while !client.is_flushed() {
-            match client.try_send(|_, _| 0) {
+        loop {
+            match client.try_flush() {
                 Err(lost) => return Ended::ClientLost(lost),
-                Ok(Some(_)) => {}
-                Ok(None) => {
+                Ok(true) => return Ended::Complete,
+                Ok(false) => {
                     let pump = &mut self.pump;
                     let writable = poll_fn(|cx| {
                         if let Some(pump) = pump {
@@ -316,7 +323,6 @@ impl<'a> Relay<'a> {
                 }
             }
         }
-        Ended::Complete
     }
 }
 

@@ -111,11 +111,11 @@ async fn until_head(
         let step = poll_fn(|cx| {
             let mut progressed = false;
             if !pump.is_done() && !pump.is_stopped() {
-                let before = pump.received();
+                let before = pump.received_bytes();
                 if let Poll::Ready(Err(PumpError::Client(fault))) = pump.poll(cx, client) {
                     return Poll::Ready(step_of(fault));
                 }
-                progressed = pump.received() != before;
+                progressed = pump.received_bytes() != before;
                 if !pump.is_done() && client.poll_body_late(cx).is_ready() {
                     return Poll::Ready(Step::Refused(ErrorPage::RequestTimeout));
                 }
