@@ -473,7 +473,8 @@ impl ClientConn {
 
     /// What `work` for `request` gives; `None` when the client goes before ([`ClientConn::gone`]).
     /// Whatever the task of a connection waits for is waited for in here, but for the client
-    /// itself.
+    /// itself. Work that is large should be pinned by the caller: what is moved in here has its
+    /// place twice.
     pub(crate) async fn while_it_stays<T>(
         &self,
         request: &Request,

@@ -75,7 +75,8 @@ pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
 async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     // Before there is a head, there is nothing that `quick_abort` could find worth finishing.
     let watched = (!job.in_background).then(|| Arc::clone(writer.flow()));
-    match while_wanted(watched, converse(&core, &job, &mut writer)).await {
+    let conversed = while_wanted(watched, pin!(converse(&core, &job, &mut writer))).await;
+    match conversed {
         Some(Ok(answer)) => {
             refresh::invalidate(&core, &job, &answer.head).await;
             deliver(&core, &mut job, answer, writer).await;
@@ -87,7 +88,8 @@ async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 }
 
 /// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a
-/// flow nobody needs to wait for it.
+/// flow nobody needs to wait for it. Work that is large should be pinned by the caller: what is
+/// moved in here has its place twice.
 pub(crate) async fn while_wanted<T>(
     flow: Option<Arc<Flow>>,
     work: impl Future<Output = T>,

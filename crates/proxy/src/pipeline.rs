@@ -7,6 +7,7 @@
 //! [`admit`] is what a hit in memory needs and never waits; [`proceed`] is everything else.
 
 use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +120,7 @@ pub(crate) async fn proceed(
         };
     }
     if let Admission::NeedsAddresses = admission {
-        let looked_up = conn.while_it_stays(&request, access::look_up(core, &request)).await;
+        let looked_up = conn.while_it_stays(&request, pin!(access::look_up(core, &request))).await;
         if looked_up.is_none() {
             return answer::gone(core, conn, &request, Tag::None, None);
         }
@@ -194,8 +195,9 @@ async fn from_cache_or_server(
         }
         let mut stored = None;
         if !found.knows_enough() {
-            let looked_up =
-                conn.while_it_stays(&request, disk::look_up(core, &request, &mut found)).await;
+            let looked_up = conn
+                .while_it_stays(&request, pin!(disk::look_up(core, &request, &mut found)))
+                .await;
             let Some(there) = looked_up else {
                 return answer::gone(core, conn, &request, Tag::Miss, None);
             };
@@ -227,7 +229,7 @@ async fn from_cache_or_server(
             found.refuse = true;
             continue;
         }
-        let may_miss = conn.while_it_stays(&request, access::may_miss(core, &request)).await;
+        let may_miss = conn.while_it_stays(&request, pin!(access::may_miss(core, &request))).await;
         let Some(may_miss) = may_miss else {
             return answer::gone(core, conn, &request, Tag::Miss, None);
         };
@@ -459,7 +461,7 @@ async fn await_head(
     request: &Request,
     reader: &mut FlowReader,
 ) -> Result<Arc<FlowHead>, Waited> {
-    let mut gone = std::pin::pin!(conn.gone(request));
+    let mut gone = pin!(conn.gone(request));
     loop {
         let (head, interim) = std::future::poll_fn(|cx| {
             let head = reader.poll_head(cx);
