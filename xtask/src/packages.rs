@@ -44,6 +44,9 @@ const PEERS: [Needed; 4] = [
 /// there.
 const FOR_BENCHMARKS: [Needed; 2] = [("wrk", "wrk"), ("taskset", "util-linux")];
 
+/// What counts instructions for `cargo xtask bench instructions`.
+const FOR_COUNTS: [Needed; 2] = [("valgrind", "valgrind"), ("setpriv", "util-linux")];
+
 /// Debian asks this script before it starts a service that it has just installed.
 const SERVICE_POLICY: &str = "/usr/sbin/policy-rc.d";
 
@@ -53,6 +56,10 @@ pub(crate) fn install_for_tests() -> Outcome {
 
 pub(crate) fn install_for_benchmarks() -> Outcome {
     install(&FOR_BENCHMARKS)
+}
+
+pub(crate) fn install_for_counts() -> Outcome {
+    install(&FOR_COUNTS)
 }
 
 pub(crate) fn install_for_conformance(with_peers: bool) -> Outcome {

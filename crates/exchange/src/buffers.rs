@@ -14,12 +14,14 @@ pub struct ReadBuffers {
     spare: RefCell<Vec<Vec<u8>>>,
 }
 
-impl ReadBuffers {
+impl Default for ReadBuffers {
     /// With one buffer.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { spare: RefCell::new(vec![vec![0; READ_BYTES]]) }
     }
+}
 
+impl ReadBuffers {
     /// A buffer of [`READ_BYTES`] with any content; give it back with [`ReadBuffers::put`].
     pub fn take(&self) -> Vec<u8> {
         self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; READ_BYTES])
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_came_at_once_is_not_copied() {
-        let buffers = ReadBuffers::new();
+        let buffers = ReadBuffers::default();
         let (buffer, filled) = read(&buffers, b"head body");
         let address = buffer.as_ptr();
         let mut input = Input::default();
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_comes_in_pieces_holds_no_buffer() {
-        let buffers = ReadBuffers::new();
+        let buffers = ReadBuffers::default();
         let mut input = Input::default();
         for (piece, all) in
             [(&b"x he"[..], &b"he"[..]), (b"ad ", b"head "), (b"body", b"head body")]
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_was_used_is_not_kept() {
-        let buffers = ReadBuffers::new();
+        let buffers = ReadBuffers::default();
         let mut input = Input::copied(b"he");
         for _ in 0..1000 {
             // Every read ends in the middle of a head.
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn few_buffers_are_kept() {
-        let buffers = ReadBuffers::new();
+        let buffers = ReadBuffers::default();
         let taken: Vec<_> = (0..2 * SPARE_BUFFERS_MAX).map(|_| buffers.take()).collect();
         taken.into_iter().for_each(|buffer| buffers.put(buffer));
         assert_eq!(buffers.spare.borrow().len(), SPARE_BUFFERS_MAX);

@@ -75,7 +75,7 @@ impl CoreIo {
     pub fn new(counters: Arc<Counters>, settings: ClientSettings) -> Rc<Self> {
         Rc::new(Self {
             deadlines: Deadlines::new(),
-            read_buffers: ReadBuffers::new(),
+            read_buffers: ReadBuffers::default(),
             drain: Notify::new(),
             counters,
             settings: RefCell::new(Rc::new(settings)),

@@ -8,6 +8,7 @@
 //! way ends with an outcome, of which [`crate::transaction`] makes a line in access.log.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -115,14 +116,14 @@ pub(crate) async fn proceed(
     let (core, request) = (transaction.core, transaction.request);
     if let Admission::Undecided = admission {
         let deciding = access::decide_permission(core, request);
-        admission = match transaction.while_it_stays(deciding).await {
+        admission = match transaction.while_it_stays(pin!(deciding)).await {
             None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
             Some(Ok(())) => admit_permitted(core, request),
             Some(Err(refusal)) => Admission::Deny(refusal),
         };
     }
     if let Admission::NeedsAddresses = admission {
-        if transaction.while_it_stays(access::look_up(core, request)).await.is_none() {
+        if transaction.while_it_stays(pin!(access::look_up(core, request))).await.is_none() {
             return transaction.client_gone(Outcome::local(Tag::None, 0));
         }
         admission = admit_permitted(core, request);
@@ -148,7 +149,7 @@ pub(crate) async fn proceed(
 /// The end of a request that may not go on, or whose client has gone.
 async fn may_miss(transaction: &mut Transaction<'_>, gone: Tag) -> Result<(), Outcome> {
     let asking = access::may_miss(transaction.core, transaction.request);
-    match transaction.while_it_stays(asking).await {
+    match transaction.while_it_stays(pin!(asking)).await {
         Some(Ok(())) => Ok(()),
         Some(Err(refusal)) => Err(local::refused(transaction, refusal, None).await),
         None => Err(transaction.client_gone(Outcome::local(gone, 0))),
@@ -158,7 +159,7 @@ async fn may_miss(transaction: &mut Transaction<'_>, gone: Tag) -> Result<(), Ou
 /// Requests in which the cache has no part.
 async fn special(transaction: &mut Transaction<'_>) -> Outcome {
     let (core, request) = (transaction.core, transaction.request);
-    match transaction.while_it_stays(internal::answer(core, request)).await {
+    match transaction.while_it_stays(pin!(internal::answer(core, request))).await {
         None => return transaction.client_gone(Outcome::local(Tag::None, 0)),
         Some(Some((local, tag))) => {
             let outcome = Outcome::local(tag, local.status);
@@ -177,7 +178,7 @@ async fn special(transaction: &mut Transaction<'_>) -> Outcome {
     }
     if request.wants_upgrade() {
         let preparing = access::prepare_to_switch(core, request);
-        if transaction.while_it_stays(preparing).await.is_none() {
+        if transaction.while_it_stays(pin!(preparing)).await.is_none() {
             return transaction.client_gone(Outcome::local(Tag::Miss, 0));
         }
         if let Some(offered) = upgrades::offer(request) {
@@ -251,7 +252,7 @@ enum Step {
 /// Looks in the cache directories.
 async fn from_disk(transaction: &mut Transaction<'_>, found: &mut Found) -> Step {
     let looking = disk::look_up(transaction.core, transaction.request, found);
-    let Some(stored) = transaction.while_it_stays(looking).await else {
+    let Some(stored) = transaction.while_it_stays(pin!(looking)).await else {
         return Step::Done(transaction.client_gone(Outcome::local(Tag::Miss, 0)));
     };
     match stored {
@@ -344,7 +345,7 @@ async fn until_on_disk(transaction: &Transaction<'_>, reader: &mut FlowReader) -
         Poll::Ready(_) => Poll::Ready(()),
         Poll::Pending => patience.poll_expired(cx),
     });
-    transaction.while_it_stays(written).await
+    transaction.while_it_stays(pin!(written)).await
 }
 
 /// Whether the client asked for a reload. What is in flight may have left the server before it

@@ -64,8 +64,11 @@ impl<'a> Transaction<'a> {
     }
 
     /// The result of `work`; `None` when the client goes before. Whatever is waited for is waited
-    /// for in here.
-    pub(crate) async fn while_it_stays<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// for in here. The caller pins the work: moved in here, it would have its place twice.
+    pub(crate) async fn while_it_stays<T>(
+        &self,
+        work: impl Future<Output = T> + Unpin,
+    ) -> Option<T> {
         self.client.while_it_stays(work).await
     }
 

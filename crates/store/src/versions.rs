@@ -171,8 +171,14 @@ impl Known {
         self.notes.iter_mut().filter(is_own).for_each(|note| note.state = to);
     }
 
-    /// Turns the notes of an answer into the remembered ones.
+    /// Turns the notes of an answer into the remembered ones, for those who were on their way
+    /// meanwhile. Without any of these there are none: later requests get newer answers anyway.
     fn settle(&mut self, answered: u64, at: u64) {
+        if self.holders == 1 {
+            return self.notes.retain(|note| {
+                note.stamp.answered != answered || matches!(note.state, State::Settled(_))
+            });
+        }
         let mut settled: Vec<Note> = Vec::new();
         self.notes.retain(|note| {
             let is_own =

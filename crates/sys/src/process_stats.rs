@@ -42,7 +42,16 @@ impl ProcessStats {
 fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = text.split_ascii_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
-    pages.saturating_mul(rustix::param::page_size() as u64)
+    pages.saturating_mul(page_bytes())
+}
+
+/// Size of a page of memory, in bytes. rustix would read the auxiliary vector past callgrind, which
+/// ends the program then (`cargo xtask bench instructions`).
+#[allow(unsafe_code)]
+pub fn page_bytes() -> u64 {
+    // SAFETY: `sysconf` only returns a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    to_u64(bytes)
 }
 
 #[allow(unsafe_code)]

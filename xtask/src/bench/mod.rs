@@ -12,6 +12,7 @@ mod full;
 mod hit;
 mod idle;
 mod index;
+mod instructions;
 mod lab;
 mod load;
 mod manager;
@@ -49,8 +50,8 @@ pub(crate) struct Arguments {
     /// humboldt,nginx,squid,varnish,trafficserver
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// For `hit`, `miss` and `memory`: an older humboldt, built for release, that has its turns as
-    /// `old` in the same run
+    /// For `hit`, `miss`, `memory` and `instructions`: an older humboldt, built for release, that
+    /// has its turns as `old` in the same run
     #[arg(long, value_name = "PROGRAM")]
     old: Option<PathBuf>,
     /// For `store`, `page-cache`, `memory-mode` and `full`: how often every subject has its turn
@@ -71,6 +72,8 @@ enum What {
     Hit,
     /// Misses of 13 KiB that are stored in memory
     Miss,
+    /// User-space instructions for each hit and each miss in memory, on a busy machine too
+    Instructions,
     /// Resident memory after a churn of twenty times `cache_mem`
     Memory,
     /// Resident memory of the idle process, and for each of 10,000 idle connections
@@ -154,6 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     match arguments.what {
         What::Hit => hit::run(&plan),
         What::Miss => miss::run(&plan),
+        What::Instructions => instructions::run(&plan),
         What::Memory => memory::run(&plan),
         What::Idle => idle::run(&plan),
         What::Lab => lab::run(&plan),

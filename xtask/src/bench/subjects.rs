@@ -184,7 +184,7 @@ fn old(plan: &Plan, setting: &Setting<'_>) -> Outcome<Option<Command>> {
 }
 
 /// Memory only, the default access rules, and an access log.
-fn with_memory(program: &Path, setting: &Setting<'_>) -> Outcome<Command> {
+pub(super) fn with_memory(program: &Path, setting: &Setting<'_>) -> Outcome<Command> {
     let folder = setting.folder.display();
     let text = format!(
         "http_port {}\npid_filename {folder}/pid\ncache_mem {} MB\nmaximum_object_size_in_memory 1 MB\n\

@@ -6,7 +6,7 @@ pub(crate) mod requests;
 
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -230,10 +230,11 @@ impl ClientExchange {
     }
 
     /// The result of `work`; `None` when the client goes before ([`ClientExchange::gone`]).
-    /// Whatever is waited for while a client waits is waited for in here.
-    pub async fn while_it_stays<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mut gone) = (pin!(work), pin!(self.gone()));
-        poll_fn(|cx| match work.as_mut().poll(cx) {
+    /// Whatever is waited for while a client waits is waited for in here. The caller pins the work:
+    /// moved in here, it would have its place twice.
+    pub async fn while_it_stays<T>(&self, work: impl Future<Output = T> + Unpin) -> Option<T> {
+        let (mut work, mut gone) = (work, pin!(self.gone()));
+        poll_fn(|cx| match Pin::new(&mut work).poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
             Poll::Pending => gone.as_mut().poll(cx).map(|()| None),
         })

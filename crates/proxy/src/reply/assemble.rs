@@ -71,7 +71,7 @@ impl Assembly {
         let writer = core.shared.cache.private(request.key, self.key);
         let reader = writer.subscribe(ReaderKind::Client);
         let flow = Arc::clone(writer.flow());
-        tokio::task::spawn_local(while_wanted(Some(flow), self.feed(writer)));
+        tokio::task::spawn_local(while_wanted(Some(flow), Box::pin(self.feed(writer))));
         reader
     }
 

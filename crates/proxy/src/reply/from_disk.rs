@@ -1,6 +1,7 @@
 //! Answers on disk that are too large for memory: through a flow that others can join, or only the
 //! part that is wanted.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use humboldt_base::counters::Counter;
@@ -77,7 +78,7 @@ async fn serve_alone(
     let mut outcome = Outcome::hit(selection.tag, selection.status).with_head(&hit.head);
     let mut buffer = Vec::new();
     if let Some(part) = selection.range {
-        match transaction.while_it_stays(read_some(core, &mut hit, part, &mut buffer)).await {
+        match transaction.while_it_stays(pin!(read_some(core, &mut hit, part, &mut buffer))).await {
             None => return Served::Done(transaction.client_gone(outcome.unsent())),
             Some(None) => return Served::LookAgain,
             Some(Some(())) => {}
@@ -143,7 +144,8 @@ async fn send_part(
             return Ended::Complete;
         }
         let reading = read_some(transaction.core, hit, part, &mut buffer);
-        match transaction.while_it_stays(reading).await {
+        let read = transaction.while_it_stays(pin!(reading)).await;
+        match read {
             None => return Ended::ClientLost(transaction.client.lost()),
             Some(Some(())) => {}
             Some(None) => return rest_from_server(transaction, hit, part).await,
@@ -158,7 +160,7 @@ async fn rest_from_server(
 ) -> Ended {
     let head = FlowHead { head: hit.head.clone(), info: hit.info(), object: None };
     let rest = resume::from_server(transaction.core, transaction.request, &head, part.first);
-    let mut reader = match transaction.while_it_stays(rest).await {
+    let mut reader = match transaction.while_it_stays(pin!(rest)).await {
         None => return Ended::ClientLost(transaction.client.lost()),
         Some(None) => {
             return cut_off(transaction.client, Ended::Aborted(AbortReason::DiskFailed)).await;
@@ -167,7 +169,7 @@ async fn rest_from_server(
     };
     let (mut left, mut slices) = (part.byte_count(), Vec::new());
     while left > 0 {
-        let reason = match transaction.while_it_stays(reader.data()).await {
+        let reason = match transaction.while_it_stays(pin!(reader.data())).await {
             None => return Ended::ClientLost(transaction.client.lost()),
             Some(Progress::Data { .. }) => None,
             Some(Progress::End) => Some(AbortReason::Truncated),

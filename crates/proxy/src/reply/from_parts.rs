@@ -1,6 +1,7 @@
 //! Answers that are put together from stored parts, with what is missing from the server.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ async fn put_together(transaction: &mut Transaction<'_>, object: &Arc<Object>) -
     };
     let wanted_bytes = wanted.all();
     let opening = open(core, request, &mut list, &wanted_bytes);
-    let Some(opening) = transaction.while_it_stays(opening).await else {
+    let Some(opening) = transaction.while_it_stays(pin!(opening)).await else {
         return gone(transaction, Tag::Hit);
     };
     let (pieces, mut opened) = opening?;
@@ -59,7 +60,7 @@ async fn put_together(transaction: &mut Transaction<'_>, object: &Arc<Object>) -
         if matches!(wanted, Wanted::Several(_)) || request.cc.only_if_cached() {
             return None;
         }
-        let may_miss = transaction.while_it_stays(access::may_miss(core, request)).await;
+        let may_miss = transaction.while_it_stays(pin!(access::may_miss(core, request))).await;
         match may_miss {
             None => return gone(transaction, Tag::Miss),
             Some(Err(refusal)) => {
@@ -68,7 +69,7 @@ async fn put_together(transaction: &mut Transaction<'_>, object: &Arc<Object>) -
             Some(Ok(())) => {}
         }
         let fetch = fetch_gap(core, request, object, &gap, list.complete_bytes, &wanted, &report);
-        let Some(fetched) = transaction.while_it_stays(fetch).await else {
+        let Some(fetched) = transaction.while_it_stays(pin!(fetch)).await else {
             return gone(transaction, Tag::Miss);
         };
         let reader = match fetched? {

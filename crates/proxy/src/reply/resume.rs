@@ -1,6 +1,7 @@
 //! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out
 //! not to be readable: from the server. Never a mixture of two answers.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use humboldt_http::FieldName;
@@ -37,7 +38,7 @@ pub(crate) async fn resume(
             let found = from_server(core, request, head, position).await;
             if found.is_some() { found } else { relay.once_more().await }
         };
-        let found = transaction.while_it_stays(search).await;
+        let found = transaction.while_it_stays(pin!(search)).await;
         let Some(found) = found else { return Ended::ClientLost(transaction.client.lost()) };
         let Some(mut reader) = found else { return ended };
         ended = relay.run(transaction.client, &mut reader).await;

@@ -1,5 +1,6 @@
 //! CONNECT, and connections that switch to another protocol.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ const CLIENT_FIN: Duration = Duration::from_secs(10);
 pub(crate) async fn connect(transaction: &mut Transaction<'_>) -> Outcome {
     let report = Report::new();
     let job = Job::new(transaction.request, None, false, &report);
-    let opened = transaction.while_it_stays(open(transaction.core, &job)).await;
+    let opened = transaction.while_it_stays(pin!(open(transaction.core, &job))).await;
     let outcome = |status| Outcome::miss(Tag::Tunnel, status, Some(report.route()));
     match opened {
         None => transaction.client_gone(outcome(0)),
@@ -148,7 +149,7 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
     let report = Report::new();
     let job = Job::new(request, None, false, &report);
     let asking = ask_to_switch(transaction.core, &job, offered);
-    let asked = transaction.while_it_stays(asking).await;
+    let asked = transaction.while_it_stays(pin!(asking)).await;
     let outcome = |tag, status| Outcome::miss(tag, status, Some(report.route()));
     match asked {
         None => transaction.client_gone(outcome(Tag::Tunnel, 0)),

@@ -71,7 +71,7 @@ async fn send(
 ) -> Result<(Box<Answer>, Box<BodyPump>), UploadEnd> {
     let (core, request) = (transaction.core, transaction.request);
     let connecting = async { Route::new(core, request, &job.report).await.next().await };
-    let reached = transaction.while_it_stays(connecting).await;
+    let reached = transaction.while_it_stays(pin!(connecting)).await;
     let Reached { mut server, to, .. } = reached.ok_or(UploadEnd::ClientGone)??;
     let upload = server.begin_upload(&Ask { request, manner: job.manner(&to) });
     transaction.client.limit_request_body(request.snapshot().body_limit_bytes());
@@ -193,7 +193,7 @@ pub(crate) async fn deliver(
     tokio::task::spawn_local(Box::pin(task));
     let tag = if request.head.method == Method::Connect { Tag::Tunnel } else { Tag::Miss };
     let outcome = |status| Outcome::miss(tag, status, Some(report.route()));
-    let flow = match transaction.while_it_stays(reader.head()).await {
+    let flow = match transaction.while_it_stays(pin!(reader.head())).await {
         None => return transaction.client_gone(outcome(0)),
         Some(Ok(flow)) => flow,
         Some(Err(reason)) => {

@@ -1,7 +1,7 @@
 //! An answer on its way from its server into a flow: fetched, decided upon, streamed, stored.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -42,7 +42,8 @@ pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
 async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     // Before there is a head, there is nothing that `quick_abort` could find worth finishing.
     let watched = (!job.in_background).then(|| Arc::clone(writer.flow()));
-    match while_wanted(watched, converse(&core, &job, &mut writer)).await {
+    let conversed = while_wanted(watched, pin!(converse(&core, &job, &mut writer))).await;
+    match conversed {
         Some(Ok(answer)) => {
             invalidate::after_unsafe_method(&core, &job, &answer.head).await;
             deliver(&core, &mut job, answer, writer).await;
@@ -54,13 +55,14 @@ async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 }
 
 /// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a
-/// flow nobody needs to wait for it.
+/// flow nobody needs to wait for it. The caller pins the work: moved in here, it would have its place
+/// twice.
 pub(crate) async fn while_wanted<T>(
     flow: Option<Arc<Flow>>,
-    work: impl Future<Output = T>,
+    work: impl Future<Output = T> + Unpin,
 ) -> Option<T> {
-    let mut work = pin!(work);
-    poll_fn(|cx| match work.as_mut().poll(cx) {
+    let mut work = work;
+    poll_fn(|cx| match Pin::new(&mut work).poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
         Poll::Pending
             if flow.as_ref().is_some_and(|flow| flow.poll_readers_gone(cx).is_ready()) =>

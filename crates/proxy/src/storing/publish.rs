@@ -38,16 +38,18 @@ pub(crate) async fn publish(
     let (cache, hops) = (&core.shared.cache, HopByHop::of(&answer.head.fields));
     let received = with_via(snapshot, &answer.head);
     let is_skipped = |id, name: &[u8]| skips_reply_field(&hops, id, name);
-    let is_own = |name: &[u8]| {
-        times.is_some() && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own))
-    };
+    let has_own = times.is_some() && cc.withheld_fields().next().is_some();
+    let is_own =
+        |name: &[u8]| has_own && cc.withheld_fields().any(|own| name.eq_ignore_ascii_case(own));
     let head = Arc::new(StoredHead::from_response(&received, |id, name| {
         is_skipped(id, name) || is_own(name) || (times.is_some() && id == FieldName::Age)
     }));
-    let own_fields = some_fields(&received, |id, name| {
-        id != FieldName::Age && is_own(name) && !is_skipped(id, name)
-    });
-    job.report.set_own_fields(own_fields);
+    if has_own {
+        let own_fields = some_fields(&received, |id, name| {
+            id != FieldName::Age && is_own(name) && !is_skipped(id, name)
+        });
+        job.report.set_own_fields(own_fields);
+    }
     let (mut key, marker) = match times {
         Some(_) => variant(core, request, writer, &answer.head),
         None => (request.key, None),

@@ -22,7 +22,7 @@ pub fn promise_memory(bytes: u64) {
 /// `available_bytes` and the buffers it has, without the memory promised to the memory cache.
 pub(crate) fn room_for_buffers(available_bytes: u64) -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let own = own_bytes(&statm, rustix::param::page_size() as u64).unwrap_or(0);
+    let own = own_bytes(&statm, humboldt_sys::process_stats::page_bytes()).unwrap_or(0);
     available_bytes.saturating_add(own).saturating_sub(PROMISED_BYTES.load(Ordering::Relaxed))
 }
 

@@ -101,6 +101,21 @@ fn nothing_is_remembered_of_a_url_that_nobody_fetches() {
 }
 
 #[test]
+fn an_answer_is_remembered_for_those_alone_who_were_on_their_way() {
+    let versions = Arc::default();
+    for others in [0, 1] {
+        let _slow: Vec<Fetch> = (0..others).map(|_| fetch(&versions)).collect();
+        let own = fetch(&versions);
+        assert_eq!(finish(&own, 1, 1), Standing::Newest);
+        let notes = versions.shard(&key(1)).get(&key(1)).map(|known| known.notes.len());
+        assert_eq!(notes, Some(others));
+        // Whoever comes now is newer, whether something is remembered or not.
+        assert!(Reading::new(&versions, key(1)).while_newest(&key(1), || ()).is_some());
+        assert_eq!(finish(&fetch(&versions), 0, 1), Standing::Newest);
+    }
+}
+
+#[test]
 fn answers_of_one_vary_marker_stand_beside_each_other() {
     let versions = Arc::default();
     let (one, two, three) = (fetch(&versions), fetch(&versions), fetch(&versions));

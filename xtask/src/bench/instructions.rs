@@ -1,0 +1,145 @@
+//! `bench instructions`: user-space instructions for each hit and each miss, counted by callgrind.
+//!
+//! The CPU time of two runs of one program differs by several per cent, and by more on a machine
+//! that has other work. Its instructions differ by a few in a thousand, whatever else runs. They
+//! leave out the kernel and the waiting for memory: `bench hit` and `bench miss` have the last
+//! word.
+
+use super::drive::Drive;
+use super::subjects::{self, Setting, Style, Subject};
+use super::{Plan, table};
+use crate::processes::free_address;
+use crate::{Outcome, packages};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Requests that are counted.
+const REQUESTS: u64 = 2000;
+
+/// Full after some thousand objects: a counted program is slow.
+const CACHE_MEM_MB: u64 = 16;
+
+/// A counted program takes fifty times as long.
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// Where callgrind writes.
+const COUNTS: &str = "counts";
+
+/// Whoever starts as root gives that up before callgrind opens its file, or cannot write it in the
+/// end.
+const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+struct Case {
+    name: &'static str,
+    body_bytes: usize,
+    /// After so many the first one is asked for again: with one all but the first request are hits.
+    objects: u64,
+    /// Requests before those that are counted. Misses fill the memory first, so that replacement is
+    /// part of what is counted.
+    lead_in: u64,
+}
+
+const CASES: [Case; 3] = [
+    Case { name: "hit of 1 KiB", body_bytes: 1 << 10, objects: 1, lead_in: 500 },
+    Case { name: "hit of 13 KiB", body_bytes: 13 << 10, objects: 1, lead_in: 500 },
+    Case { name: "miss of 13 KiB", body_bytes: 13 << 10, objects: u64::MAX, lead_in: 2000 },
+];
+
+pub(super) fn run(plan: &Plan) -> Outcome {
+    packages::install_for_counts()?;
+    let origin = subjects::floor(plan, "origin", plan.load_core)?;
+    let mut rows = Vec::new();
+    for case in &CASES {
+        let count = |program: &Path| per_request(plan, program, origin.address, case);
+        let new = plan.humboldt.as_deref().map(count).transpose()?;
+        let old = plan.old.as_deref().map(count).transpose()?;
+        let ratio = new.zip(old).map(|(new, old)| new / old);
+        let cell = |count: Option<f64>| count.map(|count| format!("{count:.0}"));
+        let cells = [cell(new), cell(old), ratio.map(|ratio| format!("{ratio:.3}"))];
+        let cells = cells.into_iter().map(Option::unwrap_or_default);
+        rows.push([case.name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    println!("\nUser-space instructions per request, one connection, {REQUESTS} requests\n");
+    table::print(&["instructions", "humboldt", "old", "humboldt ÷ old"], &rows);
+    Ok(())
+}
+
+/// What a longer run has more than a shorter one: start and end are the same.
+fn per_request(plan: &Plan, program: &Path, origin: SocketAddr, case: &Case) -> Outcome<f64> {
+    let short = counted(plan, program, origin, case, case.lead_in)?;
+    let long = counted(plan, program, origin, case, case.lead_in + REQUESTS)?;
+    Ok(long.saturating_sub(short) as f64 / REQUESTS as f64)
+}
+
+/// Instructions of a whole run.
+fn counted(
+    plan: &Plan,
+    program: &Path,
+    origin: SocketAddr,
+    case: &Case,
+    requests: u64,
+) -> Outcome<u64> {
+    let folder = subjects::folder()?;
+    let listen = free_address()?;
+    let setting = Setting { folder: folder.path(), listen, origin, cache_mem_mb: CACHE_MEM_MB };
+    let command = under_callgrind(&subjects::with_memory(program, &setting)?, folder.path());
+    let subject =
+        subjects::launch("humboldt", Style::Forward, plan.server_core, command, listen, folder)?;
+    let drive = Drive {
+        host: origin,
+        body_bytes: case.body_bytes,
+        first: 0,
+        requests,
+        objects: case.objects,
+        zipf: None,
+        connections: 1,
+        requests_per_s: None,
+        limit: LIMIT,
+    };
+    let driven = drive.run(plan, subject.name, listen)?;
+    let hits_expected = if case.objects == 1 { requests - 1 } else { 0 };
+    if driven.hits != hits_expected {
+        return Err(format!("{} hits instead of {hits_expected}", driven.hits).into());
+    }
+    let Subject { process, folder, .. } = subject;
+    drop(process); // callgrind writes at its end
+    let counts = fs::read_to_string(folder.path().join(COUNTS))?;
+    total(&counts).ok_or_else(|| "callgrind has written no total".into())
+}
+
+fn under_callgrind(command: &Command, folder: &Path) -> Command {
+    let mut words: Vec<&str> = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        words.extend(AS_NOBODY);
+    }
+    words.extend(["valgrind", "--tool=callgrind"]);
+    let mut counting = Command::new(words[0]);
+    counting.args(&words[1..]);
+    counting.arg(format!("--callgrind-out-file={}", folder.join(COUNTS).display()));
+    counting.arg(command.get_program()).args(command.get_args());
+    counting
+}
+
+/// The sum over all functions, from a file of callgrind's.
+fn total(counts: &str) -> Option<u64> {
+    let line = |name| counts.lines().find_map(|line| line.strip_prefix(name));
+    line("totals: ").or_else(|| line("summary: "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_found() {
+        assert_eq!(
+            total("events: Ir\nsummary: 100\n\nfn=(1) a\n3 100\n\ntotals: 100\n"),
+            Some(100)
+        );
+        assert_eq!(total("events: Ir\nsummary: 7\n"), Some(7));
+        assert_eq!(total("events: Ir\n"), None);
+    }
+}
