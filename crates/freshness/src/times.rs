@@ -116,9 +116,10 @@ impl Times {
     /// with their sign and have 64, so the purge number and the serial number share their places:
     ///
     /// ```text
-    /// bytes  0..8    response time (40 bits, signed)   bits 24..48 of the purge number, XOR the sign
-    /// bytes  8..16   Date          (40 bits, signed)   serial number (24 bits), XOR the sign
-    /// bytes 40..44   flags         ( 8 bits)           bits  0..24 of the purge number
+    /// bytes   lower bits                   upper 24 bits
+    ///  0..8   response time, 40, signed    bits 24..48 of the purge number, XOR the sign
+    ///  8..16  Date, 40, signed             serial number, XOR the sign
+    /// 40..44  flags, 8                     bits  0..24 of the purge number
     /// ```
     ///
     /// In a record from before these numbers the upper bits repeat the sign, and the numbers are 0.

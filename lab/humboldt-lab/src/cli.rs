@@ -19,9 +19,9 @@ use std::path::PathBuf;
     after_help = "Begin with:\n  humboldt-lab peak squid:aufs --quick      a true small run of Squid, under 3 minutes\n  \
         humboldt-lab peak humboldt:ufs            Humboldt, with a store of 1 GB\n  \
         humboldt-lab peak --attach http://127.0.0.1:3128   a proxy that is running already\n  \
-        humboldt-lab subjects                     what can be measured here\n\n\
-        Exit codes: 0 done; 1 the run failed (what was measured is kept); 2 a mistake in what was asked; \
-        130 interrupted (what was measured is kept)."
+        humboldt-lab subjects                     the caches that can be measured\n\n\
+        Exit codes: 0 done; 1 the run failed (measurements are kept); 2 a mistake in the arguments; \
+        130 interrupted (measurements are kept)."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -283,7 +283,7 @@ pub(crate) struct GroundArgs {
         humboldt-lab bang --subject squid:aufs    an empty Squid, 10,000 URLs twice: all misses, then all hits\n  \
         humboldt-lab bang --generate 10000        the laboratory's own server, no cache between\n\n\
         Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (what was measured \
-        is kept); 2 a mistake in what was asked; 130 interrupted (what was measured is kept).")]
+        is kept); 2 a mistake in what was asked; 130 interrupted (measurements are kept).")]
 pub(crate) struct BangArgs {
     /// The proxy to ask through, e.g. 127.0.0.1:3128 [default: ask the servers directly]
     #[arg(long, value_name = "ADDRESS")]
