@@ -6,7 +6,7 @@ use super::turns::{Course, DISKD_MISSES_PER_S, DISKD_REQUESTS, Turn};
 use crate::bench::report::Report;
 use crate::bench::table;
 
-/// What was measured on every subject.
+/// The measurements of every subject.
 #[derive(Clone, Copy)]
 enum Phase {
     Miss,
@@ -172,7 +172,7 @@ fn ratios(upper: &Series, lower: &Series, phase: Phase) -> Option<Vec<f64>> {
     Some(upper.iter().zip(&lower).map(|(upper, lower)| upper / lower).collect())
 }
 
-/// What a ratio should be.
+/// The bound of a ratio.
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost(f64),
@@ -212,7 +212,7 @@ fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
         let squid = squid_like(all, scheme, Phase::Miss);
         add(format!("{} ÷ ring", named(squid)), squid, ring, Phase::Miss, Bound::AtLeast(5.0));
     }
-    // Cheaper is rock without it, but nobody has that who starts Squid as a service.
+    // rock is cheaper without it, but Squid started as a service has it.
     let disker = all.iter().find(|series| series.kind.name == SQUID_DISKER);
     let as_started = format!("{}, as a service has it, ÷ ring", named(disker));
     add(as_started, disker, ring, Phase::Miss, Bound::AtLeast(5.0));
@@ -238,8 +238,8 @@ fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
     }
 }
 
-/// How far Squid's rock is above the floor, round by round: as far as a proxy that reads and writes
-/// could get without doing anything else.
+/// Distance of Squid's rock from the floor, round by round: the best that a proxy could reach that
+/// reads and writes and does nothing else.
 fn above_floor(all: &[Series], floor: &[Turn]) -> Option<Vec<String>> {
     let squid = squid_like(all, "rock", Phase::Miss)?;
     let squid_us = Phase::Miss.cpu_us(squid)?;
