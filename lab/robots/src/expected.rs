@@ -1,4 +1,4 @@
-//! What the head of an answer must say, for this object, this kind of request and this moment.
+//! The required head of the answer, for this object, this kind of request and this moment.
 
 use humboldt_lab_record::{Fault, FaultKind};
 use humboldt_lab_wire::{ResponseHead, http_date, parse_http_date};

@@ -358,7 +358,7 @@ mod tests {
             fs::write(path, text).expect("a file");
         }
 
-        /// Process `pid` in group 1000 with so many ticks of user time.
+        /// Process `pid` in group 1000 with `ticks` of user time.
         fn process(&self, pid: i32, parent: i32, ticks: u64, anonymous_kb: u64) {
             let stat = format!(
                 "{pid} (x) S {parent} 1000 1000 0 -1 0 10 0 1 0 {ticks} 5 0 0 20 0 2 0 9 0 0\n"

@@ -30,8 +30,8 @@ pub struct Ideal {
     pub hit_ratio_all: f64,
     /// The share of the bytes of plain GETs that come from the store.
     pub byte_hit_ratio: f64,
-    /// The rule of thumb: recurrence of pages × cachable share of requests. What embedded objects
-    /// share comes on top.
+    /// The rule of thumb: recurrence of pages × cachable share of requests. Shared embedded objects
+    /// add to it.
     pub recurrence_times_cachable: f64,
 }
 
@@ -97,7 +97,7 @@ impl Counts {
     }
 }
 
-/// A cache that forgets what was not asked for longest. A list in a vector: the most recently used
+/// A cache that evicts the least recently used object. A list in a vector: the most recently used
 /// at the front.
 struct Lru {
     places: HashMap<ObjectName, usize>,

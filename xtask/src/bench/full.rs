@@ -61,9 +61,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut report = Report::new("full", false);
     report.prose(&format!(
         "Throughput of misses of 13 KiB that are stored in {capacity_mb} MB, 64 connections, closed loop: an empty store, one into which \
-         {FILL_RATIO} × its size has been written, and none; {rounds} rounds of {requests} requests in turns; {lead_in} before each are not \
-         counted. Where the core is not busy, the \
-         load was the bottleneck, and CPU time tells more."
+         {FILL_RATIO} × its size has been written, and none; {rounds} rounds of {requests} requests in turns; {lead_in} requests before each round are \
+         not counted. If the core is not busy, the load generator was the bottleneck; then compare CPU time."
     ));
     let heading = [
         "store",

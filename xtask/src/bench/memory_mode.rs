@@ -99,7 +99,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut report = Report::new("memory-mode", awake.is_held());
     report.prose(&format!(
         "`ring` with `cache_mem {CACHE_MEM_MB} MB`. {rounds} rounds of {requests} requests, {CONNECTIONS} connections in a closed loop, each round for {OBJECTS} new objects \
-         of 13 KiB that are popular by Zipf's law with exponent {ZIPF}, after one that fills memory. CPU time of the server with its threads for each request: median and range."
+         of 13 KiB, popular by Zipf's law with exponent {ZIPF}, after a round that fills memory. CPU time of the server with its threads for each request: median and range."
     ));
     let heading = [
         "memory_cache_mode",

@@ -82,9 +82,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let awake = Awake::hold();
     let mut report = Report::new("page-cache", awake.is_held());
     report.prose(&format!(
-        "`ring` past the page cache (`O_DIRECT`) and through it. {OBJECTS} objects of 13 KiB are stored, then {rounds} rounds of {REQUESTS} \
+        "`ring` bypassing the page cache (`O_DIRECT`) and using it. {OBJECTS} objects of 13 KiB are stored, then {rounds} rounds of {REQUESTS} \
          requests for them, popular by Zipf's law with exponent {ZIPF}. CPU time of the server with its threads for each request: median and \
-         range; what the kernel writes back in threads of its own is not in it. Little memory: a control group of {LIMIT_MB} MB, which holds \
+         range, without the work of the kernel's own threads that write back. Little memory: a control group of {LIMIT_MB} MB, which holds \
          the page cache too; `cache_mem` is {CACHE_MEM_MB} MB or {TIER_MB} MB."
     ));
     for (heading, limit_mb) in [("much memory", None), ("little memory", Some(LIMIT_MB))] {

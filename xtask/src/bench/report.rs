@@ -1,6 +1,7 @@
 //! The output of a benchmark of the stores, which `docs/storage.md` also shows between two marks.
 
 use super::table;
+use crate::prose::wrapped;
 use crate::{Outcome, marks, workspace};
 use std::fs;
 
@@ -49,7 +50,7 @@ impl Report {
         let path = workspace::root().join(PAGE);
         let page = fs::read_to_string(&path)?;
         let awake = if self.awake { AWAKE } else { "" };
-        let text = format!("{}{awake}\n\n{}", machine()?, self.text);
+        let text = wrapped(&format!("{}{awake}\n\n{}", machine()?, self.text));
         let label = format!("bench {}", self.name);
         let page = marks::replaced(&page, &label, &text);
         fs::write(&path, page.ok_or_else(|| format!("{PAGE} has no marks for `{label}`"))?)?;

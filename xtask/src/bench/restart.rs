@@ -307,8 +307,8 @@ fn give(folder: &Path, uid: u32, gid: u32) -> Outcome {
 
 fn print(report: &mut Report, starts: &[Start]) {
     report.prose(&format!(
-        "Seconds from the start of the program, objects of {BODY_BYTES} bytes, files not in the page cache. Known objects are asked for one \
-         after the other; until the first hit each is fetched from its origin. At the end {SAMPLE} known objects are asked for."
+        "Seconds from the start of the program, objects of {BODY_BYTES} bytes, files not in the page cache. Known objects are \
+         requested in sequence; until the first hit each is fetched from its origin. At the end {SAMPLE} known objects are requested."
     ));
     let rows: Vec<Vec<String>> = starts.iter().map(row).collect();
     let heading = [

@@ -58,11 +58,11 @@ pub(super) fn print(
     let Course { requests, lead_in, .. } = course;
     report.prose(&format!(
         "CPU time of the server, its threads and its helpers for each request: median of {rounds} rounds of {requests} requests, and \
-         range; {lead_in} before each are not counted. Objects of 13 KiB, 64 connections in a closed loop, `cache_mem 8 MB`. `diskd`: at most {DISKD_REQUESTS} requests, 8 connections, \
-         misses at {DISKD_MISSES_PER_S} a second, as Squid's does not store all of more. Misses: until 1.5 s after the last answer. Warm: in \
-         the page cache, where a store uses it. Cold: files taken out of it with `posix_fadvise`. A figure is refused when less than \
-         95 % of the misses were stored, or of the hits read from disk. Floor: a relay that \
-         reads and writes each message once and looks at nothing."
+         range; {lead_in} requests before each round are not counted. Objects of 13 KiB, 64 connections in a closed loop, `cache_mem 8 MB`. `diskd`: at most {DISKD_REQUESTS} requests, 8 connections, \
+         misses at {DISKD_MISSES_PER_S} a second; at a higher rate Squid's `diskd` does not store all of them. Misses are measured until \
+         1.5 s after the last answer. Warm: in the page cache, if the store uses it. Cold: files taken out of it with `posix_fadvise`. A \
+         figure is refused if fewer than 95 % of the misses were stored, or of the hits read from disk. Floor: a relay that reads and \
+         writes each message once and does nothing else."
     ));
     for phase in Phase::ALL {
         let floor = if let Phase::Miss = phase { floor } else { &[] };
