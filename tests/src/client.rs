@@ -40,7 +40,7 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// `HIT` or `MISS`: what the proxy says in X-Cache.
+    /// `HIT` or `MISS`: the proxy's X-Cache.
     #[must_use]
     pub fn cache(&self) -> &str {
         self.field("X-Cache").and_then(|value| value.split(' ').next()).unwrap_or("no X-Cache")
@@ -74,7 +74,7 @@ impl Client {
     /// Connects, with [`LIMIT`] for every later read and write.
     ///
     /// # Panics
-    /// If nobody listens there.
+    /// If no server listens there.
     #[must_use]
     #[track_caller]
     pub fn to(address: SocketAddr) -> Self {
@@ -83,7 +83,7 @@ impl Client {
         Self::on(connected)
     }
 
-    /// The same for an address where perhaps nobody listens: `None` then.
+    /// The same for an address that may have no server: `None` then.
     #[must_use]
     pub fn try_to(address: SocketAddr) -> Option<Self> {
         TcpStream::connect(address).ok().map(Self::on)
@@ -221,7 +221,7 @@ impl Client {
         bytes
     }
 
-    /// Whether something has come that was not read yet, or the peer has closed. Waits for nothing.
+    /// Whether unread bytes have arrived, or the peer has closed. Does not wait.
     ///
     /// # Panics
     /// If the socket cannot be asked.
@@ -233,7 +233,7 @@ impl Client {
         !matches!(result, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    /// Waits for the peer to close, and says whether it did so without sending anything more.
+    /// Waits for the peer to close, and returns whether it did so without sending anything more.
     ///
     /// # Panics
     /// If the connection is still open after [`LIMIT`].
@@ -257,7 +257,7 @@ impl Client {
             .expect("a socket");
     }
 
-    /// Sends what the sockets take now of so many bytes, and says how many that was.
+    /// Sends at most `most` bytes, as many as the sockets take now, and returns their number.
     ///
     /// # Panics
     /// If the socket cannot be asked.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const TYPE_A: u16 = 1;
 
-/// What is said about a name.
+/// The answers about a name.
 #[derive(Clone, Debug)]
 pub enum Says {
     /// These IPv4 addresses, which may not be remembered.
@@ -27,7 +27,7 @@ pub fn loopback(last: u8) -> Says {
 
 #[derive(Default)]
 struct State {
-    /// What is said to the first question, the second, …; the last one again and again.
+    /// The answers to the first question, the second, …; the last one again and again.
     names: HashMap<String, Vec<Says>>,
     /// Questions for each name and type.
     asked: HashMap<(String, u16), usize>,
@@ -83,26 +83,25 @@ impl NameServer {
         )
     }
 
-    /// What is said about a name from now on, and for `*.zone` about all names of a zone.
+    /// The answer about a name from now on, and with `*.zone` about all names of a zone.
     pub fn on(&self, name: &str, says: Says) {
         self.on_each(name, vec![says]);
     }
 
-    /// What is said about a name to one question after the other, of each type; the last is
-    /// repeated.
+    /// The answers about a name to successive questions of each type; the last is repeated.
     pub fn on_each(&self, name: &str, says: Vec<Says>) {
         let mut state = self.state();
         state.asked.retain(|(asked, _), _| asked != name);
         state.names.insert(name.to_owned(), says);
     }
 
-    /// How often the IPv4 addresses of a name were asked for.
+    /// Number of questions for the IPv4 addresses of a name.
     #[must_use]
     pub fn asked(&self, name: &str) -> usize {
         self.state().asked.get(&(name.to_owned(), TYPE_A)).copied().unwrap_or(0)
     }
 
-    /// How many names below `suffix` were asked for.
+    /// Number of names below `suffix` that were asked for.
     #[must_use]
     pub fn names_asked(&self, suffix: &str) -> usize {
         let state = self.state();

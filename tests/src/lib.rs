@@ -2,9 +2,9 @@
 //! servers.
 //!
 //! Nothing here uses the proxy's own crates: an error in its reading of HTTP cannot hide behind the
-//! same error in the test. `HUMBOLDT_BIN` names the program to test; otherwise it is built by
-//! cargo. Real Squid can take its place (`HUMBOLDT_BIN=/usr/sbin/squid`), which shows whether a
-//! scenario asks for what the field does.
+//! same error in the test. `HUMBOLDT_BIN` names the program to test; otherwise cargo builds it.
+//! Real Squid can take its place (`HUMBOLDT_BIN=/usr/sbin/squid`), which shows whether a scenario
+//! demands the usual behaviour.
 #![allow(clippy::print_stderr, reason = "a skipped test says so where the test runner shows it")]
 
 pub mod client;

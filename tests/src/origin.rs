@@ -79,7 +79,7 @@ impl Reply {
         self
     }
 
-    /// That may be stored and is fresh for so many seconds.
+    /// An answer that may be stored and is fresh for `max_age_s`.
     #[must_use]
     pub fn cachable(self, max_age_s: u32) -> Self {
         self.with("Cache-Control", &format!("max-age={max_age_s}"))
@@ -115,7 +115,7 @@ impl Reply {
     }
 }
 
-/// What a handler writes its answer to.
+/// The connection to which a handler writes its answer.
 pub struct Wire {
     stream: TcpStream,
     /// The reader that has taken the request, for tunnels and for bodies that a handler reads
@@ -129,7 +129,7 @@ impl Wire {
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
-    /// Sends bytes, and says whether the client still takes them.
+    /// Sends bytes, and returns whether the client still takes them.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
@@ -227,7 +227,7 @@ impl Origin {
         Self { address, shared }
     }
 
-    /// Where it listens.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -261,7 +261,7 @@ impl Origin {
         state.requests.iter().filter(|request| path_of(request.target()) == path).cloned().collect()
     }
 
-    /// How often a path was asked for.
+    /// Number of requests for a path.
     #[must_use]
     pub fn count(&self, path: &str) -> usize {
         self.requests(path).len()
@@ -287,7 +287,7 @@ impl Origin {
         });
     }
 
-    /// How many connections were accepted.
+    /// Number of accepted connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)

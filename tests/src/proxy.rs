@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// What every scenario's configuration starts with. Access rules come last, so that a scenario can
+/// The beginning of every scenario's configuration. Access rules come last, so that a scenario can
 /// put its own first.
 const FIRST_LINES: &str = "\
 pid_filename {dir}/pid
@@ -22,7 +22,7 @@ visible_hostname proxy.test
 shutdown_lifetime 1 seconds
 ";
 
-/// The program: what `HUMBOLDT_BIN` names, or what cargo builds now with the profile of this test.
+/// The program: that of `HUMBOLDT_BIN`, or one that cargo builds now with the profile of this test.
 ///
 /// # Panics
 /// If it does not build.
@@ -50,7 +50,7 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// Whether real Squid stands in for the program, which does not do everything that is tested.
+/// Whether real Squid takes the place of the program; it does not pass all tests.
 #[must_use]
 pub fn is_squid() -> bool {
     program().file_name().is_some_and(|name| name == "squid")
@@ -86,7 +86,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A forward proxy. In `lines`, `{dir}` stands for its own directory.
+    /// A forward proxy. In `lines`, `{dir}` is replaced by its own directory.
     #[must_use]
     pub fn forward(lines: &str) -> Self {
         Self::start("", lines)
@@ -159,7 +159,7 @@ impl Proxy {
         self.launch_by(shell);
     }
 
-    /// The same with at most so much address space.
+    /// The same with this limit of address space.
     ///
     /// # Panics
     /// If it does not start.
@@ -200,7 +200,7 @@ impl Proxy {
         });
     }
 
-    /// Where it listens.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -226,7 +226,7 @@ impl Proxy {
             .unwrap_or_default()
     }
 
-    /// What it wrote to its standard output and error.
+    /// Its standard output and error.
     #[must_use]
     pub fn output(&self) -> String {
         self.text("output")
@@ -241,7 +241,7 @@ impl Proxy {
         self.logged_times(part, 1).pop().unwrap_or_default()
     }
 
-    /// Waits for so many lines of access.log that contain `part`.
+    /// Waits for `count` lines of access.log that contain `part`.
     ///
     /// # Panics
     /// After [`LIMIT`].
@@ -271,7 +271,7 @@ impl Proxy {
         self.child.as_ref().expect("a running proxy").id()
     }
 
-    /// How many descriptors it has open.
+    /// Number of its open descriptors.
     ///
     /// # Panics
     /// If it is not running.

@@ -36,7 +36,7 @@ pub fn run(command: &mut Command) -> Output {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Runs a tool and returns what it printed.
+/// Runs a tool and returns its output.
 ///
 /// # Panics
 /// If it fails.
@@ -56,9 +56,9 @@ pub fn succeed(command: &mut Command) -> String {
 /// A real server; dropping it ends it.
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// Its own directory, with `site` as the root of what it serves.
+    /// Its own directory; `site` in it is the root of its files.
     pub folder: TempDir,
 }
 
@@ -174,7 +174,7 @@ impl Server {
         fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
 
-    /// Puts a file into what nginx serves.
+    /// Adds a file to nginx's site.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -192,7 +192,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// How many requests for a path the server has logged.
+    /// Number of requests for a path in the server's log.
     #[must_use]
     pub fn count(&self, path: &str) -> usize {
         self.text("access.log").lines().filter(|line| line.contains(&format!(" {path} "))).count()

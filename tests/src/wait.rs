@@ -15,15 +15,15 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Asks until there is an answer.
 ///
 /// # Panics
-/// After [`LIMIT`], with what was waited for.
+/// After [`LIMIT`], with a text that names the missing event.
 pub fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     until_within(LIMIT, what, ask)
 }
 
-/// As [`until`], for what may take longer.
+/// As [`until`], for an event that may take longer.
 ///
 /// # Panics
-/// After `limit`, with what was waited for.
+/// After `limit`, with a text that names the missing event.
 pub fn until_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
@@ -36,8 +36,8 @@ pub fn until_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Opt
 }
 
 /// Held while a program is started. Between fork and exec a new process has all sockets of this
-/// one: one that is only opened to see whether a port is free would hold that port, and take
-/// connections that are meant for somebody else.
+/// one: a socket that is only opened to find a free port would hold that port, and take connections
+/// meant for another.
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// Starts a program while no port is being looked for.
@@ -49,8 +49,8 @@ pub fn start(command: &mut Command) -> Result<Child> {
     command.spawn()
 }
 
-/// An address on 127.0.0.1 where nobody listens now, below the range from which connections take
-/// their own ports, and given out once in this process.
+/// An address on 127.0.0.1 that is free now, below the range from which connections take their own
+/// ports, and given out once in this process.
 ///
 /// # Panics
 /// If thousands of ports in a row are taken.
@@ -60,7 +60,7 @@ pub fn free_address() -> SocketAddr {
     free_listener().local_addr().expect("its address")
 }
 
-/// The same, with somebody who listens there.
+/// The same, with a listener on it.
 ///
 /// # Panics
 /// If thousands of ports in a row are taken.

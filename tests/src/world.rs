@@ -28,7 +28,7 @@ impl World {
         Self { origin, proxy, is_reverse: true }
     }
 
-    /// How a client names a path of the origin to this proxy.
+    /// The form in which a client names a path of the origin to this proxy.
     #[must_use]
     pub fn target(&self, path: &str) -> String {
         if self.is_reverse { path.to_owned() } else { self.origin.url(path) }

@@ -1,5 +1,5 @@
-//! `cargo xtask first-run`: runs what `docs/first-run.md` shows, and writes that page with what
-//! came out.
+//! `cargo xtask first-run`: runs the commands of `docs/first-run.md`, and writes that page with
+//! their output.
 //!
 //! Everything is on loopback: the servers are nginx with files made on the spot. A page that would
 //! name another machine is not written.
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// The program to show: what `HUMBOLDT_BIN` names, or what cargo builds now for release.
+/// The program to show: that of `HUMBOLDT_BIN`, or one that cargo builds now for release.
 fn program(root: &Path) -> Outcome<PathBuf> {
     if let Some(path) = std::env::var_os("HUMBOLDT_BIN") {
         return Ok(std::path::absolute(path)?);
@@ -230,7 +230,7 @@ fn stop(stage: &mut Stage, page: &mut Page) -> Outcome {
     page.show(stage, &["tail -n 2 cache.log"])
 }
 
-/// Runs all benchmarks and returns what they print, as Markdown.
+/// Runs all benchmarks and returns their output, as Markdown.
 fn bench(root: &Path) -> Outcome<String> {
     let mut text = page::machine()?;
     for what in ["hit", "miss", "memory", "idle"] {

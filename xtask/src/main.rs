@@ -12,7 +12,8 @@ mod first_run;
 mod marks;
 mod packages;
 mod processes;
-/// The same as that of the pages that the program's crates make, on none of which this one depends.
+/// The same code as for the pages that the program's crates make; this crate depends on none of
+/// them.
 #[allow(unreachable_pub, reason = "it is public in the other crate")]
 #[path = "../../crates/base/src/prose.rs"]
 mod prose;
@@ -25,7 +26,7 @@ mod workspace;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// What every command of this program returns; the error is the line the user reads.
+/// The result of every command of this program; the error is the line for the user.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Parser)]
@@ -37,15 +38,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check what the compiler does not: layers, lengths, unused public items, links, licences
+    /// Check the rules that the compiler does not know: layers, lengths, columns, limits, unused
+    /// public items, links, licences
     Tidy,
-    /// Install what the tests need and run every check and every test
+    /// Install the packages that the tests need and run every check and every test
     Test(test::Arguments),
     /// Measure Humboldt beside a bare server and the caches installed here
     Bench(bench::Arguments),
-    /// Run the public tests of HTTP caches, and compare with what is expected of Humboldt
+    /// Run the public tests of HTTP caches, and compare with the expectations for Humboldt
     Conformance(conformance::Arguments),
-    /// Run what docs/first-run.md shows, and write that page with what came out
+    /// Run the commands of docs/first-run.md, and write that page with their output
     FirstRun(first_run::Arguments),
     /// Check the tables of docs/results/README.md, which put published figures beside ours, or
     /// write them
@@ -63,7 +65,7 @@ enum Command {
     Relay {
         /// Address to listen on
         listen: std::net::SocketAddr,
-        /// Where all of it goes
+        /// The address of the origin
         origin: std::net::SocketAddr,
     },
     /// Work through a list of requests in a closed loop: the load of `bench store`

@@ -9,7 +9,7 @@ use std::process::Command;
 /// A program and the Debian package that brings it.
 type Needed = (&'static str, &'static str);
 
-/// What `cargo xtask test` needs besides cargo.
+/// Programs that `cargo xtask test` needs besides cargo.
 const FOR_TESTS: [Needed; 16] = [
     ("cc", "build-essential"), // the allocator is C
     ("make", "build-essential"),
@@ -29,7 +29,7 @@ const FOR_TESTS: [Needed; 16] = [
     ("mkfs.btrfs", "btrfs-progs"),
 ];
 
-/// What the conformance suite is written in; `cargo xtask test` lists it above.
+/// Programs that the conformance suite needs; `cargo xtask test` lists them above.
 const FOR_CONFORMANCE: [Needed; 2] = [("node", "nodejs"), ("npm", "npm")];
 
 /// The caches that it can be run against beside Humboldt.

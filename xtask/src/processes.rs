@@ -15,9 +15,9 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a guard does: it waits for the end of its input, which comes at the latest when this
-/// program ends, however that happens, and then ends the whole process group that it was told. The
-/// signal has a `-s`, or Debian's shell does not know `--`.
+/// The guard waits for the end of its input, which comes at the latest when this program ends in
+/// any way, and then ends the whole process group that it was given. The signal has a `-s`, because
+/// Debian's shell does not know `--`.
 const GUARD: &str = "read -r _; kill -s KILL -- \"-$0\" 2>/dev/null";
 
 /// A running program; dropping it ends it, and so does the end of this program by any signal.
@@ -125,7 +125,7 @@ impl Drop for Running {
 
 impl Running {
     fn end(&mut self) {
-        // What has ended may have given its id to another process.
+        // The id of an ended process may belong to another one now.
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
@@ -226,7 +226,7 @@ mod tests {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut running =
             Running::start("sleep", Command::new("sleep").arg("60"), log.path()).unwrap();
-        // What the end of this program does to it.
+        // The effect of this program's end on it.
         drop(running.guard.stdin.take());
         let status = running.wait_end(Duration::from_secs(20)).unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));

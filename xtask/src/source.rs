@@ -2,7 +2,7 @@
 //!
 //! It sees into macro bodies, which a syntax tree does not, and it needs no parser.
 
-/// What stands in for the inside of a literal: not blank, not part of any word.
+/// Replaces the inside of a literal: not blank, not part of any word.
 const FILLER: u8 = b'"';
 
 /// Rust text of the same shape with comments blanked and the insides of literals filled.
@@ -181,7 +181,7 @@ pub(crate) fn functions(masked: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// Where the body's brace stands, or `None` for a declaration without one.
+/// Position of the body's brace, or `None` for a declaration without one.
 fn body_start(bytes: &[u8], at: usize) -> Option<usize> {
     let mut depth = 0_i32;
     for (offset, byte) in bytes[at..].iter().enumerate() {

@@ -13,7 +13,7 @@ pub(crate) struct Arguments {
     no_install: bool,
 }
 
-/// What the closing summary says about one step.
+/// The line of the closing summary for one step.
 struct Step {
     name: &'static str,
     took: Duration,
@@ -90,7 +90,7 @@ fn cargo_command(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What the step `build` has left.
+/// The program that the step `build` has made.
 fn built_humboldt(root: &Path) -> Outcome<PathBuf> {
     Ok(workspace::target_dir(root)?.join("debug/humboldt"))
 }

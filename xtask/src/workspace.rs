@@ -1,4 +1,4 @@
-//! Where the project's files are, and what `cargo metadata` says about its packages.
+//! The project's files, and the packages of `cargo metadata`.
 
 use crate::Outcome;
 use serde_json::Value;
@@ -80,7 +80,7 @@ fn metadata(root: &Path, arguments: &[&str]) -> Outcome<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub(crate) fn target_dir(root: &Path) -> Outcome<PathBuf> {
     let metadata = metadata(root, &["--no-deps"])?;
     Ok(PathBuf::from(

@@ -24,12 +24,12 @@ pub struct AclSet {
 }
 
 impl AclSet {
-    /// Compiles all definitions. Names of hosts among addresses are looked up here, which blocks.
-    /// One of a kind that cannot be evaluated is kept as such: it is an error only in
-    /// [`crate::RuleList::compile`] of a list that uses it.
+    /// Compiles all definitions. Host names in lists of addresses are looked up here, which blocks.
+    /// A definition of a kind that cannot be evaluated is kept, and is an error in
+    /// [`crate::RuleList::compile`] of each list that uses it.
     ///
     /// # Errors
-    /// Every definition with a value that its kind does not take.
+    /// Every definition with a value that its kind does not accept.
     pub fn compile(definitions: &[AclDef]) -> Result<Self, Vec<AclError>> {
         let by_name =
             definitions.iter().map(|definition| (folded(&definition.name), definition)).collect();

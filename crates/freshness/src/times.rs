@@ -112,11 +112,17 @@ impl Times {
     /// Largest [`Times::purge_number`]: it has 48 bits on disk.
     pub const PURGE_NUMBER_MAX: u64 = (1 << 48) - 1;
 
-    /// The serialised form: the fields in order of declaration, little-endian. The purge number has
-    /// no place of its own: its lower 24 bits are the upper ones of the flags; its upper 24 bits
-    /// are the upper ones of the response time, which needs 40 bits with its sign, by XOR with that
-    /// sign. So records from before there were purge numbers have 0. The serial number is with the
-    /// Date in the same way.
+    /// The serialised form: the fields in order of declaration, little-endian. Times need 40 bits
+    /// with their sign and have 64, so the purge number and the serial number share their places:
+    ///
+    /// ```text
+    /// bytes   lower bits                   upper 24 bits
+    ///  0..8   response time, 40, signed    bits 24..48 of the purge number, XOR the sign
+    ///  8..16  Date, 40, signed             serial number, XOR the sign
+    /// 40..44  flags, 8                     bits  0..24 of the purge number
+    /// ```
+    ///
+    /// In a record from before these numbers the upper bits repeat the sign, and the numbers are 0.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let mut at = 0;

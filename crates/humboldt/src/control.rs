@@ -10,9 +10,9 @@ use crate::start::StartError;
 
 /// The thread that obeys signals: the one that was there first.
 pub(crate) struct Control {
-    /// What it waits with.
+    /// The event loop in which it waits.
     pub runtime: Runtime,
-    /// What it obeys.
+    /// The signals that it obeys.
     pub signals: Signals,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Signals {
 /// How the service ends.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum End {
-    /// What has begun has `shutdown_lifetime`.
+    /// Open requests have `shutdown_lifetime`.
     Ordered,
     /// Nothing is waited for.
     AtOnce,

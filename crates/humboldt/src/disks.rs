@@ -31,7 +31,7 @@ const RECONFIGURE_TOLD: Duration = Duration::from_secs(5);
 /// Least time that cache directories have to be closed, however short `shutdown_lifetime` is.
 const CLOSE_MIN: Duration = Duration::from_secs(30);
 
-/// What is opened from disks at the start.
+/// The things opened from disks at the start.
 pub(crate) struct Opened {
     /// Open cache directories.
     pub stores: Stores,
@@ -41,9 +41,9 @@ pub(crate) struct Opened {
     pub names: Arc<NameCache>,
 }
 
-/// Opens what lies on disks at the start, for so many cores. Signals that end the program are
-/// obeyed meanwhile: what has not been opened within `shutdown_lifetime` is left as it is then. The
-/// order to end instead of what was opened, if there was one.
+/// Opens stores, names and purges from disks at the start, for this many cores. Signals that end
+/// the program are obeyed meanwhile: parts that have not been opened within `shutdown_lifetime` are
+/// left as they are then. Returns the order to end instead of the opened things, if there was one.
 pub(crate) fn open(
     control: &mut Control,
     snapshot: &Arc<Snapshot>,
@@ -85,8 +85,8 @@ fn open_now(config: &Config, store_log: Arc<StoreLog>, cores: usize) -> Opened {
     Opened { stores, cache, names }
 }
 
-/// Resolves when the directories have read their indexes, which takes milliseconds after a clean
-/// stop, so that the first request can be a hit. What takes longer than [`INDEXES_WAIT_MAX`] is
+/// Resolves when the directories have read their indexes. After a clean stop this takes
+/// milliseconds, so that the first request can be a hit. After [`INDEXES_WAIT_MAX`] the rest is
 /// read while requests are served.
 pub(crate) async fn indexes_read(shared: &Arc<Shared>) {
     let (done, is_done) = oneshot::channel();

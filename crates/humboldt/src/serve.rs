@@ -294,7 +294,7 @@ async fn drain(core: &Rc<Core>, subscription: &mut Subscription, grace: Duration
         while core.connections() > 0 {
             core.connection_ended.notified().await;
         }
-        // Clients of other cores may be reading what this one fetches.
+        // Clients of other cores may be reading this core's fetches.
         while core.shared.connections() > 0 {
             tokio::time::sleep(OTHERS_STEP).await;
         }

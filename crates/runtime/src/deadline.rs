@@ -32,8 +32,7 @@ pub struct Elapsed;
 
 /// All deadlines of one core. Clones share one table.
 ///
-/// Bounded by what holds the slots: a few per connection, and one per fetch that waits for its
-/// head.
+/// Bounded by the owners of slots: a few per connection, and one per fetch that waits for its head.
 #[derive(Clone)]
 pub struct Deadlines {
     core: Rc<Core>,
@@ -41,7 +40,7 @@ pub struct Deadlines {
 
 struct Core {
     start: Instant,
-    /// Time of the last sweep in ms since `start`: what `arm` counts from, so that it reads no
+    /// Time of the last sweep in ms since `start`, from which `arm` counts, so that it reads no
     /// clock.
     now_ms: Cell<u64>,
     /// No armed slot is due before this; lets a sweep skip the table.

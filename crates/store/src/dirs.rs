@@ -345,8 +345,8 @@ impl Dir {
         self.debts.add(key);
     }
 
-    /// Housekeeping; then removes what is still to be removed. Nothing while an earlier call is at
-    /// it. `commits` says what is on its way to directories.
+    /// Upkeep; then removals that are still owed. Does nothing while an earlier call is running.
+    /// `commits` knows the records under way to directories.
     pub(crate) async fn maintain(&self, commits: &Gate) {
         let Some(_round) = Round::begin(&self.is_maintained) else { return };
         if let Err(error) = self.scheme.maintain().await {
@@ -362,8 +362,8 @@ impl Dir {
         }
     }
 
-    /// What is owed while something of its URL is on its way stays owed until that is there: it may
-    /// be what is to be removed.
+    /// A removal that is owed while a record of its URL is under way stays owed until the record
+    /// has arrived: it may be the one to remove.
     async fn pay(&self, commits: &Gate) {
         if self.debts.overflowed.load(Relaxed) {
             return;

@@ -245,7 +245,8 @@ mod tests {
         assert_eq!(in_service(), [true, true], "it has paid");
     }
 
-    /// One more than may wait: the directory stays out of use until what is on its way is there.
+    /// One more than may wait: the directory stays out of use until the record under way has
+    /// arrived.
     #[test]
     fn what_is_void_does_not_come_back_where_too_many_wait_for_what_is_on_its_way() {
         let schemes = [TestScheme::new("/a")];

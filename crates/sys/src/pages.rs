@@ -383,7 +383,7 @@ impl PageMut {
         PAGE_BYTES - self.len()
     }
 
-    /// The unpublished rest of the page, with unspecified content; publish what was filled with
+    /// The unpublished rest of the page, with unspecified content; publish the filled bytes with
     /// [`PageMut::publish`].
     pub fn spare_mut(&mut self) -> &mut [u8] {
         let len = self.len();

@@ -6,22 +6,22 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Finds out what load an HTTP cache can sustain.
+/// Finds the load that an HTTP cache can sustain.
 #[derive(Debug, Parser)]
 #[command(
     name = "humboldt-lab",
     version,
     about,
-    long_about = "Finds out what load an HTTP cache can sustain.\n\n\
-        The laboratory plays both sides: users who ask, and the origin servers behind the cache. It raises the load \
+    long_about = "Finds the load that an HTTP cache can sustain.\n\n\
+        The laboratory plays both sides: the users, and the origin servers behind the cache. It raises the load \
         until the cache no longer keeps its response times, follows that limit while the cache's disk is filled \
         twice, and checks every byte of every answer.",
     after_help = "Begin with:\n  humboldt-lab peak squid:aufs --quick      a true small run of Squid, under 3 minutes\n  \
         humboldt-lab peak humboldt:ufs            Humboldt, with a store of 1 GB\n  \
         humboldt-lab peak --attach http://127.0.0.1:3128   a proxy that is running already\n  \
-        humboldt-lab subjects                     what can be measured here\n\n\
-        Exit codes: 0 done; 1 the run failed (what was measured is kept); 2 a mistake in what was asked; \
-        130 interrupted (what was measured is kept)."
+        humboldt-lab subjects                     the caches that can be measured\n\n\
+        Exit codes: 0 done; 1 the run failed (measurements are kept); 2 a mistake in the arguments; \
+        130 interrupted (measurements are kept)."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Put several runs on shared plots, with confidence intervals from repeats
     Compare(CompareArgs),
-    /// Find out what the laboratory itself can do here, without a cache
+    /// Find the highest rate of the laboratory itself, without a cache
     Calibrate(CalibrateArgs),
     /// Compare replacement policies on a trace, without a cache and without load
     Simulate(Box<SimulateArgs>),
@@ -52,17 +52,17 @@ pub(crate) enum Command {
     Origin(OriginArgs),
     /// Only the users of a workload, at a constant load
     Load(Box<LoadArgs>),
-    /// Undo what a laboratory left behind that was killed (used by the program itself)
+    /// Undo the changes of a laboratory that was killed (used by the program itself)
     #[command(hide = true)]
     Keeper,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PeakArgs {
-    /// What to measure: a name from `humboldt-lab subjects`, or a subject file
+    /// The subject: a name from `humboldt-lab subjects`, or a subject file
     #[arg(required_unless_present = "attach")]
     pub(crate) subject: Option<String>,
-    /// Measure what is running at this URL already: a proxy, or with --accelerator a site
+    /// Measure the cache that is running at this URL: a proxy, or with --accelerator a site
     #[arg(long, value_name = "URL", conflicts_with = "subject")]
     pub(crate) attach: Option<String>,
     /// The attached cache is an accelerator whose backend is the laboratory's origin (see --origin)
@@ -99,12 +99,12 @@ pub(crate) struct PeakArgs {
     /// Do not calibrate first (the report will say so)
     #[arg(long)]
     pub(crate) no_calibration: bool,
-    /// What distinguishes this run from others of the same subject
+    /// Text that distinguishes this run from others of the same subject
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) variant: String,
 }
 
-/// Who asks for what.
+/// Users and requests.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "The simulated world")]
 pub(crate) struct WorldArgs {
@@ -157,11 +157,11 @@ pub(crate) struct WorldArgs {
 /// A list of processors; clap would take a bare `Vec` as a repeated option.
 pub(crate) type CoreList = Vec<usize>;
 
-/// How the load is found.
+/// The search for the load.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "The search")]
 pub(crate) struct SearchArgs {
-    /// What decides about the load
+    /// The controller of the load
     #[arg(long, value_enum, default_value_t = ControllerKind::Robust)]
     pub(crate) controller: ControllerKind,
     /// Constant load in requests per second, instead of a search
@@ -185,10 +185,12 @@ pub(crate) struct SearchArgs {
     /// Percentile that the robust controller judges
     #[arg(long, value_name = "PER_CENT", default_value_t = 95.0)]
     pub(crate) percentile: f64,
-    /// What the cache may add to a hit at that percentile, before time scaling [default: 750ms]
+    /// Longest time that the cache may add to a hit at that percentile, before time scaling
+    /// [default: 750ms]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) hit_limit: Option<f64>,
-    /// What the cache may add to a miss at that percentile, before time scaling [default: 1.5s]
+    /// Longest time that the cache may add to a miss at that percentile, before time scaling
+    /// [default: 1.5s]
     #[arg(long, value_name = "TIME", value_parser = units::seconds)]
     pub(crate) miss_limit: Option<f64>,
     /// Classic controller: raise the load below this mean response time, before time scaling
@@ -203,14 +205,14 @@ pub(crate) struct SearchArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ControllerKind {
-    /// Percentiles of what the cache adds to hits and to misses, errors, backlog; levels are held
-    /// before they count
+    /// Percentiles of the time added to hits and to misses, errors, backlog; levels are held before
+    /// they count
     Robust,
     /// Mean response time between two limits, steps of 5 %, as the book's runs did
     Classic,
 }
 
-/// What the cache runs on.
+/// The machine under the cache.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What the cache runs on")]
 pub(crate) struct GroundArgs {
@@ -244,8 +246,8 @@ pub(crate) struct GroundArgs {
     /// Size of each store's device [default: half as much again as the store] (needs --fs)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes, requires = "fs")]
     pub(crate) device_size: Option<u64>,
-    /// Make writers wait from so much on that is written and not on a device yet; for the whole
-    /// machine (needs root)
+    /// Throttle writing processes as soon as this much written data has not reached a device; for
+    /// the whole machine (needs root)
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub(crate) dirty_limit: Option<u64>,
     /// The cache's program, instead of the one that is installed: compare two builds
@@ -281,7 +283,7 @@ pub(crate) struct GroundArgs {
         humboldt-lab bang --subject squid:aufs    an empty Squid, 10,000 URLs twice: all misses, then all hits\n  \
         humboldt-lab bang --generate 10000        the laboratory's own server, no cache between\n\n\
         Exit codes: 0 done, also if the time was up; 1 the run failed, or not one answer was right (what was measured \
-        is kept); 2 a mistake in what was asked; 130 interrupted (what was measured is kept).")]
+        is kept); 2 a mistake in what was asked; 130 interrupted (measurements are kept).")]
 pub(crate) struct BangArgs {
     /// The proxy to ask through, e.g. 127.0.0.1:3128 [default: ask the servers directly]
     #[arg(long, value_name = "ADDRESS")]
@@ -293,7 +295,7 @@ pub(crate) struct BangArgs {
     /// A file with URLs; - is standard input [default: -, but generated URLs with --subject]
     ///
     /// One http:// URL in a line, of at most 8 KB. Empty lines and lines that begin with # are
-    /// passed over. What is no such URL is counted, and the first is shown.
+    /// skipped. Lines that are no such URL are counted, and the first is shown.
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub(crate) urls: Option<PathBuf>,
     /// Generate this many URLs, served by the laboratory's own origin, with every byte verified
@@ -328,10 +330,10 @@ pub(crate) struct BangArgs {
     pub(crate) time_scale: f64,
     /// Write one line for each request to this file
     ///
-    /// Columns, separated by spaces: the moment its connection was begun (Unix time in s, with µs);
-    /// service time in ms, from then to the last byte; status, or what was wrong (timed_out,
-    /// wrong_byte, …); bytes of the body; hit, miss, or - where that is not known; number of the
-    /// pass; URL.
+    /// Columns, separated by spaces: the time at which its connection was begun (Unix time in s,
+    /// with µs); service time in ms, from then to the last byte; status, or the fault (timed_out,
+    /// wrong_byte, …); bytes of the body; hit, miss, or - if that is not known; number of the pass;
+    /// URL.
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Folder for the report; with several passes, each has a folder in it
@@ -343,7 +345,7 @@ pub(crate) struct BangArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "1h")]
     pub(crate) time_max: f64,
-    /// What distinguishes this bang from others of the same subject
+    /// Text that distinguishes this bang from others of the same subject
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) variant: String,
     /// Processors for the laboratory [default: all, but the upper half with --subject]
@@ -370,10 +372,10 @@ pub(crate) struct RunArgs {
     /// In the end, write the page without the reports of single runs into this folder too
     #[arg(long, value_name = "DIR")]
     pub(crate) publish: Option<PathBuf>,
-    /// Show what would run and how long it takes at most, and run nothing
+    /// List the runs and their longest duration, and run nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Run again what has failed before
+    /// Repeat runs that have failed before
     #[arg(long)]
     pub(crate) retry_failed: bool,
     /// Serve the growing report of the present run to a browser
@@ -407,14 +409,15 @@ pub(crate) struct NameArgs {
 pub(crate) struct WorkloadsArgs {
     /// Show this one's file, or check a file of your own
     pub(crate) name: Option<String>,
-    /// Print what an ideal cache would answer, from so many requests
+    /// Print the hits of an ideal cache, from this many requests
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "300000")]
     pub(crate) ideal: Option<u64>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// Address to listen on for the laboratory; whoever reaches it can make this machine send load
+    /// Address to listen on for the laboratory; everybody who reaches it can make this machine send
+    /// load
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     pub(crate) listen: SocketAddr,
     /// Secret that the laboratory must give; required unless the address is a loopback one
@@ -483,7 +486,7 @@ pub(crate) struct LoadArgs {
     /// Multiplies think times and gaps of users
     #[arg(long, value_name = "FACTOR", value_parser = units::positive, default_value = "1")]
     pub(crate) time_scale: f64,
-    /// How long
+    /// Duration
     #[arg(long, value_name = "TIME", value_parser = units::seconds, default_value = "10s")]
     pub(crate) time: f64,
     /// Leave out this time at the beginning

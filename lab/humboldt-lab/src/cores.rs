@@ -8,8 +8,8 @@ pub(crate) fn allowed() -> Vec<usize> {
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
 }
 
-/// How processors are shared: the subject gets the lower half, the laboratory the upper half,
-/// unless told otherwise. With one processor both use it.
+/// The division of processors: the subject gets the lower half, the laboratory the upper half,
+/// unless the options say otherwise. With one processor both use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     pub(crate) subject: Vec<usize>,
@@ -17,7 +17,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Shares out what there is.
+    /// Divides the processors.
     pub(crate) fn new(subject: Option<&[usize]>, lab: Option<&[usize]>) -> Result<Self, Failure> {
         Self::of(&allowed(), subject, lab)
     }

@@ -1,4 +1,4 @@
-//! How the program ends when it cannot do what was asked.
+//! The end of the program when it cannot do its task.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A run failed; what was measured is kept.
+    /// A run failed; the measurements are kept.
     pub(crate) fn run(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), code: 1 }
     }
 
-    /// What was asked makes no sense, or cannot be done here. Nothing was begun.
+    /// The task makes no sense, or cannot be done here. Nothing was begun.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), code: 2 }
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// How soon a pause notices that it is to end.
 const POLL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Whether someone wants the program to stop. The first signal ends the experiment in order, the
-/// second the program: what the keeper watches is undone even then.
+/// Whether the program should stop. The first signal ends the experiment in order, the second the
+/// program: the keeper undoes its changes even then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
@@ -29,12 +29,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether a signal came.
+    /// Whether a signal arrived.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Waits until a moment, or less if a signal comes or `is_over` says so.
+    /// Waits until a moment, or until a signal arrives or `is_over` is true.
     pub(crate) fn wait_until(&self, moment: Instant, mut is_over: impl FnMut() -> bool) {
         while !self.is_set() && !is_over() {
             let left = moment.saturating_duration_since(Instant::now());

@@ -1,9 +1,9 @@
-//! `humboldt-lab`: finds out what load an HTTP cache can sustain.
+//! `humboldt-lab`: finds the load that an HTTP cache can sustain.
 //!
 //! Begin reading at [`experiment::run`]: it is one run from an idle machine to a report. The crates
-//! beside this one do the work: workload (what is asked for), origin and robots (who answers and
-//! who asks), peak (how the load is found), subjects (the caches and what they run on), report
-//! (what people look at).
+//! beside this one do the work: workload (requests and expected answers), origin and robots
+//! (servers and users), peak (the search for the load), subjects (the caches and their
+//! environment), report (pages and plots).
 
 mod cli;
 mod commands;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // The keeper outlives signals that end the laboratory: that is what it is for.
+    // The keeper outlives signals that end the laboratory; that is its purpose.
     if matches!(cli.command, Command::Keeper) {
         return humboldt_lab_subjects::keeper_main();
     }

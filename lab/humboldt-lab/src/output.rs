@@ -17,7 +17,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// Why the program ends without having done what was asked.
+/// Reports why the program ends without having done its task.
 pub(crate) fn complain(failure: &Failure) {
     let _ = writeln!(std::io::stderr().lock(), "humboldt-lab: {failure}");
 }

@@ -10,7 +10,7 @@ pub(crate) struct Answer {
     pub(crate) content: Content,
 }
 
-/// What an answer takes from its request and connection.
+/// The parts of an answer that come from its request and connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Envelope {
     pub(crate) id: Option<u64>,
@@ -100,7 +100,7 @@ impl Answer {
         }
     }
 
-    /// Where the object's bytes come from.
+    /// The source of the object's bytes.
     pub(crate) fn body_key(&self) -> Option<BodyKey> {
         match &self.content {
             Content::Object(object) => Some(object.facts.body(object.version.number)),

@@ -1,8 +1,8 @@
 //! One connection: head → (body) → wait → send → head → …
 //!
 //! Every event and timer runs [`Connection::go_on`], which takes steps until it must wait for the
-//! socket or for a moment. The socket is read only while a request is expected; what a client sends
-//! ahead stays in the kernel.
+//! socket or for a moment. The socket is read only while a request is expected; bytes that a client
+//! sends ahead stay in the kernel.
 
 use crate::answer::{Answer, Text};
 use crate::outbox::Outbox;
@@ -17,14 +17,14 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 /// Longest body of a request. Workloads have far shorter ones.
 const REQUEST_BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// After so many bytes of one answer the other connections have their turn.
+/// After this many bytes of one answer the other connections have their turn.
 const TURN_BYTES_MAX: usize = 1024 * 1024;
 
-/// How long an answer may make no progress because the client does not read. 60 s, as nginx.
+/// How long an answer may make no progress because the client does not read. 60 s, as in nginx.
 const STALL_US: u64 = 60_000_000;
 
-/// A client that had its last answer and goes on sending is listened to for so many bytes, so that
-/// a reset does not take the answer from it.
+/// Bytes that are read from a client that has its last answer and goes on sending, so that a reset
+/// does not take the answer from it.
 const DRAIN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Buffers that grew beyond this are given back with their connection.
@@ -60,11 +60,11 @@ enum State {
     Body(Incoming, Answer, Schedule),
     /// An answer is to be sent, now or later.
     Send(Answer, Schedule, Progress),
-    /// The last answer is sent; what still comes in is thrown away, this many bytes so far.
+    /// The last answer is sent; further bytes are discarded, this many so far.
     Drain(usize),
 }
 
-/// What is left of a request's body.
+/// The rest of a request's body.
 #[derive(Debug)]
 enum Incoming {
     Length(u64),
@@ -81,7 +81,7 @@ enum Progress {
     Blocked,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Again,
@@ -89,7 +89,7 @@ enum Step {
     Close,
 }
 
-/// What becomes of the connection.
+/// The fate of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Open,
@@ -108,7 +108,7 @@ impl Connection {
         tools.set_idle_timer(token, tools.now_us + tools.service.idle_us);
     }
 
-    /// Closes it, and keeps what memory the next one can use.
+    /// Closes it, and keeps memory that the next one can use.
     pub(crate) fn recycle(&mut self) {
         let (mut input, mut outbox) =
             (std::mem::take(&mut self.input), std::mem::take(&mut self.outbox));
@@ -215,7 +215,7 @@ impl Connection {
     fn invite_body(&self) -> Step {
         const INVITATION: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
         let Some(fd) = &self.fd else { return Step::Close };
-        // Whoever has not even room for this does not read its answers.
+        // A client without room for even this does not read its answers.
         match send(fd, INVITATION, SendFlags::NOSIGNAL) {
             Ok(sent) if sent == INVITATION.len() => Step::Again,
             _ => Step::Close,
@@ -316,8 +316,8 @@ impl Connection {
         if !answer.envelope.close {
             return Step::Again;
         }
-        // Not closed at once: bytes that still come in would make the kernel reset the connection,
-        // and drop what it has not delivered yet.
+        // Not closed at once: further bytes from the client would make the kernel reset the
+        // connection, and drop bytes that it has not delivered yet.
         let is_shut = self.fd.as_ref().is_some_and(|fd| shutdown(fd, Shutdown::Write).is_ok());
         self.state = State::Drain(0);
         if is_shut { Step::Again } else { Step::Close }
@@ -332,7 +332,7 @@ impl Connection {
 }
 
 impl Incoming {
-    /// Takes what belongs to the body from the input; whether that was all of it.
+    /// Takes the bytes of the body from the input; returns whether it is complete.
     fn take(&mut self, input: &mut Vec<u8>) -> Result<bool, Text> {
         match self {
             Self::Length(left_bytes) => {

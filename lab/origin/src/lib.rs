@@ -42,10 +42,10 @@ const CONNECTIONS_PER_THREAD_MAX: usize = 65_536;
 /// More threads than this are a mistake in the plan.
 const THREADS_MAX: usize = 256;
 
-/// What the origin servers shall be.
+/// The settings of the origin servers.
 #[derive(Clone, Debug)]
 pub struct OriginPlan {
-    /// What is answered to which URL.
+    /// The answer to each URL.
     pub workload: Arc<Workload>,
     /// All facts and bytes follow from it; robots must have the same.
     pub seed: u64,
@@ -53,7 +53,7 @@ pub struct OriginPlan {
     pub time_scale: f64,
     /// Addresses to listen on: each is a server of its own. Port 0 means any.
     pub listen: Vec<SocketAddr>,
-    /// How many threads, 1 to 256.
+    /// Number of threads, 1 to 256.
     pub threads: usize,
     /// Cores that the threads are pinned to, in turn. Empty: not pinned.
     pub cores: Vec<usize>,
@@ -62,12 +62,12 @@ pub struct OriginPlan {
     pub think: bool,
     /// Share of whole answers that go out in chunks, without Content-Length: 0 to 1, chosen by URL.
     pub chunked_share: f64,
-    /// What to add to this host's time of day so that it is that of all agents, in µs.
+    /// Correction of this host's time of day to that of all agents, in µs.
     pub clock_offset_us: i64,
 }
 
 impl OriginPlan {
-    /// One thread on any port of the loopback address, that thinks as the workload says; set the
+    /// One thread on any port of the loopback address, with the workload's think times; set the
     /// rest as needed.
     #[must_use]
     pub fn new(workload: Arc<Workload>, seed: u64) -> Self {
@@ -93,7 +93,7 @@ pub enum OriginError {
     Listen {
         /// The address as planned.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The plan cannot be meant.
@@ -111,7 +111,7 @@ pub enum OriginError {
     Pin {
         /// The core as planned.
         core: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -159,8 +159,8 @@ impl Origin {
         &self.addresses
     }
 
-    /// What happened since the last call (or the start), of all threads together. Waits until each
-    /// has finished what it is at: less than a millisecond, normally.
+    /// The counts since the last call (or the start), of all threads together. Waits until each has
+    /// finished its present turn: less than a millisecond, normally.
     #[must_use]
     pub fn sample(&self) -> OriginTally {
         let mut sum = OriginTally::default();
@@ -171,7 +171,7 @@ impl Origin {
         sum
     }
 
-    /// Ends all connections and threads, and gives what happened since the last sample.
+    /// Ends all connections and threads, and returns the counts since the last sample.
     pub fn stop(mut self) -> OriginTally {
         self.end()
     }
@@ -198,7 +198,7 @@ impl Drop for Origin {
 
 impl Running {
     fn tell(&self, command: Command) {
-        // Fails only if the thread has ended, and then there is nobody to tell.
+        // Fails only if the thread has ended, and then there is no receiver.
         if self.commands.send(command).is_ok() {
             self.waker.wake();
         }

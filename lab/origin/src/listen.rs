@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 /// Connections that wait in the kernel to be accepted. The kernel cuts it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// How often to try again if somebody took the port that the kernel had just chosen for us.
+/// How often to try again if another program took the port that the kernel had just chosen for us.
 const PORT_TRIES: usize = 16;
 
 /// Binds every address for every thread: (real addresses, listeners of each thread).

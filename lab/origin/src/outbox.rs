@@ -1,8 +1,8 @@
 //! The bytes of one answer on their way out.
 //!
 //! A body is generated piece by piece straight into the thread's one buffer, behind the head if
-//! that is still to go, so that a small answer is one call. What the kernel does not take of a body
-//! is forgotten and generated again later; only what cannot be (a head, chunks) is kept.
+//! that is still to go, so that a small answer is one call. Bytes of a body that the kernel does
+//! not take are discarded and generated again later; only others are kept (a head, chunks).
 
 use crate::answer::Answer;
 use humboldt_lab_workload::BodyKey;
@@ -35,10 +35,10 @@ impl Piece {
     }
 }
 
-/// What is left to send of an answer.
+/// The unsent rest of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Goes before anything else: the head, or what the kernel left of a chunk.
+    /// Goes before all others: the head, or the rest of a chunk that the kernel did not take.
     pub(crate) kept: Vec<u8>,
     key: Option<BodyKey>,
     begin: u64,
@@ -76,7 +76,8 @@ impl Outbox {
         self.kept.is_empty() && self.at == self.end && !self.needs_last_chunk
     }
 
-    /// Puts together what can be sent now, if `allowed_bytes` of the body may go: often nothing.
+    /// Puts together the bytes that can be sent now, if `allowed_bytes` of the body may go: often
+    /// nothing.
     pub(crate) fn compose(&mut self, allowed_bytes: u64, piece: &mut Piece) {
         piece.len = 0;
         piece.push(&self.kept);

@@ -1,6 +1,6 @@
 //! The `Range` of a request.
 
-/// What a range asks for.
+/// The meaning of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Everything: no range, one that is not understood, or several, which a server may answer as a
@@ -42,7 +42,7 @@ fn one_range(range: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
     }
 }
 
-/// `Some(None)` for nothing at all; `None` for what is not a number.
+/// `Some(None)` for nothing at all; `None` for text that is no number.
 fn number(text: &[u8]) -> Option<Option<u64>> {
     if text.is_empty() {
         return Some(None);

@@ -1,9 +1,9 @@
-//! What a request asks for, as far as an origin server cares.
+//! The content of a request, as far as an origin server needs it.
 
 use humboldt_lab_wire::{RequestHead, parse_http_date};
 use humboldt_lab_workload::{Workload, protocol};
 
-/// What may be done with objects.
+/// The operations on objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,

@@ -1,4 +1,4 @@
-//! What is answered to a request, and when.
+//! The answer to a request, and its time.
 
 use crate::OriginPlan;
 use crate::answer::{Answer, Content, Envelope, Object, Shape, Text};
@@ -19,7 +19,7 @@ pub(crate) struct Service {
     link: Link,
     /// How long a connection is kept without a request, in µs of real time.
     pub(crate) idle_us: u64,
-    /// What this host's time of day lacks, in µs.
+    /// Correction of this host's time of day, in µs.
     pub(crate) clock_offset_us: i64,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Moment {
     pub(crate) unix_us: u64,
     /// Whether the connection is new, so that its handshake is still to be waited for.
     pub(crate) is_first: bool,
-    /// Chooses what the request itself does not determine.
+    /// Decides where the request itself does not.
     pub(crate) luck: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Moment {
 pub(crate) struct Schedule {
     /// When the request came, on the thread's clock.
     asked_us: u64,
-    /// What the steps' moments count from, in µs of the thread's clock.
+    /// Zero of the steps' moments, in µs of the thread's clock.
     base_us: u64,
     /// When the first byte may go, on the thread's clock.
     pub(crate) due_us: u64,
@@ -65,7 +65,7 @@ impl Service {
         }
     }
 
-    /// How many requests a connection may be used for.
+    /// Number of requests on one connection.
     pub(crate) fn uses(&self, luck: u64) -> u32 {
         self.workload.server_uses(mix(self.seed ^ mix(luck))).max(1)
     }

@@ -23,7 +23,7 @@ struct Slot {
 }
 
 impl Slab {
-    /// How many places are taken.
+    /// Number of taken places.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -46,7 +46,7 @@ impl Slab {
         is_same.then_some(&mut slot.connection)
     }
 
-    /// Gives a place back. Later events and timers of the token are nobody's.
+    /// Gives a place back. Later events and timers of the token are ignored.
     pub(crate) fn close(&mut self, token: u64) {
         let Some(connection) = self.get(token) else { return };
         connection.recycle();

@@ -1,4 +1,4 @@
-//! One thread of the origin: its loop, and what its connections share.
+//! One thread of the origin: its loop, and the state that its connections share.
 
 use crate::answer::{Answer, Content, Object, Shape, Text};
 use crate::connection::Fate;
@@ -27,16 +27,16 @@ const ACCEPT_RETRY_US: u64 = 50_000;
 const LISTENER: u64 = 1 << 63;
 const IDLE: u64 = 1 << 62;
 
-/// What the other threads can ask of this one.
+/// Commands from the other threads.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// What happened since the last time.
+    /// Asks for the counts since the last sample.
     Sample(SyncSender<OriginTally>),
     /// The end.
     Stop,
 }
 
-/// What all connections of a thread share.
+/// The state that all connections of a thread share.
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) service: Service,
@@ -47,7 +47,7 @@ pub(crate) struct Tools {
     pub(crate) now_us: u64,
     /// The same moment as Unix time, in µs.
     pub(crate) unix_us: u64,
-    /// The same moment as HTTP writes it.
+    /// The same moment in HTTP's form.
     pub(crate) date: Vec<u8>,
     clock: Clock,
     timers: Timers,
@@ -55,7 +55,8 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Another number each time, for what no request decides. It is not random: its user mixes it.
+    /// Another number each time, for decisions that no request makes. It is not random: its user
+    /// mixes it.
     pub(crate) fn next_luck(&mut self) -> u64 {
         self.luck += 1;
         self.luck
@@ -103,7 +104,7 @@ pub(crate) struct Thread {
     slab: Slab,
     tools: Tools,
     connections_max: usize,
-    /// Whether the poller tells of new connections.
+    /// Whether the poller reports new connections.
     is_accepting: bool,
     /// When to try again, if the kernel had no descriptors.
     accept_again_us: Option<u64>,
@@ -149,7 +150,7 @@ impl Thread {
         Ok(thread)
     }
 
-    /// Serves until it is stopped; gives what happened since the last sample.
+    /// Serves until it is stopped; returns the counts since the last sample.
     pub(crate) fn run(mut self) -> OriginTally {
         let mut ready = Vec::new();
         loop {
@@ -186,7 +187,7 @@ impl Thread {
     fn obey(&mut self) -> bool {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                // Whoever asked and no longer listens has lost the sample.
+                // A caller that no longer listens has lost the sample.
                 Command::Sample(answer) => drop(answer.try_send(self.take_tally())),
                 Command::Stop => return true,
             }
@@ -286,7 +287,7 @@ impl Thread {
     /// Leaves connections in the kernel's queue, without being told of them in every round.
     fn stop_accepting(&mut self) {
         for listener in &self.listeners {
-            // One that is not watched is what we want.
+            // If it is not watched, that is the wanted state.
             let _ = self.poller.remove(listener);
         }
         self.is_accepting = false;

@@ -16,16 +16,16 @@ const STEP_UP_MAX: f64 = 0.4;
 /// A step down grows to at most this.
 const STEP_DOWN_MAX: f64 = 0.4;
 
-/// A load is kept for a subject that works off a backlog in so many samples; a slower one gets less
-/// load.
+/// A load is kept for a subject that works off a backlog in this many samples; a slower one gets
+/// less load.
 const CATCH_UP_SAMPLES_MAX: u64 = 20;
 
 /// Raises the load by a step if the mean response time of all answers of a sample is below the
-/// window, and lowers it by a step if it is above. Which window, says [`View::filling`].
+/// window, and lowers it by a step if it is above. [`View::filling`] chooses the window.
 ///
-/// What differs from Polygraph: the load needs no ceiling set beforehand; response times include
-/// waiting, so a subject that falls behind shows it; a sample with a backlog and no answers, or
-/// with many errors, counts as above the window; zero is not a trap; and steps may grow (see
+/// Differences from Polygraph: the load needs no preset ceiling; response times include waiting, so
+/// a subject that falls behind shows it; a sample with a backlog and no answers, or with many
+/// errors, counts as above the window; zero is not a trap; and steps may grow (see
 /// [`ClassicSettings::step_accelerates`]).
 #[derive(Clone, Debug)]
 pub struct Classic {
@@ -106,7 +106,7 @@ impl Classic {
     }
 }
 
-/// Whether the subject works off a backlog: then its response times say nothing about the present
+/// Whether the subject works off a backlog: then its response times do not depend on the present
 /// load.
 fn is_catching_up(tally: &Tally) -> bool {
     let gained = tally.answers().saturating_sub(tally.due);

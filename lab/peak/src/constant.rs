@@ -1,4 +1,4 @@
-//! The load stays what it is.
+//! A constant load.
 
 use crate::words;
 use crate::{ConstantSettings, Controller, SettingsError, View};

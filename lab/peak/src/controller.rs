@@ -1,19 +1,19 @@
-//! What all controllers have in common.
+//! The common parts of all controllers.
 
 use humboldt_lab_record::{Tally, Verdict};
 
 /// No load is ever below this, in requests per second: the smallest that may be asked for.
 pub const LOAD_MIN_PER_S: f64 = 0.01;
 
-/// No load is ever above this, in requests per second: ten times what any machine that this was
-/// tried on can ask for.
+/// Highest load, in requests per second: ten times the rate that any machine tried so far could
+/// send.
 pub const LOAD_MAX_PER_S: f64 = 1e7;
 
 /// A search never goes below this many requests per sample: from fewer nothing can be learned, so a
 /// load that sank further would never be judged good again.
 const FLOOR_REQUESTS_PER_SAMPLE: f64 = 10.0;
 
-/// What a controller is told about a sample besides the tally.
+/// The facts about a sample besides the tally.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct View {
     /// Number of the sample, from 0.
@@ -39,7 +39,7 @@ pub trait Controller: Send {
     /// `robust`, `classic` or `constant`.
     fn name(&self) -> &'static str;
 
-    /// What it was set to, as a table for people: name → value with unit, times as scaled.
+    /// Its settings, as a table for people: name → value with unit, times as scaled.
     fn settings(&self) -> Vec<(String, String)>;
 }
 
@@ -61,7 +61,7 @@ impl Bounds {
         Self { floor_per_s: floor_per_s.min(max_per_s), max_per_s }
     }
 
-    /// The nearest allowed load; the floor for what is not a number.
+    /// The nearest allowed load; the floor for a value that is no number.
     pub(crate) fn clamp(&self, load_per_s: f64) -> f64 {
         if load_per_s.is_nan() {
             return self.floor_per_s;

@@ -1,8 +1,8 @@
 //! The peak finder: which load does a cache sustain?
 //!
-//! Controllers are pure state machines: once per sample period they get what the robots counted and
+//! Controllers are pure state machines: once per sample period they get the robots' counts and
 //! answer with a [`Verdict`](humboldt_lab_record::Verdict), which holds the load from now on. They
-//! have no clock and no I/O, so that a simulated subject with a known capacity can prove them
+//! have no clock and no I/O, so that a simulated subject with a known capacity can test them
 //! (`examples/known_answers.rs`).
 //!
 //! - [`Robust`] (default): added time of hits and of misses, errors, throughput and backlog;

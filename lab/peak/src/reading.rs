@@ -1,5 +1,5 @@
-//! What a tally says about a load: sustained or not, why, and how much unfinished work it leaves
-//! behind.
+//! The evaluation of a tally: whether the load was sustained, the reason, and the unfinished work
+//! that it leaves behind.
 
 use crate::{RobustSettings, words};
 use humboldt_lab_record::{Class, Tally};
@@ -8,7 +8,7 @@ use humboldt_lab_record::{Class, Tally};
 const TAIL_ANSWERS_MIN: f64 = 5.0;
 
 /// A load is held for at most this many samples to collect enough answers for a percentile; then it
-/// is judged by what there is.
+/// is judged by the present ones.
 const EXTENDED_SAMPLES_MAX: u32 = 10;
 
 /// The time that the simulated world takes is known from this many answers on.
@@ -24,9 +24,9 @@ const SLACK_REQUESTS: f64 = 5.0;
 /// A number of requests in flight that is `n` on average is seldom above n + 3·√n.
 const DEVIATIONS: f64 = 3.0;
 
-/// A queue below this part of what is tolerable comes and goes at any load near the peak. One that
-/// is longer *and* grew by more than the share of the load that may be missing will go on growing;
-/// one that an overload left spoils the next sample.
+/// A queue below this part of the tolerable one comes and goes at any load near the peak. A longer
+/// queue that *also* grew by more than the share of the load that may be missing will go on
+/// growing; a queue left by an overload spoils the next sample.
 const QUEUE_BY_CHANCE: f64 = 0.25;
 
 /// One missing answer condemns no load: in a sample of a few hundred answers it would be a share
@@ -36,7 +36,7 @@ const ERRORS_EXCUSED: u64 = 1;
 /// Patience is never scaled below this, in µs: processes of a busy machine may pause that long.
 const PATIENCE_FLOOR_US: f64 = 1e6;
 
-/// What a load must keep to, with scaled times.
+/// The limits for a load, with scaled times.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) percentile: f64,
@@ -82,7 +82,7 @@ pub(crate) enum Finding {
     TooFew,
 }
 
-/// What a sample says.
+/// The evaluation of a sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) finding: Finding,
@@ -91,11 +91,11 @@ pub(crate) struct Reading {
     /// Answers with wrong content, if there are any: no load makes them right, so they do not steer
     /// the search.
     pub(crate) wrong_content: Option<String>,
-    /// Right answers per second: what the subject can do, if it was busy all the time.
+    /// Right answers per second: the subject's capacity, if it was busy all the time.
     pub(crate) answered_per_s: f64,
     /// Requests that wait at the sample's end and would not without overload.
     pub(crate) excess: f64,
-    /// Whether that many would spoil the next sample.
+    /// Whether the queue would spoil the next sample.
     pub(crate) is_burdened: bool,
 }
 
@@ -125,7 +125,7 @@ struct Classes {
     others: Class,
 }
 
-/// What follows from a sample's counts alone.
+/// The facts that follow from a sample's counts alone.
 struct Flow {
     answered_per_s: f64,
     in_flight: f64,
@@ -168,8 +168,8 @@ impl Reader {
         }
     }
 
-    /// Little's law: requests in flight = rate × time. What the world's own time does not explain
-    /// is a queue.
+    /// Little's law: requests in flight = rate × time. The part that the simulated delays do not
+    /// explain is a queue.
     fn flow(&self, tally: &Tally) -> Flow {
         let seconds = (tally.period_us as f64 / 1e6).max(1e-6);
         let due_per_s = tally.due as f64 / seconds;
@@ -185,7 +185,7 @@ impl Reader {
         Flow { answered_per_s, in_flight, excess, tolerable }
     }
 
-    /// What is wrong apart from times.
+    /// Complaints apart from times.
     fn complaint(&self, tally: &Tally, flow: &Flow) -> Option<String> {
         let errors = tally.faults_total() - wrong_contents(tally);
         let error_share = errors as f64 / (tally.faults_total() + tally.answers()).max(1) as f64;
@@ -224,7 +224,7 @@ impl Reader {
         None
     }
 
-    /// Judges times, or says that there are too few.
+    /// Judges times, or reports that there are too few.
     fn times(&mut self, load_per_s: f64, classes: Classes) -> (Finding, String) {
         let mut extended = match self.extended.take() {
             Some(mut before) if before.load_per_s == load_per_s => {
@@ -326,7 +326,7 @@ impl Classes {
         sum_us as f64 / self.answers().max(1) as f64
     }
 
-    /// What the world takes of a response on average.
+    /// Mean simulated delay of a response.
     fn world_us(&self) -> f64 {
         (self.mean_response_us() - self.mean_added_us()).max(0.0)
     }
@@ -336,7 +336,7 @@ fn wrong_contents(tally: &Tally) -> u64 {
     tally.faults.iter().filter(|(kind, _)| kind.is_wrong_content()).map(|(_, count)| count).sum()
 }
 
-/// What to say about wrong content, if there is any.
+/// The complaint about wrong content, if there is any.
 pub(crate) fn wrong_content(tally: &Tally) -> Option<String> {
     let wrong: Vec<String> = tally
         .faults

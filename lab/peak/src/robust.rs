@@ -103,7 +103,7 @@ fn verdict(next: &Move, reading: Reading) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A sample of 10 s at 1,000/s with 500 answers per second, all quick, and so many requests
+    /// A sample of 10 s at 1,000/s with 500 answers per second, all quick, and `backlog` requests
     /// left over.
     fn quick(backlog: u64) -> Tally {
         let mut tally = Tally { period_us: 10_000_000, due: 5_000, backlog, ..Tally::default() };

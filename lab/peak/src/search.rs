@@ -1,10 +1,10 @@
 //! The search for the highest load that is sustained, from readings alone.
 //!
 //! It climbs by doubling while a load is sustained clearly, halves the distance once it has been
-//! too high, and ends in small steps: a load is believed after a hold, raised by a step, and taken
-//! back when the higher one fails. Steps shrink where it goes back and forth and grow where it goes
+//! too high, and ends in small steps: a load is accepted after a hold, raised by a step, and taken
+//! back when the higher one fails. Steps shrink while it goes back and forth and grow while it goes
 //! on in one direction, so it follows a capacity that changes. After an overload it offers little
-//! until the queue that the overload left is gone.
+//! until the queue of the overload is gone.
 
 use crate::controller::Bounds;
 use crate::reading::{Finding, Reading};
@@ -19,7 +19,7 @@ const CAUTIOUS_CLIMB_FACTOR: f64 = 1.3;
 /// be too much.
 const FAR_FACTOR: f64 = 4.0;
 
-/// After this many steps up in a row a clearly sustained sample is believed without a hold.
+/// After this many steps up in a row a clearly sustained sample is accepted without a hold.
 const STRIDE_UPS: u32 = 2;
 
 /// Loads that differ by less than this factor are near enough to go on in steps.
@@ -28,7 +28,7 @@ const NEAR_FACTOR: f64 = 1.08;
 /// If not even the first load is sustained, the next is at least this part of it.
 const FALL_MAX: f64 = 1.0 / 64.0;
 
-/// Of what the subject could do under overload, so much is tried first.
+/// This part of the capacity under overload is tried first.
 const TRY_SHARE: f64 = 0.98;
 
 /// Steps up grow to at most this share of the load.
@@ -43,19 +43,19 @@ const STEP_PART_MIN: f64 = 0.25;
 /// A search that fell to this part of where its fall began does not creep back in steps: it climbs.
 const FALLEN_SHARE: f64 = 0.6;
 
-/// While draining, the load is between these parts of what the subject can do.
+/// While draining, the load is between these parts of the subject's capacity.
 const DRAIN_SHARES: (f64, f64) = (0.15, 0.9);
 
 /// A queue is to be gone after this part of a sample.
 const DRAIN_PERIOD_SHARE: f64 = 0.9;
 
-/// A queue that is not below this part of what it was a sample ago is not being drained.
+/// A queue that is not below this part of its length a sample ago is not being drained.
 const DRAIN_PROGRESS_MAX: f64 = 0.9;
 
-/// After so many samples draining ends whatever waits, and the search goes on from half the load.
+/// After this many samples draining ends with any queue, and the search goes on from half the load.
 const DRAIN_SAMPLES_MAX: u32 = 50;
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Move {
     pub(crate) load_per_s: f64,
@@ -92,11 +92,11 @@ pub(crate) struct Search {
     step: f64,
     /// Sustained samples in a row at this level.
     good: u32,
-    /// Whether the believed level has failed once.
+    /// Whether the accepted level has failed once.
     is_doubted: bool,
     ups: u32,
     downs: u32,
-    /// Where a series of steps down began.
+    /// The start of a series of steps down.
     fell_from: Option<f64>,
     drain: Option<Drain>,
 }
@@ -179,8 +179,8 @@ impl Search {
     fn fall(&mut self, sustained: Option<f64>, reading: &Reading) -> &'static str {
         let mut failed = self.level;
         if let Some(sustained) = sustained.filter(|_| reading.is_burdened) {
-            // A subject that was busy all the time has shown what it can do: no need to try far
-            // above it.
+            // A subject that was busy all the time has shown its capacity: no need to try far above
+            // it.
             failed = failed.min((reading.answered_per_s / TRY_SHARE).max(sustained));
         }
         match sustained {
@@ -196,7 +196,8 @@ impl Search {
             None => {
                 self.mode = Mode::Climb { sustained: None, failed: Some(failed) };
                 let can_do = reading.answered_per_s * TRY_SHARE;
-                // Who answers nearly all and is too slow or wrong has not shown what it can do.
+                // A subject that answers nearly all requests and is too slow or wrong has not shown
+                // its capacity.
                 let is_known = reading.is_burdened || can_do < failed / 2.0;
                 self.level =
                     if is_known { can_do.clamp(failed * FALL_MAX, failed) } else { failed / 2.0 };
@@ -261,7 +262,7 @@ impl Search {
         let amount = (self.step_set * 2_f64.powi(self.downs.min(16) as i32)).min(STEP_DOWN_MAX);
         let mut lower = self.level * (1.0 - amount);
         if reading.is_burdened {
-            // A subject that was busy all the time has shown what it can do.
+            // A subject that was busy all the time has shown its capacity.
             lower = lower.min(reading.answered_per_s * TRY_SHARE).max(self.level * STEP_DOWN_MAX);
         }
         self.level = lower;

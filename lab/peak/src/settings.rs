@@ -1,4 +1,4 @@
-//! What controllers can be set to. All times are unscaled, as for a run at time scale 1; building a
+//! The settings of controllers. All times are unscaled, as for a run at time scale 1; building a
 //! controller scales them.
 
 use crate::controller::{LOAD_MAX_PER_S, LOAD_MIN_PER_S};
@@ -25,7 +25,7 @@ pub enum SettingsError {
     OutOfRange {
         /// Name of the setting.
         name: &'static str,
-        /// What it was set to.
+        /// The value.
         value: f64,
         /// Least allowed value.
         low: f64,
@@ -47,8 +47,7 @@ pub enum SettingsError {
     UnknownController(String),
 }
 
-/// Which controller, and what it is set to. In a file: a table with `controller = "robust"` and its
-/// settings.
+/// A controller and its settings. In a file: a table with `controller = "robust"` and its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "controller", rename_all = "snake_case")]
 pub enum ControllerSettings {
@@ -118,8 +117,8 @@ impl ControllerSettings {
 /// The limits of added time follow from the book's window: with PolyMix-4 a mean response time of
 /// 1.50 to 1.75 s leaves 0.3 to 0.5 s of waiting. Waiting times before a busy server have an
 /// exponential tail, so that is a 95th percentile of 0.9 to 1.5 s. Hits are held to 0.75 s here and
-/// misses to 1.5 s: stricter than the book, and yet so long that a single server with 7 ms per
-/// request (a disk that seeks for each) is called full at 98.5 % of what it can do.
+/// misses to 1.5 s: stricter than the book, and yet long enough that a single server with 7 ms per
+/// request (a disk that seeks for each) is called full at 98.5 % of its capacity.
 ///
 /// Limits shrink with the time scale because samples do (a queue that grows all through a sample of
 /// 6 s is ten times shorter at its end than after 60 s), but never below
@@ -143,7 +142,7 @@ pub struct RobustSettings {
     /// Limit of the mean added time of all answers, in ms. 1 to 3,600,000; default 500.
     pub mean_added_ms: f64,
     /// Limit of the mean response time of all answers, in ms, think times included. 1 to 3,600,000;
-    /// none by default, because what is right depends on the workload's think times.
+    /// none by default, because the right value depends on the workload's think times.
     pub mean_response_ms: Option<f64>,
     /// The scaled limits of added time are never less than this, in ms, and this is not scaled. 0
     /// to 3,600,000; default 250.
@@ -160,7 +159,7 @@ pub struct RobustSettings {
     /// 0.02. The search halves it down to a quarter where it goes back and forth, and doubles it
     /// where it goes on in one direction.
     pub step: f64,
-    /// How many sustained samples in a row make a load believed. 1 to 10; default 2.
+    /// Number of sustained samples in a row after which a load is accepted. 1 to 10; default 2.
     pub hold_samples: u32,
 }
 
@@ -230,8 +229,8 @@ pub struct ClassicSettings {
     /// Share of wrong or missing answers above which a sample counts as too slow. 0 to 1; default
     /// 0.01.
     pub error_share_max: f64,
-    /// Whether the step doubles while samples keep saying the same, and a load is kept while the
-    /// subject works off a backlog. Default true; false is exactly the book's ±5 %.
+    /// Whether the step doubles while samples agree, and a load is kept while the subject works off
+    /// a backlog. Default true; false is exactly the book's ±5 %.
     pub step_accelerates: bool,
 }
 
@@ -300,7 +299,7 @@ fn check_window(name: &'static str, window: Window) -> Result<(), SettingsError>
     if min_s < max_s { Ok(()) } else { Err(SettingsError::EmptyWindow { name, min_s, max_s }) }
 }
 
-/// Written so that what is not a number is outside.
+/// Written so that a value that is no number is outside.
 fn within(name: &'static str, value: f64, (low, high): (f64, f64)) -> Result<(), SettingsError> {
     if value >= low && value <= high {
         return Ok(());

@@ -4,12 +4,11 @@ use humboldt_lab_record::{Run, Sample, Summary, Tally, TimesSummary};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The summary is about the samples from this part of the final fill ratio on: the last quarter of
+/// The summary covers the samples from this part of the final fill ratio on: the last quarter of
 /// the trace.
 const FROM_SHARE: f64 = 0.75;
 
-/// A cache that answers less than this share of what it answers in its good moments does not
-/// sustain that.
+/// A cache that answers less than this share of its good moments does not sustain that rate.
 const STEADY_SHARE_MIN: f64 = 0.8;
 
 /// Fills `total`, `last_quarter` and `summary` from the samples.
@@ -110,7 +109,7 @@ fn cpu_us_per_answer(samples: &[Sample], quarter: Range<usize>) -> Option<f64> {
     let end = watched.next_back()?;
     let cpu_us = |index: usize| samples[index].resources.map(|r| r.cpu.user_us + r.cpu.system_us);
     let answers: u64 = samples[begin + 1..=end].iter().map(|sample| sample.tally.answers()).sum();
-    // A subject that was started anew counts from zero: then there is no difference to take.
+    // A subject that was restarted counts from zero: then there is no difference to take.
     let used_us = cpu_us(end)?.checked_sub(cpu_us(begin)?)?;
     (answers > 0).then(|| used_us as f64 / answers as f64)
 }
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
     use humboldt_lab_record::{FaultKind, ProcessorTimes, Resources};
 
-    /// A second with so many answers of 10 ms.
+    /// A second with `answers` of 10 ms.
     fn sample(fill_ratio: f64, answers: u64, sustained: bool) -> Sample {
         let mut sample = Sample { fill_ratio, ..Sample::default() };
         sample.tally.period_us = 1_000_000;
@@ -232,7 +231,7 @@ mod tests {
         assert_eq!(run.summary.cpu_us_per_answer, Some(30.0));
         assert_eq!(run.summary.resident_bytes_max, Some(90));
 
-        // Started anew: its CPU time began again.
+        // Restarted: its CPU time began again.
         run.samples[3] = watched(sample(2.0, 100, true), 500, 80);
         summarise(&mut run);
         assert_eq!(run.summary.cpu_us_per_answer, None);

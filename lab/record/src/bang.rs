@@ -1,4 +1,4 @@
-//! What banging a list of URLs at a proxy came to.
+//! The results of banging a list of URLs at a proxy.
 
 use crate::{FaultKind, FaultSample, Histogram, Manifest, Resources};
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,15 @@ pub struct BangRun {
     pub format: u32,
     /// Unix time of its start in seconds.
     pub started_s: u64,
-    /// Name or address of what was asked.
+    /// Name or address of the subject.
     pub subject: String,
-    /// What distinguishes this bang from others of the same subject. Empty if nothing.
+    /// Text that distinguishes this bang from others of the same subject. May be empty.
     pub variant: String,
-    /// What its owner says distinguishes it from others: the part of `variant` that is not about
-    /// passes.
+    /// The owner's text: the part of `variant` that is not about passes.
     pub setting: String,
-    /// What the cache had stored before: `empty` or `full`; empty if that is not known.
+    /// The cache's state before: `empty` or `full`; empty text if that is not known.
     pub cache: String,
-    /// Where the URLs came from: the name of a workload, "standard input".
+    /// The source of the URLs: the name of a workload, "standard input".
     pub urls: String,
     /// Requests that are under way at the same time, at most.
     pub connections_max: u32,
@@ -51,9 +50,9 @@ pub struct BangRun {
     pub service: Histogram,
     /// The course of it, one entry a second.
     pub seconds: Vec<BangSecond>,
-    /// What the subject used, once a second. Empty if it was not watched.
+    /// The subject's resources, once a second. Empty if it was not watched.
     pub resources: Vec<Resources>,
-    /// What it ran on.
+    /// Its machine and software.
     pub manifest: Manifest,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with an answer. A fault is an error in the report, never a statistic.
+//! The possible faults of an answer. A fault is an error in the report, never just a statistic.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -91,16 +91,16 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// One wrong answer: what, and with which evidence.
+/// One wrong answer, with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What is wrong.
+    /// The fault.
     pub kind: FaultKind,
-    /// Where in the body, in bytes, if it is about the body.
+    /// Its position in the body, in bytes, if it is about the body.
     pub offset: Option<u64>,
-    /// What should have been there: a few bytes in hex, a length, a status, a date.
+    /// The expected value: a few bytes in hex, a length, a status, a date.
     pub expected: String,
-    /// What was there.
+    /// The received value.
     pub got: String,
 }
 
@@ -111,6 +111,6 @@ pub struct FaultSample {
     pub at_us: u64,
     /// The URL that was asked for.
     pub url: String,
-    /// What was wrong.
+    /// The fault.
     pub fault: Fault,
 }

@@ -41,7 +41,7 @@ fn all_buckets() -> hdrhistogram::Histogram<u64> {
 }
 
 impl Histogram {
-    /// Counts one duration. What is longer than an hour counts as an hour.
+    /// Counts one duration. A duration of more than an hour counts as an hour.
     pub fn record_us(&mut self, duration_us: u64) {
         let duration_us = duration_us.min(LONGEST_US);
         self.all().saturating_record(duration_us);
@@ -74,8 +74,7 @@ impl Histogram {
         self.sum_us = 0;
     }
 
-    /// Gives back what memory only recording needs. Nothing is lost, and recording goes on if it
-    /// must.
+    /// Frees memory that only recording needs. Nothing is lost, and recording can go on.
     pub fn compact(&mut self) {
         if let Counts::All(_) = self.counts {
             self.counts = Counts::Few(self.buckets().collect());
@@ -83,8 +82,8 @@ impl Histogram {
     }
 
     /// The same count, mean and maximum, and the same values at exactly these `percentiles` (0 to
-    /// 100, ascending); what lies between is moved up to the next of them. A few dozen bytes in
-    /// place of thousands.
+    /// 100, ascending); values between are moved up to the next of them. A few dozen bytes in place
+    /// of thousands.
     #[must_use]
     pub fn thinned(&self, percentiles: &[f64]) -> Self {
         let total = self.count();
@@ -105,7 +104,7 @@ impl Histogram {
         Self { counts: Counts::Few(buckets), sum_us: self.sum_us }
     }
 
-    /// How many values there are.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         match &self.counts {
@@ -186,7 +185,7 @@ impl Histogram {
     }
 }
 
-/// How many of `total` values are at or below this percentile; at least one.
+/// Number of `total` values at or below this percentile; at least one.
 fn rank(percentile: f64, total: u64) -> u64 {
     ((percentile / 100.0).clamp(0.0, 1.0) * total as f64).ceil().max(1.0) as u64
 }
@@ -226,7 +225,7 @@ impl<'de> Deserialize<'de> for Histogram {
             for (value_us, count) in written.buckets {
                 all.saturating_record_n(value_us.min(LONGEST_US), count);
             }
-            // What was written by others may be in any order; the buckets are in theirs.
+            // Files of other programs may be in any order; the buckets are in theirs.
             histogram.compact();
         }
         histogram.sum_us = u128::from(written.sum_us);

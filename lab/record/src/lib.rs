@@ -1,4 +1,4 @@
-//! What a run of the laboratory is, as data.
+//! A run of the laboratory, as data.
 //!
 //! Robots and origins count into [`Tally`] and [`OriginTally`]; once per sample period the peak
 //! finder takes them, judges them, and appends a [`Sample`] to the [`Run`]; at the end the run gets

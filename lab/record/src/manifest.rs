@@ -1,4 +1,4 @@
-//! What a run ran on, and what the subject used.
+//! The machine and software of a run, and the subject's resources.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub struct Manifest {
     pub facts: Vec<(String, String)>,
     /// Configuration files that the subject ran with: name → text.
     pub files: BTreeMap<String, String>,
-    /// What was asked for and could not be done here, each with its reason ("needs root: …").
+    /// Options that could not be obeyed here, each with its reason ("needs root: …").
     pub skipped: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What this process tree and another one used together, as one. Of the two moments the later
+    /// The resources of this process tree and another one together. Of the two moments the later
     /// one.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {

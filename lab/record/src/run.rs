@@ -3,16 +3,16 @@
 use crate::{Histogram, Manifest, OriginTally, Resources, Tally};
 use serde::{Deserialize, Serialize};
 
-/// Version of the format of `summary.json`. A reader refuses what is newer.
+/// Version of the format of `summary.json`. A reader refuses newer ones.
 pub const RUN_FORMAT: u32 = 1;
 
-/// What was to be done.
+/// The plan.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Name of the subject: `squid:aufs`, `humboldt:ufs`, `attach`.
     pub subject: String,
-    /// What distinguishes this run from others of the same subject: file system, mount options, …
-    /// Empty if nothing.
+    /// Text that distinguishes this run from others of the same subject: file system, mount
+    /// options, … May be empty.
     pub variant: String,
     /// Name of the workload.
     pub workload: String,
@@ -26,7 +26,7 @@ pub struct Plan {
     pub seed: u64,
     /// Think times, thresholds and sample periods are multiplied by this. 1 = as published.
     pub time_scale: f64,
-    /// Size of the cache in bytes: what fill is measured against.
+    /// Size of the cache in bytes, the unit of fill.
     pub cache_bytes: u64,
     /// When to stop.
     pub goal: Goal,
@@ -46,14 +46,14 @@ pub struct Goal {
     pub time_max_s: Option<f64>,
 }
 
-/// What the controller thought of a sample.
+/// The controller's judgement of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The load from now on, in requests per second.
     pub next_load_per_s: f64,
     /// Whether the subject sustained the sample's load.
     pub sustained: bool,
-    /// What the controller is doing: "climb", "hold", "drain", "back off", …
+    /// The controller's state: "climb", "hold", "drain", "back off", …
     pub state: String,
     /// Why: "p95 of hits 312 ms > 200 ms".
     pub reason: String,
@@ -70,15 +70,16 @@ pub struct Sample {
     pub load_per_s: f64,
     /// Fill ÷ cache size at the period's end.
     pub fill_ratio: f64,
-    /// What the robots saw.
+    /// The robots' counts.
     pub tally: Tally,
-    /// What the origins saw.
+    /// The origins' counts.
     pub origin: OriginTally,
     /// The subject's resources at the period's end, if it is watched.
     pub resources: Option<Resources>,
-    /// What the controller made of it.
+    /// The controller's judgement.
     pub verdict: Verdict,
-    /// Why this sample says more about the laboratory than about the subject, if so.
+    /// The reason why this sample shows the limits of the laboratory rather than of the subject, if
+    /// so.
     pub lab_limited: Option<String>,
 }
 
@@ -122,7 +123,7 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 /// A few points of a distribution, in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimesSummary {
-    /// How many answers.
+    /// Number of answers.
     pub count: u64,
     /// Mean.
     pub mean_ms: f64,
@@ -150,7 +151,7 @@ impl From<&Histogram> for TimesSummary {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -163,7 +164,7 @@ pub enum Outcome {
     TimeUp,
     /// Someone stopped it.
     Interrupted,
-    /// It could not go on: one line that says why.
+    /// It could not go on: one line with the reason.
     Failed(String),
 }
 
@@ -174,9 +175,9 @@ pub struct Summary {
     pub from_fill_ratio: f64,
     /// To which.
     pub to_fill_ratio: f64,
-    /// How many samples that is.
+    /// Number of these samples.
     pub samples: u32,
-    /// Right answers per second, mean over those samples: what the book's tables call throughput.
+    /// Right answers per second, mean over those samples: the throughput of the book's tables.
     pub throughput_per_s: f64,
     /// The same over samples that the controller judged sustained; `None` if there is none, or if
     /// the mean over all samples is far below it (less than four fifths).
@@ -187,15 +188,15 @@ pub struct Summary {
     pub hits: TimesSummary,
     /// Of misses.
     pub misses: TimesSummary,
-    /// What cache and waiting added to hits.
+    /// Time that cache and waiting added to hits.
     pub hits_added: TimesSummary,
-    /// What cache and waiting added to misses.
+    /// Time that cache and waiting added to misses.
     pub misses_added: TimesSummary,
     /// Hits ÷ answers to plain GETs.
     pub hit_ratio: f64,
     /// The same in bytes.
     pub byte_hit_ratio: f64,
-    /// What an ideal cache would have reached on exactly these requests.
+    /// The hit ratio of an ideal cache on exactly these requests.
     pub offered_hit_ratio: f64,
     /// Wrong answers during the whole run, by label.
     pub faults: u64,
@@ -211,28 +212,28 @@ pub struct Summary {
     pub lab_limited: Option<String>,
 }
 
-/// A whole run: what `summary.json` holds.
+/// A whole run: the contents of `summary.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
     /// [`RUN_FORMAT`].
     pub format: u32,
     /// Unix time of its start in seconds.
     pub started_s: u64,
-    /// What was to be done.
+    /// The plan.
     pub plan: Plan,
-    /// What it ran on.
+    /// Its machine and software.
     pub manifest: Manifest,
-    /// What the laboratory can do without a cache between: requests per second, and from what that
-    /// follows. `None` if it was not calibrated.
+    /// The laboratory's highest rate without a cache: requests per second. `None` if it was not
+    /// calibrated.
     pub calibration: Option<f64>,
     /// All samples, in order.
     pub samples: Vec<Sample>,
     /// All samples of the whole run as one.
     pub total: Tally,
-    /// All samples of the last quarter as one: what the summary and the CDFs come from.
+    /// All samples of the last quarter as one: the source of the summary and the CDFs.
     pub last_quarter: Tally,
-    /// The summary of what there is so far.
+    /// The summary so far.
     pub summary: Summary,
-    /// How it ended.
+    /// Its end.
     pub outcome: Outcome,
 }

@@ -1,14 +1,14 @@
-//! What robots and origins counted over a period. Tallies of threads and agents add up.
+//! The counts of robots and origins over a period. Tallies of threads and agents add up.
 
 use crate::{FaultKind, FaultSample, Histogram};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many wrong answers are kept with their evidence; all are counted.
+/// Wrong answers that are kept with their evidence; all are counted.
 const FAULT_SAMPLES_MAX: usize = 100;
 
-/// Of each kind so many are kept beyond that, or a frequent kind would hide the evidence of the
-/// others.
+/// Of each kind this many are kept beyond that; otherwise a frequent kind would hide the evidence
+/// of the others.
 const FAULT_SAMPLES_OF_KIND: usize = 5;
 
 /// Answers of one class: how many, how large, how fast.
@@ -20,8 +20,8 @@ pub struct Class {
     pub body_bytes: u64,
     /// From the moment a request was due to the last byte of its answer.
     pub response: Histogram,
-    /// The same without what the simulated world itself takes (think time and link of the server,
-    /// if the answer came from there; link of the client): what cache and waiting add.
+    /// The same without the simulated delays (think time and link of the server, if the answer came
+    /// from there; link of the client): the time that cache and waiting add.
     pub added: Histogram,
 }
 
@@ -54,7 +54,7 @@ pub struct KindTally {
     pub body_bytes: u64,
 }
 
-/// What the robots saw during one period.
+/// The robots' counts of one period.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     /// Length of the period in µs.
@@ -70,8 +70,7 @@ pub struct Tally {
     pub misses: Class,
     /// Everything else: IMS, reload, POST, HEAD, tunnels.
     pub others: Class,
-    /// Plain GETs for something cachable that was asked for before: what an ideal cache would
-    /// answer.
+    /// Plain GETs for a cachable object that was requested before: the hits of an ideal cache.
     pub offered_hits: u64,
     /// Bytes of their bodies.
     pub offered_hit_bytes: u64,
@@ -107,7 +106,7 @@ pub struct Tally {
     pub lag: Histogram,
     /// CPU time of the robots' threads in the period, in µs.
     pub cpu_us: u64,
-    /// How many threads that is.
+    /// Number of these threads.
     pub threads: u32,
 }
 
@@ -164,7 +163,7 @@ impl Tally {
         self.lag.compact();
     }
 
-    /// Adds what another thread or agent counted in the same period.
+    /// Adds the counts of another thread or agent for the same period.
     pub fn merge_parallel(&mut self, other: &Self) {
         self.period_us = self.period_us.max(other.period_us);
         self.backlog += other.backlog;
@@ -219,7 +218,7 @@ fn merge_kinds(into: &mut BTreeMap<String, KindTally>, from: &BTreeMap<String, K
     }
 }
 
-/// What the origins saw during one period.
+/// The origins' counts of one period.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OriginTally {
     /// Length of the period in µs.
@@ -243,12 +242,12 @@ pub struct OriginTally {
     pub lag: Histogram,
     /// CPU time of the origins' threads in the period, in µs.
     pub cpu_us: u64,
-    /// How many threads that is.
+    /// Number of these threads.
     pub threads: u32,
 }
 
 impl OriginTally {
-    /// Adds what another thread or agent counted in the same period.
+    /// Adds the counts of another thread or agent for the same period.
     pub fn merge_parallel(&mut self, other: &Self) {
         self.period_us = self.period_us.max(other.period_us);
         self.connections += other.connections;

@@ -20,7 +20,7 @@ const CHARS_MAX: usize = 300;
 /// seconds.csv and cdf.csv, each whole or not at all.
 ///
 /// # Errors
-/// If the folder holds what no run or bang writes, or something cannot be written.
+/// If the folder holds files that no run or bang writes, or a file cannot be written.
 pub fn write_bang(dir: &Path, bang: &BangRun) -> Result<(), ReportError> {
     prepare(dir)?;
     write_whole(&dir.join("seconds.csv"), seconds(bang).as_bytes())?;

@@ -77,8 +77,7 @@ fn name(bang: &BangRun) -> String {
 }
 
 /// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment of
-/// bangs. `folders` are names of folders below `dir`, one for each. What else is in the folder
-/// stays.
+/// bangs. `folders` are names of folders below `dir`, one for each. Other files in the folder stay.
 ///
 /// # Errors
 /// If there are no bangs, or something cannot be written.

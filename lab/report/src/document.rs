@@ -1,4 +1,4 @@
-//! What every page is made of: a sentence, warnings, sections of text, tables and plots.
+//! The parts of every page: a sentence, warnings, sections of text, tables and plots.
 
 use crate::format::{plain, plain_lines};
 use crate::plot::Plot;
@@ -17,12 +17,12 @@ pub(crate) struct Warning {
     pub text: String,
 }
 
-/// A plot with what there is to see in it.
+/// A plot with its caption.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     /// Drawn above it, and read out.
     pub title: String,
-    /// What to look for; drawn below.
+    /// The caption, drawn below.
     pub caption: String,
     /// The drawing.
     pub svg: String,
@@ -46,10 +46,10 @@ fn drawing_name(page: &str, index: usize) -> String {
     format!("{page}-{}.svg", index + 1)
 }
 
-/// What most readers need not see at once.
+/// A part that most readers need not see at once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fold {
-    /// What is inside.
+    /// Its title.
     pub title: String,
     /// Tables.
     pub tables: Vec<Table>,
@@ -99,13 +99,13 @@ impl Section {
 #[derive(Clone, Debug, Template)]
 #[template(path = "document.html")]
 pub(crate) struct Document {
-    /// Of what.
+    /// The subject.
     pub title: String,
-    /// Where and when.
+    /// Place and time.
     pub subtitle: String,
     /// The result in one sentence.
     pub lead: String,
-    /// What must be known with it, the gravest first.
+    /// Warnings, the gravest first.
     pub warnings: Vec<Warning>,
     /// The rest, in the order in which a reader wants it.
     pub sections: Vec<Section>,
@@ -134,7 +134,7 @@ fn page(title: &str, main: &str, live_script: &'static str) -> String {
 }
 
 impl Document {
-    /// What is inside the page's main element. No character of it steers a terminal or turns the
+    /// The contents of the page's main element. No character of it controls a terminal or turns the
     /// direction of text.
     pub(crate) fn main_html(&self) -> String {
         plain_lines(&self.to_string(), usize::MAX)

@@ -1,10 +1,11 @@
-//! What can go wrong with a folder of results or the page in the browser.
+//! Errors of folders of results and of the page in the browser.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a report was not written, read or served. Each is one line: what, where, what to do.
+/// The reason why a report was not written, read or served. Each is one line: the problem, its
+/// place, the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The folder holds something that no run wrote.
@@ -29,12 +30,12 @@ pub enum ReportError {
         /// Why.
         error: io::Error,
     },
-    /// The file is not what a run writes.
+    /// The file was not written by a run.
     #[error("{}: not the summary.json of a run: {reason}", path.display())]
     NotARun {
         /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The file was written by a later version of this program.
@@ -55,7 +56,7 @@ pub enum ReportError {
         "{address}: the live page cannot be served there: {error}; choose another address or port"
     )]
     Serve {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// Why.
         error: io::Error,

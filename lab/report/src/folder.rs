@@ -16,7 +16,7 @@ const SAMPLES_CSV: &str = "samples.csv";
 const CDF_CSV: &str = "cdf.csv";
 const SECONDS_CSV: &str = "seconds.csv";
 
-/// What a run or a bang writes into its folder.
+/// The files that a run or a bang writes into its folder.
 const OWN_FILES: [&str; 6] =
     [REPORT_HTML, SUMMARY_JSON, SUMMARY_MD, SAMPLES_CSV, CDF_CSV, SECONDS_CSV];
 
@@ -25,7 +25,7 @@ const OWN_FILES: [&str; 6] =
 const OWN_BEGINNINGS: [(&str, &str); 2] =
     [(SAMPLES_CSV, "sample,at_s,"), (SECONDS_CSV, "at_s,answers,")];
 
-/// What an interrupted write leaves behind ends so.
+/// The ending of files that an interrupted write leaves behind.
 const PARTIAL: &str = ".partial";
 
 /// While a run goes on, all files but samples.csv are written at most so often: drawing costs CPU
@@ -44,14 +44,14 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes the folder, or takes one that an earlier run wrote and begins it anew.
+    /// Makes the folder, or takes one that an earlier run wrote and begins it again.
     ///
     /// # Errors
     /// If it holds anything that no run writes, or cannot be made or written.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         prepare(path)?;
         let file = path.join(SAMPLES_CSV);
-        // What an earlier run left must not be taken for this one's.
+        // Files of an earlier run must not be taken for this one's.
         for old in [REPORT_HTML, SUMMARY_JSON, SUMMARY_MD, CDF_CSV] {
             remove(&path.join(old))?;
         }
@@ -67,7 +67,7 @@ impl RunFolder {
         })
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -106,8 +106,8 @@ impl RunFolder {
 /// not at all.
 ///
 /// # Errors
-/// If the folder holds what no run writes, or something cannot be written; earlier complete files
-/// stay.
+/// If the folder holds files that no run writes, or a file cannot be written; earlier complete
+/// files stay.
 pub fn write_run(dir: &Path, run: &Run) -> Result<(), ReportError> {
     prepare(dir)?;
     let lines = run.samples.iter().map(csv::sample_line);
@@ -136,8 +136,8 @@ fn write_figures(dir: &Path, run: &Run) -> Result<(), ReportError> {
     write_whole(&dir.join(REPORT_HTML), document.html().as_bytes())
 }
 
-/// Makes a folder for results, or accepts one of ours, and clears away what an interrupted write
-/// left.
+/// Makes a folder for results, or accepts one of ours, and removes the remains of an interrupted
+/// write.
 pub(crate) fn prepare(dir: &Path) -> Result<(), ReportError> {
     fs::create_dir_all(dir).map_err(|error| ReportError::write(dir, error))?;
     let ours =
@@ -172,7 +172,7 @@ fn remove(path: &Path) -> Result<(), ReportError> {
     }
 }
 
-/// Writes a file beside its place and then moves it there, so that nobody ever sees half of it.
+/// Writes a file beside its place and then moves it there, so that no reader sees half of it.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(PARTIAL);

@@ -1,5 +1,4 @@
-//! From runs to what people look at: a folder per run, comparisons, the page that grows during a
-//! run, lines for a terminal.
+//! From runs to reports: a folder per run, comparisons, the live page, lines for a terminal.
 //!
 //! A page is one file that needs nothing else: its plots are SVG that reads in black and white, its
 //! few lines of script only show values under the pointer. Whatever came from a cache or a server

@@ -19,7 +19,7 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// A browser that takes longer for its request or for the answer is cut off.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is shown, and which state it is.
+/// The shown document, and the number of its state.
 #[derive(Debug, Default)]
 struct Shown {
     version: u64,
@@ -50,9 +50,9 @@ pub struct LivePage {
 }
 
 impl LivePage {
-    /// Serves the page at this address; port 0 takes any that is free. Anyone who can reach the
-    /// address can read the page, configuration files included: the loopback is the right place on
-    /// a shared machine.
+    /// Serves the page at this address; port 0 takes any that is free. Everybody who can reach the
+    /// address can read the page, configuration files included: use the loopback on a shared
+    /// machine.
     ///
     /// # Errors
     /// If the address is in use, not of this machine, or not allowed.
@@ -70,7 +70,7 @@ impl LivePage {
         Ok(Self { address, shared, server: Some(server.map_err(failed)?) })
     }
 
-    /// Where it is served.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

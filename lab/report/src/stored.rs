@@ -1,12 +1,12 @@
 //! summary.json: a run as it is kept.
 //!
 //! It is the JSON of [`Run`], so any version of this program and any JSON tool reads it. The
-//! histograms of the whole run and of its last quarter are complete; those of single samples keep
+//! histograms of the whole run and of its last quarter are complete. Those of single samples keep
 //! count, sum, maximum and the percentiles of [`KEPT`], as a dozen `[value_us, count]` pairs in
 //! place of thousands, and the evidence of errors is kept once, in the whole run's tally. So
-//! `jq '.samples[] | [.at_s, .tally.hits.answers]' summary.json` works, and what is read again
+//! `jq '.samples[] | [.at_s, .tally.hits.answers]' summary.json` works, and a run that was read
 //! draws the same plots. (Only percentiles over all classes of a single sample, `response_p50_ms`
-//! and the like in samples.csv, are coarser when they are made again from what was read.)
+//! and the like in samples.csv, are coarser when they are made from a run that was read.)
 
 use crate::ReportError;
 use humboldt_lab_record::{BangRun, Class, Histogram, RUN_FORMAT, Run, Sample, Tally};
@@ -22,7 +22,7 @@ pub(crate) const SUMMARY_JSON: &str = "summary.json";
 /// The percentiles of a sample that are kept exactly.
 const KEPT: [f64; 11] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// As large a summary.json is read: ten times what 100,000 samples need.
+/// Largest summary.json that is read: ten times the size of 100,000 samples.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// The JSON of a run, with a line end.
@@ -49,7 +49,7 @@ fn without_samples(run: &Run) -> Run {
     }
 }
 
-/// What is kept of a sample.
+/// The kept part of a sample.
 pub(crate) fn kept(sample: &Sample) -> Sample {
     let tally = &sample.tally;
     let tally = Tally {
@@ -111,7 +111,7 @@ struct Format {
 }
 
 fn parse<T: DeserializeOwned>(path: PathBuf, text: &[u8]) -> Result<T, ReportError> {
-    // The format first: what a later version wrote may not parse as a run of this one.
+    // The format first: a file of a later version may not parse as a run of this one.
     match serde_json::from_slice::<Format>(text) {
         Ok(Format { format }) if format > RUN_FORMAT => {
             Err(ReportError::TooNew { path, found: format, known: RUN_FORMAT })

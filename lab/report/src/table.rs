@@ -16,13 +16,13 @@ pub(crate) struct Column {
 #[derive(Clone, Debug, Template)]
 #[template(path = "table.html")]
 pub(crate) struct Table {
-    /// What the table shows, in a few words.
+    /// Its subject, in a few words.
     pub caption: String,
     /// The columns; every row has as many cells.
     pub columns: Vec<Column>,
     /// The rows.
     pub rows: Vec<Vec<String>>,
-    /// What there is to say below; empty if nothing.
+    /// The note below; empty if none.
     pub note: String,
 }
 

@@ -74,8 +74,7 @@ pub fn live_line(run: &Run) -> String {
     columns(cells, &last)
 }
 
-/// How long a run will take from here at the pace of its last samples, in seconds; `None` if nobody
-/// knows.
+/// Remaining time of a run at the pace of its last samples, in seconds; `None` if it is not known.
 #[must_use]
 pub fn time_left_s(run: &Run) -> Option<f64> {
     let last = run.samples.last()?;
@@ -122,7 +121,7 @@ pub fn summary_text(run: &Run) -> String {
 }
 
 /// `values` as a line of at most `width` block characters from zero to the largest; of several
-/// values that share a character, the mean is shown. What is not finite is a blank.
+/// values that share a character, the mean is shown. A value that is not finite is a blank.
 #[must_use]
 pub fn sparkline(values: &[f64], width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -1,4 +1,4 @@
-//! What the tests share: a synthetic run, hostile text, and what every page must be.
+//! Helpers of tests: a synthetic run, hostile text, and the rules for every page.
 
 use crate::synthetic::run;
 use humboldt_lab_record::Run;

@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) keep_alive: bool,
 }
 
-/// What bytes led to.
+/// The effect of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// More are to come.
@@ -81,7 +81,7 @@ impl AnswerReader {
         self.state = State::Head;
     }
 
-    /// Whether not one byte of the answer has come.
+    /// Whether no byte of the answer has arrived.
     pub(crate) fn is_untouched(&self) -> bool {
         matches!(self.state, State::Head) && self.head.is_empty() && self.interim == 0
     }
@@ -97,7 +97,7 @@ impl AnswerReader {
         }
     }
 
-    /// How far the answer has come, in words for a fault.
+    /// The progress of the answer, in words for a fault.
     pub(crate) fn progress(&self) -> String {
         match &self.state {
             State::Body(body) => format!("{} bytes of the body", body.answer.body_bytes),
@@ -117,7 +117,7 @@ impl AnswerReader {
         self.feed_whole(&scratch, Vec::new(), &unix_us)
     }
 
-    /// The peer has closed. What ends with the connection is complete now; anything else is not.
+    /// The peer has closed. A body that ends with the connection is complete now; any other is not.
     pub(crate) fn end(&mut self) -> Result<Answer, Fault> {
         let state = std::mem::replace(&mut self.state, State::Idle);
         let State::Body(body) = state else {
@@ -145,8 +145,8 @@ impl AnswerReader {
         ))
     }
 
-    /// Bytes that nobody asked for, after a complete answer. Some servers say why they close; that
-    /// is no fault.
+    /// Unexpected bytes, after a complete answer. Some servers say why they close; that is no
+    /// fault.
     pub(crate) fn surplus(&self, bytes: &[u8]) -> Option<Fault> {
         let is_message = bytes.starts_with(&b"HTTP/1."[..bytes.len().min(7)]);
         (!is_message && !matches!(self.asked, Asked::Foreign)).then(|| too_long(None, bytes))
@@ -237,7 +237,7 @@ impl AnswerReader {
         Ok(Step::Done(answer))
     }
 
-    /// What is true of the object that was asked for last.
+    /// The facts about the last requested object.
     pub(crate) fn facts(&self) -> Option<Facts> {
         match &self.asked {
             Asked::Object(object) => Some(object.facts),
@@ -245,7 +245,7 @@ impl AnswerReader {
         }
     }
 
-    /// What the last answer was for.
+    /// The last requested object.
     pub(crate) fn asked_object(&self) -> Option<Ask> {
         match &self.asked {
             Asked::Object(object) => Some(object.ask),
@@ -483,8 +483,8 @@ mod tests {
         let own = String::from_utf8(bytes).unwrap().replace(&id, "");
         let Ok(Step::Done(answer)) = read(object, &[own.as_bytes()]) else { panic!("no answer") };
         assert!(!answer.from_origin);
-        // What may not be stored has no 304 of a cache: this one passed the origin's on without the
-        // number.
+        // An object that may not be stored has no 304 of a cache: this one passed the origin's on
+        // without the number.
         let mut private = object;
         private.facts.cachable = false;
         let Ok(Step::Done(answer)) = read(private, &[own.as_bytes()]) else { panic!("no answer") };

@@ -26,7 +26,7 @@ impl Arrivals {
     }
 
     /// From `now_us` on there are this many visits per second. The process has no memory, so the
-    /// next gap is drawn anew.
+    /// next gap is drawn again.
     pub(crate) fn set_rate(&mut self, visits_per_s: f64, now_us: u64) {
         self.mean_gap_us = if visits_per_s > 0.0 { 1e6 / visits_per_s } else { f64::INFINITY };
         self.next_us = now_us as f64;

@@ -15,7 +15,7 @@ pub(crate) struct Pending {
     pub(crate) connection: u32,
     /// Its bytes went to the kernel at least once.
     pub(crate) sent: bool,
-    /// It found no connection at once, so that it says nothing about the laboratory's own lag.
+    /// It found no connection at once, so it does not show the laboratory's own lag.
     pub(crate) waited: bool,
     /// It was sent on a connection that the server was just closing, and goes again on a new one.
     pub(crate) retried: bool,

@@ -1,9 +1,9 @@
 //! The banger: a fixed number of connections, each asking for the next URL as soon as it was
 //! answered.
 //!
-//! This is the closed loop of tcp-banger2: it finds out how fast a list of URLs can be had, and
-//! nothing about what users would wait for, since a slow server is asked less often. For that,
-//! there are [`Robots`](crate::Robots).
+//! This is the closed loop of tcp-banger2. It finds the rate at which a list of URLs can be
+//! fetched. It does not show the waiting times of users, because a slow server gets fewer requests;
+//! use [`Robots`](crate::Robots) for that.
 
 mod run;
 mod target;
@@ -24,13 +24,13 @@ pub const BANG_CONNECTIONS: usize = 63;
 /// More connections than this have no ports.
 const CONNECTIONS_MAX: usize = 28_000;
 
-/// How many wrong answers are kept with their evidence; all are counted.
+/// Wrong answers that are kept with their evidence; all are counted.
 const FAULT_SAMPLES_MAX: usize = 100;
 
-/// How often a run tells that time goes by, in µs.
+/// How often a run reports the passing of time, in µs.
 const TICK_US: u64 = 100_000;
 
-/// What is asked for next.
+/// The next target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BangTarget {
     /// An `http://` URL. If it names an object of the plan's workload, its answer is verified;
@@ -38,8 +38,8 @@ pub enum BangTarget {
     Url(String),
     /// A request of the plan's workload; its moment is ignored.
     Ask(Ask),
-    /// Nothing yet, but there may be later: the banger goes on with what is under way and soon
-    /// looks again.
+    /// None yet, but there may be later: the banger goes on with requests under way and soon looks
+    /// again.
     NotYet,
 }
 
@@ -58,22 +58,22 @@ pub enum BangOrder {
 /// The laboratory's own world, whose answers can be verified.
 #[derive(Clone, Debug)]
 pub struct BangWorld {
-    /// What objects there are.
+    /// The objects.
     pub workload: Arc<Workload>,
     /// The seed that the origins have as well.
     pub seed: u64,
-    /// Where the origins listen.
+    /// The addresses of the origins.
     pub origins: Vec<SocketAddr>,
 }
 
-/// What is to be banged, and how.
+/// The settings of a bang.
 #[derive(Clone, Debug)]
 pub struct Bang {
     /// In which order.
     pub order: BangOrder,
     /// Connections at a time.
     pub connections_max: usize,
-    /// How requests get to their servers.
+    /// The way from requests to their servers.
     pub route: Route,
     /// A request without a complete answer is given up after this long, in s.
     pub timeout_s: f64,
@@ -174,7 +174,7 @@ fn shuffled(
     Ok(all)
 }
 
-/// What happens in a run.
+/// The events of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum BangEvent<'r> {
     /// A request is at its end.
@@ -191,7 +191,7 @@ pub enum BangEvent<'r> {
 /// One request at its end.
 #[derive(Clone, Debug)]
 pub struct BangRecord<'r> {
-    /// What was asked for.
+    /// The requested URL.
     pub url: &'r str,
     /// When its connection was begun, in µs since the begin of the run.
     pub begin_us: u64,

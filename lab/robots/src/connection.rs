@@ -23,12 +23,12 @@ pub(crate) struct Connection {
     pub(crate) connecting: bool,
     /// It has become a tunnel.
     pub(crate) tunnelled: bool,
-    /// What the kernel had no room for yet.
+    /// Bytes for which the kernel had no room yet.
     unsent: Vec<u8>,
     pub(crate) reader: AnswerReader,
 }
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     Bytes(usize),
@@ -85,7 +85,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on with what the kernel had no room for.
+    /// Goes on with bytes for which the kernel had no room.
     pub(crate) fn send_rest(&mut self) -> Result<(), Errno> {
         while !self.unsent.is_empty() {
             let sent = send_some(&self.socket, &self.unsent)?;

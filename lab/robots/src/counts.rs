@@ -1,5 +1,5 @@
-//! What one world counts between two samples. Arrays instead of maps: the maps of the [`Tally`] are
-//! made when it is taken.
+//! The counts of one world between two samples. Arrays instead of maps: the maps of the [`Tally`]
+//! are made when it is taken.
 
 use crate::answer::Answer;
 use crate::world::Shared;
@@ -86,7 +86,7 @@ impl Counts {
     }
 }
 
-/// How long an answer took.
+/// The times of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Took {
     response_us: u64,

@@ -1,7 +1,7 @@
-//! The users: who has which connections, and which requests wait for one.
+//! The users: their connections, and the requests that wait for one.
 //!
-//! A user is a few numbers in a table, so 100,000 of them cost nothing while they do nothing; what
-//! they own is chained through the slots of connections and requests.
+//! A user is a few numbers in a table, so 100,000 idle ones cost nothing; their connections and
+//! requests are chained through slots.
 
 use crate::chain::{Chain, Links, NONE};
 
@@ -25,7 +25,7 @@ struct Robot {
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
     robots: Vec<Robot>,
-    /// Users that new visits may belong to; those beyond only finish what they have.
+    /// Users that new visits may belong to; those beyond only finish their requests.
     active: u32,
     idle_links: Links,
     waiting_links: Links,
@@ -39,7 +39,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// There are now so many users. Idle connections of the others are given back for closing.
+    /// Changes the number of users. Idle connections of the others are given back for closing.
     pub(crate) fn resize(&mut self, wanted: f64, surplus: &mut Vec<u32>) {
         // The cast saturates, and not-a-number becomes 0.
         let count = (wanted.round() as usize).clamp(1, ROBOTS_MAX);
@@ -76,7 +76,7 @@ impl Crowd {
         self.feed_one();
     }
 
-    /// The next of those who starve, and still want something, is to be served.
+    /// The next starving user with a waiting request is to be served.
     fn feed_one(&mut self) {
         while self.starving.first != NONE {
             let first = self.starving.first;
@@ -202,7 +202,7 @@ mod tests {
         }
         crowd.remove_connection(0);
         assert_eq!((crowd.next_to_serve(), crowd.next_to_serve()), (Some(1), None));
-        // An idle connection is room as well, and who no longer wants anything is passed over.
+        // An idle connection is room as well, and a user without waiting requests is passed over.
         crowd.starve(1);
         crowd.stop_waiting(2, 12);
         crowd.add_connection(0);

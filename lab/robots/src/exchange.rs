@@ -1,4 +1,4 @@
-//! Requests and connections: which request gets which connection, and what becomes of its answer.
+//! Requests and connections: the connection of each request, and the use of its answer.
 
 use crate::answer::{Answer, Step};
 use crate::asks::Pending;
@@ -14,7 +14,7 @@ use humboldt_lab_workload::{Ask, AskKind, Facts};
 use rustix::io::Errno;
 
 impl World {
-    /// Gives connections to everyone who waits and has room.
+    /// Gives connections to all waiting requests for which there is room.
     pub(crate) fn serve_all(&mut self) {
         while let Some(robot) = self.crowd.next_to_serve() {
             self.serve(robot);
@@ -26,8 +26,7 @@ impl World {
         while let Some(slot) = self.crowd.first_waiting(robot) {
             let Some(pending) = self.asks.get(slot) else { return };
             let target = self.target_of(&pending.ask);
-            // What was lost on a connection that was being closed goes on a new one, which nobody
-            // is closing.
+            // A request that was lost on a connection that was being closed goes on a new one.
             let may_reuse = !pending.retried;
             let on_target = |c: &u32| self.connections.get(*c).is_some_and(|c| c.target == target);
             let idle = self.crowd.idle(robot).find(on_target).filter(|_| may_reuse);
@@ -47,8 +46,7 @@ impl World {
         }
     }
 
-    /// Whether this user may open one more connection; closes an idle one for it if that is what it
-    /// takes.
+    /// Whether this user may open one more connection; closes an idle one for it if necessary.
     fn make_room(&mut self, robot: u32) -> bool {
         let plan = &self.shared.plan;
         let per_robot =
@@ -243,8 +241,8 @@ impl World {
         }
     }
 
-    /// The connection is gone; what that means depends on how far the answer was. `None`: the peer
-    /// closed it in order.
+    /// The connection is gone. The consequence depends on the progress of the answer. `None`: the
+    /// peer closed it in order.
     fn lost(&mut self, connection: u32, error: Option<Errno>) {
         let Some(state) = self.connections.get_mut(connection) else { return };
         if state.ask == NONE {

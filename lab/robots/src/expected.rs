@@ -1,4 +1,4 @@
-//! What the head of an answer must say, for this object, this kind of request and this moment.
+//! The required head of the answer, for this object, this kind of request and this moment.
 
 use humboldt_lab_record::{Fault, FaultKind};
 use humboldt_lab_wire::{ResponseHead, http_date, parse_http_date};
@@ -11,10 +11,10 @@ const STALE_TOLERANCE_S: u64 = 3;
 /// A version may be this new, as origin and robots need not share a clock.
 const FUTURE_TOLERANCE_S: u64 = 2;
 
-/// How much text of a wrong answer is kept as evidence, in bytes.
+/// Length of a wrong answer's text that is kept as evidence, in bytes.
 const EVIDENCE_TEXT_BYTES: usize = 80;
 
-/// What was asked, as far as the answer depends on it.
+/// The request, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asked {
     /// An object of the workload.
@@ -35,13 +35,13 @@ pub(crate) struct AskedObject {
     pub(crate) facts: Facts,
     /// Whether the request went through a tunnel, where no store may answer.
     pub(crate) tunnelled: bool,
-    /// Unix time when it was sent, in µs: what was right then or later is right.
+    /// Unix time when it was sent, in µs: an answer that was right then or later is right.
     pub(crate) sent_unix_us: u64,
     /// Reload hits are a declared habit of this cache.
     pub(crate) excuse_reload_hits: bool,
 }
 
-/// What a right head announces.
+/// The announcements of a right head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// The origin saw this very request.
@@ -54,7 +54,7 @@ pub(crate) struct Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownBody {
     pub(crate) key: BodyKey,
-    /// Where in the object it begins.
+    /// Its first byte in the object.
     pub(crate) first_byte: u64,
     pub(crate) length_bytes: u64,
 }
@@ -100,7 +100,7 @@ pub(crate) fn method(kind: &AskKind) -> &'static [u8] {
 }
 
 impl AskedObject {
-    /// Checks a head; `rest` is what came after it, for evidence. Gives the body that must follow,
+    /// Checks a head; `rest` is the text after it, for evidence. Returns the body that must follow,
     /// if there is one.
     pub(crate) fn check_head(
         &self,
@@ -160,7 +160,7 @@ impl AskedObject {
                 format!("version {number}"),
             ));
         }
-        // A 304 may leave out what the client knows.
+        // A 304 may leave out fields that the client knows.
         let must_have = |field: Option<&[u8]>| field.is_some() || status != 304;
         if must_have(marks.last_modified) {
             check_date("Last-Modified", version.modified_s, marks.last_modified, scratch)?;
@@ -193,7 +193,7 @@ impl AskedObject {
     ) -> Result<u64, Fault> {
         let Some(etag) = marks.etag else {
             // Squid leaves the tag out of the 304s that it makes itself. RFC 9110 15.4.5 forbids
-            // it, but nobody gets a wrong byte: then the date says which version is meant.
+            // it, but no client gets a wrong byte: then the date identifies the version.
             let dated = marks.last_modified.filter(|_| status == 304).and_then(parse_http_date);
             let dated = dated.ok_or_else(|| wrong_head("ETag", "no such field"))?;
             return Ok(self.facts.version_at(dated.saturating_mul(1_000_000)).number);
@@ -208,7 +208,7 @@ impl AskedObject {
         }
     }
 
-    /// The length that the answer's body must have; what the head announces must be the same.
+    /// The required length of the answer's body; the head must announce the same.
     fn check_length(&self, head: &ResponseHead<'_>, marks: &Marks<'_>) -> Result<u64, Fault> {
         let size_bytes = self.facts.size_bytes;
         let length_bytes = match (self.ask.kind, head.status()) {
@@ -222,7 +222,7 @@ impl AskedObject {
             }
             _ => size_bytes,
         };
-        // What a 304 announces is of no use to anyone, and some caches send 0.
+        // The length announced by a 304 is of no use, and some caches send 0.
         match head.content_length() {
             Some(got) if got != length_bytes && head.status() != 304 => {
                 Err(wrong_head(&format!("Content-Length {length_bytes}"), got.to_string()))
@@ -231,11 +231,11 @@ impl AskedObject {
         }
     }
 
-    /// Who answered, and whether a store was allowed to.
+    /// The source of the answer, and whether a store was allowed to give it.
     fn check_origin(&self, id: Option<u64>) -> Result<Verdict, Fault> {
         let Some(id) = id else {
-            // Nothing shows that it came from a store, so for what may not be stored it is taken
-            // for the origin's.
+            // Nothing shows that it came from a store, so for an object that may not be stored it
+            // is taken for the origin's.
             return Ok(Verdict { from_origin: !self.facts.cachable, excused: false });
         };
         if id == self.ask.id {

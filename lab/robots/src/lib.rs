@@ -1,15 +1,14 @@
 //! The simulated users of the laboratory: open-loop load, and every answer verified to its last
 //! byte.
 //!
-//! [`Robots`] asks for what a workload says, at the moments that a Poisson process says, whatever
-//! the server does: a stalled server gets as many requests as a fast one, and their waiting counts.
-//! [`Bang`] is the other kind of load: a fixed number of connections, each asking again as soon as
-//! it was answered.
+//! [`Robots`] send the requests of a workload at the moments of a Poisson process, independently of
+//! the server: a stalled server gets as many requests as a fast one, and their waiting counts.
+//! [`Bang`] is the other kind of load: a fixed number of connections, each sending its next request
+//! as soon as it was answered.
 //!
 //! One thread is one [`world`]: its own stream of URLs, its own users, connections, epoll loop and
-//! counters. From the socket upwards: `connection` (bytes out and in), `answer` (what the bytes
-//! must be), `exchange` (whose turn it is), `world` (when something is due), `robots` (all threads
-//! together).
+//! counters. From the socket upwards: `connection` (bytes out and in), `answer` (expected bytes),
+//! `exchange` (turns on connections), `world` (due times), `robots` (all threads together).
 
 mod answer;
 mod arrivals;

@@ -1,50 +1,49 @@
-//! What robots are to do, checked before anything is started.
+//! The plan of robots, checked before anything is started.
 
 use humboldt_lab_workload::Workload;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// How many requests of all robots together may be due and unanswered. 1 M of them take about 200
-/// MB; a server that is this far behind has lost.
+/// Most requests of all robots together that are due and unanswered. 1 M of them take about 200 MB;
+/// a server that is this far behind has lost.
 pub const BACKLOG_MAX: usize = 1 << 20;
 
-/// How long a busy thread's events are bundled, in µs, unless the plan says otherwise. A sleep and
-/// its end cost as much as a request itself, so that one for every event would double the cost of
-/// the load.
+/// How long a busy thread's events are bundled, in µs, unless the plan has another value. A sleep
+/// and its end cost as much as a request itself, so that one for every event would double the cost
+/// of the load.
 pub const BUNDLE_US: u64 = 250;
 
-/// Longest bundle: what is later than this is no measurement.
+/// Longest bundle: a longer delay would be no measurement.
 const BUNDLE_US_MAX: u64 = 10_000;
 
 /// Threads beyond this are a slip of the hand.
 const THREADS_MAX: usize = 256;
 
-/// How requests get to their origins.
+/// The way from requests to their origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Through a proxy: absolute-form targets, CONNECT for tunnels.
     Forward {
-        /// Where it listens. Of several, each URL is asked of always the same one, as a PAC file
-        /// would have it.
+        /// Its addresses. Of several, a URL always goes to the same one, as with a PAC file.
         proxies: Vec<SocketAddr>,
     },
     /// To an accelerator that knows its origins itself: origin-form targets.
     Accelerator {
-        /// Where it listens. Of several, each URL is asked of always the same one.
+        /// Its addresses. Of several, a URL always goes to the same one.
         addresses: Vec<SocketAddr>,
         /// The `Host` of every request.
         host: String,
     },
-    /// To the origins, without a cache: what the laboratory itself can do. Tunnels become plain
-    /// requests, as there is nobody who could allow or deny them.
+    /// To the origins, without a cache: the laboratory's own rate. Tunnels become plain requests,
+    /// because there is no proxy to allow or deny them.
     Direct,
 }
 
 /// Everything that simulated users need to know.
 #[derive(Clone, Debug)]
 pub struct RobotsPlan {
-    /// What is asked for.
+    /// The workload.
     pub workload: Arc<Workload>,
     /// Two runs with the same seed, worlds and working set ask for the same URLs in the same order.
     pub seed: u64,
@@ -56,21 +55,21 @@ pub struct RobotsPlan {
     pub threads: usize,
     /// The cores to pin them to, in turn; empty: not pinned.
     pub cores: Vec<usize>,
-    /// How requests get to their origins.
+    /// The way from requests to their origins.
     pub route: Route,
-    /// Where the origins listen, in the order in which all parties know them.
+    /// The addresses of the origins, in the order in which all parties know them.
     pub origins: Vec<SocketAddr>,
     /// Think times, delays of links and the pace of each user are multiplied by this; the load is
     /// not.
     pub time_scale: f64,
-    /// Whether the origins think as long as the workload says; only then is it taken off what the
-    /// cache adds.
+    /// Whether the origins wait for the workload's think times; only then are these subtracted from
+    /// the added time.
     pub think: bool,
     /// The working set, in objects of all worlds together.
     pub working_set_objects: u64,
     /// Requests per second of all threads here together, until `Robots::set_load`.
     pub first_load_per_s: f64,
-    /// How many connections there may be here at a time; beyond it requests wait.
+    /// Most connections here at a time; beyond it requests wait.
     pub connections_max: usize,
     /// A request that has been due for this long without a complete answer is given up. Real
     /// seconds, not scaled.
@@ -81,10 +80,10 @@ pub struct RobotsPlan {
     /// often, in µs; 0: always at once. Requests go out later by half of it on average, and answers
     /// are seen later by as much: both are part of the response times, and the former of the lag.
     pub bundle_us: u64,
-    /// How many requests may be due and unanswered, of all threads here together; what comes due
-    /// beyond it is a fault at once. At most [`BACKLOG_MAX`].
+    /// Most requests that are due and unanswered, of all threads here together; a further one is a
+    /// fault at once. At most [`BACKLOG_MAX`].
     pub backlog_max: usize,
-    /// What to add to this host's time of day so that it is that of all agents, in µs.
+    /// Correction of this host's time of day to that of all agents, in µs.
     pub clock_offset_us: i64,
 }
 
@@ -173,9 +172,9 @@ pub enum RobotsError {
     /// The system refused a thread, an epoll instance or a core.
     #[error("robots: cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

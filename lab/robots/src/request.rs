@@ -7,7 +7,7 @@ use humboldt_lab_workload::{Ask, AskKind, Facts, POST_BODY_BYTES_MAX, Workload};
 
 const COMMON_FIELDS: &[u8] = b"User-Agent: humboldt-lab\r\nAccept: */*\r\n";
 
-/// How targets are written.
+/// The form of targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner<'r> {
     pub(crate) route: &'r Route,
@@ -17,7 +17,7 @@ pub(crate) struct Manner<'r> {
     pub(crate) tunnelled: bool,
 }
 
-/// Appends the URL of what is asked for.
+/// Appends the URL of an object.
 pub(crate) fn write_url(workload: &Workload, origin: &[u8], ask: &Ask, out: &mut Vec<u8>) {
     if ask.kind == (AskKind::Connect { allowed: false }) {
         out.extend_from_slice(DENIED_TARGET.as_bytes());
@@ -74,7 +74,8 @@ fn write_kind(ask: &Ask, facts: &Facts, now_unix_us: u64, out: &mut Vec<u8>) {
     match ask.kind {
         AskKind::Plain | AskKind::Head | AskKind::Connect { .. } => {}
         AskKind::Ims304 => write_since(facts.version_at(now_unix_us).modified_s, out),
-        // One second before the last modification: whoever has an older version has an older date.
+        // One second before the last modification: a client with an older version has an older
+        // date.
         AskKind::Ims200 => {
             write_since(facts.version_at(now_unix_us).modified_s.saturating_sub(1), out)
         }

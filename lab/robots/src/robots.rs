@@ -63,22 +63,22 @@ impl Robots {
         Ok(robots)
     }
 
-    /// From now on there are this many requests per second, of all threads together. What is not a
-    /// number above 0 means none.
+    /// From now on there are this many requests per second, of all threads together. A value that
+    /// is no number above 0 means none.
     pub fn set_load(&self, per_s: f64) {
         let per_s =
             if per_s.is_finite() && per_s > 0.0 { per_s / self.worlds.len() as f64 } else { 0.0 };
         self.worlds.iter().for_each(|world| world.order(Order::Load { per_s }));
     }
 
-    /// From now on repeats are this many times as frequent as the workload says, as while a cache
-    /// is being filled.
+    /// From now on repeats are this many times as frequent as in the workload, as while a cache is
+    /// being filled.
     pub fn set_recurrence_factor(&self, factor: f64) {
         self.worlds.iter().for_each(|world| world.order(Order::Recurrence { factor }));
     }
 
-    /// What was counted since the last sample, of all threads; begins anew. `threads` tells how
-    /// many there still are.
+    /// The counts since the last sample, of all threads, which begin again. `threads` is the number
+    /// of remaining ones.
     #[must_use]
     pub fn sample(&self) -> Tally {
         self.collect(|to| Order::Sample { to })

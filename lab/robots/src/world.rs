@@ -1,8 +1,8 @@
 //! One world: a thread with its own stream of URLs, users, connections and counters, and its loop.
 //!
-//! The load is open: visits come when the Poisson process says, and nothing that the server does
-//! reaches that process. A request that finds no connection waits, and its time runs from the
-//! moment it was due.
+//! The load is open: visits arrive by the Poisson process, and nothing that the server does reaches
+//! that process. A request that finds no connection waits, and its time runs from the moment it was
+//! due.
 
 use crate::arrivals::Arrivals;
 use crate::asks::{Asks, Pending};
@@ -33,13 +33,13 @@ const MOMENTS_PER_ROUND: usize = 256;
 /// costs less than 10 % of a core, and is punctual.
 const NAP_FROM_PER_S: f64 = 4_000.0;
 
-/// What worlds of one plan share, and never change.
+/// The state that worlds of one plan share, and never change.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) plan: RobotsPlan,
     /// Addresses of the origins, as URLs have them.
     pub(crate) origin_names: Vec<Vec<u8>>,
-    /// Where connections go.
+    /// The addresses of connections.
     pub(crate) targets: Vec<SocketAddr>,
     pub(crate) connections_max: usize,
     pub(crate) backlog_max: usize,
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-/// What the owner of a world wants of it.
+/// Orders of a world's owner.
 #[derive(Debug)]
 pub(crate) enum Order {
     Load { per_s: f64 },
@@ -83,7 +83,7 @@ struct Coming {
     robot: u32,
 }
 
-/// All that one thread has.
+/// The state of one thread.
 pub(crate) struct World {
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Clock,
@@ -103,7 +103,7 @@ pub(crate) struct World {
     pub(crate) buffer: Vec<u8>,
     /// Bytes to be sent.
     pub(crate) out: Vec<u8>,
-    /// How long a request is under way to the cache before it is there, in µs, scaled.
+    /// How long a request takes to the cache, in µs, scaled.
     pub(crate) send_delay_us: u64,
     timeout_us: u64,
     /// Events are taken in bundles.
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Sleeps to the end of this bundle's time; what happened meanwhile is there at once.
+    /// Sleeps to the end of this bundle's time; events of that time are there at once.
     fn nap(&self) -> Option<Duration> {
         let bundle_us = self.shared.plan.bundle_us.max(1);
         let rest_us = bundle_us - self.clock.now_us() % bundle_us;
@@ -205,7 +205,7 @@ impl World {
                 Ok(Order::Load { per_s }) => self.set_load(per_s),
                 Ok(Order::Recurrence { factor }) => self.stream.set_recurrence_factor(factor),
                 Ok(Order::Sample { to }) => {
-                    // Who no longer waits for the sample does not miss it.
+                    // An owner that no longer waits for the sample does not miss it.
                     let _ = to.send(self.take_counts());
                 }
                 Ok(Order::Stop { to }) => {
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// Requests that nobody would wait for any longer.
+    /// Requests for which no user would wait any longer.
     fn give_up_the_oldest(&mut self) {
         let now_us = self.clock.now_us();
         while let Some((slot, pending)) = self.asks.oldest() {

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long one attempt to reach it may take.
+/// Time for one attempt to reach it.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
 
 /// Takes a cache that is already running: nothing is started or stopped. `url` is
 /// `http://HOST:PORT`, or `HOST:PORT`.
 ///
 /// # Errors
-/// If nobody accepts connections there, or there is no such process.
+/// If connections are refused there, or there is no such process.
 pub fn attach(
     url: &str,
     mode: Mode,

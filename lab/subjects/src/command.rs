@@ -8,14 +8,13 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How much of a program's output an error quotes, from its end.
+/// Length of a program's output that an error quotes, from its end.
 const QUOTED_BYTES: usize = 600;
-/// How often a wait looks again.
+/// Time between two looks of a wait.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// What a program that succeeded wrote to its standard output. `limit` bounds how long it may take.
-/// What changes the machine goes through [`crate::Keeper::run`], so that it does not outlive the
-/// laboratory.
+/// Standard output of a program that succeeded. `limit` bounds its duration. A program that changes
+/// the machine goes through [`crate::Keeper::run`], so that it does not outlive the laboratory.
 pub(crate) fn run<I, S>(
     program: &Path,
     arguments: I,

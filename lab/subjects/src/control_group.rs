@@ -15,7 +15,7 @@ const QUOTA_MIN_US: u64 = 1_000;
 /// More cores than this no machine has.
 const QUOTA_CORES_MAX: f64 = 4096.0;
 
-/// Where a controller is.
+/// The place of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// Version 1: a hierarchy of its own.
@@ -80,7 +80,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Gives the group's members together so many cores' worth of CPU time.
+    /// Limits the CPU time of the group's members together to this many cores.
     pub(crate) fn limit_cpu(
         &mut self,
         host: &Host,
@@ -113,8 +113,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Limits devices, given as `MAJOR:MINOR`. In version 1 for the whole machine, because what the
-    /// kernel writes back later belongs to nobody there; in version 2 for the group.
+    /// Limits devices, given as `MAJOR:MINOR`. In version 1 for the whole machine, because later
+    /// writes of the kernel belong to no group there; in version 2 for the group.
     pub(crate) fn limit_devices(
         &mut self,
         host: &Host,
@@ -177,7 +177,7 @@ impl Groups {
         root: &Path,
         controller: &str,
     ) -> Result<PathBuf, String> {
-        // Children may use only what their parent passes on.
+        // Children may use only the controllers that their parent passes on.
         let passed_on = root.join("cgroup.subtree_control");
         let is_passed_on = fs::read_to_string(&passed_on)
             .is_ok_and(|list| list.split_ascii_whitespace().any(|name| name == controller));
@@ -195,7 +195,7 @@ impl Groups {
         }
     }
 
-    /// Last things first, down to the first `left`; the keeper tries again what fails.
+    /// Undoes the last changes first, down to the first `left`; the keeper tries failed ones again.
     fn take_back(&mut self, left: usize) {
         while self.kept.len() > left {
             drop(self.kept.pop());
@@ -224,7 +224,7 @@ fn write(file: &Path, value: &str) -> Result<(), String> {
         .map_err(|error| format!("the kernel refuses `{value}` in {}: {error}", file.display()))
 }
 
-/// What the group may use in each period.
+/// The group's CPU time in each period.
 fn quota_us(cores: f64) -> Result<u64, String> {
     if !(cores > 0.0 && cores <= QUOTA_CORES_MAX) {
         return Err(format!("a quota is more than 0 and at most {QUOTA_CORES_MAX} cores"));

@@ -1,14 +1,14 @@
-//! How much may be written and not on a device yet: the kernel's `vm.dirty_bytes`.
+//! Limit of written data that has not reached a device: the kernel's `vm.dirty_bytes`.
 //!
-//! With the memory of today a whole small store fits between a cache and its disk, and nobody ever
-//! waits for the disk. On the machines of the book it was the disk that everybody waited for.
+//! With the memory of today a whole small store fits between a cache and its disk, and no request
+//! ever waits for the disk. On the machines of the book all requests waited for it.
 
 use crate::Host;
 use crate::keeper::{Keeper, Kept};
 use crate::undo::Undo;
 use std::fs;
 
-/// The kernel accepts no fewer than two pages; below this the limit is about single files.
+/// The kernel accepts no fewer than two pages; below this the limit would be about single files.
 const BYTES_MIN: u64 = 1 << 20;
 
 /// Sets it for the whole machine until the returned promise is kept.

@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the stores are on.
+/// The devices or folders of the stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// Folders beside the run folder, or in this one.
@@ -22,8 +22,7 @@ pub enum StoreKind {
     Device {
         /// `ext2`, `ext3`, `ext4`, `xfs` or `btrfs`.
         file_system: String,
-        /// Size of each device in bytes; `None`: what the cache needs, with room for half as much
-        /// again.
+        /// Size of each device in bytes; `None`: one and a half times the cache.
         size_bytes: Option<u64>,
         /// Mount options, such as `noatime`.
         mount_options: Vec<String>,
@@ -43,23 +42,22 @@ pub struct Throttle {
     pub write_bytes_per_s: u64,
 }
 
-/// What a run is to run on.
+/// The environment of a run.
 #[derive(Clone, Debug)]
 pub struct EnvironmentPlan {
-    /// Where the machine shows itself.
+    /// The files in which the machine shows its state.
     pub host: Host,
-    /// Where the run folder is made: a new folder in this one. `None`: in the folder for temporary
-    /// files.
+    /// The parent of the run folder, which is a new one. `None`: the folder for temporary files.
     pub parent: Option<PathBuf>,
     /// Whether the run folder stays at the end (configuration and logs; never stores).
     pub keep_folder: bool,
-    /// How many stores, 1 to 64.
+    /// Number of stores, 1 to 64.
     pub stores: u32,
     /// Size of all stores together in bytes, as the cache counts it.
     pub cache_bytes: u64,
-    /// What they are on.
+    /// Their kind.
     pub store_kind: StoreKind,
-    /// How slow the devices are to be.
+    /// The limits of the devices.
     pub throttle: Option<Throttle>,
     /// At how many bytes that are written and not on a device yet the system makes writers wait;
     /// `None`: as it does anyway, which is gigabytes on a machine with much memory. It holds for
@@ -86,7 +84,7 @@ impl Environment {
     /// Makes the run folder, the devices, the file systems.
     ///
     /// # Errors
-    /// If the run makes no sense without what cannot be done: names the missing right or package.
+    /// If the run makes no sense without an impossible part: names the missing right or package.
     pub fn prepare(plan: &EnvironmentPlan, keeper: &Keeper) -> Result<Self, SubjectError> {
         if plan.stores == 0 || plan.stores > STORES_MAX {
             return Err(SubjectError::Environment(format!(
@@ -235,7 +233,7 @@ impl Environment {
         facts
     }
 
-    /// What was asked for and not done.
+    /// Options that were not obeyed.
     #[must_use]
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
@@ -301,7 +299,7 @@ impl Drop for Environment {
     }
 }
 
-/// How large a device is to be, in bytes.
+/// The size of a device, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DeviceSize {
     /// This large.
@@ -331,7 +329,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), SubjectError> {
         .map_err(io("make the folder", path))
 }
 
-/// Refuses what must end with a full disk in the middle of the run.
+/// Refuses a plan that must end with a full disk in the middle of the run.
 fn check_room(folder: &Path, needed_bytes: u64) -> Result<(), SubjectError> {
     let room = rustix::fs::statvfs(folder)
         .map_err(|error| io("ask for the room in", folder)(error.into()))?;

@@ -1,8 +1,8 @@
-//! What can go wrong with subjects and what they run on.
+//! Errors of subjects and of their environment.
 
 use std::path::PathBuf;
 
-/// One clear line: what, where, what to do.
+/// One clear line: the problem, its place, the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SubjectError {
     /// A subject file is wrong.
@@ -10,7 +10,7 @@ pub enum SubjectError {
     File {
         /// Name of the file.
         file: String,
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         what: String,
     },
     /// A program is not installed.
@@ -24,7 +24,7 @@ pub enum SubjectError {
     /// A call to the system failed.
     #[error("{what} {path}: {source}")]
     Io {
-        /// What was to be done.
+        /// The operation.
         what: &'static str,
         /// With which file.
         path: PathBuf,
@@ -39,7 +39,7 @@ pub enum SubjectError {
     Command {
         /// The command line.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
         /// The last lines of its output.
         output: String,
@@ -49,7 +49,7 @@ pub enum SubjectError {
     Subject {
         /// Its name.
         subject: String,
-        /// What it did.
+        /// Its output.
         what: String,
         /// The last lines of its logs, each on a line of its own.
         log: String,

@@ -13,8 +13,7 @@ const FILE_BYTES_MAX: usize = 256 * 1024;
 /// The most stores a subject may have, in folders.
 pub(crate) const STORES_MAX: u32 = 64;
 
-/// Words that every template may use, whatever its file says. `start::words` gives them their
-/// values.
+/// Words that every template may use without defining them. `start::words` gives them their values.
 pub(crate) const GIVEN_WORDS: [&str; 19] = [
     "address",
     "cache_bytes",
@@ -39,7 +38,7 @@ pub(crate) const GIVEN_WORDS: [&str; 19] = [
 /// Besides these, lines of `per_store` and `per_origin` know their number, from 0.
 pub(crate) const INDEX_WORD: &str = "index";
 
-/// How clients reach a cache.
+/// The way from clients to a cache.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, Deserialize,
 )]
@@ -69,7 +68,7 @@ pub(crate) struct Layer {
     pub(crate) per_origin: Words,
 }
 
-/// What `[when.…]` can say.
+/// The contents of `[when.…]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct When {
@@ -95,13 +94,13 @@ struct Variant {
     per_origin: Words,
 }
 
-/// Output by which a subject says that it is not what it was to be.
+/// Output by which a subject shows that it is not the wanted one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Refusal {
-    /// What stands in its output.
+    /// The text in its output.
     pub(crate) log: String,
-    /// What that means.
+    /// The meaning of that text.
     pub(crate) say: String,
 }
 
@@ -200,7 +199,7 @@ impl SubjectFile {
         builtin::FAMILIES.iter().find(|(name, _)| *name == family).map(|(_, text)| *text)
     }
 
-    /// What a user names: a built-in subject, or a file of the user's own as `PATH.toml` or
+    /// A user's name for a subject: a built-in one, or a file of the user's own as `PATH.toml` or
     /// `PATH.toml:VARIANT`.
     ///
     /// # Errors
@@ -234,7 +233,7 @@ impl SubjectFile {
     /// Parses a file and chooses a variant (`None`: the file's default).
     ///
     /// # Errors
-    /// File, line, what is wrong, what to do.
+    /// File, line, problem, remedy.
     pub fn parse(
         text: &str,
         source_name: &str,
@@ -287,7 +286,7 @@ impl SubjectFile {
         &self.description
     }
 
-    /// How clients reach it unless the plan says otherwise.
+    /// The way from clients to it unless the plan has another.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.content.mode
@@ -304,13 +303,13 @@ impl SubjectFile {
         layer.is_some() || mode == self.content.mode
     }
 
-    /// Whether it is its habit to answer reloads from its store.
+    /// Whether it answers reloads from its store by habit.
     #[must_use]
     pub fn excuse_reload_hits(&self) -> bool {
         self.content.excuse_reload_hits
     }
 
-    /// How many stores it can use; 0: it stores nothing on disk.
+    /// Most stores that it can use; 0: it stores nothing on disk.
     #[must_use]
     pub fn stores_max(&self) -> u32 {
         self.content.stores_max

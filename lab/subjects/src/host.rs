@@ -1,21 +1,21 @@
-//! What the machine is and allows.
+//! The machine: its facts and its permissions.
 
 use crate::SubjectError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where programs of administrators are, which PATH of ordinary users does not name.
+/// Folders of administrators' programs, which PATH of ordinary users lacks.
 const ADMIN_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Where the machine shows itself; other places only in tests.
+/// The files in which the machine shows its state; other places only in tests.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Where procfs is mounted: `/proc`.
+    /// The mount point of procfs: `/proc`.
     pub proc: PathBuf,
-    /// Where sysfs is mounted: `/sys`.
+    /// The mount point of sysfs: `/sys`.
     pub sys: PathBuf,
-    /// Whether this process may do what only root may.
+    /// Whether this process has root's rights.
     pub is_root: bool,
 }
 
@@ -35,7 +35,7 @@ impl Host {
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// What was asked for.
+    /// The option.
     pub what: String,
     /// Why it was not done.
     pub reason: String,
@@ -83,9 +83,9 @@ fn id(arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The first of these programs that there is. `$NAME` is the value of a variable of the
-/// environment; a name with a slash is a path; any other is looked for beside this program, in
-/// PATH, and where administrators' programs are.
+/// The first of these programs that exists. `$NAME` is the value of a variable of the environment;
+/// a name with a slash is a path; any other is looked for beside this program, in PATH, and in the
+/// folders of administrators' programs.
 pub(crate) fn find_program<S: AsRef<str>>(names: &[S]) -> Option<PathBuf> {
     names.iter().find_map(|name| {
         let name = name.as_ref();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Squid and its kin make the key of a queue from the creator's process number, shifted by this. A
-/// queue that was never used knows no other trace of who made it.
+/// queue that was never used has no other trace of its creator.
 const SQUID_KEY_SHIFT: u32 = 10;
 
 /// A SysV object with a trace of its maker.

@@ -1,9 +1,9 @@
 //! A process that cleans up after the laboratory, even if that is killed.
 //!
 //! Before the laboratory changes the machine it sends the keeper a line `+ID UNDO`; after it has
-//! undone the change itself, `-ID`. A later `+ID` with the same number replaces the earlier. What
-//! is in the pipe is read even if the writer is dead, so no answer is needed. When the pipe ends,
-//! the keeper undoes all that is left, last things first.
+//! undone the change itself, `-ID`. A later `+ID` with the same number replaces the earlier. The
+//! pipe can be read even if the writer is dead, so no answer is needed. When the pipe ends, the
+//! keeper undoes all remaining changes, last ones first.
 
 use crate::command::run_command;
 use crate::processes::MARK;
@@ -18,20 +18,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// How much there may be to undo at once.
+/// Most changes to undo at once.
 const KEPT_MAX: usize = 4096;
 /// The longest line that the keeper reads, in bytes.
 const LINE_BYTES_MAX: u64 = 256 * 1024;
-/// How long the keeper may take to be ready.
+/// Time for the keeper to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 /// A laboratory that is killed while it starts a program leaves a process that has no mark yet,
 /// because it is not yet that program. After this time it is.
 const BEFORE_END: Duration = Duration::from_millis(200);
-/// What the keeper says when it is ready.
+/// The keeper's message when it is ready.
 const READY: &str = "ready\n";
 
 /// The laboratory's end of the line to its keeper. Cheap to clone; when the last one is dropped,
-/// the keeper undoes what is still registered, and ends.
+/// the keeper undoes the registered changes, and ends.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     shared: Arc<Shared>,
@@ -80,7 +80,7 @@ impl Keeper {
         Err(SubjectError::Keeper("does not say that it is ready".to_owned()))
     }
 
-    /// Registers what is about to need undoing.
+    /// Registers a change before it is made.
     pub(crate) fn keep(&self, host: &Host, undo: Undo) -> Result<Kept, SubjectError> {
         if self.shared.kept.fetch_add(1, Ordering::Relaxed) >= KEPT_MAX as u64 {
             self.shared.kept.fetch_sub(1, Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl Keeper {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Its standard input ends: it undoes what is left, in bounded time, and exits.
+        // Its standard input ends: it undoes the remaining changes, in bounded time, and exits.
         *lock(&self.line) = None;
         let _ = lock(&self.child).wait();
     }
@@ -165,13 +165,13 @@ impl Kept {
         self.keeper.send(&format!("+{} {}\n", self.id, self.undo.to_line()))
     }
 
-    /// Says more precisely what will have to be undone.
+    /// Replaces the registered undoing by a more precise one.
     pub(crate) fn replace(&mut self, undo: Undo) -> Result<(), SubjectError> {
         self.undo = undo;
         self.tell()
     }
 
-    /// Undoes it. What fails stays with the keeper, which tries again at the end.
+    /// Undoes it. If that fails, it stays with the keeper, which tries again at the end.
     pub(crate) fn undo(mut self) -> Result<(), SubjectError> {
         self.undo_now()
     }
@@ -198,8 +198,7 @@ impl Drop for Kept {
     }
 }
 
-/// The keeper's whole life: reads from standard input what it must undo, until that ends; then
-/// undoes it.
+/// The keeper's whole life: reads changes from standard input until that ends; then undoes them.
 #[must_use]
 pub fn keeper_main() -> ExitCode {
     // Neither Ctrl-C nor the end of a terminal or session may end it before its work.
@@ -225,7 +224,7 @@ pub fn keeper_main() -> ExitCode {
     let mut status = ExitCode::SUCCESS;
     for undo in ends.into_iter().chain(others) {
         if let Err(what) = undo.perform(&host) {
-            // Whoever started the laboratory may still be there to read it.
+            // The laboratory's parent may still be there to read it.
             let _ = writeln!(std::io::stderr(), "humboldt-lab keeper: {what}");
             status = ExitCode::FAILURE;
         }
@@ -233,7 +232,7 @@ pub fn keeper_main() -> ExitCode {
     status
 }
 
-/// What is left to undo when the input ends. Half a line is none.
+/// The remaining changes when the input ends. An incomplete line is none.
 fn read_all(mut input: impl BufRead) -> BTreeMap<u64, Undo> {
     let mut kept = BTreeMap::new();
     let mut line = Vec::new();

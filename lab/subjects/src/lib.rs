@@ -1,10 +1,10 @@
-//! The caches under test, and what they run on.
+//! The caches under test, and their environment.
 //!
-//! A [`SubjectFile`] says in a few lines of TOML how a cache is configured, started and stopped. An
-//! [`Environment`] is the folder and the stores it gets: a folder, or loop devices with a file
+//! A [`SubjectFile`] describes in a few lines of TOML how a cache is configured, started and
+//! stopped. An [`Environment`] is its folder and its stores: folders, or loop devices with a file
 //! system, throttled like spindles. A [`Running`] subject is watched once a second and stopped with
-//! everything that belongs to it. Whatever changes the machine is first told to the [`Keeper`], a
-//! process of its own, which undoes it should the laboratory die.
+//! everything that belongs to it. Every change of the machine is first reported to the [`Keeper`],
+//! a process of its own, which undoes it should the laboratory die.
 
 mod attach;
 mod builtin;

@@ -1,11 +1,11 @@
-//! What a run ran on, for its manifest.
+//! The machine of a run, for its manifest.
 
 use crate::{Environment, Host, Running};
 use humboldt_lab_record::Manifest;
 use std::fs;
 use std::path::Path;
 
-/// Where a distribution names itself.
+/// The file with a distribution's name.
 const OS_RELEASE: &str = "/etc/os-release";
 
 /// Everything that someone needs to judge or repeat a run. `lab_version` is the laboratory's own.
@@ -29,7 +29,7 @@ pub fn manifest(
     }
 }
 
-/// Kernel, processor, memory, limits: name → value. What a machine does not tell is left out.
+/// Kernel, processor, memory, limits: name → value. Unknown ones are left out.
 #[must_use]
 pub fn machine_facts(host: &Host) -> Vec<(String, String)> {
     let read = |folder: &Path, name: &str| {
@@ -124,7 +124,7 @@ fn megabytes(kilobytes: &str) -> Option<String> {
     Some(format!("{} MB", kilobytes / 1024))
 }
 
-/// How many of the processor's weaknesses cost time here.
+/// Number of the processor's weaknesses whose mitigations cost time here.
 fn mitigations(host: &Host) -> Option<String> {
     let files = fs::read_dir(host.sys.join("devices/system/cpu/vulnerabilities")).ok()?;
     let states: Vec<String> =

@@ -1,8 +1,8 @@
 //! Which processes belong to a subject, and how they are ended.
 //!
-//! A subject starts in a process group of its own and with a mark in its environment. To it belongs
-//! what has the mark, is in the group or in its session, or descends from such a process; and what
-//! did so when it was last looked at, so that a helper whose parent has ended is not lost.
+//! A subject starts in a process group of its own and with a mark in its environment. Processes
+//! with the mark, in the group or in its session, and descendants of such a process belong to it;
+//! and so do those that did at the last look, so that a helper whose parent has ended is not lost.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 pub(crate) const MARK: &str = "HUMBOLDT_LAB_SUBJECT";
 /// More processes than this do not belong to one subject; the rest is not followed.
 const MEMBERS_MAX: usize = 4096;
-/// How long killed processes may take to vanish. A process that waits for a slow disk can need it.
+/// Time for killed processes to vanish. A process that waits for a slow disk can need it.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
-/// How often a wait looks again.
+/// Time between two looks of a wait.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What the first line of a process's statistics says.
+/// The first line of a process's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) pid: i32,
@@ -42,8 +42,8 @@ impl Stat {
         Self::parse(&fs::read(proc.join(pid.to_string()).join("stat")).ok()?)
     }
 
-    /// The name in parentheses may contain anything, parentheses and blanks too: what counts is
-    /// behind the last one.
+    /// The name in parentheses may contain any character, parentheses and blanks too: the fields
+    /// begin behind the last one.
     fn parse(line: &[u8]) -> Option<Self> {
         let line = String::from_utf8_lossy(line);
         let (head, tail) = line.rsplit_once(')')?;
@@ -116,7 +116,8 @@ impl Tree {
         self.find(false)
     }
 
-    /// The same, reading also the environment of every process: for the end, since it takes longer.
+    /// The same, reading also the environment of every process: for the end, because it takes
+    /// longer.
     pub(crate) fn look_for_marks(&mut self) -> Vec<Stat> {
         self.find(true)
     }
@@ -188,7 +189,7 @@ impl Tree {
             reap();
             living = self.look();
         }
-        // Whoever left group and session and lost its parent still has the mark.
+        // A process that left group and session and lost its parent still has the mark.
         living = self.look_for_marks();
         let was_killed = !living.is_empty();
         let deadline = Instant::now() + KILLED_WITHIN;

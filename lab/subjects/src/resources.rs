@@ -1,4 +1,4 @@
-//! What a subject's processes use, once a second.
+//! Resources of a subject's processes, once a second.
 
 use crate::Host;
 use crate::processes::{Stat, Tree};
@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often a subject is measured.
+/// Time between two measurements of a subject.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How many measurements wait to be taken: an hour of them. Older ones are forgotten.
+/// Measurements that wait to be taken: an hour of them. Older ones are discarded.
 const HISTORY_MAX: usize = 3600;
 /// Sectors in the kernel's statistics have this size, whatever the device's own are.
 const SECTOR_BYTES: u64 = 512;
@@ -142,7 +142,7 @@ impl Meter {
             .map(|process| (process.pid, (process.parent, Totals::of(&self.host.proc, process))))
             .collect();
         for (pid, (parent, totals)) in &self.living {
-            // A parent that lives has taken over what its ended child used.
+            // A living parent has taken over the resources of its ended child.
             if !current.contains_key(pid) && !current.contains_key(parent) {
                 self.ended.add(totals);
             }
@@ -248,7 +248,7 @@ fn unix_us() -> u64 {
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What block devices did since they exist.
+/// Operations of block devices since they exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct DeviceCounts {
     reads: u64,
@@ -358,7 +358,7 @@ mod tests {
             fs::write(path, text).expect("a file");
         }
 
-        /// Process `pid` in group 1000 with so many ticks of user time.
+        /// Process `pid` in group 1000 with `ticks` of user time.
         fn process(&self, pid: i32, parent: i32, ticks: u64, anonymous_kb: u64) {
             let stat = format!(
                 "{pid} (x) S {parent} 1000 1000 0 -1 0 10 0 1 0 {ticks} 5 0 0 20 0 2 0 9 0 0\n"

@@ -17,13 +17,13 @@ use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much of the end of each log an error quotes, in bytes and in lines.
+/// Length of the end of each log that an error quotes, in bytes and in lines.
 const QUOTED_BYTES: u64 = 4096;
 const QUOTED_LINES: usize = 8;
-/// How long a subject that is dropped without [`Running::stop`] may take to end by itself.
+/// Time for a subject that is dropped without [`Running::stop`] to end by itself.
 const DROPPED_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How a stopped subject ended.
+/// The end of a stopped subject.
 #[derive(Clone, Debug)]
 pub struct Stopped {
     /// Its exit status in words; empty if it was not started by the laboratory.
@@ -32,7 +32,7 @@ pub struct Stopped {
     pub was_killed: bool,
 }
 
-/// What is registered about a subject's processes, shared with the thread that watches them.
+/// The registered facts about a subject's processes, shared with the thread that watches them.
 #[derive(Clone, Debug)]
 pub(crate) struct Registered {
     kept: Arc<Mutex<Option<Kept>>>,
@@ -79,7 +79,7 @@ impl Registered {
     }
 }
 
-/// What the laboratory has started, as opposed to attached to.
+/// A subject that the laboratory has started, as opposed to attached to.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) child: Child,
@@ -113,13 +113,13 @@ pub(crate) struct Attached {
 }
 
 impl Running {
-    /// Where it accepts connections.
+    /// The address on which it accepts connections.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How clients reach it.
+    /// The way from clients to it.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
@@ -133,7 +133,7 @@ impl Running {
         self.started.as_ref().map(|started| started.child.id()).or(attached)
     }
 
-    /// What its processes used until now; `None` if it is not watched.
+    /// Resources of its processes until now; `None` if it is not watched.
     #[must_use]
     pub fn resources(&self) -> Option<Resources> {
         self.watch.as_ref().and_then(|watch| watch.meter().measure())
@@ -190,14 +190,14 @@ impl Running {
         self.facts.clone()
     }
 
-    /// What was asked for and not done.
+    /// Options that were not obeyed.
     #[must_use]
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
 
-    /// Stops it: TERM, then KILL, for all its processes; removes what it left in the kernel. What
-    /// the laboratory only attached to goes on running.
+    /// Stops it: TERM, then KILL, for all its processes; removes its objects from the kernel. A
+    /// subject that the laboratory only attached to goes on running.
     ///
     /// # Errors
     /// If processes are left, or something that it left behind.

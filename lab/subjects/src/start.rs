@@ -21,31 +21,30 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a version command may take.
+/// Time for a version command.
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
-/// How long each preparing command may take: creating the folders of a large store on a slow
-/// device.
+/// Time for each preparing command: creating the folders of a large store on a slow device.
 const PREPARE_WITHIN: Duration = Duration::from_secs(600);
-/// How long one attempt to reach a subject may take.
+/// Time for one attempt to reach a subject.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(2);
-/// How often a wait looks again.
+/// Time between two looks of a wait.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Where the subject's own output goes, in the run folder.
+/// The file of the subject's own output, in the run folder.
 const OUTPUT: &str = "output.log";
-/// How much of each log is searched for refusals, in bytes.
+/// Length of each log that is searched for refusals, in bytes.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 /// Writes its own number into the groups and becomes the program: so no process of it is ever
 /// outside.
 const JOIN_GROUPS: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 126; shift; done; shift; exec "$@""#;
 
-/// How a subject is to be started.
+/// The start of a subject.
 #[derive(Clone, Debug)]
 pub struct StartPlan {
-    /// Where it listens. Port 0: a free one.
+    /// Its address. Port 0: a free one.
     pub address: SocketAddr,
     /// The servers behind it.
     pub origins: Vec<SocketAddr>,
-    /// How clients reach it; `None`: as its file says.
+    /// The way from clients to it; `None`: that of its file.
     pub mode: Option<Mode>,
     /// Size of all its stores together in bytes.
     pub cache_bytes: u64,
@@ -54,23 +53,22 @@ pub struct StartPlan {
     pub memory_bytes: u64,
     /// Cores it may run on; empty: all.
     pub cores: Vec<usize>,
-    /// How many cores' worth of CPU time it gets. Needs root.
+    /// Limit of its CPU time, in cores. Needs root.
     pub cpu_quota: Option<f64>,
     /// Other values for words that its file defines.
     pub words: BTreeMap<String, String>,
 }
 
 impl StartPlan {
-    /// 64 MB: what is in transit at the peak fits (thousands of open requests of some 11 KB, which
-    /// Squid counts here too), and hits from memory do not hide the store, which is what runs
-    /// compare.
+    /// 64 MB: objects in transit at the peak fit (thousands of open requests of some 11 KB, which
+    /// Squid counts here too), and hits from memory do not hide the store, which the runs compare.
     pub const MEMORY_BYTES: u64 = 64 << 20;
 }
 
 /// Writes the configuration, creates the stores, starts the subject and waits until it is ready.
 ///
 /// # Errors
-/// One line that says why, with the last lines of the subject's logs.
+/// One line with the reason, and the last lines of the subject's logs.
 pub fn start(
     file: &SubjectFile,
     environment: &mut Environment,
@@ -194,7 +192,7 @@ impl<'a> Start<'a> {
         self.facts.append(&mut facts);
     }
 
-    /// The first line of what the program says about itself.
+    /// The first line of the program's version output.
     fn version(&self) -> String {
         let output = self
             .command(&self.file.content.version)
@@ -281,7 +279,7 @@ impl<'a> Start<'a> {
             .map_err(io("write", &path))
     }
 
-    /// What says of itself that it is something else must not be measured under this name.
+    /// A subject that reports another identity must not be measured under this name.
     fn refuse_pretenders(&self) -> Result<(), SubjectError> {
         for log in &self.logs {
             let Ok(file) = File::open(log) else { continue };
@@ -433,7 +431,7 @@ fn user(file: &SubjectFile, host: &Host) -> Result<User, SubjectError> {
     }
 }
 
-/// The address with a port that nobody listens on yet.
+/// The address with a port that is not in use yet.
 fn free_address(wanted: SocketAddr) -> Result<SocketAddr, SubjectError> {
     let listener = TcpListener::bind(wanted).map_err(|error| {
         SubjectError::Environment(format!(

@@ -10,10 +10,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long mkfs, mount and losetup may take.
+/// Time for mkfs, mount and losetup.
 const COMMAND_WITHIN: Duration = Duration::from_secs(120);
-/// Room on every device besides the store, in bytes: logs of the file system, and what the cache
-/// itself keeps.
+/// Room on every device besides the store, in bytes: logs of the file system, and the cache's own
+/// files.
 const DEVICE_EXTRA_BYTES: u64 = 64 << 20;
 /// The largest device, in bytes.
 const DEVICE_BYTES_MAX: u64 = 1 << 46;
@@ -29,7 +29,7 @@ struct FileSystem {
     /// subject is not root and could not use reserved blocks, and nothing may be initialised behind
     /// the run's back.
     arguments: &'static [&'static str],
-    /// What mkfs wants at least, in bytes.
+    /// Least size for mkfs, in bytes.
     bytes_min: u64,
 }
 
@@ -138,8 +138,8 @@ impl Store {
         Ok(Self { folder, device: None })
     }
 
-    /// Makes an image, attaches it, makes the file system, mounts it. Also says what was not
-    /// possible of it.
+    /// Makes an image, attaches it, makes the file system, mounts it. Also returns the options that
+    /// were not possible.
     pub(crate) fn on_device(
         host: &Host,
         keeper: &Keeper,

@@ -1,12 +1,12 @@
 //! `{words}` in configuration files and command lines.
 //!
 //! A word is lower-case letters, digits and underscores in braces, beginning with a letter:
-//! `{store_mb}`. Any other brace stands for itself, so that nginx's and Varnish's own braces need
-//! no escape. `{{word}}` gives `{word}`.
+//! `{store_mb}`. Any other brace is an ordinary character, so that nginx's and Varnish's own braces
+//! need no escape. `{{word}}` gives `{word}`.
 
 use std::collections::BTreeMap;
 
-/// How deep words may stand for other words. Deeper is a circle.
+/// Depth of words within words. Deeper is a circle.
 const DEPTH_MAX: u32 = 8;
 /// The longest text that a template may grow to, in bytes.
 const EXPANDED_BYTES_MAX: usize = 1 << 20;

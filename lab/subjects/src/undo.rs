@@ -1,5 +1,5 @@
-//! What the laboratory does to a machine, told by how it is undone. The laboratory undoes it itself
-//! in the end; the keeper does if the laboratory cannot any more. Both do it here.
+//! The laboratory's changes of a machine, described by their undoing. The laboratory undoes them
+//! itself in the end; the keeper does if the laboratory cannot any more. Both do it here.
 //!
 //! An undo is told to the keeper before the deed, so each must be harmless when the deed was never
 //! done.
@@ -16,13 +16,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a folder's name begins with if it may be removed with all that is in it.
+/// The beginning of names of folders that may be removed with all their contents.
 pub(crate) const OWN_PREFIX: &str = "humboldt-lab-";
 /// How long a file system or a group may be busy after its last user has ended.
 const BUSY_WITHIN: Duration = Duration::from_secs(10);
-/// How long umount may write back what is dirty.
+/// Time for umount to write dirty data.
 const UMOUNT_WITHIN: Duration = Duration::from_secs(120);
-/// How often a wait looks again.
+/// Time between two looks of a wait.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// One thing to undo.
@@ -36,14 +36,14 @@ pub(crate) enum Undo {
         root: Option<i32>,
         /// Numbers of all its processes so far.
         pids: BTreeSet<i32>,
-        /// How long it may take to end by itself, in ms.
+        /// Time for it to end by itself, in ms.
         patience_ms: u64,
     },
-    /// Unmount what is mounted there.
+    /// Unmount the file system there.
     Unmount(PathBuf),
     /// Detach loop devices from this image.
     Detach(PathBuf),
-    /// Write this into that file: what it was before.
+    /// Write this text into that file: its former contents.
     Write(PathBuf, String),
     /// Remove a control group.
     RemoveGroup(PathBuf),
@@ -105,7 +105,7 @@ impl Undo {
         }
     }
 
-    /// What [`Undo::to_line`] wrote.
+    /// Reads a line of [`Undo::to_line`].
     pub(crate) fn from_line(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.trim_end_matches('\n').split(' ').collect();
         let text = |index: usize| String::from_utf8(unquote(words.get(index)?)?).ok();
@@ -173,7 +173,7 @@ fn patiently(mut deed: impl FnMut() -> Result<(), String>) -> Result<(), String>
     }
 }
 
-/// Where something is mounted, in the order of mounting.
+/// The mount points, in the order of mounting.
 pub(crate) fn mount_points(host: &Host) -> Vec<PathBuf> {
     let mounts = fs::read(host.proc.join("self/mountinfo")).unwrap_or_default();
     mounts

@@ -6,8 +6,8 @@ use crate::{Mode, StartPlan};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// How many descriptors a subject is told to use, if it may. Enough for thousands of clients and
-/// servers and files; more makes some subjects reserve memory for them.
+/// Descriptors that a subject is configured to use, if it can be. Enough for thousands of clients
+/// and servers and files; more makes some subjects reserve memory for them.
 const DESCRIPTORS_MAX: u64 = 16_384;
 
 /// Words that the laboratory gives to every file, apart from those of the program and the run
@@ -44,7 +44,7 @@ pub(crate) fn given_words(plan: &StartPlan, stores: &[PathBuf], address: SocketA
     words
 }
 
-/// IPv6 addresses in brackets: what configuration files want beside a port.
+/// IPv6 addresses in brackets, as configuration files need them beside a port.
 fn host_of(address: SocketAddr) -> String {
     match address {
         SocketAddr::V4(address) => address.ip().to_string(),
@@ -62,7 +62,7 @@ fn origin_words(origin: SocketAddr) -> [(String, String); 3] {
 }
 
 /// The file's own words in this mode and with these rights, and one line for each store and server
-/// where it says so.
+/// if the file has such.
 pub(crate) fn own_words(
     content: &Content,
     mode: Mode,

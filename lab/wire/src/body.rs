@@ -1,8 +1,8 @@
-//! How long a message's body is: RFC 9112 section 6.3, where it leaves no choice.
+//! The length of a message's body: RFC 9112 section 6.3, where it leaves no choice.
 
 use crate::head::{HeadError, Headers, is_token_in_list};
 
-/// How the end of a body is found.
+/// The rule for the end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// There is no body.
@@ -51,7 +51,7 @@ impl Framing {
         Ok(())
     }
 
-    /// What is only wrong together: both lengths, or chunks in HTTP/1.0.
+    /// Fields that contradict each other: both lengths, or chunks in HTTP/1.0.
     pub(crate) fn check(&self, minor: u8) -> Result<(), HeadError> {
         if self.chunked && (self.content_length.is_some() || minor == 0) {
             return Err(HeadError::TransferEncoding);
@@ -79,7 +79,7 @@ pub(crate) fn first<'a>(headers: Headers<'a>, name: &[u8]) -> Option<&'a [u8]> {
     headers.into_iter().find(|(have, _)| have.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// Digits only: no sign, no space, no list; at most what a `u64` holds.
+/// Digits only: no sign, no space, no list; at most a `u64`.
 fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;

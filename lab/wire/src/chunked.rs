@@ -3,7 +3,7 @@
 use std::ops::Range;
 use thiserror::Error;
 
-/// Extensions of one chunk, or all trailer fields, are at most this long: nobody has use for more.
+/// Longest extensions of one chunk, and longest trailer fields: no message needs more.
 const ASIDE_BYTES_MAX: usize = 8 * 1024;
 
 /// Why bytes are not chunks.
@@ -23,14 +23,14 @@ pub enum ChunkError {
     TooLong,
 }
 
-/// What one call of [`Chunked::feed`] found.
+/// The result of one call of [`Chunked::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fed {
     /// So many bytes were used. Fewer than were given: call again with the rest (unless `done`).
     pub consumed: usize,
     /// Of them, these are the body's. Often empty.
     pub data: Range<usize>,
-    /// The body is complete. What follows `consumed` belongs to the next message.
+    /// The body is complete. Bytes after `consumed` belong to the next message.
     pub done: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Fed {
 #[derive(Clone, Debug, Default)]
 pub struct Chunked {
     state: State,
-    /// Size of the chunk so far, or what is left of it, in bytes.
+    /// Size of the chunk so far, or the rest of it, in bytes.
     left_bytes: u64,
     aside_bytes: usize,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
-    /// What is added to the host's time of day.
+    /// Correction of the host's time of day.
     unix_offset_us: i64,
 }
 
@@ -20,8 +20,8 @@ impl Clock {
         Self::start_with_offset(0)
     }
 
-    /// The same, with a time of day that differs from the host's by so many µs: hosts whose clocks
-    /// differ can agree.
+    /// The same, with a time of day that differs from the host's by `unix_offset_us`: hosts whose
+    /// clocks differ can agree.
     #[must_use]
     pub fn start_with_offset(unix_offset_us: i64) -> Self {
         Self { start: Instant::now(), unix_offset_us }
@@ -33,8 +33,8 @@ impl Clock {
         whole_us(self.start.elapsed())
     }
 
-    /// µs since 1970 as the host has it, but for the offset: what dates in heads are made from, and
-    /// what agents on several hosts share.
+    /// µs since 1970 by the host's clock, plus the offset: the source of dates in heads, and the
+    /// time that agents on several hosts share.
     #[must_use]
     pub fn unix_us(&self) -> u64 {
         unix_us().saturating_add_signed(self.unix_offset_us)

@@ -4,7 +4,7 @@
 pub const HTTP_DATE_BYTES: usize = 29;
 
 const DAY_S: u64 = 86_400;
-/// The last second of the year 9999: what comes later has no such date.
+/// The last second of the year 9999: later ones have no such date.
 const LAST_S: u64 = 253_402_300_799;
 const DAYS: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];
 const MONTHS: [&[u8; 3]; 12] = [

@@ -1,4 +1,4 @@
-//! Lines of a head: what requests and answers have in common.
+//! Lines of a head: the common part of requests and answers.
 //!
 //! A head is read line by line, each line as soon as it is complete, so that an error shows as
 //! early as it can, and so that it makes no difference in which pieces the bytes arrive.

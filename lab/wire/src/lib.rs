@@ -2,7 +2,7 @@
 //!
 //! The laboratory measures proxies, so it shares no code with any: its own epoll loop, its own
 //! heads, its own chunked coding. Both ends speak to a cache that may be wrong, so every parser
-//! here is strict: what can be read in two ways is an error, not a guess.
+//! here is strict: a message that can be read in two ways is an error, not a guess.
 
 mod body;
 mod chunked;

@@ -1,4 +1,4 @@
-//! How many sockets a process may have.
+//! The limit of a process's sockets.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 

@@ -2,10 +2,10 @@
 //!
 //! Streams are registered once, edge-triggered, for reading, writing and the peer's end, so a
 //! request costs no `epoll_ctl`. The price is a rule that every user follows: *after an event, go
-//! on until the kernel says no*. Read until a read gives fewer bytes than asked for or
+//! on until the kernel says no*. Read until a read gives fewer bytes than requested or
 //! [`WouldBlock`](io::ErrorKind::WouldBlock) (see [`drained`]), write until everything is written
-//! or `WouldBlock`; who stops earlier must come back by himself, because no further event will tell
-//! him.
+//! or `WouldBlock`. A user that stops earlier must come back by itself, because no further event
+//! will arrive.
 //!
 //! Timeouts below a millisecond need Linux 5.11. Another system would need in place of this file:
 //! one `kqueue` with `EVFILT_READ` and `EVFILT_WRITE` and `EV_CLEAR` for streams, `EVFILT_READ`
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Events taken per call. More wait in the kernel for the next one.
 const EVENTS_MAX: usize = 512;
 
-/// What is ready, for one registered descriptor.
+/// The ready operations of one registered descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The token of its registration, or [`Poller::WAKE`].
@@ -61,12 +61,11 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// What the kernel says, usually that there are too many open descriptors.
+    /// The kernel's error, usually that there are too many open descriptors.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Edge-triggered, every write is an event of its own, and nobody has to read the counter
-        // back.
+        // Edge-triggered, every write is an event of its own, and the counter need not be read.
         epoll::add(&epoll, &wake, EventData::new_u64(Self::WAKE), EventFlags::IN | EventFlags::ET)?;
         Ok(Self { epoll, wake: Arc::new(wake) })
     }
@@ -76,18 +75,18 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// What the kernel says: registered already, or no room for more watches.
+    /// The kernel's error: registered already, or no room for more watches.
     pub fn add_stream(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)?)
     }
 
-    /// Registers a listener for connections, level-triggered: what one round leaves is reported in
-    /// the next. Where several threads watch one listener, a connection wakes one of them.
+    /// Registers a listener for connections, level-triggered: connections left by one round are
+    /// reported in the next. If several threads watch one listener, a connection wakes one of them.
     ///
     /// # Errors
     ///
-    /// What the kernel says: registered already, or no room for more watches.
+    /// The kernel's error: registered already, or no room for more watches.
     pub fn add_listener(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), flags)?)
@@ -97,21 +96,21 @@ impl Poller {
     ///
     /// # Errors
     ///
-    /// What the kernel says: not registered.
+    /// The kernel's error: not registered.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until something is ready or the time is over, and puts what is ready into `list`, in
-    /// place of what was there: at most 512 at a time. The poller stays free for registrations
-    /// while the list is worked through.
+    /// Waits until a descriptor is ready or the time is over, and replaces the contents of `list`
+    /// by the ready ones: at most 512 at a time. The poller stays free for registrations while the
+    /// list is worked through.
     ///
     /// `None` waits for as long as it takes. The timeout has nanoseconds. A signal ends the wait
     /// with an empty list.
     ///
     /// # Errors
     ///
-    /// What the kernel says; it has no reason to.
+    /// The kernel's error; there is no reason for one.
     pub fn wait_into(
         &mut self,
         list: &mut Vec<Ready>,

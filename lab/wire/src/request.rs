@@ -72,7 +72,7 @@ impl<'a> RequestHead<'a> {
         self.parts.framing.keeps_alive(self.parts.first.minor)
     }
 
-    /// How the end of the body is found. Never [`BodyLength::UntilClose`].
+    /// The rule for the end of the body. Never [`BodyLength::UntilClose`].
     #[must_use]
     pub fn body_length(&self) -> BodyLength {
         self.parts.framing.announced().unwrap_or(BodyLength::None)

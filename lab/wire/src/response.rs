@@ -65,7 +65,7 @@ impl<'a> ResponseHead<'a> {
         self.parts.framing.keeps_alive(self.parts.first.minor)
     }
 
-    /// How the end of the body is found, in an answer to a request of this method: HEAD and CONNECT
+    /// The rule for the end of the body, in an answer to a request of this method: HEAD and CONNECT
     /// have their own rules.
     #[must_use]
     pub fn body_length(&self, method: &[u8]) -> BodyLength {

@@ -1,11 +1,11 @@
-//! What is to be done when.
+//! A list of due moments.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Moments in order, each with a key of the caller's. Nothing can be taken back: who no longer
-/// wants a moment ignores its key when it comes, and keeps at most a few per connection or visit,
-/// which bounds the heap.
+/// Moments in order, each with a key of the caller's. None can be taken back: a caller that does
+/// not want a moment any more ignores its key when it comes, and keeps at most a few per connection
+/// or visit, which bounds the heap.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(u64, u64)>>,

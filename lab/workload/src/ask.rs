@@ -5,15 +5,15 @@ use crate::name::ObjectName;
 /// One request of a simulated user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// What is asked for. For POST and CONNECT, a name that is asked for only once.
+    /// The requested object. For POST and CONNECT, a name that is requested only once.
     pub name: ObjectName,
-    /// How it is asked for.
+    /// The kind of request.
     pub kind: AskKind,
     /// Due this long after the visit's moment, in µs, not scaled.
     pub after_us: u64,
     /// Request id: unique in a run (across worlds), never 0.
     pub id: u64,
-    /// Whether this stream has asked for the name before.
+    /// Whether this stream has requested the name before.
     pub repeat: bool,
     /// Whether the user gives up before the whole answer is there.
     pub abort: bool,
@@ -24,7 +24,7 @@ pub struct Ask {
     pub server_luck: u32,
 }
 
-/// How something is asked for.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskKind {
     /// A GET without conditions.

@@ -31,10 +31,10 @@ pub struct BodyKey {
     compressible: bool,
 }
 
-/// The first byte that is not what it must be.
+/// The first wrong byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Where in the body.
+    /// Its position in the body.
     pub offset: u64,
     /// The byte of this body.
     pub expected: u8,
@@ -199,7 +199,7 @@ fn differences(a: &[u8], b: &[u8], word: u64, got: &[u8]) -> u64 {
 const LINE_BYTES: usize = 64;
 const LINE_WORDS_BYTES: usize = 48;
 
-/// What compressible bodies talk about.
+/// The text of compressible bodies.
 const TEXT: &[u8] = b"the traveller who has climbed the mountain sees the river in the plain, the forest at its foot, \
 the snow above the clouds, and writes down the height, the warmth of the air, the weight of the air, the plants that \
 grow at this height and the stones that lie beside them; then he goes on, measures again, and in the evening he \
@@ -256,7 +256,7 @@ mod tests {
             let at = ((len as f64 * at) as usize).min(len - 1);
             let expected = bytes[at];
             bytes[at] ^= flip;
-            // What follows may be wrong as well.
+            // Later bytes may be wrong as well.
             bytes[at + 1..].fill(0);
             let mismatch = Mismatch { offset: offset + at as u64, expected, got: expected ^ flip };
             prop_assert_eq!(key.check(offset, &bytes), Err(mismatch));

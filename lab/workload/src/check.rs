@@ -89,7 +89,7 @@ fn link(
     }
 }
 
-/// A time that somebody waits, in µs, at most an hour.
+/// A waiting time, in µs, at most an hour.
 pub(crate) fn pause_us(
     source: &Source<'_>,
     key: &str,
@@ -267,7 +267,7 @@ mod tests {
         assert!(Workload::builtin("polymix-5").is_none());
     }
 
-    /// What is said about PolyMix-4 with one piece of text replaced.
+    /// The message about PolyMix-4 with one piece of text replaced.
     #[track_caller]
     fn message(old: &str, new: &str) -> String {
         let text = Workload::builtin_text("polymix-4").unwrap();

@@ -1,4 +1,4 @@
-//! The content types of a file: their shares, sizes and lives, and what embeds what.
+//! The content types of a file: their shares, sizes and lives, and their embedded types.
 
 use toml::Spanned;
 
@@ -15,7 +15,7 @@ use crate::workload::ContentType;
 /// Most content types in a file.
 const TYPES_MAX: usize = 64;
 
-/// Most that the stated share of an embedded type may differ from what the pages really embed.
+/// Largest difference between the stated share of an embedded type and its share in the pages.
 const EMBEDDED_SHARE_TOLERANCE: f64 = 0.03;
 
 /// Longest MIME type, in bytes.
@@ -233,8 +233,8 @@ fn check_embedded(source: &Source<'_>, file: &File) -> Result<(), WorkloadError>
     }
 }
 
-/// Sets every type's share of requests as it follows from the pages, and compares it with what the
-/// file says.
+/// Sets every type's share of requests as it follows from the pages, and compares it with the
+/// file's.
 fn set_shares(
     source: &Source<'_>,
     file: &File,

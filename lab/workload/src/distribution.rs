@@ -10,7 +10,7 @@ const MEAN_POINTS: u32 = 16_384;
 /// Largest N of `zipf(N)`.
 pub(crate) const ZIPF_MAX: f64 = 1_000_000.0;
 
-/// How a quantity is spread, in whatever unit it was given.
+/// The distribution of a quantity, in its own unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Distribution {
     Constant(f64),

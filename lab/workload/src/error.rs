@@ -1,6 +1,6 @@
-//! What can be wrong with a workload file.
+//! Errors of a workload file.
 
-/// One line: which file, where in it, what is wrong, what to do.
+/// One line: file, position, problem, remedy.
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct WorkloadError {
@@ -10,6 +10,6 @@ pub struct WorkloadError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong and what is allowed.
+    /// The problem and the allowed values.
     pub message: String,
 }

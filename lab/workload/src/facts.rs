@@ -1,4 +1,4 @@
-//! What is true of an object: size, cachability, its life as a sequence of versions.
+//! The facts about an object: size, cachability, its life as a sequence of versions.
 
 use crate::body::BodyKey;
 use crate::mix::{below, luck, mix, unit};
@@ -29,7 +29,7 @@ const PURPOSE_PHASE: u64 = 14;
 const PURPOSE_JITTER: u64 = 15;
 const PURPOSE_BODY: u64 = 16;
 
-/// What follows from a name and the seed.
+/// The facts that follow from a name and the seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Facts {
     /// Size of the body in bytes, 1 to [`OBJECT_BYTES_MAX`] (0 only if the name says so). All
@@ -41,7 +41,7 @@ pub struct Facts {
     pub cachable: bool,
     /// Index of the content type.
     pub kind: u8,
-    /// Number that stands for (seed, name): in the ETag, and the root of the body.
+    /// The number of (seed, name): in the ETag, and the root of the body.
     pub key: u64,
     pub(crate) compressible: bool,
     pub(crate) life: Life,
@@ -53,8 +53,7 @@ pub struct Facts {
 pub(crate) struct Life {
     pub(crate) cycle_us: u64,
     pub(crate) phase_us: u64,
-    /// Most that one modification is moved; below a quarter of the cycle, so that the order is
-    /// kept.
+    /// Largest shift of one modification; below a quarter of the cycle, so that the order is kept.
     pub(crate) jitter_us: u64,
 }
 
@@ -110,7 +109,7 @@ fn key(seed: u64, name: &ObjectName) -> u64 {
     name.size.map_or(key, |size| luck(key, size.wrapping_add(1)))
 }
 
-/// Reads what [`Facts::write_etag`] wrote; a cache may have made it weak.
+/// Reads a tag of [`Facts::write_etag`]; a cache may have made it weak.
 pub(crate) fn parse_etag(tag: &[u8]) -> Option<(u64, u64)> {
     let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
     let tag = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;

@@ -1,4 +1,4 @@
-//! What the best possible cache would reach, and a cache of limited size: the known answers for
+//! The hits of the best possible cache, and of a cache of limited size: the known answers for
 //! measured hit ratios.
 
 use std::collections::HashMap;
@@ -17,10 +17,9 @@ const REQUESTS_MAX: u64 = 20_000_000;
 /// because runs are much shorter than lives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ideal {
-    /// The classic definition, "offered hits": the share of plain GETs that ask for something
-    /// cachable that was asked for before, however. It is Polygraph's ideal, and no real cache
-    /// reaches it: what was asked for before may not have been stored, because that answer was a
-    /// 304 or had no body.
+    /// The classic definition, "offered hits": the share of plain GETs for a cachable object that
+    /// was requested before in any way. It is Polygraph's ideal, and no real cache reaches it: the
+    /// object may not have been stored, because its answer was a 304 or had no body.
     pub offered_plain: f64,
     /// The share of plain GETs that the simulated cache answers from its store. It stores every
     /// whole cachable answer that passes through it: those to plain GETs, to reloads and to
@@ -31,8 +30,8 @@ pub struct Ideal {
     pub hit_ratio_all: f64,
     /// The share of the bytes of plain GETs that come from the store.
     pub byte_hit_ratio: f64,
-    /// The rule of thumb: recurrence of pages × cachable share of requests. What embedded objects
-    /// share comes on top.
+    /// The rule of thumb: recurrence of pages × cachable share of requests. Shared embedded objects
+    /// add to it.
     pub recurrence_times_cachable: f64,
 }
 
@@ -98,7 +97,7 @@ impl Counts {
     }
 }
 
-/// A cache that forgets what was not asked for longest. A list in a vector: the most recently used
+/// A cache that evicts the least recently used object. A list in a vector: the most recently used
 /// at the front.
 struct Lru {
     places: HashMap<ObjectName, usize>,

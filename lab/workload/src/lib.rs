@@ -1,8 +1,8 @@
-//! Workloads: what is asked for, and what the answer must be, byte by byte.
+//! Workloads: the requests, and the expected answers, byte by byte.
 //!
 //! Everything about an object follows by hash from its name and the seed, so that robots and
-//! origins agree without talking to each other: [`Workload::facts`]. What is asked for in which
-//! order follows from the seed as well: [`Stream`]. Nothing here reads a clock or a socket.
+//! origins agree without communication: [`Workload::facts`]. The order of requests follows from the
+//! seed as well: [`Stream`]. Nothing here reads a clock or a socket.
 
 mod ask;
 mod body;

@@ -88,7 +88,7 @@ pub(crate) fn is_extension(text: &[u8]) -> bool {
         && text.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-/// Lower-case hexadecimal digits without leading zeros, and what follows them.
+/// Lower-case hexadecimal digits without leading zeros, and the rest.
 fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
     digits(text, 16, |byte| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -1,6 +1,5 @@
-//! What the pages of a world are: their types, their embedded objects, and which of them are asked
-//! for again. All of it follows from the number of a page, so a page is the same whenever it is
-//! asked for, and nothing is remembered.
+//! The pages of a world: their types, their embedded objects, and their repeats. All of it follows
+//! from the number of a page, so a page is the same at every request, and nothing is remembered.
 
 use std::sync::Arc;
 
@@ -53,7 +52,7 @@ impl Pages {
         ObjectName { world: self.world, kind: page.kind, number: page.number, size: None }
     }
 
-    /// What the page embeds, and how many of it.
+    /// The page's embedded objects, and their number.
     #[inline]
     pub(crate) fn embedding(&self, page: &Page) -> Option<(Embedding, u64)> {
         let embedding = self.plan.kinds.get(usize::from(page.kind))?.embeds?;

@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// What a page brings along.
+/// The embedded objects of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Embedding {
     pub(crate) kind: u8,

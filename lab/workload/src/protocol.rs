@@ -1,4 +1,4 @@
-//! What robots and origins agree on beside HTTP.
+//! The headers that robots and origins share besides HTTP.
 
 /// Header of requests and answers: 16 hex digits that name one request. The origin echoes it, so an
 /// answer that carries another id was made for an older request: it is a hit, "the server did not

@@ -54,7 +54,7 @@ pub enum ReplayError {
     },
 }
 
-/// What became of a log's lines.
+/// Counts of a log's lines by their use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayCounts {
     /// Lines read.
@@ -157,7 +157,7 @@ impl Replay {
         Ok(Self { entries: reading.entries, counts, objects })
     }
 
-    /// What became of the lines.
+    /// Counts of the lines by their use.
     #[must_use]
     pub fn counts(&self) -> &ReplayCounts {
         &self.counts
@@ -255,8 +255,7 @@ impl Reading {
             ("CONNECT", _) => LogMethod::Connect,
             _ => return None,
         };
-        // What is posted to, or reached through a tunnel, is not the object that a GET of the same
-        // URL brings.
+        // The target of a POST or of a tunnel is not the object of a GET for the same URL.
         let hash_seed = match method {
             LogMethod::Get | LogMethod::Ims304 | LogMethod::Head => 0,
             LogMethod::Post => 1,
@@ -484,7 +483,7 @@ this line is not from a log
         log.extend_from_slice(b"1.0 1 c TCP_MISS/999999 1 GET u\n1.0 1 c TCP_MISS/200 -5 GET u\n");
         log.extend_from_slice(b"1.0 1 c TCP_MISS/200 5 GET u\n");
         let replay = Replay::from_squid_log(log.as_slice(), "log").unwrap();
-        // The first 64 KiB of the long line are a request; what follows is not.
+        // The first 64 KiB of the long line are a request; the rest is not.
         assert_eq!(replay.counts().used, 2);
         assert_eq!(replay.counts().bad, 8);
         assert!(replay.counts().first_bad.as_ref().unwrap().len() < 200);

@@ -26,7 +26,7 @@ const PURPOSE_IDS: u64 = 52;
 /// names, and request ids are unique among the worlds of a run (of up to 2^24 worlds with 2^40
 /// requests each).
 ///
-/// When requests are made is not part of it, only what a visit consists of.
+/// It has the contents of a visit, and not the times of its requests.
 pub struct Stream {
     asker: Asker,
     names: Source,
@@ -106,7 +106,7 @@ impl Stream {
     }
 
     /// Multiplies the recurrence from now on, 0 to 1: a cache is filled faster with few repeats.
-    /// What is asked for then depends on the visit before which this was called. Fixed sets and
+    /// The later requests then depend on the visit before which this was called. Fixed sets and
     /// logs have no recurrence to change.
     pub fn set_recurrence_factor(&mut self, factor: f64) {
         if let Source::Window(window) = &mut self.names {

@@ -7,12 +7,12 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::distribution::{Distribution, ZIPF_MAX};
 
-/// What a number means. 1 KB is 1024 bytes, as in Polygraph's files, where these workloads come
+/// The unit of a number. 1 KB is 1024 bytes, as in Polygraph's files, where these workloads come
 /// from.
 pub(crate) trait Unit {
     /// An example for error messages.
     const EXAMPLE: &'static str;
-    /// Suffixes and what they multiply by.
+    /// Suffixes and their factors.
     const SUFFIXES: &'static [(&'static str, f64)];
 }
 

@@ -1,4 +1,4 @@
-//! A workload: what is asked for, and what the answers must be.
+//! A workload: the requests, and the expected answers.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct ContentType {
     pub extension: String,
 }
 
-/// A parsed and validated workload file. Clones share what is large.
+/// A parsed and validated workload file. Clones share the large parts.
 #[derive(Clone, Debug)]
 pub struct Workload {
     name: String,
@@ -149,7 +149,7 @@ impl Workload {
         usize::from(name.kind) < self.types.len()
     }
 
-    /// What is true of an object. The same for robots and origins with the same seed; a name of an
+    /// The facts about an object. The same for robots and origins with the same seed; a name of an
     /// unknown kind (see [`Workload::knows`]) gets the facts of an uncachable object of one byte.
     #[must_use]
     pub fn facts(&self, seed: u64, name: &ObjectName) -> Facts {
@@ -218,7 +218,7 @@ impl Workload {
         facts::parse_etag(tag)
     }
 
-    /// Mean size of what is asked for, in bytes. Of a replayed log: over its lines.
+    /// Mean size of the requested objects, in bytes. Of a replayed log: over its lines.
     #[must_use]
     pub fn mean_object_bytes(&self) -> f64 {
         self.replay.as_ref().map_or_else(|| self.plan.mean_bytes(), |replay| replay.mean_bytes())
@@ -232,17 +232,17 @@ impl Workload {
             .map_or_else(|| self.plan.cachable_share(), |replay| replay.cachable_share())
     }
 
-    /// What the best possible cache would reach in the first `requests` requests of one world
-    /// (300,000 are plenty), without a limit of space. See [`Ideal`] for what the numbers mean.
+    /// The hits of the best possible cache in the first `requests` requests of one world (300,000
+    /// are plenty), without a limit of space. [`Ideal`] explains the numbers.
     #[must_use]
     pub fn ideal(&self, seed: u64, requests: u64, working_set: u64) -> Ideal {
         let mut stream = Stream::new(Arc::new(self.clone()), seed, 0, 1, working_set);
         simulate(&mut stream, u64::MAX, requests)
     }
 
-    /// Objects that requests are repeated among, for all worlds together, with a cache of this
-    /// size: `"50 % of cache"` are so many that their cachable bytes fill half of the cache.
-    /// `u64::MAX` where there is no limit.
+    /// Objects among which requests repeat, for all worlds together, with a cache of this size:
+    /// with `"50 % of cache"` their cachable bytes fill half of the cache. `u64::MAX` if there is
+    /// no limit.
     #[must_use]
     pub fn working_set_objects(&self, cache_bytes: u64) -> u64 {
         match (&self.replay, self.plan.names) {

@@ -1,15 +1,15 @@
 //! Keeps idle processors from sleeping while something is measured.
 //!
-//! Whoever sends a message to a sleeping processor pays for waking it: an interrupt between
-//! processors, on a virtual machine a call of the host. Over loopback the server under test pays
-//! for waking the load, as no server pays for its clients' processors; and the faster it is, the
-//! more often they sleep.
+//! Sending a message to a sleeping processor includes the cost of waking it: an interrupt between
+//! processors, and on a virtual machine a call of the host. Over loopback the server under test is
+//! charged for waking the load generator, as no server is charged for its clients' processors; and
+//! the faster it is, the more often they sleep.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-/// The kernel's list of those who want their interrupts served at once: as long as it is open, what
-/// was written is a bound.
+/// The kernel's list of processes that want short latencies: as long as it is open, the written
+/// value is a bound.
 const LATENCIES: &str = "/dev/cpu_dma_latency";
 
 /// No state of sleep wakes as fast as this: idle processors look for work in a loop. Where two of
@@ -21,7 +21,7 @@ const LATENCY_US: i32 = 0;
 pub(super) struct Awake(Option<File>);
 
 impl Awake {
-    /// From now on; says so if it cannot be done.
+    /// From now on; prints a line if it cannot be done.
     pub(super) fn hold() -> Self {
         let held = Self::open();
         if let Err(error) = &held {

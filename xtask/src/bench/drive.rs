@@ -1,8 +1,8 @@
-//! An exact number of requests, in a closed loop or so many a second: `wrk` works for a time, this
+//! An exact number of requests, in a closed loop or at a fixed rate: `wrk` works for a time, this
 //! works through a list.
 //!
-//! One thread, one epoll loop. Every answer is checked for its status and its length, and `X-Cache`
-//! says whether it was a hit, so that a figure for hits is one for hits.
+//! One thread, one epoll loop. Every answer is checked for its status, its length and `X-Cache`, so
+//! that a figure for hits is one for hits.
 
 use super::Plan;
 use crate::Outcome;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const EVENTS_PER_WAIT: usize = 256;
 
-/// How long one wait for answers lasts before the time limit is looked at.
+/// Longest wait for answers before the time limit is checked.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The head of an answer is shorter, or something is wrong.
@@ -29,10 +29,10 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// it.
 const SCATTER: u64 = 1_000_003;
 
-/// With a rate, this much of what was missed in a stall is made up for at once.
+/// With a rate, this much of a stall is made up for at once.
 const CATCH_UP_MAX: Duration = Duration::from_millis(10);
 
-/// Connections that fail one after the other before the server is taken for gone.
+/// Failed connections in a row before the server is taken for gone.
 const FAILURES_MAX: u32 = 100;
 
 #[derive(clap::Args, Clone)]
@@ -53,8 +53,8 @@ pub(crate) struct Arguments {
     /// Objects; after the last one, the first is asked for again
     #[arg(long)]
     objects: u64,
-    /// Ask for objects in random order, popular by Zipf's law with this exponent, instead of one
-    /// after the other
+    /// Request objects in random order, popular by Zipf's law with this exponent, instead of in
+    /// sequence
     #[arg(long)]
     zipf: Option<f64>,
     /// Connections, each with one request at a time
@@ -84,12 +84,12 @@ pub(super) struct Drive {
     /// Exponent of Zipf's law; `None` for one object after the other.
     pub(super) zipf: Option<f64>,
     pub(super) connections: usize,
-    /// At most so many; `None` for the next request as soon as a connection is free.
+    /// Highest rate; `None` for the next request as soon as a connection is free.
     pub(super) requests_per_s: Option<u32>,
     pub(super) limit: Duration,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Driven {
     pub(super) requests: u64,
@@ -334,7 +334,7 @@ impl Load {
         self.failures_in_row += 1;
     }
 
-    /// Reads what is there, and asks for the next object when the answer is complete.
+    /// Reads the available bytes, and requests the next object when the answer is complete.
     fn serve(&mut self, slot: usize) -> Outcome {
         let Some(connection) = self.connections[slot].as_mut() else { return Ok(()) };
         match connection.read(&mut self.chunk, self.arguments.body_bytes) {
@@ -376,7 +376,7 @@ impl Load {
 }
 
 impl Connection {
-    /// A request is far shorter than what the kernel takes at once.
+    /// A request is far shorter than the kernel's buffer.
     fn ask(&mut self, request: &str) -> std::io::Result<()> {
         (self.left, self.sent) = (None, Instant::now());
         self.head.clear();

@@ -112,7 +112,7 @@ impl Server {
 }
 
 impl Connection {
-    /// Reads once and answers what is complete. An error means: close.
+    /// Reads once and answers complete requests. An error means: close.
     fn progress(&mut self, answers: &mut Answers) -> std::io::Result<()> {
         if self.sending.is_none() {
             let mut chunk = [0; MAX_REQUEST_BYTES];
@@ -145,7 +145,7 @@ impl Connection {
     }
 }
 
-/// Writes from offset `sent` of head and body; returns what is left when the socket is full.
+/// Writes from offset `sent` of head and body; returns the rest when the socket is full.
 fn write(
     stream: &mut TcpStream,
     answers: &mut Answers,

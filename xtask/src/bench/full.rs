@@ -1,8 +1,8 @@
 //! `bench full`: is a store that has gone round as fast as one that has just been made?
 //!
-//! Misses only, which is the hardest case: everything is stored, and in the full store everything
-//! pushes something out. The empty store is a new one in every round; none is deleted before the
-//! end, as deleting would slow down what comes after.
+//! Misses only, which is the hardest case: every object is stored, and in the full store every
+//! object evicts another. The empty store is a new one in every round; none is deleted before the
+//! end, because deleting would slow down the next turns.
 
 use super::report::Report;
 use super::store::subjects::{Family, KINDS, Kind, Site, Sizes, Stored, wanted};
@@ -17,15 +17,15 @@ const CAPACITY_MB: u64 = 1024;
 /// Requests in a turn: less than the capacity, so that an empty store does not become full in it.
 const REQUESTS: u64 = 40_000;
 
-/// Requests before a turn, of every store: neither a new process is what is measured, nor one that
-/// was idle while others had their turns.
+/// Requests before a turn, of every store: the measured process is neither new nor cold from the
+/// others' turns.
 const LEAD_IN: u64 = 4_000;
 
-/// How much is written before the store is taken for full, in capacities.
+/// Bytes written before the store is taken for full, in capacities.
 const FILL_RATIO: u64 = 2;
 
-/// Throughput of the full store over that of the empty one, at least. What storing costs beside no
-/// store has a bound of its own in `bench store`.
+/// Least throughput of the full store over that of the empty one. The cost of storing has a bound
+/// of its own in `bench store`.
 const TARGET_RATIO: f64 = 0.97;
 
 /// Numbers of objects of the full store begin here, so that no other asks the origin for the same
@@ -61,9 +61,8 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut report = Report::new("full", false);
     report.prose(&format!(
         "Throughput of misses of 13 KiB that are stored in {capacity_mb} MB, 64 connections, closed loop: an empty store, one into which \
-         {FILL_RATIO} × its size has been written, and none; {rounds} rounds of {requests} requests in turns; {lead_in} before each are not \
-         counted. Where the core is not busy, the \
-         load was the bottleneck, and CPU time tells more."
+         {FILL_RATIO} × its size has been written, and none; {rounds} rounds of {requests} requests in turns; {lead_in} requests before each round are \
+         not counted. If the core is not busy, the load generator was the bottleneck; then compare CPU time."
     ));
     let heading = [
         "store",

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const SIZES: [(usize, &str); 3] =
     [(1 << 10, "1 KiB"), (13 << 10, "13 KiB"), (100 << 10, "100 KiB")];
 
-/// Far more than three objects need; what counts is that everything stays in memory.
+/// Far more than three objects need: everything must stay in memory.
 const CACHE_MEM_MB: u64 = 256;
 
 /// CPU of a memory hit over the floor's, at most.

@@ -1,5 +1,4 @@
-//! `bench idle`: what the process holds when nobody asks for anything, and what an idle connection
-//! costs.
+//! `bench idle`: memory of the process without requests, and of an idle connection.
 
 use super::load::{Client, Deadline, target};
 use super::subjects::{self, Style, Subject};

@@ -1,5 +1,5 @@
-//! `bench lab`: what a request costs the laboratory's users, who verify every byte and keep an open
-//! loop, beside `wrk`, which does neither. Both ask the laboratory's own origin for the same
+//! `bench lab`: the cost of a request of the laboratory's users, who verify every byte and keep an
+//! open loop, beside `wrk`, which does neither. Both ask the laboratory's own origin for the same
 //! objects, at about the same rate, in turns.
 
 use super::load::{parse_summary, repeat_script, write_script};
@@ -16,20 +16,20 @@ const WORKLOADS: [(&str, &str); 2] = [("1 KiB", "fixed-1k"), ("13 KiB", "fixed-1
 /// The path of an object of those workloads.
 const OBJECT: &str = "/l/0/0/1.bin";
 
-/// The users offer this share of what wrk reached, so that both work at about the same rate and
-/// nothing queues.
+/// The users offer this share of wrk's rate, so that both work at about the same rate and nothing
+/// queues.
 const RATE_SHARE: f64 = 0.9;
 
 /// wrk has as many connections; the users are to have about as many, since connections cost too.
 const CONNECTIONS: f64 = 64.0;
 
-/// What one user of those workloads asks for in a second at time scale 1.
+/// Requests of one user of those workloads in a second at time scale 1.
 const REQUESTS_PER_S_PER_USER: f64 = 10.0;
 
 /// CPU time of users over that of wrk, at most.
 const TARGET_RATIO: f64 = 1.4;
 
-/// What one turn of one load generator used.
+/// Resources of one turn of one load generator.
 struct Turn {
     requests_per_s: f64,
     cpu_us_per_request: f64,
@@ -162,8 +162,7 @@ fn pinned(plan: &Plan, program: &Path) -> Command {
     command
 }
 
-/// Runs a program to its end; returns what it wrote, and its CPU time in µs, start and end
-/// included.
+/// Runs a program to its end; returns its output, and its CPU time in µs, start and end included.
 fn run_measured(command: &mut Command) -> Outcome<(Output, u64)> {
     let before_us = ended_children_cpu_us()?;
     let output = command.output()?;

@@ -1,4 +1,4 @@
-//! The load: wrk for throughput, and a small client for what wrk cannot do.
+//! The load: wrk for throughput, and a small client for the parts that wrk cannot do.
 
 use super::Plan;
 use super::subjects::{Style, Subject};
@@ -161,7 +161,7 @@ impl Client {
         Ok((status, length))
     }
 
-    /// Whether `X-Cache` says that the last answer was a hit.
+    /// Whether the last answer was a hit by its `X-Cache`.
     pub(super) fn is_hit(&self) -> bool {
         let head = String::from_utf8_lossy(&self.buffer);
         let lines = head.lines().take_while(|line| !line.is_empty());
@@ -179,7 +179,7 @@ fn read(stream: &mut TcpStream, chunk: &mut [u8]) -> std::io::Result<usize> {
     }
 }
 
-/// Asks three times, so that the object is stored by every cache, and checks what comes.
+/// Requests it three times, so that every cache stores the object, and checks the answers.
 pub(super) fn warm(
     subject: &Subject,
     origin: SocketAddr,

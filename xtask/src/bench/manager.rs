@@ -32,7 +32,7 @@ pub(super) fn page(address: SocketAddr, name: &str) -> Outcome<String> {
     Ok(body.to_owned())
 }
 
-/// What the page `counters` says about objects on disk, in Humboldt and in Squid.
+/// Figures about objects on disk on the page `counters`, in Humboldt and in Squid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Swaps {
     /// Objects written.
@@ -58,7 +58,7 @@ impl Swaps {
     }
 }
 
-/// What Humboldt's metrics say about its cache directories, all taken together.
+/// Humboldt's metrics of its cache directories, all added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Device {
     /// Reads that were asked of the device.

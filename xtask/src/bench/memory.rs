@@ -1,5 +1,4 @@
-//! `bench memory`: is resident memory what was asked for, after objects of all sizes have come and
-//! gone?
+//! `bench memory`: resident memory beside `cache_mem`, after a churn of objects of all sizes.
 
 use super::load::{Client, Deadline, target};
 use super::subjects::{self, Subject};
@@ -12,7 +11,7 @@ use std::time::Duration;
 const MIB: u64 = 1 << 20;
 const CACHE_MEM_MB: u64 = 64;
 
-/// How often the memory asked for passes through the cache.
+/// Bytes that pass through the cache, in multiples of `cache_mem`.
 const CHURN: u64 = 20;
 
 /// Sizes are spread evenly over the logarithm between these.

@@ -4,7 +4,7 @@ use crate::Outcome;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where control groups are mounted.
+/// The mount point of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// A control group of its own; removed when it is dropped, after its process has ended.
@@ -13,8 +13,8 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Makes a group that may use so much, page cache included. An error where this system, or this
-    /// user, cannot.
+    /// Makes a group with this limit, page cache included. An error if this system, or this user,
+    /// cannot.
     pub(super) fn new(name: &str, limit_bytes: u64) -> Outcome<Self> {
         let is_v2 = Path::new(ROOT).join("cgroup.controllers").exists();
         let (parent, file) = match is_v2 {
@@ -29,7 +29,7 @@ impl MemoryLimit {
         Ok(limit)
     }
 
-    /// Puts a process into the group. What it has allocated before is not counted.
+    /// Puts a process into the group. Its earlier allocations are not counted.
     pub(super) fn hold(&self, process: u32) -> Outcome {
         Ok(fs::write(self.folder.join("cgroup.procs"), process.to_string())?)
     }
@@ -37,7 +37,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // A group is no folder with files: it goes when nobody is in it.
+        // A group is no folder with files: it can be removed when no process is in it.
         let _ = fs::remove_dir(&self.folder);
     }
 }

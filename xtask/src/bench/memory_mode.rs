@@ -1,7 +1,8 @@
-//! `bench memory-mode`: what should be in memory of what a store has too? All that is fetched or
-//! hit (`memory_cache_mode always`), or, once memory is full, what is asked for again (`auto`)?
+//! `bench memory-mode`: the objects of a store that should be in memory too. All fetched and hit
+//! ones (`memory_cache_mode always`), or, once memory is full, those with a second request
+//! (`auto`)?
 //!
-//! Every turn asks for objects of its own, so that what was popular before has to leave memory, and
+//! Every turn requests objects of its own, so that formerly popular ones have to leave memory, and
 //! about half of the requests are misses.
 
 use super::awake::Awake;
@@ -22,16 +23,16 @@ const REQUESTS: u64 = 100_000;
 /// Objects that a turn may ask for.
 const OBJECTS: u64 = 300_000;
 
-/// How popular objects are: the exponent that traces of web caches show.
+/// Popularity of objects: the exponent in traces of web caches.
 const ZIPF: f64 = 0.9;
 
-/// What of the objects of a turn is asked for at all, at most.
+/// Largest part of a turn's objects that is requested at all.
 const ASKED_SHARE: f64 = 0.2;
 
-/// A tenth of what a turn stores.
+/// A tenth of the bytes that a turn stores.
 const CACHE_MEM_MB: u64 = 64;
 
-/// What a file of an object takes on disk.
+/// Bytes of an object's file on disk.
 const FILE_BYTES: u64 = 16 << 10;
 
 /// A mode with a policy.
@@ -60,7 +61,7 @@ macro_rules! way {
 const WAYS: [Way; 4] =
     [way!("always", "lru"), way!("auto", "lru"), way!("always", "s3fifo"), way!("auto", "s3fifo")];
 
-/// What was measured in one turn.
+/// The measurements of one turn.
 struct Turn {
     cpu_us: f64,
     requests_per_s: f64,
@@ -98,7 +99,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let mut report = Report::new("memory-mode", awake.is_held());
     report.prose(&format!(
         "`ring` with `cache_mem {CACHE_MEM_MB} MB`. {rounds} rounds of {requests} requests, {CONNECTIONS} connections in a closed loop, each round for {OBJECTS} new objects \
-         of 13 KiB that are popular by Zipf's law with exponent {ZIPF}, after one that fills memory. CPU time of the server with its threads for each request: median and range."
+         of 13 KiB, popular by Zipf's law with exponent {ZIPF}, after a round that fills memory. CPU time of the server with its threads for each request: median and range."
     ));
     let heading = [
         "memory_cache_mode",

@@ -1,6 +1,6 @@
-//! `bench miss`: every request is a new cachable object of 13 KiB, fetched and stored in memory.
-//! Beside it a relay that looks at nothing: what it costs, a miss costs every proxy that reads and
-//! writes.
+//! `bench miss`: every request is for a new cachable object of 13 KiB, fetched and stored in
+//! memory. Beside it a relay that looks at nothing: its cost is part of a miss in every proxy that
+//! reads and writes.
 
 use super::load::{self, Sample};
 use super::subjects::{self, Subject};
@@ -9,7 +9,7 @@ use crate::Outcome;
 
 const BODY_BYTES: usize = 13 << 10;
 
-/// Full after a few thousand objects, so that replacement is part of what is measured.
+/// Full after a few thousand objects, so that replacement is part of the measurement.
 const CACHE_MEM_MB: u64 = 64;
 
 /// Squid's CPU per miss over Humboldt's, at least.

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// What to measure
+    /// The measurement
     #[arg(value_enum)]
     what: What,
     /// For `store`, `restart` and `full`: storage schemes, all if there are none
@@ -78,7 +78,7 @@ enum What {
     Memory,
     /// Resident memory of the idle process, and for each of 10,000 idle connections
     Idle,
-    /// What a request costs the laboratory's users, beside wrk
+    /// The cost of a request of the laboratory's users, beside wrk
     Lab,
     /// Misses that are stored on disk, and hits from there, for every storage scheme, beside
     /// Squid's
@@ -89,13 +89,13 @@ enum What {
     Restart,
     /// `ring` past the page cache and through it, with much memory and with little
     PageCache,
-    /// Everything in memory that is fetched or hit, or what is asked for again
+    /// All fetched and hit objects in memory, or only those with a second request
     MemoryMode,
     /// Throughput of a full store beside that of an empty one
     Full,
 }
 
-/// What all benchmarks need to know.
+/// The common settings of all benchmarks.
 struct Plan {
     quick: bool,
     only: Vec<String>,
@@ -110,7 +110,7 @@ struct Plan {
     /// Schemes asked for; all if there are none.
     schemes: Vec<String>,
     rounds_wanted: Option<usize>,
-    /// Whether docs/storage.md gets the tables.
+    /// Whether the tables are written to docs/storage.md.
     write: bool,
 }
 
@@ -119,7 +119,7 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
     }
 
-    /// How often every subject has its turn.
+    /// Number of turns of every subject.
     fn rounds(&self) -> usize {
         if self.quick { 2 } else { 7 }
     }

@@ -2,8 +2,8 @@
 //! through it?
 //!
 //! The memory of a machine can be given to `cache_mem` or left to the page cache. Both ways get the
-//! same: with a limit, as in a container, it is less than a third of what is stored; without, there
-//! is room for everything.
+//! same: with a limit, as in a container, it is less than a third of the stored bytes; without,
+//! there is room for everything.
 
 use super::awake::Awake;
 use super::memory_limit::MemoryLimit;
@@ -23,13 +23,13 @@ const OBJECTS: u64 = 60_000;
 /// Requests in a turn.
 const REQUESTS: u64 = 40_000;
 
-/// How popular objects are: the exponent that traces of web caches show.
+/// Popularity of objects: the exponent in traces of web caches.
 const ZIPF: f64 = 0.9;
 
-/// Memory of the container: a third of what is stored.
+/// Memory of the container: a third of the stored bytes.
 const LIMIT_MB: u64 = 256;
 
-/// What of it may be given to `cache_mem`: the rest is the program's own.
+/// The part of it for `cache_mem`: the rest is the program's own.
 const TIER_MB: u64 = 160;
 
 /// One way to use memory.
@@ -66,7 +66,7 @@ const WAYS: [Way; 8] = [
     Way { name: "through it, and the tier", options: "page-cache=on", cache_mem_mb: TIER_MB },
 ];
 
-/// A running way, and what was measured on it.
+/// A running setting, and its measurements.
 struct Series<'w> {
     way: &'w Way,
     stored: Stored,
@@ -82,9 +82,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let awake = Awake::hold();
     let mut report = Report::new("page-cache", awake.is_held());
     report.prose(&format!(
-        "`ring` past the page cache (`O_DIRECT`) and through it. {OBJECTS} objects of 13 KiB are stored, then {rounds} rounds of {REQUESTS} \
+        "`ring` bypassing the page cache (`O_DIRECT`) and using it. {OBJECTS} objects of 13 KiB are stored, then {rounds} rounds of {REQUESTS} \
          requests for them, popular by Zipf's law with exponent {ZIPF}. CPU time of the server with its threads for each request: median and \
-         range; what the kernel writes back in threads of its own is not in it. Little memory: a control group of {LIMIT_MB} MB, which holds \
+         range, without the work of the kernel's own threads that write back. Little memory: a control group of {LIMIT_MB} MB, which holds \
          the page cache too; `cache_mem` is {CACHE_MEM_MB} MB or {TIER_MB} MB."
     ));
     for (heading, limit_mb) in [("much memory", None), ("little memory", Some(LIMIT_MB))] {

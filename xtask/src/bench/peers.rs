@@ -1,5 +1,5 @@
-//! Configurations of the caches that Humboldt is compared with: each as fast as its manual says it
-//! can be, without logs.
+//! Configurations of the caches that Humboldt is compared with: each as fast as its manual
+//! promises, without logs.
 
 use super::Plan;
 use super::subjects::{DEFAULT_RULES, Setting};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Where Debian keeps what Traffic Server is configured with.
+/// Debian's configuration of Traffic Server.
 const TRAFFICSERVER_SHIPPED: &str = "/etc/trafficserver";
 
 /// Bytes that nginx and Traffic Server may use on disk; far more than a benchmark's working set.

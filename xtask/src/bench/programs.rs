@@ -1,7 +1,7 @@
-//! Where the programs that are measured come from.
+//! The source of the measured programs.
 //!
-//! Normally they are built for release. Where `HUMBOLDT_BINARY` names a program that has been built
-//! already, it is taken, and what lies beside it; only what is not there is built.
+//! Normally they are built for release. If `HUMBOLDT_BINARY` names a built program, it is used,
+//! with the programs beside it; only missing ones are built.
 
 use crate::{Outcome, workspace};
 use std::path::PathBuf;

@@ -11,15 +11,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-/// As large as what proxies read with.
+/// The size of proxies' read buffers.
 const BUFFER_BYTES: usize = 64 << 10;
 
 const EVENTS_PER_WAIT: usize = 256;
 
 const LISTENER: u64 = u64::MAX;
 
-/// A client and its connection to the origin. An event says which pair, and in its lowest bit which
-/// of the two.
+/// A client and its connection to the origin. An event names the pair, and in its lowest bit one of
+/// the two.
 struct Pair([TcpStream; 2]);
 
 /// Serves until it is killed.

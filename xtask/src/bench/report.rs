@@ -1,14 +1,14 @@
-//! What a benchmark of the stores prints, which is also what `docs/storage.md` shows between two
-//! marks.
+//! The output of a benchmark of the stores, which `docs/storage.md` also shows between two marks.
 
 use super::table;
+use crate::prose::wrapped;
 use crate::{Outcome, marks, workspace};
 use std::fs;
 
 /// The page, relative to the root of the checkout.
 const PAGE: &str = "docs/storage.md";
 
-/// What the heading says of a run that kept its processors awake.
+/// The sentence in the heading of a run that kept its processors awake.
 const AWAKE: &str = " Idle processors were kept from sleeping.";
 
 /// Text and tables in the order in which they were made.
@@ -45,12 +45,12 @@ impl Report {
         self.text.push_str(text);
     }
 
-    /// Puts all of it into the page, in place of what the last run put there.
+    /// Writes all of it to the page, in place of the last run's text.
     pub(super) fn write(&self) -> Outcome {
         let path = workspace::root().join(PAGE);
         let page = fs::read_to_string(&path)?;
         let awake = if self.awake { AWAKE } else { "" };
-        let text = format!("{}{awake}\n\n{}", machine()?, self.text);
+        let text = wrapped(&format!("{}{awake}\n\n{}", machine()?, self.text));
         let label = format!("bench {}", self.name);
         let page = marks::replaced(&page, &label, &text);
         fs::write(&path, page.ok_or_else(|| format!("{PAGE} has no marks for `{label}`"))?)?;

@@ -1,16 +1,16 @@
 //! Memory that the machine has already.
 //!
-//! The first use of a page costs a virtual machine many times what any later use costs, as the host
-//! has to find memory for it. The page cache of a turn would pay for that, and stores that use it
-//! would be compared by it. On a machine that has been up for a while there is no such memory left.
-//! So as much as a benchmark needs is touched before it begins, and given back just before each
-//! turn: the page cache takes it from there.
+//! The first use of a page costs a virtual machine many times as much as later uses, because the
+//! host has to find memory for it. The page cache of a turn would pay for that, and the comparison
+//! would include it for the stores that use the page cache. On a machine that has been up for a
+//! while there is no such memory left. So the memory that a benchmark needs is touched before it
+//! begins, and given back just before each turn: the page cache takes it from there.
 
 use std::fs;
 
 const CHUNK_BYTES: u64 = 32 << 20;
 
-/// The rest of what is available stays for everything else.
+/// The rest of the available memory stays for everything else.
 const SHARE_PCT: u64 = 70;
 
 /// Touched memory.
@@ -19,14 +19,14 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Takes so much, or what can be had.
+    /// Takes this much, or as much as there is.
     pub(super) fn new(wanted_bytes: u64) -> Self {
         let bytes = wanted_bytes.min(available_bytes() / 100 * SHARE_PCT);
         let chunk = |_| vec![1; usize::try_from(CHUNK_BYTES).unwrap_or(0)];
         Self { chunks: (0..bytes / CHUNK_BYTES).map(chunk).collect() }
     }
 
-    /// Gives so much back to the system.
+    /// Gives this much back to the system.
     pub(super) fn release(&mut self, bytes: u64) {
         let left = self
             .chunks
@@ -36,7 +36,7 @@ impl Reserve {
     }
 }
 
-/// What the system could give without taking it from anybody.
+/// Memory that the system could give without taking it from a process.
 fn available_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

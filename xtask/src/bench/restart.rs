@@ -20,14 +20,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Objects of `ring`, unless the command says otherwise.
+/// Objects of `ring`, unless the command has another number.
 pub(super) const RING_OBJECTS: u64 = 10_000_000;
 
 /// Objects of all others: a file for each, or a slot of 16 KiB, of ten million is too much for a
 /// benchmark.
 const FEW_OBJECTS: u64 = 100_000;
 
-/// Small, as it is about objects: with URL, head and header a record of 1 KiB in `ring`.
+/// Small, because the number of objects matters: with URL, head and header a record of 1 KiB in
+/// `ring`.
 const BODY_BYTES: usize = 512;
 const RECORD_BYTES: u64 = 1024 + 32;
 const SLOT_BYTES: u64 = 16 << 10;
@@ -42,10 +43,10 @@ const SAMPLE: u64 = 1_000;
 const START_LIMIT: Duration = Duration::from_secs(300);
 const POLL_PAUSE: Duration = Duration::from_millis(2);
 
-/// How long new objects come in before the process is killed.
+/// How long new objects are stored before the process is killed.
 const LOAD_TIME: Duration = Duration::from_secs(3);
 
-/// What was seen of one start; times are seconds since the program was executed.
+/// The observations of one start; times are seconds since the program was executed.
 struct Start {
     kind: Kind,
     how: &'static str,
@@ -181,7 +182,7 @@ impl Measured<'_> {
     }
 
     fn launch(&self) -> Outcome<Running> {
-        // What it said before would be taken for what it says now.
+        // Earlier lines would be taken for those of this start.
         match fs::OpenOptions::new().write(true).open(self.cache_log()) {
             Ok(log) => log.set_len(0)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -256,8 +257,8 @@ impl Measured<'_> {
         Ok((start, running))
     }
 
-    /// Whether a known object is a hit. Numbers that are asked for in a row are of objects that are
-    /// far from each other.
+    /// Whether a known object is a hit. Numbers in a row belong to objects that are far from each
+    /// other.
     fn ask(&self, client: &mut Client, number: u64) -> Outcome<bool> {
         let object = spread(number) % self.objects;
         let target = target(self.origin, BODY_BYTES, object);
@@ -306,8 +307,8 @@ fn give(folder: &Path, uid: u32, gid: u32) -> Outcome {
 
 fn print(report: &mut Report, starts: &[Start]) {
     report.prose(&format!(
-        "Seconds from the start of the program, objects of {BODY_BYTES} bytes, files not in the page cache. Known objects are asked for one \
-         after the other; until the first hit each is fetched from its origin. At the end {SAMPLE} known objects are asked for."
+        "Seconds from the start of the program, objects of {BODY_BYTES} bytes, files not in the page cache. Known objects are \
+         requested in sequence; until the first hit each is fetched from its origin. At the end {SAMPLE} known objects are requested."
     ));
     let rows: Vec<Vec<String>> = starts.iter().map(row).collect();
     let heading = [

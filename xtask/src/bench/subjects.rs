@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// How a client names what it wants.
+/// The form of a client's target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// `GET http://origin/path`: a forward proxy.
@@ -41,7 +41,7 @@ impl Subject {
     }
 }
 
-/// What a subject is started with.
+/// The settings with which a subject is started.
 pub(super) struct Setting<'a> {
     pub(super) folder: &'a Path,
     pub(super) listen: SocketAddr,
@@ -125,8 +125,7 @@ pub(super) fn relay(plan: &Plan, origin: SocketAddr) -> Outcome<Subject> {
     launch("floor", Style::Forward, plan.server_core, command, listen, folder()?)
 }
 
-/// Starts one of [`CACHES`]; `None`, with a line that says so, if it is not installed or does not
-/// start.
+/// Starts one of [`CACHES`]; `None`, and a printed line, if it is not installed or does not start.
 pub(super) fn cache(
     plan: &Plan,
     (name, style, prepare): (&'static str, Style, Prepare),

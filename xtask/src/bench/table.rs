@@ -29,7 +29,7 @@ pub(super) fn text(heading: &[&str], rows: &[Vec<String>]) -> String {
     aligned(heading, rows, |column| column > 0)
 }
 
-/// The same with those columns right-aligned that are said to be.
+/// The same with the given columns right-aligned.
 pub(crate) fn aligned(
     heading: &[&str],
     rows: &[Vec<String>],

@@ -1,6 +1,6 @@
-//! What the repository expects of Humboldt: the tests that pass, why the others do not, and a
-//! reason for each answer to a question that HTTP leaves open. What a run finds is compared with
-//! all three.
+//! The expectations for Humboldt: the tests that pass, reasons why the others do not, and a reason
+//! for each answer to a question that HTTP leaves open. The results of a run are compared with all
+//! three.
 
 use super::subjects::Mode;
 use super::suite::Edition;
@@ -20,7 +20,7 @@ const CHECKS: &str = "checks.txt";
 /// The tests that pass, and in which modes.
 pub(super) type Passes = BTreeMap<String, BTreeSet<Mode>>;
 
-/// What Humboldt is to answer to a question, and why.
+/// Humboldt's expected answer to a question, with its reason.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Check {
     pub(super) answer: String,
@@ -60,7 +60,7 @@ impl Lists {
     }
 }
 
-/// Writes the list of what passes now.
+/// Writes the list of tests that pass now.
 pub(super) fn bless(edition: Edition, passes: &Passes) -> Outcome {
     let mut text = format!(
         "# Tests of the suite's {} that pass, and in which modes; written by `cargo xtask conformance --bless`.\n",
@@ -84,7 +84,7 @@ fn path(name: &str) -> PathBuf {
     workspace::root().join(FOLDER).join(name)
 }
 
-/// Keeps what is for this edition: lines of `id`, and lines of `id@edition`, which come first.
+/// Keeps the lines for this edition: lines of `id`, and lines of `id@edition`, which come first.
 fn of_edition<T>(lines: BTreeMap<String, T>, edition: Edition) -> BTreeMap<String, T> {
     let (special, mut common): (BTreeMap<_, _>, BTreeMap<_, _>) =
         lines.into_iter().partition(|(key, _)| key.contains('@'));
@@ -181,7 +181,7 @@ pub(super) fn passes<'a>(runs: impl IntoIterator<Item = (Mode, &'a Verdicts)>) -
     passes
 }
 
-/// One thing in which a run differs from what is expected.
+/// One difference between a run and the expectations.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Finding {
     pub(super) id: String,
@@ -190,7 +190,7 @@ pub(super) struct Finding {
     pub(super) is_failure: bool,
 }
 
-/// Compares a run of Humboldt with what is expected of it.
+/// Compares a run of Humboldt with the expectations.
 pub(super) fn compare(
     tests: &[Test],
     mode: Mode,
@@ -240,7 +240,7 @@ fn compare_one(
     }
 }
 
-/// What the suite says about a test, or what keeps it from saying anything.
+/// The suite's message about a test, or the reason why there is none.
 pub(super) fn explain(
     test: &Test,
     verdict: Verdict,
@@ -277,8 +277,7 @@ pub(super) fn leftovers(tests: &[Test], passes_now: &Passes, lists: &Lists) -> V
     unknown.chain(outdated).collect()
 }
 
-/// Tests that a second run may judge differently: what has to do with time can go wrong on a busy
-/// machine.
+/// Tests that a second run may judge differently: tests about time can fail on a busy machine.
 ///
 /// With expectations these are the failures; without any, all that is not a clear success or
 /// answer.
@@ -295,7 +294,7 @@ pub(super) fn to_repeat(
     };
     let mut open: Vec<&Test> = tests.iter().filter(is_doubtful).collect();
     let mut wanted: BTreeSet<&str> = open.iter().map(|test| test.id.as_str()).collect();
-    // A test may have failed for what it depends on.
+    // A test may have failed because of its dependencies.
     while let Some(test) = open.pop() {
         for other in tests.iter().filter(|other| test.depends_on.contains(&other.id)) {
             let is_settled = matches!(verdicts.get(&other.id), Some(Verdict::Pass | Verdict::Yes));
@@ -324,7 +323,7 @@ mod tests {
         }
     }
 
-    /// What a run finds that finds nothing wrong with `held`, and something with `failed`.
+    /// The findings of a run that has nothing wrong with `held`, and something with `failed`.
     fn findings(tests: &[Test], failed: &[&str], lists: &Lists) -> Vec<(String, bool)> {
         let answer = |test: &Test| {
             (test.id.clone(), if failed.contains(&&*test.id) { broken() } else { Answer::Held })

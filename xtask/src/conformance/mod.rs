@@ -1,6 +1,6 @@
 //! `cargo xtask conformance`: the public tests of HTTP caches (cache-tests.fyi), run against
-//! Humboldt as an accelerator and as a forward proxy, compared with what the repository expects,
-//! and written down.
+//! Humboldt as an accelerator and as a forward proxy, compared with the expectations of the
+//! repository, and written down.
 //!
 //! The suite brings a server, whose answers each test decides, and a client; the cache stands
 //! between them. Everything is on loopback, on free ports, in temporary directories.
@@ -20,7 +20,7 @@ use subjects::{Stand, Subject};
 use suite::{Suite, Wish};
 use verdict::{Answers, Kind, Verdict, Verdicts};
 
-/// Runs at the same time: they mostly wait, and what waits for time should not wait for a
+/// Runs at the same time: they mostly wait, and a wait for time should not be a wait for a
 /// processor.
 const RUNS_AT_ONCE: usize = 2;
 
@@ -38,18 +38,18 @@ pub(crate) struct Arguments {
     /// Subjects, separated by commas: humboldt,squid,nginx,varnish,trafficserver
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     subject: Vec<String>,
-    /// Run one test, and show what is sent and received
+    /// Run one test, and show all bytes sent and received
     #[arg(long, value_name = "ID", conflicts_with_all = ["write", "bless"])]
     only: Option<String>,
     /// Put the results into docs/conformance.md
     #[arg(long)]
     write: bool,
-    /// Make what passes now the list that later runs are compared with
+    /// Make the tests that pass now the list that later runs are compared with
     #[arg(long)]
     bless: bool,
 }
 
-/// What a run of the suite found out about one cache.
+/// The results of the suite for one cache.
 struct Run {
     subject: Subject,
     version: String,
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 /// The part of `cargo xtask test`: the release against Humboldt, in both modes.
 ///
-/// Where there is no Node or no registry it is left out, except for continuous integration.
+/// Without Node or a registry it is left out, except for continuous integration.
 pub(crate) fn check(humboldt: &Path) -> Outcome<String> {
     let suite = match Suite::release() {
         Ok(suite) => suite,
@@ -130,7 +130,7 @@ fn chosen(arguments: &Arguments) -> Outcome<Vec<Subject>> {
     Ok(subjects::ALL.into_iter().filter(is_wanted).collect())
 }
 
-/// Runs one test with the suite's own record of what is sent and received.
+/// Runs one test with the suite's own record of the bytes sent and received.
 fn show(suite: &Suite, subject: &Subject, humboldt: &Path, id: &str) -> Outcome {
     let test = suite
         .tests
@@ -148,7 +148,7 @@ fn show(suite: &Suite, subject: &Subject, humboldt: &Path, id: &str) -> Outcome 
     println!("== {subject}: {}", test.name);
     print!("{}", fs::read_to_string(suite::client_log(stand.folder.path()))?);
     print!("{}", fs::read_to_string(suite::server_log(stand.folder.path()))?);
-    // Of itself, without what it depends on.
+    // Of itself, without its dependencies.
     let alone = verdict::Test { depends_on: Vec::new(), ..test.clone() };
     let verdicts = verdict::verdicts(std::slice::from_ref(&alone), &answers);
     println!(
@@ -211,7 +211,7 @@ fn run_all(
     Ok(runs)
 }
 
-/// A whole run, and a second one of what is doubtful.
+/// A whole run, and a second one of the doubtful tests.
 fn run_one(
     suite: &Suite,
     subject: &Subject,
@@ -265,7 +265,7 @@ fn passes_now(runs: &[Run]) -> lists::Passes {
     lists::passes(ours.map(|run| (run.subject.mode, &run.verdicts)))
 }
 
-/// Prints in what Humboldt differs from the lists, and fails if it should not.
+/// Prints the differences between Humboldt and the lists, and fails if there are any.
 fn judge(suite: &Suite, runs: &[Run], lists: &Lists) -> Outcome<String> {
     let ours: Vec<&Run> = runs.iter().filter(|run| run.subject.is_ours()).collect();
     let mut findings: Vec<(String, Finding)> = Vec::new();

@@ -161,7 +161,7 @@ fn mark(test: &Test, run: &Run) -> &'static str {
     }
 }
 
-/// A test's name, and where the suite's site says what it does.
+/// A test's name, and its page on the suite's site.
 fn link(id: &str) -> String {
     format!("[`{id}`](https://cache-tests.fyi/?id={id})")
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Longest head of a request; the suite's have a few hundred bytes.
 const HEAD_BYTES_MAX: u64 = 1 << 20;
 
-/// Takes connections until it is dropped. What is open then ends with its client.
+/// Takes connections until it is dropped. Open ones then end with their clients.
 pub(super) struct Relay {
     pub(super) address: SocketAddr,
     is_over: Arc<AtomicBool>,

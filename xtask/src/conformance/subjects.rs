@@ -1,5 +1,5 @@
-//! The caches that are tested, each with the plainest configuration that makes it cache: what is
-//! tested is what a cache does by itself.
+//! The tested caches, each with the plainest configuration that makes it cache: the tests are about
+//! defaults.
 
 use super::relay::Relay;
 use super::suite::Suite;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// How a cache stands between client and server.
+/// The place of a cache between client and server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Mode {
     /// In front of one server, which it is configured with.
@@ -54,7 +54,7 @@ pub(super) struct Cache {
 /// Writes the configuration and returns the command that starts the program with it.
 type Prepare = fn(&Path, &Setting<'_>) -> Outcome<Command>;
 
-/// What a cache is started with.
+/// The settings with which a cache is started.
 struct Setting<'a> {
     folder: &'a Path,
     listen: SocketAddr,
@@ -111,7 +111,7 @@ impl Subject {
         }
     }
 
-    /// What the program says its version is.
+    /// The version in the program's own words.
     pub(super) fn version(&self, program: &Path) -> Outcome<String> {
         let output = Command::new(program).arg(self.cache.version_option).output()?;
         let said = [output.stdout, output.stderr].concat();
@@ -134,7 +134,7 @@ fn version_in(text: &str) -> Option<&str> {
 
 /// A cache with a server of the suite behind it; all of it ends when this is dropped.
 pub(super) struct Stand {
-    /// Where the suite's client sends its requests.
+    /// The address for requests of the suite's client.
     pub(super) base: SocketAddr,
     _relay: Option<Relay>,
     _cache: Running,
@@ -166,7 +166,7 @@ impl Stand {
     }
 }
 
-/// The program to test: what `HUMBOLDT_BIN` names, or what cargo builds now.
+/// The program to test: that of `HUMBOLDT_BIN`, or one that cargo builds now.
 pub(super) fn humboldt_program() -> Outcome<PathBuf> {
     if let Some(path) = std::env::var_os("HUMBOLDT_BIN") {
         return Ok(std::path::absolute(path)?);
@@ -180,7 +180,7 @@ pub(super) fn humboldt_program() -> Outcome<PathBuf> {
     Ok(workspace::target_dir(&root)?.join("debug/humboldt"))
 }
 
-/// The same words for Squid and Humboldt.
+/// The same configuration for Squid and Humboldt.
 fn squid_conf(setting: &Setting<'_>) -> Outcome<PathBuf> {
     let Setting { listen, origin, .. } = setting;
     let folder = setting.folder.display();

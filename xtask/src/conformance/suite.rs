@@ -1,4 +1,4 @@
-//! The suite: where it comes from, what is in it, its server, and its client.
+//! The suite: its source, its tests, its server, and its client.
 
 use super::verdict::{self, Answers, Test};
 use crate::processes::{Running, free_address};
@@ -15,7 +15,7 @@ const PACKAGE: &str = "http-cache-tests";
 /// The release that continuous integration runs.
 const RELEASE: &str = "0.4.5";
 
-/// What is written into the temporary directory for Node to run.
+/// The program for Node, which is written into the temporary directory.
 const DRIVER: &str = include_str!("driver.mjs");
 const LOOPBACK: &str = include_str!("loopback.cjs");
 
@@ -48,7 +48,7 @@ impl Edition {
 /// A suite on disk, and its tests.
 pub(super) struct Suite {
     pub(super) edition: Edition,
-    /// What to call it in the page.
+    /// Its name in the page.
     pub(super) title: String,
     pub(super) tests: Vec<Test>,
     node: PathBuf,
@@ -58,7 +58,7 @@ pub(super) struct Suite {
     test_files: Vec<PathBuf>,
 }
 
-/// Which tests the client runs, and whether it shows what is sent.
+/// The tests that the client runs, and whether it shows the bytes.
 pub(super) struct Wish<'a> {
     /// All if there are none.
     pub(super) ids: Option<&'a [String]>,
@@ -160,7 +160,7 @@ impl Suite {
         verdict::read_answers(&self.drive(scratch, plan)?)
     }
 
-    /// Runs the driver and returns what it leaves.
+    /// Runs the driver and returns its results.
     fn drive(&self, scratch: &Path, mut plan: Value) -> Outcome<Value> {
         let driver = scratch.join("driver.mjs");
         fs::write(&driver, DRIVER)?;
@@ -179,7 +179,7 @@ impl Suite {
     }
 }
 
-/// Where the suite's server and client print.
+/// The output file of the suite's server and client.
 pub(super) fn server_log(scratch: &Path) -> PathBuf {
     scratch.join("server.log")
 }

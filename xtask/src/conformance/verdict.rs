@@ -1,5 +1,5 @@
-//! What the answers of the suite mean: a test can fail because another one did, or because its
-//! ground was not laid.
+//! The meaning of the suite's answers: a test can fail because another one did, or because its
+//! preparation failed.
 //!
 //! The rules are the suite's own (`determineTestResult`), so that our counts are those of its
 //! pages.
@@ -8,7 +8,7 @@ use crate::Outcome;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How much a test asks for.
+/// The demand of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// HTTP demands it.
@@ -27,18 +27,18 @@ pub(super) struct Test {
     pub(super) group: String,
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Tests without which this one says nothing.
+    /// Tests without which this one has no meaning.
     pub(super) depends_on: Vec<String>,
 }
 
-/// What the suite's client says of one test.
+/// The suite client's answer for one test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Held,
     Broken { class: String, message: String },
 }
 
-/// What a test means once its kind and its dependencies are taken into account.
+/// The meaning of a test, given its kind and its dependencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Pass,
@@ -82,7 +82,7 @@ fn read_test(test: &Value) -> Outcome<Test> {
     Ok(Test { id: text("id")?, group: text("group")?, name: text("name")?, kind, depends_on })
 }
 
-/// Reads the results that the suite's client leaves: `true`, or what went wrong and a message.
+/// Reads the results of the suite's client: `true`, or the kind of failure and a message.
 pub(super) fn read_answers(results: &Value) -> Outcome<Answers> {
     let results = results.as_object().ok_or("the results are no object")?;
     let read = |(id, result): (&String, &Value)| {
@@ -190,7 +190,7 @@ pub(super) mod tests {
         answers.insert("check".into(), broken("Assertion", ""));
         assert_eq!(verdicts(&tests, &answers)["on-both"], Verdict::DependencyFail);
 
-        // What a dependency depends on counts as well.
+        // Dependencies of dependencies count as well.
         answers.insert("check".into(), Answer::Held);
         answers.insert("base".into(), broken("Setup", ""));
         let found = verdicts(&tests, &answers);

@@ -1,4 +1,4 @@
-//! The page as it grows: prose, and commands with what they printed.
+//! The page as it grows: prose, and commands with their output.
 
 use super::stage::Stage;
 use crate::Outcome;
@@ -26,7 +26,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Runs commands one after the other and adds them with their output.
+    /// Runs commands in sequence and adds them with their output.
     pub(super) fn show(&mut self, stage: &Stage, commands: &[&str]) -> Outcome {
         let mut block = String::new();
         for command in commands {
@@ -39,7 +39,7 @@ impl Page {
         Ok(())
     }
 
-    /// Adds the command that has just started the proxy, with what it has said so far.
+    /// Adds the command that has just started the proxy, with its output so far.
     pub(super) fn show_started(&mut self, stage: &Stage) -> Outcome {
         let said = stage.wait_said("listening on")?;
         self.console(&format!("$ humboldt -N -f squid.conf &\n{}", stage.public(&with_end(&said))));
@@ -107,7 +107,7 @@ pub(super) fn benchmark_tables(printed: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// When and on what the benchmarks were run.
+/// Time and machine of the benchmarks.
 pub(super) fn machine() -> Outcome<String> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let field = |name: &str| {

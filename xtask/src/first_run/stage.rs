@@ -1,5 +1,4 @@
-//! What the page needs around it: a temporary directory, nginx, the proxy, and a shell to run
-//! commands in.
+//! The surroundings of the page: a temporary directory, nginx, the proxy, and a shell for commands.
 
 use crate::{Outcome, packages};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -12,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How the temporary directory is called in the page.
+/// The name of the temporary directory in the page.
 const PUBLIC_FOLDER: &str = "/tmp/first-run";
 
 /// Ports that a reader would expect; others are taken where these are in use.
@@ -33,7 +32,7 @@ pub(super) struct Stage {
     folder: TempDir,
 }
 
-/// A child that is ended with what owns it.
+/// A child that ends with its owner.
 struct Server(Child);
 
 impl Drop for Server {
@@ -94,7 +93,7 @@ impl Stage {
         text.replace(&*self.folder.path().to_string_lossy(), PUBLIC_FOLDER)
     }
 
-    /// Runs a command in the temporary directory; returns what it printed on both outputs.
+    /// Runs a command in the temporary directory; returns both of its outputs.
     pub(super) fn shell(&self, command: &str) -> Outcome<String> {
         let folder = self.folder.path().to_string_lossy();
         let output = File::create(self.path("output"))?;
@@ -112,7 +111,7 @@ impl Stage {
                 break status;
             }
             if Instant::now() > deadline {
-                // Its own group: the shell and what it started, nothing else.
+                // Its own group: the shell and its children, nothing else.
                 if let Some(group) = pid(&child) {
                     let _ = kill_process_group(group, Signal::KILL);
                 }

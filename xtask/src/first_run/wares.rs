@@ -1,5 +1,5 @@
-//! What the servers of the page serve, made on the spot: a Debian package, a Python wheel, a web
-//! page, a large object.
+//! The files of the page's servers, made on the spot: a Debian package, a Python wheel, a web page,
+//! a large object.
 
 use super::stage::Stage;
 use crate::Outcome;

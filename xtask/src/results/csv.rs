@@ -85,7 +85,7 @@ fn records(text: &str) -> Outcome<Vec<Vec<String>>> {
     Ok(records)
 }
 
-/// The field at the start of `text`, whether it is its record's last, and what follows the
+/// The field at the start of `text`, whether it is its record's last, and the text after the
 /// separator.
 fn field(text: &str) -> Outcome<(String, bool, &str)> {
     let (value, after) = match text.strip_prefix('"') {
@@ -106,7 +106,7 @@ fn field(text: &str) -> Outcome<(String, bool, &str)> {
     }
 }
 
-/// What stands before the closing quote, and what follows it; two quotes stand for one.
+/// The text before the closing quote, and the rest; two quotes mean one.
 fn quoted(text: &str) -> Outcome<(String, &str)> {
     let mut value = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Other systems (tables D-2 to D-5 of the book), and what another disk is worth (table D-6).
+//! Other systems (tables D-2 to D-5 of the book), and the gain of another disk (table D-6).
 
 use super::figures::{NOTHING, over, per_s, published_per_s, ratio, table, with_hits};
 use super::peaks::{Group, Matrix};
@@ -10,7 +10,7 @@ const LINUX: &str = "Linux 2.4.19";
 const LINUX_TABLE: &str = "D-1";
 const BOOK_SCHEMES: [&str; 4] = ["coss", "aufs", "diskd", "ufs"];
 
-/// What stands where the book has lost the mount options.
+/// Replaces mount options that the book has lost.
 const LOST: &str = "?";
 
 const DISKS_MAX: u32 = 3;
@@ -18,7 +18,7 @@ const DISKS_MAX: u32 = 3;
 /// Processes with one store each, beside one process with as many stores.
 const INSTANCES: u32 = 3;
 
-/// The columns of what was measured here: a subject and its title.
+/// The columns of our measurements: a subject and its title.
 const SUBJECTS: [(&str, &str); 3] = [
     ("squid:aufs", "#Squid aufs here"),
     ("humboldt:aufs", "#Humboldt aufs here"),
@@ -109,8 +109,8 @@ pub(super) fn spindles(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
-/// What a subject did with so many disks; without any, it is the same program's scheme that stores
-/// nothing.
+/// A subject's result with `disks` disks; without any, that of the same program's scheme that
+/// stores nothing.
 fn on_disks<'m>(matrix: &'m Matrix, subject: &str, disks: u32) -> Option<&'m Group> {
     match disks {
         0 => matrix.without_disk(subject.split_once(':').map_or(subject, |(program, _)| program)),
@@ -118,7 +118,7 @@ fn on_disks<'m>(matrix: &'m Matrix, subject: &str, disks: u32) -> Option<&'m Gro
     }
 }
 
-/// A line of the table: what was published, and each subject's group beside its own with one disk.
+/// A line of the table: published figures, and each subject's group beside its own with one disk.
 fn row<'m>(
     name: String,
     published: [String; 2],

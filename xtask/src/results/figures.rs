@@ -27,7 +27,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// `value`, which is not negative, with so many decimals and commas between thousands.
+/// `value`, which is not negative, with `decimals` and commas between thousands.
 pub(super) fn number(value: Option<f64>, decimals: usize) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return NOTHING.to_owned() };
     let text = format!("{value:.decimals$}");
@@ -74,8 +74,8 @@ pub(super) fn over(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     Some(value? / base.filter(|base| *base > 0.0)?)
 }
 
-/// The difference of repeats as a share of their mean; `(!)` marks what is too much to quote the
-/// mean.
+/// The difference of repeats as a share of their mean; `(!)` marks a difference too large for
+/// quoting the mean.
 pub(super) fn spread(share: Option<f64>) -> String {
     let Some(share) = share else { return NOTHING.to_owned() };
     let mark = if share > SPREAD_MAX { " (!)" } else { "" };

@@ -2,9 +2,8 @@
 //! beside ours.
 //!
 //! Published are the tables of the book on Squid and a comparison of objects in transit; ours are
-//! what the laboratory left in the folders beside the page. Every figure is computed here, so that
-//! none can be stale or mistyped: without `--write` the command fails if the page says anything
-//! else.
+//! the laboratory's results in the folders beside the page. Every figure is computed here, so that
+//! none can be stale or mistyped: without `--write` the command fails if the page differs.
 
 mod csv;
 mod disks;
@@ -26,7 +25,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// Relative to the root of the checkout, as the folder of what was measured.
+/// Relative to the root of the checkout, like the folder of the measurements.
 const PAGE: &str = "docs/results/README.md";
 const FOLDER: &str = "docs/results";
 
@@ -35,12 +34,12 @@ const NOT_RUN: &str = "*not run yet*";
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Put the tables into docs/results/README.md; without this, what is there is checked
+    /// Put the tables into docs/results/README.md; without this, the present ones are checked
     #[arg(long)]
     write: bool,
 }
 
-/// A table's text; `None` if what it would show was not measured yet.
+/// A table's text; `None` if its figures were not measured yet.
 type Made = Outcome<Option<String>>;
 
 /// A table between two marks of the page.
@@ -84,8 +83,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// The part of `cargo xtask test`: says what was checked, and fails if a table is not what the
-/// figures say.
+/// The part of `cargo xtask test`: returns a summary, and fails if a table differs from its
+/// figures.
 pub(crate) fn check() -> Outcome<String> {
     let page = fs::read_to_string(workspace::root().join(PAGE))?;
     match renewed(&page, &Inputs::here()?)? {
@@ -98,7 +97,7 @@ pub(crate) fn check() -> Outcome<String> {
     }
 }
 
-/// The page with all tables made anew, and the name of the first that was not as it is now.
+/// The page with all tables made again, and the name of the first that differs.
 fn renewed(page: &str, inputs: &Inputs) -> Outcome<(String, Option<&'static str>)> {
     let (mut page, mut stale) = (page.to_owned(), None);
     for table in &TABLES {
@@ -131,7 +130,7 @@ impl Table {
     }
 }
 
-/// Where all figures come from.
+/// The source of all figures.
 struct Inputs {
     /// Has a folder for each experiment.
     folder: PathBuf,

@@ -5,7 +5,7 @@ use super::csv::Csv;
 use super::figures::per_s;
 use crate::Outcome;
 
-/// How a run ends that has a throughput; others failed or were interrupted.
+/// The outcome of runs with a throughput; others failed or were interrupted.
 const FILLED: &str = "filled";
 const TIME_UP: &str = "time up";
 
@@ -55,7 +55,7 @@ impl Group {
         (self.runs() > 1).then(|| (max_per_s - min_per_s) / self.mean_per_s())
     }
 
-    /// The mean, and marks of what makes it doubtful; the page says what they mean.
+    /// The mean, with marks of doubt, which the page explains.
     pub(super) fn shown(&self) -> String {
         let time_up = if self.is_time_up { "†" } else { "" };
         let lab_limited = if self.is_lab_limited { "\\*" } else { "" };
@@ -77,7 +77,7 @@ impl Group {
     }
 }
 
-/// What one experiment found.
+/// The results of one experiment.
 pub(super) struct Matrix {
     groups: Vec<Group>,
 }
@@ -121,7 +121,7 @@ impl Matrix {
         self.of_subject(subject, 1, 1).find(is_it)
     }
 
-    /// One process with so many stores.
+    /// One process with this many stores.
     pub(super) fn with_stores(&self, subject: &str, stores: u32) -> Option<&Group> {
         self.of_subject(subject, stores, 1).next()
     }
@@ -133,7 +133,7 @@ impl Matrix {
             .find(|group| group.subject == subject && group.counted("instances") == instances)
     }
 
-    /// A program that stores nothing on disk; what would be below its stores matters not.
+    /// A program that stores nothing on disk; the devices of its stores do not matter.
     pub(super) fn without_disk(&self, program: &str) -> Option<&Group> {
         let subject = format!("{program}:null");
         self.groups.iter().find(|group| group.subject == subject)

@@ -31,11 +31,11 @@ pub(super) struct Published {
     hit_ratio: Option<f64>,
 }
 
-/// What was published of one run of the comparison of objects in transit.
+/// Published figures of one run of the comparison of objects in transit.
 pub(super) struct Transit {
     /// `disk` or `memory`.
     place: String,
-    /// What the cache held at the start: `empty` or `full`.
+    /// The cache's state at the start: `empty` or `full`.
     cache: String,
     pub(super) per_s: Option<f64>,
     pub(super) median_s: Option<f64>,
@@ -74,7 +74,7 @@ impl Book {
         if scheme == "null" { self.null() } else { best }
     }
 
-    /// The share of hits of what [`Book::scheme`] finds.
+    /// The hit ratio of the row that [`Book::scheme`] finds.
     pub(super) fn hit_ratio(&self, scheme: &str) -> Option<f64> {
         let per_s = self.scheme(scheme)?;
         let is_it = |row: &&Published| {
@@ -92,7 +92,7 @@ impl Book {
         self.linux(scheme).find(is_same).map(|row| row.per_s)
     }
 
-    /// `aufs` on so many disks, or no disk.
+    /// `aufs` on `disks` disks, or no disk.
     pub(super) fn on_disks(&self, disks: u32) -> Option<f64> {
         let is_same =
             |row: &&Published| row.table == DISKS_TABLE && row.disks == Some(f64::from(disks));
@@ -104,8 +104,7 @@ impl Book {
         self.rows.iter().filter(|row| OTHER_TABLES.contains(&row.table.as_str()))
     }
 
-    /// What others in the same table are divided by: `ufs` without mount options, else the slowest
-    /// `ufs`.
+    /// The base of the ratios of a table: `ufs` without mount options, else the slowest `ufs`.
     pub(super) fn base_of(&self, table: &str) -> Option<f64> {
         let is_file = |row: &&Published| row.table == table && row.scheme == "ufs";
         let files: Vec<&Published> = self.rows.iter().filter(is_file).collect();

@@ -21,12 +21,12 @@ const PROGRAMS: [&str; 2] = ["squid", "humboldt"];
 /// Caches that have one way to store.
 const OTHERS: [&str; 2] = ["nginx", "trafficserver"];
 
-/// What all schemes are compared on.
+/// The file system on which all schemes are compared.
 const FILE_SYSTEM: &str = "ext4";
 const NOATIME: &str = "noatime";
 const STRICTATIME: &str = "strictatime";
 
-/// File systems, and what the book calls them; nothing if it does not know them.
+/// File systems, and their names in the book; none if it does not have them.
 const FILE_SYSTEMS: [(&str, &str); 6] = [
     (BASE_FILE_SYSTEM, "ext2fs"),
     ("ext3", "ext3fs"),
@@ -89,7 +89,7 @@ impl Series {
         ratio(over(per_s(scheme), per_s(BASE)))
     }
 
-    /// What stores, fastest first.
+    /// The schemes that store, fastest first.
     fn order(&self) -> Vec<&'static str> {
         let mut rates: Vec<&Rate> =
             self.rates.iter().filter(|rate| rate.scheme != "null").collect();
@@ -134,7 +134,7 @@ pub(super) fn schemes(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
-/// Whether a scheme has the place in each program's order that it has in the published one.
+/// Whether a scheme has the same place in each program's order as in the published one.
 fn same_order(scheme: &str, published: &Series, programs: [(&'static str, &Series); 2]) -> String {
     let verdict = |(program, series): (&'static str, &Series)| {
         let is_same = published.place(scheme, series)? == series.place(scheme, published)?;
@@ -170,7 +170,7 @@ pub(super) fn order(inputs: &Inputs) -> Made {
     Ok(Some(lines.join("\n")))
 }
 
-/// The same on a device without a limit. What was published says nothing about it.
+/// The same on a device without a limit. There are no published figures for it.
 pub(super) fn unthrottled(inputs: &Inputs) -> Made {
     let Some(matrix) = inputs.matrix(UNLIMITED)? else { return Ok(None) };
     let [squid, humboldt] = PROGRAMS.map(|program| Series::measured(&matrix, program));
@@ -244,7 +244,7 @@ pub(super) fn file_systems(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
-/// What it is worth not to write down when a file was last read.
+/// The gain from not writing the time of the last read.
 pub(super) fn noatime(inputs: &Inputs) -> Made {
     let Some(matrix) = inputs.matrix(LIMITED)? else { return Ok(None) };
     let mut rows = Vec::new();

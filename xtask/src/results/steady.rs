@@ -22,7 +22,7 @@ pub(super) fn flatness(inputs: &Inputs) -> Made {
     Ok(Some(table(columns, rows)))
 }
 
-/// How far repeats differ.
+/// The differences between repeats.
 pub(super) fn repeat(inputs: &Inputs) -> Made {
     let Some(matrix) = inputs.matrix("repeat")? else { return Ok(None) };
     let rows = matrix.groups().iter().map(|group| {

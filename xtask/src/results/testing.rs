@@ -1,4 +1,4 @@
-//! What the tests of the tables have in common.
+//! The common parts of the tables' tests.
 
 use super::Inputs;
 use std::fs;

@@ -5,11 +5,11 @@ use super::figures::{mebibytes, milliseconds, number, over, per_s, published_per
 use super::{Inputs, Made};
 use crate::Outcome;
 
-/// Where objects in transit are, in the published table and in ours.
+/// The place of objects in transit, in the published table and in ours.
 const PLACES: [(&str, &str); 2] =
     [("memory", "in transit in memory"), ("disk", "in transit on disk")];
 
-/// What the cache holds at the start, in the published table and in ours.
+/// The cache's state at the start, in the published table and in ours.
 const CACHES: [(&str, &str); 2] = [("empty", "cache empty"), ("full", "cache full")];
 
 const COLUMNS: [&str; 8] = [
@@ -23,7 +23,7 @@ const COLUMNS: [&str; 8] = [
     "#peak memory",
 ];
 
-/// What is known of one run.
+/// The figures of one run.
 #[derive(Clone, Copy, Default)]
 struct Run {
     per_s: Option<f64>,
@@ -62,7 +62,7 @@ pub(super) fn in_transit(inputs: &Inputs) -> Made {
     Ok(Some(text))
 }
 
-/// The four runs, and what the disk makes of the memory's figures.
+/// The four runs, and the ratios of disk to memory.
 fn rows(inputs: &Inputs, csv: &Csv, subject: &str) -> Outcome<Vec<[String; 8]>> {
     let mut rows = Vec::new();
     let mut ratios = Vec::new();
@@ -90,7 +90,7 @@ fn published(inputs: &Inputs, place: &str, cache: &str) -> Run {
     })
 }
 
-/// What the laboratory measured; nothing if there was no such run.
+/// Our measurements; nothing if there was no such run.
 fn here(csv: &Csv, subject: &str, variant: &str, pass: &str) -> Outcome<Run> {
     for row in csv.rows() {
         if row.text("subject")? == subject

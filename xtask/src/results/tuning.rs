@@ -1,4 +1,4 @@
-//! What tuning is worth: what a text says about single steps, and all steps one after the other.
+//! The gain of tuning: a text's statements about single steps, and all steps in sequence.
 
 use super::figures::{NOTHING, number, over, per_s, ratio, table, with_hits};
 use super::{Inputs, Made};
@@ -8,7 +8,7 @@ use super::{Inputs, Made};
 /// `experiments/tuning.toml`.
 const ALL_STEPS_PER_S: (f64, f64) = (50.0, 100.0);
 
-/// Statement by statement: what the text says, and what was measured.
+/// Statement by statement: the text's claim, and the measurement.
 pub(super) fn claims(inputs: &Inputs) -> Made {
     let Some(csv) = inputs.csv("tuning/claims.csv")? else { return Ok(None) };
     let mut rows = Vec::new();
@@ -79,7 +79,7 @@ pub(super) fn steps(inputs: &Inputs) -> Made {
     Ok(Some(text))
 }
 
-/// The last line of each table: what was published of all steps together.
+/// The last line of each table: the published figures of all steps together.
 fn all_steps() -> [String; 4] {
     let (before, after) = ALL_STEPS_PER_S;
     let words = format!(

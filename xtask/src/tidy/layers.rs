@@ -37,9 +37,9 @@ const LAB_ROWS: [&str; 9] = [
     "humboldt-lab",
 ];
 
-/// The one thing that the laboratory takes from the program, and who takes it: `simulate` would be
+/// The one thing that the laboratory takes from the program, and its user: `simulate` would be
 /// worth nothing if it compared other replacement policies than those that run. They are no
-/// protocol: an error of theirs is a miss, which no measurement of the laboratory counts on.
+/// protocol: an error of theirs is a miss, on which no measurement of the laboratory depends.
 const SHARED: (&str, &str) = ("humboldt-lab", "humboldt-policy");
 
 /// Packages beside the program that nothing may depend on, and which depend on none of its crates,

@@ -1,6 +1,6 @@
-//! What squid.conf says is read by somebody: every directive that works and every `pub` field of
-//! the types in `crates/conf/src/types` has a reader outside `conf`. An option that is parsed and
-//! then forgotten would be obeyed by nobody, and said by nobody.
+//! Every value of squid.conf has a reader: every directive that works and every `pub` field of the
+//! types in `crates/conf/src/types` is read outside `conf`. An option that is parsed and then
+//! forgotten would have no effect, and no message would tell.
 //!
 //! A heuristic over words. A field is read by `.field` that is neither assigned nor called, in code
 //! that is not a test. Where other structs or functions have the same name, only files count that
@@ -16,7 +16,7 @@ const TYPES: &str = "crates/conf/src/types/";
 const TABLE: &str = "crates/conf/src/table/";
 const CONF: &str = "crates/conf/";
 
-/// Fields that nobody else has to read, and why.
+/// Fields that need no other reader, with the reason.
 const EXCEPTIONS: [(&str, &str, &str); 5] = [
     ("Config", "run_without", "it decides while the file is read"),
     ("Config", "configuration_includes_quoted_values", "it decides how the file is read"),
@@ -38,7 +38,7 @@ struct Field<'a> {
 struct Code {
     /// All its words, and the directives it reads as `config.name`.
     words: HashSet<String>,
-    /// What is read of something: the word before the point, and the field.
+    /// Reads: the word before the point, and the field.
     reads: Vec<(String, String)>,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     forgotten.map(|field| Finding::new(field.file, field.line, message(field))).collect()
 }
 
-/// The `pub` fields of the structs in a file; `holders` gets what holds each type.
+/// The `pub` fields of the structs in a file; `holders` gets the holders of each type.
 fn struct_fields<'a>(
     file: &'a File,
     fields: &mut Vec<Field<'a>>,
@@ -146,7 +146,7 @@ fn directives<'a>(
     }
 }
 
-/// What a file reads; `elsewhere` gets the names of its own fields and functions.
+/// The fields that a file reads; `elsewhere` gets the names of its own fields and functions.
 fn code(file: &File, elsewhere: &mut HashSet<String>) -> Code {
     let text = source::without_tests(&source::mask(&file.text));
     let tokens = source::tokens(&text);

@@ -1,4 +1,4 @@
-//! Nothing is public that nobody uses. The compiler cannot warn of it, because another crate might.
+//! No public item is unused. The compiler cannot warn of it, because another crate might use it.
 //!
 //! A heuristic over words: an item counts as used if its name stands anywhere else in code that is
 //! not a test, an import or an `impl` header. An exception is written where the item is:

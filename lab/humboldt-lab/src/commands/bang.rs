@@ -30,7 +30,7 @@ pub(crate) fn bang(arguments: &BangArgs, interrupt: &Interrupt) -> Result<(), Fa
     run(arguments, interrupt).map(drop)
 }
 
-/// Whether a bang could be begun, as far as that is known soon.
+/// Whether a bang could be begun, as far as that can be checked quickly.
 pub(crate) fn check(arguments: &BangArgs) -> Result<(), Failure> {
     Plan::new(arguments)?;
     let file = |name| experiment::subject_file(name, &arguments.ground);
@@ -43,7 +43,7 @@ pub(crate) fn pass_folders(arguments: &BangArgs, folder: &Path) -> Result<Vec<Pa
     Ok((0..passes as usize).map(|index| results::folder_of_pass(folder, index, passes)).collect())
 }
 
-/// Carries out a bang; returns what came of each pass.
+/// Carries out a bang; returns the result of each pass.
 pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<BangRun>, Failure> {
     let plan = Plan::new(arguments)?;
     let world = plan.generate.map(|_| World::new(arguments)).transpose()?;
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &BangArgs, interrupt: &Interrupt) -> Result<Vec<Ban
     outcome(end, &runs).and(cleared).and(written).map(|()| runs)
 }
 
-/// What is said of a whole bang when it is over.
+/// The result of a whole bang.
 fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
     match end {
         End::Interrupted => return Err(Failure::interrupted()),
@@ -97,11 +97,11 @@ fn outcome(end: End, runs: &[BangRun]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What follows from the options together.
+/// The settings that follow from the options together.
 pub(super) struct Plan {
-    /// How many URLs are to be generated; `None` if they are read.
+    /// Number of URLs to generate; `None` if they are read.
     pub(super) generate: Option<u64>,
-    /// How many times everything is asked for.
+    /// Number of passes over all URLs.
     pub(super) passes: u32,
 }
 

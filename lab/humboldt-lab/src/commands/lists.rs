@@ -1,4 +1,4 @@
-//! What there is: subjects and workloads.
+//! The lists of subjects and workloads.
 
 use crate::cli::{NameArgs, WorkloadsArgs};
 use crate::fleet::world;

@@ -1,4 +1,4 @@
-//! What each subcommand does, as far as it is not a whole subject of its own.
+//! The subcommands that have no folder of their own.
 
 mod bang;
 mod lists;

@@ -37,7 +37,7 @@ pub(crate) fn peak(arguments: &PeakArgs, interrupt: &Interrupt) -> Result<(), Fa
     }
 }
 
-/// Where the report goes: as asked for, or into a new folder, `squid-aufs-1`, `squid-aufs-2`, …
+/// The place of the report: the given one, or a new folder, `squid-aufs-1`, `squid-aufs-2`, …
 fn out_folder(arguments: &PeakArgs) -> Result<PathBuf, Failure> {
     if let Some(out) = &arguments.out {
         return Ok(out.clone());

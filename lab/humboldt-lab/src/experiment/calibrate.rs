@@ -1,4 +1,4 @@
-//! What the laboratory itself can do: its users ask its own servers, with no cache between.
+//! The highest rate of the laboratory itself: its users ask its own servers, without a cache.
 //!
 //! A cache that answers nearly as fast as that would measure the laboratory, not the cache.
 
@@ -29,7 +29,7 @@ const ANSWERED_MIN: f64 = 0.97;
 /// Objects that are asked for again: enough for the workload's mix, few enough to start at once.
 const WORKING_SET_OBJECTS: u64 = 10_000;
 
-/// What came out.
+/// The result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Calibration {
     /// The highest load at which the laboratory was neither busy nor late.
@@ -38,7 +38,7 @@ pub(crate) struct Calibration {
     pub(crate) robots_us: f64,
     /// CPU time of servers per request at that load, in µs.
     pub(crate) origin_us: f64,
-    /// What ended the climb.
+    /// The limit that ended the climb.
     pub(crate) limit: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! The subject and what it runs on: chosen, prepared, started; stopped and cleared away.
+//! The subject and its environment: chosen, prepared, started; stopped and removed.
 
 use crate::Failure;
 use crate::cli::{GroundArgs, PeakArgs};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Cache size of a run that is not told otherwise.
 pub(crate) const CACHE_BYTES: u64 = 1 << 30;
 
-/// What is to be measured.
+/// The subject of the measurement.
 pub(crate) enum Choice {
     /// A subject that the laboratory starts.
     Started(Box<SubjectFile>),
@@ -98,7 +98,7 @@ struct Instance {
     environment: Option<Environment>,
 }
 
-/// What is started: how large, how often, with what behind it.
+/// Size, number and environment of the instances.
 pub(crate) struct Size<'a> {
     /// Of all instances together, in bytes.
     pub(crate) cache_bytes: u64,
@@ -142,23 +142,23 @@ impl Ground {
         Ok(Self { instances, keeper: Some(keeper) })
     }
 
-    /// Where the instances accept connections.
+    /// The addresses on which the instances accept connections.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.instances.iter().map(|instance| instance.running.address()).collect()
     }
 
-    /// How clients reach them.
+    /// The mode of the clients' requests.
     pub(crate) fn mode(&self) -> Mode {
         self.instances.first().map_or(Mode::Forward, |instance| instance.running.mode())
     }
 
-    /// What all of them used until now; `None` if they are not watched.
+    /// Resources of all of them until now; `None` if they are not watched.
     pub(crate) fn resources(&self) -> Option<Resources> {
         let used = self.instances.iter().map(|instance| instance.running.resources());
         used.reduce(|all, one| all.zip(one).map(|(all, one)| all.beside(&one))).flatten()
     }
 
-    /// What all of them used, once a second since the last call.
+    /// Resources of all of them, once a second since the last call.
     pub(crate) fn take_history(&self) -> Vec<Resources> {
         let histories = self.instances.iter().map(|instance| instance.running.take_history());
         let beside = |all: Vec<Resources>, one: Vec<Resources>| {
@@ -175,7 +175,7 @@ impl Ground {
             .map_err(Failure::run)
     }
 
-    /// What the manifest says about subject and environment; of several instances, about the first.
+    /// The manifest's facts about subject and environment; of several instances, about the first.
     pub(crate) fn describe(&self, manifest: &mut Manifest) {
         let Some(first) = self.instances.first() else { return };
         if self.instances.len() > 1 {
@@ -208,7 +208,7 @@ impl Ground {
     }
 }
 
-/// How each instance is started: with its part of everything.
+/// The start of each instance: with its part of everything.
 fn start_plan(
     arguments: &GroundArgs,
     size: &Size<'_>,
@@ -245,7 +245,7 @@ fn list(options: Option<&str>) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect()
 }
 
-/// Whether the stores can be shared out among the instances, and are large enough.
+/// Whether the stores can be divided among the instances, and are large enough.
 pub(crate) fn check_stores(
     arguments: &GroundArgs,
     instances: u32,
@@ -267,7 +267,7 @@ pub(crate) fn check_stores(
     Ok(())
 }
 
-/// What each instance runs on.
+/// The environment of each instance.
 fn environment_plan(arguments: &GroundArgs, size: &Size<'_>) -> EnvironmentPlan {
     let store_kind = match &arguments.fs {
         None => StoreKind::Folder(None),

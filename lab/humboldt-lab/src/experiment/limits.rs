@@ -1,4 +1,4 @@
-//! Whether a sample says more about the laboratory than about the subject.
+//! Whether a sample shows the limits of the laboratory rather than of the subject.
 
 use humboldt_lab_record::{OriginTally, Tally};
 
@@ -55,7 +55,7 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// What limited this sample by the laboratory's own doing, without regard to its calibration.
+/// The laboratory's own limit in this sample, without regard to its calibration.
 pub(crate) fn of(robots: &Tally, origins: &OriginTally) -> Option<Limit> {
     let share = |cpu_us: u64, period_us: u64, threads: u32| {
         cpu_us as f64 / (period_us.max(1) as f64 * f64::from(threads.max(1)))
@@ -85,7 +85,7 @@ pub(crate) fn of(robots: &Tally, origins: &OriginTally) -> Option<Limit> {
     (origins_lag_us > LAG_MAX_US).then_some(Limit::OriginsLate(origins_lag_us))
 }
 
-/// The same, and whether the sample came too near to what the laboratory can do at all.
+/// The same, and whether the sample came too near to the laboratory's highest rate.
 pub(crate) fn of_sample(
     robots: &Tally,
     origins: &OriginTally,

@@ -1,4 +1,4 @@
-//! What a person sees in the terminal while a run goes on: one line per sample, and below it a bar.
+//! The display of a run in the terminal: one line per sample, and below it a bar.
 
 use super::calibrate::Calibration;
 use crate::{output::say, units};
@@ -12,7 +12,7 @@ use std::time::Instant;
 /// The bar counts thousandths of the goal.
 const BAR_LENGTH: u64 = 1000;
 
-/// The header is repeated after so many lines, about a screen.
+/// The header is repeated after this many lines, about a screen.
 const HEADER_EVERY: usize = 40;
 
 /// The terminal's view of a run. On a pipe only the lines are written.
@@ -35,7 +35,7 @@ impl Live {
         Self { bar, start: Instant::now(), lines: 0 }
     }
 
-    /// Says what is being done.
+    /// Shows the present step.
     pub(crate) fn step(&self, what: &str) {
         if self.bar.is_hidden() {
             say!("{what}");
@@ -45,7 +45,7 @@ impl Live {
         }
     }
 
-    /// Shows what the laboratory itself can do.
+    /// Shows the highest rate of the laboratory itself.
     pub(super) fn calibrated(&self, found: &Calibration) {
         let limit = found.limit.map_or(String::new(), |limit| format!("; then {limit}"));
         self.line(&format!(
@@ -55,7 +55,7 @@ impl Live {
         ));
     }
 
-    /// Shows what begins.
+    /// Shows the beginning.
     pub(super) fn begin(&mut self, run: &Run, controller: &dyn Controller) {
         let plan = &run.plan;
         self.line(&format!(
@@ -110,8 +110,7 @@ impl Live {
     }
 }
 
-/// How much of the run is done (0 to 1), and how long the rest takes at the present pace, in
-/// seconds.
+/// The finished part of the run (0 to 1), and the remaining time at the present pace, in seconds.
 fn progress(run: &Run, elapsed_s: f64) -> (f64, f64) {
     let fill_ratio = run.samples.last().map_or(0.0, |sample| sample.fill_ratio);
     let by_fill = fill_ratio / run.plan.goal.fill_ratio.max(f64::MIN_POSITIVE);

@@ -1,4 +1,4 @@
-//! What a run ran on, for whoever wants to judge or repeat it.
+//! The machine and software of a run, so that others can judge or repeat it.
 
 use super::ground::Ground;
 use super::plan::Prepared;

@@ -31,10 +31,10 @@ use plan::Prepared;
 use sampling::Sampling;
 use std::net::SocketAddr;
 
-/// What accelerators are asked for: the name of a site that is nowhere else.
+/// The host name that accelerators are asked for: a site that exists nowhere else.
 pub(crate) const SITE: &str = "www.lab.example";
 
-/// Where a run is shown while it goes on.
+/// The displays of a run while it goes on.
 pub(crate) struct Stage {
     pub(crate) live: Live,
     pub(crate) page: Option<LivePage>,
@@ -42,7 +42,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Opens what is asked for, before anything is started.
+    /// Opens the requested displays, before anything is started.
     pub(crate) fn open(arguments: &PeakArgs) -> Result<Self, Failure> {
         let folder =
             arguments.out.as_deref().map(RunFolder::create).transpose().map_err(Failure::usage)?;
@@ -60,9 +60,9 @@ impl Stage {
     }
 }
 
-/// Carries out one run. What was measured is in the run and in the folder, whatever happens.
+/// Carries out one run. The measurements are in the run and in the folder, whatever happens.
 ///
-/// An `Err` means that nothing was measured; a run that failed later says so in its outcome.
+/// An `Err` means that nothing was measured; a run that failed later has the reason in its outcome.
 pub(crate) fn run(
     arguments: &PeakArgs,
     stage: &mut Stage,
@@ -99,7 +99,7 @@ pub(crate) fn run(
         fail(&mut run, &failure, &stage.live);
     }
     stage.live.step("stopping");
-    // A fleet whose agent has gone fails here again; the run says already why it ended.
+    // A fleet whose agent has gone fails here again; the run has the reason already.
     let _ = fleet.stop();
     let cleared = ground.clear();
     humboldt_lab_peak::summarise(&mut run);
@@ -107,7 +107,8 @@ pub(crate) fn run(
     cleared.map(|()| run)
 }
 
-/// Why it ended in a line, and what else is known in full: usually the last words of the subject.
+/// The reason of its end in a line, and further facts in full: usually the last words of the
+/// subject.
 fn fail(run: &mut Run, failure: &Failure, live: &Live) {
     let message = failure.to_string();
     let (line, details) = message.split_once('\n').unwrap_or((&message, ""));

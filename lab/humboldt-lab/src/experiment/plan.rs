@@ -1,4 +1,4 @@
-//! What is to be done, from the command line: checked as a whole before anything is started.
+//! The plan of a run, from the command line: checked as a whole before anything is started.
 
 use super::ground::{CACHE_BYTES, Choice};
 use crate::cli::{ControllerKind, PeakArgs, SearchArgs};
@@ -110,8 +110,8 @@ impl Prepared {
         })
     }
 
-    /// A fresh controller. It does not search beyond what the laboratory itself can do, if that is
-    /// known: there it would only learn how the laboratory behaves when it is overloaded.
+    /// A fresh controller. It does not search beyond the laboratory's own highest rate, if that is
+    /// known: there it would only learn how an overloaded laboratory behaves.
     pub(super) fn controller(
         &self,
         calibration: Option<f64>,
@@ -124,8 +124,8 @@ impl Prepared {
     }
 }
 
-/// Whether a run could be begun, as far as that is known soon: in a matrix, a slip in the last run
-/// must not show after hours of others.
+/// Whether a run could be begun, as far as that can be checked quickly: a mistake in the last run
+/// of a matrix must not show after hours of others.
 pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
     Choice::new(arguments, cache_bytes(arguments))?;
     let world = world::order(&arguments.world, world::TIME_SCALE)?;
@@ -138,7 +138,7 @@ pub(crate) fn check(arguments: &PeakArgs) -> Result<(), Failure> {
     settings(&arguments.search, sample_s).build(world.time_scale).map_err(Failure::usage).map(drop)
 }
 
-/// How large the subject's store is, in bytes.
+/// Size of the subject's store, in bytes.
 fn cache_bytes(arguments: &PeakArgs) -> u64 {
     let usual = if arguments.quick { QUICK_CACHE_BYTES } else { CACHE_BYTES };
     arguments.ground.cache_size.unwrap_or(usual)
@@ -149,7 +149,7 @@ pub(crate) fn time_max_s(arguments: &PeakArgs) -> Option<f64> {
     arguments.search.time_max.or(arguments.quick.then_some(QUICK_TIME_MAX_S))
 }
 
-/// What the caller says, or what differs from the usual ground.
+/// The caller's text, or the differences from the usual environment.
 fn variant(arguments: &PeakArgs) -> String {
     if !arguments.variant.is_empty() {
         return arguments.variant.clone();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A cache that has been filled once is being measured; before, it is being filled.
 const FILLED: f64 = 1.0;
 
-/// How often a waiting laboratory looks whether the subject is still alive.
+/// How often a waiting laboratory checks whether the subject is still alive.
 const ALIVE_PAUSE: Duration = Duration::from_millis(500);
 
 /// A sample may be a little shorter than planned when the run ends; one that is much shorter is
@@ -105,7 +105,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// Whether the run is over, and how.
+    /// The end of the run, if it is over.
     pub(super) fn end(&self, run: &Run, interrupt: &Interrupt) -> Option<Outcome> {
         let fill_ratio = self.fill_bytes as f64 / run.plan.cache_bytes.max(1) as f64;
         if fill_ratio >= run.plan.goal.fill_ratio {

@@ -11,7 +11,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A laboratory that says nothing for so long has gone: samples come far more often, and load must
+/// A laboratory that is silent for this long has gone: samples come far more often, and load must
 /// not go on alone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(900);
 

@@ -7,19 +7,20 @@ use humboldt_lab_workload::Workload;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What runs in this process for an experiment.
+/// The parts of an experiment that run in this process.
 #[derive(Default)]
 pub(crate) struct Crew {
-    /// Processors for all threads; empty: wherever the system puts them.
+    /// Processors for all threads; empty: the system's choice.
     cores: Vec<usize>,
-    /// Where this machine's origins listen, whatever an order says; empty: as ordered.
+    /// The addresses on which this machine's origins listen, instead of the ordered ones; empty: as
+    /// ordered.
     listen: Vec<SocketAddr>,
     world: Option<World>,
     origin: Option<Origin>,
     robots: Option<Robots>,
 }
 
-/// What the origins were started with, which the robots must know too.
+/// The settings of the origins, which the robots must know too.
 struct World {
     workload: Arc<Workload>,
     order: WorldOrder,
@@ -41,7 +42,7 @@ impl Crew {
         Self { cores, listen, ..Self::default() }
     }
 
-    /// Does what is ordered, and says what came of it.
+    /// Obeys an order, and returns the result.
     pub(crate) fn obey(&mut self, order: Order) -> Reply {
         let done = match order {
             Order::Hello { format, .. } if format != FORMAT => Err(format!(
@@ -69,7 +70,7 @@ impl Crew {
         done.unwrap_or_else(|message| Reply::Failed { message })
     }
 
-    /// How many threads of robots (and of origins) this crew has: one per processor.
+    /// Number of threads of robots (and of origins) in this crew: one per processor.
     fn threads(&self) -> usize {
         if self.cores.is_empty() { crate::cores::allowed().len().max(1) } else { self.cores.len() }
     }

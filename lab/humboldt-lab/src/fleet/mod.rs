@@ -1,5 +1,5 @@
-//! Who plays users and servers: this process, or agents on several hosts. Both obey the same
-//! orders.
+//! The parties that play users and servers: this process, or agents on several hosts. Both obey the
+//! same orders.
 
 pub(crate) mod agent;
 mod crew;
@@ -29,12 +29,12 @@ pub(crate) enum FleetError {
     Confused { address: String },
 }
 
-/// Someone who obeys orders.
+/// A party that obeys orders.
 trait Party {
     fn name(&self) -> &str;
     /// Begins to carry out an order.
     fn send(&mut self, order: Order) -> Result<(), FleetError>;
-    /// Waits for what came of it.
+    /// Waits for the result.
     fn receive(&mut self) -> Result<Reply, FleetError>;
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Fleet {
     parties: Vec<Box<dyn Party>>,
     /// Threads of robots by party.
     threads: Vec<usize>,
-    /// What to add to each party's clock, in µs.
+    /// Correction of each party's clock, in µs.
     clock_offsets_us: Vec<i64>,
 }
 
-/// How the fleet's users ask.
+/// The task of the fleet's users.
 pub(crate) struct Mission {
     pub(crate) route: RouteOrder,
     pub(crate) origins: Vec<SocketAddr>,
@@ -166,7 +166,7 @@ impl Fleet {
         self.parties.iter_mut().try_for_each(|party| answer(party.as_mut()).map(drop))
     }
 
-    /// What all saw since the last time.
+    /// The counts of all parties since the last call.
     pub(crate) fn sample(&mut self) -> Result<(Tally, OriginTally), FleetError> {
         // All are asked before the first answer is read, so that their periods end together.
         self.parties.iter_mut().try_for_each(|party| party.send(Order::Sample))?;
@@ -213,7 +213,7 @@ fn answer(party: &mut dyn Party) -> Result<Reply, FleetError> {
     }
 }
 
-/// What must be added to a party's clock to get ours, from the fastest of several round trips.
+/// Correction of a party's clock to ours, from the fastest of several round trips.
 fn clock_offset_us(party: &mut dyn Party) -> Result<i64, FleetError> {
     let mut best = (u64::MAX, 0);
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! What the laboratory tells its parties, and what they answer: one JSON object per line.
+//! The laboratory's orders to its parties, and their replies: one JSON object per line.
 
 use humboldt_lab_record::{OriginTally, Tally};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub(crate) const LINE_BYTES_MAX: u64 = 64 << 20;
 pub(crate) enum Order {
     /// The first line of a connection.
     Hello { format: u32, token: String },
-    /// What time is it?
+    /// Asks for the time.
     Clock,
     /// Start the origin servers.
     Origins(Box<OriginOrder>),
@@ -24,7 +24,7 @@ pub(crate) enum Order {
     Robots(Box<RobotOrder>),
     /// Change the load: requests per second of this party.
     Load(f64),
-    /// Tell what happened since the last time.
+    /// Asks for the counts since the last sample.
     Sample,
     /// Stop the users, keep the origins.
     StopRobots,
@@ -46,11 +46,11 @@ pub(crate) enum Reply {
     Done,
     /// To `Sample`.
     Sample { robots: Box<Tally>, origins: Box<OriginTally> },
-    /// To anything: one line that says why not.
+    /// To any order: one line with the reason.
     Failed { message: String },
 }
 
-/// A workload with what the command line changes in it, so that every party sees the same world.
+/// A workload with the changes of the command line, so that every party has the same one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WorldOrder {
     /// Name of the file, for messages.
@@ -69,19 +69,19 @@ pub(crate) struct WorldOrder {
     pub(crate) time_scale: f64,
 }
 
-/// How to start origins.
+/// The settings of origins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OriginOrder {
     pub(crate) world: WorldOrder,
-    /// Where to listen; an agent uses its own addresses.
+    /// Addresses to listen on; an agent uses its own.
     pub(crate) listen: Vec<SocketAddr>,
-    /// Whether servers think before they answer.
+    /// Whether servers wait for their think time before they answer.
     pub(crate) think: bool,
-    /// What to add to the party's clock to get the laboratory's, in µs.
+    /// Correction of the party's clock to the laboratory's, in µs.
     pub(crate) clock_offset_us: i64,
 }
 
-/// How to start robots.
+/// The settings of robots.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RobotOrder {
     pub(crate) route: RouteOrder,
@@ -103,7 +103,7 @@ pub(crate) struct RobotOrder {
     pub(crate) excuse_reload_hits: bool,
 }
 
-/// How robots reach the cache.
+/// The way from robots to the cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RouteOrder {

@@ -1,5 +1,5 @@
-//! The workload of an experiment: built in, a file, or a log to replay, with what the command line
-//! changes in it.
+//! The workload of an experiment: built in, a file, or a log to replay, with the changes of the
+//! command line.
 
 use super::protocol::WorldOrder;
 use crate::Failure;
@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The time scale of a run, unless it is quick or told otherwise.
 pub(crate) const TIME_SCALE: f64 = 0.1;
 
-/// What to play, from the command line.
+/// The workload, from the command line.
 pub(crate) fn order(arguments: &WorldArgs, time_scale: f64) -> Result<WorldOrder, Failure> {
     let (name, text, replay) = find(&arguments.workload)?;
     let delay_us = |seconds: Option<f64>| seconds.map(|seconds| (seconds * 1e6).round() as u64);
@@ -76,7 +76,7 @@ fn find(workload: &str) -> Result<(String, String, Option<PathBuf>), Failure> {
     Ok((workload.to_owned(), text, None))
 }
 
-/// Parses it, and changes what is to be changed.
+/// Parses it, and makes the changes.
 pub(crate) fn load(order: &WorldOrder) -> Result<Workload, String> {
     let workload = match &order.replay {
         Some(path) => replay(path)?,

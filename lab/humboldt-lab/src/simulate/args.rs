@@ -1,4 +1,4 @@
-//! What `humboldt-lab simulate` is asked for.
+//! The arguments of `humboldt-lab simulate`.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ Examples:
   humboldt-lab simulate --generate once:objects=1e5,requests=1e6 --size 1%,5% --policy lru,s3fifo,'heap GDSF'
   zstd -dc trace.oracleGeneral.zst | humboldt-lab simulate - --format oracle --size 5% --csv result.csv")]
 pub(crate) struct SimulateArgs {
-    /// Traces, read one after the other; `-` is standard input
+    /// Traces, read in sequence; `-` is standard input
     #[arg(value_name = "TRACE", required_unless_present = "generate")]
     pub(super) traces: Vec<PathBuf>,
     /// Make a trace instead (see below)
@@ -63,7 +63,7 @@ pub(crate) struct SimulateArgs {
     /// Pass over lines that are not understood, and count them, instead of ending
     #[arg(long)]
     pub(super) skip_bad: bool,
-    /// Read no more than so many requests
+    /// Read no more than this many requests
     #[arg(long, value_name = "REQUESTS")]
     pub(super) requests_max: Option<u64>,
     /// All choices of a generated trace follow from it

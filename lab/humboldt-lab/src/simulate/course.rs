@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::optimum::Optimum;
 use super::spool::Step;
 
-/// Who decides what a cache keeps.
+/// The policy of a cache.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Chooser {
     Policy(Policy),

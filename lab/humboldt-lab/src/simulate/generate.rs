@@ -1,4 +1,4 @@
-//! Traces that are made up: popularity by Zipf's law, with scans and objects that nobody asks for
+//! Generated traces: popularity by Zipf's law, with scans and objects that are never requested
 //! again.
 
 use std::str::FromStr;
@@ -16,13 +16,13 @@ const COUNT_MAX: f64 = 4e9;
 /// Largest object that is made, in bytes.
 const OBJECT_BYTES_MAX: f64 = (1 << 30) as f64;
 
-/// First ids of those that nobody asks for again, and of those that are scanned; popular ones are
-/// below or count downwards from `DRIFT_FIRST`.
+/// First ids of objects with one request, and of scanned ones; popular ones are below or count
+/// downwards from `DRIFT_FIRST`.
 const ONCE_FIRST: u64 = 1 << 60;
 const SCAN_FIRST: u64 = 2 << 60;
 const DRIFT_FIRST: u64 = 1 << 40;
 
-/// How large objects are.
+/// The sizes of objects.
 #[derive(Clone, Debug, PartialEq)]
 enum Sizes {
     Lognormal,
@@ -30,7 +30,7 @@ enum Sizes {
     Equal(u64),
 }
 
-/// What a made trace consists of, as `--generate` says it.
+/// The parts of a generated trace, as in `--generate`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Recipe {
     text: String,
@@ -149,7 +149,7 @@ pub(super) struct Generated {
     popularity: Zipf<f64>,
     made: u64,
     once: u64,
-    /// Where the next run begins, and what is left of this one.
+    /// Start of the next run, and the rest of this one.
     scanned: u64,
     scan_left: u64,
     /// Chance that a request which belongs to no run begins one.

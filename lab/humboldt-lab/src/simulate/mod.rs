@@ -1,10 +1,10 @@
-//! `humboldt-lab simulate`: what a replacement policy would make of a trace.
+//! `humboldt-lab simulate`: the hits of a replacement policy on a trace.
 //!
 //! The policies are those of the proxy, the same code (`humboldt-policy`): the only thing that the
 //! laboratory has from it. Nothing is sent or stored: a cache is names and sizes.
 //!
-//! Where sizes are in bytes and no optimum is wanted, requests pass by once. Otherwise they are
-//! kept in a file (`spool`).
+//! If sizes are in bytes and no optimum is wanted, requests pass by once. Otherwise they are kept
+//! in a file (`spool`).
 
 mod args;
 mod course;
@@ -33,7 +33,7 @@ use spool::{BATCH, Kept, Spool};
 use table::{Results, deliver};
 use trace::{Counts, Request, Traces};
 
-/// Requests, wherever they come from.
+/// The source of requests.
 enum Source {
     Traces(Box<Traces>),
     Generated(Box<Generated>),

@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 
 use super::spool::{NEVER, Step};
 
-/// What is in the heap without being in the cache is thrown out when there is more of it than of
-/// the others, and this many.
+/// Heap entries of objects that are not in the cache are removed when there are more of them than
+/// of the others, and more than this.
 const STALE_MAX: usize = 4096;
 
 /// A cache that knows the future.
@@ -111,7 +111,7 @@ impl Optimum {
 mod tests {
     use super::*;
 
-    /// Which requests for objects of these sizes are hits.
+    /// The requests that are hits, for objects of these sizes.
     fn hits(capacity_bytes: u64, requests: &[(u32, u32)]) -> Vec<bool> {
         let mut optimum = Optimum::new(capacity_bytes, 1000);
         let next = |at: usize| {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn it_is_as_good_as_the_best_of_all_choices() {
-        // Every choice of who is kept, tried out: the state is the set of cached objects.
+        // Every choice of kept objects, tried out: the state is the set of cached objects.
         let best = |capacity: usize, requests: &[u32]| {
             let mut states = std::collections::HashMap::from([(0_u32, 0_usize)]);
             for object in requests {

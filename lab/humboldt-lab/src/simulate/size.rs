@@ -1,4 +1,4 @@
-//! How large a simulated cache is.
+//! The size of a simulated cache.
 
 use std::str::FromStr;
 
@@ -28,7 +28,7 @@ impl FromStr for Size {
 }
 
 impl Size {
-    /// In bytes, of a trace with so many bytes of different objects.
+    /// In bytes, for a trace with `distinct_bytes` of different objects.
     pub(super) fn bytes(self, distinct_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,

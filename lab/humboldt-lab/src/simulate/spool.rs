@@ -1,4 +1,4 @@
-//! Requests in a temporary file without a name, for what must know the whole trace first: shares of
+//! Requests in a temporary file without a name, for uses that need the whole trace first: shares of
 //! its bytes, and the optimum.
 
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ pub(super) struct Step {
     pub(super) next: u32,
 }
 
-/// What a trace is like.
+/// The facts about a trace.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) requests: u64,
@@ -148,7 +148,7 @@ impl Spool {
 
 impl Kept {
     /// Calls `see` with all requests, in batches, and the number of the first of each, until it
-    /// says stop.
+    /// asks to stop.
     pub(super) fn for_each(
         &self,
         mut see: impl FnMut(u64, &[Step]) -> bool,

@@ -1,4 +1,4 @@
-//! What a simulation came to: for the terminal, and for other programs.
+//! The results of a simulation: for the terminal, and for other programs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -132,7 +132,7 @@ impl Results<'_> {
     }
 }
 
-/// Writes a file, or says it if the file is `-`.
+/// Writes a file, or prints the text if the file is `-`.
 pub(super) fn deliver(path: &Path, text: &str) -> Result<(), Failure> {
     if path.as_os_str() == "-" {
         crate::output::line(format_args!("{}", text.trim_end()));

@@ -1,4 +1,4 @@
-//! Requests from files, one after the other.
+//! Requests from files, in sequence.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,7 +35,7 @@ pub(super) enum TraceError {
     BadRecord { name: String, number: u64, reason: String },
 }
 
-/// What a line or record is.
+/// The meaning of a line or record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Request(Request),
@@ -43,7 +43,7 @@ pub(super) enum Parsed {
     LeftOut,
 }
 
-/// What became of what was read.
+/// Counts of read lines and records.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Lines in order that are no request to be counted.
@@ -216,7 +216,7 @@ impl Open {
     }
 }
 
-/// The format of what begins like this: text has no control characters; a line of CSV has commas
+/// The format, guessed from the beginning: text has no control characters; a line of CSV has commas
 /// and no spaces before them.
 fn guess(start: &[u8]) -> Format {
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();

@@ -39,7 +39,7 @@ impl<'a> Group<'a> {
         (repeats.count > 0).then_some(repeats.mean)
     }
 
-    /// What a reader must know with the figures, in a word each.
+    /// The marks that a reader must know with the figures, in a word each.
     pub(crate) fn marks(&self) -> String {
         let any = |of: fn(&Run) -> bool| self.runs.iter().any(|run| of(run));
         let marks = [
@@ -55,7 +55,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// How a run ended, in a few words.
+/// The end of a run, in a few words.
 pub(crate) fn outcome(run: &Run) -> String {
     match &run.outcome {
         Outcome::Running => "running".to_owned(),
@@ -91,7 +91,7 @@ fn conditions(run: &Run) -> impl Iterator<Item = &str> {
     run.plan.variant.split(", ").filter(|word| !word.is_empty())
 }
 
-/// The subject, and what distinguishes it from the other runs.
+/// The subject, and the text that distinguishes it from the other runs.
 fn name(run: &Run, common: &[String], same_workload: bool) -> String {
     let own: Vec<&str> =
         conditions(run).filter(|word| !common.iter().any(|other| other == word)).collect();

@@ -22,15 +22,15 @@ pub(crate) use statistics::Repeats;
 use std::fs;
 use std::path::Path;
 
-/// As many characters of what all runs have in common are shown.
+/// Longest text of the conditions that all runs have in common, in characters.
 const CONDITIONS_CHARS_MAX: usize = 300;
 
 /// As many runs are named in a warning that they share.
 const NAMED_MAX: usize = 12;
 
 /// Writes compare.html, compare.md with its drawings, and compare.csv into a folder: runs on shared
-/// plots, sorted by throughput, and repeats with confidence intervals. What else is in the folder
-/// stays.
+/// plots, sorted by throughput, and repeats with confidence intervals. Other files in the folder
+/// stay.
 ///
 /// # Errors
 /// If there are no runs, or something cannot be written.
@@ -41,7 +41,7 @@ pub fn compare(dir: &Path, runs: &[Run]) -> Result<(), ReportError> {
 /// Writes index.html, index.md with its drawings, and index.csv into the folder of an experiment:
 /// the same for all of its runs, under a title, with links to their reports, and with claims.csv
 /// and steps.csv if they are compared for that. `folders` are names of folders below `dir`, one for
-/// each run. What else is in the folder stays.
+/// each run. Other files in the folder stay.
 ///
 /// # Errors
 /// If there are no runs, or something cannot be written.
@@ -185,7 +185,7 @@ fn warnings(runs: &[Run], groups: &[Group<'_>]) -> Vec<Warning> {
     found
 }
 
-/// What is grave about single runs: what several have in common stands once.
+/// Grave warnings of single runs. A warning that several have in common stands once.
 fn warnings_of_runs(groups: &[Group<'_>]) -> Vec<Warning> {
     let mut found: Vec<(Warning, Vec<&str>)> = Vec::new();
     for group in groups {

@@ -10,16 +10,16 @@ use humboldt_lab_record::Run;
 /// As many characters of a claim are shown.
 const CHARS_MAX: usize = 300;
 
-/// Something that somebody says, as a pair of settings.
+/// A statement that somebody makes, as a pair of settings.
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     /// In a word or two.
     pub name: String,
-    /// In the words of whoever says it.
+    /// The statement in its author's words.
     pub says: String,
-    /// What was published of it, if there are figures.
+    /// Published figures for it, if there are any.
     pub published: String,
-    /// What was measured.
+    /// The measured subject.
     pub subject: String,
     /// The setting before.
     pub before: Side,
@@ -30,7 +30,7 @@ pub struct Claim {
 /// One of the two settings of a claim.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
-    /// What is different in it.
+    /// Its difference.
     pub text: String,
     /// Its repeats: places in the list of all runs. One that is not in the list has not been done
     /// yet.
@@ -40,15 +40,15 @@ pub struct Side {
 /// A setting that adds something to the one before.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// What was measured.
+    /// The measured subject.
     pub subject: String,
-    /// What is added.
+    /// The added options.
     pub name: String,
     /// Its repeats: places in the list of all runs.
     pub runs: Vec<usize>,
 }
 
-/// What the runs of an experiment are compared for, apart from their order.
+/// The comparisons of an experiment, apart from the order of its runs.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
     /// Claims, in their order.
@@ -61,7 +61,7 @@ pub struct Pairs {
 /// one cache are.
 const HITS_APART_MAX: f64 = 0.03;
 
-/// What repeats of one setting came to.
+/// The result of repeats of one setting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     per_s: Repeats,
@@ -124,8 +124,7 @@ impl Verdict {
     }
 }
 
-/// As far apart as this two means may be by accident: what repeats that are called steady may be
-/// apart.
+/// Largest difference of two means by chance: the difference that steady repeats may have.
 fn noise(before: &Repeats, after: &Repeats) -> f64 {
     [before.spread, after.spread].into_iter().flatten().fold(SPREAD_MAX, f64::max)
 }

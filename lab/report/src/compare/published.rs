@@ -23,7 +23,7 @@ pub(crate) struct Published {
     pub scheme: String,
     /// File system and mount options.
     pub on: String,
-    /// How many disks.
+    /// Number of disks.
     pub disks: String,
     /// Responses per second.
     pub throughput_per_s: f64,

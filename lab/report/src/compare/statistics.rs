@@ -13,10 +13,10 @@ const STUDENT_95: [f64; 30] = [
 /// The point of the normal distribution, for more degrees of freedom than the table has.
 const NORMAL_95: f64 = 1.96;
 
-/// What repeats of one measurement came to.
+/// The result of repeats of one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Repeats {
-    /// How many finite values there are.
+    /// Number of finite values.
     pub count: usize,
     /// Their mean; 0 of none.
     pub mean: f64,
@@ -29,7 +29,7 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// Of these values. What is not finite does not count.
+    /// Of these values. Values that are not finite do not count.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         let count = values.len();

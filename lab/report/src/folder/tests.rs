@@ -43,7 +43,7 @@ fn a_run_is_read_again_as_it_was_written() {
     }
     let whole: Vec<_> = run.last_quarter.hits.response.buckets().collect();
     assert_eq!(again.last_quarter.hits.response.buckets().collect::<Vec<_>>(), whole);
-    // What was read is written with the same pages.
+    // A run that was read is written with the same pages.
     let page = read(dir.path(), REPORT_HTML);
     let other = tempfile::tempdir().unwrap();
     write_run(other.path(), &read_run(&dir.path().join(SUMMARY_JSON)).unwrap()).unwrap();
@@ -131,7 +131,7 @@ fn a_folder_fills_while_the_run_goes_on() {
     let before = read(&path, SAMPLES_CSV);
     folder.finish(&whole).unwrap();
     assert_eq!(read(&path, SAMPLES_CSV), before);
-    // A second run in the same folder begins anew.
+    // A second run in the same folder begins it again.
     drop(RunFolder::create(&path).unwrap());
     assert_eq!(names(&path), [SAMPLES_CSV]);
     assert!(matches!(read_run(&path), Err(ReportError::Read { .. })));

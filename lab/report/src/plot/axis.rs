@@ -2,7 +2,7 @@
 
 use crate::format::number;
 
-/// How values are laid out.
+/// The scale of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// Equal differences are equally long.
@@ -11,12 +11,12 @@ pub(crate) enum Scale {
     Log,
 }
 
-/// What an axis shows.
+/// The contents of an axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     /// With the unit.
     pub label: String,
-    /// How values are laid out.
+    /// The scale of values.
     pub scale: Scale,
     /// Whether a linear axis begins at zero.
     pub from_zero: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Span {
     pub lo: f64,
     /// The largest.
     pub hi: f64,
-    /// How values are laid out.
+    /// The scale of values.
     pub scale: Scale,
     /// In ascending order.
     pub ticks: Vec<Tick>,
@@ -103,8 +103,8 @@ impl Span {
         Self { from_px, to_px, ..self }
     }
 
-    /// Where a value is, in pixels; `None` for what has no place (not finite, or not above zero on
-    /// a logarithmic axis). What lies outside is moved to the edge.
+    /// The position of a value, in pixels; `None` for a value without one (not finite, or not above
+    /// zero on a logarithmic axis). A value outside is moved to the edge.
     pub(crate) fn px(&self, value: f64) -> Option<f64> {
         has_place(value, self.scale).then(|| {
             let value = value.clamp(self.lo, self.hi);
@@ -132,8 +132,7 @@ fn nice_step(value: f64) -> f64 {
 }
 
 fn decimals_of(step: f64) -> usize {
-    // Steps are 1, 2 or 5 times a power of ten: what is below one needs as many decimals as its
-    // power.
+    // Steps are 1, 2 or 5 times a power of ten: one below one needs as many decimals as its power.
     (-(step.log10() + 1e-9).floor()).clamp(0.0, 9.0) as usize
 }
 

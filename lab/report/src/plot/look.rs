@@ -1,6 +1,6 @@
-//! How lines are told apart without colours: by dashes and by markers.
+//! The distinction of lines without colours: by dashes and by markers.
 
-/// How many looks there are. A further line looks like the first again.
+/// Number of looks. A further line looks like the first again.
 pub(crate) const LOOKS: usize = 8;
 
 /// Half the width of a marker in pixels.

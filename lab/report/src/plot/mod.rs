@@ -26,7 +26,7 @@ const MARKERS: u32 = 7;
 /// A line of no more points than this gets a marker at each.
 const FEW_POINTS: usize = 12;
 
-/// How much of the page's width a plot takes.
+/// The part of the page's width that a plot takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// Beside another.
@@ -53,12 +53,12 @@ impl Size {
     }
 }
 
-/// How points are joined.
+/// The connection of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// By straight lines.
     Straight,
-    /// A value holds from the point before up to its own point: what was set for a period that ends
+    /// A value holds from the point before up to its own point: a setting of the period that ends
     /// there.
     Step,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Line {
     pub name: String,
     /// Its points in ascending x. A point that is not finite is a gap.
     pub points: Vec<(f64, f64)>,
-    /// How they are joined.
+    /// Their connection.
     pub shape: Shape,
     /// Which colour, dashes and markers.
     pub look: usize,
@@ -95,27 +95,27 @@ pub(crate) struct Band {
     pub from: f64,
     /// To.
     pub to: f64,
-    /// What it is.
+    /// Its name.
     pub name: String,
 }
 
 /// A horizontal line at one value: a threshold, an ideal.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    /// Where.
+    /// Its position.
     pub y: f64,
-    /// What it is.
+    /// Its name.
     pub name: String,
 }
 
 /// A plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// What it shows, for those who hear it.
+    /// Its subject, for readers who hear it.
     pub title: String,
-    /// What can be seen in it, for those who hear it.
+    /// Its contents, for readers who hear it.
     pub description: String,
-    /// How wide it is.
+    /// Its width.
     pub size: Size,
     /// The horizontal axis.
     pub x: Axis,
@@ -296,8 +296,8 @@ fn steps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     corners
 }
 
-/// Where the markers of a line go: at every point of a few, else evenly, and elsewhere than those
-/// of other lines.
+/// The positions of a line's markers: at every point of a few, else evenly, and elsewhere than
+/// those of other lines.
 fn marked(pieces: &[Vec<(f64, f64)>], frame: &Frame, look: usize) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = pieces.iter().flatten().copied().collect();
     if points.len() <= FEW_POINTS {

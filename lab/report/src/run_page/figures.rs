@@ -106,7 +106,7 @@ pub(crate) fn mean_response_ms(sample: &Sample) -> f64 {
     if count == 0 { 0.0 } else { sum_us as f64 / count as f64 / 1e3 }
 }
 
-/// What the cache and waiting added, against fill ratio.
+/// Time that the cache and waiting added, against fill ratio.
 pub(crate) fn added_times(run: &Run) -> Figure {
     let line = |name: &str, look: usize, times: fn(&Sample) -> &Histogram, percentile: f64| {
         let value = move |sample: &Sample| {

@@ -1,4 +1,4 @@
-//! What every number means.
+//! The meaning of every number.
 
 /// Words of the page and their meanings.
 pub(crate) const TERMS: &[(&str, &str)] = &[

@@ -1,4 +1,4 @@
-//! The plots of what the subject and the laboratory used, over time.
+//! The plots of the resources of the subject and the laboratory, over time.
 
 use crate::document::Figure;
 use crate::format::mib;
@@ -44,7 +44,7 @@ fn level(run: &Run, name: &str, look: usize, value: fn(&Resources) -> f64) -> Li
     Line::straight(name, look, run.samples.iter().map(point).collect())
 }
 
-/// How fast a total grew between samples, per second.
+/// Growth of a total between samples, per second.
 fn growth(run: &Run, name: &str, look: usize, value: impl Fn(&Resources) -> f64) -> Line {
     let unit_s = time_unit(run).1;
     let mut before: Option<&Resources> = None;
@@ -211,7 +211,7 @@ pub(crate) fn laboratory(run: &Run) -> Vec<Figure> {
     ]
 }
 
-/// CPU time of threads in per cent of what they could have had; not a number without a period.
+/// CPU time of threads in per cent of the available time; not a number without a period.
 fn busy_percent(cpu_us: u64, period_us: u64, threads: u32) -> f64 {
     let possible_us = period_us as f64 * f64::from(threads);
     if possible_us > 0.0 { 100.0 * cpu_us as f64 / possible_us } else { f64::NAN }

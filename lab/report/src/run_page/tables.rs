@@ -159,7 +159,7 @@ pub(crate) fn kinds(caption: &str, first: &str, tallies: &BTreeMap<String, KindT
     table
 }
 
-/// What happened besides answers, over the whole run.
+/// Events besides answers, over the whole run.
 pub(crate) fn totals(run: &Run) -> Table {
     let total = &run.total;
     let mut table = Table::new("Both sides, whole run", &["", "#robots", "#origins"]);
@@ -190,7 +190,7 @@ pub(crate) fn totals(run: &Run) -> Table {
     table
 }
 
-/// What the run was to do.
+/// The plan of the run.
 pub(crate) fn settings(run: &Run) -> Table {
     let plan = &run.plan;
     let mut table = Table::new("Settings", &["", "value"]);
@@ -215,7 +215,7 @@ pub(crate) fn settings(run: &Run) -> Table {
     table
 }
 
-/// What the controller thought of every sample; of very many, of the first and the last.
+/// The controller's judgement of every sample; of very many, of the first and the last.
 pub(crate) fn decisions(run: &Run) -> Table {
     let columns = ["#sample", "#at", "#fill", "#load/s", "#answers/s", "state", "why", "#next/s"];
     let mut table = Table::new("Decisions", &columns);
@@ -250,7 +250,7 @@ fn decision(sample: &Sample) -> [String; 8] {
     ]
 }
 
-/// What the run ran on.
+/// The machine and software of the run.
 pub(crate) fn facts(manifest: &Manifest) -> Table {
     let mut table = Table::new("Environment", &["", "value"]);
     for (name, value) in &manifest.facts {

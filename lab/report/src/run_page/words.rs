@@ -1,4 +1,4 @@
-//! The result in a sentence, and what must be known with it.
+//! The result in a sentence, and the warnings.
 
 use crate::document::Warning;
 use crate::format::{
@@ -6,16 +6,16 @@ use crate::format::{
 };
 use humboldt_lab_record::{FaultKind, Outcome, Run};
 
-/// Above this share of what the laboratory reached without a cache, it may be the limit itself.
+/// Above this share of the laboratory's rate without a cache, the laboratory may be the limit.
 const NEAR_CALIBRATION: f64 = 0.8;
-/// A last quarter of fewer samples says little.
+/// A last quarter of fewer samples has little meaning.
 const FEW_SAMPLES: u32 = 4;
 /// As many characters of a reason are shown.
 const REASON_CHARS_MAX: usize = 400;
 /// As many of each part of the evidence.
 const EVIDENCE_CHARS_MAX: usize = 200;
 
-/// What the page is called: subject and variant.
+/// The title of the page: subject and variant.
 pub(crate) fn title(run: &Run) -> String {
     let subject = plain(&run.plan.subject, 80);
     let subject = if subject.is_empty() { "a subject without a name".to_owned() } else { subject };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const READ_BYTES: usize = 256 * 1024;
 
-/// How soon an idle connection looks again whether there are targets now.
+/// How soon an idle connection looks again for targets.
 const NOT_YET_PAUSE_US: u64 = 5_000;
 
 struct Loop<'b, Targets> {

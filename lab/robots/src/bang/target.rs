@@ -1,4 +1,4 @@
-//! From a URL to an address, a request, and what its answer must be.
+//! From a URL to an address, a request, and its expected answer.
 
 use super::{Bang, BangTarget};
 use crate::expected::{Asked, AskedObject};
@@ -23,7 +23,7 @@ pub(super) struct Prepared {
     pub(super) asked: Asked,
 }
 
-/// Prepares requests, and remembers what servers' names mean.
+/// Prepares requests, and remembers the addresses of servers' names.
 pub(super) struct Preparer<'b> {
     bang: &'b Bang,
     servers: HashMap<String, Option<SocketAddr>>,
@@ -35,7 +35,7 @@ impl<'b> Preparer<'b> {
         Self { bang, servers: HashMap::new(), prepared: 0 }
     }
 
-    /// The request for a target; an error names what cannot be asked for.
+    /// The request for a target; an error names the reason why there is none.
     pub(super) fn prepare(
         &mut self,
         target: BangTarget,
@@ -82,7 +82,7 @@ impl<'b> Preparer<'b> {
         let Some(world) = &self.bang.world else {
             return Err("a request of a workload, but the banger was given none".into());
         };
-        // The banger makes no tunnels: what would go through one is asked for in the open.
+        // The banger makes no tunnels: URLs that would need one are requested directly.
         if matches!(ask.kind, AskKind::Connect { .. }) {
             ask.kind = AskKind::Plain;
         }
@@ -128,7 +128,7 @@ impl<'b> Preparer<'b> {
         Ok(Prepared { address, bytes: bytes.into_bytes(), asked: Asked::Foreign, url })
     }
 
-    /// Where a connection for this server goes. A name that does not resolve is remembered as well.
+    /// The address of this server. A name that does not resolve is remembered as well.
     fn address(&mut self, authority: &str) -> Option<SocketAddr> {
         match &self.bang.route {
             Route::Forward { proxies: addresses } | Route::Accelerator { addresses, .. } => {
@@ -155,7 +155,7 @@ fn start(url: &str) -> String {
     url.chars().take(80).collect()
 }
 
-/// Server and path of an `http://` URL, without user names and fragments, which nobody sends.
+/// Server and path of an `http://` URL, without user names and fragments, which are never sent.
 fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://")?;
     let begin = rest.find(['/', '?', '#']).unwrap_or(rest.len());

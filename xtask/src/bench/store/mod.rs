@@ -1,5 +1,5 @@
-//! `bench store`: what a miss costs that is stored on disk, and a hit from there, for every scheme,
-//! beside Squid's.
+//! `bench store`: the cost of a miss that is stored on disk, and of a hit from there, for every
+//! scheme, beside Squid's.
 //!
 //! Objects of 13 KiB, and so little memory that they do not stay there. Figures only count if the
 //! subject's own counters say that the misses were stored, and that the hits were read from disk.
@@ -25,14 +25,13 @@ const REQUESTS: u64 = 20_000;
 /// Requests before a turn.
 const LEAD_IN: u64 = 4_000;
 
-/// What a file of an object takes on disk, by which the stores are made large enough to evict
-/// nothing.
+/// Bytes of an object's file on disk, by which the stores are made large enough to evict nothing.
 const FILE_BYTES: u64 = 16 << 10;
 
-/// What a turn brings into the page cache: the objects, and what is around them.
+/// Bytes that a turn brings into the page cache: the objects, and the data around them.
 const TURN_BYTES: u64 = FILE_BYTES * 9 / 8;
 
-/// What was measured on one subject.
+/// The measurements of one subject.
 pub(super) struct Series {
     kind: Kind,
     misses: Vec<Turn>,
@@ -108,7 +107,7 @@ fn misses(
         relayed.push(turns::relayed(plan, course, relay, round * course.objects())?);
         for (stored, series) in all.iter().zip(&mut *series) {
             reserve.release(course.objects() * TURN_BYTES);
-            // What hits are asked for is made complete before memory gets other things to hold.
+            // The objects of the hits are completed before memory gets others to hold.
             if let (Some(turn), true) = (series.misses.last(), round == rounds as u64)
                 && stored.kind.scheme != "null"
             {
@@ -127,9 +126,9 @@ fn misses(
     Ok(relayed)
 }
 
-/// The first object that hits are asked for: those that the last turn of misses but one stored, as
-/// memory still holds some of the last. They are asked for from the first to the last, so that what
-/// keeps them in memory has lost them again when the next turn comes.
+/// The first object of the hits: those that the turn of misses before the last one stored, because
+/// memory still holds some of the last. They are requested in order, so that the cache that keeps
+/// them in memory has lost them again when the next turn comes.
 fn first_of_hits(course: &Course, rounds: usize) -> u64 {
     (rounds as u64 - 1) * course.objects()
 }
@@ -147,8 +146,8 @@ fn hits(
     let before: Vec<_> = all.iter().map(turns::device).collect::<Outcome<_>>()?;
     for round in 1..=rounds {
         eprintln!("hits, round {round} of {rounds}");
-        // All of them first: what is stored may be more than there is memory, and hits are not to
-        // be measured while the kernel makes room.
+        // All of them first: the stored bytes may exceed memory, and hits are not to be measured
+        // while the kernel makes room.
         for (_, stored) in stores() {
             stored.make_cold()?;
         }

@@ -89,14 +89,14 @@ pub(in crate::bench) fn wanted(plan: &Plan) -> Outcome<Vec<Kind>> {
     Ok(KINDS.into_iter().filter(is_wanted).collect())
 }
 
-/// What a store is made for.
+/// The purpose of a store.
 #[derive(Clone, Copy)]
 pub(in crate::bench) struct Sizes {
     pub(in crate::bench) capacity_mb: u64,
     /// Mean size of an object in bytes, for the index.
     pub(in crate::bench) object_bytes: u64,
-    /// Squid's rock has one place for a key: what comes there overwrites it, also where the rest is
-    /// empty. So many times as large keeps nearly all of what is stored.
+    /// Squid's rock has one place for a key: a new object overwrites it, although other places are
+    /// empty. A store larger by this factor keeps nearly all objects.
     pub(in crate::bench) squid_rock_factor: u64,
     /// `cache_mem`.
     pub(in crate::bench) cache_mem_mb: u64,
@@ -107,7 +107,7 @@ pub(in crate::bench) struct Sizes {
 }
 
 impl Sizes {
-    /// A store of so many MB for objects of this length, with next to no memory.
+    /// A store of `capacity_mb` for objects of this length, with next to no memory.
     pub(in crate::bench) fn new(capacity_mb: u64, object_bytes: u64) -> Self {
         Self {
             capacity_mb,
@@ -129,7 +129,7 @@ pub(in crate::bench) struct Site {
 }
 
 impl Site {
-    /// Writes the configuration and makes the store; `None`, with a line that says so, without the
+    /// Writes the configuration and makes the store; `None`, and a printed line, without the
     /// program.
     pub(in crate::bench) fn make(plan: &Plan, kind: Kind, sizes: Sizes) -> Outcome<Option<Self>> {
         let program = match kind.family {
@@ -155,7 +155,7 @@ impl Site {
         Ok(Some(site))
     }
 
-    /// Where the objects are.
+    /// The place of the objects.
     pub(in crate::bench) fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
@@ -173,7 +173,7 @@ impl Site {
             sizes.cache_mem_mb, sizes.object_bytes
         );
         if self.kind.family == Family::Squid {
-            // What costs Squid time, and what Humboldt does not do.
+            // Features that cost Squid time, and that Humboldt does not have.
             text += "pinger_enable off\nclient_db off\ndigest_generation off\n";
         }
         let capacity_mb = match self.kind {
@@ -239,14 +239,13 @@ pub(in crate::bench) struct Stored {
 }
 
 impl Stored {
-    /// Writes out what is written, and takes the store's files out of the page cache. Directories
-    /// and inodes stay in memory: to drop these as well would drop those of the whole machine.
+    /// Writes dirty pages, and takes the store's files out of the page cache. Directories and
+    /// inodes stay in memory: dropping these as well would drop those of the whole machine.
     pub(in crate::bench) fn make_cold(&self) -> Outcome {
         make_cold(&self.store)
     }
 
-    /// Waits until what was written is on the device, so that the next subject does not wait for
-    /// it.
+    /// Waits until all writes are on the device, so that the next subject does not wait for them.
     pub(in crate::bench) fn sync(&self) -> Outcome {
         sync(&self.store)
     }

@@ -6,7 +6,7 @@ use super::turns::{Course, DISKD_MISSES_PER_S, DISKD_REQUESTS, Turn};
 use crate::bench::report::Report;
 use crate::bench::table;
 
-/// What was measured on every subject.
+/// The measurements of every subject.
 #[derive(Clone, Copy)]
 enum Phase {
     Miss,
@@ -58,11 +58,11 @@ pub(super) fn print(
     let Course { requests, lead_in, .. } = course;
     report.prose(&format!(
         "CPU time of the server, its threads and its helpers for each request: median of {rounds} rounds of {requests} requests, and \
-         range; {lead_in} before each are not counted. Objects of 13 KiB, 64 connections in a closed loop, `cache_mem 8 MB`. `diskd`: at most {DISKD_REQUESTS} requests, 8 connections, \
-         misses at {DISKD_MISSES_PER_S} a second, as Squid's does not store all of more. Misses: until 1.5 s after the last answer. Warm: in \
-         the page cache, where a store uses it. Cold: files taken out of it with `posix_fadvise`. A figure is refused when less than \
-         95 % of the misses were stored, or of the hits read from disk. Floor: a relay that \
-         reads and writes each message once and looks at nothing."
+         range; {lead_in} requests before each round are not counted. Objects of 13 KiB, 64 connections in a closed loop, `cache_mem 8 MB`. `diskd`: at most {DISKD_REQUESTS} requests, 8 connections, \
+         misses at {DISKD_MISSES_PER_S} a second; at a higher rate Squid's `diskd` does not store all of them. Misses are measured until \
+         1.5 s after the last answer. Warm: in the page cache, if the store uses it. Cold: files taken out of it with `posix_fadvise`. A \
+         figure is refused if fewer than 95 % of the misses were stored, or of the hits read from disk. Floor: a relay that reads and \
+         writes each message once and does nothing else."
     ));
     for phase in Phase::ALL {
         let floor = if let Phase::Miss = phase { floor } else { &[] };
@@ -172,7 +172,7 @@ fn ratios(upper: &Series, lower: &Series, phase: Phase) -> Option<Vec<f64>> {
     Some(upper.iter().zip(&lower).map(|(upper, lower)| upper / lower).collect())
 }
 
-/// What a ratio should be.
+/// The bound of a ratio.
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost(f64),
@@ -212,7 +212,7 @@ fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
         let squid = squid_like(all, scheme, Phase::Miss);
         add(format!("{} ÷ ring", named(squid)), squid, ring, Phase::Miss, Bound::AtLeast(5.0));
     }
-    // Cheaper is rock without it, but nobody has that who starts Squid as a service.
+    // rock is cheaper without it, but Squid started as a service has it.
     let disker = all.iter().find(|series| series.kind.name == SQUID_DISKER);
     let as_started = format!("{}, as a service has it, ÷ ring", named(disker));
     add(as_started, disker, ring, Phase::Miss, Bound::AtLeast(5.0));
@@ -238,8 +238,8 @@ fn print_bounds(report: &mut Report, all: &[Series], floor: &[Turn]) {
     }
 }
 
-/// How far Squid's rock is above the floor, round by round: as far as a proxy that reads and writes
-/// could get without doing anything else.
+/// Distance of Squid's rock from the floor, round by round: the best that a proxy could reach that
+/// reads and writes and does nothing else.
 fn above_floor(all: &[Series], floor: &[Turn]) -> Option<Vec<String>> {
     let squid = squid_like(all, "rock", Phase::Miss)?;
     let squid_us = Phase::Miss.cpu_us(squid)?;

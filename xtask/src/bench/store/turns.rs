@@ -1,4 +1,4 @@
-//! What is measured on one subject: a turn of misses, or of hits.
+//! The turns of one subject: of misses, or of hits.
 
 use super::subjects::{Family, Stored};
 use crate::Outcome;
@@ -19,24 +19,23 @@ pub(in crate::bench) const CONNECTIONS: usize = 64;
 /// many connections it stores next to nothing.
 const DISKD_CONNECTIONS: usize = 8;
 
-/// An answer to a miss does not wait for what is to be written. So fast both store all of it; of
-/// twice as much, Squid's `diskd` stores a part.
+/// An answer to a miss does not wait for its writes. At this rate both store all objects; at twice
+/// the rate, Squid's `diskd` stores a part.
 pub(super) const DISKD_MISSES_PER_S: u32 = 2_000;
 
 /// Squid's `diskd` answers two hundred hits a second: a turn of all would take minutes.
 pub(super) const DISKD_REQUESTS: u64 = 5_000;
 
-/// For what is stored gently.
+/// For objects that are stored gently.
 const FEW_CONNECTIONS: usize = 4;
 
 /// Less than this share on disk, or from there, and the figure is for something else.
 const SHARE_MIN: f64 = 0.95;
 
-/// So much is stored that it is not worth while to look for what is not.
+/// When this share is stored, the search for missing objects is not worthwhile.
 const SHARE_COMPLETE: f64 = 0.999;
 
-/// What was put off until after the last answer is part of the cost: writing buffers, closing
-/// files.
+/// Work deferred until after the last answer is part of the cost: writing buffers, closing files.
 const SETTLING: Duration = Duration::from_millis(1500);
 
 /// A turn that takes longer is broken, not slow.
@@ -48,8 +47,7 @@ pub(in crate::bench) struct Turn {
     pub(in crate::bench) cpu_us: f64,
     pub(in crate::bench) requests_per_s: f64,
     pub(in crate::bench) p99_ms: f64,
-    /// Which part of the requests were what they were meant to be: stored on disk, or read from
-    /// there.
+    /// The part of the requests with the intended result: stored on disk, or read from there.
     pub(in crate::bench) share: f64,
 }
 
@@ -64,13 +62,13 @@ impl Turn {
         }
     }
 
-    /// Whether it is a figure for what it was meant to measure.
+    /// Whether the figure measures the intended case.
     pub(in crate::bench) fn counts(&self) -> bool {
         self.share >= SHARE_MIN
     }
 }
 
-/// What all turns of a run have in common.
+/// The common settings of all turns of a run.
 #[derive(Clone, Copy)]
 pub(in crate::bench) struct Course {
     pub(in crate::bench) origin: SocketAddr,
@@ -108,7 +106,7 @@ impl Course {
         if self.spares(scheme) { self.requests.min(DISKD_REQUESTS) } else { self.requests }
     }
 
-    /// The same with what comes before them.
+    /// The same with the lead-in before them.
     pub(super) fn all_requests_of(&self, scheme: &str) -> u64 {
         self.requests_of(scheme) + self.lead_in_of(self.requests_of(scheme))
     }
@@ -122,7 +120,7 @@ impl Course {
         self.lead_in + self.requests
     }
 
-    /// What comes before a turn, which begins with the objects of lower numbers.
+    /// The lead-in of a turn, which begins with the objects of lower numbers.
     fn lead_in(&self, plan: &Plan, subject: &Subject, drive: &Drive) -> Outcome {
         let requests = self.lead_in_of(drive.requests);
         if requests > 0 {
@@ -168,8 +166,8 @@ impl Course {
         })
     }
 
-    /// Asks for the objects of a turn with little haste, so that what was not stored when all were
-    /// busy is stored now.
+    /// Requests the objects of a turn slowly, so that those that were not stored under load are
+    /// stored now.
     pub(in crate::bench) fn complete(
         &self,
         plan: &Plan,
@@ -204,8 +202,8 @@ pub(in crate::bench) fn relayed(
     Ok(Turn::of(driven, cpu_us, 1.0))
 }
 
-/// Works through a list, and says what that cost; `meant` counts the requests that were what they
-/// were meant to be.
+/// Works through a list, and returns its cost; `meant` counts the requests with the intended
+/// result.
 pub(in crate::bench) fn measured(
     plan: &Plan,
     stored: &Stored,

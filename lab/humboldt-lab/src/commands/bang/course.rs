@@ -5,7 +5,7 @@ use humboldt_lab_record::BangSecond;
 /// A day and more. Later seconds are not kept; the totals go on.
 const SECONDS_MAX: usize = 100_000;
 
-/// Counts what ends in each second.
+/// Counts the requests that end in each second.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     seconds: Vec<BangSecond>,

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// How a pass ended.
+/// The end of a pass.
 #[derive(Debug)]
 pub(super) enum End {
     /// Everything was asked for.
@@ -66,7 +66,7 @@ impl<'b> Passes<'b> {
         }
     }
 
-    /// Asks for everything once. What was measured is in the run, however it ended.
+    /// Requests everything once. The measurements are in the run, however it ended.
     pub(super) fn next(&mut self) -> (BangRun, End) {
         self.number += 1;
         let bang = self.engine();
@@ -146,7 +146,7 @@ impl<'b> Passes<'b> {
         }
     }
 
-    /// What the subject used in this pass, and uses now.
+    /// The subject's resources in this pass, and now.
     fn resources(&self) -> Vec<Resources> {
         let Some(ground) = &self.stand.ground else { return Vec::new() };
         let mut history = ground.take_history();
@@ -155,7 +155,7 @@ impl<'b> Passes<'b> {
     }
 }
 
-/// What a cache has stored before a pass: known of one that was started for this.
+/// The state of a cache before a pass, if it was started for this.
 fn store_before(number: u32, is_fresh: bool) -> &'static str {
     match (is_fresh, number) {
         (false, _) => "",
@@ -164,7 +164,7 @@ fn store_before(number: u32, is_fresh: bool) -> &'static str {
     }
 }
 
-/// What distinguishes a pass from the others, after what its owner says.
+/// Text that distinguishes a pass from the others, after its owner's text.
 fn variant(setting: &str, number: u32, of: u32, is_fresh: bool) -> String {
     let mut words = Vec::new();
     if !setting.is_empty() {
@@ -216,7 +216,7 @@ fn progress_bar(urls: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// Sees everything that happens in a pass, and says when it is over.
+/// Sees all events of a pass, and decides when it is over.
 struct Watch<'p> {
     pass: u32,
     start_unix_us: u64,
@@ -227,8 +227,8 @@ struct Watch<'p> {
     deadline: Instant,
     bar: ProgressBar,
     faults: u64,
-    /// What the subject used soon after the begin: a short pass may be over before it is measured
-    /// again.
+    /// The subject's resources soon after the beginning: a short pass may be over before the next
+    /// measurement.
     early: Option<Resources>,
     end: End,
 }

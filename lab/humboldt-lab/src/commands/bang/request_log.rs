@@ -14,7 +14,7 @@ pub(super) struct RequestLog {
 }
 
 impl RequestLog {
-    /// Begins the file anew.
+    /// Begins the file.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let begun = File::create(path).and_then(|file| {
             let mut out = BufWriter::new(file);
@@ -36,7 +36,7 @@ impl RequestLog {
         write_line(&mut self.out, record, pass, start_unix_us).map_err(|error| self.failed(&error))
     }
 
-    /// Writes what is not on disk yet.
+    /// Writes the lines that are not on disk yet.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(|error| self.failed(&error))
     }

@@ -1,4 +1,4 @@
-//! What a bang came to: for the terminal, and as a folder.
+//! The results of a bang: for the terminal, and as a folder.
 
 use super::pass::End;
 use crate::Failure;
@@ -23,7 +23,7 @@ pub(super) fn show(run: &BangRun, end: &End) {
     }
 }
 
-/// Says what could not be asked for: once, since it is the same in every pass.
+/// Reports unusable targets: once, because they are the same in every pass.
 pub(super) fn say_unusable(report: &BangReport, pass: u32) {
     if let (1, Some(first)) = (pass, &report.first_unusable) {
         say!("passed over       {} that cannot be asked for; the first: {first}", report.unusable);
@@ -99,7 +99,7 @@ fn unfinished(run: &BangRun) -> u64 {
     run.requests.saturating_sub(run.answers + run.faults.values().sum::<u64>())
 }
 
-/// What is known only of some bangs.
+/// Facts that only some bangs have.
 fn derived(run: &BangRun) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if run.verified > 0 {
@@ -194,15 +194,15 @@ pub(super) fn folder_of_pass(folder: &Path, index: usize, passes: u32) -> PathBu
     if passes == 1 { folder.to_owned() } else { folder.join(format!("pass-{}", index + 1)) }
 }
 
-/// Where the report goes.
+/// The place of the report.
 pub(super) struct Folder {
     path: PathBuf,
     passes: u32,
 }
 
 impl Folder {
-    /// Makes the folder before anything is measured, with an empty report: what cannot be written
-    /// is known at once.
+    /// Makes the folder before the measurement, with an empty report, so that a folder that cannot
+    /// be written is noticed at once.
     pub(super) fn prepare(path: &Path, passes: u32) -> Result<Self, Failure> {
         let folder = Self { path: path.to_owned(), passes };
         write_bang(&folder.of_pass(0), &BangRun::default()).map_err(Failure::usage)?;
@@ -224,7 +224,7 @@ impl Folder {
         write_bang(&self.of_pass(index), run).map_err(Failure::run)
     }
 
-    /// Writes what is known only at the end.
+    /// Writes the parts that are known only at the end.
     pub(super) fn finish(&self, runs: &[BangRun]) -> Result<(), Failure> {
         for (index, run) in runs.iter().enumerate() {
             self.write(index, run)?;

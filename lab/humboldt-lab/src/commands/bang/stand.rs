@@ -1,4 +1,4 @@
-//! What a bang needs around it: the laboratory's own origins, and a cache that is started for it.
+//! The surroundings of a bang: the laboratory's own origins, and a cache that is started for it.
 
 use crate::Failure;
 use crate::cli::BangArgs;
@@ -35,11 +35,11 @@ impl World {
 pub(super) struct Stand {
     /// The cache, if it is started for this.
     pub(super) ground: Option<Ground>,
-    /// How requests get to their servers.
+    /// The way from requests to their servers.
     pub(super) route: Route,
-    /// What answers can be verified.
+    /// The objects whose answers can be verified.
     pub(super) world: Option<BangWorld>,
-    /// What is asked, in tables.
+    /// The subject's name in tables.
     pub(super) subject: String,
     fleet: Option<Fleet>,
     shares: Shares,
@@ -48,8 +48,8 @@ pub(super) struct Stand {
 impl Stand {
     /// Starts the origins if URLs are generated, and then the subject if there is one.
     pub(super) fn prepare(arguments: &BangArgs, world: Option<&World>) -> Result<Self, Failure> {
-        // With few connections the limit does not matter; with many, the system says so when it is
-        // reached.
+        // With few connections the limit does not matter; with many, the system reports it when it
+        // is reached.
         let _ = raise_descriptor_limit();
         let file = |name| subject_file(name, &arguments.ground);
         let choice = arguments.subject.as_deref().map(file).transpose()?;
@@ -101,7 +101,7 @@ impl Stand {
         })
     }
 
-    /// What everything runs on.
+    /// The machine and its software.
     pub(super) fn manifest(&self) -> Manifest {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let mut manifest =
@@ -135,7 +135,7 @@ fn shares(arguments: &BangArgs) -> Result<Shares, Failure> {
     if arguments.subject.is_some() {
         return Shares::new(arguments.ground.subject_cores.as_deref(), lab);
     }
-    // Asked for all the same, so that processors that do not exist are refused.
+    // Requested in any case, so that processors that do not exist are refused.
     Shares::new(None, lab)?;
     Ok(Shares { subject: Vec::new(), lab: lab.unwrap_or_default().to_vec() })
 }

@@ -18,8 +18,7 @@ use std::time::Duration;
 /// see it.
 const LINE_BYTES_MAX: usize = 8 * 1024 + 1;
 
-/// URLs that are kept in memory have at most so many bytes together; their number is bounded by
-/// [`SHUFFLED_MAX`].
+/// Most bytes of all URLs in memory; their number is bounded by [`SHUFFLED_MAX`].
 const LIST_BYTES_MAX: usize = 512 << 20;
 
 /// Lines that are read ahead of the requests for them.
@@ -31,7 +30,7 @@ const READ_PAUSE: Duration = Duration::from_millis(50);
 /// Bits of a request id that tell apart the requests of one µs.
 const ID_COUNT_BITS: u32 = 13;
 
-/// Where URLs come from.
+/// The source of URLs.
 pub(super) struct Urls {
     source: Source,
     name: String,
@@ -84,7 +83,7 @@ impl Urls {
         Ok(Self { source, name, next_id, repeats: 0 })
     }
 
-    /// What they are called in tables, after a pass.
+    /// Their name in tables, after a pass.
     pub(super) fn describe(&self) -> String {
         match self.repeats {
             0 => self.name.clone(),
@@ -92,7 +91,7 @@ impl Urls {
         }
     }
 
-    /// How many there are, if that is known before they are asked for.
+    /// Their number, if it is known in advance.
     pub(super) fn count(&self) -> Option<u64> {
         match &self.source {
             Source::Generated { count, .. } => Some(*count),
@@ -240,9 +239,9 @@ fn open_input(path: Option<&Path>) -> Result<(Box<dyn Read + Send>, String), Fai
     Ok((Box::new(io::stdin()), "standard input".to_owned()))
 }
 
-/// Reads lines on a thread of their own: neither a slow list nor a silent terminal may hold up
-/// requests that are under way, or Ctrl-C. The thread ends with its input or, when nobody wants its
-/// lines any more, with the next line.
+/// Reads lines on a thread of its own: neither a slow list nor a silent terminal may delay requests
+/// under way, or Ctrl-C. The thread ends with its input or, when its lines are not needed any more,
+/// with the next line.
 fn read_lines(input: impl Read + Send + 'static) -> Receiver<io::Result<String>> {
     let (sender, receiver) = sync_channel(LINES_AHEAD);
     std::thread::spawn(move || {
@@ -264,7 +263,7 @@ fn read_lines(input: impl Read + Send + 'static) -> Receiver<io::Result<String>>
     receiver
 }
 
-/// What a line asks for: not an empty one, and no comment.
+/// The URL of a line, unless it is empty or a comment.
 fn url_in(line: &[u8]) -> Option<String> {
     let line = line.trim_ascii();
     let is_url = !line.is_empty() && !line.starts_with(b"#");

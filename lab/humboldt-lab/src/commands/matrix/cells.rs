@@ -12,7 +12,7 @@ use toml::{Table, Value};
 /// More runs than anyone waits for.
 const RUNS_MAX: usize = 10_000;
 
-/// What stands where a setting has no option of its own.
+/// Stands for a setting without an option of its own.
 const AS_IT_COMES: &str = "as it comes";
 
 /// One run of the matrix.
@@ -26,13 +26,13 @@ pub(super) struct Cell {
     repeat: u32,
 }
 
-/// What a run does.
+/// The work of a run.
 pub(super) enum Task {
     Peak(Box<PeakArgs>),
     Bang(Box<BangArgs>),
 }
 
-/// All runs, and what they are compared for.
+/// All runs, and the purpose of their comparison.
 pub(super) struct Cells {
     pub(super) cells: Vec<Cell>,
     pub(super) pairs: Pairs,
@@ -144,8 +144,8 @@ impl Plan<'_> {
         Ok(self.cells.len() - 1)
     }
 
-    /// Where the run with these options is in the list: claims and steps share what they have in
-    /// common. A new one has this text in its name.
+    /// The place of the run with these options in the list: claims and steps share runs with equal
+    /// options. A new run has this text in its name.
     fn place(
         &mut self,
         options: &Table,
@@ -223,8 +223,8 @@ fn includes(options: &Table, excluded: &Table) -> bool {
     excluded.iter().all(|(name, value)| options.get(name) == Some(value))
 }
 
-/// The same as on the command line: `peak SUBJECT --name=value …`. An empty value or `false` leaves
-/// an option out.
+/// As on the command line: `peak SUBJECT --name=value …`. An empty value or `false` leaves an
+/// option out.
 fn command_line(kind: Kind, options: &Table) -> Vec<String> {
     let command = match kind {
         Kind::Peak => "peak",
@@ -263,7 +263,7 @@ fn label_of_values(options: &Table) -> String {
     values.join(" ")
 }
 
-/// What is different in a setting, for people: names where values alone say nothing.
+/// The differences of a setting, for people: with names where values alone are unclear.
 fn differences(options: &Table) -> String {
     let speaks_for_itself = |name: &str| matches!(name, "fs" | "mount-options" | "set" | "subject");
     let words = options.iter().filter(|(name, _)| *name != "variant").map(|(name, value)| {

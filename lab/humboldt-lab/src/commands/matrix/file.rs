@@ -18,13 +18,13 @@ const ADDING: &str = "set";
 pub(super) struct File {
     /// Heading of the page.
     pub(super) title: String,
-    /// What it is about; shown nowhere else.
+    /// Its subject; not shown anywhere else.
     #[serde(default, rename = "description")]
     _description: String,
-    /// What a run is.
+    /// The kind of run.
     #[serde(default)]
     pub(super) command: Kind,
-    /// How often every combination runs.
+    /// Repeats of each combination.
     #[serde(default = "once")]
     pub(super) repeats: u32,
     /// Pause between runs.
@@ -42,13 +42,13 @@ pub(super) struct File {
     /// The axes with `--cross`, which has no further runs.
     #[serde(default)]
     cross: Table,
-    /// Combinations that do not run: those that have all of these values.
+    /// Excluded combinations: those that have all of these values.
     #[serde(default)]
     pub(super) exclude: Vec<Table>,
     /// Further runs, each with options of its own over the common ones.
     #[serde(default)]
     pub(super) run: Vec<Table>,
-    /// What claims and steps are measured with, unless they say otherwise.
+    /// The subjects of claims and steps without subjects of their own.
     #[serde(default)]
     pub(super) subjects: Vec<String>,
     /// Claims, each a pair of runs for every subject.
@@ -70,13 +70,13 @@ pub(super) enum Kind {
     Bang,
 }
 
-/// Something that somebody says, and how to see whether it is so.
+/// A statement, and the settings that test it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ClaimEntry {
     /// In a word or two.
     pub(super) name: String,
-    /// In the words of whoever says it.
+    /// The statement in its author's words.
     pub(super) says: String,
     /// Published figures, if there are any.
     #[serde(default)]
@@ -100,7 +100,7 @@ pub(super) struct ClaimEntry {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct StepEntry {
-    /// What is added.
+    /// The added options.
     pub(super) name: String,
     /// Options over those of the step before.
     #[serde(default)]
@@ -134,7 +134,7 @@ pub(super) fn read(path: &Path, scale: Scale) -> Result<File, Failure> {
     parse(&text, scale).map_err(|error| say_where(&error))
 }
 
-/// What [`read`] makes of a file's text.
+/// The parsing of [`read`], from a file's text.
 pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
     let mut file: File = toml::from_str(text).map_err(|error| one_line(&error, text))?;
     if scale.full {
@@ -178,7 +178,7 @@ pub(super) fn parse(text: &str, scale: Scale) -> Result<File, String> {
     Ok(file)
 }
 
-/// Where in the file, and what.
+/// Position and message.
 fn one_line(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join("; ");
     let before = error.span().and_then(|span| text.get(..span.start));

@@ -71,7 +71,7 @@ pub(crate) fn matrix(arguments: &RunArgs, interrupt: &Interrupt) -> Result<(), F
     }
 }
 
-/// What would run, and how long it takes at most.
+/// The runs, and their longest duration.
 fn show(cells: &[Cell], out: &Path, rest_s: f64) {
     cells.iter().for_each(|cell| say!("{}", cell.label));
     let limit_s = |cell: &Cell| match &cell.task {

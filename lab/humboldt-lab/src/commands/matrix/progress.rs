@@ -1,4 +1,4 @@
-//! What has been done of a matrix, and the page that shows it.
+//! The finished part of a matrix, and the page that shows it.
 
 use super::cells::{Cell, Task};
 use crate::commands::bang;
@@ -8,7 +8,7 @@ use humboldt_lab_report::{self as report, Pairs};
 use std::path::Path;
 use std::time::Duration;
 
-/// What came of a run.
+/// The result of a run.
 pub(super) enum Done {
     Peak(Box<Run>),
     /// Each pass; none if it failed.
@@ -84,7 +84,7 @@ impl<'a> Progress<'a> {
         self.took += took;
     }
 
-    /// How many runs have failed.
+    /// Number of failed runs.
     pub(super) fn failed(&self) -> usize {
         self.failed
     }
@@ -110,7 +110,7 @@ impl<'a> Progress<'a> {
         written.map_err(Failure::run)
     }
 
-    /// How long the other runs take, from those so far.
+    /// Duration of the remaining runs, estimated from the finished ones.
     pub(super) fn left(&self, runs: usize) -> String {
         if self.measured == 0 {
             return String::new();
