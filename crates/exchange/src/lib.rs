@@ -1,8 +1,8 @@
 //! One request and its answer: with a client that is answered, and with a server that is asked.
 //!
 //! A [`ClientExchange`] takes the head, the body and the end of one answer, and gives the body of
-//! the request; a [`ServerExchange`] is its counterpart. They are the only types of the program that
-//! know a version of HTTP or hold a client's or a server's socket. Heads are fields until an
+//! the request; a [`ServerExchange`] is its counterpart. They are the only types of the program
+//! that know a version of HTTP or hold a client's or a server's socket. Heads are fields until an
 //! exchange writes them ([`ReplyHead`], [`AskHead`]).
 //!
 //! There are two implementations of each: HTTP/1, and one in memory ([`memory`]) for tests. A new

@@ -68,7 +68,7 @@ struct WayState {
 }
 
 /// Most bytes that a pipe holds for who does not read.
-const PIPE_BYTES_MAX: usize = 64 * 1024;
+const PIPE_BYTES: usize = 64 * 1024;
 
 impl Pipe {
     /// Two ends.
@@ -103,7 +103,7 @@ impl Pipe {
         if state.is_broken || state.is_closed {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let count = bytes.len().min(PIPE_BYTES_MAX - state.bytes.len().min(PIPE_BYTES_MAX));
+        let count = bytes.len().min(PIPE_BYTES - state.bytes.len().min(PIPE_BYTES));
         if count == 0 {
             self.outgoing.bell.listen(cx);
             return Poll::Pending;

@@ -213,6 +213,7 @@ impl Core {
     }
 
     /// Lets connections lead to servers in memory from now on.
+    // tidy: public, because tests use it
     pub fn use_network(&self, network: Network) {
         self.network.replace(Some(network));
     }

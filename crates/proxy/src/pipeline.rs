@@ -4,8 +4,8 @@
 //! fetch in flight | miss → choose a way → connect → send } → decide storability → stream to
 //! subscribers → log
 //!
-//! [`admit`] is all that a hit in memory needs and never waits; [`proceed`] is everything else. Each
-//! way ends with an outcome, of which [`crate::transaction`] makes a line in access.log.
+//! [`admit`] is all that a hit in memory needs and never waits; [`proceed`] is everything else.
+//! Each way ends with an outcome, of which [`crate::transaction`] makes a line in access.log.
 
 use std::future::poll_fn;
 use std::pin::pin;

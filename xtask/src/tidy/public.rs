@@ -55,7 +55,14 @@ fn count_uses(tokens: &[Token<'_>], uses: &mut HashMap<String, usize>) {
         } else if token.text == ";" {
             in_import = false;
         }
-        let is_definition = ITEM_WORDS.contains(&before) || matches!(before, "impl" | "for");
+        let two_before = index.checked_sub(2).map_or("", |before| tokens[before].text);
+        let is_header = match before {
+            // `&impl Name` and `: impl Name` are uses.
+            "impl" => matches!(two_before, "" | ";" | "}" | "{" | "]" | "unsafe"),
+            "for" => true,
+            _ => false,
+        };
+        let is_definition = ITEM_WORDS.contains(&before) || is_header;
         if !in_import && !is_definition {
             *uses.entry(token.text.to_owned()).or_default() += 1;
         }

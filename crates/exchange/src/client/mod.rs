@@ -125,8 +125,8 @@ impl ClientExchange {
 
     /// Sends without waiting: what is kept, and then bytes of the body. `slices` puts them into the
     /// places that it is given, no more bytes than it is told, and says how many places it used.
-    /// Returns how many bytes of the body were taken, 0 only where none were offered; `None` when the
-    /// client takes no more now.
+    /// Returns how many bytes of the body were taken, 0 only where none were offered; `None` when
+    /// the client takes no more now.
     pub fn try_send<'b>(
         &mut self,
         slices: impl FnOnce(&mut [IoSlice<'b>], u64) -> usize,
@@ -175,8 +175,8 @@ impl ClientExchange {
         }
     }
 
-    /// Takes back the head of an answer of which nothing was sent, so that another one can be begun.
-    /// `false`: it is too late.
+    /// Takes back the head of an answer of which nothing was sent, so that another one can be
+    /// begun. `false`: it is too late.
     pub fn take_back(&mut self) -> bool {
         each!(self, client => client.take_back())
     }

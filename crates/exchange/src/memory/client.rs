@@ -104,11 +104,13 @@ pub fn client(is_head: bool, length: BodyLength, window_bytes: usize) -> (Client
 
 impl Client {
     /// Sends a part of the request's body.
+    // tidy: public, because tests use it
     pub fn send_body(&self, bytes: &[u8]) {
         self.0.change(|state| state.body.push_back(Some(bytes.to_vec())));
     }
 
     /// Ends the request's body.
+    // tidy: public, because tests use it
     pub fn end_body(&self) {
         self.0.change(|state| state.body.push_back(None));
     }

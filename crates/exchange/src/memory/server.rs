@@ -106,6 +106,7 @@ impl Server {
     }
 
     /// Sends a part of the body.
+    // tidy: public, because tests use it
     pub fn send_body(&self, bytes: &[u8]) {
         self.say(Said::Body(bytes.to_vec()));
     }

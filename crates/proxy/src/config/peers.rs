@@ -87,8 +87,9 @@ impl Peers {
         self.peers.iter()
     }
 
-    /// The parents that `takes` agrees to and that are not left alone at `now_s`, best first: by the
-    /// client's address, by the URL, those that take turns, and the others in the order of the file.
+    /// The parents that `takes` agrees to and that are not left alone at `now_s`, best first: by
+    /// the client's address, by the URL, those that take turns, and the others in the order of the
+    /// file.
     pub(crate) fn parents(
         &self,
         client: IpAddr,

@@ -196,16 +196,16 @@ fn write_client(out: &mut impl FieldSink, earlier: &[u8], request: &Request, kno
 
 /// An address as text, without an allocation.
 struct AddressText {
-    bytes: [u8; Self::BYTES_MAX],
+    bytes: [u8; Self::BYTES],
     used: usize,
 }
 
 impl AddressText {
     /// The longest address of IPv6 has 45.
-    const BYTES_MAX: usize = 48;
+    const BYTES: usize = 48;
 
     fn new() -> Self {
-        Self { bytes: [0; Self::BYTES_MAX], used: 0 }
+        Self { bytes: [0; Self::BYTES], used: 0 }
     }
 
     fn write(&mut self, ip: IpAddr) -> &[u8] {

@@ -1,14 +1,15 @@
 //! The way to an answer: the server that the URL names, or a parent, one after the other.
 //!
 //! Fetches, uploads, upgrades and CONNECT all take it, with the same number of tries, the same time
-//! limits and the same notes about failures. Only addresses are connected to that rules have judged.
+//! limits and the same notes about failures. Only addresses are connected to that rules have
+//! judged.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
-use humboldt_conf::{HttpPort, PortMode};
+use humboldt_conf::{CachePeer, HttpPort, PortMode};
 use humboldt_exchange::ServerExchange;
 use humboldt_logs::access::Hierarchy;
 use humboldt_net::connect::{ConnectOptions, Connected};
@@ -230,7 +231,7 @@ async fn reach(
         None => access::reachable(core, request).await,
     };
     let timeout = match peer {
-        Some(peer) => peer.conf.connect_timeout.unwrap_or(config.peer_connect_timeout),
+        Some(Peer { conf, .. }) => own_timeout(conf).unwrap_or(config.peer_connect_timeout),
         None => config.connect_timeout,
     };
     let result = match addresses {
@@ -246,6 +247,11 @@ async fn reach(
     let server = result?;
     core.count(Counter::ServerConnections, 1);
     Ok(Reached { server, to, is_peer })
+}
+
+/// `connect-timeout=` of a parent.
+fn own_timeout(peer: &CachePeer) -> Option<Duration> {
+    peer.connect_timeout
 }
 
 /// Connects to one of the addresses.

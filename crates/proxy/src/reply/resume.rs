@@ -22,8 +22,8 @@ use crate::transaction::Transaction;
 const RESUMES_MAX: usize = 3;
 
 /// Goes on with an answer whose copy on disk cannot be read further: the rest comes from the server
-/// by a range request, or all of it does once more, if it begins with the bytes that the client has.
-/// Ends when the client has gone.
+/// by a range request, or all of it does once more, if it begins with the bytes that the client
+/// has. Ends when the client has gone.
 pub(crate) async fn resume(
     transaction: &mut Transaction<'_>,
     head: &FlowHead,

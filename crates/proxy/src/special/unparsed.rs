@@ -1,5 +1,5 @@
-//! Requests whose heads could not be read: their answers, and what access.log calls them, like Squid,
-//! so that its tools find them.
+//! Requests whose heads could not be read: their answers, and what access.log calls them, like
+//! Squid, so that its tools find them.
 
 use std::rc::Rc;
 

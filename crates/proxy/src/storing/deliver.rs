@@ -55,8 +55,8 @@ async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
 }
 
 /// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a
-/// flow nobody needs to wait for it. The caller pins the work: moved in here, it would have its place
-/// twice.
+/// flow nobody needs to wait for it. The caller pins the work: moved in here, it would have its
+/// place twice.
 pub(crate) async fn while_wanted<T>(
     flow: Option<Arc<Flow>>,
     work: impl Future<Output = T> + Unpin,
