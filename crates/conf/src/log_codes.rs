@@ -52,21 +52,21 @@ codes! {
     "rv" => RequestVersion, "HTTP version of the request.";
     ">rv" => ClientVersion, "Same as rv.";
     "<st" => BytesOut, "Bytes sent to the client.";
-    "err_code" => ErrorName, "What went wrong: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
+    "err_code" => ErrorName, "The error: the name of the error page, or a name such as ERR_CLIENT_GONE where an answer is cut off.";
     "err_detail" => ErrorDetail, "More about that: the reason on the error page, behind the name of the ACL where a rule could not be answered; or why the connection was cut off, as in docs/metrics.md.";
 }
 
 /// Squid's codes that are always written as `-`, and why. Those that end in `::` stand for all that
 /// begin so.
 const WITHOUT_VALUE: &[(&[&str], &str)] = &[
-    (&["un", "ul", "us", "ue", "credentials"], "nobody is authenticated"),
+    (&["un", "ul", "us", "ue", "credentials"], "clients are not authenticated"),
     (&["ui"], "the ident protocol is not implemented"),
     (&["et", "ea"], "external ACL helpers are not implemented"),
     (&["note"], "annotations are not implemented"),
     (&["dt", "<pt", "<tt", "busy_time"], "the time that parts of a request take is not measured"),
     (&[">st", "st", ">sh", "<sh", "<bs"], "these bytes are not counted for each request"),
     (&["<h", ">ha"], "these fields are gone when the line is written"),
-    (&["<rm", "<ru", "<rs", "<rd", "<rP", "<rp", "<rv"], "what was sent to the server is not kept"),
+    (&["<rm", "<ru", "<rs", "<rd", "<rP", "<rp", "<rv"], "the request to the server is not kept"),
     (&["<la", "<lp"], "our own end of connections to servers is not kept"),
     (&["sn", "master_xaction", "request_attempts"], "requests and attempts are not numbered"),
     (&[">eui"], "hardware addresses are not looked up"),

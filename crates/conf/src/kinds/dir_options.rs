@@ -86,7 +86,7 @@ const OPTIONS: &[DirOption] = &[
         schemes: ALL,
         value: Value::Flag,
         default: "off",
-        doc: "Nothing new is stored here; what is there is served.",
+        doc: "Nothing new is stored here; stored objects are served.",
         set: |dir, _| dir.read_only = true,
     },
     DirOption {
@@ -120,8 +120,8 @@ const OPTIONS: &[DirOption] = &[
         schemes: &[Scheme::Ring],
         value: Value::Words(PAGE_CACHE_WORDS),
         default: "auto",
-        doc: "What goes through the system's page cache, which takes memory that nobody else needs: nothing, what is read, or what is \
-              written too; `auto` is `reads` while all that is stored would fit, `off` beyond.",
+        doc: "The use of the system's page cache, which takes unused memory only: nothing, reads, or writes too; `auto` is `reads` \
+              while all stored objects fit into that memory, `off` otherwise.",
         set: |dir, word| {
             dir.tuning.page_cache =
                 usize::try_from(word).ok().and_then(|at| DIR_PAGE_CACHE.get(at).copied());
@@ -209,7 +209,7 @@ const OPTIONS: &[DirOption] = &[
         schemes: ROCK,
         value: number("milliseconds", 0, 3_600_000),
         default: "0",
-        doc: "What would probably wait longer is not read and not written; 0 is no limit.",
+        doc: "An operation that would probably wait longer is not begun; 0 is no limit.",
         set: |dir, time_ms| dir.tuning.swap_timeout_ms = small(time_ms),
     },
 ];

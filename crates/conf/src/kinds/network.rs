@@ -28,7 +28,7 @@ const NO_TLS: Status = Status::Ignored(
 pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Works => {
         "accel" "", "The port of an accelerator in front of servers.";
-        "name" "=NAME", "Name for `myportname`; what stands before the options when not given.";
+        "name" "=NAME", "Name for `myportname`; the text before the options by default.";
         "defaultsite" "=HOST", "Accelerator: host for requests that name none.";
         "vhost" "", "Accelerator: the Host field counts, as it does anyway. Implies `accel`.";
         "no-vhost" "", "Accelerator: all requests are for `defaultsite`.";
@@ -43,7 +43,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Ignored("Age is sent, and Date and Expires stay those of the server") => {
         "act-as-origin" "", "Accelerator: hits have new Date and Expires fields and no Age.";
     }
-    Status::Ignored("connections are not tied to clients, and what such authentication says is passed on as it is") => {
+    Status::Ignored("connections are not tied to clients, and such authentication is passed on unchanged") => {
         "connection-auth" "[=on|off]", "Whether NTLM and Negotiate may pass.";
         "no-connection-auth" "", "Old form of `connection-auth=off`.";
     }

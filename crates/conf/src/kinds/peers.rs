@@ -33,7 +33,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "weight" "=N", "Share of such parents, at least 1, which is the default.";
         "login" "=USER:PASSWORD|PASS|PASSTHRU", "Credentials, percent-encoded. With `PASS` and `PASSTHRU` those of the client go on as they are.";
         "forceddomain" "=HOST", "Host field of requests to it.";
-        "proxy-only" "", "What comes from it is not stored.";
+        "proxy-only" "", "Its answers are not stored.";
         "connect-timeout" "=SECONDS", "Longest time to connect to it; `peer_connect_timeout` when not given.";
         "connect-fail-limit" "=N", "Failures in a row after which it is left alone for `dead_peer_timeout`; 10.";
         "no-query" "", "It is asked nothing before a request: so far none is.";
@@ -46,7 +46,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
         "userhash" "", "The name of the user decides.";
     }
     Status::Ignored("the whole URL decides") => {
-        "carp-key" "=scheme,host,port,path,params", "What of the URL decides.";
+        "carp-key" "=scheme,host,port,path,params", "The part of the URL that decides.";
     }
     Status::Ignored("connections to a peer are not counted") => {
         "max-conn" "=N", "Most connections to it at a time.";
@@ -57,7 +57,7 @@ pub(super) const OPTIONS: &[OptionRow] = rows! {
     Status::Ignored("siblings are not asked for anything") => {
         "allow-miss" "", "Requests to a sibling may miss there.";
     }
-    Status::Ignored("connections are not tied to clients, and what such authentication says is passed on as it is") => {
+    Status::Ignored("connections are not tied to clients, and such authentication is passed on unchanged") => {
         "connection-auth" "[=on|off|auto]", "Whether NTLM and Negotiate may pass.";
     }
     Status::Ignored("the field Front-End-Https is not sent") => {

@@ -47,9 +47,9 @@ macro_rules! working {
     http_upgrade_request_protocols: Vec<UpgradeRule> = Upgrades(""),
         "http_upgrade_request_protocols PROTOCOL|OTHER allow|deny [!]ACL ...";
     /// Page or URL for clients that a rule denies, chosen by the last ACL of that rule. The names
-    /// of pages are those in the field X-Squid-Error. In URLs `%u` and `%s` stand for the URL that
-    /// was asked for, `%H` for its host, `%R` for its path, `%M` for the method, `%i` for the
-    /// client's address, `%h` for this proxy's name, `%w` for `cache_mgr`.
+    /// of pages are those in the field X-Squid-Error. In URLs `%u` and `%s` are replaced by the
+    /// requested URL, `%H` by its host, `%R` by its path, `%M` by the method, `%i` by the client's
+    /// address, `%h` by this proxy's name, `%w` by `cache_mgr`.
     deny_info: Vec<DenyInfo> = DenyInfos(""), "deny_info [NNN:]PAGE|[NNN:]URL|TCP_RESET ACL ...";
     /// Header fields removed from (deny) or kept in (allow) requests to servers. `All` means every
     /// field, `Other` unknown ones.
@@ -113,7 +113,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Access rules":
         "note", "note NAME VALUE [[!]ACL ...]", "Adds an annotation to matching requests.";
     }
     Ignored("every request is refused with an error page when it is not understood") {
-        "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "What happens to traffic that is not HTTP on intercepted connections.";
+        "on_unsupported_protocol", "on_unsupported_protocol tunnel|respond [!]ACL ...", "The treatment of traffic that is not HTTP on intercepted connections.";
     }
     Ignored("chunked and counted bodies are always framed exactly") {
         "broken_posts", "broken_posts allow|deny [!]ACL ...", "Which requests get an extra CRLF after the body.";

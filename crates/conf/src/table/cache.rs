@@ -131,7 +131,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Cache":
     Ignored("the index sizes itself") {
         "store_objects_per_bucket", "store_objects_per_bucket NUMBER", "Objects in each slot of the index.";
     }
-    Ignored("what is read from disk is always verified") {
+    Ignored("objects read from disk are always verified") {
         "paranoid_hit_validation", "paranoid_hit_validation TIME", "Time spent on verifying objects before a hit.";
     }
     Ignored("each `cache_dir` keeps its index in its own directory") {

@@ -58,7 +58,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "ftp_port", "ftp_port [ADDRESS:]PORT [MODE] [OPTION ...]", "Where to listen for native FTP.";
     }
     Unsupported("TLS interception is not implemented, so tunnels pass unread") {
-        "ssl_bump", "ssl_bump ACTION [!]ACL ...", "What happens at each step of a TLS connection that is intercepted.";
+        "ssl_bump", "ssl_bump ACTION [!]ACL ...", "The treatment of an intercepted TLS connection at each step.";
         "sslproxy_cert_error", "sslproxy_cert_error allow|deny [!]ACL ...", "Which errors of server certificates are forgiven.";
         "sslproxy_cert_sign", "sslproxy_cert_sign ALGORITHM ACL ...", "How generated certificates are signed.";
         "sslproxy_cert_adapt", "sslproxy_cert_adapt ALGORITHM ACL ...", "How generated certificates are changed.";
@@ -91,7 +91,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "delay_parameters", "delay_parameters POOL RATE/SIZE ...", "Rates of a pool.";
         "delay_initial_bucket_level", "delay_initial_bucket_level PERCENT", "How full pools start.";
         "delay_pool_uses_indirect_client", "delay_pool_uses_indirect_client on|off", "Whether pools see the address found by `follow_x_forwarded_for`.";
-        "client_delay_pools", "client_delay_pools NUMBER", "Number of pools that limit what clients send.";
+        "client_delay_pools", "client_delay_pools NUMBER", "Number of pools that limit data from clients.";
         "client_delay_initial_bucket_level", "client_delay_initial_bucket_level PERCENT", "How full those pools start.";
         "client_delay_parameters", "client_delay_parameters POOL SPEED MAX", "Rates of such a pool.";
         "client_delay_access", "client_delay_access POOL allow|deny [!]ACL ...", "Which clients such a pool slows down.";
@@ -112,7 +112,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Network":
         "min_dns_poll_cnt", "min_dns_poll_cnt NUMBER", "Tuning of Squid's event loop.";
         "min_tcp_poll_cnt" | "min_http_poll_cnt", "min_tcp_poll_cnt NUMBER", "Tuning of Squid's event loop.";
     }
-    Ignored("requests that a client sends ahead wait in memory, 64 KB of them, and are answered one after the other") {
+    Ignored("requests that a client sends ahead wait in memory, 64 KB of them, and are answered in sequence") {
         "pipeline_prefetch", "pipeline_prefetch NUMBER", "Requests that a client may send ahead while one is being answered.";
     }
     Ignored("attempts are spaced by `happy_eyeballs_connect_timeout` alone") {

@@ -9,12 +9,12 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "url_rewrite_host_header" | "redirect_rewrites_host_header", "url_rewrite_host_header on|off", "Whether Host follows the rewritten URL.";
         "url_rewrite_access" | "redirector_access", "url_rewrite_access allow|deny [!]ACL ...", "Which requests are sent to the helper.";
         "url_rewrite_bypass" | "redirector_bypass", "url_rewrite_bypass on|off", "Whether requests pass when all helpers are busy.";
-        "url_rewrite_extras", "url_rewrite_extras FORMAT", "What else the helper is told.";
+        "url_rewrite_extras", "url_rewrite_extras FORMAT", "Further facts for the helper.";
         "url_rewrite_timeout", "url_rewrite_timeout TIME [OPTION ...]", "How long the helper may take.";
     }
     Unsupported("helpers that map URLs to objects are not implemented yet: every URL is an object of its own") {
         "store_id_program" | "storeurl_rewrite_program", "store_id_program COMMAND", "Helper that says which URLs are the same object.";
-        "store_id_extras", "store_id_extras FORMAT", "What else the helper is told.";
+        "store_id_extras", "store_id_extras FORMAT", "Further facts for the helper.";
         "store_id_children" | "storeurl_rewrite_children", "store_id_children NUMBER [OPTION ...]", "Number of those helpers.";
         "store_id_access" | "storeurl_rewrite_access", "store_id_access allow|deny [!]ACL ...", "Which requests are sent to the helper.";
         "store_id_bypass" | "storeurl_rewrite_bypass", "store_id_bypass on|off", "Whether requests pass when all helpers are busy.";
@@ -45,7 +45,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "adaptation_send_username" | "icap_send_client_username", "adaptation_send_username on|off", "Whether services get the user's name.";
         "adaptation_uses_indirect_client" | "icap_uses_indirect_client", "adaptation_uses_indirect_client on|off", "Whether that address comes from X-Forwarded-For.";
         "adaptation_service_set", "adaptation_service_set NAME SERVICE ...", "Services of which one is used.";
-        "adaptation_service_chain", "adaptation_service_chain NAME SERVICE ...", "Services that are used one after the other.";
+        "adaptation_service_chain", "adaptation_service_chain NAME SERVICE ...", "Services that are used in sequence.";
         "adaptation_access", "adaptation_access NAME allow|deny [!]ACL ...", "Which messages a service gets.";
         "adaptation_service_iteration_limit", "adaptation_service_iteration_limit NUMBER", "Most services for one message.";
         "adaptation_masterx_shared_names", "adaptation_masterx_shared_names NAME", "Names shared between services.";
@@ -93,7 +93,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Everything else":
         "ftp_client_idle_timeout", "ftp_client_idle_timeout TIME", "Longest idle time of an FTP client.";
     }
     Ignored("messages are always parsed strictly (RFC 9112)") {
-        "uri_whitespace", "uri_whitespace strip|deny|allow|encode|chop", "What happens to request targets with white space in them.";
+        "uri_whitespace", "uri_whitespace strip|deny|allow|encode|chop", "The treatment of request targets with white space in them.";
     }
     Ignored("mail is not sent") {
         "mail_from", "mail_from ADDRESS", "Sender of mail about a crash.";

@@ -64,7 +64,7 @@ pub(super) const KNOWN: &[Directive] = known! { "Limits and timeouts":
     Ignored("at most 64 KB of a request wait in memory; the client has to wait then") {
         "client_request_buffer_max_size", "client_request_buffer_max_size SIZE", "Most bytes of a request that wait in memory to be sent on.";
     }
-    Unsupported("what a server answers is passed on, whatever its status") {
+    Unsupported("a server's answer is passed on, whatever its status") {
         "retry_on_error", "retry_on_error on|off", "Whether another address or peer is tried when a server answers with an error.";
     }
 };
