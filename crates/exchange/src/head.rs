@@ -1,5 +1,7 @@
 //! Heads as fields: what a protocol needs to know of them, and where it writes them.
 
+use std::io::IoSlice;
+
 use humboldt_http::{FieldSink, Fields, Url};
 use humboldt_store::StoredHead;
 
@@ -28,6 +30,22 @@ pub enum BodyPart<'a> {
     Data(&'a [u8]),
     /// Nothing more comes but these trailers.
     End(Option<&'a Fields>),
+}
+
+/// The rest of a body, or of a piece of it, where it lies in memory.
+pub trait BodySlices {
+    /// Puts it into the places of `out`, `most_bytes` of it at most, and says how many places it
+    /// used: none where nothing is left.
+    fn slices<'s>(&'s self, most_bytes: u64, out: &mut [IoSlice<'s>]) -> usize;
+}
+
+impl BodySlices for [u8] {
+    fn slices<'s>(&'s self, most_bytes: u64, out: &mut [IoSlice<'s>]) -> usize {
+        let end = usize::try_from(most_bytes).unwrap_or(usize::MAX).min(self.len());
+        let (Some(bytes), Some(place)) = (self.get(..end), out.first_mut()) else { return 0 };
+        *place = IoSlice::new(bytes);
+        usize::from(end > 0)
+    }
 }
 
 /// Where the head of an answer is written.

@@ -1,7 +1,7 @@
 //! Who answers requests, and the loop that asks it to.
 
 use std::future::{Future, poll_fn};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use humboldt_http::RequestHead;
 
@@ -97,6 +97,7 @@ fn poll_turn<S: Service>(
     service: &S,
 ) -> Poll<Turn<S::Pending>> {
     loop {
+        ready!(client.poll_request_near(cx));
         let mut request = service.take();
         let event = match service.head(&mut request) {
             Some(head) => client.poll_request(cx, head),

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use super::ClientLost;
 use super::requests::RequestBody;
 use crate::buffers::Input;
-use crate::head::{BodyLength, ReplyHead, ReplySink};
+use crate::head::{BodyLength, BodySlices, ReplyHead, ReplySink};
 use crate::io::CoreIo;
 use crate::is_bodiless_status;
 use crate::tunnel::TunnelEnd;
@@ -214,30 +214,39 @@ impl H1Client {
         self.after = After::Over;
     }
 
-    pub(super) fn try_send<'b>(
+    pub(super) fn try_send<B: BodySlices + ?Sized>(
         &mut self,
-        slices: impl FnOnce(&mut [IoSlice<'b>], u64) -> usize,
+        body: &B,
     ) -> Result<Option<u64>, ClientLost> {
-        let mut body = [IoSlice::new(&[]); PARTS_MAX];
         let most_bytes = if self.piece.left > 0 { self.piece.left as u64 } else { u64::MAX };
-        let count = slices(body.get_mut(1..PARTS_MAX - 1).unwrap_or_default(), most_bytes);
-        let offered = match count {
-            0 => 0,
-            _ => body.iter().skip(1).take(count).map(|part| part.len()).sum(),
-        };
+        let mut parts = [IoSlice::new(&[]); PARTS_MAX];
+        let count = body.slices(most_bytes, parts.get_mut(1..PARTS_MAX - 1).unwrap_or_default());
+        let offered = parts.iter().skip(1).take(count).map(|part| part.len()).sum();
         if offered == 0 {
             return Ok(Some(0));
         }
         self.frame(offered).map_err(|_| ClientLost::Gone)?;
         let may_keep = self.out.len() - self.out_sent <= KEPT_BYTES_MAX && !self.is_flushed();
         if offered <= COPY_BYTES_MAX && may_keep {
-            body.iter().skip(1).take(count).for_each(|part| self.out.extend_from_slice(part));
+            parts.iter().skip(1).take(count).for_each(|part| self.out.extend_from_slice(part));
             let suffix = self.account(offered);
             self.out.extend_from_slice(suffix);
             return Ok(Some(offered as u64));
         }
-        // A copy, as these parts live shorter.
-        match self.write(body, count, offered) {
+        // What is kept, the body, and the end of the piece if this is all of it.
+        let kept = self.out.get(self.out_sent..).unwrap_or_default();
+        if let Some(place) = parts.first_mut() {
+            *place = IoSlice::new(kept);
+        }
+        let mut end = count + 1;
+        if self.piece.left == offered
+            && let Some(place) = parts.get_mut(end)
+        {
+            *place = IoSlice::new(self.piece.suffix);
+            end += 1;
+        }
+        let parts = parts.get(usize::from(kept.is_empty())..end).unwrap_or_default();
+        match self.socket.stream.try_write_vectored(parts) {
             Ok(0) => Err(self.lost_by(io::ErrorKind::WriteZero)),
             Ok(written) => Ok(Some(self.advance(written, offered))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -275,29 +284,6 @@ impl H1Client {
             Some(room) if offered as u64 > room => Err(EncodeError::TooLong),
             _ => Ok(()),
         }
-    }
-
-    /// Writes once: what is kept, the `offered` bytes of the body in `parts[1..=count]`, and the
-    /// end of the piece if they are all of it.
-    fn write<'p>(
-        &'p self,
-        mut parts: [IoSlice<'p>; PARTS_MAX],
-        count: usize,
-        offered: usize,
-    ) -> io::Result<usize> {
-        let kept = self.out.get(self.out_sent..).unwrap_or_default();
-        let mut end = count + 1;
-        if self.piece.left == offered
-            && let Some(slot) = parts.get_mut(end)
-        {
-            *slot = IoSlice::new(self.piece.suffix);
-            end += 1;
-        }
-        let first = usize::from(kept.is_empty());
-        if let Some(slot) = parts.first_mut() {
-            *slot = IoSlice::new(kept);
-        }
-        self.socket.stream.try_write_vectored(parts.get(first..end).unwrap_or_default())
     }
 
     /// Notes what one write has taken. Returns how many bytes of the body that was.

@@ -5,7 +5,6 @@ pub mod h1;
 pub(crate) mod requests;
 
 use std::future::{Future, poll_fn};
-use std::io::IoSlice;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,7 +12,7 @@ use std::task::{Context, Poll};
 use humboldt_http::h1::{BodyError, EncodeError};
 use humboldt_http::{Fields, RequestHead};
 
-use crate::head::{BodyLength, BodyPart, ReplyHead};
+use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead};
 use crate::memory;
 use crate::tunnel::TunnelEnd;
 
@@ -123,15 +122,14 @@ impl ClientExchange {
         each!(self, client => client.try_flush())
     }
 
-    /// Sends without waiting: what is kept, and then bytes of the body. `slices` puts them into the
-    /// places that it is given, no more bytes than it is told, and says how many places it used.
-    /// Returns how many bytes of the body were taken, 0 only where none were offered; `None` when
-    /// the client takes no more now.
-    pub fn try_send<'b>(
+    /// Sends without waiting: what is kept, and then `body`, which is what is left of it. Returns how
+    /// many bytes of it were taken, 0 only where there were none; `None` when the client takes no
+    /// more now.
+    pub fn try_send<B: BodySlices + ?Sized>(
         &mut self,
-        slices: impl FnOnce(&mut [IoSlice<'b>], u64) -> usize,
+        body: &B,
     ) -> Result<Option<u64>, ClientLost> {
-        each!(self, client => client.try_send(slices))
+        each!(self, client => client.try_send(body))
     }
 
     /// Keeps a body of a few KiB, to go out together with its head; to a request that gets no body,
@@ -250,6 +248,15 @@ impl ClientExchange {
 
 /// Between exchanges.
 impl ClientExchange {
+    /// Ready when something can be done about the next request, so that a place for its head is
+    /// worth having.
+    pub(crate) fn poll_request_near(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::H1(client) => client.poll_request_near(cx),
+            Self::Memory(_) => Poll::Ready(()),
+        }
+    }
+
     /// Waits for the head of the next request.
     pub(crate) fn poll_request(
         &mut self,

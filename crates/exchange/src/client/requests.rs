@@ -95,6 +95,14 @@ impl H1Client {
         Event::Refused(refused)
     }
 
+    pub(crate) fn poll_request_near(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let has_more = self.input.bytes().len() > self.parsed_bytes;
+        if has_more || self.socket.stream.poll_read_ready(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        self.socket.deadline.poll_expired(cx)
+    }
+
     /// Waits for the next head.
     pub(crate) fn poll_request(
         &mut self,

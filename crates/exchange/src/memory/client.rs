@@ -12,7 +12,7 @@ use humboldt_http::{FieldSink, Fields, ResponseHead, Version};
 
 use super::{Bell, Pipe};
 use crate::client::{BodyFault, ClientExchange, ClientLost};
-use crate::head::{BodyLength, BodyPart, ReplyHead, ReplySink};
+use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink};
 use crate::is_bodiless_status;
 use crate::tunnel::TunnelEnd;
 
@@ -252,12 +252,12 @@ impl ClientSide {
         self.shared.change(|state| state.answer.head = Some(collect(head)));
     }
 
-    pub(crate) fn try_send<'b>(
+    pub(crate) fn try_send<B: BodySlices + ?Sized>(
         &mut self,
-        slices: impl FnOnce(&mut [IoSlice<'b>], u64) -> usize,
+        body: &B,
     ) -> Result<Option<u64>, ClientLost> {
         let mut parts = [IoSlice::new(&[]); 64];
-        let count = slices(&mut parts, u64::MAX);
+        let count = body.slices(u64::MAX, &mut parts);
         let (mut offered, mut taken) = (0_u64, 0_u64);
         let left = self.left_bytes;
         self.shared.change(|state| {

@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 
 use humboldt_base::limits::{HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memchr3};
 
 use super::error::HeadError;
 use super::framing::{Framing, request_framing};
@@ -361,12 +361,24 @@ fn check_host(head: &RequestHead) -> Result<(), HeadError> {
         None if head.version == Version::Http10 => Ok(()),
         Some(value)
             if !head.fields.is_repeated(FieldName::Host)
-                && uri::split_authority(value).is_some() =>
+                && (is_of_target(head, value) || uri::split_authority(value).is_some()) =>
         {
             Ok(())
         }
         _ => Err(HeadError::Host),
     }
+}
+
+/// Whether it is the authority of the target, which has been found well-formed: the usual case where
+/// a proxy is asked.
+#[inline]
+fn is_of_target(head: &RequestHead, host: &[u8]) -> bool {
+    let target = head.target_bytes();
+    let Some(rest) = memchr(b':', target).and_then(|colon| target.get(colon + 3..)) else {
+        return false;
+    };
+    let end = memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
+    head.target == Target::Absolute && rest.get(..end) == Some(host)
 }
 
 /// The framing, and whether the method and `Expect` allow it.

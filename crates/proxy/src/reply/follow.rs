@@ -1,7 +1,6 @@
 //! Answers in flight, for the client that asked for one or joined it.
 
 use std::future::{Future, poll_fn};
-use std::io::IoSlice;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -294,12 +293,7 @@ pub(crate) async fn object(transaction: &mut Transaction<'_>, object: HitObject)
 pub(crate) async fn send_bytes(client: &mut ClientExchange, bytes: &[u8]) -> Ended {
     let mut sent = 0;
     while sent < bytes.len() {
-        let taken = client.try_send(|parts, most_bytes| {
-            let end = bytes.len().min(sent.saturating_add(most_bytes as usize));
-            let Some(part) = parts.first_mut() else { return 0 };
-            *part = IoSlice::new(bytes.get(sent..end).unwrap_or_default());
-            1
-        });
+        let taken = client.try_send(bytes.get(sent..).unwrap_or_default());
         let waited = match taken {
             Ok(Some(taken)) => {
                 sent += taken as usize;

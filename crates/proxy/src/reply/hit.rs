@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::io::IoSlice;
 
-use humboldt_exchange::{BodyLength, ClientLost, is_bodiless_status};
+use humboldt_exchange::{BodyLength, BodySlices, ClientLost, is_bodiless_status};
 use humboldt_freshness::Times;
 use humboldt_logs::access::Tag;
 use humboldt_store::{Held, StoredHead};
@@ -138,6 +138,19 @@ pub(crate) async fn finish(
     }
 }
 
+/// The part of a body that was not sent.
+struct Rest<'a> {
+    object: &'a Held,
+    at: u64,
+    to: u64,
+}
+
+impl BodySlices for Rest<'_> {
+    fn slices<'s>(&'s self, most_bytes: u64, out: &mut [IoSlice<'s>]) -> usize {
+        self.object.slices(self.at, self.to.min(self.at.saturating_add(most_bytes)), out)
+    }
+}
+
 impl Sending {
     /// Lets a small body go out together with its head.
     fn keep_small(&mut self, transaction: &mut Transaction<'_>) {
@@ -157,11 +170,7 @@ impl Sending {
     fn try_send(&mut self, transaction: &mut Transaction<'_>) -> Result<bool, ClientLost> {
         let client = &mut *transaction.client;
         while self.at < self.to {
-            let (object, at, to) = (&self.object, self.at, self.to);
-            let sent = client.try_send(|parts, most_bytes| {
-                object.slices(at, to.min(at.saturating_add(most_bytes)), parts)
-            });
-            match sent? {
+            match client.try_send(&Rest { object: &self.object, at: self.at, to: self.to })? {
                 // There is nothing where something should be: never an end of what was announced.
                 Some(0) => return Err(ClientLost::Gone),
                 Some(bytes) => self.at += bytes,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use humboldt_exchange::{
-    BodyLength, BodyPump, ClientExchange, ClientLost, PumpError, is_bodiless_status,
+    BodyLength, BodyPump, BodySlices, ClientExchange, ClientLost, PumpError, is_bodiless_status,
 };
 use humboldt_http::Method;
 use humboldt_store::{AbortReason, BodySlice, FlowHead, FlowReader, Progress, StoredHead};
@@ -230,9 +230,8 @@ impl<'a> Relay<'a> {
         let bytes: u64 = self.slices.iter().map(|slice| slice.len() as u64).sum();
         let (mut sent, mut has_left) = (0, false);
         loop {
-            let slices = &self.slices;
             let taken = match sent < bytes {
-                true => client.try_send(|parts, most| fill(parts, slices, sent, most)),
+                true => client.try_send(&Rest { slices: &self.slices, skip: sent }),
                 // What is kept waits for more of the body, unless there is none.
                 false if bytes > 0 => break,
                 false => client.try_flush().map(|is_flushed| is_flushed.then_some(0)),
@@ -332,27 +331,28 @@ pub(crate) async fn cut_off(client: &mut ClientExchange, ended: Ended) -> Ended 
     ended
 }
 
-/// Fills `parts` with the bytes of `slices` behind the first `skip`, `most_bytes` of them at most;
-/// returns how many parts.
-fn fill<'s>(
-    parts: &mut [IoSlice<'s>],
-    slices: &'s [BodySlice],
-    mut skip: u64,
-    mut most_bytes: u64,
-) -> usize {
-    let mut count = 0;
-    for slice in slices {
-        let bytes = slice.len() as u64;
-        if skip >= bytes {
-            skip -= bytes;
-            continue;
+/// The bytes of slices behind the first `skip`.
+struct Rest<'a> {
+    slices: &'a [BodySlice],
+    skip: u64,
+}
+
+impl BodySlices for Rest<'_> {
+    fn slices<'s>(&'s self, mut most_bytes: u64, out: &mut [IoSlice<'s>]) -> usize {
+        let (mut skip, mut count) = (self.skip, 0);
+        for slice in self.slices {
+            let bytes = slice.len() as u64;
+            if skip >= bytes {
+                skip -= bytes;
+                continue;
+            }
+            let Some(place) = out.get_mut(count).filter(|_| most_bytes > 0) else { break };
+            let end = bytes.min(skip.saturating_add(most_bytes));
+            most_bytes -= end - skip;
+            *place = IoSlice::new(slice.get(skip as usize..end as usize).unwrap_or_default());
+            skip = 0;
+            count += 1;
         }
-        let Some(part) = parts.get_mut(count).filter(|_| most_bytes > 0) else { break };
-        let end = bytes.min(skip.saturating_add(most_bytes));
-        most_bytes -= end - skip;
-        *part = IoSlice::new(slice.get(skip as usize..end as usize).unwrap_or_default());
-        skip = 0;
-        count += 1;
+        count
     }
-    count
 }
