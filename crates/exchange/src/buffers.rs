@@ -1,4 +1,4 @@
-//! Buffers that sockets are read into, and what a server has sent and nobody has used yet.
+//! Buffers that sockets are read into, and bytes of a server that are not used yet.
 
 use std::cell::RefCell;
 
@@ -44,11 +44,11 @@ impl ReadBuffers {
     }
 }
 
-/// Received bytes, used from the front. What came with one read stays in the buffer that it was
-/// read into, so that the body behind a head is copied once only: to the pages of its flow.
+/// Received bytes, used from the front. The bytes of one read stay in the buffer that they were
+/// read into, so that the body behind a head is copied only once: to the pages of its flow.
 #[derive(Debug, Default)]
 pub struct Input {
-    /// [`READ_BYTES`] long where it is one of the core's, otherwise just what was received.
+    /// [`READ_BYTES`] long if it is one of the core's, otherwise as long as the received bytes.
     buffer: Vec<u8>,
     used: usize,
     filled: usize,
@@ -60,12 +60,12 @@ impl Input {
         Self { buffer: bytes.to_vec(), used: 0, filled: bytes.len() }
     }
 
-    /// What is there.
+    /// The unused bytes.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.get(self.used..self.filled).unwrap_or_default()
     }
 
-    /// Whether nothing is there.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.used == self.filled
     }
@@ -94,8 +94,8 @@ impl Input {
         self.filled = self.buffer.len();
     }
 
-    /// Gives the core's buffer back and keeps a copy of what was in it: what is missing may take
-    /// its time.
+    /// Gives the core's buffer back and keeps a copy of its contents: the missing bytes may take
+    /// their time.
     pub fn part_from(&mut self, buffers: &ReadBuffers) {
         if self.buffer.len() == READ_BYTES {
             let copy = Self::copied(self.bytes());

@@ -1,11 +1,11 @@
-//! Heads as fields: what a protocol needs to know of them, and where it writes them.
+//! Heads as fields: the facts that a protocol needs, and the place to which it writes.
 
 use std::io::IoSlice;
 
 use humboldt_http::{FieldSink, Fields, Url};
 use humboldt_store::StoredHead;
 
-/// How long a body is going to be.
+/// The length of a body.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// There is none.
@@ -17,7 +17,7 @@ pub enum BodyLength {
 }
 
 impl BodyLength {
-    /// Whether there is anything to send or to receive.
+    /// Whether there is a body to send or to receive.
     pub fn has_body(self) -> bool {
         !matches!(self, Self::None | Self::Known(0))
     }
@@ -60,8 +60,8 @@ pub trait ReplySink: FieldSink {
     }
 }
 
-/// The head of an answer without what frames its body. It can be written more than once, as rules
-/// may look at it before it is sent.
+/// The head of an answer without the fields that frame its body. It can be written more than once,
+/// because rules may look at it before it is sent.
 pub trait ReplyHead {
     /// The status.
     fn status(&self) -> u16;
@@ -80,7 +80,7 @@ impl ReplyHead for StoredHead {
     }
 }
 
-/// What a request asks for, and of whom.
+/// The method and target of a request, and its server.
 #[derive(Copy, Clone, Debug)]
 pub struct AskLine<'a> {
     /// The method.
@@ -95,9 +95,9 @@ pub struct AskLine<'a> {
     pub asterisk: bool,
 }
 
-/// The head of a request without what frames its body.
+/// The head of a request without the fields that frame its body.
 pub trait AskHead {
-    /// What is asked for.
+    /// The method and target.
     fn line(&self) -> AskLine<'_>;
 
     /// The length of the request's body.

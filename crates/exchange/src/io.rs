@@ -1,4 +1,4 @@
-//! What the exchanges of one core share.
+//! The state that the exchanges of one core share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 pub use client::{Answer, Client, ClientSide, End, client};
 pub use server::{Asked, Server, ServerSide, UploadSide, server};
 
-/// Wakes all who wait for a change.
+/// Wakes all tasks that wait for a change.
 #[derive(Default)]
 struct Bell(RefCell<Vec<Waker>>);
 
@@ -67,7 +67,7 @@ struct WayState {
     is_broken: bool,
 }
 
-/// Most bytes that a pipe holds for who does not read.
+/// Most bytes in a pipe whose reader does not read.
 const PIPE_BYTES: usize = 64 * 1024;
 
 impl Pipe {

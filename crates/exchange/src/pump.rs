@@ -1,8 +1,8 @@
 //! The body of a request on its way from the client to the server.
 //!
-//! Taken apart and framed anew, never passed on as bytes. Nothing is read from the client while the
-//! server does not take what was read before: that is all the back-pressure there is, and all that
-//! is needed.
+//! The body is unframed and framed again, never passed on as bytes. Nothing is read from the client
+//! while the server does not take earlier bytes: that is all the back-pressure there is, and all
+//! that is needed.
 
 use std::task::{Context, Poll};
 
@@ -34,7 +34,7 @@ pub struct BodyPump {
 }
 
 impl BodyPump {
-    /// For the body of a request of which the head is about to be sent.
+    /// For the body of a request whose head is about to be sent.
     pub fn new(server: ServerUpload) -> Self {
         Self { server: Some(server), begun: false, received_bytes: 0, done: false, stopped: false }
     }
@@ -54,14 +54,14 @@ impl BodyPump {
         self.received_bytes
     }
 
-    /// Moves what can be moved now. `Ready` when nothing more is to be done.
+    /// Moves as many bytes as possible now. `Ready` when nothing more is to be done.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         client: &mut ClientExchange,
     ) -> Poll<Result<(), PumpError>> {
-        // What came with the head goes out with it; if it is malformed, the server sees nothing of
-        // the request.
+        // Bytes of the body that arrived with the head go out with it; if they are malformed, the
+        // server sees nothing of the request.
         if !std::mem::replace(&mut self.begun, true)
             && let Poll::Ready(Err(error)) = self.poll_receive(cx, client)
         {

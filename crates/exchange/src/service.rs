@@ -1,4 +1,4 @@
-//! Who answers requests, and the loop that asks it to.
+//! The code that answers requests, and the loop that calls it.
 
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll, ready};
@@ -18,7 +18,7 @@ pub trait Service {
     /// An empty request.
     fn take(&self) -> Self::Request;
 
-    /// Where its head belongs.
+    /// The place of its head.
     fn head<'r>(&self, request: &'r mut Self::Request) -> Option<&'r mut RequestHead>;
 
     /// Takes back a request that did not come.
@@ -37,11 +37,11 @@ pub trait Service {
     /// The connection has come to its end in order.
     fn end(&self);
 
-    /// Answers what is no request.
+    /// Answers input that is no request.
     fn refuse(&self, client: &mut ClientExchange, refused: Refused) -> impl Future<Output = ()>;
 }
 
-/// What a turn of a connection ends with.
+/// The end of a turn of a connection.
 enum Turn<P> {
     Pending(P),
     Refused(Refused),
@@ -64,7 +64,7 @@ pub async fn serve<S: Service>(io: &CoreIo, mut client: ClientExchange, service:
             Turn::Pending(pending) => service.proceed(&mut client, pending).await,
             Turn::Refused(refused) => {
                 service.refuse(&mut client, refused).await;
-                // Where the next request would begin is not known.
+                // The beginning of the next request would not be known.
                 break;
             }
             Turn::End => break,

@@ -37,7 +37,7 @@ enum Wire {
 pub struct TunnelLimits {
     /// While nothing moves.
     pub idle: Duration,
-    /// The same after the client has said that it sends no more.
+    /// The same after the client's FIN.
     pub client_fin: Duration,
 }
 
@@ -145,7 +145,7 @@ impl Direction {
         Self { buffer: early, sent: 0, ended: false, closed: false, moved_bytes: 0 }
     }
 
-    /// Moves what can be moved. `Ready` when this direction is finished.
+    /// Moves as many bytes as possible. `Ready` when this direction is finished.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -199,7 +199,7 @@ pub async fn relay(
     let deadline = io.deadlines.slot();
     deadline.arm(limits.idle);
     let mut moved = 0;
-    // Also where the client is not read, as the server does not take what it has sent before.
+    // Also if the client is not read, because the server does not take its earlier bytes.
     let (mut ends, mut breaks) = (pin!(client.closed()), pin!(client.broken()));
     let mut has_ended = false;
     let over = loop {

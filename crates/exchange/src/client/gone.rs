@@ -16,15 +16,15 @@ use super::h1::Socket;
 
 /// The other side has closed its sending half, or both: [`TcpStream::ready`] with this interest
 /// waits for EPOLLRDHUP and EPOLLHUP, but not for bytes to read. (TCP's urgent data, which the name
-/// is about, is not asked for when a socket is registered.)
+/// refers to, is not requested when a socket is registered.)
 pub(crate) const CLOSED: Interest = Interest::PRIORITY;
 
 /// The connection is broken, for example reset: EPOLLERR.
 pub(crate) const BROKEN: Interest = Interest::ERROR;
 
-/// How long a client is waited for after its FIN while nothing comes for it, where
-/// `half_closed_clients` lets it wait at all: it may still read, or have closed both halves, which
-/// looks the same. Tunnels have a shorter limit of their own.
+/// How long a client may stay after its FIN while nothing is sent to it, if `half_closed_clients`
+/// allows it to stay at all: it may still read, or have closed both halves, which looks the same.
+/// Tunnels have a shorter limit of their own.
 const CLIENT_FIN: Duration = Duration::from_secs(60);
 
 /// Ends when the client has left, or its connection has lived too long.
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// How long a client that has sent `more` and then its FIN is waited for; `None`: for longer
+    /// How long the server waits for a client that has sent `more` and then its FIN; `None`: longer
     /// than an hour.
     async fn waited_for(more: &[u8], half_closed: bool) -> Option<Duration> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

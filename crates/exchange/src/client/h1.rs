@@ -24,17 +24,17 @@ use crate::io::CoreIo;
 use crate::is_bodiless_status;
 use crate::tunnel::TunnelEnd;
 
-/// Most parts of one vectored write: what is kept, up to 256 KiB in pages, the end of a chunk.
+/// Most parts of one vectored write: the kept bytes, up to 256 KiB in pages, the end of a chunk.
 const PARTS_MAX: usize = 66;
 
 /// A rest of a body up to this size is copied behind its head, so that one plain `send` does:
 /// cheaper than a vectored write. In bytes.
 const COPY_BYTES_MAX: usize = 4096;
 
-/// Beyond so many bytes that are kept, nothing is copied behind them.
+/// Beyond this many kept bytes, nothing is copied behind them.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// A client's socket, and the timers of whoever waits for it.
+/// A client's socket, and the timers of its waits.
 pub(crate) struct Socket {
     pub(crate) stream: TcpStream,
     /// Timer of whatever is being waited for.
@@ -48,12 +48,11 @@ pub(crate) struct Socket {
 pub(crate) enum After {
     /// The next request may come.
     Keep,
-    /// Everything was sent: close, reading what the client still sends for a moment so that it sees
-    /// the answer.
+    /// Everything was sent: close, after reading for a moment, so that the client sees the answer.
     Close,
     /// Both sides have said all, as at the end of a tunnel: close.
     Over,
-    /// Cut off: what was sent is not complete, and the client must notice.
+    /// Cut off: the answer is incomplete, and the client must notice.
     Abort,
 }
 
@@ -69,11 +68,11 @@ struct Piece {
 pub struct H1Client {
     pub(super) io: Rc<CoreIo>,
     pub(super) socket: Rc<Socket>,
-    /// Bytes read beyond those that have been used: a head that is not complete, or what one read
-    /// gave behind it. Nothing more is read until an answer is out.
+    /// Bytes read beyond the used ones: an incomplete head, or the rest of one read behind it.
+    /// Nothing more is read until an answer is out.
     pub(super) input: Input,
-    /// How much of `input` has been parsed and found incomplete: a head that trickles in is not
-    /// parsed at every byte.
+    /// Length of the part of `input` that has been parsed and found incomplete: a head that
+    /// trickles in is not parsed at every byte.
     pub(super) parsed_bytes: usize,
     pub(super) write_timeout: Duration,
     pub(super) read_timeout: Duration,
@@ -88,9 +87,9 @@ pub struct H1Client {
     pub(super) body: Option<Box<RequestBody>>,
     /// The length of the request's body.
     pub(super) length: BodyLength,
-    /// What becomes of the connection.
+    /// The fate of the connection.
     pub(super) after: After,
-    /// What is kept, and how much of it was sent.
+    /// The kept bytes, and the length of their sent part.
     out: Vec<u8>,
     out_sent: usize,
     framing: Framing,
@@ -308,7 +307,8 @@ impl H1Client {
         of_body as u64
     }
 
-    /// Takes bytes of the body off what is announced. Returns the end of the piece if it has come.
+    /// Subtracts bytes of the body from the announced ones. Returns the end of the piece if it has
+    /// come.
     fn account(&mut self, bytes: usize) -> &'static [u8] {
         if self.piece.left > 0 {
             self.piece.left -= bytes.min(self.piece.left);
@@ -341,8 +341,7 @@ impl H1Client {
         Poll::Ready(writable.map_err(|error| self.lost_by(error.kind())))
     }
 
-    /// Ready when what is being waited for has taken too long, or the connection has lived too
-    /// long.
+    /// Ready when the present wait has taken too long, or the connection has lived too long.
     pub(super) fn poll_out_of_time(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.socket.lifetime.poll_expired(cx) {
             Poll::Ready(()) => Poll::Ready(()),
@@ -350,7 +349,7 @@ impl H1Client {
         }
     }
 
-    /// Why the client is lost when this is what writing to it came to.
+    /// The reason of the client's loss for this error of a write.
     fn lost_by(&self, error: io::ErrorKind) -> ClientLost {
         match error {
             _ if self.is_over_lifetime() => ClientLost::Lifetime,
@@ -374,7 +373,7 @@ impl H1Client {
         ended
     }
 
-    /// Says whether what is kept should still go out: not where the connection is reset.
+    /// Returns whether the kept bytes should still go out: not if the connection is reset.
     pub(super) fn cut_off(&mut self) -> bool {
         self.reset();
         self.framing != Framing::UntilClose
@@ -395,8 +394,8 @@ impl H1Client {
         self.reset_if_endless();
     }
 
-    /// Where only the end of the connection ends a body that has not come to its end, the
-    /// connection is reset: the client must not take a part for the whole.
+    /// If only the end of the connection ends a body that is incomplete, the connection is reset:
+    /// the client must not take a part for the whole.
     fn reset_if_endless(&self) {
         if self.framing == Framing::UntilClose && !self.encoder.is_finished() {
             _ = humboldt_sys::tcp::reset_on_close(&self.socket.stream);
@@ -421,7 +420,7 @@ impl H1Client {
         TunnelEnd::client(Rc::clone(&self.socket), early)
     }
 
-    /// A buffer for what is to be kept.
+    /// A buffer for kept bytes.
     fn make_out(&mut self) {
         if self.out.capacity() == 0 {
             self.out = self.io.take_head_buffer();

@@ -39,19 +39,19 @@ pub enum ClientLost {
 pub enum BodyFault {
     /// The client has gone.
     Gone,
-    /// It is not what its framing says.
+    /// The body contradicts its framing.
     Malformed(BodyError),
     /// It is longer than it may be.
     TooLarge,
-    /// Who takes it does not want so much.
+    /// The receiver refuses a body of this length.
     Refused(EncodeError),
 }
 
 /// One request of a client, and its answer.
 ///
-/// The order of an answer: any number of interim heads, a head, slices of the body, the end. What
-/// was given to the exchange and the client does not take yet is kept ([`is_flushed`]
-/// says so); only heads, frames and bodies of a few KiB are, so that this is bounded.
+/// The order of an answer: any number of interim heads, a head, slices of the body, the end. Bytes
+/// that were given to the exchange and that the client does not take yet are kept ([`is_flushed`]
+/// tells); only heads, frames and bodies of a few KiB are, so their size is bounded.
 ///
 /// [`is_flushed`]: ClientExchange::is_flushed
 pub enum ClientExchange {
@@ -106,18 +106,18 @@ impl ClientExchange {
         each!(self, client => client.send_interim(head));
     }
 
-    /// Begins the answer. Its length is written here, and everything that is about the connection.
+    /// Begins the answer. The exchange writes its length, and all fields about the connection.
     pub fn send_head(&mut self, head: &impl ReplyHead, length: BodyLength) {
         each!(self, client => client.send_head(head, length));
     }
 
     /// Begins an answer after which bytes of another protocol follow, both ways: to CONNECT, or a
-    /// 101, which says by `upgrade` to which protocol.
+    /// 101, where `upgrade` names the protocol.
     pub fn send_tunnel_head(&mut self, head: &impl ReplyHead, upgrade: Option<&[u8]>) {
         each!(self, client => client.send_tunnel_head(head, upgrade));
     }
 
-    /// Sends without waiting what is kept. `false`: the client takes no more now.
+    /// Sends kept bytes without waiting. `false`: the client takes no more now.
     pub fn try_flush(&mut self) -> Result<bool, ClientLost> {
         each!(self, client => client.try_flush())
     }
@@ -143,7 +143,7 @@ impl ClientExchange {
         each!(self, client => client.poll_writable(cx))
     }
 
-    /// Whether nothing is kept of what was given to the exchange.
+    /// Whether no bytes are kept.
     pub fn is_flushed(&self) -> bool {
         each!(self, client => client.is_flushed())
     }
@@ -156,7 +156,7 @@ impl ClientExchange {
         Ok(())
     }
 
-    /// Ends the body. What that takes is kept: [`ClientExchange::flush`] follows.
+    /// Ends the body. The bytes for that are kept: [`ClientExchange::flush`] follows.
     ///
     /// # Errors
     /// The body is shorter than was said: it is to be [cut off](ClientExchange::cut_off).
@@ -164,8 +164,8 @@ impl ClientExchange {
         each!(self, client => client.finish(trailers))
     }
 
-    /// Ends an answer that is not complete so that the client notices. What is kept still goes out
-    /// where that helps it.
+    /// Ends an incomplete answer so that the client notices. Kept bytes still go out if that helps
+    /// it.
     pub async fn cut_off(&mut self) {
         if each!(self, client => client.cut_off()) {
             // The client sees an answer that lacks its end, whether this works or not.
@@ -194,7 +194,7 @@ impl ClientExchange {
         each!(self, client => client.unacknowledged_bytes())
     }
 
-    /// Whether the connection has lived for too long: that is why it ends, whatever else happens.
+    /// Whether the connection has lived for too long: that is the reason of its end, in any case.
     pub fn is_over_lifetime(&self) -> bool {
         each!(self, client => client.is_over_lifetime())
     }
@@ -204,14 +204,14 @@ impl ClientExchange {
         if self.is_over_lifetime() { ClientLost::Lifetime } else { ClientLost::Gone }
     }
 
-    /// Ends when the client has gone while something is being done for it, or its connection has
-    /// lived too long. Nothing is read for that, so it does not matter what the client has sent
-    /// before, and the next request is still there.
+    /// Ends when the client has gone during its request, or its connection has lived too long.
+    /// Nothing is read for that, so earlier bytes of the client do not matter, and the next request
+    /// is still there.
     ///
-    /// A client that closes its sending half has gone as well, unless `half_closed_clients` says
-    /// that it may still read: then it has gone when the connection is reset, or nothing has come
-    /// for it for a minute. One that has closed both halves cannot be told from it; the kernel
-    /// resets the connection of such a client when it is sent something.
+    /// A client that closes its sending half has gone as well, unless `half_closed_clients` lets it
+    /// read on: then it has gone when the connection is reset, or when nothing was sent to it for a
+    /// minute. A client that has closed both halves looks the same; the kernel resets its
+    /// connection when bytes are sent to it.
     pub fn gone(&self) -> impl Future<Output = ()> + use<> {
         let (socket, memory) = match self {
             Self::H1(client) => (Some((Rc::clone(&client.socket), client.half_closed)), None),

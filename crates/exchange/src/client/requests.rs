@@ -37,7 +37,7 @@ pub enum Refused {
     TimedOut,
 }
 
-/// What comes of waiting for a request.
+/// The result of waiting for a request.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A head.
@@ -135,7 +135,7 @@ impl H1Client {
         Event::End
     }
 
-    /// Parses what was read before. `None`: more must be read.
+    /// Parses earlier bytes. `None`: more must be read.
     fn parse_kept(&mut self, settings: &ClientSettings, head: &mut RequestHead) -> Option<Event> {
         let kept = self.input.bytes();
         if kept.is_empty() || !h1::may_complete_head(kept, self.parsed_bytes, &settings.limits) {
@@ -202,7 +202,7 @@ impl H1Client {
         self.is_head = head.method == Method::Head;
         (self.write_timeout, self.read_timeout) = (settings.write, settings.read);
         self.half_closed = settings.half_closed;
-        // What follows the head of CONNECT is no next request.
+        // Bytes behind the head of CONNECT are no next request.
         self.persists = settings.persistent
             && head.method != Method::Connect
             && h1::keep_alive(head.version, &head.fields);
@@ -267,7 +267,7 @@ impl H1Client {
         Poll::Ready(Ok(is_done))
     }
 
-    /// Reads once behind what is kept; `false` when the client has closed its side.
+    /// Reads once behind the kept bytes; `false` when the client has closed its side.
     fn poll_read_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let io = Rc::clone(&self.io);
         let stream = &self.socket.stream;
@@ -289,9 +289,8 @@ impl H1Client {
         }
     }
 
-    /// Ends the connection. Where everything was sent, our side is closed and a little of what the
-    /// client still sends is read, so that it gets the last answer instead of a reset (RFC 9112
-    /// 9.6).
+    /// Ends the connection. If everything was sent, our side is closed and a few more bytes of the
+    /// client are read, so that it gets the last answer instead of a reset (RFC 9112 9.6).
     pub(crate) async fn close(mut self) {
         let is_whole = self.after == After::Close;
         if !is_whole || humboldt_sys::tcp::shutdown_write(&self.socket.stream).is_err() {
@@ -351,7 +350,7 @@ impl RequestBody {
 }
 
 impl Refused {
-    /// A head that cannot be read, and what was read of it.
+    /// A head that cannot be read, and its bytes.
     fn head(error: HeadError, input: &[u8]) -> Self {
         Self::Head(error, input.into())
     }

@@ -29,11 +29,11 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// The trailers.
     pub trailers: Option<Fields>,
-    /// How it has ended.
+    /// Its end.
     pub end: Option<End>,
 }
 
-/// How an answer has ended.
+/// The end of an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// All of it has come.

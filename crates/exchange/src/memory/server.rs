@@ -29,7 +29,7 @@ pub struct Asked {
     pub length: BodyLength,
 }
 
-/// What a server sends.
+/// The messages of a server.
 enum Said {
     Head(Box<ResponseHead>),
     Body(Vec<u8>),

@@ -38,16 +38,16 @@ pub struct H1Server {
     io: Rc<CoreIo>,
     /// Shared with the sender of a request body, if there is one.
     stream: Rc<TcpStream>,
-    /// Whether all of the request was sent, where that has a sender of its own.
+    /// Whether all of the request was sent, if it has a sender of its own.
     is_all_sent: Option<Rc<Cell<bool>>>,
     peer: SocketAddr,
     was_reused: bool,
     /// Received and not used yet.
     input: Input,
-    /// How much of `input` has been parsed and found to be an incomplete head.
+    /// Length of the part of `input` that has been parsed and found to be an incomplete head.
     parsed_bytes: usize,
     decoder: BodyDecoder,
-    /// What [`Announced::body_bytes`] says of a body that follows.
+    /// The value of [`Announced::body_bytes`] for a body that follows.
     length: Option<u64>,
     /// Body data that the flow had no room for.
     unsent: Vec<u8>,
@@ -60,7 +60,7 @@ pub struct H1Server {
     received_bytes: u64,
 }
 
-/// What came of feeding received bytes to a flow.
+/// The result of feeding received bytes to a flow.
 enum Fed {
     /// The body is complete.
     Done,
@@ -213,7 +213,7 @@ impl H1Server {
         }
     }
 
-    /// Parses a head from what was received. `false`: more is needed.
+    /// Parses a head from received bytes. `false`: more are needed.
     fn parse(&mut self, limits: &HeadLimits, out: &mut ResponseHead) -> Result<bool, ServerError> {
         let received = self.input.bytes();
         if received.is_empty() || !h1::may_complete_head(received, self.parsed_bytes, limits) {
@@ -296,7 +296,7 @@ impl H1Server {
             let mut input = std::mem::take(&mut self.input);
             let (used, fed) = self.feed(cx, input.bytes(), writer)?;
             input.consume(&io.read_buffers, used);
-            // What is left waits for readers, or is of no use.
+            // The rest waits for readers, or is of no use.
             input.part_from(&io.read_buffers);
             self.input = input;
             return Poll::Ready(Ok(matches!(fed, Fed::Done)));
@@ -328,20 +328,20 @@ impl H1Server {
         }
     }
 
-    /// How many bytes of body the flow has room for. What would be read beyond that would lie here,
-    /// uncounted, until its readers read.
+    /// Bytes of body for which the flow has room. Bytes read beyond that would lie here, uncounted,
+    /// until its readers read.
     fn poll_room(&mut self, cx: &mut Context<'_>, writer: &mut FlowWriter) -> Poll<usize> {
         let room = writer.poll_ready(cx);
         if room.is_pending() {
             self.waits_for_readers = true;
         } else if std::mem::take(&mut self.waits_for_readers) {
-            // That was not the server's fault: its time starts anew.
+            // That was not the server's fault: its time starts again.
             self.start_waiting();
         }
         room
     }
 
-    /// Hands over what an earlier read left; `Pending` while the flow has no room.
+    /// Hands over the rest of an earlier read; `Pending` while the flow has no room.
     fn poll_unsent(
         &mut self,
         cx: &mut Context<'_>,
@@ -350,13 +350,14 @@ impl H1Server {
         while !self.unsent.is_empty() {
             let took = ready!(writer.poll_append(cx, &self.unsent))?;
             self.unsent.drain(..took);
-            // Waiting for readers is not the server's fault: its time starts anew.
+            // Waiting for readers is not the server's fault: its time starts again.
             self.start_waiting();
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Decodes `input` and appends its data; what the flow does not take is kept in `unsent`.
+    /// Decodes `input` and appends its data; bytes that the flow does not take are kept in
+    /// `unsent`.
     fn feed(
         &mut self,
         cx: &mut Context<'_>,
@@ -388,8 +389,8 @@ impl H1Server {
     }
 }
 
-/// The length to announce for an answer without a body: what GET would give, for HEAD; nothing
-/// unless it was said.
+/// The length to announce for an answer without a body: for HEAD that of a GET; none unless the
+/// server named it.
 fn bodiless_length(head: &ResponseHead, method: Method) -> Option<u64> {
     // Beside a transfer coding the length means nothing (RFC 9112 6.3).
     let has_coding = head.fields.has(FieldName::TransferEncoding);

@@ -45,7 +45,7 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// What those who wait for the answer are told when it fails in the middle.
+    /// The reason for those who wait for the answer, when it fails in the middle.
     pub fn abort_reason(&self) -> AbortReason {
         match self {
             Self::ClosedEarly | Self::Body(BodyError::Truncated) => AbortReason::Truncated,
@@ -57,10 +57,10 @@ impl ServerError {
     }
 }
 
-/// What the head of an answer says about its body.
+/// The announcement of a body in the head of an answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
-    /// The length, where it is known; for an answer to HEAD what GET would give.
+    /// The length, if it is known; for an answer to HEAD that of a GET.
     pub body_bytes: Option<u64>,
     /// The head was not as it should be, and was repaired.
     pub was_repaired: bool,
@@ -150,8 +150,8 @@ impl ServerExchange {
         each!(self, Self, server => server.poll_head(cx, limits, most_bytes, head))
     }
 
-    /// See [`ServerExchange::poll_head`]. `most_bytes` is what one read may take of the body that
-    /// comes with it.
+    /// See [`ServerExchange::poll_head`]. `most_bytes` bounds the bytes of the body that one read
+    /// may take with it.
     pub async fn head(
         &mut self,
         limits: &HeadLimits,
@@ -161,10 +161,10 @@ impl ServerExchange {
         poll_fn(|cx| self.poll_head(cx, limits, most_bytes, head)).await
     }
 
-    /// Makes ready for the body behind the final head. `relaxed`: what can be repaired is.
+    /// Prepares for the body behind the final head. `relaxed`: repairable errors are repaired.
     ///
     /// # Errors
-    /// The head says nothing about the end of its body that could be trusted.
+    /// The head does not say reliably where its body ends.
     pub fn begin_body(
         &mut self,
         head: &ResponseHead,
@@ -225,7 +225,7 @@ impl ServerUpload {
         each!(self, Self, server => server.poll_send(cx))
     }
 
-    /// Whether something was added that was not sent.
+    /// Whether added bytes wait to be sent.
     pub fn has_unsent(&self) -> bool {
         each!(self, Self, server => server.has_unsent())
     }
