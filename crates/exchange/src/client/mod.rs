@@ -122,9 +122,9 @@ impl ClientExchange {
         each!(self, client => client.try_flush())
     }
 
-    /// Sends without waiting: what is kept, and then `body`, which is what is left of it. Returns how
-    /// many bytes of it were taken, 0 only where there were none; `None` when the client takes no
-    /// more now.
+    /// Sends without waiting: what is kept, and then `body`, which is what is left of it. Returns
+    /// how many bytes of it were taken, 0 only where there were none; `None` when the client takes
+    /// no more now.
     pub fn try_send<B: BodySlices + ?Sized>(
         &mut self,
         body: &B,

@@ -369,8 +369,8 @@ fn check_host(head: &RequestHead) -> Result<(), HeadError> {
     }
 }
 
-/// Whether it is the authority of the target, which has been found well-formed: the usual case where
-/// a proxy is asked.
+/// Whether it is the authority of the target, which has been found well-formed: the usual case
+/// where a proxy is asked.
 #[inline]
 fn is_of_target(head: &RequestHead, host: &[u8]) -> bool {
     let target = head.target_bytes();
