@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use humboldt_http::{FieldSink, Fields, Url};
+use humboldt_http::{FieldSink, Fields, ResponseHead, Url, Version};
 use humboldt_store::StoredHead;
 
 /// The length of a body.
@@ -68,6 +68,27 @@ pub trait ReplyHead {
 
     /// Writes the status and all fields.
     fn write<S: ReplySink>(&self, sink: &mut S);
+}
+
+/// The head of an answer with its fields taken apart.
+pub fn collect(head: &impl ReplyHead) -> ResponseHead {
+    let mut collector = Collector(ResponseHead::default());
+    head.write(&mut collector);
+    collector.0
+}
+
+struct Collector(ResponseHead);
+
+impl FieldSink for Collector {
+    fn parts(&mut self, name: &[u8], value: &[&[u8]]) {
+        self.0.fields.push_named(name, &value.concat());
+    }
+}
+
+impl ReplySink for Collector {
+    fn status(&mut self, status: u16, reason: &[u8]) {
+        self.0.set_line(Version::Http11, status, reason);
+    }
 }
 
 impl ReplyHead for StoredHead {

@@ -19,7 +19,7 @@ mod service;
 mod tunnel;
 
 pub use client::{ClientExchange, ClientLost, Refused};
-pub use head::{AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink};
+pub use head::{AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, collect};
 pub use io::{ClientSettings, CoreIo};
 pub use pump::{BodyPump, PumpError};
 pub use server::{Announced, ServerError, ServerExchange, ServerUpload};

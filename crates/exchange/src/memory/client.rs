@@ -8,11 +8,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use humboldt_http::h1::EncodeError;
-use humboldt_http::{FieldSink, Fields, ResponseHead, Version};
+use humboldt_http::{Fields, ResponseHead};
 
 use super::{Bell, Pipe};
 use crate::client::{BodyFault, ClientExchange, ClientLost};
-use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink};
+use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead, collect};
 use crate::is_bodiless_status;
 use crate::tunnel::TunnelEnd;
 
@@ -155,27 +155,6 @@ impl Client {
     pub async fn tunnel(&self) -> Pipe {
         self.0.bell.until(|| self.0.state.borrow_mut().tunnel.take()).await
     }
-}
-
-/// Collects the head of an answer.
-struct Collector(ResponseHead);
-
-impl FieldSink for Collector {
-    fn parts(&mut self, name: &[u8], value: &[&[u8]]) {
-        self.0.fields.push_named(name, &value.concat());
-    }
-}
-
-impl ReplySink for Collector {
-    fn status(&mut self, status: u16, reason: &[u8]) {
-        self.0.set_line(Version::Http11, status, reason);
-    }
-}
-
-fn collect(head: &impl ReplyHead) -> ResponseHead {
-    let mut collector = Collector(ResponseHead::default());
-    head.write(&mut collector);
-    collector.0
 }
 
 /// As the operations of the same names of [`ClientExchange`].

@@ -285,10 +285,6 @@ impl UploadSide {
         Poll::Ready(if is_given_up { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
     }
 
-    pub(crate) fn has_unsent(&self) -> bool {
-        false
-    }
-
     pub(crate) fn is_finished(&self) -> bool {
         self.is_finished
     }

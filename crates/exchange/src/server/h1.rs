@@ -492,7 +492,7 @@ impl H1Upload {
         Poll::Ready(Ok(()))
     }
 
-    pub(super) fn has_unsent(&self) -> bool {
+    fn has_unsent(&self) -> bool {
         self.sent < self.out.len()
     }
 

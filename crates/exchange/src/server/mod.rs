@@ -225,11 +225,6 @@ impl ServerUpload {
         each!(self, Self, server => server.poll_send(cx))
     }
 
-    /// Whether added bytes wait to be sent.
-    pub fn has_unsent(&self) -> bool {
-        each!(self, Self, server => server.has_unsent())
-    }
-
     /// Whether the end of the body was added.
     pub fn is_finished(&self) -> bool {
         each!(self, Self, server => server.is_finished())

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use humboldt_base::counters::Counter;
-use humboldt_freshness::{self as freshness, Disposition};
+use humboldt_freshness::Disposition;
 use humboldt_logs::access::Tag;
 use humboldt_store::disk::{DiskEntry, DiskHit, Lookup};
 use humboldt_store::{Entry, Held, PARTIAL};
@@ -11,6 +11,7 @@ use humboldt_store::{Entry, Held, PARTIAL};
 use crate::config::cache_status::Forward;
 use crate::core::Core;
 use crate::fetch::job::{Stale, StaleBody};
+use crate::lookup::judge_age;
 use crate::lookup::memory::{self, Found, HitObject};
 use crate::lookup::parts;
 use crate::lookup::selection::has_several_ranges;
@@ -67,7 +68,6 @@ async fn judge(
     mut hit: DiskHit,
     found: &mut Found,
 ) -> Stored {
-    let snapshot = request.snapshot();
     if hit.head.status == PARTIAL {
         match hit.into_object(&core.shared.cache).await {
             Some(list) => *found = parts::judge(request, list.key, list),
@@ -79,14 +79,7 @@ async fn judge(
         (found.pass, found.forward) = (true, Forward::Request);
         return Stored::Judged;
     }
-    let rule = || snapshot.refresh_rule(request.url.as_bytes());
-    let disposition = freshness::judge(
-        &hit.times,
-        &request.cc,
-        &snapshot.freshness,
-        rule,
-        request.received.secs(),
-    );
+    let disposition = judge_age(request, &hit.times);
     let body_bytes = hit.body_bytes().unwrap_or(0);
     let needs_pages = disposition != Disposition::Fresh || has_several_ranges(request);
     // What memory has no room for on its way is streamed as a larger one is.

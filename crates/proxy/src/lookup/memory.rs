@@ -10,6 +10,7 @@ use humboldt_store::{Entry, Held, Key, Object, PARTIAL, VaryMarker};
 use crate::config::cache_status::Forward;
 use crate::core::Core;
 use crate::fetch::job::Stale;
+use crate::lookup::judge_age;
 use crate::lookup::parts;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
@@ -174,16 +175,8 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
     if object.head.status == PARTIAL {
         return Err(parts::judge(request, key, object));
     }
-    let snapshot = request.snapshot();
-    let rule = || snapshot.refresh_rule(request.url.as_bytes());
     let found = Found { key: Some(key), ..Found::default() };
-    match freshness::judge(
-        &object.times,
-        &request.cc,
-        &snapshot.freshness,
-        rule,
-        request.received.secs(),
-    ) {
+    match judge_age(request, &object.times) {
         Disposition::Fresh => {
             let negative = object.times.flags.contains(freshness::TimesFlags::NEGATIVE);
             let tag = if negative { Tag::NegativeHit } else { Tag::MemHit };

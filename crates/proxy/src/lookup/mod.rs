@@ -4,3 +4,15 @@ pub(crate) mod disk;
 pub(crate) mod memory;
 pub(crate) mod parts;
 pub(crate) mod selection;
+
+use humboldt_freshness::{self as freshness, Disposition, Times};
+
+use crate::request::Request;
+
+/// What a stored answer of this age is good for.
+fn judge_age(request: &Request, times: &Times) -> Disposition {
+    let snapshot = request.snapshot();
+    let rule = || snapshot.refresh_rule(request.url.as_bytes());
+    let now_s = request.received.secs();
+    freshness::judge(times, &request.cc, &snapshot.freshness, rule, now_s)
+}

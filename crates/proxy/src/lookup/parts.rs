@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use humboldt_freshness::{self as freshness, Disposition};
+use humboldt_freshness::Disposition;
 use humboldt_http::{FieldName, range};
 use humboldt_store::{Key, Object};
 
 use crate::config::cache_status::Forward;
+use crate::lookup::judge_age;
 use crate::lookup::memory::{self, Found};
 use crate::request::Request;
 use crate::rules::access;
@@ -39,16 +40,8 @@ pub(crate) fn is_fetched_whole(request: &Request) -> bool {
 /// What a list of parts means for a request. Only fresh ones count: anything else is fetched as if
 /// there were none, and what comes may join the list then.
 pub(crate) fn judge(request: &Request, key: Key, object: Arc<Object>) -> Found {
-    let snapshot = request.snapshot();
-    let rule = || snapshot.refresh_rule(request.url.as_bytes());
     let found = Found { key: Some(key), ..Found::default() };
-    match freshness::judge(
-        &object.times,
-        &request.cc,
-        &snapshot.freshness,
-        rule,
-        request.received.secs(),
-    ) {
+    match judge_age(request, &object.times) {
         Disposition::Fresh => Found { parts: Some(object), ..found },
         Disposition::Refetch => Found { reload: true, ..found },
         Disposition::GatewayTimeout => Found { refuse: true, ..found },

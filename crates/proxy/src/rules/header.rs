@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use humboldt_acl::RuleList;
 use humboldt_conf::{HeaderReplace, HeaderRule};
-use humboldt_exchange::{BodyLength, ReplyHead, ReplySink};
-use humboldt_http::{FieldName, FieldSink, Fields, ResponseHead, Version};
+use humboldt_exchange::{BodyLength, ReplyHead, ReplySink, collect};
+use humboldt_http::{FieldName, FieldSink, Fields, ResponseHead};
 use humboldt_logs::access::{AccessFormat, AccessRecord};
 use humboldt_store::StoredHead;
 
@@ -72,9 +72,7 @@ impl<H: ReplyHead> ReplyHead for Ruled<'_, H> {
 impl<H: ReplyHead> Ruled<'_, H> {
     /// The whole head, for ACLs that look at it.
     fn collect(&self) -> ResponseHead {
-        let mut collector = Collector(ResponseHead::default());
-        self.head.write(&mut collector);
-        let mut head = collector.0;
+        let mut head = collect(self.head);
         match self.length {
             BodyLength::Known(bytes) => {
                 head.fields
@@ -84,21 +82,6 @@ impl<H: ReplyHead> Ruled<'_, H> {
             BodyLength::None => {}
         }
         head
-    }
-}
-
-/// Takes a head apart.
-struct Collector(ResponseHead);
-
-impl FieldSink for Collector {
-    fn parts(&mut self, name: &[u8], value: &[&[u8]]) {
-        self.0.fields.push_named(name, &value.concat());
-    }
-}
-
-impl ReplySink for Collector {
-    fn status(&mut self, status: u16, reason: &[u8]) {
-        self.0.set_line(Version::Http11, status, reason);
     }
 }
 
