@@ -1,5 +1,4 @@
-//! What is stored, how long it is fresh, how it is validated, and what a client may ask of the
-//! cache (RFC 9111).
+//! Storing, freshness, validation, and the requests that a client may make of a cache (RFC 9111).
 
 use humboldt_tests::origin::http_date;
 use humboldt_tests::wait::until;
@@ -186,8 +185,8 @@ fn answers_are_stored_exactly_when_the_standard_allows_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a client may ask of a cache that holds a fresh answer with an ETag, and whether the origin
-/// is asked.
+/// A client's request to a cache that holds a fresh answer with an ETag, and whether the origin
+/// gets a request.
 type Wish = (&'static str, &'static [(&'static str, &'static str)], u16, bool);
 
 const CLIENT_WISHES: &[Wish] = &[

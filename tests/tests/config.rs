@@ -1,4 +1,4 @@
-//! squid.conf: what is accepted, what is refused and how clearly, and what access rules do.
+//! squid.conf: accepted and refused files, the clarity of messages, and the effect of access rules.
 
 use humboldt_tests::wait::free_address;
 use humboldt_tests::{Origin, Proxy, Reply, World, proxy};
@@ -86,7 +86,7 @@ fn configurations_of_the_field_are_accepted() {
     }
 }
 
-/// A text with one error, its line, and what the message must mention.
+/// A text with one error, its line, and the words that the message must have.
 const BAD: &[(&str, &str, usize, &[&str])] = &[
     (
         "an unknown directive",
@@ -181,8 +181,8 @@ fn an_unknown_option_is_an_error() {
     assert!(!proxy::run(&["--no-such-option"]).status.success());
 }
 
-/// Access rules, a request, and whether it is allowed. `{o}` stands for the origin's address, `{p}`
-/// for its port.
+/// Access rules, a request, and whether it is allowed. `{o}` is the origin's address, `{p}` its
+/// port.
 const RULES: &[(&str, &str, &str, bool)] = &[
     (
         "nothing matches: the opposite of the last rule",

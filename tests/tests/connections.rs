@@ -78,8 +78,7 @@ fn a_client_that_half_closes_still_gets_its_answer() {
 fn a_get_is_sent_again_when_a_kept_connection_turns_out_dead() {
     let world = World::forward("");
     let connections = AtomicUsize::new(0);
-    // The first connection looks kept, but closes on the next request: what every keep-alive race
-    // looks like.
+    // The first connection looks kept, but closes on the next request, as in every keep-alive race.
     world.origin.handle("/a", move |_, wire| {
         wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         if connections.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -189,7 +188,7 @@ fn forward_timeout_ends_what_does_not_get_through() {
     let nobody_accepts = TcpListener::bind("127.0.0.1:0").expect("an address");
     rustix::net::listen(&nobody_accepts, 0).expect("a shorter queue");
     let address = nobody_accepts.local_addr().expect("an address");
-    // Its queue is full: it answers nobody else.
+    // Its queue is full: it answers no other client.
     let _first = TcpStream::connect(address).expect("room for one");
     let mut client = world.client();
     let answer = client.request("GET", &format!("http://{address}/"), &[], b"").response();

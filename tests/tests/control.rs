@@ -32,7 +32,7 @@ fn a_log_on_a_pipe_that_nobody_reads_hinders_neither_start_nor_reload_nor_rotati
     world.proxy.signal(Signal::HUP);
     wait::until("a reload", || world.proxy.output().contains("Reconfigured").then_some(()));
     let _ = world.get("/a").expect(200);
-    // Whoever reads now gets the lines from now on.
+    // A reader that comes now gets the lines from now on.
     let reader = fs::File::options().read(true).write(true).open(&pipe).expect("a reader");
     let lines = wait::until("a line", || {
         let _ = world.get("/a").expect(200);

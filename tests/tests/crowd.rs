@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const GIVEN_WAY: &str = "humboldt_client_connections_given_way_total";
 
-/// How many of the idle clients are still connected.
+/// Number of idle clients that are still connected.
 fn connected(clients: &[Client]) -> usize {
     clients.iter().filter(|client| !client.has_input()).count()
 }
@@ -60,8 +60,8 @@ fn idle_clients_give_way_to_new_ones_the_oldest_first_and_busy_ones_stay() {
     assert!(!tunnel.has_input(), "a tunnel does not give way");
 }
 
-/// Many that say nothing hinder nobody whose request needs a descriptor for the client and one for
-/// the server.
+/// Many silent clients hinder no request that needs a descriptor for the client and one for the
+/// server.
 fn silent_clients_leave_room(lines: &str) {
     let world = World::forward(&format!("max_filedescriptors 256\nworkers 2\n{lines}"));
     world.origin.on("/new", Reply::ok("hello"));
@@ -136,7 +136,7 @@ fn clients_that_leave_a_silent_server_make_room_where_half_closed_ones_are_serve
     }
 }
 
-/// Their end is behind what the proxy does not read.
+/// Their FIN is behind bytes that the proxy does not read.
 #[test]
 fn clients_that_send_too_much_and_leave_give_way() {
     let (world, silent) =
@@ -188,7 +188,7 @@ fn a_herd_of_a_thousand_costs_one_fetch() {
 }
 
 /// `idle` clients that keep their connections, `slow` ones that send a head of which a byte comes
-/// now and then, and others who are served as if nobody else was there.
+/// now and then, and others who are served as if they were alone.
 fn crowd(idle: usize, slow: usize) {
     let world =
         World::forward("client_idle_pconn_timeout 10 minutes\nrequest_timeout 10 minutes\n");

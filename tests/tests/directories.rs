@@ -1,5 +1,5 @@
-//! Several cache directories: which takes what, and what happens when they change, fill up, fail,
-//! or come back.
+//! Several cache directories: the choice among them, and the effect of changes, full disks,
+//! failures, and returns.
 
 #[path = "directories/changes.rs"]
 mod changes;
@@ -24,8 +24,7 @@ fn body(index: usize, bytes: usize) -> String {
     format!("object {index} of {bytes} ").repeat(bytes / 16 + 1)[..bytes].to_owned()
 }
 
-/// Asks for an object of so many bytes that the origin has from now on; returns whether it was a
-/// hit.
+/// Requests an object of `bytes` that the origin has from now on; returns whether it was a hit.
 fn fetch(world: &World, index: usize, bytes: usize) -> bool {
     let path = format!("/{bytes}/{index}");
     world.origin.on(&path, Reply::ok(body(index, bytes)).cachable(3_600));
@@ -52,19 +51,19 @@ fn objects(world: &World, name: &str) -> usize {
     figure(world, "humboldt_store_objects", name).unwrap_or(0.0) as usize
 }
 
-/// How many objects were ever written to a directory.
+/// Number of objects ever written to a directory.
 fn written(world: &World, name: &str) -> usize {
     figure(world, "humboldt_store_writes_total", name).unwrap_or(0.0) as usize
 }
 
-/// Waits until directories have so many objects in all.
+/// Waits until directories have `count` objects in all.
 fn wait_for_objects(world: &World, names: &[&str], count: usize) {
     until(&format!("{count} objects"), || {
         (names.iter().map(|name| objects(world, name)).sum::<usize>() >= count).then_some(())
     });
 }
 
-/// Waits until directories are open and know what they have.
+/// Waits until directories are open and know their objects.
 fn wait_until_ready(world: &World, names: &[&str]) {
     for name in names {
         until(&format!("{name} in service"), || {
@@ -320,7 +319,7 @@ fn a_directory_that_becomes_unwritable_goes_out_of_service_once_and_is_tried_aga
     until("the rest in b", || (objects(&world, "b") >= index + 50 - 6).then_some(()));
     assert!(stored > 0);
     says_once(&world, "out of service");
-    // Nobody gets what is purged now, but a crash could bring it back.
+    // No request gets a purged object now, but a crash could bring it back.
     let _ = world.ask("PURGE", "/5000/8", &[]).expect(500);
     assert!(!is_hit(&world, 8, 5_000));
     let _ = world.ask("PURGE", "/5000/8", &[]).expect(500);
@@ -369,7 +368,7 @@ impl Mount {
             .then(|| Self(path.to_owned()))
     }
 
-    /// A file system on a file, which is not longer than so much.
+    /// A file system on a file of `bytes`.
     fn image(path: &Path, image: &Path, bytes: u64) -> Option<Self> {
         fs::create_dir_all(path).ok()?;
         fs::File::create(image).and_then(|file| file.set_len(bytes)).ok()?;
@@ -381,8 +380,8 @@ impl Mount {
         Some(mount)
     }
 
-    /// Takes away what lies beyond so many bytes of the device that `image` is: whoever writes
-    /// there gets an error.
+    /// Takes away the part beyond `bytes` of the device that `image` is: a write there gets an
+    /// error.
     fn cut_off(image: &Path, bytes: u64) {
         let file = fs::OpenOptions::new().write(true).open(image);
         file.and_then(|file| file.set_len(bytes)).expect("the image");
@@ -398,7 +397,7 @@ impl Mount {
     }
 }
 
-/// Unmounts at once; who still uses it keeps it for himself.
+/// Unmounts at once; present users keep it.
 impl Drop for Mount {
     fn drop(&mut self) {
         run("umount", &["-l", self.0.to_str().unwrap_or_default()]);
@@ -424,8 +423,8 @@ fn a_full_file_system_concerns_one_directory_until_it_has_room_again() {
     wait_until_ready(&world, &["full/a", "b"]);
     (0..40).for_each(|index| assert!(!fetch(&world, index, 50_000)));
     says_once(&world, "storing less than configured");
-    // Old ones make way for new ones there, and the other is not concerned: it got its share, and
-    // what found no room.
+    // Old ones make way for new ones there, and the other is not affected: it got its share, and
+    // the objects that found no room.
     until("39 objects written", || {
         (written(&world, "full/a") + written(&world, "b") >= 39).then_some(())
     });

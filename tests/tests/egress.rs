@@ -1,5 +1,5 @@
-//! Where requests go: rules about the addresses of servers, and the addresses that connections come
-//! from.
+//! The destinations of requests: rules about the addresses of servers, and the local addresses of
+//! connections.
 
 use humboldt_tests::dns::{NameServer, Says, loopback};
 use humboldt_tests::wait::{LIMIT, free_listener, until};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// An address to which nobody may come.
+/// A forbidden address.
 const BAD: &str = "acl bad dst 127.0.0.2\nhttp_access deny bad\n";
 
 /// The fields of a request to switch to WebSocket.
@@ -54,7 +54,7 @@ fn a_rule_about_addresses_refuses_when_the_look_up_fails() {
     for (name, first) in
         [("gone.test", Says::NoSuchName), ("empty.test", Says::Addresses(Vec::new()))]
     {
-        // The second question is answered: whoever asks it goes where the rule was there to forbid.
+        // The second question is answered: its request would go to the place that the rule forbids.
         dns.on_each(name, vec![first, loopback(1)]);
     }
     dns.on("broken.test", Says::Failure);
@@ -244,8 +244,8 @@ fn validation_and_the_fetch_of_a_gap_go_to_the_address_that_was_judged() {
 #[test]
 fn the_rest_of_an_answer_comes_from_the_address_that_was_judged() {
     let (dns, (good, bad)) = (NameServer::new(), good_and_bad());
-    // Two clients ask; the third question would come from who is too slow, and fetches the rest by
-    // itself.
+    // Two clients ask; a third question would come from a client that is too slow, and fetches the
+    // rest by itself.
     dns.on_each("large.test", vec![loopback(1), loopback(1), loopback(2)]);
     let body: Vec<u8> = (0..32_000_000_u32).map(|n| (n >> 8) as u8 ^ n as u8).collect();
     let sent = body.clone();
@@ -421,7 +421,7 @@ fn lists_of_protocols_to_switch_to_see_the_addresses_of_names() {
         let _ = proxy.client().request("GET", &target, &fields, b"").response().expect(200);
         assert_eq!(origin.last("/").field("Upgrade"), offered, "{rules}");
     }
-    // A tunnel by Upgrade is for those who may have one with CONNECT.
+    // A tunnel by Upgrade is for clients that may have one with CONNECT.
     for (rules, offered) in [("deny CONNECT near", None), ("deny CONNECT !near", Some("websocket"))]
     {
         let proxy = with_names(&format!("http_access {rules}\n"));
@@ -480,7 +480,7 @@ fn a_list_that_waits_looks_up_only_where_it_comes_to_the_question() {
     }
 }
 
-/// A server that keeps connections and says from which address each came.
+/// A server that keeps connections and reports the address from which each came.
 fn mirror() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = free_listener();
     let (address, seen) =

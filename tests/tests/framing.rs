@@ -3,7 +3,7 @@
 use humboldt_tests::{Client, Origin, Reply, World, proxy};
 use std::process::Command;
 
-/// What must become of a request.
+/// The required treatment of a request.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Want {
     /// 400 and a closed connection; the origin sees nothing.
@@ -15,8 +15,7 @@ enum Want {
 }
 use Want::{Passed, Refused, Status};
 
-/// `{t}` stands for the target of the case, `{h}` for the host; `\r\n` are written out as in the
-/// standard.
+/// `{t}` is the target of the case, `{h}` the host; `\r\n` are written out as in the standard.
 const REQUESTS: &[(&str, Want, &str)] = &[
     ("a plain request", Passed, "GET {t} HTTP/1.1\r\nHost: {h}\r\n\r\n"),
     ("an empty line before the request", Passed, "\r\nGET {t} HTTP/1.1\r\nHost: {h}\r\n\r\n"),
@@ -53,7 +52,7 @@ const REQUESTS: &[(&str, Want, &str)] = &[
     ("an empty field value", Passed, "GET {t} HTTP/1.1\r\nHost: {h}\r\nX-Empty:\r\n\r\n"),
     ("high bytes in a value", Passed, "GET {t} HTTP/1.1\r\nHost: {h}\r\nX-A: \u{fc}\r\n\r\n"),
     ("a 1.0 request without Host", Passed, "GET {t} HTTP/1.0\r\nX-A: b\r\n\r\n"),
-    // Where the head ends and what a field is.
+    // The end of the head, and the form of fields.
     ("a bare CR in a value", Refused, "GET {t} HTTP/1.1\r\nHost: {h}\r\nX-A: b\rc\r\n\r\n"),
     (
         "a bare CR that hides a field",
@@ -372,8 +371,7 @@ fn messages_are_written_anew_for_the_origin() {
     assert_eq!(request.target(), "/a");
 }
 
-/// The project's wider list of payloads is a program of its own; this runs it where somebody has
-/// it.
+/// The project's wider list of payloads is a program of its own; this runs it if it is installed.
 #[test]
 fn the_external_smuggling_probe_finds_nothing_if_it_is_at_hand() {
     let Some(script) = std::env::var_os("HUMBOLDT_SMUGGLE") else { return };

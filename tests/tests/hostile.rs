@@ -28,7 +28,7 @@ fn get(client: &mut Client, proxy: &Proxy, url: &str) -> Response {
     client.request("GET", url, &[], b"").response()
 }
 
-/// What is wrong with an answer, if anything.
+/// The fault of an answer, if any.
 fn objection(want: Want, answer: &Response) -> Option<String> {
     let is_right =
         |body: &str| answer.status() == 200 && answer.is_complete && answer.text() == body;
@@ -74,7 +74,7 @@ impl Stage {
         get(client, &self.proxy, &target)
     }
 
-    /// Plays a case and says what is wrong.
+    /// Plays a case and returns its fault.
     fn play(
         &self,
         client: &mut Client,
@@ -110,7 +110,7 @@ impl Stage {
                 following.text()
             ));
         }
-        // Stored, if it was good, or asked for anew: a directory may still be writing.
+        // Stored, if it was good, or requested again: a directory may still be writing.
         let is_first_good = first.status() == 200 && first.is_complete;
         let second = self.get(client, &path);
         let is_second_good =
@@ -181,8 +181,8 @@ fn malformed_chunks_cut_the_answer() {
     run_table(CHUNKS, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 }
 
-/// Answers whose status or request forbids a body, to GET unless it says HEAD: what the client
-/// gets, and what the server said.
+/// Answers whose status or request forbids a body, to GET unless it is HEAD: the client's answer,
+/// and the server's.
 const BODILESS: &[(&str, &str, u16, &str)] = &[
     ("204 with a length", "GET", 204, "HTTP/1.1 204 No Content\r\nContent-Length: 6\r\n\r\nPOISON"),
     (
@@ -238,7 +238,7 @@ fn a_body_where_there_is_none_is_nobodys_answer() {
     }
 }
 
-/// What comes on a pooled connection while nobody asks cannot be the answer to the next request.
+/// Bytes on a pooled connection without a request cannot be the answer to the next request.
 #[test]
 fn an_answer_on_an_idle_connection_is_never_taken_for_the_next_one() {
     let world = World::forward(ONE_CORE);
@@ -294,8 +294,8 @@ fn an_answer_before_the_body_leaves_no_connection_in_doubt() {
     assert_eq!(ask(&mut client, "/d").status(), 413);
     client.send(" HTTP/1.1\r\nHost: a.test\r\n\r\n....");
     assert_eq!(get(&mut client, &proxy, &server.url("/e")).text(), right("/e"));
-    // A client that waits for leave to send, and is told the answer instead: what it sends next is
-    // in doubt.
+    // A client that waits for leave to send, and gets the answer instead: the meaning of its next
+    // bytes is in doubt.
     early("/f");
     let mut client = proxy.client();
     client.request(
@@ -344,7 +344,7 @@ fn old_clients_get_no_interim_answers() {
     assert_eq!((answer.text().as_str(), answer.interim.len()), ("hello", 0));
 }
 
-/// What never ends, as its beginning and what is repeated. The first four are heads, the others
+/// Endless messages, as a beginning and a repeated part. The first four are heads, the others
 /// bodies.
 const ENDLESS: &[(&str, &str, &str)] = &[
     ("a status line", "HTTP/1.1 200 ", "x"),
@@ -465,8 +465,8 @@ fn trailers_bring_no_fields_that_belong_into_the_head() {
     assert_eq!(server.seen("/a").len(), 1, "a good answer with trailers is stored");
 }
 
-/// Statuses beyond those of the standard, and answers to questions that were not asked: passed on
-/// or refused, never stored as what the next client gets.
+/// Statuses beyond those of the standard, and answers to other requests: passed on or refused,
+/// never stored as the next client's answer.
 const UNASKED: &[(&str, &str)] = &[
     ("status 600", "HTTP/1.1 600 What\r\nContent-Length: 6\r\n\r\nPOISON"),
     ("status 999", "HTTP/1.1 999 What\r\nContent-Length: 6\r\n\r\nPOISON"),
@@ -530,8 +530,8 @@ fn answers_that_nobody_asked_for_are_not_stored() {
     }
 }
 
-/// A server that does not switch protocols leaves an HTTP connection: what the client sends next is
-/// a request like any other.
+/// A server that does not switch protocols leaves an HTTP connection: the client's next bytes are a
+/// request like any other.
 #[test]
 fn a_refused_upgrade_opens_no_tunnel() {
     let server = Hostile::new();
@@ -580,7 +580,7 @@ fn pipelined_requests_get_no_answer_of_another() {
     }
 }
 
-/// A 304 says "what you have is good": to a client that has nothing it says nothing.
+/// A 304 means "your stored answer is good": to a client without one it means nothing.
 #[test]
 fn a_304_without_a_condition_is_no_answer() {
     let server = Hostile::new();

@@ -172,7 +172,7 @@ fn early_hints_are_passed_on() {
     assert_eq!(hints.field("Link"), Some("</s.css>; rel=preload"));
 }
 
-/// Listens once and sends back what it receives, in capitals.
+/// Listens once and sends the received bytes back, in capitals.
 fn shouting_server() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");

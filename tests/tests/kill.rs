@@ -161,14 +161,14 @@ impl Drop for EndOnDrop<'_> {
 
 fn wait_for_answers(answers: &Receiver<()>, wanted: usize) {
     for _ in 0..wanted {
-        // An error: a client has found something, or waits for longer than it may, and says so.
+        // An error: a client has found a fault, or waits for longer than allowed, and reports it.
         if answers.recv_timeout(2 * LIMIT).is_err() {
             return;
         }
     }
 }
 
-/// Waits until the directory is open and knows what it has.
+/// Waits until the directory is open and knows its objects.
 fn wait_until_ready(world: &World) {
     until("the directory", || {
         let target = world.proxy.page("metrics");

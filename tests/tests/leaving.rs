@@ -13,13 +13,13 @@ use std::time::Duration;
 /// Clients of each kind.
 const CLIENTS: usize = 100;
 
-/// How long the descriptors of clients that have gone may stay; most are free within a second. A
-/// tunnel whose client has only sent its FIN has 10 s.
+/// How long the descriptors of departed clients may stay; most are free within a second. A tunnel
+/// whose client has only sent its FIN has 10 s.
 const FREE_WITHIN: Duration = Duration::from_secs(20);
 
 const ONE_CORE: &str = "workers 1\n";
 
-/// A server that accepts connections, and neither reads nor says anything.
+/// A server that accepts connections, and neither reads nor writes.
 struct Silent {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ impl Drop for Silent {
     }
 }
 
-/// How clients of one kind ask: `SERVER` is the server, `N` the client's number.
+/// The requests of clients of one kind: `SERVER` is the server, `N` the client's number.
 struct Kind {
     name: &'static str,
     request: &'static str,
@@ -107,8 +107,7 @@ impl Kind {
     }
 }
 
-/// How many descriptors the proxy has open when every core has served somebody and nobody is there
-/// any more.
+/// Open descriptors of the proxy when every core has served a client and none is left.
 fn descriptors_at_rest(proxy: &Proxy) -> usize {
     for _ in 0..20 {
         let _ = proxy.client().request("GET", &proxy.page("metrics"), &[], b"").response();
@@ -184,7 +183,7 @@ fn a_client_that_half_closes_and_then_resets_is_noticed() {
     }
 }
 
-/// Neither the server nor the proxy takes what the client sends: its end is behind that.
+/// Neither the server nor the proxy takes the client's bytes: its FIN is behind them.
 #[test]
 fn a_client_that_leaves_with_the_rest_of_its_body_unread_is_noticed() {
     const BODY_BYTES: usize = 64 << 20;
@@ -237,7 +236,7 @@ fn a_client_that_leaves_while_a_name_is_looked_up_is_noticed() {
                 (asked >= ASKING as u64).then_some(())
             });
             clients.into_iter().for_each(Client::abort);
-            // The question itself has sockets, whoever waits.
+            // The question itself has sockets, with any number of waiting clients.
             has_free(&world.proxy, base + ASKING / 2, kind.name);
         }
     }
@@ -255,7 +254,7 @@ fn child_of(parent: u32) -> Pid {
     })
 }
 
-/// A helper that is stopped stands for a disk that hangs.
+/// A stopped helper plays a disk that hangs.
 struct Hung(Pid);
 
 impl Hung {

@@ -13,12 +13,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What `logformat` writes of a request here.
+/// The fields that `logformat` writes of a request here.
 const FORMAT: &str = "logformat mine %Ss/%03>Hs %rm %ru %Sh/%<a %err_code %err_detail\n\
                       acl metrics url_regex /metrics$\n\
                       access_log stdio:{dir}/mine.log mine !metrics\n";
 
-/// A proxy, and what its log has to say.
+/// A proxy, and the expected lines of its log.
 struct Played {
     world: World,
     lines: usize,
@@ -346,7 +346,7 @@ fn what_the_server_does_not_answer_has_one_line() {
             "TCP_MISS_ABORTED/200 GET http://{address}/ HIER_DIRECT/127.0.0.1 ERR_READ_ERROR server_failed"
         ),
     );
-    // What was stored, and cannot be validated.
+    // A stored answer that cannot be validated.
     let url = played.world.target("/stale");
     let stale = "HTTP/1.1 200 OK\r\nCache-Control: max-age=1, must-revalidate\r\nAge: 9\r\nETag: \"1\"\r\nContent-Length: 1\r\n\r\nx";
     played.world.origin.on_each("/stale", vec![Reply::raw(stale), Reply::raw("")]);

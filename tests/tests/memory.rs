@@ -1,5 +1,5 @@
 //! Memory while everything else goes on: reconfigurations that change `cache_mem`, slow clients,
-//! what is kept for whom.
+//! shares.
 //!
 //! `HUMBOLDT_TEST_RELOADS=1000` reads the configuration so often.
 
@@ -29,12 +29,12 @@ const SCHEMES: &[&str] = &["ufs", "aufs", "diskd", "coss", "rock", "ring"];
 /// The largest body that `coss` takes.
 const COSS_BODY_BYTES_MAX: usize = 960 * 1024;
 
-/// Whether an answer says that it is stored.
+/// Whether an answer claims that it is stored.
 fn says_stored(answer: &Response) -> bool {
     answer.field("Cache-Status").unwrap_or_default().contains("; stored")
 }
 
-/// Whether an answer says that it is being stored, which may come to nothing.
+/// Whether an answer claims that it is being stored, which may fail.
 fn says_storing(answer: &Response) -> bool {
     answer.field("Cache-Status").unwrap_or_default().contains("; detail=storing")
 }
@@ -166,11 +166,11 @@ fn read_answer(stream: &mut TcpStream, content: &[u8]) {
 
 const MIB: u64 = 1 << 20;
 
-/// What each transfer may hold beyond the share of what is in flight.
+/// Bytes that each transfer may hold beyond the share of bodies in flight.
 const GUARANTEED_BYTES: u64 = 16 * 1024;
 
-/// Asks for a small object again and again until `is_settled`: it is a hit every time, and what is
-/// in flight keeps to its bound.
+/// Requests a small object again and again until `is_settled`: it is a hit every time, and bodies
+/// in flight keep to their bound.
 fn hot_object_stays(world: &World, in_flight_max: u64, mut is_settled: impl FnMut() -> bool) {
     let mut client = world.client();
     let deadline = std::time::Instant::now() + 3 * LIMIT;
@@ -182,7 +182,7 @@ fn hot_object_stays(world: &World, in_flight_max: u64, mut is_settled: impl FnMu
                 client.request("GET", &world.target("/hot"), &[], b"").response().expect(200);
             assert!(answer.cache() == "HIT" && answer.body == body(99, 2000), "{:?}", answer.head);
         }
-        // What is small and new comes through as ever.
+        // A small new answer comes through as always.
         let (fresh, content) = (format!("/fresh/{rounds}"), body(rounds, 3000));
         world.origin.on(&fresh, Reply::ok(&content).cachable(600));
         let answer = client.request("GET", &world.target(&fresh), &[], b"").response().expect(200);
@@ -258,7 +258,7 @@ fn clients_that_do_not_read_what_directories_have_take_no_memory_from_what_is_st
             })
             .collect();
         let mut before = 0;
-        // What had to leave while it was being sent was in the other half before.
+        // An object that had to leave while it was being sent was in the other half before.
         hot_object_stays(&world, 2 * MIB + READERS as u64 * GUARANTEED_BYTES, || {
             let log = world.proxy.text("access.log");
             let now = log
@@ -309,7 +309,7 @@ fn cache_mem_is_lowered_and_raised_under_load_and_no_answer_is_harmed() {
                 }
             });
         }
-        // Whatever happens, the others end.
+        // In any case the others end.
         let _ending = Ending(&done);
         for reload in 0..reloads {
             let megabytes = if reload % 2 == 0 { 8 } else { 256 };
@@ -335,7 +335,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A control group with a bound on memory; without it when dropped, which nobody may be in then.
+/// A control group with a bound on memory; it is removed when dropped, and must be empty then.
 struct Group(PathBuf);
 
 impl Group {

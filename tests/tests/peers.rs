@@ -1,4 +1,4 @@
-//! Which parent gets a request, and what the options of ports and peers do.
+//! The choice of a parent for a request, and the effect of options of ports and peers.
 
 use humboldt_tests::servers::Server;
 use humboldt_tests::wait::free_listener;
@@ -104,7 +104,8 @@ fn a_port_whose_name_does_not_resolve_does_not_become_every_address() {
     assert!(!output.status.success() && said.contains("no port that can be opened"), "{said}");
 }
 
-/// A parent that says this to every CONNECT and then listens no more, and how many it got.
+/// A parent that gives this answer to every CONNECT and then stops reading, and the number of
+/// CONNECTs.
 fn refusing(answer: &'static str) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = free_listener();
     let address = listener.local_addr().expect("its address");
@@ -130,7 +131,7 @@ fn parents(addresses: &[SocketAddr]) -> String {
     peers.collect::<String>() + "never_direct allow all\n"
 }
 
-/// A client that has sent CONNECT, and behind that what is meant for the tunnel.
+/// A client that has sent CONNECT, and behind it bytes for the tunnel.
 fn asks_for_tunnel(proxy: &Proxy) -> Client {
     let mut client = proxy.client();
     client.send("CONNECT site.test:443 HTTP/1.1\r\nHost: site.test:443\r\n\r\n");

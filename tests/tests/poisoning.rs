@@ -1,8 +1,8 @@
 //! Attempts to have an answer stored where others find it who did not ask for it.
 //!
-//! What a server makes of a field that is not part of the key is its own affair, unless it says so
-//! with Vary. These tests show that the proxy adds nothing to that: what is one thing in the cache
-//! is one thing at the server, byte for byte.
+//! A server may use a field that is not part of the key as it likes, unless it names it in Vary.
+//! These tests show that the proxy adds nothing to that: one object in the cache is one object at
+//! the server, byte for byte.
 
 #[path = "poisoning/echo.rs"]
 mod echo;
@@ -62,8 +62,8 @@ fn a_server_that_obeys_such_a_field_is_safe_if_it_says_so_with_vary() {
     assert_eq!(server.seen().len(), 2);
 }
 
-/// Targets that look alike to somebody. None is changed on its way, so each is its own thing here
-/// and at the server.
+/// Targets that some reader may take for equal. None is changed on its way, so each is an object of
+/// its own here and at the server.
 const SPELLINGS: &[&str] = &[
     "/a/b",
     "/a/b/",
@@ -506,8 +506,8 @@ fn vary_that_cannot_be_kept_is_not_stored() {
     }
 }
 
-/// RFC 9110 7.6.1: Connection must not name what is meant for all. Those who do it all the same
-/// strip nothing that matters.
+/// RFC 9110 7.6.1: Connection must not name fields that are meant for all. A client that does so
+/// nevertheless strips no field that matters.
 #[test]
 fn connection_takes_nothing_from_a_request_that_matters_later() {
     let server = Echo::of_identity();
@@ -528,7 +528,7 @@ fn connection_takes_nothing_from_a_request_that_matters_later() {
         let head = format!(
             "GET /{index} HTTP/1.1\nHost: site.test\nConnection: {options}\n{name}: {value}"
         );
-        // The server sends the whole; what is stored of it gives a range.
+        // The server sends the whole; a stored part of it gives a range.
         assert_eq!(send(&proxy, &head).status(), if *name == "Range" { 206 } else { 200 });
         assert_eq!(server.last().list(name), *value, "{name} was stripped");
     }
@@ -538,8 +538,8 @@ fn connection_takes_nothing_from_a_request_that_matters_later() {
     assert!(server.last().list("Via").starts_with("1.1 a, 1.1 proxy.test"), "{:?}", server.last());
 }
 
-/// A field that Connection removes is not there for Vary either: otherwise the answer to a request
-/// without the field would be stored for those who send it.
+/// A field that Connection removes does not exist for Vary either: otherwise the answer to a
+/// request without the field would be stored for clients that send it.
 #[test]
 fn what_connection_removes_does_not_choose_a_variant() {
     let server = Echo::new(|seen| {
@@ -563,7 +563,8 @@ fn what_connection_removes_does_not_choose_a_variant() {
     }
 }
 
-/// The same from the server's side: what decides about storing counts although Connection names it.
+/// The same from the server's side: fields that decide about storing count although Connection
+/// names them.
 #[test]
 fn connection_in_an_answer_hides_no_rule_of_the_cache() {
     for line in ["Cache-Control: no-store", "Cache-Control: private, max-age=60", "Vary: *"] {

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 /// The schemes that all of this holds for.
 const SCHEMES: &[&str] = &["ufs", "aufs", "diskd", "coss", "rock", "ring"];
 
-/// Who may purge: the rules that a scenario begins with.
+/// The rules about purges that a scenario begins with.
 const ALLOW: &str = "acl purge method PURGE\nhttp_access allow purge\n";
 
 /// Lines without which objects would be answered from memory.
@@ -29,7 +29,7 @@ const NO_MEMORY: &str = "cache_mem 1 MB\nmaximum_object_size_in_memory 1 KB\n";
 const TAG: (&str, &str) = ("Surrogate-Key", "news");
 const PREFIX: (&str, &str) = ("X-Purge-Method", "prefix");
 
-/// Purges, and returns what the proxy says about it.
+/// Purges, and returns the proxy's answer.
 fn purge(world: &World, path: &str, field: (&str, &str)) -> String {
     world.ask("PURGE", path, &[field]).expect(200).text()
 }
@@ -136,10 +136,10 @@ fn what_is_not_clear_is_refused_and_purges_nothing() {
         assert!(text.starts_with("Not purged: ") && text.lines().count() == 1, "{text}");
     }
     assert_eq!(cache(&world, "/a"), "HIT");
-    // Without a rule for it nobody may.
+    // Without a rule for it, it is forbidden to all.
     let closed = World::forward("acl purge method PURGE\nhttp_access deny purge\n");
     let _ = closed.ask("PURGE", "/a", &[TAG]).expect(403);
-    // Who lets everybody in has not thought of it.
+    // A configuration that lets everybody in has not thought of it.
     let open = World::forward("");
     for field in [TAG, PREFIX] {
         let _ = open.ask("PURGE", "/", &[field]).expect(403);
@@ -184,7 +184,7 @@ fn text(world: &World, path: &str) -> String {
 fn a_request_after_a_purge_does_not_join_a_fetch_from_before() {
     let world = World::forward(ALLOW);
     for (number, field) in [TAG, PREFIX].into_iter().enumerate() {
-        // The head is not there yet: the tags may be any. Then it is there, and says them.
+        // The head is not there yet: the tags may be any. Then it is there, with its tags.
         for has_head in [false, true] {
             let path = format!("/{number}/{has_head}");
             let (head, body) = slow_once(&world, &path);
@@ -201,7 +201,7 @@ fn a_request_after_a_purge_does_not_join_a_fetch_from_before() {
             head.open();
             body.open();
             assert_eq!(before.join().expect("an answer"), "old");
-            // What came last is from before the purge, and was not stored.
+            // The last answer is from before the purge, and was not stored.
             assert_eq!(
                 (text(&world, &path), world.origin.count(&path)),
                 ("new".into(), 2),
@@ -413,7 +413,7 @@ fn log_of(world: &World) -> PathBuf {
 fn a_purge_holds_after_a_crash() {
     with_each_scheme(|world, scheme| {
         store_all(world);
-        // A store may lose what was written last. So that it has everything:
+        // A store may lose its last writes. So that it has all of them:
         world.proxy.restart();
         for (path, ..) in STORED {
             wait_until_stored(world, path);
@@ -422,7 +422,7 @@ fn a_purge_holds_after_a_crash() {
         purge(world, "/", TAG);
         crash(world);
         all_but_one_are_new(world, scheme);
-        // What was stored after it is not concerned, now and later.
+        // An object stored after it is not affected, now and later.
         wait_for_writes(world, STORED.len() - 1);
         world.proxy.restart();
         for (path, ..) in STORED {

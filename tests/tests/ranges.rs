@@ -1,4 +1,4 @@
-//! Ranges: of what is stored whole, of what is stored in parts, of what is fetched for the purpose.
+//! Ranges: of whole stored objects, of stored parts, and of objects fetched for the purpose.
 
 use humboldt_tests::origin::http_date;
 use humboldt_tests::{Reply, Response, World};
@@ -15,7 +15,7 @@ fn content(version: u64, range: std::ops::Range<u64>) -> Vec<u8> {
     range.map(|at| byte(version, at)).collect()
 }
 
-/// What a server does with ranges.
+/// A server's treatment of ranges.
 struct Server {
     /// Changes the content, and with it the tag.
     version: AtomicU64,
@@ -312,8 +312,8 @@ fn the_answer_to_a_missed_condition_is_stored() {
     assert_eq!(world.get("/b").expect(200).text(), "hello", "a 304 is nothing to store");
 }
 
-/// Many clients ask for ranges of an answer that changes again and again: what each gets is of one
-/// version, the one that its tag says.
+/// Many clients request ranges of an answer that changes again and again: each gets bytes of one
+/// version, that of its tag.
 #[test]
 fn many_clients_and_a_changing_answer() {
     for lines in

@@ -1,5 +1,5 @@
-//! What rules do beyond allowing and denying: who the client is, what is said to those denied,
-//! which answers pass.
+//! Effects of rules beyond allowing and denying: the identity of the client, the page for denied
+//! ones, the answers that pass.
 
 use humboldt_tests::origin::http_date;
 use humboldt_tests::wait::{Gate, until};
@@ -39,7 +39,7 @@ fn the_client_behind_a_trusted_proxy_is_the_one_that_rules_see() {
     for (forwarded, status) in [
         ("192.0.2.7", 403),
         ("203.0.113.9", 200),
-        // Only the last address is believed when its owner is not trusted.
+        // Only the last address is trusted when its owner is not.
         ("192.0.2.7, 203.0.113.9", 200),
         ("203.0.113.9, 192.0.2.7", 403),
         // A trusted one in between is followed.

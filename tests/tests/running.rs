@@ -375,8 +375,8 @@ fn a_page_that_rebinds_its_name_does_not_read_the_pages_of_a_proxy() {
     }
 }
 
-/// What a client may not ask for itself, the proxy does not ask itself for in its name: it would
-/// come from this machine.
+/// A page that a client may not request itself is not requested by the proxy in its name: the
+/// request would come from this machine.
 #[test]
 fn pages_of_the_proxy_are_not_fetched_through_it() {
     let other = free_address().port();
@@ -399,7 +399,7 @@ fn pages_of_the_proxy_are_not_fetched_through_it() {
     }
 }
 
-/// Without Via nothing says where a request has been, and an address has many spellings.
+/// Without Via a request has no trace of its way, and an address has many spellings.
 #[test]
 fn no_spelling_of_an_address_leads_back_to_the_proxy() {
     for without_via in ["via off", "request_header_access Via deny all"] {

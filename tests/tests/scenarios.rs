@@ -85,7 +85,7 @@ fn every_scenario_holds() {
     );
 }
 
-/// The scenarios whose path has `part` in it, and what is wrong with those that cannot be read.
+/// The scenarios whose path contains `part`, and the faults of unreadable ones.
 fn read_all(part: &str) -> (Vec<Scenario>, Vec<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
@@ -127,7 +127,7 @@ struct Played {
 
 /// Plays them side by side, in any order; the results are in theirs.
 fn play_all(scenarios: &[Scenario]) -> Vec<Played> {
-    // One proxy for each configuration that several may share, started by the first who needs it.
+    // One proxy for each configuration that several may share, started by the first that needs it.
     let mut users: BTreeMap<&str, usize> = BTreeMap::new();
     for scenario in scenarios.iter().filter(|scenario| scenario.can_share()) {
         *users.entry(&scenario.config).or_default() += 1;
@@ -180,7 +180,7 @@ fn play_one(scenario: &Scenario, shared: &BTreeMap<&str, OnceLock<Proxy>>) -> Re
     play::play(scenario, wires, stage)
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn reason(panic: &dyn std::any::Any) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

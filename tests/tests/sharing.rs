@@ -252,7 +252,7 @@ fn body_of(bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8) as u64).flat_map(u64::to_be_bytes).take(bytes).collect()
 }
 
-/// How an origin frames a body that it knows no validator and no ranges of.
+/// The framing of an origin that knows no validator and no ranges of a body.
 #[derive(Copy, Clone, Debug)]
 enum Framed {
     Length,
@@ -284,7 +284,7 @@ fn line_of(answer: &mut impl BufRead) -> String {
     line.trim_end().to_ascii_lowercase()
 }
 
-/// Reads an answer in pieces of so many bytes, with a pause after each. Every byte is checked, and
+/// Reads an answer in pieces of `piece` bytes, with a pause after each. Every byte is checked, and
 /// none is kept.
 fn read_slowly(stream: TcpStream, body: &[u8], piece: usize, pause: Duration) {
     stream.set_read_timeout(Some(3 * LIMIT)).expect("a read limit");
@@ -314,7 +314,7 @@ fn read_slowly(stream: TcpStream, body: &[u8], piece: usize, pause: Duration) {
     }
 }
 
-/// So many clients who ask for one new object at the same time, each with a speed of its own, of an
+/// Clients that request one new object at the same time, each with a speed of its own, from an
 /// origin that knows neither validators nor ranges: each gets every byte.
 fn clients_of_all_speeds(cache_mem: &str, framed: Framed, clients: usize, bytes: usize) {
     let world = World::forward(&format!("cache_mem {cache_mem}\n"));
@@ -332,8 +332,8 @@ fn clients_of_all_speeds(cache_mem: &str, framed: Framed, clients: usize, bytes:
                 .expect("sent");
             let body = &body;
             scope.spawn(move || {
-                // Every other one reads as fast as it can, and each fourth a sixteenth of what the
-                // next one does at a time.
+                // Every other one reads at full speed, and each fourth a sixteenth of the next
+                // one's bytes at a time.
                 let (piece, pause_ms) =
                     [(1 << 20, 0), (64 << 10, 1), (1 << 20, 0), (16 << 10, 1)][number % 4];
                 read_slowly(client, body, piece, Duration::from_millis(pause_ms));
@@ -439,10 +439,10 @@ fn what_a_directory_cannot_read_further_comes_from_the_server_if_that_has_the_sa
     }
 }
 
-/// A core whose own clients have left goes on with what it fetches for those of other cores.
+/// A core whose own clients have left goes on with its fetches for those of other cores.
 #[test]
 fn who_shares_a_fetch_gets_all_of_it_while_the_proxy_ends() {
-    // Which core a client gets is up to the kernel: of so many pairs, some are apart.
+    // The kernel chooses a client's core: of this many pairs, some are apart.
     const PAIRS: usize = 8;
     let body = body_of(100_000);
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A cache directory that hangs: who waits for it, and who does not.
+//! A cache directory that hangs: requests that wait for it, and requests that do not.
 
 use humboldt_tests::wait::until;
 use humboldt_tests::{Reply, World};
@@ -66,7 +66,7 @@ fn a_purge_is_answered_though_the_directory_hangs() {
     until("a directory in service", || (cache(&world, "/y") == "HIT").then_some(()));
 }
 
-/// RFC 9111 4.4: what a POST makes void is void at once, and nobody waits for a disk.
+/// RFC 9111 4.4: an answer that a POST makes void is void at once, and no request waits for a disk.
 #[test]
 fn a_post_waits_for_no_disk() {
     let world = world();
@@ -77,7 +77,7 @@ fn a_post_waits_for_no_disk() {
     assert_eq!(cache(&world, "/x"), "MISS");
 }
 
-/// What is in the logs of removals of a `ring`.
+/// The contents of the logs of removals of a `ring`.
 fn removals(store: &Path) -> Vec<Vec<u8>> {
     (0..2)
         .map(|log| fs::read(store.join(format!("ring.removed.{log}"))).unwrap_or_default())
@@ -97,7 +97,8 @@ fn a_post_to_what_was_never_stored_writes_nothing() {
         let _ = world.ask("POST", "/never", &[("Content-Length", "0")]).expect(200);
     }
     assert!(removals(&store) == before, "nothing is written");
-    // What was stored is written down, so that a crash does not bring it back: this is seen here.
+    // The removal of a stored object is written down, so that a crash does not bring it back: this
+    // is seen here.
     let _ = world.ask("POST", "/stored", &[("Content-Length", "0")]).expect(200);
     until("a removal", || (removals(&store) != before).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! What lies on disk: hits after a restart, after a crash, and with stores that cannot be used.
+//! Objects on disk: hits after a restart, after a crash, and with stores that cannot be used.
 
 use humboldt_tests::wait::until;
 use humboldt_tests::{Proxy, Reply, World};
@@ -11,7 +11,7 @@ fn body(index: usize) -> String {
     format!("object {index} ").repeat(1_000)
 }
 
-/// Asks for so many objects, so that they are stored.
+/// Requests `count` objects, so that they are stored.
 fn fill(world: &World, count: usize) {
     for index in 0..count {
         let path = format!("/{index}");
@@ -20,8 +20,8 @@ fn fill(world: &World, count: usize) {
     }
 }
 
-/// The same, and then waits for their files. What was fetched before the store was ready is asked
-/// for again.
+/// The same, and then waits for their files. Objects fetched before the store was ready are
+/// requested again.
 fn fill_disk(world: &World, count: usize) {
     fill(world, count);
     until(&format!("{count} files"), || {
@@ -33,8 +33,8 @@ fn fill_disk(world: &World, count: usize) {
     });
 }
 
-/// How many of the objects still come without the origin. Every answer must be right, wherever it
-/// comes from.
+/// Number of objects that still come without the origin. Every answer must be right, from any
+/// place.
 fn hits(world: &World, count: usize) -> usize {
     let answers = (0..count).map(|index| {
         let answer = world.get(&format!("/{index}")).expect(200);
@@ -48,7 +48,7 @@ fn hits(world: &World, count: usize) -> usize {
     answers.sum()
 }
 
-/// How many files lie below a store's directory with Squid's names.
+/// Number of files below a store's directory with Squid's names.
 fn stored_files(proxy: &Proxy) -> usize {
     let is_name = |name: &str| name.len() == 8 && name.chars().all(|c| c.is_ascii_hexdigit());
     let mut folders = vec![proxy.path("cache")];
@@ -81,7 +81,7 @@ fn objects_are_hits_from_disk_after_a_clean_restart() {
 fn objects_are_hits_from_disk_after_a_crash() {
     let mut world = World::forward(UFS);
     fill_disk(&world, 30);
-    // The log is written once a second: what it does not have yet is lost.
+    // The log is written once a second: later changes are lost.
     let log_bytes =
         || fs::metadata(world.proxy.path("cache/swap.state")).map_or(0, |found| found.len());
     until("the log of 30 objects", || (log_bytes() >= 31 * 32).then_some(()));
@@ -207,7 +207,7 @@ fn variants_survive_a_restart() {
 
 const RING: &str = "cache_dir ring {dir}/cache 100\ncache_mem 1 MB\n";
 
-/// A world with an empty ring that stores what comes.
+/// A world with an empty ring that stores all answers.
 fn ring(lines: &str) -> World {
     let world = World::forward(lines);
     let mut number = 0;
@@ -241,8 +241,8 @@ fn store_80(world: &World) {
     until("all objects", || (world.metric("humboldt_store_objects") >= before + 80).then_some(()));
 }
 
-/// The same, after a restart: the last ones fill memory, and of the first ones nothing is known but
-/// where they are.
+/// The same, after a restart: the last ones fill memory, and of the first ones only their places
+/// are known.
 fn more_on_disk_than_memory_holds() -> World {
     let mut world = more_than_memory_holds();
     world.proxy.restart();
@@ -390,7 +390,7 @@ fn a_client_that_reads_slowly_gets_all_of_what_was_read_from_disk() {
     for index in 0..OBJECTS {
         client.request("GET", &world.target(&format!("/slow/{index}")), &[], b"");
     }
-    // It reads nothing while another reads other things, which takes what memory holds.
+    // It reads nothing while another reads other objects, which take the memory.
     fill(&world, 80);
     for index in 0..OBJECTS {
         let answer = client.response().expect(200);

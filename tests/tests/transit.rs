@@ -1,8 +1,8 @@
 //! Large objects on their way: memory stays bounded, slow clients get every byte, the disk gets all
 //! of it.
 //!
-//! `HUMBOLDT_TEST_LARGE_MB=5120` makes the object of these tests so large; they take minutes then.
-//! `HUMBOLDT_TEST_SCHEMES=ring` tries one scheme only.
+//! `HUMBOLDT_TEST_LARGE_MB=5120` sets the size of the object of these tests; they take minutes
+//! then. `HUMBOLDT_TEST_SCHEMES=ring` tries one scheme only.
 
 use humboldt_tests::World;
 use humboldt_tests::wait::{Gate, until};
@@ -35,7 +35,7 @@ fn fill(from: u64, out: &mut [u8]) {
     }
 }
 
-/// A client that checks what it reads and keeps nothing.
+/// A client that checks its bytes and keeps none.
 struct Checker {
     stream: TcpStream,
     at: u64,
@@ -295,7 +295,7 @@ fn who_reads_from_a_directory_that_is_opened_anew_gets_every_byte() {
         });
         whole.read_to(bytes);
         part.read_to(62_000_000);
-        // A directory is closed, and opened anew, when nobody reads from it any more.
+        // A directory is closed, and opened again, after its last reader.
         drop((whole, part));
         until("the new size", || {
             (world.metric("humboldt_store_capacity_bytes") == 500 * MIB).then_some(())

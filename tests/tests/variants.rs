@@ -11,9 +11,9 @@ const CLIENTS: u64 = 6;
 /// Requests of each.
 const REQUESTS: u64 = 400;
 
-/// An origin that varies by `X-Who` and Accept-Encoding, says so on every path, and puts both into
-/// the body, whose length depends on them. On `/changing` it varies by one of them at a time, in
-/// turns.
+/// An origin that varies by `X-Who` and Accept-Encoding, names both in Vary on every path, and puts
+/// both into the body, whose length depends on them. On `/changing` it varies by one of them at a
+/// time, in turns.
 fn serve(world: &World) {
     let turns = AtomicU64::new(0);
     let answer = move |path: &'static str, head: &humboldt_tests::message::Head| {
@@ -41,7 +41,7 @@ fn body(who: &str, encoding: &str) -> String {
     format!("who={who}\nencoding={encoding}\n{}", format!("{who}/{encoding} ").repeat(words / 8))
 }
 
-/// What the answer says it was selected by must be what was asked for.
+/// The answer's own account of its selection must match the request.
 #[track_caller]
 fn check(text: &str, who: &str, encoding: &str) {
     let line =

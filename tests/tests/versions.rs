@@ -7,7 +7,7 @@ use humboldt_tests::{Client, Reply, World, schemes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What makes the older fetch slow.
+/// The reason why the older fetch is slow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Slow {
     Head,
@@ -87,7 +87,7 @@ fn a_slow_fetch_that_began_before_a_reload(
     assert_eq!(version(world, path, &[]), '2', "{slow:?}: after the reload");
     origin.whole.open();
     assert!(first.response().expect(200).text().starts_with('1'));
-    // Whatever was to be stored of the first one is stored now, or not.
+    // Any part of the first one that was to be stored is stored now, or not.
     let fetches = until(&format!("{path} has settled"), || {
         let before = world.origin.count(path);
         assert_eq!(version(world, path, &[]), '2', "{slow:?}: when the slow fetch has ended");
@@ -106,7 +106,7 @@ fn a_slow_fetch_does_not_come_after_a_reload_in_memory() {
     let world = World::forward("maximum_object_size_in_memory 100 KB\n");
     for slow in ALL {
         a_slow_fetch_that_began_before_a_reload(&world, &format!("/small-{slow:?}"), slow, 2_000);
-        // Too large for memory, and no directory: nothing of it is stored, and nobody joins the
+        // Too large for memory, and no directory: nothing of it is stored, and no request joins the
         // older fetch.
         let path = format!("/large-{slow:?}");
         let origin = Origin::new(&world, &path, slow, 900_000);

@@ -1,4 +1,4 @@
-//! What a reconfiguration or a crash must not do to those who ask meanwhile.
+//! Harm that a reconfiguration or a crash must not do to requests of the same time.
 
 use super::{
     NO_MEMORY, SCHEMES, body, count, fetch, figure, is_hit, reconfigure, wait_for_objects,
@@ -7,7 +7,7 @@ use super::{
 use humboldt_tests::wait::until;
 use humboldt_tests::{Client, Reply, World};
 
-/// What a client sends that wants no stored answer.
+/// The fields of a client that wants no stored answer.
 const RELOAD: &[(&str, &str)] = &[("Cache-Control", "no-cache")];
 
 /// The version that a client gets of an object of 5,000 bytes.
@@ -23,8 +23,8 @@ fn serve_version(world: &World, objects: usize, version: usize) {
     }
 }
 
-/// After a crash, what is reloaded or fetched before the index has been read is what everybody gets
-/// from then on, also after a clean restart.
+/// After a crash, an answer that is reloaded or fetched before the index has been read is the one
+/// for all later requests, also after a clean restart.
 #[test]
 fn what_comes_while_an_index_is_read_is_never_older_afterwards() {
     const OBJECTS: usize = 60;
@@ -97,8 +97,9 @@ impl SlowReader {
     }
 }
 
-/// Who reads from a directory that leaves the configuration, or changes, reads to the end; then it
-/// is closed, and opened again if it is to be. It works also if it comes back while they read.
+/// A reader of a directory that leaves the configuration, or changes, reads to the end. Then the
+/// directory is closed, and opened again if it is configured; also if it returns during the
+/// reading.
 #[test]
 fn who_reads_from_a_directory_reads_to_the_end_whatever_becomes_of_it() {
     std::thread::scope(|threads| {

@@ -1,9 +1,9 @@
-//! Answers of a hostile server, and what a client may get to see of each.
+//! Answers of a hostile server, and the part of each that a client may see.
 
 use super::server::End;
 use super::server::End::{Close, Keep, Reset};
 
-/// What the client must get.
+/// The required answer for the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Want {
     /// 502 with an error page.
@@ -17,12 +17,12 @@ pub(crate) enum Want {
 }
 use Want::{Cut, Refused, RefusedOr, Right};
 
-/// Name, what comes behind the bytes, what the client must get, the bytes.
-/// `Cache-Control: max-age=60` is added behind the status line, so that whatever is taken for a
-/// good answer is also stored. `POISON` must never reach anybody.
+/// Name, end of the connection, required answer, bytes. `Cache-Control: max-age=60` is added behind
+/// the status line, so that every accepted answer is also stored. `POISON` must never reach a
+/// client.
 pub(crate) type Case = (&'static str, End, Want, &'static str);
 
-/// Where lines and fields end, and what they may contain.
+/// The ends of lines and fields, and their contents.
 pub(crate) const HEADS: &[Case] = &[
     ("a plain answer", Keep, Right("hello"), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
     (
@@ -273,7 +273,7 @@ pub(crate) const HEADS: &[Case] = &[
     ("a first line that ends in the middle", Close, Refused, "HTTP/1.1 20"),
 ];
 
-/// What `relaxed_header_parser` repairs, and nothing else.
+/// Errors that `relaxed_header_parser` repairs, and no others.
 pub(crate) const REPAIRED: &[Case] = &[
     (
         "a bare LF behind a field",
@@ -338,7 +338,7 @@ pub(crate) const REPAIRED: &[Case] = &[
     ),
 ];
 
-/// How long the body is.
+/// The length of the body.
 pub(crate) const LENGTHS: &[Case] = &[
     (
         "two lengths",

@@ -1,5 +1,5 @@
-//! Fields of a hostile or careless server that the cache reads: lifetimes, validators, what a 304
-//! says.
+//! Fields of a hostile or careless server that the cache reads: lifetimes, validators, a 304's
+//! fields.
 
 use super::server::{Act, End, Hostile, right};
 use super::{ONE_CORE, get};
@@ -134,8 +134,7 @@ fn no_store_cannot_be_hidden() {
     }
 }
 
-/// What a server says when it is asked whether a stored answer is still good, and whether that is
-/// still served afterwards.
+/// A server's answer to a validation, and whether the stored answer is served afterwards.
 const VALIDATIONS: &[(&str, bool, &str)] = &[
     ("yes", true, "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n"),
     (
@@ -204,7 +203,7 @@ fn a_validation_changes_nothing_about_the_stored_body() {
                 }
             }
         } else {
-            // Nothing of it is used: there is an error, or the answer is fetched anew.
+            // Nothing of it is used: there is an error, or the answer is fetched again.
             let is_right = validated.status() == 200 && validated.text() == right(&path);
             assert!(
                 is_right || validated.status() != 200 || !validated.is_complete,

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What happens behind the bytes of an answer.
+/// The event after the bytes of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// The connection stays open, and the next request gets its answer on it.
@@ -19,12 +19,12 @@ pub(crate) enum End {
     Reset,
 }
 
-/// What the server does with one request.
+/// The server's reaction to one request.
 #[derive(Clone)]
 pub(crate) struct Act {
     /// Sent as they are.
     pub(crate) bytes: Vec<u8>,
-    /// What comes behind them.
+    /// The event after them.
     pub(crate) end: End,
     /// The answer does not wait for the request's body.
     pub(crate) is_early: bool,
@@ -63,7 +63,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What a path's right answer has as its body.
+/// The body of a path's right answer.
 pub(crate) fn right(path: &str) -> String {
     format!("the right answer for {path}")
 }
@@ -84,7 +84,7 @@ impl Hostile {
         Self { address, state }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

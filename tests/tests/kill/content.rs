@@ -1,9 +1,9 @@
 //! Objects whose every byte is a function of path, language and version, and the origin that serves
 //! them.
 //!
-//! The origin knows nothing: a request says in `X-Version` which version a new answer is to have.
-//! An answer says in `X-Object` what it is, so that whoever gets it from a cache knows what each
-//! byte of it must be.
+//! The origin knows nothing: a request names in `X-Version` the version of a new answer. An answer
+//! names its object in `X-Object`, so that every client that gets it from a cache knows each byte
+//! of it.
 
 use humboldt_tests::Origin;
 use humboldt_tests::message::Head;
@@ -58,7 +58,7 @@ pub(crate) fn length_min(path: &str) -> usize {
     path.rsplit('/').next().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// What one answer is.
+/// The object of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) path: String,
@@ -67,7 +67,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// As `X-Object` says.
+    /// From the text of `X-Object`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let (path, language, version) = (words.next()?, words.next()?, words.next()?.parse().ok()?);

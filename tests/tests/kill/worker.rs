@@ -1,4 +1,4 @@
-//! A client that knows what it may get.
+//! A client that knows the answers that it may get.
 
 use crate::content::{LANGUAGES, Object, Random, length_min, varies};
 use humboldt_tests::{Client, Response};
@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
-/// What the clients of one life of the proxy share.
+/// The state that the clients of one life of the proxy share.
 pub(crate) struct Life {
     pub(crate) proxy: SocketAddr,
-    /// What comes before a path.
+    /// The part before a path.
     pub(crate) origin: String,
     /// Set just before the proxy is killed: connections end from then on.
     pub(crate) ended: AtomicBool,
     /// The last version that a request has asked for, in all lives.
     pub(crate) versions: AtomicU64,
-    /// The same when this life began.
+    /// The same at the beginning of this life.
     pub(crate) version_before: u64,
 }
 
@@ -25,7 +25,7 @@ impl Life {
     }
 }
 
-/// What was seen, to show that the test sees anything.
+/// Counts, to show that the test sees anything.
 #[derive(Default, Debug)]
 pub(crate) struct Counts {
     pub(crate) answers: usize,
@@ -42,12 +42,12 @@ struct Page {
     path: String,
     /// Oldest version that is allowed since the last PURGE that was acknowledged.
     purged: u64,
-    /// What was answered last in this life, by language.
+    /// The last answers in this life, by language.
     seen: [u64; 2],
     /// The first version that was asked for and not waited for in this life. The proxy may come to
     /// it at any time: its answer may be stored after a later one, and after a purge.
     given_up: Option<u64>,
-    /// What was asked and answered in this life, for messages.
+    /// The requests and answers of this life, for messages.
     history: Vec<String>,
 }
 
@@ -230,7 +230,7 @@ fn fields<'a>(
     fields
 }
 
-/// What an answer says it is: head and path, and language where they matter, belong together.
+/// The identity of an answer: head and path, and language where they matter, belong together.
 fn identify(answer: &Response, page: &Page, language: usize) -> Object {
     let head = &answer.head;
     assert!(matches!(answer.status(), 200 | 206), "{}: {head:?}\n{}", page.path, answer.text());

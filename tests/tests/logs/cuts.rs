@@ -27,7 +27,7 @@ fn a_tunnel_that_nobody_uses_any_more_has_one_line_and_is_counted() {
     played.ends();
 }
 
-/// What the program has reserved, in KiB.
+/// Address space of the program, in KiB.
 fn address_space_kib(played: &Played) -> u64 {
     let path = format!("/proc/{}/status", played.world.proxy.id());
     let status = std::fs::read_to_string(path).expect("its status");

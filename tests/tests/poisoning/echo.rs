@@ -19,7 +19,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// `method host target`: what the server believes it is asked for.
+    /// `method host target`: the request as the server understands it.
     pub(crate) fn identity(&self) -> String {
         let host = self.head.field("Host").unwrap_or("-");
         format!("{} {host} {}", self.head.word(0), self.head.word(1))
@@ -62,12 +62,13 @@ impl Echo {
         Self { address, seen }
     }
 
-    /// A server that says as whom it was asked for what, and that this is fresh for a minute.
+    /// A server that reports the request's host and target, in an answer that is fresh for a
+    /// minute.
     pub(crate) fn of_identity() -> Self {
         Self::new(|seen| answer("200 OK", "", &seen.identity()))
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,4 +1,4 @@
-//! What scenarios about purges wait for.
+//! Events that scenarios about purges wait for.
 
 use humboldt_tests::World;
 use humboldt_tests::wait::until;
@@ -19,7 +19,7 @@ pub(super) fn wait_until_ready(world: &World) {
     });
 }
 
-/// Waits until so many objects have been written to disk since the start.
+/// Waits until `count` objects have been written to disk since the start.
 pub(super) fn wait_for_writes(world: &World, count: usize) {
     until(&format!("{count} objects on disk"), || {
         (figures(world, "humboldt_swap_outs_total").iter().sum::<f64>() >= count as f64)

@@ -1,5 +1,5 @@
-//! Purges under load: whoever asks after one was acknowledged gets nothing from before it, whatever
-//! else happens.
+//! Purges under load: a request after an acknowledged purge gets nothing from before it, in any
+//! case.
 
 use humboldt_tests::World;
 use humboldt_tests::wait::until;
@@ -12,8 +12,8 @@ const PURGES: u64 = 100;
 /// Clients that ask at the same time.
 const CLIENTS: usize = 4;
 
-/// How the answers of each path may be used: fresh, to be validated, served stale while they are
-/// validated, large.
+/// The use of each path's answers: fresh, to be validated, served stale while they are validated,
+/// large.
 const PATHS: [(&str, &str, usize); 5] = [
     ("/x/fresh", "max-age=600", 3_000),
     ("/x/validated", "max-age=0", 3_000),
@@ -44,7 +44,7 @@ fn serve(world: &World, version: &Arc<AtomicU64>) {
     }
 }
 
-/// What clients and purges know of each other.
+/// The state that clients and purges share.
 #[derive(Default)]
 struct Course {
     /// Nothing older may be answered.
@@ -77,7 +77,7 @@ fn ask(world: &World, course: &Course, number: usize) {
         );
         course.hits.fetch_add(usize::from(answer.cache() == "HIT"), SeqCst);
         course.answers.fetch_add(1, SeqCst);
-        // What is purged while it is read from disk may end early, and says so.
+        // An answer that is purged while it is read from disk may end early, with a sign of that.
         if !answer.is_complete || answer.field("Connection") == Some("close") {
             client = world.client();
         }

@@ -3,7 +3,7 @@
 use crate::script::{Outgoing, Piece, Start};
 use crate::text::{Context, Text, imf_date};
 
-/// What a message looks like on the wire.
+/// The form of a message on the wire.
 pub(crate) struct Sender<'a> {
     pub(crate) context: &'a Context,
     /// The authority that clients ask for.
@@ -54,7 +54,7 @@ impl Sender<'_> {
         String::from_utf8_lossy(&text.expand(self.context)).into_owned()
     }
 
-    /// What a message has unless the script says otherwise.
+    /// The fields that a message has by default.
     fn added(&self, message: &Outgoing) -> Vec<(&'static str, String)> {
         let is_chunked = message.pieces.iter().any(|piece| !matches!(piece, Piece::Plain(_)));
         let has_coding = is_chunked

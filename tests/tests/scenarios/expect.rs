@@ -1,4 +1,4 @@
-//! Comparing what came with what a step asks for.
+//! Comparing a message with a step's expectation.
 
 use crate::message::Body;
 use crate::script::{Start, Wanted};
@@ -6,7 +6,7 @@ use crate::text::{Context, Text};
 use crate::transcript::shown;
 use humboldt_tests::message::Head;
 
-/// What the first line does not say as it should.
+/// The differences in the first line.
 pub(crate) fn start(wanted: &Start, head: &Head, context: &Context) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut same = |what: &str, wanted: &str, came: &str| {
@@ -31,7 +31,7 @@ pub(crate) fn start(wanted: &Start, head: &Head, context: &Context) -> Vec<Strin
     wrong
 }
 
-/// What the fields of a head do not say as they should.
+/// The differences in the fields of a head.
 pub(crate) fn fields(wanted: &[Wanted], head: &Head, context: &Context) -> Vec<String> {
     wanted.iter().filter_map(|wanted| field(wanted, head, context)).collect()
 }
@@ -74,7 +74,7 @@ fn field(wanted: &Wanted, head: &Head, context: &Context) -> Option<String> {
     }
 }
 
-/// What a body and its trailers do not say as they should.
+/// The differences in a body and its trailers.
 pub(crate) fn body(wanted: &[Wanted], body: &Body, context: &Context) -> Vec<String> {
     let mut wrong: Vec<String> =
         wanted.iter().filter_map(|wanted| part(wanted, body, context)).collect();
@@ -133,7 +133,7 @@ fn part(wanted: &Wanted, body: &Body, context: &Context) -> Option<String> {
     }
 }
 
-/// How two strings of bytes differ.
+/// The difference between two strings of bytes.
 pub(crate) fn bytes(wanted: &[u8], came: &[u8]) -> Option<String> {
     if wanted == came {
         return None;

@@ -1,5 +1,5 @@
-//! Reading messages out of what has arrived so far. Nothing is repaired: what is no message is an
-//! error.
+//! Reading messages out of the bytes that have arrived. Nothing is repaired: bytes that are no
+//! message are an error.
 
 use humboldt_tests::message::Head;
 
@@ -53,7 +53,7 @@ fn fields(lines: &mut Lines<'_>) -> Result<Option<Vec<(String, String)>>, String
     }
 }
 
-/// How the end of a body is found.
+/// The rule for the end of a body.
 #[derive(Debug, PartialEq, Eq)]
 enum Framing {
     /// So many bytes are missing.
@@ -75,7 +75,7 @@ enum Chunk {
 #[derive(Debug)]
 pub(crate) struct Body {
     framing: Framing,
-    /// What has come and has not been looked at.
+    /// Received bytes that no step has read.
     pub(crate) bytes: Vec<u8>,
     pub(crate) trailers: Vec<(String, String)>,
     pub(crate) is_complete: bool,
@@ -130,7 +130,7 @@ impl Body {
         self.framing == Framing::UntilClose
     }
 
-    /// Takes what belongs to the body. `has_ended` says that nothing comes after `input`.
+    /// Takes the bytes of the body. `has_ended`: nothing comes after `input`.
     pub(crate) fn feed(&mut self, input: &mut Vec<u8>, has_ended: bool) -> Result<(), String> {
         while !self.is_complete {
             let before = input.len();

@@ -5,7 +5,7 @@ use crate::script::{
 };
 use crate::text::Text;
 
-/// What is wrong with one line.
+/// The fault of one line.
 type Fault = (usize, String);
 
 /// One line at the left edge, and the indented lines below it.
@@ -15,7 +15,7 @@ struct Block<'a> {
     below: Vec<(usize, &'a str)>,
 }
 
-/// Reads a scenario; a mistake is told as `path:line: what`.
+/// Reads a scenario; a mistake is reported as `path:line: what`.
 pub(crate) fn parse(path: &str, source: &str) -> Result<Scenario, String> {
     read(path, source).map_err(|(line, fault)| format!("{path}:{line}: {fault}"))
 }
@@ -77,7 +77,7 @@ fn blocks(source: &str) -> Result<Vec<Block<'_>>, Fault> {
     Ok(blocks)
 }
 
-/// Takes what stands above the script; false if this is something else.
+/// Takes the lines above the script; false for other lines.
 fn header(scenario: &mut Scenario, block: &Block<'_>) -> Result<bool, Fault> {
     if let Some(reason) = block.text.strip_prefix("known:") {
         if reason.trim().is_empty() {

@@ -27,7 +27,7 @@ pub(crate) struct Player<'a> {
     pub(crate) stored: BTreeSet<usize>,
 }
 
-/// Plays it to its end or to the first step that does not hold, which is told as `path:line: what`,
+/// Plays it to its end or to the first step that fails, which is reported as `path:line: what`,
 /// with the transcript.
 pub(crate) fn play(scenario: &Scenario, wires: Wires, stage: Stage<'_>) -> Result<(), String> {
     let now_s =

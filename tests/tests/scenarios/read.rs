@@ -198,7 +198,7 @@ impl Player<'_> {
         claim(&mut self.wires, &self.stage, "access.log", &mut self.logged, &all)
     }
 
-    /// Waits until store.log says, once more, that the answer for a path is on disk.
+    /// Waits for another line of store.log that the answer for a path is on disk.
     pub(crate) fn stored(&mut self, path: &str) -> Result<(), String> {
         let end = format!("{path}\n");
         claim(&mut self.wires, &self.stage, "store.log", &mut self.stored, &[" SWAPOUT ", &end])

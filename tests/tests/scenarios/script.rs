@@ -1,4 +1,4 @@
-//! What a scenario is once it has been read. `docs/scenarios.md` describes the language.
+//! A scenario that has been read. `docs/scenarios.md` describes the language.
 
 use crate::text::Text;
 
@@ -20,13 +20,13 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     /// Whether the proxy may be shared with other scenarios of the same configuration. An
-    /// accelerator has one origin, and who ends the proxy ends it for all.
+    /// accelerator has one origin, and a scenario that ends the proxy ends it for all.
     pub(crate) fn can_share(&self) -> bool {
         let ends_proxy = |step: &Step| matches!(step.action, Action::Restart | Action::Kill);
         !self.is_accelerator && self.stores() == 0 && !self.steps.iter().any(ends_proxy)
     }
 
-    /// How many directories on disk there are.
+    /// Number of directories on disk.
     pub(crate) fn stores(&self) -> usize {
         self.config.lines().filter(|line| line.starts_with("cache_dir")).count()
     }
@@ -59,11 +59,11 @@ pub(crate) enum Action {
     Stored(String),
 }
 
-/// Who: a client connection, or a request that the origin has got.
+/// A client connection, or a request that the origin has got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Party {
     pub(crate) side: Side,
-    /// What tells several apart; often empty.
+    /// The name that tells several apart; often empty.
     pub(crate) label: String,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Act {
     SendMore(Vec<Piece>),
     /// A whole message.
     Get(Expected),
-    /// A head alone; what follows is read by later steps.
+    /// A head alone; later steps read the rest.
     GetHead(Expected),
     /// Exactly these bytes of the body that was begun.
     GetBody(Vec<Text>),
@@ -108,7 +108,7 @@ pub(crate) struct Outgoing {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// The first line of a message. As an expectation, what is `None` may be anything.
+/// The first line of a message. In an expectation, `None` allows any value.
 #[derive(Debug)]
 pub(crate) enum Start {
     Request {

@@ -6,13 +6,13 @@ use humboldt_tests::proxy::is_squid;
 use humboldt_tests::wait::until;
 use std::net::SocketAddr;
 
-/// What a running proxy is to one scenario.
+/// A running proxy, as one scenario uses it.
 pub(crate) enum Stage<'a> {
     /// Others play against it too.
     Shared(&'a Proxy),
     Own {
         proxy: Box<Proxy>,
-        /// How many directories it has.
+        /// Number of its directories.
         stores: usize,
     },
 }
@@ -74,8 +74,8 @@ impl Stage<'_> {
     }
 }
 
-/// What is asked for before a directory is in service and knows what it has is neither found nor
-/// stored there.
+/// A request before a directory is in service and knows its objects is neither found nor stored
+/// there.
 fn wait_for_stores(proxy: &Proxy, count: usize) {
     if count == 0 || is_squid() {
         return;

@@ -1,4 +1,4 @@
-//! Text in a scenario: escapes, repetition, dates, and what only the running scenario knows.
+//! Text in a scenario: escapes, repetition, dates, and values that only the running scenario knows.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ pub(crate) struct Text {
     times: usize,
 }
 
-/// What a text may refer to.
+/// The values that a text may refer to.
 pub(crate) struct Context {
-    /// What `{origin}` stands for.
+    /// The value of `{origin}`.
     pub(crate) origin: String,
-    /// What dates are relative to, in unix seconds.
+    /// The zero of relative dates, in unix seconds.
     pub(crate) now_s: i64,
 }
 
@@ -97,7 +97,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
-/// What stands behind a backslash.
+/// The character after a backslash.
 fn escape<'a>(rest: &'a str, out: &mut Vec<u8>) -> Result<&'a str, String> {
     let one = |byte| Some((byte, 1));
     let found = match rest.as_bytes().first() {
@@ -119,7 +119,7 @@ fn escape<'a>(rest: &'a str, out: &mut Vec<u8>) -> Result<&'a str, String> {
 
 type Format = fn(i64) -> String;
 
-/// A date at the beginning of a text: its format, and what stands behind the bracket.
+/// A date at the beginning of a text: its format, and the text after the bracket.
 fn date_call(text: &str) -> Option<(Format, &str)> {
     let formats: [(&str, Format); 3] =
         [("date(", imf_date), ("rfc850-date(", rfc850_date), ("asctime-date(", asctime_date)];

@@ -1,9 +1,9 @@
-//! What happened on the wires, for the message of a scenario that failed.
+//! The events on the wires, for the message of a scenario that failed.
 
 use crate::script::{Party, Side};
 use std::fmt::Write;
 
-/// What was said so far.
+/// The events so far.
 #[derive(Default)]
 pub(crate) struct Transcript {
     text: String,

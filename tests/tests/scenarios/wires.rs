@@ -1,8 +1,8 @@
 //! The sockets of one scenario, all served by the one thread that plays it.
 //!
-//! What has been sent over loopback is there for whoever looks, so that "the origin was not asked"
-//! is seen and not hoped for. Whatever arrives is read at once, and whatever is to be sent goes out
-//! as it fits, so that the script's order never blocks.
+//! Bytes sent over loopback can be read at once, so that "the origin is not asked" is a fact and
+//! not a hope. Arriving bytes are read at once, and waiting ones are sent as they fit, so that the
+//! script's order never blocks.
 
 use crate::message::Body;
 use crate::script::Side;
@@ -16,20 +16,19 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A wait is in vain if nothing has moved for so long while something lies there that the script
-/// does not ask for.
+/// A wait is in vain if nothing has moved for this long while an unexpected message is there.
 const IN_VAIN: Duration = Duration::from_secs(3);
 
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How a connection was ended by the proxy.
+/// The way in which the proxy ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Closed,
     Reset,
 }
 
-/// What is to be done when everything has been sent.
+/// The step after everything has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Nothing,
@@ -42,7 +41,7 @@ pub(crate) struct Wire {
     pub(crate) side: Side,
     /// `None` once this end has closed it.
     stream: Option<TcpStream>,
-    /// What has arrived and has not been looked at.
+    /// Received bytes that no step has read.
     pub(crate) input: Vec<u8>,
     output: Vec<u8>,
     then: Then,
@@ -51,7 +50,7 @@ pub(crate) struct Wire {
     pub(crate) body: Option<Body>,
     /// Methods of a client's requests that have no answer yet.
     pub(crate) methods: VecDeque<String>,
-    /// Whether the last message said that it was the last.
+    /// Whether the last message announced that it was the last.
     pub(crate) is_last: bool,
 }
 
@@ -101,7 +100,7 @@ impl Wire {
         }
     }
 
-    /// Reads and writes what is possible now; true if anything moved.
+    /// Reads and writes as much as possible now; true if anything moved.
     fn pump(&mut self) -> bool {
         let mut has_moved = self.write();
         let mut buffer = [0; 64 * 1024];
@@ -128,7 +127,7 @@ impl Wire {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return has_moved,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Whoever does not read any more is seen to close; the script may expect that.
+                // A party that does not read any more is seen to close; the script may expect that.
                 Err(_) => self.output.clear(),
             }
         }
@@ -152,7 +151,7 @@ impl Wire {
 
 /// All sockets of a scenario.
 pub(crate) struct Wires {
-    /// Where the origin listens while it runs.
+    /// The origin's address while it runs.
     origin: SocketAddr,
     listener: Option<TcpListener>,
     /// Also those that are over, so that nothing they brought is overlooked.
@@ -175,7 +174,7 @@ impl Wires {
         })
     }
 
-    /// Where the origin listens.
+    /// The origin's address.
     pub(crate) fn origin(&self) -> SocketAddr {
         self.origin
     }
@@ -190,7 +189,7 @@ impl Wires {
         Ok(())
     }
 
-    /// From now on nobody can reach the origin.
+    /// From now on the origin cannot be reached.
     pub(crate) fn stop_listening(&mut self) -> Result<(), String> {
         self.transcript.say("origin stops");
         self.pump()?;
@@ -215,7 +214,7 @@ impl Wires {
         Ok(self.all.len() - 1)
     }
 
-    /// Moves what can be moved without waiting; true if anything moved.
+    /// Moves as much as possible without waiting; true if anything moved.
     pub(crate) fn pump(&mut self) -> Result<bool, String> {
         let mut has_moved = false;
         while let Some(listener) = &self.listener {

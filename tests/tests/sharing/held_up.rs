@@ -112,7 +112,7 @@ fn cut_off(world: &World) -> u64 {
     world.metric("humboldt_client_connections_cut_total{reason=\"client_held_up_others\"}")
 }
 
-/// Waits for so many to share the fetch that somebody else began.
+/// Waits for `count` requests to share the fetch of another.
 fn wait_for_joined(world: &World, count: u64) {
     until("all to have joined", || {
         (world.metric("humboldt_client_http_collapsed_total") == count).then_some(())
