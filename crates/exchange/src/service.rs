@@ -1,15 +1,18 @@
 //! The code that answers requests, and the loop that calls it.
 
 use std::future::{Future, poll_fn};
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use humboldt_http::RequestHead;
+use humboldt_net::Stream;
 
-use crate::client::{ClientExchange, ClientLost, Event, Refused};
+use crate::client::{ClientExchange, ClientLost, Event, H1Client, Refused};
 use crate::io::CoreIo;
 
-/// Answers the requests of one connection, whatever protocol they come by.
-pub trait Service {
+/// Answers the requests of one connection, whatever protocol they come by. Several may be answered
+/// at the same time, each in a task of its own that has a share of the service.
+pub trait Service: 'static {
     /// A request that is being read, in a buffer that is used again.
     type Request;
     /// A request whose answer has to wait for something.
@@ -48,8 +51,13 @@ enum Turn<P> {
     End,
 }
 
-/// Serves a connection until it ends.
-pub async fn serve<S: Service>(io: &CoreIo, mut client: ClientExchange, service: &S) {
+/// Serves a connection until it ends, whatever protocol the client speaks.
+pub async fn serve<S: Service>(io: &Rc<CoreIo>, stream: Stream, service: &Rc<S>) {
+    serve_in_turn(io, ClientExchange::H1(H1Client::new(io, stream)), service.as_ref()).await;
+}
+
+/// Serves a connection that has one exchange after the other.
+async fn serve_in_turn<S: Service>(io: &CoreIo, mut client: ClientExchange, service: &S) {
     loop {
         let turn = tokio::select! {
             biased;

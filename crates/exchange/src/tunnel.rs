@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use humboldt_base::counters::Counter;
+use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
-use tokio::net::TcpStream;
 
 use crate::client::h1::Socket;
 use crate::client::{BROKEN, CLOSED};
@@ -28,7 +28,7 @@ pub struct TunnelEnd {
 
 enum Wire {
     Client(Rc<Socket>),
-    Server(Rc<TcpStream>),
+    Server(Rc<Stream>),
     Memory(memory::Pipe),
 }
 
@@ -57,7 +57,7 @@ impl TunnelEnd {
         Self { early, wire: Wire::Client(socket) }
     }
 
-    pub(crate) fn server(stream: Rc<TcpStream>, early: Vec<u8>) -> Self {
+    pub(crate) fn server(stream: Rc<Stream>, early: Vec<u8>) -> Self {
         Self { early, wire: Wire::Server(stream) }
     }
 
@@ -67,7 +67,7 @@ impl TunnelEnd {
 }
 
 impl Wire {
-    fn stream(&self) -> Result<&TcpStream, &memory::Pipe> {
+    fn stream(&self) -> Result<&Stream, &memory::Pipe> {
         match self {
             Self::Client(socket) => Ok(&socket.stream),
             Self::Server(stream) => Ok(stream),
@@ -91,16 +91,24 @@ impl Wire {
         }
     }
 
+    /// Ready when nothing that was written waits in the stream.
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.stream() {
+            Ok(stream) if stream.has_unsent() => stream.poll_write_ready(cx),
+            Ok(_) | Err(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self.stream() {
-            Ok(stream) => crate::client::requests::poll_read_shared(stream, cx, buffer),
+            Ok(stream) => stream.poll_read_shared(cx, buffer),
             Err(pipe) => pipe.poll_read(cx, buffer),
         }
     }
 
     fn shut_down(&self) {
         match self.stream() {
-            Ok(stream) => _ = humboldt_sys::tcp::shutdown_write(stream),
+            Ok(stream) => _ = stream.shut_down_write(),
             Err(pipe) => pipe.shut_down(),
         }
     }
@@ -160,6 +168,7 @@ impl Direction {
                 self.sent += n;
                 self.moved_bytes += n as u64;
             }
+            ready!(to.poll_flush(cx))?;
             self.buffer.clear();
             self.sent = 0;
             if self.ended {

@@ -7,8 +7,10 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::Stream;
 
 /// Most addresses of one name that are tried; the rest are ignored.
 pub const ATTEMPTS_MAX: usize = 16;
@@ -65,7 +67,7 @@ pub enum ConnectError {
 #[derive(Debug)]
 pub struct Connected {
     /// The stream, with TCP_NODELAY set.
-    pub stream: TcpStream,
+    pub stream: Stream,
     /// The address that answered.
     pub peer: SocketAddr,
 }
@@ -173,7 +175,7 @@ async fn attempt(peer: SocketAddr, options: &ConnectOptions) -> Result<Connected
     }
     socket.set_nodelay(true).map_err(explain)?;
     let stream = socket.connect(peer).await.map_err(explain)?;
-    Ok(Connected { stream, peer })
+    Ok(Connected { stream: stream.into(), peer })
 }
 
 /// Whether the process, or the system, has no descriptor left (EMFILE, ENFILE).
@@ -230,7 +232,7 @@ mod tests {
         let local = Ipv4Addr::new(127, 0, 0, 9);
         let options = ConnectOptions { local_v4: Some(local), ..ConnectOptions::default() };
         let connected = connect(&[V4], port, &options).await.unwrap();
-        assert!(connected.stream.nodelay().unwrap());
+        assert!(connected.stream.socket().nodelay().unwrap());
         assert_eq!(connected.peer, server.local_addr().unwrap());
         assert_eq!(server.accept().unwrap().1.ip(), IpAddr::V4(local));
     }
@@ -301,7 +303,7 @@ mod tests {
         let addr = socket.local_addr().unwrap().as_socket().unwrap();
         let mut held: Vec<Box<dyn std::any::Any>> = vec![Box::new(socket)];
         loop {
-            let attempt = TcpStream::connect(addr);
+            let attempt = tokio::net::TcpStream::connect(addr);
             match tokio::time::timeout(Duration::from_millis(200), attempt).await {
                 Ok(stream) => held.push(Box::new(stream.unwrap())),
                 Err(_) => return (held, addr),

@@ -9,5 +9,7 @@ pub mod listener;
 mod own_address;
 pub mod pool;
 mod port_owner;
+mod stream;
 
 pub use own_address::is_own_address;
+pub use stream::Stream;

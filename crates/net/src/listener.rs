@@ -10,10 +10,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::port_owner;
+use crate::{Stream, port_owner};
 
 /// Connections the kernel holds for each listening socket before we accept them
 /// (`net.core.somaxconn` may lower it).
@@ -157,21 +156,18 @@ impl Listener {
     ///
     /// A connection that ended before it was accepted is skipped. When descriptors or memory are
     /// short it pauses, longer each time, and reports it once a minute.
-    pub async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+    pub async fn accept(&mut self) -> (Stream, SocketAddr) {
         self.accept_or(|| false).await
     }
 
     /// As [`Listener::accept`]. `make_room` is called when descriptors or memory are short, and
     /// returns whether some will be free soon.
-    pub async fn accept_or(
-        &mut self,
-        mut make_room: impl FnMut() -> bool,
-    ) -> (TcpStream, SocketAddr) {
+    pub async fn accept_or(&mut self, mut make_room: impl FnMut() -> bool) -> (Stream, SocketAddr) {
         loop {
             match self.socket.accept().await {
                 Ok((stream, peer)) => {
                     self.pause = PAUSE_MIN;
-                    return (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+                    return (stream.into(), SocketAddr::new(peer.ip().to_canonical(), peer.port()));
                 }
                 Err(error) if is_about_one_connection(&error) => {}
                 Err(error) => {
@@ -218,7 +214,8 @@ fn is_about_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
 
     use super::*;
 
@@ -235,13 +232,13 @@ mod tests {
         let (mut first, mut second) = (first, second);
         for _ in 0..8 {
             let mut client = TcpStream::connect(addr).await.unwrap();
-            let (mut stream, peer) = tokio::select! {
+            let (stream, peer) = tokio::select! {
                 accepted = first.accept() => accepted,
                 accepted = second.accept() => accepted,
             };
             assert_eq!(peer, client.local_addr().unwrap());
-            assert!(stream.nodelay().unwrap(), "inherited from the listening socket");
-            stream.write_all(b"x").await.unwrap();
+            assert!(stream.socket().nodelay().unwrap(), "inherited from the listening socket");
+            assert_eq!(stream.try_write(b"x").unwrap(), 1);
             assert_eq!(client.read_u8().await.unwrap(), b'x');
         }
     }

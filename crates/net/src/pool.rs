@@ -58,7 +58,7 @@ impl Poolable for TcpStream {
 
 impl Poolable for Connected {
     fn is_reusable(&self) -> bool {
-        self.stream.is_reusable()
+        self.stream.socket().is_reusable()
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
             Pool::new(PoolLimits { idle: Duration::from_secs(60), ..PoolLimits::default() });
         let (stream, _keep) = pair().await;
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-        pool.checkin(&A, Connected { stream, peer });
+        pool.checkin(&A, Connected { stream: stream.into(), peer });
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(61)).await;
         assert!(pool.checkout(&A, |_| true).is_none());

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use humboldt_base::counters::Counter;
 use humboldt_conf::HttpPort;
-use humboldt_exchange::client::H1Client;
 use humboldt_exchange::{ClientExchange, Refused, Service};
 use humboldt_http::RequestHead;
-use tokio::net::TcpStream;
+use humboldt_net::Stream;
 
 use crate::client_counts::Counted;
 use crate::core::Core;
@@ -31,19 +30,18 @@ const KEEPALIVE_PROBES: u32 = 9;
 /// Serves a connection until it ends.
 pub async fn serve_connection(
     core: Rc<Core>,
-    stream: TcpStream,
+    stream: Stream,
     client: SocketAddr,
     port: Arc<HttpPort>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
     keep_alive_probes(&stream, &port);
-    let connection = Connection::new(&core, client, local, port);
-    let exchange = ClientExchange::H1(H1Client::new(&core.io, stream));
-    humboldt_exchange::serve(&core.io, exchange, &connection).await;
+    let connection = Rc::new(Connection::new(&core, client, local, port));
+    humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
 /// `tcpkeepalive=` of the port.
-fn keep_alive_probes(stream: &TcpStream, port: &HttpPort) {
+fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
     let Some(probes) = port.tcpkeepalive else { return };
     let or = |value_s: u32, default_s: u32| if value_s == 0 { default_s } else { value_s };
     let (idle_s, interval_s) =

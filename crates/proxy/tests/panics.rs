@@ -61,7 +61,8 @@ async fn ask(core: &Rc<Core>, listener: &TcpListener, page: &str) -> (TcpStream,
     let mut client = TcpStream::connect(address).await.expect("a connection");
     let (stream, from) = listener.accept().await.expect("a connection");
     let port = Arc::new(core.snapshot().config.http_port[0].clone());
-    let task = tokio::task::spawn_local(serve_connection(Rc::clone(core), stream, from, port));
+    let task =
+        tokio::task::spawn_local(serve_connection(Rc::clone(core), stream.into(), from, port));
     let head = format!(
         "GET /squid-internal-mgr/{page} HTTP/1.1\r\nHost: localhost:{}\r\n",
         address.port()

@@ -29,7 +29,7 @@ const CLIENT_FIN: Duration = Duration::from_secs(60);
 
 /// Ends when the client has left, or its connection has lived too long.
 pub(super) async fn gone(socket: Rc<Socket>, half_closed: bool) {
-    let mut left = pin!(left(&socket.stream, &socket.deadline, half_closed));
+    let mut left = pin!(left(socket.stream.socket(), &socket.deadline, half_closed));
     poll_fn(|cx| match socket.lifetime.poll_expired(cx) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => left.as_mut().poll(cx),

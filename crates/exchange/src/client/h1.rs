@@ -12,9 +12,9 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_http::h1::{self, BodyEncoder, EncodeError, Framing};
 use humboldt_http::{FieldSink, Fields, Version};
+use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::StoredHead;
-use tokio::net::TcpStream;
 
 use super::ClientLost;
 use super::requests::RequestBody;
@@ -36,7 +36,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// A client's socket, and the timers of its waits.
 pub(crate) struct Socket {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     /// Timer of whatever is being waited for.
     pub(crate) deadline: DeadlineSlot,
     /// When the connection has to end (`client_lifetime`), whatever is going on.
@@ -104,7 +104,7 @@ pub struct H1Client {
 
 impl H1Client {
     /// Takes over an accepted connection.
-    pub fn new(io: &Rc<CoreIo>, stream: TcpStream) -> Self {
+    pub(crate) fn new(io: &Rc<CoreIo>, stream: Stream) -> Self {
         let settings = io.settings();
         let socket =
             Socket { stream, deadline: io.deadlines.slot(), lifetime: io.deadlines.slot() };
@@ -225,7 +225,8 @@ impl H1Client {
             return Ok(Some(0));
         }
         self.frame(offered).map_err(|_| ClientLost::Gone)?;
-        let may_keep = self.out.len() - self.out_sent <= KEPT_BYTES_MAX && !self.is_flushed();
+        let kept_bytes = self.out.len() - self.out_sent;
+        let may_keep = (1..=KEPT_BYTES_MAX).contains(&kept_bytes);
         if offered <= COPY_BYTES_MAX && may_keep {
             parts.iter().skip(1).take(count).for_each(|part| self.out.extend_from_slice(part));
             let suffix = self.account(offered);
@@ -254,7 +255,7 @@ impl H1Client {
     }
 
     pub(super) fn try_flush(&mut self) -> Result<bool, ClientLost> {
-        while !self.is_flushed() {
+        while self.keeps_something() {
             let kept = self.out.get(self.out_sent..).unwrap_or_default();
             match self.socket.stream.try_write(kept) {
                 Ok(0) => return Err(self.lost_by(io::ErrorKind::WriteZero)),
@@ -263,7 +264,7 @@ impl H1Client {
                 Err(error) => return Err(self.lost_by(error.kind())),
             }
         }
-        Ok(true)
+        Ok(self.is_flushed())
     }
 
     /// Begins a piece where none was begun.
@@ -292,7 +293,7 @@ impl H1Client {
         self.io.count(Counter::ClientOutBytes, written as u64);
         let of_kept = written.min(self.out.len() - self.out_sent);
         self.out_sent += of_kept;
-        if self.is_flushed() {
+        if !self.keeps_something() {
             self.give_out_back();
         }
         let of_body = (written - of_kept).min(offered);
@@ -359,7 +360,12 @@ impl H1Client {
     }
 
     pub(super) fn is_flushed(&self) -> bool {
-        self.out_sent == self.out.len()
+        !self.keeps_something() && !self.socket.stream.has_unsent()
+    }
+
+    /// Whether bytes are kept that the stream has not taken.
+    fn keeps_something(&self) -> bool {
+        self.out_sent < self.out.len()
     }
 
     pub(super) fn finish(&mut self, trailers: Option<&Fields>) -> Result<(), EncodeError> {

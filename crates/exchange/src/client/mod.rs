@@ -1,7 +1,7 @@
 //! An exchange with a client: the request that it sends, and the answer that it gets.
 
 mod gone;
-pub mod h1;
+pub(crate) mod h1;
 pub(crate) mod requests;
 
 use std::future::{Future, poll_fn};

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -10,8 +9,6 @@ use std::time::Duration;
 use humboldt_base::counters::Counter;
 use humboldt_http::h1::{self, BodyDecoder, DecodeState, EncodeError, Framing, HeadError};
 use humboldt_http::{Method, RequestHead, Version};
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::h1::{After, H1Client, Socket};
 use super::{BodyFault, ClientLost};
@@ -293,7 +290,7 @@ impl H1Client {
     /// client are read, so that it gets the last answer instead of a reset (RFC 9112 9.6).
     pub(crate) async fn close(mut self) {
         let is_whole = self.after == After::Close;
-        if !is_whole || humboldt_sys::tcp::shutdown_write(&self.socket.stream).is_err() {
+        if !is_whole || self.socket.stream.shut_down_write().is_err() {
             return;
         }
         self.socket.deadline.arm(LINGER);
@@ -356,32 +353,14 @@ impl Refused {
     }
 }
 
-/// Reads once. With the socket to ourselves a short read tells tokio that there is no more, which
-/// saves a system call.
+/// Reads once; with less work where the socket is ours alone.
 fn poll_read(
     socket: &mut Rc<Socket>,
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Poll<io::Result<usize>> {
     if let Some(socket) = Rc::get_mut(socket) {
-        let mut read = ReadBuf::new(buffer);
-        ready!(Pin::new(&mut socket.stream).poll_read(cx, &mut read))?;
-        return Poll::Ready(Ok(read.filled().len()));
+        return socket.stream.poll_read(cx, buffer);
     }
-    poll_read_shared(&socket.stream, cx, buffer)
-}
-
-/// Reads once from a socket that others use too.
-pub(crate) fn poll_read_shared(
-    stream: &TcpStream,
-    cx: &mut Context<'_>,
-    buffer: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    loop {
-        ready!(stream.poll_read_ready(cx))?;
-        match stream.try_read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return Poll::Ready(result),
-        }
-    }
+    socket.stream.poll_read_shared(cx, buffer)
 }

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,16 +14,14 @@ use humboldt_http::h1::{
     HeadLimits,
 };
 use humboldt_http::{FieldName, Fields, Method, ResponseHead, Version};
+use humboldt_net::Stream;
 use humboldt_net::connect::Connected;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::FlowWriter;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::{Announced, ServerError};
 use crate::buffers::{Input, READ_BYTES};
 use crate::client::h1::Lines;
-use crate::client::requests::poll_read_shared;
 use crate::head::{AskHead, AskLine, BodyLength, BodyPart};
 use crate::io::CoreIo;
 use crate::tunnel::TunnelEnd;
@@ -37,7 +34,7 @@ const HEAD_SLACK_BYTES: usize = READ_BYTES;
 pub struct H1Server {
     io: Rc<CoreIo>,
     /// Shared with the sender of a request body, if there is one.
-    stream: Rc<TcpStream>,
+    stream: Rc<Stream>,
     /// Whether all of the request was sent, if it has a sender of its own.
     is_all_sent: Option<Rc<Cell<bool>>>,
     peer: SocketAddr,
@@ -151,8 +148,12 @@ impl H1Server {
     }
 
     async fn send(&self, mut bytes: &[u8]) -> Result<(), ServerError> {
-        while !bytes.is_empty() {
-            match self.stream.try_write(bytes) {
+        while !bytes.is_empty() || self.stream.has_unsent() {
+            let written = match bytes.is_empty() {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => self.stream.try_write(bytes),
+            };
+            match written {
                 Ok(0) => return Err(ServerError::ClosedEarly),
                 Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -439,25 +440,22 @@ fn framing_of(length: BodyLength) -> Framing {
     }
 }
 
-/// Reads once. With the socket to ourselves a short read tells tokio that there is no more, which
-/// saves a system call.
+/// Reads once; with less work where the stream is ours alone.
 fn poll_read(
-    stream: &mut Rc<TcpStream>,
+    stream: &mut Rc<Stream>,
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Poll<io::Result<usize>> {
     if let Some(stream) = Rc::get_mut(stream) {
-        let mut read = ReadBuf::new(buffer);
-        ready!(Pin::new(stream).poll_read(cx, &mut read))?;
-        return Poll::Ready(Ok(read.filled().len()));
+        return stream.poll_read(cx, buffer);
     }
-    poll_read_shared(stream, cx, buffer)
+    stream.poll_read_shared(cx, buffer)
 }
 
 /// The sending side of a connection, with the body of a request.
 pub struct H1Upload {
     io: Rc<CoreIo>,
-    stream: Rc<TcpStream>,
+    stream: Rc<Stream>,
     encoder: BodyEncoder,
     /// Bytes to be sent: the head at first, then framed data.
     out: Vec<u8>,
@@ -475,7 +473,12 @@ impl H1Upload {
 
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.has_unsent() {
-            match self.stream.try_write(self.out.get(self.sent..).unwrap_or_default()) {
+            let rest = self.out.get(self.sent..).unwrap_or_default();
+            if rest.is_empty() {
+                ready!(self.stream.poll_write_ready(cx))?;
+                continue;
+            }
+            match self.stream.try_write(rest) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Ok(n) => {
                     self.sent += n;
@@ -493,7 +496,7 @@ impl H1Upload {
     }
 
     fn has_unsent(&self) -> bool {
-        self.sent < self.out.len()
+        self.sent < self.out.len() || self.stream.has_unsent()
     }
 
     pub(super) fn is_finished(&self) -> bool {
