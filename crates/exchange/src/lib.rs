@@ -18,7 +18,7 @@ pub mod server;
 mod service;
 mod tunnel;
 
-pub use client::{ClientExchange, ClientLost, Refused};
+pub use client::{ClientExchange, ClientLost, Refused, ResetReason};
 pub use head::{AskHead, AskLine, BodyLength, BodyPart, BodySlices, ReplyHead, ReplySink, collect};
 pub use io::{ClientSettings, CoreIo};
 pub use pump::{BodyPump, PumpError};

@@ -1,7 +1,7 @@
 //! Why connections to clients are cut off: one table for the log, the counters and the manager's
 //! pages.
 
-use humboldt_exchange::{ClientLost, TunnelOver};
+use humboldt_exchange::{ClientLost, ResetReason, TunnelOver};
 use humboldt_store::AbortReason;
 
 macro_rules! cuts {
@@ -73,6 +73,29 @@ cuts! {
 }
 
 impl Cut {
+    /// What the client is told, where its protocol can say why an answer ends.
+    pub(crate) fn reset_reason(self) -> ResetReason {
+        match self {
+            Self::ClientGone
+            | Self::ClientStalled
+            | Self::Lifetime
+            | Self::Denied
+            | Self::ReplyTooLarge
+            | Self::HeldUp
+            | Self::TunnelIdle
+            | Self::TunnelBroken => ResetReason::Cancelled,
+            Self::ServerTruncated
+            | Self::ServerFailed
+            | Self::ServerTimedOut
+            | Self::ServerMalformed
+            | Self::FetchEnded
+            | Self::NoMemory
+            | Self::DiskFailed
+            | Self::ShutDown
+            | Self::Panicked => ResetReason::Failed,
+        }
+    }
+
     /// Why a task did not come to its end: asked while it is being dropped.
     pub(crate) fn of_a_dropped_task() -> Self {
         if std::thread::panicking() { Self::Panicked } else { Self::ShutDown }

@@ -52,7 +52,7 @@ impl<'a> Transaction<'a> {
     /// Ends it: counts and logs.
     pub(crate) fn end(mut self, outcome: Outcome) {
         if let Some(cut) = outcome.cut {
-            self.client.reset();
+            self.client.reset(cut.reset_reason());
             self.core.shared.times.record_cut(self.core.id, cut);
         }
         self.log(outcome);

@@ -16,8 +16,8 @@ use humboldt_net::Stream;
 use humboldt_runtime::deadline::DeadlineSlot;
 use humboldt_store::StoredHead;
 
-use super::ClientLost;
 use super::requests::RequestBody;
+use super::{ClientLost, ResetReason};
 use crate::buffers::Input;
 use crate::head::{BodyLength, BodySlices, ReplyHead, ReplySink};
 use crate::io::CoreIo;
@@ -381,7 +381,7 @@ impl H1Client {
 
     /// Returns whether the kept bytes should still go out: not if the connection is reset.
     pub(super) fn cut_off(&mut self) -> bool {
-        self.reset();
+        self.reset(ResetReason::Failed);
         self.framing != Framing::UntilClose
     }
 
@@ -395,7 +395,8 @@ impl H1Client {
         is_unsent
     }
 
-    pub(super) fn reset(&mut self) {
+    /// HTTP/1 has no place for a reason.
+    pub(super) fn reset(&mut self, _reason: ResetReason) {
         self.after = After::Abort;
         self.reset_if_endless();
     }

@@ -34,6 +34,15 @@ pub enum ClientLost {
     ShutDown,
 }
 
+/// Why an exchange is reset, for protocols that can say so.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ResetReason {
+    /// The client does not get the rest, although it could be had.
+    Cancelled,
+    /// The rest cannot be had.
+    Failed,
+}
+
 /// Why the body of a request cannot be read to its end.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum BodyFault {
@@ -180,8 +189,8 @@ impl ClientExchange {
     }
 
     /// Ends the exchange without an answer, or in the middle of one, at once.
-    pub fn reset(&mut self) {
-        each!(self, client => client.reset());
+    pub fn reset(&mut self, reason: ResetReason) {
+        each!(self, client => client.reset(reason));
     }
 
     /// Bytes of the answer that the client's system or connection has taken, from its head on.

@@ -11,7 +11,7 @@ use humboldt_http::h1::EncodeError;
 use humboldt_http::{Fields, ResponseHead};
 
 use super::{Bell, Pipe};
-use crate::client::{BodyFault, ClientExchange, ClientLost};
+use crate::client::{BodyFault, ClientExchange, ClientLost, ResetReason};
 use crate::head::{BodyLength, BodyPart, BodySlices, ReplyHead, collect};
 use crate::is_bodiless_status;
 use crate::tunnel::TunnelEnd;
@@ -306,7 +306,7 @@ impl ClientSide {
     }
 
     pub(crate) fn cut_off(&mut self) -> bool {
-        self.reset();
+        self.reset(ResetReason::Failed);
         false
     }
 
@@ -320,7 +320,7 @@ impl ClientSide {
         })
     }
 
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, _reason: ResetReason) {
         self.shared.change(|state| _ = state.answer.end.get_or_insert(End::Cut));
     }
 
@@ -354,6 +354,6 @@ impl ClientSide {
 /// An exchange that is dropped before its answer has ended is cut off.
 impl Drop for ClientSide {
     fn drop(&mut self) {
-        self.reset();
+        self.reset(ResetReason::Failed);
     }
 }
