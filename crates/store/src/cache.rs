@@ -19,7 +19,7 @@ use crate::head::StoredHead;
 use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
 use crate::mem::{Entry, MemTier};
-use crate::object::{About, Object};
+use crate::object::Object;
 use crate::purges::Purges;
 use crate::scheme::{Confirmed, PUT_PARTS_MAX, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;

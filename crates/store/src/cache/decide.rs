@@ -30,9 +30,9 @@ impl Cache {
         }
     }
 
-    /// What becomes of an answer with this head, and the directory that is to get it. An answer that
-    /// is not to be stored keeps the fate in `info`. If memory is full, this also notes the key in
-    /// the doorkeeper.
+    /// The fate of an answer with this head, and the directory that is to get it. An answer that is
+    /// not to be stored keeps the fate in `info`. If memory is full, this also notes the key in the
+    /// doorkeeper.
     pub fn fate(&self, url: &[u8], head: &StoredHead, info: &FlowInfo) -> (Fate, Option<Arc<Dir>>) {
         let &FlowInfo { key, body_bytes, times: Some(ref times), ref vary, .. } = info else {
             return (info.fate, None);
