@@ -51,8 +51,8 @@ async fn store(scheme: &dyn Scheme, i: u64, body: &[u8]) -> Result<(), SchemeErr
 }
 
 async fn hit(scheme: &dyn Scheme, key: &Key, buffer: &mut [u8]) -> Result<bool, SchemeError> {
-    let Some(mut reader) = scheme.open(key).await? else { return Ok(false) };
-    Ok(reader.read(0, buffer).await? == BODY_BYTES)
+    let Some(mut open) = scheme.open(key).await? else { return Ok(false) };
+    Ok(open.reader.read(0, buffer).await? == BODY_BYTES)
 }
 
 async fn read_all(scheme: Arc<dyn Scheme>, keys: Vec<Key>) -> u64 {

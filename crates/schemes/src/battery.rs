@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use humboldt_freshness::{Times, TimesFlags};
 use humboldt_store::scheme::{
-    Reader, Record, RecordKind, Scheme, SchemeError, SchemeStats, Writer,
+    OpenObject, Record, RecordKind, Scheme, SchemeError, SchemeStats, Writer,
 };
 use humboldt_store::{
     Cache, CacheSettings, DirConfig, DirSelect, InTransit, Key, MemoryMode, NoEvents, Policy,
@@ -77,20 +77,25 @@ struct Nature {
     /// It refuses objects while its buffers wait for the disk, and takes them when it is asked
     /// again.
     sheds: bool,
-    /// It stores at once, and lends the stored body.
-    lends: bool,
+    /// It stores bodies of up to this length at once, and lends them; `None` if it does not.
+    at_once_bytes_max: Option<u64>,
     /// It writes a log: room is given back when the log comes round, not when an object is removed
     /// or given up.
     is_log: bool,
 }
 
 fn nature(kind: &str) -> Nature {
-    let usual = Nature { body_bytes_max: u64::MAX, sheds: false, lends: false, is_log: false };
+    let usual =
+        Nature { body_bytes_max: u64::MAX, sheds: false, at_once_bytes_max: None, is_log: false };
     match kind {
-        "coss" => {
-            Nature { body_bytes_max: (1 << 20) - 64 * 1024, sheds: true, is_log: true, ..usual }
-        }
-        "ring" => Nature { lends: true, is_log: true, ..usual },
+        "coss" => Nature {
+            body_bytes_max: (1 << 20) - 64 * 1024,
+            sheds: true,
+            at_once_bytes_max: Some(131_072),
+            is_log: true,
+        },
+        "ring" => Nature { at_once_bytes_max: Some(131_072), is_log: true, ..usual },
+        "ufs" => Nature { at_once_bytes_max: Some(65_536), ..usual },
         _ => usual,
     }
 }
@@ -330,7 +335,7 @@ fn version_of(record: &Record) -> u8 {
 pub(crate) fn see(scheme: &dyn Scheme, url: &str) -> Seen {
     run(async {
         match scheme.open(&key(url)).await {
-            Ok(Some(mut reader)) => read_whole(&mut *reader, url, 30_000).await,
+            Ok(Some(mut open)) => read_whole(&mut open, url, 30_000).await,
             Ok(None) => Seen::Nothing,
             Err(SchemeError::Corrupt(_)) => Seen::Corrupt,
             Err(other) => panic!("reading {url}: {other}"),
@@ -338,9 +343,10 @@ pub(crate) fn see(scheme: &dyn Scheme, url: &str) -> Seen {
     })
 }
 
-async fn read_whole(reader: &mut dyn Reader, url: &str, step: usize) -> Seen {
-    let version = version_of(reader.record());
-    assert_eq!(*reader.record(), record(url, version), "head and times belong together");
+async fn read_whole(open: &mut OpenObject, url: &str, step: usize) -> Seen {
+    let OpenObject { record: stored, reader } = open;
+    let version = version_of(stored);
+    assert_eq!(*stored, record(url, version), "head and times belong together");
     let len = reader.body_bytes().expect("a complete object");
     let mut buf = vec![0; step];
     let mut offset = 0;

@@ -9,8 +9,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::Times;
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, Entry, FlowInfo, InTransit, Key, MemTier, MemoryMode,
-    NoEvents, Policy, ReaderKind, StoredHead, VaryMarker,
+    Begin, Cache, CacheSettings, DirSelect, Entry, Fate, FlowInfo, InTransit, Key, MemTier,
+    MemoryMode, NoEvents, Policy, ReaderKind, StoredHead, VaryMarker,
 };
 
 /// Entries in the tier.
@@ -75,10 +75,7 @@ fn miss(cache: &Cache, key: Key, head: &ResponseHead) {
     let info = FlowInfo {
         key,
         body_bytes: Some(BODY_BYTES as u64),
-        shareable: true,
-        keep_bytes_max: cache.memory_object_bytes_max(),
-        write_through: false,
-        disk_only: false,
+        fate: Fate::Memory { body_bytes_max: cache.memory_object_bytes_max() },
         times: Some(Times::from_bytes(&[0; Times::BYTES])),
         vary: None,
     };

@@ -1,5 +1,7 @@
 //! The one cache of the program: memory, objects in flight and cache directories behind one door.
 
+mod decide;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -17,16 +19,12 @@ use crate::head::StoredHead;
 use crate::in_flight::{Begin, InFlight};
 use crate::key::Key;
 use crate::mem::{Entry, MemTier};
-use crate::object::{About, Object};
+use crate::object::Object;
 use crate::purges::Purges;
-use crate::scheme::{Confirmed, Record, RecordKind, SchemeError, Writer};
+use crate::scheme::{Confirmed, PUT_PARTS_MAX, Record, RecordKind, SchemeError, Writer};
 use crate::vary::VaryMarker;
 use crate::versions::{Commit, Reading, Voiding};
 use crate::voids;
-
-/// With `in_transit memory` one arriving object may take this part of `cache_mem`, if that is more
-/// than an object in memory may have; a larger one is written as it arrives.
-const IN_TRANSIT_SHARE: u64 = 16;
 
 /// `in_transit`: where an object is that is coming in and will be written to a directory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -202,22 +200,6 @@ impl Cache {
         self.table.load().settings.memory_object_bytes_max
     }
 
-    /// The value of [`crate::FlowInfo::keep_bytes_max`] for a storable answer, with or without a
-    /// directory for it.
-    pub fn keep_bytes_max(&self, goes_to_disk: bool) -> u64 {
-        let settings = self.table.load().settings;
-        let in_memory = settings.memory_object_bytes_max;
-        match settings.in_transit {
-            InTransit::Disk if goes_to_disk => 0,
-            InTransit::Memory if goes_to_disk => {
-                in_memory.max(settings.cache_mem_bytes / IN_TRANSIT_SHARE)
-            }
-            _ if goes_to_disk => in_memory,
-            // There is no reason to keep a body that memory does not take.
-            _ => in_memory.min(self.mem.object_bytes_max()),
-        }
-    }
-
     /// `maximum_object_size` in bytes.
     pub fn disk_object_bytes_max(&self) -> u64 {
         self.table.load().settings.disk_object_bytes_max
@@ -271,28 +253,28 @@ impl Cache {
         dir: Option<&Dir>,
     ) -> Option<Stored> {
         let head = writer.flow().published()?;
-        let info = &head.info;
         let Some(object) = writer.object(url) else {
-            self.remove_older(writer.epoch(), &info.key);
+            self.remove_older(writer.epoch(), &head.info.key);
             return None;
         };
         let epoch = writer.epoch();
         if self.purges.has_purged(&object) || !self.is_newest(epoch, &object.key) {
             return Some(Stored { object, in_memory: false, on_disk: false });
         }
-        let was_on_disk = info.disk_only && dir.is_some() && self.on_disk(&object.key);
+        let goes_to_memory = head.info.fate.goes_to_memory();
+        let was_on_disk = !goes_to_memory && dir.is_some() && self.on_disk(&object.key);
         let mut on_disk = false;
         if let Some(dir) = dir {
             let _commit = self.commits.enter(&epoch.primary());
             on_disk = self.in_flight.is_current(epoch)
                 && self.begin_commit(epoch, &object.key)
-                && dir.scheme.put_now(&object);
+                && put(dir, &object);
         }
         // A request that still reads the older answer from a directory would put it into memory, if
         // nothing was there. And an object that the directory does not take at once is found in
         // memory until it does.
         let is_refused = dir.is_some() && !on_disk && self.memory_mode() == MemoryMode::Auto;
-        let in_memory = (!info.disk_only || was_on_disk || is_refused)
+        let in_memory = (goes_to_memory || was_on_disk || is_refused)
             && object.body_bytes() <= self.memory_object_bytes_max()
             && self.insert_current(epoch, object.key, Entry::Object(object.clone()));
         if !in_memory {
@@ -312,40 +294,8 @@ impl Cache {
         }
     }
 
-    /// The value of [`crate::FlowInfo::disk_only`] for an answer that will be stored, and that a
-    /// directory takes in one step (`at_once`) or as it arrives. If memory is full, this also notes
-    /// the key in the doorkeeper. An answer that replaces an older one in memory is not for disk
-    /// only.
-    pub fn is_disk_only(&self, about: &About<'_>, at_once: bool) -> bool {
-        let is_wanted = match self.memory_mode() {
-            MemoryMode::Always | MemoryMode::Network => true,
-            MemoryMode::Disk => false,
-            // Room for another arriving object besides: a body that arrives in pieces takes pages
-            // from stored objects, and gives them back.
-            MemoryMode::Auto => {
-                !at_once || self.has_room_or_comes_again(&about.key, 2 * about.memory_bytes())
-            }
-        };
-        !is_wanted && !self.mem.contains(&about.key)
-    }
-
     fn memory_mode(&self) -> MemoryMode {
         self.table.load().settings.memory_mode
-    }
-
-    /// Whether an object that was read from a directory should be in memory now, where it takes
-    /// `bytes`. If memory is full, this also notes the key in the doorkeeper.
-    pub(crate) fn admit_to_memory(&self, key: &Key, bytes: u64) -> bool {
-        match self.memory_mode() {
-            _ if !self.mem.takes(bytes) => false,
-            MemoryMode::Always | MemoryMode::Disk => true,
-            MemoryMode::Network => false,
-            MemoryMode::Auto => self.has_room_or_comes_again(key, bytes),
-        }
-    }
-
-    fn has_room_or_comes_again(&self, key: &Key, bytes: u64) -> bool {
-        self.mem.has_room(bytes) || self.table.load().doorkeeper.comes_again(key)
     }
 
     /// Inserts an entry unless its URL has been purged since `epoch`, or a newer answer has come. A
@@ -509,7 +459,7 @@ impl Cache {
         let number = record.times.purge_number;
         self.purges.are_any_up_to(number)
             && matches!(dir.scheme.open(&record.key).await,
-                Ok(Some(reader)) if reader.record().times.purge_number < number)
+                Ok(Some(open)) if open.record.times.purge_number < number)
     }
 
     /// The directory that should take an object of this size (`None`: not known yet).
@@ -612,6 +562,18 @@ impl Cache {
             body_bytes,
         });
     }
+}
+
+/// Stores an object in a directory at once, if that is possible.
+fn put(dir: &Dir, object: &Object) -> bool {
+    let mut parts = [&[][..]; PUT_PARTS_MAX];
+    let mut count = 0;
+    for part in object.parts() {
+        let Some(slot) = parts.get_mut(count) else { return false };
+        *slot = part;
+        count += 1;
+    }
+    dir.scheme.put(&object.about(), parts.get(..count).unwrap_or_default()).is_some()
 }
 
 impl std::fmt::Debug for Cache {

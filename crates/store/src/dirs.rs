@@ -485,7 +485,7 @@ mod tests {
         let (url, head) = (b"http://a.example/".as_slice().into(), some_head().bytes().into());
         let record =
             Record { key: key(number), kind: RecordKind::Object, url, head, times: some_times() };
-        scheme.put(record, b"old");
+        scheme.place(record, b"old");
         scheme.faults.unread.store(true, SeqCst);
         (
             Cache::new(SETTINGS, 1, configs(std::slice::from_ref(&scheme)), Arc::new(NoEvents)),

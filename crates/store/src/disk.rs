@@ -6,19 +6,20 @@ mod records;
 
 use std::sync::Arc;
 
-use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
-use humboldt_sys::pages::{Page, PageMut};
 
+use crate::body::{Body, BodyBuilder};
 use crate::cache::Cache;
 use crate::dirs::Dir;
 use crate::events::StoreEventKind;
-use crate::flow::{AbortReason, Epoch, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind};
+use crate::flow::{
+    AbortReason, Epoch, Fate, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind,
+};
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::{Entry, FLOW_BYTES_GUARANTEED, Reserved};
-use crate::object::{About, Body, Object, tail_bytes};
-use crate::scheme::{Reader, Record, SchemeError, Writer};
+use crate::object::{About, Object};
+use crate::scheme::{PUT_PARTS_MAX, Reader, Record, SchemeError, Writer};
 use crate::vary::VaryMarker;
 use crate::versions::{Reading, Shown};
 
@@ -28,9 +29,6 @@ use records::{Opened, Records};
 
 /// Most bytes handed to a directory in one write.
 const WRITE_BYTES_MAX: u64 = 256 * 1024;
-
-/// Most parts of an object handed to a directory in one write.
-const WRITE_PARTS_MAX: usize = 64;
 
 /// Bytes asked of a directory in one read: the unit of the schemes' checksums.
 const READ_BYTES: usize = 64 * 1024;
@@ -200,7 +198,7 @@ impl Cache {
         let body_bytes = object.body_bytes();
         let mut writer = dir.scheme.create(object.record(), Some(body_bytes)).await?;
         let (mut at, parts) = (0, object.parts().collect::<Vec<_>>());
-        for batch in parts.chunks(WRITE_PARTS_MAX) {
+        for batch in parts.chunks(PUT_PARTS_MAX) {
             writer.write(at, batch).await?;
             at += batch.iter().map(|part| part.len() as u64).sum::<u64>();
         }
@@ -309,12 +307,12 @@ impl Cache {
         loop {
             let (at, dir) = holder;
             match dir.scheme.open(key).await {
-                Ok(Some(reader)) if reader.record().key == *key && *reader.record().url == *url => {
-                    match Opened::new(reader, dir) {
+                Ok(Some(open)) if open.record.key == *key && *open.record.url == *url => {
+                    match Opened::new(open, dir) {
                         // It stays where it is until it is replaced or evicted: it is as old
                         // tomorrow, and after a crash.
                         Some(opened) if self.is_opened_purged(&opened) => {}
-                        Some(opened) if !shown.has(&opened.reader.record().times) => {}
+                        Some(opened) if !shown.has(&opened.times) => {}
                         Some(opened) => found.add(opened),
                         None => has_failed = true,
                     }
@@ -345,28 +343,19 @@ impl Cache {
     }
 
     fn is_opened_purged(&self, opened: &Opened) -> bool {
-        let record = opened.reader.record();
-        matches!(&opened.head, Ok(head) if self.is_purged(&record.times, &record.url, head))
-    }
-
-    /// A body in memory; `None` when memory is short.
-    pub(crate) fn body_of(&self, bytes: &[u8]) -> Option<Body> {
-        let mut builder = BodyBuilder::new(self, bytes.len());
-        builder.append(bytes)?;
-        Some(builder.finish())
+        let Opened { head, times, url, .. } = opened;
+        matches!(head, Ok(head) if self.is_purged(times, url, head))
     }
 
     fn take_entry(&self, opened: Opened, epoch: Epoch, reading: Reading) -> DiskEntry {
-        let Opened { reader, dir, head } = opened;
-        let record = reader.record();
+        let Opened { key, url, times, head, reader, dir } = opened;
         match head {
             Ok(head) => {
-                let (key, url, times) = (record.key, record.url.clone(), record.times);
                 let (opened, reserved) = (Box::new((epoch, reading)), None);
                 DiskEntry::Object(DiskHit { key, url, head, times, dir, opened, reader, reserved })
             }
             Err(marker) => {
-                self.put_read(epoch, &reading, record.key, Entry::Vary(marker.clone()));
+                self.put_read(epoch, &reading, key, Entry::Vary(marker.clone()));
                 DiskEntry::Vary(marker)
             }
         }
@@ -442,7 +431,7 @@ impl DiskHit {
 
     async fn read_body(&mut self, cache: &Cache, body_bytes: u64) -> Option<Body> {
         let whole = usize::try_from(body_bytes).ok()?;
-        let mut builder = BodyBuilder::new(cache, whole);
+        let mut builder = BodyBuilder::new(cache.tier(), whole);
         let mut reserved = self.reserved.take();
         let mut buffer = Vec::new();
         let mut offset = 0;
@@ -476,10 +465,7 @@ impl DiskHit {
         FlowInfo {
             key: self.key,
             body_bytes: self.body_bytes(),
-            shareable: true,
-            keep_bytes_max: 0,
-            write_through: false,
-            disk_only: false,
+            fate: Fate::Shared,
             times: Some(self.times),
             vary: None,
         }
@@ -531,53 +517,6 @@ impl DiskHit {
         }
         writer.finish(None);
         self.tell(StoreEventKind::SwapIn, cache, body_bytes);
-    }
-}
-
-/// A body of known length that grows. It takes no more memory on the way than at its end: while
-/// memory is full to the last object, one page more would cost another object its place.
-struct BodyBuilder<'a> {
-    cache: &'a Cache,
-    /// The part of the following bytes that belongs into pages.
-    paged_bytes_left: usize,
-    pages: Vec<Page>,
-    page: Option<PageMut>,
-    tail: Vec<u8>,
-}
-
-impl<'a> BodyBuilder<'a> {
-    /// For `whole` bytes.
-    fn new(cache: &'a Cache, whole: usize) -> Self {
-        let tail_bytes = tail_bytes(whole);
-        let paged_bytes_left = whole - tail_bytes;
-        let pages = Vec::with_capacity(paged_bytes_left.div_ceil(PAGE_BYTES));
-        Self { cache, paged_bytes_left, pages, page: None, tail: Vec::with_capacity(tail_bytes) }
-    }
-
-    /// `None` when memory is short.
-    fn append(&mut self, data: &[u8]) -> Option<()> {
-        let (mut paged, tail) = data.split_at(data.len().min(self.paged_bytes_left));
-        self.paged_bytes_left -= paged.len();
-        while !paged.is_empty() {
-            let mut current = match self.page.take() {
-                Some(page) => page,
-                None => self.cache.tier().alloc_page(0).ok()?,
-            };
-            let took = current.append(paged);
-            paged = paged.get(took..)?;
-            if current.room() == 0 {
-                self.pages.push(current.share())
-            } else {
-                self.page = Some(current)
-            }
-        }
-        self.tail.extend_from_slice(tail);
-        Some(())
-    }
-
-    fn finish(mut self) -> Body {
-        self.pages.extend(self.page.map(|page| page.share()));
-        Body::from_parts(self.pages.into_boxed_slice(), self.tail.into_boxed_slice())
     }
 }
 

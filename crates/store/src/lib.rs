@@ -1,5 +1,6 @@
 //! Objects, index, replacement policies, memory tier, sharing in flight, the Scheme trait.
 
+pub mod body;
 pub mod cache;
 pub mod dirs;
 pub mod disk;
@@ -23,20 +24,21 @@ pub mod vary;
 mod versions;
 mod voids;
 
+pub use body::{Body, Borrowed, Lender};
 pub use cache::{Cache, CacheSettings, InTransit, MemoryMode, Stored};
 pub use dirs::{Dir, DirConfig, DirSelect, Purged};
 pub use disk::{DiskEntry, DiskHit, Held, Lookup, SwapOutError};
 pub use events::{NoEvents, StoreEvent, StoreEventKind, StoreEvents};
 pub use flow::{
-    AbortReason, BodySlice, FlowHead, FlowInfo, FlowReader, FlowWriter, Progress, ReaderKind,
-    Writing,
+    AbortReason, BodySlice, Fate, FlowHead, FlowInfo, FlowReader, FlowWriter, Keep, Progress,
+    ReaderKind, Writing,
 };
 pub use head::StoredHead;
 pub use humboldt_policy::Policy;
 pub use in_flight::{Begin, InFlight};
 pub use key::Key;
 pub use mem::{Entry, MemTier};
-pub use object::{About, Body, Object};
+pub use object::{About, Object};
 pub use parts::{PARTIAL, Part, PartList, Piece};
 pub use purges::{Purge, PurgeError, PurgePlaces, Purges};
 pub use vary::{VaryMarker, next_serial};

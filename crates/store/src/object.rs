@@ -8,13 +8,10 @@ use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
 use humboldt_sys::pages::Page;
 
+use crate::body::{Body, tail_bytes};
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::scheme::{Record, RecordKind};
-
-/// A last page that holds at most this many bytes is copied to an allocation of its size: a body of
-/// up to 2 KiB has no page at all.
-const TAIL_BYTES_MAX: usize = PAGE_BYTES / 2;
 
 /// Memory of one object besides its bytes: reference counts, allocator, index.
 const ENTRY_OVERHEAD_BYTES: u64 = 160;
@@ -60,7 +57,7 @@ impl About<'_> {
     }
 
     /// The directory's record without the body.
-    pub(crate) fn record(&self) -> Record {
+    pub fn record(&self) -> Record {
         let (url, head) = (self.url.into(), self.head.bytes().into());
         Record { key: self.key, kind: RecordKind::Object, url, head, times: *self.times }
     }
@@ -93,6 +90,11 @@ impl Object {
         Self::new(self.key, self.url.clone(), Arc::new(head), times, self.body.clone())
     }
 
+    /// The same answer with its body elsewhere.
+    pub(crate) fn with_body(self, body: Body) -> Self {
+        Self { body, ..self }
+    }
+
     /// Its description.
     pub fn about(&self) -> About<'_> {
         let Self { key, url, head, times, .. } = self;
@@ -112,23 +114,18 @@ impl Object {
 
     /// The whole body, in parts that lie together, none of them empty.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let Body { pages, tail, .. } = &self.body;
-        pages
-            .iter()
-            .map(Page::bytes)
-            .chain(std::iter::once(&**tail))
-            .filter(|part| !part.is_empty())
+        self.body.parts()
     }
 
     /// Memory held besides pages, as the allocator rounds it, bookkeeping included.
     pub fn boxed_bytes(&self) -> u64 {
-        let Body { pages, tail, .. } = &self.body;
-        boxed_bytes(self.url.len(), self.head.bytes().len(), tail.len(), pages.len())
+        let (pages, tail_bytes) = (self.body.pages().len(), self.body.tail_bytes());
+        boxed_bytes(self.url.len(), self.head.bytes().len(), tail_bytes, pages)
     }
 
     /// Memory held in pages.
     pub fn page_bytes(&self) -> u64 {
-        (self.body.pages.len() * PAGE_BYTES) as u64
+        (self.body.pages().len() * PAGE_BYTES) as u64
     }
 }
 
@@ -139,11 +136,6 @@ pub(crate) fn memory_bytes(url_bytes: usize, head_bytes: usize, body_bytes: usiz
     boxed_bytes(url_bytes, head_bytes, tail_bytes, pages) + (pages * PAGE_BYTES) as u64
 }
 
-/// Length of the body's end in an allocation of its own.
-pub(crate) fn tail_bytes(body_bytes: usize) -> usize {
-    Some(body_bytes % PAGE_BYTES).filter(|&rest| rest <= TAIL_BYTES_MAX).unwrap_or(0)
-}
-
 fn boxed_bytes(url_bytes: usize, head_bytes: usize, tail_bytes: usize, pages: usize) -> u64 {
     ENTRY_OVERHEAD_BYTES
         + allocated_bytes(size_of::<Object>())
@@ -152,82 +144,6 @@ fn boxed_bytes(url_bytes: usize, head_bytes: usize, tail_bytes: usize, pages: us
         + allocated_bytes(head_bytes)
         + allocated_bytes(tail_bytes)
         + allocated_bytes(pages * size_of::<Page>())
-}
-
-/// A body in memory: pages, all full but perhaps the last, then perhaps an allocation of exact
-/// size.
-#[derive(Clone, Debug, Default)]
-pub struct Body {
-    pages: Box<[Page]>,
-    tail: Box<[u8]>,
-    len: u64,
-}
-
-impl Body {
-    /// Shares pages of which all but the last are full. A last page that is mostly empty is copied.
-    pub(crate) fn from_pages<'a>(
-        pages: impl DoubleEndedIterator<Item = &'a Page> + ExactSizeIterator + Clone,
-    ) -> Self {
-        debug_assert!(pages.clone().rev().skip(1).all(|page| page.len() == PAGE_BYTES));
-        let len = pages.clone().map(|page| page.len() as u64).sum();
-        let short = pages.clone().next_back().filter(|last| last.len() <= TAIL_BYTES_MAX);
-        let whole = pages.len() - usize::from(short.is_some());
-        Self {
-            pages: pages.take(whole).cloned().collect(),
-            tail: short.map_or_else(Box::default, |last| last.bytes().into()),
-            len,
-        }
-    }
-
-    /// Pages of which all but the last are full, and the last as well if there is a tail.
-    pub(crate) fn from_parts(pages: Box<[Page]>, tail: Box<[u8]>) -> Self {
-        debug_assert!(
-            pages
-                .iter()
-                .rev()
-                .skip(usize::from(tail.is_empty()))
-                .all(|page| page.len() == PAGE_BYTES)
-        );
-        let len = pages.iter().map(|page| page.len() as u64).sum::<u64>() + tail.len() as u64;
-        Self { pages, tail, len }
-    }
-
-    /// Length in bytes.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether there is no byte.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// See [`Object::slices`].
-    pub fn slices<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
-        let to = to.min(self.len);
-        let mut at = from;
-        let mut count = 0;
-        for slot in out {
-            let Some(part) = self.part_at(at, to) else { break };
-            at += part.len() as u64;
-            *slot = IoSlice::new(part);
-            count += 1;
-        }
-        count
-    }
-
-    /// The contiguous bytes from `at`, which end at `to` at the latest; `None` from `to` on.
-    fn part_at(&self, at: u64, to: u64) -> Option<&[u8]> {
-        let most = usize::try_from(to.checked_sub(at)?).ok()?;
-        let index = usize::try_from(at / PAGE_BYTES as u64).ok()?;
-        let within = (at % PAGE_BYTES as u64) as usize;
-        let part = match self.pages.get(index) {
-            Some(page) => page.bytes().get(within..)?,
-            None => self.tail.get(within..)?,
-        };
-        let part = &part[..part.len().min(most)];
-        (!part.is_empty()).then_some(part)
-    }
 }
 
 /// Bytes that an allocation of `len` really takes: size classes with four steps to each doubling,
@@ -247,52 +163,6 @@ mod tests {
 
     use super::*;
     use crate::testing::{body_of, key, object_of, pattern, some_head, some_times};
-
-    fn read(body: &Body, from: u64, to: u64) -> Vec<u8> {
-        let mut out = [IoSlice::new(&[]); 64];
-        let count = body.slices(from, to, &mut out);
-        out[..count].iter().flat_map(|part| part.iter().copied()).collect()
-    }
-
-    #[test]
-    fn ranges_come_back_whatever_the_size() {
-        let pool = PagePool::new(100);
-        for len in [0, 1, 2047, 2048, 2049, 4095, 4096, 4097, 6144, 6145, 8192, 40_000] {
-            let content = pattern(0, len);
-            let body = body_of(&pool, &content);
-            assert_eq!(body.len(), len as u64);
-            assert_eq!(body.is_empty(), len == 0);
-            for (from, to) in
-                [(0, len), (0, len + 9), (1, len), (len / 2, len), (4096, 4097), (len, len), (3, 2)]
-            {
-                let expected = content.get(from..to.min(len)).unwrap_or_default();
-                assert_eq!(read(&body, from as u64, to as u64), expected, "{from}..{to} of {len}");
-            }
-        }
-        assert_eq!(read(&body_of(&pool, &pattern(0, 10)), u64::MAX, u64::MAX), b"");
-    }
-
-    #[test]
-    fn small_bodies_and_mostly_empty_last_pages_hold_no_page() {
-        let pool = PagePool::new(100);
-        let held = |len: usize| {
-            let body = body_of(&pool, &pattern(0, len));
-            assert_eq!(body.pages.len() as u64, pool.in_use());
-            pool.in_use()
-        };
-        assert_eq!((held(1), held(2048), held(2049), held(4096)), (0, 0, 1, 1));
-        assert_eq!((held(4096 + 2048), held(4096 + 2049)), (1, 2));
-    }
-
-    #[test]
-    fn fewer_slots_than_parts_give_the_first_parts() {
-        let pool = PagePool::new(100);
-        let content = pattern(0, 3 * PAGE_BYTES);
-        let body = body_of(&pool, &content);
-        let mut out = [IoSlice::new(&[]); 2];
-        assert_eq!(body.slices(100, u64::MAX, &mut out), 2);
-        assert_eq!((&*out[0], &*out[1]), (&content[100..4096], &content[4096..8192]));
-    }
 
     #[test]
     fn allocations_are_rounded_up_to_classes() {
@@ -323,6 +193,6 @@ mod tests {
             (held, 99, 60)
         );
         drop(object);
-        assert_eq!(read(&fresh.body, 0, u64::MAX), pattern(0, 9000));
+        assert_eq!(fresh.parts().collect::<Vec<_>>().concat(), pattern(0, 9000));
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use humboldt_freshness::Times;
 
+use crate::body::Body;
 use crate::cache::Cache;
 use crate::flow::Epoch;
 use crate::head::StoredHead;
@@ -202,7 +203,7 @@ impl Cache {
             .filter(|known| known.complete_bytes == complete_bytes)
             .unwrap_or_else(|| PartList::new(complete_bytes));
         parts.add(part);
-        let body = self.body_of(&parts.to_bytes())?;
+        let body = Body::in_pages(self.tier(), &parts.to_bytes())?;
         let object = Arc::new(Object::new(list, url.into(), Arc::new(head), times, body));
         self.insert_current(epoch, list, Entry::Object(object.clone())).then_some(object)
     }

@@ -16,11 +16,14 @@ use std::path::Path;
 use std::pin::Pin;
 
 use humboldt_freshness::Times;
-use humboldt_sys::append_buffer::Published;
 
+use crate::body::Borrowed;
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::object::{About, Object};
+use crate::object::About;
+
+/// Most parts of a body that are handed to [`Scheme::put`] or [`Writer::write`] at a time.
+pub const PUT_PARTS_MAX: usize = 64;
 
 /// The result of every operation on a scheme.
 pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SchemeError>> + 'a>>;
@@ -76,6 +79,14 @@ pub struct Record {
     pub times: Times,
 }
 
+impl Record {
+    /// Moves the record out; URL and head are empty then.
+    pub fn take(&mut self) -> Self {
+        let (url, head) = (std::mem::take(&mut self.url), std::mem::take(&mut self.head));
+        Self { url, head, ..*self }
+    }
+}
+
 /// A stored answer that a server has confirmed. Two answers of one second may have the same head:
 /// the serial number in their times tells them apart.
 #[derive(Clone, Debug)]
@@ -102,15 +113,6 @@ impl Confirmed {
         (times.response_time, times.serial) == (self.response_time, self.serial)
             && *head == *self.head
     }
-}
-
-/// A body that was stored, where it waits for the device.
-#[derive(Clone, Debug)]
-pub struct Lendable {
-    /// The body. It keeps much more memory than its own: not to be held while waiting for a client.
-    pub body: Published,
-    /// Whether the record took the place of another with the same key.
-    pub has_replaced: bool,
 }
 
 /// Bytes `start..end` of a body are stored.
@@ -181,7 +183,7 @@ pub trait Scheme: Send + Sync {
     fn contains(&self, key: &Key) -> bool;
 
     /// Opens a stored object. `None` when it is not there.
-    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>>;
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>>;
 
     /// Starts to write an object; it replaces any record of the same key when committed, and not
     /// before.
@@ -192,22 +194,17 @@ pub trait Scheme: Send + Sync {
     ) -> IoFuture<'a, Box<dyn Writer>>;
 
     /// Largest body in bytes that is best handed over when all of it is in memory, rather than
-    /// piece by piece while it arrives: by [`Scheme::put_now`], and where that is not possible, by
+    /// piece by piece while it arrives: by [`Scheme::put`], and where that is not possible, by
     /// [`Scheme::create`]. 0 for none.
     fn whole_bytes_max(&self) -> u64 {
         0
     }
 
-    /// Stores a complete object from memory without waiting for anything. `false`: that is not
-    /// possible now, and nothing has happened.
-    fn put_now(&self, _object: &Object) -> bool {
-        false
-    }
-
-    /// The same for an answer whose body, of at least one byte, is in one buffer, and which can
-    /// then be read from the memory where it waits for the device. `None`: not possible now, or
-    /// never with this scheme; nothing has happened.
-    fn put_lending(&self, _about: &About<'_>, _body: &[u8]) -> Option<Lendable> {
+    /// Stores a complete answer without waiting for anything. `body` has at most [`PUT_PARTS_MAX`]
+    /// parts. Returns the body where the scheme has it in memory itself, to be read from there by
+    /// somebody who does not wait. `None`: that is not possible now, or never with this scheme, and
+    /// nothing has happened.
+    fn put(&self, _about: &About<'_>, _body: &[&[u8]]) -> Option<Borrowed> {
         None
     }
 
@@ -236,13 +233,18 @@ pub trait Scheme: Send + Sync {
     fn stats(&self) -> SchemeStats;
 }
 
-/// An open stored object. It can be read to its end even if the object is removed meanwhile. A
-/// scheme may bound the space that it keeps for readers, and fails reads with [`SchemeError`]
-/// beyond that.
-pub trait Reader {
+/// A stored object that has been opened.
+pub struct OpenObject {
     /// Its record, already verified against the key.
-    fn record(&self) -> &Record;
+    pub record: Record,
+    /// Reads its body.
+    pub reader: Box<dyn Reader>,
+}
 
+/// Reads the body of an open object. It can be read to its end even if the object is removed
+/// meanwhile. A scheme may bound the space that it keeps for readers, and fails reads with
+/// [`SchemeError`] beyond that.
+pub trait Reader: Send + Sync {
     /// Length of the whole body when it is known.
     fn body_bytes(&self) -> Option<u64>;
 

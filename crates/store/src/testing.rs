@@ -13,12 +13,13 @@ use humboldt_freshness::{Times, TimesFlags};
 use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_sys::pages::{Page, PagePool};
 
+use crate::body::Body;
 use crate::events::NoEvents;
-use crate::flow::FlowInfo;
+use crate::flow::{Fate, FlowInfo};
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::MemTier;
-use crate::object::{Body, Object};
+use crate::object::Object;
 
 /// Fresh for a minute from second 1000.
 pub(crate) fn some_times() -> Times {
@@ -68,25 +69,21 @@ pub(crate) fn object_of(key: Key, body: Body) -> Arc<Object> {
     Arc::new(Object::new(key, b"http://a.example/".as_slice().into(), head, some_times(), body))
 }
 
-/// The flow information of a storable answer.
+/// What a flow says about an answer that goes to memory up to so many bytes; 0 for one that is only
+/// read again.
 pub(crate) fn info(key: Key, keep_bytes_max: u64) -> FlowInfo {
-    FlowInfo {
-        key,
-        body_bytes: None,
-        shareable: true,
-        keep_bytes_max,
-        write_through: false,
-        disk_only: false,
-        times: Some(some_times()),
-        vary: None,
-    }
+    let fate = match keep_bytes_max {
+        0 => Fate::Shared,
+        body_bytes_max => Fate::Memory { body_bytes_max },
+    };
+    FlowInfo { key, body_bytes: None, fate, times: Some(some_times()), vary: None }
 }
 
 pub(crate) fn tier(cache_mem_bytes: u64) -> Arc<MemTier> {
     Arc::new(MemTier::new(cache_mem_bytes, 2, humboldt_policy::Policy::Lru, Arc::new(NoEvents)))
 }
 
-pub(crate) use scheme::{TestScheme, published};
+pub(crate) use scheme::{TestScheme, borrowed};
 
 /// Key number `n`.
 pub(crate) fn key(n: u64) -> Key {

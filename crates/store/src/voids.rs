@@ -71,8 +71,8 @@ impl Cache {
 fn remove_but<'a>(dir: &'a Arc<Dir>, key: &'a Key, newer: &'a [Identity]) -> Removal<'a> {
     Box::pin(async move {
         let found = dir.scheme.open(key).await;
-        let is_newer = matches!(&found, Ok(Some(reader))
-            if identity_of(&reader.record().times).is_some_and(|identity| newer.contains(&identity)));
+        let is_newer = matches!(&found, Ok(Some(open))
+            if identity_of(&open.record.times).is_some_and(|identity| newer.contains(&identity)));
         drop(found);
         if !is_newer {
             dir.remove_behind(key).await;
@@ -140,7 +140,7 @@ mod tests {
 
     fn put(scheme: &TestScheme, n: u64) {
         let (url, head) = (b"http://a.example/".as_slice().into(), some_head().bytes().into());
-        scheme.put(
+        scheme.place(
             Record { key: key(n), kind: RecordKind::Object, url, head, times: some_times() },
             b"old",
         );

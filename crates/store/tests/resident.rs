@@ -7,8 +7,8 @@ use humboldt_base::rng::Rng;
 use humboldt_freshness::{Times, TimesFlags};
 use humboldt_http::{ResponseHead, Version};
 use humboldt_store::{
-    Begin, Cache, CacheSettings, DirSelect, FlowInfo, InTransit, Key, MemoryMode, NoEvents, Policy,
-    ReaderKind, StoredHead,
+    Begin, Cache, CacheSettings, DirSelect, Fate, FlowInfo, InTransit, Key, MemoryMode, NoEvents,
+    Policy, ReaderKind, StoredHead,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -67,10 +67,7 @@ fn churn(cache: &Arc<Cache>, seed: u64, bytes: u64) {
         let info = FlowInfo {
             key,
             body_bytes: Some(len as u64),
-            shareable: true,
-            keep_bytes_max: cache.memory_object_bytes_max(),
-            write_through: false,
-            disk_only: false,
+            fate: Fate::Memory { body_bytes_max: cache.memory_object_bytes_max() },
             times: Some(times()),
             vary: None,
         };

@@ -188,12 +188,6 @@ impl AppendBuffer {
         })
     }
 
-    /// As [`AppendBuffer::read`], in a form that keeps the buffer.
-    pub fn share(self: &Arc<Self>, range: Range<usize>) -> Option<Published> {
-        self.read(range.clone())?;
-        Some(Published { buffer: Arc::clone(self), range })
-    }
-
     /// Pointer to a byte. The caller makes sure that no other access happens there at the same
     /// time.
     fn at(&self, offset: usize) -> *mut u8 {
@@ -240,41 +234,6 @@ impl fmt::Debug for AppendBuffer {
             .field("open", &((state & OPEN) / ONE_OPEN))
             .field("sealed", &(state & SEALED != 0))
             .finish_non_exhaustive()
-    }
-}
-
-/// Published bytes of an [`AppendBuffer`], which stays as long as they do.
-#[derive(Clone)]
-pub struct Published {
-    buffer: Arc<AppendBuffer>,
-    range: Range<usize>,
-}
-
-impl Published {
-    /// A part of it; `None` beyond its end.
-    #[must_use]
-    pub fn part(&self, range: Range<usize>) -> Option<Self> {
-        let is_inside = range.start <= range.end && range.end <= self.range.len();
-        let start = self.range.start;
-        is_inside.then(|| Self {
-            buffer: Arc::clone(&self.buffer),
-            range: start + range.start..start + range.end,
-        })
-    }
-}
-
-impl Deref for Published {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // Published bytes never change.
-        self.buffer.read(self.range.clone()).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Published {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Published").field("range", &self.range).finish_non_exhaustive()
     }
 }
 

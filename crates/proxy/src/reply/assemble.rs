@@ -13,8 +13,8 @@ use humboldt_http::range::{ByteRange, ContentRange};
 use humboldt_http::{FieldName, ResponseHead, Version};
 use humboldt_store::disk::DiskHit;
 use humboldt_store::{
-    AbortReason, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, Progress, ReaderKind,
-    StoredHead,
+    AbortReason, Fate, FlowHead, FlowInfo, FlowReader, FlowWriter, Key, Object, Progress,
+    ReaderKind, StoredHead,
 };
 
 use crate::core::Core;
@@ -79,10 +79,7 @@ impl Assembly {
         let info = FlowInfo {
             key: self.key,
             body_bytes: Some(self.sources.iter().map(Source::body_bytes).sum()),
-            shareable: false,
-            keep_bytes_max: 0,
-            write_through: false,
-            disk_only: false,
+            fate: Fate::Private,
             times: self.times,
             vary: None,
         };

@@ -7,7 +7,7 @@ use humboldt_freshness::{self as freshness, CacheControl, Times};
 use humboldt_http::{FieldName, HopByHop, ResponseHead};
 use humboldt_store::scheme::{Confirmed, Record, RecordKind};
 use humboldt_store::{
-    FlowInfo, FlowWriter, Key, Object, PARTIAL, Standing, StoredHead, next_serial,
+    Fate, FlowInfo, FlowWriter, Key, Object, PARTIAL, Standing, StoredHead, next_serial,
 };
 
 use crate::core::Core;
@@ -152,10 +152,7 @@ pub(crate) fn object_info(object: &Object) -> FlowInfo {
     FlowInfo {
         key: object.key,
         body_bytes: Some(object.body_bytes()),
-        shareable: true,
-        keep_bytes_max: 0,
-        write_through: false,
-        disk_only: false,
+        fate: Fate::Shared,
         times: Some(object.times),
         vary: None,
     }

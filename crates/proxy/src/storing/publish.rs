@@ -7,7 +7,7 @@ use humboldt_freshness::vary::{self, Vary};
 use humboldt_freshness::{CacheControl, Times, languages};
 use humboldt_http::{FieldName, HopByHop, Method, ResponseHead};
 use humboldt_store::{
-    About, Entry, FlowInfo, FlowWriter, Key, Part, ReaderKind, StoredHead, VaryMarker,
+    Entry, Fate, FlowInfo, FlowWriter, Key, Part, ReaderKind, StoredHead, VaryMarker,
 };
 
 use crate::core::Core;
@@ -63,34 +63,20 @@ pub(crate) async fn publish(
     let keys = claims(request, key, marker.as_deref(), part.as_deref());
     let is_outdated = is_storable && !announce(core, request, writer, &keys).await;
     let (times, part) = if is_outdated { (None, None) } else { (times, part) };
-    let dir = times.and_then(|_| cache.select_dir(answer.body_bytes()));
-    let keep_bytes_max = if times.is_some() { cache.keep_bytes_max(dir.is_some()) } else { 0 };
-    let is_whole_at_end = dir.as_ref().is_some_and(|dir| {
-        let bytes_max = dir.scheme.whole_bytes_max().min(keep_bytes_max);
-        marker.is_none() && answer.body_bytes().is_some_and(|bytes| bytes <= bytes_max)
-    });
-    let disk_only = times.is_some_and(|times| {
-        let (url, body_bytes) = (request.url.as_bytes(), answer.body_bytes().unwrap_or(0));
-        let about = About { key, url, head: &head, times: &times, body_bytes };
-        dir.is_some() && cache.is_disk_only(&about, is_whole_at_end)
-    });
-    let info = FlowInfo {
-        key,
-        body_bytes: answer.body_bytes(),
-        shareable: is_storable,
-        keep_bytes_max,
-        write_through: dir.is_some(),
-        disk_only,
-        times,
-        vary: marker.clone(),
-    };
+    let fate = if is_storable { Fate::Shared } else { Fate::Private };
+    let (body_bytes, vary) = (answer.body_bytes(), marker.clone());
+    let mut info = FlowInfo { key, body_bytes, fate, times, vary };
+    let (fate, dir) = cache.fate(request.url.as_bytes(), &head, &info);
+    info.fate = fate;
     writer.publish_head(Arc::clone(&head), info);
     let Some(times) = times else {
         forget(core, job, answer, writer, is_outdated).await;
         return Verdict::Stream { stored: false, at_end: None, part: None };
     };
     match dir {
-        Some(dir) if is_whole_at_end => Verdict::Stream { stored: true, at_end: Some(dir), part },
+        Some(dir) if matches!(fate, Fate::AtEnd | Fate::Lent) => {
+            Verdict::Stream { stored: true, at_end: Some(dir), part }
+        }
         Some(dir) => {
             if let Some(reader) = writer.subscribe(ReaderKind::Disk) {
                 let marker = marker.map(|marker| (marker, writer.writing()));

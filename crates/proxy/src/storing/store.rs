@@ -6,7 +6,9 @@ use std::sync::Arc;
 use humboldt_base::counters::Counter;
 use humboldt_http::FieldName;
 use humboldt_store::scheme::Record;
-use humboldt_store::{Dir, FlowReader, FlowWriter, ReaderKind, SwapOutError, VaryMarker, Writing};
+use humboldt_store::{
+    Dir, Fate, FlowReader, FlowWriter, ReaderKind, SwapOutError, VaryMarker, Writing,
+};
 
 use crate::core::Core;
 use crate::fetch::job::Job;
@@ -77,6 +79,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     let cache = &core.shared.cache;
     let Some(head) = writer.flow().published() else { return };
     let (epoch, key, writing) = (writer.epoch(), head.info.key, writer.writing());
+    let is_for_memory = matches!(head.info.fate, Fate::Memory { .. });
     let is_newest = || cache.is_newest(epoch, &key);
     // Until the directory has it, requests find it in flight.
     let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
@@ -87,7 +90,7 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
     match (stored, dir) {
         // No directory takes it: there is a newer answer than what they have, or will find when
         // they have read their indexes.
-        (_, None) if cache.has_dirs() && is_newest() && !head.info.write_through => {
+        (_, None) if cache.has_dirs() && is_newest() && is_for_memory => {
             if let (Some(marker), Some(times)) = (&head.info.vary, head.info.times) {
                 _ = cache.write_vary(epoch, marker, times).await;
             }

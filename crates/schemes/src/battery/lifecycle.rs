@@ -170,8 +170,8 @@ pub(super) fn opened_again_with_another_size(kind: &'static str) {
         }
         let _ = run(writer.write(100_000, &[&[7; 100_000]]));
         assert!(run(writer.commit(None)).is_err(), "nothing is stored in a closed directory");
-        if let Some(reader) = &mut reader {
-            let _ = run(reader.read(0, &mut [0; 100]));
+        if let Some(open) = &mut reader {
+            let _ = run(open.reader.read(0, &mut [0; 100]));
         }
         drop((reader, before));
         (0..20).for_each(|_| bench.maintain());

@@ -1,7 +1,7 @@
 //! One object at a time: reads return the written bytes.
 
-use humboldt_store::scheme::{Extent, Lendable, Record, RecordKind, SchemeError};
-use humboldt_store::{About, StoredHead};
+use humboldt_store::scheme::{Extent, Record, RecordKind, SchemeError};
+use humboldt_store::{About, Borrowed, StoredHead};
 
 use super::{Bench, Seen, body, key, nature, put, read_whole, record, run, write_range};
 
@@ -17,8 +17,8 @@ pub(super) fn sizes_around_every_boundary(kind: &'static str) {
         assert!(bench.scheme.contains(&key(&url)));
         for step in [1 << 16, 1 << 20] {
             let seen = run(async {
-                let mut reader = bench.scheme.open(&key(&url)).await.expect("open").expect("there");
-                read_whole(&mut *reader, &url, step).await
+                let mut open = bench.scheme.open(&key(&url)).await.expect("open").expect("there");
+                read_whole(&mut open, &url, step).await
             });
             assert_eq!(seen, Seen::Whole(1, len));
         }
@@ -29,28 +29,26 @@ pub(super) fn sizes_around_every_boundary(kind: &'static str) {
 
 pub(super) fn stored_at_once(kind: &'static str) {
     let bench = Bench::new(kind);
-    let lent: Vec<_> = [1, 511, 512, 4096, 13_000, 65_536, 131_072]
+    // Whatever a scheme does not do before it is needed is there then.
+    bench.put("http://once/first", 1, 1);
+    let lent: Vec<_> = [0, 1, 511, 512, 4096, 13_000, 65_536, 131_072]
         .into_iter()
         .flat_map(|len| [(len, 1), (len, 2)])
         .filter_map(|(len, version)| {
             let url = format!("http://once/{len}");
             let body = body(&url, version, 0, len);
-            let Some(lendable) = put_lending(&bench, &url, version, &body) else {
-                assert!(
-                    !nature(kind).lends && !bench.scheme.contains(&key(&url)),
-                    "nothing has happened"
-                );
+            let Some(lent) = put_at_once(&bench, &url, version, &body) else {
+                let at_once_bytes_max = nature(kind).at_once_bytes_max;
+                assert!(at_once_bytes_max.is_none_or(|most| len > most), "{len} bytes");
+                assert!(!bench.scheme.contains(&key(&url)), "nothing has happened");
                 return None;
             };
-            assert_eq!(
-                (bench.see(&url), lendable.has_replaced),
-                (Seen::Whole(version, len), version == 2)
-            );
-            Some((lendable.body, body))
+            assert_eq!(bench.see(&url), Seen::Whole(version, len));
+            Some((lent, body))
         })
         .collect();
-    assert_eq!(lent.is_empty(), !nature(kind).lends);
-    // More than buffers and their spare memory hold: lent bytes do not change.
+    assert_eq!(lent.is_empty(), nature(kind).at_once_bytes_max.is_none());
+    // More than buffers and their spare memory hold: what is lent stays as it is.
     for number in 0..40 {
         bench.put(&format!("http://once/more/{number}"), 1, 900_000);
     }
@@ -58,14 +56,15 @@ pub(super) fn stored_at_once(kind: &'static str) {
     assert!(lent.iter().all(|(lent, body)| **lent == **body));
     let refused = Bench::with(kind, |options| options.max_bytes = 10_000);
     let (url, body) = ("http://once/large", body("http://once/large", 1, 0, 10_001));
-    assert!(put_lending(&refused, url, 1, &body).is_none() && !refused.scheme.contains(&key(url)));
+    assert!(put_at_once(&refused, url, 1, &body).is_none() && !refused.scheme.contains(&key(url)));
 }
 
-fn put_lending(bench: &Bench, url: &str, version: u8, body: &[u8]) -> Option<Lendable> {
+/// In parts like those that arrive from a network.
+fn put_at_once(bench: &Bench, url: &str, version: u8, body: &[u8]) -> Option<Borrowed> {
     let Record { key, url, head, times, .. } = record(url, version);
     let head = StoredHead::from_bytes(head).expect("a head");
     let about = About { key, url: &url, head: &head, times: &times, body_bytes: body.len() as u64 };
-    bench.scheme.put_lending(&about, body)
+    bench.scheme.put(&about, &body.chunks(4096).collect::<Vec<_>>())
 }
 
 pub(super) fn ranges(kind: &'static str) {
@@ -74,7 +73,8 @@ pub(super) fn ranges(kind: &'static str) {
         let url = format!("http://range/{len}");
         bench.put(&url, 1, len);
         run(async {
-            let mut reader = bench.scheme.open(&key(&url)).await.expect("open").expect("there");
+            let open = bench.scheme.open(&key(&url)).await.expect("open");
+            let mut reader = open.expect("there").reader;
             assert_eq!(reader.extents(), [Extent { start: 0, end: len }]);
             // A hit on a small object is sent from there.
             assert!(len > 10_000 || reader.at_hand(0) == body(&url, 1, 0, len));
@@ -108,7 +108,8 @@ pub(super) fn partial_objects(kind: &'static str) {
     for total in [Some(400_000), None] {
         let url = format!("http://partial/{total:?}");
         run(async {
-            let mut reader = bench.scheme.open(&key(&url)).await.expect("open").expect("there");
+            let open = bench.scheme.open(&key(&url)).await.expect("open");
+            let mut reader = open.expect("there").reader;
             assert_eq!(reader.body_bytes(), total);
             assert_eq!(reader.extents(), ranges.map(|(start, end)| Extent { start, end }));
             let mut buf = vec![0; 10_000];
@@ -164,7 +165,7 @@ pub(super) fn replaced_while_being_read(kind: &'static str) {
         run(async {
             let mut old = bench.scheme.open(&key(&url)).await.expect("open").expect("there");
             let mut first = [0; 100];
-            let read = old.read(0, &mut first).await.expect("a read");
+            let read = old.reader.read(0, &mut first).await.expect("a read");
             assert_eq!(first[..read], body(&url, 1, 0, read as u64));
             let mut writer = bench.scheme.create(record(&url, 2), Some(len)).await.expect("create");
             write_range(&mut *writer, &url, 2, 0, len).await.expect("write");
@@ -172,7 +173,7 @@ pub(super) fn replaced_while_being_read(kind: &'static str) {
             // `read_whole` accepts the old bytes or Corrupt, nothing else.
             assert!(
                 [Seen::Whole(1, len), Seen::Corrupt]
-                    .contains(&read_whole(&mut *old, &url, 9999).await)
+                    .contains(&read_whole(&mut old, &url, 9999).await)
             );
         });
         assert_eq!(
@@ -220,8 +221,9 @@ pub(super) fn vary_lists(kind: &'static str) {
     });
     let bench = bench.restart_after(|_| ());
     run(async {
-        let reader = bench.scheme.open(&list.key).await.expect("open").expect("there");
-        assert_eq!(*reader.record(), list);
+        let open = bench.scheme.open(&list.key).await.expect("open").expect("there");
+        assert_eq!(open.record, list);
+        let reader = open.reader;
         assert!(reader.extents().is_empty() && reader.body_bytes() == Some(0));
     });
 }
@@ -229,10 +231,10 @@ pub(super) fn vary_lists(kind: &'static str) {
 /// Either the object has the new head and times, or it is gone.
 fn check_updated(bench: &Bench, url: &str, version: u8, body_version: u8, len: u64) {
     run(async {
-        let Some(mut reader) = bench.scheme.open(&key(url)).await.expect("open") else { return };
-        assert_eq!(*reader.record(), record(url, version));
+        let Some(mut open) = bench.scheme.open(&key(url)).await.expect("open") else { return };
+        assert_eq!(open.record, record(url, version));
         let mut buf = vec![0; 1000];
-        let read = reader.read(len / 2, &mut buf).await.expect("a read") as u64;
+        let read = open.reader.read(len / 2, &mut buf).await.expect("a read") as u64;
         assert!(read > 0);
         assert_eq!(buf[..read as usize], body(url, body_version, len / 2, len / 2 + read));
     });

@@ -260,21 +260,24 @@ impl Dir {
         Ok(step)
     }
 
-    /// The same without waiting. `false`: not possible now; nothing has happened.
-    pub(super) fn store_now(self: &Arc<Self>, key: IndexKey, mut object: Encoded) -> bool {
-        if self.start_worker().is_err() {
-            return false;
-        }
+    /// The same without waiting, giving the record back. `None`: that is not possible now, and
+    /// nothing has happened.
+    pub(super) fn store_now(
+        self: &Arc<Self>,
+        key: IndexKey,
+        mut object: Encoded,
+    ) -> Option<Encoded> {
+        self.start_worker().ok()?;
         let is_stored = {
             let mut log = self.log.lock();
             // Under the lock: a thread that closes looks at the stripes afterwards.
             self.in_service().is_ok()
                 && log.append(self, key, &mut object, Condition::Always) == Step::Appended
         };
-        if is_stored {
+        is_stored.then(|| {
             self.count_stored(&object);
-        }
-        is_stored
+            object
+        })
     }
 
     fn count_stored(&self, object: &Encoded) {

@@ -30,9 +30,9 @@ use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
-use humboldt_store::{Key, Object};
+use humboldt_store::{About, Borrowed, Key};
 
 use self::claim::Claimed;
 use self::dir::Dir;
@@ -147,7 +147,7 @@ impl Scheme for Coss {
             && dir.index.peek(IndexKey::from(key)).is_some()
     }
 
-    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(reader::open(&self.dir, key))
     }
 
@@ -164,8 +164,8 @@ impl Scheme for Coss {
         writer::PUT_NOW_BYTES_MAX.min(self.dir.geometry.body_bytes_max)
     }
 
-    fn put_now(&self, object: &Object) -> bool {
-        writer::put_now(&self.dir, object)
+    fn put(&self, about: &About<'_>, body: &[&[u8]]) -> Option<Borrowed> {
+        writer::put_now(&self.dir, about, body)
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Confirmed, Extent, IoFuture, Reader, Record, SchemeError};
+use humboldt_store::scheme::{
+    Confirmed, Extent, IoFuture, OpenObject, Reader, Record, SchemeError,
+};
 use humboldt_sys::aligned::Buffer;
 
 use super::dir::{Dir, Hold};
@@ -34,14 +36,12 @@ struct Fetched {
 }
 
 /// Opens the object of `key`.
-pub(super) async fn open(
-    dir: &Arc<Dir>,
-    key: &Key,
-) -> Result<Option<Box<dyn Reader>>, SchemeError> {
-    let Some(Fetched { found, entry, hold }) = fetch(dir, key).await? else { return Ok(None) };
+pub(super) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<OpenObject>, SchemeError> {
+    let Some(Fetched { mut found, entry, hold }) = fetch(dir, key).await? else { return Ok(None) };
     dir.relocate(IndexKey::from(key), entry, &found);
     dir.counts.reads.fetch_add(1, Ordering::Relaxed);
-    Ok(Some(Box::new(CossReader { found, _hold: hold })))
+    let record = found.record.take();
+    Ok(Some(OpenObject { record, reader: Box::new(CossReader { found, _hold: hold }) }))
 }
 
 /// Finds and verifies the record of `key`.
@@ -128,10 +128,6 @@ pub(super) async fn update(
 }
 
 impl Reader for CossReader {
-    fn record(&self) -> &Record {
-        &self.found.record
-    }
-
     fn body_bytes(&self) -> Option<u64> {
         self.found.body_bytes
     }

@@ -1,5 +1,7 @@
 //! One object as it lies in a stripe: header, URL, head, stored bytes of the body, extents.
 
+use std::ops::Range;
+
 use humboldt_base::xxh3::Xxh3;
 use humboldt_freshness::Times;
 use humboldt_store::Key;
@@ -134,6 +136,11 @@ impl Builder {
 }
 
 impl Encoded {
+    /// Where the bytes of the body lie.
+    pub(super) fn stored_range(&self) -> Range<usize> {
+        self.front_bytes..self.front_bytes + self.stored_bytes
+    }
+
     /// Binds the record to the stripe that it will lie in.
     pub(super) fn bind(&mut self, seq: u64, id: u64) {
         self.bytes[SEQ_AT..SEQ_AT + 8].copy_from_slice(&seq.to_le_bytes());

@@ -4,9 +4,9 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use humboldt_store::Object;
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{IoFuture, Record, SchemeError, Writer};
+use humboldt_store::{About, Borrowed};
 
 use super::dir::{Dir, Hold};
 use super::record::Builder;
@@ -79,20 +79,19 @@ impl CossWriter {
     }
 }
 
-/// Stores a complete object without waiting. `false`: it does not fit, or has to wait for a stripe.
-pub(super) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
-    let body_bytes = object.body_bytes();
+/// Stores a complete object without waiting, and lends the copy that was made for that. `None`: it
+/// does not fit, or has to wait for a stripe.
+pub(super) fn put_now(dir: &Arc<Dir>, about: &About<'_>, body: &[&[u8]]) -> Option<Borrowed> {
+    let body_bytes = about.body_bytes;
     if body_bytes > PUT_NOW_BYTES_MAX {
-        return false;
+        return None;
     }
-    let Ok(CossWriter { key, mut builder, hold: _hold, .. }) =
-        CossWriter::create(dir, &object.record(), Some(body_bytes))
-    else {
-        return false;
-    };
-    let parts: Vec<&[u8]> = object.parts().collect();
-    builder.append(0, &parts).is_ok()
-        && dir.store_now(key, builder.finish(Some(body_bytes), dir.id))
+    let CossWriter { key, mut builder, hold: _hold, .. } =
+        CossWriter::create(dir, &about.record(), Some(body_bytes)).ok()?;
+    builder.append(0, body).ok()?;
+    let stored = dir.store_now(key, builder.finish(Some(body_bytes), dir.id))?;
+    let part = stored.stored_range();
+    Some(Borrowed::new(Arc::new(stored.bytes), part))
 }
 
 impl Writer for CossWriter {

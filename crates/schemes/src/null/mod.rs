@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use humboldt_store::Key;
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 
 use crate::DirOptions;
@@ -47,7 +47,7 @@ impl Scheme for Null {
         false
     }
 
-    fn open<'a>(&'a self, _key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+    fn open<'a>(&'a self, _key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(ready(Ok(None)))
     }
 

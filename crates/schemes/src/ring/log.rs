@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use humboldt_sys::append_buffer::{self, AppendBuffer, Progress, Published, Region};
+use humboldt_store::{Borrowed, Lender};
+use humboldt_sys::append_buffer::{self, AppendBuffer, Progress, Region};
 use parking_lot::{Mutex, RwLock};
 
 use super::format::{
@@ -79,9 +80,7 @@ pub(crate) struct Appended {
     pub(crate) place: Place,
     /// Checksum of its surroundings.
     pub(crate) checksum: u64,
-    /// The caller's result when it became findable.
-    pub(crate) has_replaced: bool,
-    /// The buffer in which it waits for the device.
+    /// Where it waits for the device.
     buffer: Arc<Pending>,
     /// Its start in the buffer.
     at: usize,
@@ -89,8 +88,8 @@ pub(crate) struct Appended {
 
 impl Appended {
     /// A part of the record, where it waits for the device.
-    pub(crate) fn share(&self, part: Range<usize>) -> Option<Published> {
-        self.buffer.data.share(self.at + part.start..self.at + part.end)
+    pub(crate) fn lend(self, part: Range<usize>) -> Borrowed {
+        Borrowed::new(self.buffer, self.at + part.start..self.at + part.end)
     }
 }
 
@@ -100,6 +99,13 @@ pub(crate) struct Pending {
     start: u64,
     data: Arc<AppendBuffer>,
     is_sealed: AtomicBool,
+}
+
+/// What has been appended stays as it is, also when it has been written.
+impl Lender for Pending {
+    fn lent(&self, part: Range<usize>) -> &[u8] {
+        self.data.read(part).unwrap_or_default()
+    }
 }
 
 impl Pending {
@@ -259,13 +265,12 @@ struct Reserved {
 }
 
 impl Store {
-    /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable and
-    /// returns whether it replaced another.
+    /// Appends a record: `fill` writes it and returns its checksum, `settle` makes it findable.
     pub(crate) fn append(
         self: &Arc<Self>,
         job: Job,
         fill: impl FnOnce(Place, &mut [u8]) -> u64,
-        settle: impl FnOnce(Entry) -> bool,
+        settle: impl FnOnce(Entry),
     ) -> Result<Appended, Full> {
         let _settling = self.log.settling.read();
         let mut sealed = Vec::new();
@@ -275,7 +280,7 @@ impl Store {
         let checksum = fill(reserved.place, &mut reserved.region);
         let at = reserved.region.offset();
         let progress = reserved.region.publish();
-        let has_replaced = settle(Entry {
+        settle(Entry {
             location: reserved.place.location,
             length: reserved.length,
             freq: 0,
@@ -287,7 +292,7 @@ impl Store {
         if job.from == FROM_NOWHERE {
             self.log.earn_copies(job.record_bytes as u64, self.geometry.segment_bytes);
         }
-        Ok(Appended { place: reserved.place, checksum, has_replaced, buffer: reserved.pending, at })
+        Ok(Appended { place: reserved.place, checksum, buffer: reserved.pending, at })
     }
 
     fn reserve(&self, job: Job, sealed: &mut Vec<Arc<Pending>>) -> Result<Reserved, Full> {

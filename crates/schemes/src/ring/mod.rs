@@ -31,9 +31,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
-use humboldt_store::{About, Key, Object};
+use humboldt_store::{About, Borrowed, Key};
 
 pub use self::memory::promise_memory;
 use self::store::Store;
@@ -122,7 +122,7 @@ impl Scheme for Ring {
             && index.is_some_and(|index| index.get(self.store.hash(key)).is_some())
     }
 
-    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         self.store.start_keeper();
         Box::pin(reader::open(&self.store, key))
     }
@@ -141,14 +141,9 @@ impl Scheme for Ring {
         writer::PUT_NOW_BYTES_MAX.min(self.store.geometry.inline_bytes_max() as u64)
     }
 
-    fn put_now(&self, object: &Object) -> bool {
+    fn put(&self, about: &About<'_>, body: &[&[u8]]) -> Option<Borrowed> {
         self.store.start_keeper();
-        writer::put_now(&self.store, object)
-    }
-
-    fn put_lending(&self, about: &About<'_>, body: &[u8]) -> Option<Lendable> {
-        self.store.start_keeper();
-        writer::put_lending(&self.store, about, body)
+        writer::put_now(&self.store, about, body)
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {

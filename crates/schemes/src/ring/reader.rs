@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use humboldt_store::Key;
-use humboldt_store::scheme::{Extent, IoFuture, Reader, Record, SchemeError};
+use humboldt_store::scheme::{Extent, IoFuture, OpenObject, Reader, SchemeError};
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 
@@ -41,6 +41,8 @@ pub(crate) struct Loaded {
     buffer: Buffer,
     /// Start of the record in the buffer.
     at: usize,
+    /// Where its bytes of the body begin.
+    body_at: usize,
 }
 
 impl Loaded {
@@ -49,7 +51,8 @@ impl Loaded {
         if found.place.location != location || found.place.generation != generation {
             return Err(Corrupt("record of another place"));
         }
-        let loaded = Self { found, buffer, at };
+        let body_at = at + found.bytes();
+        let loaded = Self { found, buffer, at, body_at };
         let body = loaded.body().ok_or(Corrupt("record is short"))?;
         for (number, block) in body.chunks(BLOCK_BYTES).enumerate() {
             loaded.found.verify_block(number, block)?;
@@ -59,8 +62,7 @@ impl Loaded {
 
     /// The bytes of the body in this record.
     fn body(&self) -> Option<&[u8]> {
-        let start = self.at + self.found.bytes();
-        self.buffer.get(start..start + self.found.inline_bytes)
+        self.buffer.get(self.body_at..self.body_at + self.found.inline_bytes)
     }
 
     /// The same; empty if there are none.
@@ -70,7 +72,7 @@ impl Loaded {
 
     /// The whole record.
     pub(crate) fn record_bytes(&self) -> Option<&[u8]> {
-        self.buffer.get(self.at..self.at + self.found.bytes() + self.found.inline_bytes)
+        self.buffer.get(self.at..self.body_at + self.found.inline_bytes)
     }
 }
 
@@ -172,11 +174,8 @@ pub(crate) async fn find(
 }
 
 /// Opens the object of `key`.
-pub(crate) async fn open(
-    store: &Arc<Store>,
-    key: &Key,
-) -> Result<Option<Box<dyn Reader>>, SchemeError> {
-    let Some((hash, entry, loaded)) = find(store, key).await? else { return Ok(None) };
+pub(crate) async fn open(store: &Arc<Store>, key: &Key) -> Result<Option<OpenObject>, SchemeError> {
+    let Some((hash, entry, mut loaded)) = find(store, key).await? else { return Ok(None) };
     let Some(index) = store.index.get() else { return Ok(None) };
     // It is being reclaimed; or a crash has left an object of which a part was reclaimed.
     let Some(held) = Held::take(store, &loaded.found.fragments) else {
@@ -191,6 +190,7 @@ pub(crate) async fn open(
         starts.push(at);
         at += u64::from(fragment.bytes);
     }
+    let record = loaded.found.record.take();
     let reader = RingReader {
         store: Arc::clone(store),
         hash,
@@ -201,7 +201,7 @@ pub(crate) async fn open(
         fragment: None,
         _held: held,
     };
-    Ok(Some(Box::new(reader)))
+    Ok(Some(OpenObject { record, reader: Box::new(reader) }))
 }
 
 /// An open object: its record is in memory, verified; its fragments are read one by one.
@@ -336,10 +336,6 @@ pub(crate) fn has_fragments(
 }
 
 impl Reader for RingReader {
-    fn record(&self) -> &Record {
-        &self.loaded.found.record
-    }
-
     fn body_bytes(&self) -> Option<u64> {
         self.loaded.found.body_bytes
     }

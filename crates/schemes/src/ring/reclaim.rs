@@ -190,7 +190,9 @@ impl Store {
                 out.copy_from_slice(record);
                 out.get_mut(..surroundings_bytes).map_or(0, |front| format::set_place(front, place))
             },
-            |new| index.replace_if(hash, entry.location, Entry { freq: entry.freq - 1, ..new }),
+            |new| {
+                index.replace_if(hash, entry.location, Entry { freq: entry.freq - 1, ..new });
+            },
         );
         appended.is_ok()
     }

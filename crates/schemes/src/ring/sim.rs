@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use humboldt_base::rng::Rng;
-use humboldt_store::scheme::{SchemeError, Writer};
+use humboldt_store::scheme::{OpenObject, SchemeError, Writer};
 use humboldt_sys::aligned::Buffer;
 use humboldt_sys::append_buffer::AppendBuffer;
 use parking_lot::Mutex;
@@ -423,10 +423,11 @@ impl World {
         let url = url(number);
         let key = key(&url);
         let found = self.run(async {
-            let mut reader = reader::open(&self.store, &key).await.ok().flatten()?;
-            let head = (reader.record().times.response_time - 1_700_000_000) as u8;
+            let open = reader::open(&self.store, &key).await.ok().flatten()?;
+            let OpenObject { record: stored, mut reader } = open;
+            let head = (stored.times.response_time - 1_700_000_000) as u8;
             assert_eq!(
-                *reader.record(),
+                stored,
                 record(&url, head),
                 "seed {}: head and times belong together",
                 self.seed

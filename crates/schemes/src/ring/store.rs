@@ -285,17 +285,15 @@ impl Store {
         self.append(
             job,
             |place, out| plan.encode(place, parts, out),
-            |entry| index.is_some_and(|index| self.insert(index, hash, entry)),
+            |entry| index.into_iter().for_each(|index| self.insert(index, hash, entry)),
         )
     }
 
-    /// Says whether it took the place of another with the same key.
-    fn insert(&self, index: &RingIndex, hash: Hash64, entry: Entry) -> bool {
+    fn insert(&self, index: &RingIndex, hash: Hash64, entry: Entry) {
         let inserted = index.insert_telling(hash, entry, || self.doubts.count());
         if inserted.dropped.is_some() {
             self.counts.evictions.fetch_add(1, Ordering::Relaxed);
         }
-        inserted.replaced.is_some()
     }
 
     /// Drops a record that does not verify.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use humboldt_store::scheme::{
-    Confirmed, Extent, IoFuture, Lendable, Record, RecordKind, SchemeError, Writer,
+    Confirmed, Extent, IoFuture, Record, RecordKind, SchemeError, Writer,
 };
-use humboldt_store::{About, Object};
+use humboldt_store::{About, Borrowed};
 
 use super::format::{EXTENTS_MAX, FRAGMENTS_MAX, Fragment, Kind, Plan};
 use super::log::{Appended, Full};
@@ -195,25 +195,9 @@ impl RingWriter {
     }
 }
 
-/// Stores a complete object without waiting. `false`: there is no room at the moment, or it does
-/// not fit.
-pub(crate) fn put_now(store: &Arc<Store>, object: &Object) -> bool {
-    put_whole(store, &object.about(), object.parts()).is_some()
-}
-
-/// The same, and the place from which the body can be read until it is on the device.
-pub(crate) fn put_lending(store: &Arc<Store>, about: &About<'_>, body: &[u8]) -> Option<Lendable> {
-    let (appended, body_at) = put_whole(store, about, std::iter::once(body))?;
-    let body = appended.share(body_at..body_at + body.len())?;
-    Some(Lendable { body, has_replaced: appended.has_replaced })
-}
-
-/// Appends a complete object; returns the start of its body in the record.
-fn put_whole<'p>(
-    store: &Arc<Store>,
-    about: &About<'_>,
-    body: impl Iterator<Item = &'p [u8]>,
-) -> Option<(Appended, usize)> {
+/// Stores a complete object without waiting, and says where its body can be read. `None`: there is
+/// no room at the moment, or it does not fit.
+pub(crate) fn put_now(store: &Arc<Store>, about: &About<'_>, body: &[&[u8]]) -> Option<Borrowed> {
     let About { key, url, head, times, body_bytes } = *about;
     let options = &store.options;
     if body_bytes > PUT_NOW_BYTES_MAX
@@ -235,9 +219,10 @@ fn put_whole<'p>(
         fragment_number: 0,
         inline_bytes: body_bytes as usize,
     };
-    let appended = store.put(&plan, body).ok()?;
+    let appended = store.put(&plan, body.iter().copied()).ok()?;
     count(store, (url.len() + head.bytes().len()) as u64 + body_bytes);
-    Some((appended, plan.surroundings_bytes()))
+    let body_at = plan.surroundings_bytes();
+    Some(appended.lend(body_at..body_at + plan.inline_bytes))
 }
 
 /// Counts a stored object.
@@ -314,11 +299,8 @@ pub(crate) async fn update(
             job,
             |place, out| plan.encode(place, std::iter::once(loaded.body_bytes()), out),
             |new| {
-                index.replace_if(
-                    hash,
-                    entry.location,
-                    super::index::Entry { freq: entry.freq, ..new },
-                )
+                let new = super::index::Entry { freq: entry.freq, ..new };
+                index.replace_if(hash, entry.location, new);
             },
         )
     });

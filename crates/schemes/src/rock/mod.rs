@@ -32,7 +32,7 @@ use std::time::Duration;
 use humboldt_store::Key;
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
 
 use self::device::Device;
@@ -176,7 +176,7 @@ impl Scheme for Rock {
         self.dir.device.in_service().is_ok() && self.dir.index.peek(IndexKey::from(key)).is_some()
     }
 
-    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(reader::open(&self.dir, key))
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Extent, IoFuture, Reader, Record, SchemeError};
+use humboldt_store::scheme::{Extent, IoFuture, OpenObject, Reader, Record, SchemeError};
 use humboldt_sys::aligned::Buffer;
 
 use super::device::Failure;
@@ -34,18 +34,16 @@ pub(crate) const WHOLE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// Opens the object of `key`.
-pub(crate) async fn open(
-    dir: &Arc<Dir>,
-    key: &Key,
-) -> Result<Option<Box<dyn Reader>>, SchemeError> {
+pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<OpenObject>, SchemeError> {
     dir.device.in_service()?;
     let index_key = IndexKey::from(key);
     for _ in 0..OPEN_TRIES {
         let Some(entry) = dir.index.get(index_key) else { return Ok(None) };
         let corrupt = match RockReader::open(dir, key, entry).await {
-            Ok(reader) => {
+            Ok(mut reader) => {
                 dir.counts.reads.fetch_add(1, Ordering::Relaxed);
-                return Ok(Some(Box::new(reader)));
+                let record = reader.record.take();
+                return Ok(Some(OpenObject { record, reader: Box::new(reader) }));
             }
             Err(Failure::Refused(error)) => return Err(error),
             Err(Failure::Corrupt(corrupt)) => corrupt,
@@ -327,10 +325,6 @@ async fn load(
 }
 
 impl Reader for RockReader {
-    fn record(&self) -> &Record {
-        &self.record
-    }
-
     fn body_bytes(&self) -> Option<u64> {
         self.meta.body_bytes
     }

@@ -118,6 +118,10 @@ impl Engine for Blocking {
         Operation::done(outcome)
     }
 
+    fn write_file_now(&self, number: u32, bytes: &[u8]) -> Option<Result<(), EngineError>> {
+        Some(self.during(|tree| write_file(tree, number, bytes)))
+    }
+
     fn open(&self, number: u32, purpose: OpenFor, keep: Keep) -> Operation<Handle> {
         let file = self.during(|tree| open(tree, number, purpose));
         Operation::done(file.map(|file| Handle::new(file, keep, None)))

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
-use humboldt_store::scheme::{Scheme, SchemeError};
+use humboldt_store::scheme::{OpenObject, Scheme, SchemeError};
 
 use super::testing::{Dice, Faults, Scripted, Task, finish};
 use super::tests::{contents, object_files, options};
@@ -100,9 +100,11 @@ impl World {
     async fn read(&self, i: usize) -> Result<Option<u8>, SchemeError> {
         let key = key(&url(i));
         let was_gone = self.known[i].is_gone.get();
-        let Some(mut reader) = self.scheme.open(&key).await? else { return Ok(None) };
+        let Some(OpenObject { record: stored, mut reader }) = self.scheme.open(&key).await? else {
+            return Ok(None);
+        };
         assert!(!was_gone || !self.known[i].is_gone.get(), "{} was removed", url(i));
-        let stored = reader.record().head.clone();
+        let stored = stored.head;
         let version =
             (1..=200).find(|v| *record(&url(i), *v).head == *stored).expect("a head of ours");
         let len = reader.body_bytes().expect("complete");
@@ -132,9 +134,9 @@ impl World {
 
     /// Confirms the stored object; it may be another one by the time the answer is known.
     async fn update(&self, i: usize, version: u8) {
-        let Ok(Some(reader)) = self.scheme.open(&key(&url(i))).await else { return };
-        let confirmed = humboldt_store::scheme::Confirmed::of(reader.record());
-        drop(reader);
+        let Ok(Some(open)) = self.scheme.open(&key(&url(i))).await else { return };
+        let confirmed = humboldt_store::scheme::Confirmed::of(&open.record);
+        drop(open);
         drop(self.scheme.update(&record(&url(i), version), &confirmed).await);
     }
 
@@ -253,7 +255,7 @@ fn check_after_a_crash(world: World) {
         let scheme = open("ufs", &small(&path));
         for (i, known) in known.iter().enumerate() {
             let seen = match crate::battery::run(scheme.open(&key(&url(i)))) {
-                Ok(Some(reader)) => Some(reader.record().url.clone()),
+                Ok(Some(open)) => Some(open.record.url),
                 Ok(None) | Err(SchemeError::Corrupt(_)) => None,
                 Err(other) => panic!("{other}"),
             };

@@ -129,6 +129,11 @@ pub(crate) trait Engine: Send + Sync {
     /// that has ended.
     fn write_file(&self, number: u32, bytes: Vec<u8>, keep: Keep) -> Operation<()>;
 
+    /// The same, if everything is done at once anyway.
+    fn write_file_now(&self, _number: u32, _bytes: &[u8]) -> Option<Result<(), EngineError>> {
+        None
+    }
+
     /// Opens file `number`. Drops `keep` when it has been closed, or could not be opened.
     fn open(&self, number: u32, purpose: OpenFor, keep: Keep) -> Operation<Handle>;
 

@@ -39,9 +39,9 @@ use std::sync::Arc;
 
 use humboldt_store::index::IndexKey;
 use humboldt_store::scheme::{
-    Confirmed, IoFuture, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, IoFuture, OpenObject, Record, Scheme, SchemeError, SchemeStats, Writer,
 };
-use humboldt_store::{Key, Object};
+use humboldt_store::{About, Borrowed, Key};
 use rustix::io::Errno;
 
 pub(crate) use self::blocking::Blocking;
@@ -155,7 +155,7 @@ impl Scheme for TreeScheme {
         self.dir.in_service().is_ok() && self.dir.index.peek(IndexKey::from(key)).is_some()
     }
 
-    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         Box::pin(reader::open(&self.dir, key))
     }
 
@@ -174,8 +174,8 @@ impl Scheme for TreeScheme {
         BLOCK_BYTES as u64
     }
 
-    fn put_now(&self, object: &Object) -> bool {
-        self.dir.engine.blocks() && writer::put_now(&self.dir, object)
+    fn put(&self, about: &About<'_>, body: &[&[u8]]) -> Option<Borrowed> {
+        if self.dir.engine.blocks() { writer::put_now(&self.dir, about, body) } else { None }
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {

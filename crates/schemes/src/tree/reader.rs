@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use humboldt_store::Key;
 use humboldt_store::index::{FileEntry, IndexKey};
-use humboldt_store::scheme::{Extent, IoFuture, Reader, Record, SchemeError};
+use humboldt_store::scheme::{Extent, IoFuture, OpenObject, Reader, SchemeError};
 
 use super::dir::Dir;
 use super::format::{BLOCK_BYTES, Corrupt};
@@ -16,19 +16,17 @@ use super::object::{self, Failure, OpenFile, Source, Surroundings};
 const OPEN_TRIES: usize = 8;
 
 /// Opens the object of `key`.
-pub(crate) async fn open(
-    dir: &Arc<Dir>,
-    key: &Key,
-) -> Result<Option<Box<dyn Reader>>, SchemeError> {
+pub(crate) async fn open(dir: &Arc<Dir>, key: &Key) -> Result<Option<OpenObject>, SchemeError> {
     dir.in_service()?;
     let index_key = IndexKey::from(key);
     for _ in 0..OPEN_TRIES {
         let Some(entry) = dir.index.get(index_key) else { return Ok(None) };
         let failure = match TreeReader::open(dir, key, entry).await {
-            Ok(reader) => {
+            Ok(mut reader) => {
                 dir.health.success();
                 dir.counts.reads.fetch_add(1, Ordering::Relaxed);
-                return Ok(Some(Box::new(reader)));
+                let record = reader.found.header.record.take();
+                return Ok(Some(OpenObject { record, reader: Box::new(reader) }));
             }
             Err(Failure::Refused(error)) => return Err(error),
             Err(failure) => failure,
@@ -124,7 +122,11 @@ impl TreeReader {
         match failure {
             Failure::Refused(error) => error,
             Failure::Corrupt(corrupt) => {
-                self.dir.drop_bad(IndexKey::from(&self.record().key), self.entry, corrupt.0);
+                self.dir.drop_bad(
+                    IndexKey::from(&self.found.header.record.key),
+                    self.entry,
+                    corrupt.0,
+                );
                 corrupt.into()
             }
             Failure::Missing => SchemeError::Corrupt("file is missing"),
@@ -143,10 +145,6 @@ async fn read_block(
 }
 
 impl Reader for TreeReader {
-    fn record(&self) -> &Record {
-        &self.found.header.record
-    }
-
     fn body_bytes(&self) -> Option<u64> {
         self.found.footer.body_bytes
     }

@@ -8,9 +8,9 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use humboldt_store::Object;
 use humboldt_store::index::{FileEntry, IndexKey};
 use humboldt_store::scheme::{Extent, IoFuture, Record, SchemeError, Writer};
+use humboldt_store::{About, Borrowed};
 use rustix::io::Errno;
 
 use super::dir::{Dir, Permit};
@@ -189,12 +189,17 @@ impl TreeWriter {
     /// Writes a file that is in the buffer as a whole.
     async fn write_whole(&mut self) -> Result<(), SchemeError> {
         self.is_torn = true;
-        let bytes = std::mem::take(&mut self.buffer);
-        let len = bytes.len();
+        let len = self.buffer.len();
         self.file.begin();
         self.dir.counts.written(len);
-        let keep = Arc::clone(&self.file);
-        let outcome = self.dir.engine.write_file(self.file.number(), bytes, keep).await;
+        let (engine, number) = (&self.dir.engine, self.file.number());
+        let outcome = match engine.write_file_now(number, &self.buffer) {
+            Some(outcome) => outcome,
+            None => {
+                let keep = Arc::clone(&self.file);
+                engine.write_file(number, std::mem::take(&mut self.buffer), keep).await
+            }
+        };
         outcome.map_err(|error| self.failed("write", error))?;
         self.written_bytes = len as u64;
         Ok(())
@@ -246,7 +251,8 @@ impl TreeWriter {
         Ok(())
     }
 
-    async fn finish(mut self: Box<Self>, body_bytes: Option<u64>) -> Result<(), SchemeError> {
+    /// Makes the object findable. An engine that blocks leaves a file of one piece in the buffer.
+    async fn finish(&mut self, body_bytes: Option<u64>) -> Result<(), SchemeError> {
         self.seal(body_bytes)?;
         let file_bytes = self.written_bytes + self.buffer.len() as u64;
         self.file.grow_to(file_bytes).await?;
@@ -270,21 +276,22 @@ impl TreeWriter {
     }
 }
 
-/// Stores a complete object with an engine that blocks. `false`: it does not fit, and nothing is
-/// left of it.
-pub(crate) fn put_now(dir: &Arc<Dir>, object: &Object) -> bool {
-    let body_bytes = object.body_bytes();
+/// Stores a complete object with an engine that blocks, and lends the file as it was put together.
+/// `None`: it does not fit, and nothing is left of it.
+pub(crate) fn put_now(dir: &Arc<Dir>, about: &About<'_>, body: &[&[u8]]) -> Option<Borrowed> {
+    let body_bytes = about.body_bytes;
     if body_bytes > BLOCK_BYTES as u64 {
-        return false;
+        return None;
     }
     let stored = async {
-        let mut writer =
-            Box::new(TreeWriter::create(dir, object.record(), Some(body_bytes)).await?);
-        let parts: Vec<&[u8]> = object.parts().collect();
-        writer.write(0, &parts).await?;
-        writer.finish(Some(body_bytes)).await
+        let mut writer = TreeWriter::create(dir, about.record(), Some(body_bytes)).await?;
+        let start = writer.block_start;
+        writer.write(0, body).await?;
+        writer.finish(Some(body_bytes)).await?;
+        Ok::<_, SchemeError>((std::mem::take(&mut writer.buffer), start))
     };
-    matches!(at_once(stored), Some(Ok(())))
+    let (file, start) = at_once(stored)?.ok()?;
+    Some(Borrowed::new(Arc::new(file), start..start + body_bytes as usize))
 }
 
 impl Drop for TreeWriter {
@@ -311,7 +318,7 @@ impl Writer for TreeWriter {
         }
     }
 
-    fn commit(self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {
-        Box::pin(self.finish(body_bytes))
+    fn commit(mut self: Box<Self>, body_bytes: Option<u64>) -> IoFuture<'static, ()> {
+        Box::pin(async move { self.finish(body_bytes).await })
     }
 }

@@ -5,16 +5,21 @@
 //! object to memory ([`crate::doorkeeper`]).
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 
 use humboldt_freshness::Times;
 
 use super::{DiskHit, tell_swap};
+use crate::body::{Body, Borrowed, Lender};
 use crate::cache::Cache;
 use crate::events::StoreEventKind;
+use crate::flow::Epoch;
 use crate::head::StoredHead;
-use crate::mem::{FLOW_BYTES_GUARANTEED, LENT_BYTES_MIN};
-use crate::object::{About, Body, Object, memory_bytes};
+use crate::mem::{FLOW_BYTES_GUARANTEED, LENT_BYTES_MIN, Reserved};
+use crate::object::{About, Object, memory_bytes};
+use crate::scheme::Reader;
+use crate::versions::Reading;
 
 /// A complete answer at hand.
 #[derive(Debug)]
@@ -25,22 +30,40 @@ pub enum Held {
     Lent(Lent),
 }
 
-/// A stored answer with its whole body. It holds the memory that it was read to.
-pub struct Lent(Box<DiskHit>);
+/// A stored answer whose body is borrowed from the memory that it was read to.
+#[derive(Debug)]
+pub struct Lent(Box<Loan>);
+
+#[derive(Debug)]
+struct Loan {
+    object: Object,
+    opened: Box<(Epoch, Reading)>,
+    reserved: Option<Reserved>,
+}
+
+/// An open object whose body is in memory.
+struct AtHand(Box<dyn Reader>);
+
+impl Lender for AtHand {
+    fn lent(&self, part: Range<usize>) -> &[u8] {
+        self.0.at_hand(part.start as u64).get(..part.len()).unwrap_or_default()
+    }
+}
 
 impl DiskHit {
     /// The whole answer: in memory if it should be there, and from where it was read to otherwise.
     /// `None` as with [`DiskHit::into_object`].
     pub async fn hold(self, cache: &Cache) -> Option<Held> {
-        let Some(body_bytes) = self.whole_at_hand().map(<[u8]>::len) else {
+        let Some(body_bytes) = self.whole_at_hand() else {
             return self.into_object(cache).await.map(Held::Memory);
         };
         let bytes = memory_bytes(self.url.len(), self.head.bytes().len(), body_bytes);
-        if cache.admit_to_memory(&self.key, bytes) && self.may_take_pages(cache) {
+        let may_take_pages = may_take_pages(cache, body_bytes as u64, self.reserved.as_ref());
+        if cache.admit_to_memory(&self.key, bytes) && may_take_pages {
             return self.into_object(cache).await.map(Held::Memory);
         }
         self.tell(StoreEventKind::SwapIn, cache, body_bytes as u64);
-        Some(Held::Lent(Lent(Box::new(self))))
+        Some(Held::Lent(self.lend(body_bytes)))
     }
 
     /// Reserves memory for the whole body. Without it [`DiskHit::hold`] and
@@ -53,23 +76,18 @@ impl DiskHit {
         self.reserved.is_some()
     }
 
-    /// Whether the share of bodies in flight allows the body to be in pages.
-    fn may_take_pages(&self, cache: &Cache) -> bool {
-        let bytes = self.body_bytes().unwrap_or(0);
-        // The reserved part of it is counted already.
-        let more = if self.reserved.is_some() { 0 } else { bytes };
-        bytes <= FLOW_BYTES_GUARANTEED || cache.tier().has_in_flight_room(more)
-    }
-
-    /// The whole body, if it lies together in memory; `None` if it has to be read, or is empty.
-    fn whole_at_hand(&self) -> Option<&[u8]> {
+    /// Length of the body, if all of it lies together in memory; `None` if it has to be read, or is
+    /// empty.
+    fn whole_at_hand(&self) -> Option<usize> {
         let body_bytes = usize::try_from(self.body_bytes()?).ok()?;
-        let body = self.reader.at_hand(0);
-        (body_bytes > 0 && body.len() == body_bytes).then_some(body)
+        (body_bytes > 0 && self.reader.at_hand(0).len() == body_bytes).then_some(body_bytes)
     }
 
-    fn into_kept(self, body: Body) -> Object {
-        Object::new(self.key, self.url, self.head, self.times, body)
+    /// For a body that is at hand.
+    fn lend(self, body_bytes: usize) -> Lent {
+        let Self { key, url, head, times, opened, reader, reserved, .. } = self;
+        let body = Body::Borrowed(Borrowed::new(Arc::new(AtHand(reader)), 0..body_bytes));
+        Lent(Box::new(Loan { object: Object::new(key, url, head, times, body), opened, reserved }))
     }
 
     pub(super) fn tell(&self, kind: StoreEventKind, cache: &Cache, body_bytes: u64) {
@@ -78,38 +96,40 @@ impl DiskHit {
     }
 }
 
+/// Whether the share of bodies in flight allows the body to be in pages.
+fn may_take_pages(cache: &Cache, body_bytes: u64, reserved: Option<&Reserved>) -> bool {
+    // The reserved part of it is counted already.
+    let more = if reserved.is_some() { 0 } else { body_bytes };
+    body_bytes <= FLOW_BYTES_GUARANTEED || cache.tier().has_in_flight_room(more)
+}
+
 impl Held {
+    fn object(&self) -> &Object {
+        match self {
+            Self::Memory(object) => object,
+            Self::Lent(Lent(loan)) => &loan.object,
+        }
+    }
+
     /// The response head.
     pub fn head(&self) -> &Arc<StoredHead> {
-        match self {
-            Self::Memory(object) => &object.head,
-            Self::Lent(Lent(hit)) => &hit.head,
-        }
+        &self.object().head
     }
 
     /// Freshness.
     pub fn times(&self) -> &Times {
-        match self {
-            Self::Memory(object) => &object.times,
-            Self::Lent(Lent(hit)) => &hit.times,
-        }
+        &self.object().times
     }
 
     /// Length of the body in bytes.
     pub fn body_bytes(&self) -> u64 {
-        match self {
-            Self::Memory(object) => object.body_bytes(),
-            Self::Lent(lent) => lent.body().len() as u64,
-        }
+        self.object().body_bytes()
     }
 
     /// Bytes `from..to` of the body (cut at its end) as parts for a vectored write, as many as fit
     /// into `out`. Returns the number of parts.
     pub fn slices<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
-        match self {
-            Self::Memory(object) => object.slices(from, to, out),
-            Self::Lent(lent) => lent.slice(from, to, out),
-        }
+        self.object().slices(from, to, out)
     }
 
     /// For a client that does not take it at once: move it to memory, whose pages are counted and
@@ -120,44 +140,32 @@ impl Held {
     /// Itself when memory is so short that a transfer that needs a page fails.
     pub fn kept(self, cache: &Cache, needs_body: bool) -> Result<Self, Self> {
         match self {
-            Self::Lent(lent) if needs_body && !lent.0.may_take_pages(cache) => Ok(Self::Lent(lent)),
-            Self::Lent(lent) if needs_body => {
-                lent.keep(cache).map(Self::Memory).map_err(Self::Lent)
+            Self::Lent(lent) if needs_body => lent.kept(cache),
+            Self::Lent(Lent(loan)) => {
+                let object = loan.object.with_body(Body::default());
+                Ok(Self::Memory(Arc::new(object)))
             }
-            Self::Lent(Lent(hit)) => Ok(Self::Memory(Arc::new(hit.into_kept(Body::default())))),
             in_memory @ Self::Memory(_) => Ok(in_memory),
         }
     }
 }
 
 impl Lent {
-    fn body(&self) -> &[u8] {
-        self.0.whole_at_hand().unwrap_or_default()
-    }
-
-    fn slice<'a>(&'a self, from: u64, to: u64, out: &mut [IoSlice<'a>]) -> usize {
-        let body = self.body();
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let to = usize::try_from(to).unwrap_or(usize::MAX).min(body.len());
-        let part = body.get(from..to).filter(|part| !part.is_empty());
-        let (Some(part), Some(slot)) = (part, out.first_mut()) else { return 0 };
-        *slot = IoSlice::new(part);
-        1
-    }
-
-    /// Moves it to memory, where it is found unless it was purged meanwhile, or another is there.
-    fn keep(self, cache: &Cache) -> Result<Arc<Object>, Self> {
-        let Some(body) = cache.body_of(self.body()) else { return Err(self) };
-        let DiskHit { key, url, head, times, opened, .. } = *self.0;
-        let object = Arc::new(Object::new(key, url, head, times, body));
+    /// In memory, where it is found unless it was purged meanwhile, or another is there.
+    fn kept(self, cache: &Cache) -> Result<Held, Held> {
+        let Loan { object, reserved, .. } = &*self.0;
+        if !may_take_pages(cache, object.body_bytes(), reserved.as_ref()) {
+            return Ok(Held::Lent(self));
+        }
+        // It lies together.
+        let together = object.parts().next().unwrap_or_default();
+        let Some(body) = Body::in_pages(cache.tier(), together) else {
+            return Err(Held::Lent(self));
+        };
+        let Loan { object, opened, .. } = *self.0;
+        let object = Arc::new(object.with_body(body));
         cache.insert_read(opened.0, &opened.1, &object);
-        Ok(object)
-    }
-}
-
-impl std::fmt::Debug for Lent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lent").field("key", &self.0.key).finish_non_exhaustive()
+        Ok(Held::Memory(object))
     }
 }
 
@@ -209,7 +217,7 @@ mod tests {
                 head,
                 times: some_times(),
             };
-            scheme.put(record, &body(number));
+            scheme.place(record, &body(number));
         }
         let settings = CacheSettings { cache_mem_bytes, ..SETTINGS };
         (Cache::new(settings, 1, configs(std::slice::from_ref(&scheme)), events), scheme)
@@ -367,7 +375,7 @@ mod tests {
         let (cache, scheme) = fixture();
         let (key, content) = (key(1), pattern(0, 100_000));
         let (url, head, times) = (URL.into(), some_head().bytes().into(), some_times());
-        scheme.put(Record { key, kind: RecordKind::Object, url, head, times }, &content);
+        scheme.place(Record { key, kind: RecordKind::Object, url, head, times }, &content);
         let open = || match block_on(cache.open(key, &key, URL)) {
             Lookup::Found(DiskEntry::Object(hit)) => hit,
             _ => panic!("it is there"),

@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
+use crate::body::Body;
 use crate::cache::Cache;
 use crate::dirs::Dir;
-use crate::flow::{FlowHead, FlowWriter};
+use crate::flow::{Fate, FlowHead, FlowWriter};
 use crate::mem::{Entry, LENT_BYTES_MIN};
 use crate::object::Object;
 
@@ -26,7 +27,7 @@ impl Cache {
     ) -> Option<Arc<FlowHead>> {
         let head = writer.flow().published()?;
         let about = head.about(url, body.len() as u64)?;
-        if body.is_empty() || !head.info.disk_only || !writer.may_lend() {
+        if body.is_empty() || head.info.fate != Fate::Lent || !writer.may_borrow() {
             return None;
         }
         // A client that does not read gets it in pages, which then are in flight.
@@ -36,21 +37,20 @@ impl Cache {
         if !self.in_flight().is_current(epoch) || self.is_purged(about.times, url, about.head) {
             return None;
         }
-        let was_on_disk = self.on_disk(&about.key);
         if !self.begin_commit(epoch, &about.key) {
             return None;
         }
+        // From here on nobody else stores anything under the key.
+        let was_on_disk = self.on_disk(&about.key);
         // A request that finds it there has it: no later request gets an older one.
         writer.complete();
-        let Some(lendable) = dir.scheme.put_lending(&about, body) else {
+        let Some(borrowed) = dir.scheme.put(&about, &[body]) else {
             writer.flow().fetch().go_on();
             return None;
         };
         drop(commit);
-        let belongs_to_memory = (lendable.has_replaced || was_on_disk)
-            && about.body_bytes <= self.memory_object_bytes_max();
-        let copy = if belongs_to_memory { self.body_of(body) } else { None };
-        if let Some(body) = copy {
+        let belongs_to_memory = was_on_disk && about.body_bytes <= self.memory_object_bytes_max();
+        if belongs_to_memory && let Some(body) = Body::in_pages(self.tier(), body) {
             // An answer that replaces another has been requested before.
             let object =
                 Object::new(about.key, url.into(), Arc::clone(&head.head), *about.times, body);
@@ -58,7 +58,7 @@ impl Cache {
         }
         writer.flow().note_stored();
         writer.flow().reserve(reserved);
-        writer.finish_lent(lendable.body);
+        writer.finish_borrowed(borrowed);
         Some(head)
     }
 }
@@ -70,21 +70,19 @@ mod tests {
     use humboldt_policy::Policy;
 
     use super::*;
-    use crate::cache::{CacheSettings, MemoryMode};
+    use crate::cache::{CacheSettings, InTransit, MemoryMode};
     use crate::disk::tests::{SETTINGS, configs};
     use crate::disk::{DiskEntry, Lookup};
     use crate::events::NoEvents;
-    use crate::flow::{FlowInfo, FlowReader, ReaderKind};
+    use crate::flow::{Fate, FlowInfo, FlowReader, ReaderKind};
     use crate::in_flight::Begin;
     use crate::key::Key;
-    use crate::object::About;
     use crate::purges::Purge;
     use crate::scheme::{Record, RecordKind};
     use crate::testing::{TestScheme, block_on, info, key, pattern, some_head, some_times};
 
     const URL: &[u8] = b"http://a.example/x";
     const BODY_BYTES: usize = 10_000;
-    const KEEP_BYTES_MAX: u64 = 512 * 1024;
 
     struct Fixture {
         cache: Arc<Cache>,
@@ -130,15 +128,14 @@ mod tests {
 
         /// Publishes a head as for a directory that takes the body at once or as it arrives.
         fn publish(&self, writer: &mut FlowWriter, body_bytes: usize, at_once: bool) {
-            let info = info(writer.key(), KEEP_BYTES_MAX);
-            let (head, times) = (some_head(), some_times());
-            let body_bytes = body_bytes as u64;
-            let about = About { key: info.key, url: URL, head: &head, times: &times, body_bytes };
-            let disk_only = self.cache.is_disk_only(&about, at_once);
-            writer.publish_head(
-                Arc::new(some_head()),
-                FlowInfo { write_through: true, disk_only, ..info },
-            );
+            let fate = Fate::Private;
+            let body_bytes = Some(body_bytes as u64);
+            let info = FlowInfo { body_bytes, fate, ..info(writer.key(), 0) };
+            let whole_bytes_max = if at_once { u64::MAX } else { 0 };
+            self.scheme.whole_bytes_max.store(whole_bytes_max, SeqCst);
+            let (fate, dir) = self.cache.fate(URL, &some_head(), &info);
+            assert!(dir.is_some());
+            writer.publish_head(Arc::new(some_head()), FlowInfo { fate, ..info });
         }
 
         /// Fetches an object; returns whether its body was lent.
@@ -303,7 +300,7 @@ mod tests {
             // Stored so long ago that its request is forgotten.
             let (key, url, head, times) =
                 (key(1), URL.into(), some_head().bytes().into(), some_times());
-            f.scheme.put(Record { key, kind: RecordKind::Object, url, head, times }, &body(1));
+            f.scheme.place(Record { key, kind: RecordKind::Object, url, head, times }, &body(1));
             let Lookup::Found(DiskEntry::Object(older)) = block_on(f.cache.open(key, &key, URL))
             else {
                 panic!("it is there")
@@ -317,8 +314,9 @@ mod tests {
     #[test]
     fn an_answer_too_large_for_memory_takes_the_older_one_out_of_it() {
         let f = fixture(MemoryMode::Auto);
-        let settings = CacheSettings { memory_object_bytes_max: 20_000, ..SETTINGS };
-        f.reconfigure(settings);
+        // What is too large is kept whole on its way, all the same.
+        let (memory_object_bytes_max, in_transit) = (20_000, InTransit::Memory);
+        f.reconfigure(CacheSettings { memory_object_bytes_max, in_transit, ..SETTINGS });
         for (number, comes) in [(1, Comes::AtOnce), (2, Comes::Slowly)] {
             f.fetch(number, comes);
             assert!(f.in_memory(number));
@@ -328,8 +326,8 @@ mod tests {
         // As large that it is not even kept whole on its way.
         f.fetch(3, Comes::AtOnce);
         let (mut writer, mut reader) = f.lead(key(3));
-        f.publish(&mut writer, KEEP_BYTES_MAX as usize, false);
-        for _ in 0..KEEP_BYTES_MAX / 30_000 + 1 {
+        f.publish(&mut writer, 4 << 20, false);
+        for _ in 0..(4 << 20) / 30_000 {
             block_on(writer.append(&pattern(0, 30_000))).expect("memory is there");
             reader.advance(30_000);
         }

@@ -7,13 +7,13 @@ use humboldt_freshness::Times;
 use crate::dirs::Dir;
 use crate::head::StoredHead;
 use crate::key::Key;
-use crate::scheme::{Reader, RecordKind};
+use crate::scheme::{OpenObject, Reader, Record, RecordKind};
 use crate::vary::VaryMarker;
 
 /// Removes an answer that came too late, unless the newer one is there.
 pub(crate) async fn remove_own(dir: &Dir, key: &Key, times: &Times) {
     let found = dir.scheme.open(key).await;
-    let is_another = matches!(&found, Ok(Some(reader)) if reader.record().times != *times);
+    let is_another = matches!(&found, Ok(Some(open)) if open.record.times != *times);
     drop(found);
     if !is_another {
         dir.remove(key).await;
@@ -22,22 +22,23 @@ pub(crate) async fn remove_own(dir: &Dir, key: &Key, times: &Times) {
 
 /// A directory's record under a key: a response head, or a Vary marker.
 pub(super) struct Opened {
+    pub(super) key: Key,
+    pub(super) url: Box<[u8]>,
+    pub(super) times: Times,
+    pub(super) head: Result<Arc<StoredHead>, Arc<VaryMarker>>,
     pub(super) reader: Box<dyn Reader>,
     pub(super) dir: Arc<Dir>,
-    pub(super) head: Result<Arc<StoredHead>, Arc<VaryMarker>>,
 }
 
 impl Opened {
     /// `None` if it does not parse.
-    pub(super) fn new(reader: Box<dyn Reader>, dir: Arc<Dir>) -> Option<Self> {
-        let record = reader.record();
-        let head = match record.kind {
-            RecordKind::Vary => {
-                Err(Arc::new(VaryMarker::from_bytes(&record.url, &record.head).ok()?))
-            }
-            RecordKind::Object => Ok(Arc::new(StoredHead::from_bytes(record.head.clone()).ok()?)),
+    pub(super) fn new(open: OpenObject, dir: Arc<Dir>) -> Option<Self> {
+        let OpenObject { record: Record { key, kind, url, head, times }, reader } = open;
+        let head = match kind {
+            RecordKind::Vary => Err(Arc::new(VaryMarker::from_bytes(&url, &head).ok()?)),
+            RecordKind::Object => Ok(Arc::new(StoredHead::from_bytes(head).ok()?)),
         };
-        Some(Self { reader, dir, head })
+        Some(Self { key, url, times, head, reader, dir })
     }
 }
 
@@ -53,8 +54,8 @@ pub(super) struct Records {
 
 impl Records {
     pub(super) fn add(&mut self, opened: Opened) {
-        let times = opened.reader.record().times;
-        let known = self.newest.as_ref().map(|known| known.reader.record().times).or(self.unclear);
+        let times = opened.times;
+        let known = self.newest.as_ref().map(|known| known.times).or(self.unclear);
         match known.map_or(Some(true), |known| is_newer(&times, &known)) {
             Some(true) => {
                 self.outdated.extend(self.newest.replace(opened).map(|older| older.dir));

@@ -8,7 +8,7 @@ use super::*;
 use crate::cache::{CacheSettings, InTransit, MemoryMode};
 use crate::dirs::{DirConfig, DirSelect, Purged};
 use crate::events::{StoreEvent, StoreEvents};
-use crate::flow::ReaderKind;
+use crate::flow::{Keep, ReaderKind};
 use crate::in_flight::Begin;
 use crate::purges::Purge;
 use crate::scheme::{Confirmed, RecordKind, Scheme};
@@ -113,7 +113,7 @@ fn record() -> Record {
 fn what_is_fetched_is_in_memory_and_on_disk() {
     let f = fixture();
     for len in [0, 1, 5000, 400_000] {
-        f.schemes[1].put(record(), b"older");
+        f.schemes[1].place(record(), b"older");
         let content = pattern(0, len);
         let (written, object) = f.fetch(&content, MIB);
         assert_eq!(written.ok(), Some(len as u64));
@@ -158,7 +158,7 @@ fn a_large_object_streams_to_disk_and_back_without_staying_in_memory() {
 #[test]
 fn an_aborted_fetch_writes_nothing_and_keeps_what_was_stored() {
     let f = fixture();
-    f.schemes[1].put(record(), b"older");
+    f.schemes[1].place(record(), b"older");
     let mut writer = f.lead();
     let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
     writer.publish_head(Arc::new(some_head()), info(key(1), MIB));
@@ -174,7 +174,7 @@ fn an_aborted_fetch_writes_nothing_and_keeps_what_was_stored() {
 fn a_failed_write_removes_the_older_answer_everywhere() {
     for fault in 0..2 {
         let f = fixture();
-        f.schemes.iter().for_each(|scheme| scheme.put(record(), b"older"));
+        f.schemes.iter().for_each(|scheme| scheme.place(record(), b"older"));
         for faults in f.schemes.iter().map(|scheme| &scheme.faults) {
             [&faults.create, &faults.write][fault].store(true, SeqCst);
         }
@@ -206,7 +206,7 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
     let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
     writer.publish_head(Arc::new(some_head()), info(key(1), MIB));
     block_on(writer.append(b"old news")).expect("memory is there");
-    f.schemes[1].put(record(), b"older");
+    f.schemes[1].place(record(), b"older");
     assert_eq!(block_on(f.cache.purge(key(1))), Purged::Found);
     assert!(
         matches!(f.cache.begin_or_join(key(1), key(1), URL), Begin::Lead(_)),
@@ -228,7 +228,7 @@ fn a_purge_wins_over_a_fetch_that_began_before() {
 #[test]
 fn a_purge_wins_over_a_hit_that_was_being_read_in() {
     let f = fixture();
-    f.schemes[0].put(record(), &pattern(0, 30_000));
+    f.schemes[0].place(record(), &pattern(0, 30_000));
     let hit = f.open().expect("it is there");
     assert_eq!(block_on(f.cache.purge(key(1))), Purged::Found);
     // The request that opened it may have it, later ones may not.
@@ -241,7 +241,7 @@ fn objects_are_read_into_memory_whole_or_not_at_all() {
     let f = fixture();
     for len in [0, 1, 2048, 2049, 4096, 10_007, 400_000] {
         let content = pattern(0, len);
-        f.schemes[1].put(record(), &content);
+        f.schemes[1].place(record(), &content);
         let hit = f.open().expect("it is there");
         assert_eq!((hit.body_bytes(), hit.is_complete()), (Some(len as u64), true));
         let object = block_on(hit.into_object(&f.cache)).expect("it verifies");
@@ -262,7 +262,7 @@ fn objects_are_read_into_memory_whole_or_not_at_all() {
 #[test]
 fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
     let f = fixture();
-    f.schemes[0].put(record(), &pattern(0, 300_000));
+    f.schemes[0].place(record(), &pattern(0, 300_000));
     f.schemes[0].faults.read_from.store(20_000, SeqCst);
     let writer = f.lead();
     let mut reader = writer.subscribe(ReaderKind::Client).expect("at the start");
@@ -294,11 +294,11 @@ fn a_body_that_stops_verifying_aborts_and_one_without_readers_stops() {
 fn only_the_right_url_is_a_hit() {
     let f = fixture();
     f.schemes[0]
-        .put(Record { url: b"http://evil.example/".as_slice().into(), ..record() }, b"collision");
+        .place(Record { url: b"http://evil.example/".as_slice().into(), ..record() }, b"collision");
     assert!(f.open().is_none());
-    f.schemes[0].put(Record { head: b"garbage".as_slice().into(), ..record() }, b"body");
+    f.schemes[0].place(Record { head: b"garbage".as_slice().into(), ..record() }, b"body");
     assert!(f.open().is_none());
-    f.schemes[1].put(record(), b"good");
+    f.schemes[1].place(record(), b"good");
     assert_eq!(
         f.open().map(|hit| hit.body_bytes()),
         Some(Some(4)),
@@ -465,7 +465,7 @@ fn an_object_that_one_directory_refuses_goes_to_another_if_its_beginning_is_ther
     // Both refuse: each was tried once, and the former record is gone.
     let f = fixture();
     f.schemes.iter().for_each(|scheme| scheme.faults.create.store(true, SeqCst));
-    f.schemes[1].put(record(), b"older");
+    f.schemes[1].place(record(), b"older");
     assert!(matches!(f.fetch(&content, MIB).0, Err(SwapOutError::Scheme(_))));
     assert_eq!(f.schemes.each_ref().map(|scheme| scheme.creates.load(SeqCst)), [1, 1]);
     assert!(f.schemes[1].body(&key(1)).is_none());
@@ -475,8 +475,8 @@ fn an_object_that_one_directory_refuses_goes_to_another_if_its_beginning_is_ther
 fn what_a_directory_was_to_forget_while_it_was_away_does_not_come_back() {
     let f = fixture();
     for away in ["down", "not configured"] {
-        f.schemes[1].put(record(), b"purged meanwhile");
-        f.schemes[1].put(Record { key: key(2), ..record() }, b"stays");
+        f.schemes[1].place(record(), b"purged meanwhile");
+        f.schemes[1].place(Record { key: key(2), ..record() }, b"stays");
         if away == "down" {
             f.schemes[1].faults.down.store(true, SeqCst);
             block_on(f.cache.maintain());
@@ -501,7 +501,7 @@ fn what_a_directory_was_to_forget_while_it_was_away_does_not_come_back() {
 #[test]
 fn a_directory_that_says_it_is_down_is_not_asked_again_before_it_says_otherwise() {
     let f = fixture();
-    f.schemes[0].put(record(), b"body");
+    f.schemes[0].place(record(), b"body");
     f.dir(0).note(&SchemeError::Down);
     assert!(f.open().is_none() && !f.cache.on_disk(&key(1)));
     assert_eq!(f.cache.select_dir(Some(1)).map(|dir| dir.index), Some(1));
@@ -529,6 +529,44 @@ fn where_an_object_in_transit_is_kept_depends_on_the_policy() {
         (written.ok(), object.is_none(), f.cache.lookup(&key(1)).is_none()),
         (Some(900_000), true, true)
     );
+}
+
+#[test]
+fn what_becomes_of_an_answer_is_decided_by_its_length_the_directory_and_the_settings() {
+    use crate::vary::VaryMarker;
+    const WHOLE: u64 = 64 * 1024;
+    const KEPT: u64 = 512 * 1024;
+    let f = fixture();
+    f.schemes.iter().for_each(|scheme| scheme.whole_bytes_max.store(WHOLE, SeqCst));
+    let fate = |settings, info: FlowInfo| {
+        f.cache.reconfigure(settings, configs(&f.schemes));
+        let (fate, dir) = f.cache.fate(URL, &some_head(), &info);
+        assert_eq!(dir.is_some(), fate.goes_to_disk());
+        fate
+    };
+    let known = |bytes| FlowInfo { body_bytes: Some(bytes), ..info(key(1), 0) };
+    let varies = || Some(Arc::new(VaryMarker::new(URL, b"accept")));
+    let mode = |memory_mode| CacheSettings { memory_mode, ..SETTINGS };
+    let on_disk = CacheSettings { in_transit: InTransit::Disk, ..mode(MemoryMode::Always) };
+    let for_good = Fate::AsItComes(Keep::ForGood(KEPT));
+    for (settings, info, expected) in [
+        (mode(MemoryMode::Always), known(0), Fate::AtEnd),
+        (mode(MemoryMode::Always), known(WHOLE), Fate::AtEnd),
+        (mode(MemoryMode::Auto), known(WHOLE), Fate::AtEnd),
+        (mode(MemoryMode::Disk), known(WHOLE), Fate::Lent),
+        (mode(MemoryMode::Always), known(WHOLE + 1), for_good),
+        (mode(MemoryMode::Always), info(key(1), 0), for_good),
+        (mode(MemoryMode::Always), FlowInfo { vary: varies(), ..known(1) }, for_good),
+        (mode(MemoryMode::Disk), known(WHOLE + 1), Fate::AsItComes(Keep::WhileItComes(KEPT))),
+        (on_disk, known(1), Fate::AsItComes(Keep::Unread)),
+        (on_disk, known(0), Fate::AsItComes(Keep::Unread)),
+        (SETTINGS, known(4 * MIB + 1), Fate::Memory { body_bytes_max: KEPT }),
+        (SETTINGS, FlowInfo { times: None, ..known(1) }, Fate::Shared),
+        (SETTINGS, FlowInfo { times: None, fate: Fate::Private, ..known(1) }, Fate::Private),
+    ] {
+        let told = format!("{settings:?} {info:?}");
+        assert_eq!(fate(settings, info), expected, "{told}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! - A writer that goes away without finishing aborts the flow: no reader takes a part for the
 //!   whole.
 
+mod fate;
 mod reader;
 mod state;
 mod wake;
@@ -26,10 +27,10 @@ use std::task::{Context, Poll};
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_freshness::Times;
-use humboldt_sys::append_buffer::Published;
 use humboldt_sys::pages::Page;
 use parking_lot::Mutex;
 
+use crate::body::Borrowed;
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::mem::{MemTier, Reserved};
@@ -38,6 +39,7 @@ use crate::scheme::{Record, RecordKind};
 use crate::vary::VaryMarker;
 use crate::versions::{Fetch, Stamp};
 
+pub use fate::{Fate, Keep};
 pub use reader::FlowReader;
 use state::State;
 use wake::{WakeList, remember};
@@ -105,29 +107,12 @@ pub struct FlowInfo {
     pub key: Key,
     /// Length of the body when it is known.
     pub body_bytes: Option<u64>,
-    /// Whether requests other than the first may have it. If not, joined readers get
-    /// [`AbortReason::NotShareable`].
-    pub shareable: bool,
-    /// The body is kept whole up to this many bytes, so that it can become an object in memory, and
-    /// goes to a directory in one piece; 0 when it must not.
-    pub keep_bytes_max: u64,
-    /// A body that is not kept whole comes in no faster than the disk writer takes it
-    /// ([`LAG_BYTES_MAX`]).
-    pub write_through: bool,
-    /// Memory does without it, once a directory has it.
-    pub disk_only: bool,
+    /// What becomes of it.
+    pub fate: Fate,
     /// Freshness; `None` when it is not to be stored.
     pub times: Option<Times>,
     /// The fields by which the answer varies, for joined requests to compare.
     pub vary: Option<Arc<VaryMarker>>,
-}
-
-impl FlowInfo {
-    /// Whether the answer is stored if all of it comes and nothing fails.
-    pub fn is_to_be_stored(&self) -> bool {
-        let fits_memory = self.body_bytes.is_none_or(|bytes| bytes.max(1) <= self.keep_bytes_max);
-        self.times.is_some() && (self.write_through || fits_memory)
-    }
 }
 
 /// The head of an answer in flight.
@@ -201,8 +186,8 @@ enum Part {
         start: u16,
         end: u16,
     },
-    /// See [`FlowWriter::finish_lent`].
-    Lent(Published),
+    /// See [`FlowWriter::finish_borrowed`].
+    Borrowed(Borrowed),
 }
 
 impl std::ops::Deref for BodySlice {
@@ -213,7 +198,7 @@ impl std::ops::Deref for BodySlice {
             Part::Page { page, start, end } => {
                 page.bytes().get(usize::from(*start)..usize::from(*end)).unwrap_or_default()
             }
-            Part::Lent(bytes) => bytes,
+            Part::Borrowed(bytes) => bytes,
         }
     }
 }
@@ -240,8 +225,8 @@ pub struct Flow {
     window_bytes: AtomicU64,
     /// Later requests find it now.
     is_stored: AtomicBool,
-    /// Memory reserved for a lent body. Kept after the body has moved to pages, so that no more is
-    /// lent meanwhile.
+    /// Memory reserved for a borrowed body. Kept after the body has moved to pages, so that no more
+    /// is borrowed meanwhile.
     reserved: Mutex<Option<Reserved>>,
     tier: Arc<MemTier>,
 }
@@ -387,11 +372,11 @@ impl Flow {
         announced.unwrap_or(0).max(state.written)
     }
 
-    /// Moves a body that is lent to pages.
+    /// Moves a borrowed body to pages.
     fn settle(&self) -> Result<(), AbortReason> {
-        let Some(lent) = self.state.lock().lent().cloned() else { return Ok(()) };
-        let mut pages = Vec::with_capacity(lent.len().div_ceil(PAGE_BYTES));
-        for bytes in lent.chunks(PAGE_BYTES) {
+        let Some(borrowed) = self.state.lock().borrowed().cloned() else { return Ok(()) };
+        let mut pages = Vec::with_capacity(borrowed.len().div_ceil(PAGE_BYTES));
+        for bytes in borrowed.chunks(PAGE_BYTES) {
             // As for a flow that has none: it cannot wait for readers, of whom there is one.
             let mut page = self.tier.alloc_page(0).map_err(|_| AbortReason::NoMemory)?;
             page.append(bytes);

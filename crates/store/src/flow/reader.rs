@@ -10,7 +10,7 @@ use crate::head::StoredHead;
 
 use super::state::Ended;
 use super::wake::remember;
-use super::{AbortReason, BodySlice, Flow, FlowHead, Part, Progress, ReaderKind, Writing};
+use super::{AbortReason, BodySlice, Fate, Flow, FlowHead, Part, Progress, ReaderKind, Writing};
 
 /// Follows an object in flight from some offset on. Dropping it leaves.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl FlowReader {
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Arc<FlowHead>, AbortReason>> {
         let mut state = self.flow.state.lock();
         if let Some(head) = &state.head {
-            let refused = self.joined && !head.info.shareable;
+            let refused = self.joined && head.info.fate == Fate::Private;
             return Poll::Ready(if refused {
                 Err(AbortReason::NotShareable)
             } else {
@@ -146,14 +146,14 @@ impl FlowReader {
         self.flow.state.lock().slices(self.position, max_bytes, out)
     }
 
-    /// For a client that does not take `slices` at once: if they are lent
-    /// ([`super::FlowWriter::finish_lent`]), the body moves to pages, which are counted, and
+    /// For a client that does not take `slices` at once: if they are borrowed
+    /// ([`super::FlowWriter::finish_borrowed`]), the body moves to pages, which are counted, and
     /// `slices` with it.
     ///
     /// # Errors
     /// [`AbortReason::NoMemory`].
     pub fn settle(&self, slices: &mut Vec<BodySlice>) -> Result<(), AbortReason> {
-        if !slices.iter().any(|slice| matches!(slice.0, Part::Lent(_))) {
+        if !slices.iter().any(|slice| matches!(slice.0, Part::Borrowed(_))) {
             return Ok(());
         }
         self.flow.settle()?;

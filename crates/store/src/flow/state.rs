@@ -7,12 +7,11 @@ use std::task::Waker;
 
 use humboldt_base::limits::PAGE_BYTES;
 use humboldt_http::Fields;
-use humboldt_sys::append_buffer::Published;
 use humboldt_sys::pages::Page;
 
+use crate::body::{Body, Borrowed};
 use crate::head::StoredHead;
 use crate::in_flight::InFlight;
-use crate::object::Body;
 
 use super::wake::WakeList;
 use super::{
@@ -56,7 +55,7 @@ pub(super) struct State {
     /// Pages from offset `base`; all full but the last.
     pages: VecDeque<Page>,
     /// The whole body, where it is in no pages.
-    lent: Option<Published>,
+    borrowed: Option<Borrowed>,
     base: u64,
     pub(super) written: u64,
     pub(super) ended: Option<Ended>,
@@ -87,7 +86,7 @@ impl Default for State {
             head: None,
             interims: Vec::new(),
             pages: VecDeque::new(),
-            lent: None,
+            borrowed: None,
             base: 0,
             written: 0,
             ended: None,
@@ -275,28 +274,28 @@ impl State {
         self.after_growth(wakes);
     }
 
-    /// Whether a body may be lent: it is at its start, and at most one client follows, which waits
-    /// for nothing else.
-    pub(super) fn may_lend(&self) -> bool {
+    /// Whether a body may be borrowed: it is at its start, and at most one client follows, which
+    /// waits for nothing else.
+    pub(super) fn may_borrow(&self) -> bool {
         self.written == 0 && self.readers.len() <= 1 && self.interims.is_empty()
     }
 
     /// The body is complete, and lies elsewhere.
-    pub(super) fn lend(&mut self, body: Published, wakes: &mut WakeList) {
+    pub(super) fn borrow(&mut self, body: Borrowed, wakes: &mut WakeList) {
         self.written = body.len() as u64;
-        self.lent = Some(body);
+        self.borrowed = Some(body);
         self.ended.get_or_insert(Ended::Complete(None));
         self.wake_all(wakes);
     }
 
     /// The whole body, while it lies elsewhere.
-    pub(super) fn lent(&self) -> Option<&Published> {
-        self.lent.as_ref()
+    pub(super) fn borrowed(&self) -> Option<&Borrowed> {
+        self.borrowed.as_ref()
     }
 
     /// Takes over pages with the body that lay elsewhere.
     pub(super) fn settle(&mut self, pages: impl IntoIterator<Item = Page>) {
-        if self.lent.take().is_some() {
+        if self.borrowed.take().is_some() {
             self.pages = pages.into_iter().collect();
         }
     }
@@ -432,10 +431,10 @@ impl State {
     /// bytes.
     pub(super) fn slices(&self, from: u64, most: u64, out: &mut Vec<BodySlice>) -> u64 {
         let to = self.written.min(from.saturating_add(most));
-        if let Some(lent) = &self.lent {
-            let part = lent.part(from as usize..to as usize).filter(|part| !part.is_empty());
+        if let Some(body) = &self.borrowed {
+            let part = body.part(from as usize..to as usize).filter(|part| !part.is_empty());
             let bytes = part.as_ref().map_or(0, |part| part.len() as u64);
-            out.extend(part.map(|part| BodySlice(Part::Lent(part))));
+            out.extend(part.map(|part| BodySlice(Part::Borrowed(part))));
             return bytes;
         }
         let mut at = from;
@@ -453,6 +452,6 @@ impl State {
 
     /// The body, if all of it is in pages.
     pub(super) fn body(&self) -> Option<Body> {
-        (self.whole && self.lent.is_none()).then(|| Body::from_pages(self.pages.iter()))
+        (self.whole && self.borrowed.is_none()).then(|| Body::from_pages(self.pages.iter()))
     }
 }

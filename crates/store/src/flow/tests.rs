@@ -241,7 +241,7 @@ fn a_kept_flow_becomes_an_object_and_late_readers_start_at_the_beginning() {
 #[test]
 fn what_must_not_be_stored_is_no_object() {
     let (_, table) = table(64 * MIB);
-    let without_times = FlowInfo { times: None, ..info(key(1), MIB) };
+    let without_times = FlowInfo { times: None, fate: Fate::Private, ..info(key(1), MIB) };
     let too_long = FlowInfo { body_bytes: Some(MIB + 1), ..info(key(1), MIB) };
     for info in [without_times, too_long, info(key(1), 0)] {
         let mut writer = lead(&table, 1);
@@ -285,7 +285,7 @@ fn an_answer_for_one_is_refused_to_those_who_joined() {
     let mut writer = lead(&table, 1);
     let mut own = writer.subscribe(ReaderKind::Client).expect("at the start");
     let mut joined = join(&table, 1);
-    writer.publish_head(Arc::new(some_head()), FlowInfo { shareable: false, ..info(key(1), 0) });
+    writer.publish_head(Arc::new(some_head()), FlowInfo { fate: Fate::Private, ..info(key(1), 0) });
     assert!(block_on(own.head()).is_ok());
     assert_eq!(block_on(joined.head()).err(), Some(AbortReason::NotShareable));
     assert!(table.is_empty(), "no more requests join");
@@ -398,7 +398,8 @@ fn a_disk_writer_that_is_waited_for_is_never_detached() {
         let mut writer = lead(&table, 1);
         let mut client = writer.subscribe(ReaderKind::Client).expect("at the start");
         let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
-        let head = FlowInfo { write_through, ..info(key(1), 0) };
+        let fate = if write_through { Fate::AsItComes(Keep::Unread) } else { Fate::Shared };
+        let head = FlowInfo { fate, ..info(key(1), 0) };
         writer.publish_head(Arc::new(some_head()), head);
         let (wakes, data) = (Wakes::new(), pattern(0, 60_000));
         let mut written = 0;

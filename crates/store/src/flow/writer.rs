@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use humboldt_http::Fields;
-use humboldt_sys::append_buffer::Published;
 use humboldt_sys::pages::{Page, PageMut};
 
+use crate::body::Borrowed;
 use crate::head::StoredHead;
 use crate::in_flight::InFlight;
 use crate::key::Key;
@@ -17,7 +17,7 @@ use crate::object::Object;
 use super::state::{Ended, WriterWait};
 use super::wake::remember;
 use super::{
-    AbortReason, Epoch, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind,
+    AbortReason, Epoch, Fate, Flow, FlowHead, FlowInfo, FlowReader, INTERIM_HEADS_MAX, ReaderKind,
     Writing,
 };
 use crate::versions::Standing;
@@ -133,11 +133,10 @@ impl FlowWriter {
 
     /// Publishes the head of the final response. A second head is ignored.
     pub fn publish_head(&mut self, head: Arc<StoredHead>, info: FlowInfo) {
-        if !info.shareable {
+        if info.fate == Fate::Private {
             self.unregister();
         }
-        // An answer that is only read again has been stored before.
-        let is_new = info.times.is_some() && (info.keep_bytes_max > 0 || info.write_through);
+        let is_new = info.fate.is_new();
         if is_new && !self.flow.fetch.is_announced() {
             self.answer(info.times.map_or(0, |times| times.date), None);
             self.announce(&[(info.key, 0)]);
@@ -145,8 +144,8 @@ impl FlowWriter {
         if let (true, Some(times)) = (is_new, &info.times) {
             self.flow.fetch.identify(&info.key, times);
         }
-        let keep = info.body_bytes.unwrap_or(1).max(1) <= info.keep_bytes_max;
-        let (joinable, write_through) = (self.registered.is_some(), info.write_through);
+        let (is_kept_whole, write_through) = (info.is_kept_whole(), info.fate.goes_to_disk());
+        let joinable = self.registered.is_some();
         let head = Arc::new(FlowHead { head, info, object: None });
         self.flow.with(|state, wakes| {
             if state.head.is_none() {
@@ -154,7 +153,7 @@ impl FlowWriter {
                 (state.joinable, state.shared) = (joinable, joinable);
                 state.write_through = write_through;
                 state.wake_all(wakes);
-                if !keep {
+                if !is_kept_whole {
                     state.stream_only(wakes);
                 }
             }
@@ -244,7 +243,7 @@ impl FlowWriter {
         self.flow.with(|state, wakes| {
             if state.whole {
                 let keep_bytes_max =
-                    state.head.as_ref().map_or(u64::MAX, |head| head.info.keep_bytes_max);
+                    state.head.as_ref().map_or(u64::MAX, |head| head.info.keep_bytes_max());
                 if state.written.saturating_add(more as u64) > keep_bytes_max {
                     state.stream_only(wakes);
                 }
@@ -321,24 +320,24 @@ impl FlowWriter {
         self.end(Ended::Complete(trailers.map(Arc::new)));
     }
 
-    /// Whether [`FlowWriter::finish_lent`] is for this flow: nothing has been appended, and at most
-    /// one client follows, which waits for nothing else.
-    pub fn may_lend(&self) -> bool {
-        self.flow.state.lock().may_lend()
+    /// Whether [`FlowWriter::finish_borrowed`] is for this flow: nothing has been appended, and at
+    /// most one client follows, which waits for nothing else.
+    pub fn may_borrow(&self) -> bool {
+        self.flow.state.lock().may_borrow()
     }
 
-    /// The body is complete, as was said before: it is stored, and lies where it waits for the
-    /// device. Whoever follows reads it there, or in pages if that has to wait
-    /// ([`FlowReader::settle`]). No more requests join.
-    pub fn finish_lent(&mut self, body: Published) {
+    /// The body is complete, as was said before: it is stored, and lies in memory of the directory.
+    /// Whoever follows reads it there, or in pages if that has to wait ([`FlowReader::settle`]). No
+    /// more requests join.
+    pub fn finish_borrowed(&mut self, body: Borrowed) {
         self.unregister();
         self.written = body.len() as u64;
-        let may_lend = self.flow.with(|state, wakes| {
-            let may_lend = state.may_lend();
-            state.lend(body, wakes);
-            may_lend
+        let may_borrow = self.flow.with(|state, wakes| {
+            let may_borrow = state.may_borrow();
+            state.borrow(body, wakes);
+            may_borrow
         });
-        if !may_lend {
+        if !may_borrow {
             // A request has joined since this check. Without memory it reads the body where it is.
             _ = self.flow.settle();
         }
@@ -416,9 +415,6 @@ impl FlowWriter {
             return None;
         };
         let times = head.info.times?;
-        if head.info.keep_bytes_max == 0 {
-            return None;
-        }
         let body = state.body()?;
         drop(state);
         Some(Arc::new(Object::new(head.info.key, url.into(), head.head.clone(), times, body)))

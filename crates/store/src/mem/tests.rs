@@ -20,7 +20,7 @@ fn store(tier: &MemTier, key: Key, bytes: usize) -> bool {
         page.append(&pattern(start, bytes.min(start + PAGE_BYTES)));
         pages.push(page.share());
     }
-    tier.insert(key, Entry::Object(object_of(key, crate::object::Body::from_pages(pages.iter()))))
+    tier.insert(key, Entry::Object(object_of(key, crate::body::Body::from_pages(pages.iter()))))
 }
 
 #[test]

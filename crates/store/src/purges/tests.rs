@@ -6,8 +6,8 @@ use humboldt_http::{ResponseHead, Version};
 use tempfile::TempDir;
 
 use super::*;
+use crate::body::Body;
 use crate::key::Key;
-use crate::object::Body;
 use crate::testing::some_times;
 
 const URL: &[u8] = b"http://a.example/dir/x";

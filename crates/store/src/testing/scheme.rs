@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering:
 
 use parking_lot::Mutex;
 
-use humboldt_sys::append_buffer::{AppendBuffer, Published};
-
+use crate::body::Borrowed;
 use crate::key::Key;
-use crate::object::{About, Object};
+use crate::object::About;
 use crate::scheme::{
-    Confirmed, Extent, IoFuture, Lendable, Reader, Record, Scheme, SchemeError, SchemeStats, Writer,
+    Confirmed, Extent, IoFuture, OpenObject, Reader, Record, Scheme, SchemeError, SchemeStats,
+    Writer,
 };
 
 /// Faults to inject.
@@ -55,6 +55,8 @@ pub(crate) struct TestScheme {
     pub(crate) faults: Arc<Faults>,
     pub(crate) load: AtomicU16,
     pub(crate) body_bytes_max: AtomicU64,
+    /// Larger bodies are written as they come.
+    pub(crate) whole_bytes_max: AtomicU64,
     pub(crate) creates: AtomicUsize,
     pub(crate) capacity_bytes: AtomicU64,
     path: &'static str,
@@ -69,6 +71,7 @@ impl TestScheme {
             faults: Arc::new(faults),
             load: AtomicU16::new(0),
             body_bytes_max: AtomicU64::new(u64::MAX),
+            whole_bytes_max: AtomicU64::new(0),
             creates: AtomicUsize::new(0),
             capacity_bytes: AtomicU64::new(0),
             path,
@@ -79,18 +82,14 @@ impl TestScheme {
         self.stored.lock().get(key).map(|(_, body)| body.to_vec())
     }
 
-    pub(crate) fn put(&self, record: Record, body: &[u8]) {
+    pub(crate) fn place(&self, record: Record, body: &[u8]) {
         self.stored.lock().insert(record.key, (record, Arc::new(body.to_vec())));
     }
 }
 
-/// Bytes where they would wait for a device.
-pub(crate) fn published(bytes: &[u8]) -> Published {
-    let buffer = AppendBuffer::new(bytes.len());
-    let mut region = buffer.reserve(bytes.len()).expect("room");
-    region.copy_from_slice(bytes);
-    _ = region.publish();
-    buffer.share(0..bytes.len()).expect("published")
+/// Bytes as a scheme lends them.
+pub(crate) fn borrowed(bytes: &[u8]) -> Borrowed {
+    Borrowed::new(Arc::new(bytes.to_vec()), 0..bytes.len())
 }
 
 fn done<'a, T: 'a>(result: Result<T, SchemeError>) -> IoFuture<'a, T> {
@@ -123,13 +122,13 @@ impl Scheme for TestScheme {
         knows && self.stored.lock().contains_key(key)
     }
 
-    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<Box<dyn Reader>>> {
+    fn open<'a>(&'a self, key: &'a Key) -> IoFuture<'a, Option<OpenObject>> {
         let found = self.stored.lock().get(key).cloned();
         self.faults.wait();
         done(Ok(found.map(|(record, body)| {
             let extent = Extent { start: 0, end: body.len() as u64 };
-            Box::new(TestReader { record, body, extents: [extent], faults: self.faults.clone() })
-                as Box<dyn Reader>
+            let faults = self.faults.clone();
+            OpenObject { record, reader: Box::new(TestReader { body, extents: [extent], faults }) }
         })))
     }
 
@@ -141,22 +140,18 @@ impl Scheme for TestScheme {
         done(fault(&self.faults.create).map(|()| writer()))
     }
 
-    fn put_now(&self, object: &Object) -> bool {
-        let at_once = self.faults.at_once.load(SeqCst);
-        if at_once {
-            self.faults.wait();
-            self.put(object.record(), &object.parts().collect::<Vec<_>>().concat());
-        }
-        at_once
+    fn whole_bytes_max(&self) -> u64 {
+        self.whole_bytes_max.load(SeqCst)
     }
 
-    fn put_lending(&self, about: &About<'_>, body: &[u8]) -> Option<Lendable> {
+    fn put(&self, about: &About<'_>, body: &[&[u8]]) -> Option<Borrowed> {
         if !self.faults.at_once.load(SeqCst) {
             return None;
         }
-        let has_replaced = self.contains(&about.key);
-        self.put(about.record(), body);
-        Some(Lendable { body: published(body), has_replaced })
+        self.faults.wait();
+        let body = body.concat();
+        self.place(about.record(), &body);
+        Some(borrowed(&body))
     }
 
     fn update<'a>(&'a self, record: &'a Record, confirmed: &'a Confirmed) -> IoFuture<'a, ()> {
@@ -207,17 +202,12 @@ impl Scheme for TestScheme {
 }
 
 struct TestReader {
-    record: Record,
     body: Arc<Vec<u8>>,
     extents: [Extent; 1],
     faults: Arc<Faults>,
 }
 
 impl Reader for TestReader {
-    fn record(&self) -> &Record {
-        &self.record
-    }
-
     fn body_bytes(&self) -> Option<u64> {
         Some(self.body.len() as u64)
     }

@@ -172,24 +172,3 @@ fn memory_is_used_again_within_a_bound() {
     limit_spare(usize::MAX);
     assert_eq!(SPARE_BYTES.load(Ordering::Relaxed), SPARE_BYTES_MAX);
 }
-
-#[test]
-fn published_bytes_keep_their_buffer() {
-    let buffer = AppendBuffer::new(8192);
-    let mut region = buffer.reserve(1000).expect("room");
-    region.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
-    assert!(buffer.share(0..10).is_none(), "not published");
-    _ = region.publish();
-    let all = buffer.share(100..1000).expect("published");
-    assert!(buffer.share(0..1025).is_none(), "behind it, nothing is");
-    let part = all.part(200..300).expect("inside");
-    assert!(all.part(0..901).is_none() && all.part(900..900).is_some_and(|none| none.is_empty()));
-    let weak = Arc::downgrade(&buffer);
-    drop((all, buffer));
-    assert!(
-        part.iter().enumerate().all(|(at, byte)| *byte == (300 + at) as u8) && part.len() == 100
-    );
-    assert!(weak.upgrade().is_some());
-    drop(part);
-    assert!(weak.upgrade().is_none());
-}

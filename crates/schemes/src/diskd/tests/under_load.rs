@@ -7,7 +7,7 @@ use crate::battery::{body, key, record, wait_for_rebuild};
 use crate::diskd::engine::Remote;
 use crate::tree::TreeScheme;
 use crate::{DirOptions, diskd};
-use humboldt_store::scheme::{Scheme, SchemeError};
+use humboldt_store::scheme::{OpenObject, Scheme, SchemeError};
 
 const SIZES: [u64; 4] = [700, 13_000, 70_000, 200_000];
 
@@ -34,10 +34,11 @@ async fn put(scheme: &dyn Scheme, url: &str, version: u8, len: u64) -> Result<()
 
 /// Reads an object; wrong bytes end the test, whatever else is wrong is an error.
 async fn look(scheme: &dyn Scheme, url: &str) -> Result<bool, SchemeError> {
-    let Some(mut reader) = scheme.open(&key(url)).await? else { return Ok(false) };
-    let version =
-        u8::try_from(reader.record().times.response_time - 1_700_000_000).expect("a version");
-    assert_eq!(*reader.record(), record(url, version), "head and times belong together");
+    let Some(OpenObject { record: stored, mut reader }) = scheme.open(&key(url)).await? else {
+        return Ok(false);
+    };
+    let version = u8::try_from(stored.times.response_time - 1_700_000_000).expect("a version");
+    assert_eq!(stored, record(url, version), "head and times belong together");
     let len = reader.body_bytes().expect("a whole object");
     let (mut buf, mut offset) = (vec![0; 60_000], 0);
     while offset < len {

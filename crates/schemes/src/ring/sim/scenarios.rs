@@ -407,7 +407,7 @@ fn begun_to_read(world: &mut World) -> (String, u8, Box<dyn Reader>) {
     world.store.flush();
     while world.pump() {}
     let opened = world.run(reader::open(&world.store, &key(&url))).expect("no need to wait");
-    let mut reader = opened.expect("no error").expect("there");
+    let mut reader = opened.expect("no error").expect("there").reader;
     let mut bytes = [0; 1000];
     let read = world.run(reader.read(0, &mut bytes)).expect("no need to wait").expect("read");
     assert!(bytes[..read] == body(&url, version, 0, read as u64));

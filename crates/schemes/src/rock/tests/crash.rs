@@ -116,9 +116,9 @@ fn torn_writes_of_a_new_head_leave_one_of_the_two_or_none() {
             run(async {
                 match rock.open(&key("http://torn/")).await.expect("open") {
                     None => heads[0] += 1,
-                    Some(reader) if *reader.record() == record("http://torn/", 1) => heads[1] += 1,
-                    Some(reader) => {
-                        assert_eq!(*reader.record(), record("http://torn/", 90));
+                    Some(open) if open.record == record("http://torn/", 1) => heads[1] += 1,
+                    Some(open) => {
+                        assert_eq!(open.record, record("http://torn/", 90));
                         heads[2] += 1;
                     }
                 }

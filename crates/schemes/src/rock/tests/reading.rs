@@ -141,9 +141,9 @@ fn slots_used_again_under_a_reader_are_never_taken_for_its_own() {
         let url = format!("http://victim/{round}");
         store(&*rock, &url, 1, LEN);
         run(async {
-            let mut reader = rock.open(&key(&url)).await.expect("open").expect("there");
+            let mut open = rock.open(&key(&url)).await.expect("open").expect("there");
             let mut buf = vec![0; 50_000];
-            let read = reader.read(0, &mut buf).await.expect("a read");
+            let read = open.reader.read(0, &mut buf).await.expect("a read");
             assert!(buf[..read] == body(&url, 1, 0, read as u64));
             assert!(rock.remove(&key(&url)).await.expect("removed"));
             // Others fill the whole directory, several times.
@@ -156,7 +156,7 @@ fn slots_used_again_under_a_reader_are_never_taken_for_its_own() {
             }
             let mut corrupt = 0;
             for offset in (0..LEN).step_by(40_000) {
-                match reader.read(offset, &mut buf).await {
+                match open.reader.read(offset, &mut buf).await {
                     Ok(read) => assert!(buf[..read] == body(&url, 1, offset, offset + read as u64)),
                     Err(SchemeError::Corrupt(_)) => corrupt += 1,
                     Err(other) => panic!("{other}"),
@@ -178,7 +178,7 @@ fn what_is_being_read_can_be_read_to_its_end_whatever_happens_to_the_object() {
         let url = format!("http://victim/{what}");
         store(&*rock, &url, 1, LEN);
         run(async {
-            let mut reader = rock.open(&key(&url)).await.expect("open").expect("there");
+            let mut reader = rock.open(&key(&url)).await.expect("open").expect("there").reader;
             let mut buf = vec![0; 50_000];
             let read = reader.read(0, &mut buf).await.expect("a read");
             assert!(buf[..read] == body(&url, 1, 0, read as u64));
@@ -236,11 +236,14 @@ fn the_same_slots_with_another_object_do_not_verify() {
         place.set_bytes(&mine);
         let rock = place.open();
         run(async {
-            let mut reader = rock.open(&key("http://a/")).await.expect("open").expect("there");
+            let mut open = rock.open(&key("http://a/")).await.expect("open").expect("there");
             let mut buf = vec![0; 50_000];
-            reader.read(0, &mut buf).await.expect("its own");
+            open.reader.read(0, &mut buf).await.expect("its own");
             place.set_bytes(&theirs);
-            assert!(matches!(reader.read(2_000_000, &mut buf).await, Err(SchemeError::Corrupt(_))));
+            assert!(matches!(
+                open.reader.read(2_000_000, &mut buf).await,
+                Err(SchemeError::Corrupt(_))
+            ));
         });
         crash(rock);
         // And in a scan: the first slot of one, the rest of the other.
@@ -262,11 +265,11 @@ fn a_part_of_a_long_object_is_read_without_the_rest() {
     store(&*rock, "http://long/", 1, 30_000_000);
     let before = rock.stats().read_bytes;
     run(async {
-        let mut reader = rock.open(&key("http://long/")).await.expect("open").expect("there");
+        let mut open = rock.open(&key("http://long/")).await.expect("open").expect("there");
         let mut buf = vec![0; 70_000];
         let mut at = 20_000_000;
         while at < 20_100_000 {
-            let read = reader.read(at, &mut buf).await.expect("a read");
+            let read = open.reader.read(at, &mut buf).await.expect("a read");
             assert!(buf[..read] == body("http://long/", 1, at, at + read as u64));
             at += read as u64;
         }

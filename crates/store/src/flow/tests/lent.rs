@@ -1,15 +1,15 @@
 //! Bodies that readers read where they were stored.
 
 use super::*;
-use crate::testing::published;
+use crate::testing::borrowed;
 
 /// A flow whose body is lent, and its readers.
 fn lent(tier: &Arc<MemTier>, table: &Arc<InFlight>, content: &[u8]) -> (FlowWriter, FlowReader) {
     let mut writer = lead(table, 1);
     let reader = writer.subscribe(ReaderKind::Client).expect("at the start");
     writer.publish_head(Arc::new(some_head()), info(key(1), MIB));
-    assert!(writer.may_lend());
-    writer.finish_lent(published(content));
+    assert!(writer.may_borrow());
+    writer.finish_borrowed(borrowed(content));
     assert_eq!((tier.used_bytes(), table.len()), (0, 0), "no copy, and nobody joins");
     (writer, reader)
 }
@@ -85,10 +85,10 @@ fn only_a_body_with_one_reader_who_waits_for_nothing_else_is_lent() {
     let mut joined = lead(&table, 1);
     let first = joined.subscribe(ReaderKind::Client).expect("at the start");
     let second = join(&table, 1);
-    assert!(!joined.may_lend());
+    assert!(!joined.may_borrow());
     // A request that joins after this check reads from pages at once.
     joined.publish_head(Arc::new(some_head()), info(key(1), MIB));
-    joined.finish_lent(published(&pattern(0, 9000)));
+    joined.finish_borrowed(borrowed(&pattern(0, 9000)));
     for mut reader in [first, second] {
         let mut slices = Vec::new();
         assert_eq!((reader.slices(&mut slices, u64::MAX), slices.len()), (9000, 3));
@@ -100,8 +100,8 @@ fn only_a_body_with_one_reader_who_waits_for_nothing_else_is_lent() {
     }
     let mut told = lead(&table, 2);
     told.interim(Arc::new(some_head()));
-    assert!(!told.may_lend(), "a client may be slow to take the interim answer");
+    assert!(!told.may_borrow(), "a client may be slow to take the interim answer");
     let mut begun = lead(&table, 3);
     block_on(begun.append(b"x")).expect("memory is there");
-    assert!(!begun.may_lend());
+    assert!(!begun.may_borrow());
 }

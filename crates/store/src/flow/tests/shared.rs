@@ -133,7 +133,10 @@ fn a_window_above_all_other_bounds_loses_no_wake_up() {
     let mut writer = table.private(key(1), key(1));
     let mut client = writer.subscribe(ReaderKind::Client).expect("at the start");
     let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
-    writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, ..info(key(1), 0) });
+    writer.publish_head(
+        Arc::new(some_head()),
+        FlowInfo { fate: Fate::AsItComes(Keep::Unread), ..info(key(1), 0) },
+    );
     let (wakes, data) = (Wakes::new(), pattern(0, 1 << 20));
     while wakes.poll(|cx| writer.poll_append(cx, &data)).is_ready() {
         take(&mut client, u64::MAX);
@@ -147,7 +150,10 @@ fn a_request_can_wait_for_the_copy_on_disk_and_holds_no_pages() {
     let (tier, table) = table(64 * MIB);
     let mut writer = lead(&table, 1);
     let mut disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
-    writer.publish_head(Arc::new(some_head()), FlowInfo { write_through: true, ..info(key(1), 0) });
+    writer.publish_head(
+        Arc::new(some_head()),
+        FlowInfo { fate: Fate::AsItComes(Keep::Unread), ..info(key(1), 0) },
+    );
     let content = pattern(0, 5 * MIB as usize);
     let wakes = Wakes::new();
     assert_eq!(run_ahead(&mut writer, &mut disk, &wakes, &content), content.len() as u64);

@@ -11,7 +11,7 @@ use crate::cache::{Cache, CacheSettings, InTransit, MemoryMode};
 use crate::dirs::{Dir, DirConfig, DirSelect};
 use crate::disk::{DiskEntry, DiskHit, Lookup, SwapOutError};
 use crate::events::NoEvents;
-use crate::flow::{FlowInfo, FlowReader, FlowWriter, ReaderKind};
+use crate::flow::{Fate, FlowInfo, FlowReader, FlowWriter, Keep, ReaderKind};
 use crate::in_flight::Begin;
 use crate::mem::Entry;
 use crate::object::{About, Object};
@@ -23,6 +23,7 @@ use crate::versions::Standing;
 
 const URL: &[u8] = b"http://a.example/x";
 const KEEP: u64 = 64 * 1024;
+const FOR_GOOD: Fate = Fate::AsItComes(Keep::ForGood(KEEP));
 
 const SETTINGS: CacheSettings = CacheSettings {
     cache_mem_bytes: 1 << 20,
@@ -93,20 +94,16 @@ impl World {
         (writer, reader)
     }
 
-    fn publish(&self, writer: &mut FlowWriter, version: u8, disk_only: bool) {
-        let info = FlowInfo {
-            times: Some(times(version)),
-            write_through: true,
-            disk_only,
-            ..info(writer.key(), KEEP)
-        };
+    fn publish(&self, writer: &mut FlowWriter, version: u8, fate: Fate) {
+        let times = Some(times(version));
+        let info = FlowInfo { times, fate, ..info(writer.key(), KEEP) };
         writer.publish_head(Arc::new(some_head()), info);
     }
 
     /// From the head on: to memory and, if it takes it at once, to a directory. Says whether it is
     /// there.
     fn finish(&self, mut writer: FlowWriter, version: u8, dir: Option<usize>) -> (bool, bool) {
-        self.publish(&mut writer, version, false);
+        self.publish(&mut writer, version, FOR_GOOD);
         self.finish_published(writer, version, dir)
     }
 
@@ -154,10 +151,10 @@ fn an_older_answer_in_another_directory_does_not_come_back_to_memory() {
         let w = world();
         w.schemes.iter().for_each(|scheme| scheme.faults.at_hand.store(at_hand, SeqCst));
         w.schemes[1].faults.at_once.store(true, SeqCst);
-        w.schemes[0].put(record(1), &body(1));
+        w.schemes[0].place(record(1), &body(1));
         let older = w.open().expect("it is there");
         let (mut writer, _reader) = w.reload();
-        w.publish(&mut writer, 2, true);
+        w.publish(&mut writer, 2, Fate::Lent);
         let head = w.cache.store_lending(&mut writer, URL, &w.dir(1), &body(2)).expect("lent");
         let about = head.about(URL, 5000).expect("stored");
         block_on(w.cache.finish_write(writer.epoch(), &about, &w.dir(1))).expect("written");
@@ -175,7 +172,7 @@ fn an_older_answer_of_a_directory_that_was_down_loses_after_a_restart() {
         let mut w = world();
         let older_is_in = 1 - newer_is_in;
         w.all_at_once();
-        w.schemes[older_is_in].put(record(1), &body(1));
+        w.schemes[older_is_in].place(record(1), &body(1));
         w.schemes[older_is_in].faults.down.store(true, SeqCst);
         block_on(w.cache.maintain());
         let (writer, _reader) = w.reload();
@@ -192,8 +189,8 @@ fn of_records_that_nobody_can_put_in_order_none_is_used() {
     let skewed = Times { date: 900, ..times(2) };
     for (one, other) in [(times(1), times(1)), (times(1), skewed), (skewed, times(1))] {
         let w = world();
-        w.schemes[0].put(Record { times: one, ..record(1) }, &body(1));
-        w.schemes[1].put(Record { times: other, ..record(1) }, &body(2));
+        w.schemes[0].place(Record { times: one, ..record(1) }, &body(1));
+        w.schemes[1].place(Record { times: other, ..record(1) }, &body(2));
         assert!(w.open().is_none(), "{one:?} {other:?}");
         assert!(w.schemes.iter().all(|scheme| scheme.body(&key(1)).is_none()));
     }
@@ -201,15 +198,16 @@ fn of_records_that_nobody_can_put_in_order_none_is_used() {
     let w = world();
     let elsewhere = Purge::prefix(b"http://b.example/").expect("a good prefix");
     w.cache.purges().register_now(&[elsewhere]).expect("in memory");
-    w.schemes[0].put(Record { times: Times { purge_number: 1, ..skewed }, ..record(1) }, &body(2));
-    w.schemes[1].put(record(3), &body(1));
+    w.schemes[0]
+        .place(Record { times: Times { purge_number: 1, ..skewed }, ..record(1) }, &body(2));
+    w.schemes[1].place(record(3), &body(1));
     assert_eq!(w.on_disk(), Some(2));
 }
 
 #[test]
 fn an_older_answer_is_not_read_between_the_end_of_a_fetch_and_the_end_of_its_writing() {
     let w = world();
-    w.schemes[0].put(record(1), &body(1));
+    w.schemes[0].place(record(1), &body(1));
     let early = w.open().expect("it is there");
     let (mut writer, _reader) = w.reload();
     // Too large for memory.
@@ -217,7 +215,7 @@ fn an_older_answer_is_not_read_between_the_end_of_a_fetch_and_the_end_of_its_wri
         CacheSettings { memory_object_bytes_max: 10, ..SETTINGS },
         configs(&w.schemes),
     );
-    w.publish(&mut writer, 2, false);
+    w.publish(&mut writer, 2, FOR_GOOD);
     let disk = writer.subscribe(ReaderKind::Disk).expect("at the start");
     block_on(writer.append(&body(2))).expect("memory is there");
     assert_eq!(w.on_disk(), Some(1), "nobody has the newer one yet");
@@ -258,7 +256,7 @@ fn a_slow_fetch_does_not_take_the_place_of_a_reload_that_was_asked_for_later() {
         };
         let _slow_reader = slow.subscribe(ReaderKind::Client).expect("at the start");
         if !is_head_late {
-            w.publish(&mut slow, 1, false);
+            w.publish(&mut slow, 1, FOR_GOOD);
         }
         let (writer, _reader) = w.reload();
         assert_eq!(w.finish(writer, 2, Some(0)), (true, at_once));
@@ -266,7 +264,7 @@ fn a_slow_fetch_does_not_take_the_place_of_a_reload_that_was_asked_for_later() {
         assert!(matches!(lead, Begin::Lead(_)), "the older one is not joined");
         drop(lead);
         if is_head_late {
-            w.publish(&mut slow, 1, false);
+            w.publish(&mut slow, 1, FOR_GOOD);
         }
         assert_eq!(
             w.finish_published(slow, 1, Some(1)),
@@ -280,7 +278,7 @@ fn a_slow_fetch_does_not_take_the_place_of_a_reload_that_was_asked_for_later() {
         let (writer, _reader) = w.reload();
         w.finish(writer, 4, Some(0));
         w.cache.mem().remove(&key(1));
-        w.publish(&mut slow, 3, false);
+        w.publish(&mut slow, 3, FOR_GOOD);
         assert_eq!(w.finish_published(slow, 3, Some(1)), (false, false));
         let outcome = block_on(w.cache.swap_out(disk, record(3), w.dir(1)));
         assert!(matches!(outcome, Err(SwapOutError::Outdated)), "{outcome:?}");
@@ -304,7 +302,7 @@ fn an_answer_that_is_given_up_keeps_no_older_one_from_being_stored() {
     let w = world();
     let (slow, _slow_reader) = w.reload();
     let (mut writer, _reader) = w.reload();
-    w.publish(&mut writer, 2, false);
+    w.publish(&mut writer, 2, FOR_GOOD);
     drop(writer);
     assert_eq!(w.finish(slow, 1, None), (true, false));
     assert_eq!(w.in_memory(), Some(1));
@@ -316,7 +314,7 @@ fn an_older_answer_leaves_memory_before_a_client_has_the_newer_one() {
     let (writer, _reader) = w.reload();
     w.finish(writer, 1, None);
     let (mut writer, _reader) = w.reload();
-    w.publish(&mut writer, 2, false);
+    w.publish(&mut writer, 2, FOR_GOOD);
     block_on(writer.append(&body(2))).expect("memory is there");
     assert_eq!(w.in_memory(), Some(1));
     writer.finish(None);
@@ -331,13 +329,13 @@ fn an_older_answer_leaves_memory_before_a_client_has_the_newer_one() {
 fn a_commit_that_comes_late_is_not_read_after_a_newer_answer() {
     let w = world();
     let (mut slow, _slow_reader) = w.reload();
-    w.publish(&mut slow, 1, false);
+    w.publish(&mut slow, 1, FOR_GOOD);
     assert!(w.cache.begin_commit(slow.epoch(), &key(1)), "on its way");
     w.schemes[1].faults.at_once.store(true, SeqCst);
     let (writer, _reader) = w.reload();
     assert_eq!(w.finish(writer, 2, Some(1)), (true, false), "the newer one does not overtake it");
     w.cache.mem().remove(&key(1));
-    w.schemes[0].put(record(1), &body(1)); // now it is there
+    w.schemes[0].place(record(1), &body(1)); // now it is there
     assert!(w.open().is_none(), "rather none than the older one");
     let (head, times) = (some_head(), times(1));
     let about = About { key: key(1), url: URL, head: &head, times: &times, body_bytes: 5000 };
@@ -368,7 +366,7 @@ fn of_two_answers_of_one_second_with_equal_heads_only_the_confirmed_one_is_refre
     for (serial, is_same) in [(1, true), (2, false)] {
         let w = world();
         let stored = Record { times: Times { serial: 1, ..times(1) }, ..record(1) };
-        w.schemes[0].put(stored.clone(), &body(1));
+        w.schemes[0].place(stored.clone(), &body(1));
         let confirmed = Record { times: Times { serial, ..stored.times }, ..stored.clone() };
         let fresh = Record { times: Times { lifetime_s: 999, ..times(5) }, ..stored };
         let epoch = w.cache.in_flight().epoch(key(1));
@@ -448,10 +446,10 @@ fn a_marker_is_not_outdated_by_another_answer_of_the_same_marker() {
 fn a_purge_waits_for_no_commit_that_waits_for_its_turn() {
     let w = world();
     let (mut slow, _slow_reader) = w.reload();
-    w.publish(&mut slow, 1, false);
+    w.publish(&mut slow, 1, FOR_GOOD);
     assert!(w.cache.begin_commit(slow.epoch(), &key(1)), "on its way");
     let (mut writer, _reader) = w.reload();
-    w.publish(&mut writer, 2, false);
+    w.publish(&mut writer, 2, FOR_GOOD);
     block_on(writer.append(&body(2))).expect("memory is there");
     writer.finish(None);
     let (epoch, writing) = (writer.epoch(), writer.writing());
@@ -470,7 +468,8 @@ fn what_is_outdated_is_not_written_on_while_its_body_comes() {
     let w = world();
     let mut slow = w.cache.private(key(1), key(1));
     let disk = slow.subscribe(ReaderKind::Disk).expect("at the start");
-    let streamed = FlowInfo { times: Some(times(1)), write_through: true, ..info(key(1), 0) };
+    let streamed =
+        FlowInfo { times: Some(times(1)), fate: Fate::AsItComes(Keep::Unread), ..info(key(1), 0) };
     slow.publish_head(Arc::new(some_head()), streamed);
     let batch = pattern(0, crate::flow::BATCH_BYTES as usize);
     block_on(slow.append(&batch)).expect("memory is there");

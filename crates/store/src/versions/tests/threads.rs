@@ -12,7 +12,7 @@ use crate::cache::{Cache, CacheSettings, InTransit, MemoryMode};
 use crate::dirs::{Dir, DirConfig, DirSelect};
 use crate::disk::{DiskEntry, Lookup};
 use crate::events::NoEvents;
-use crate::flow::{FlowInfo, FlowReader, FlowWriter, ReaderKind};
+use crate::flow::{Fate, FlowInfo, FlowReader, FlowWriter, Keep, ReaderKind};
 use crate::in_flight::Begin;
 use crate::mem::Entry;
 use crate::testing::{TestScheme, block_on, info, key, some_head, some_times};
@@ -170,12 +170,15 @@ impl Actor<'_> {
         }
         let dir = cache.select_dir(Some(1)).filter(|_| self.rng.below(4) > 0);
         let times = Times { date, response_time: date, serial: next_serial(), ..some_times() };
-        let info = FlowInfo {
-            times: (standing == Standing::Newest).then_some(times),
-            disk_only: dir.is_some() && self.rng.below(2) == 0,
-            write_through: dir.is_some(),
-            ..info(key(at), 32 * 1024)
+        let times = (standing == Standing::Newest).then_some(times);
+        let fate = match (times, &dir) {
+            (None, _) => Fate::Shared,
+            (Some(_), None) => Fate::Memory { body_bytes_max: 32 * 1024 },
+            (Some(_), Some(_)) if self.rng.below(2) == 0 => Fate::Lent,
+            (Some(_), Some(_)) => Fate::AsItComes(Keep::ForGood(32 * 1024)),
         };
+        let body_bytes = Some(BODY_BYTES as u64);
+        let info = FlowInfo { body_bytes, times, fate, ..info(key(at), 0) };
         writer.publish_head(Arc::new(some_head()), info);
         self.dither();
         if self.rng.below(10) > 0 {
