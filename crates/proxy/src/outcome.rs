@@ -1,4 +1,4 @@
-//! What became of a request, for the logs and the counters.
+//! How a request ended, for the logs and the counters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,64 +13,64 @@ use crate::errors::ErrorPage;
 
 /// One `access_log` line of the configuration, opened.
 pub struct AccessLog {
-    /// Where lines go; `None` for `access_log none`: what matches is written to none of the logs
-    /// that follow.
+    /// Destination of the lines. `None` for `access_log none`: a transaction that matches it is
+    /// written to none of the logs after it.
     pub sink: Option<Arc<LineSink>>,
-    /// How they look.
+    /// Format of the lines.
     pub format: AccessFormat,
-    /// Which transactions are logged here; all when absent.
+    /// Condition on the transactions that are logged here; `None`: all of them.
     pub condition: Option<RuleList>,
     /// `strip_query_terms`.
     pub strip_query_terms: bool,
 }
 
-/// Where an answer came from, for the log.
+/// The source of an answer, for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteTaken {
     /// How the server was chosen.
     pub hierarchy: Hierarchy,
-    /// Its address, once connected.
+    /// Address of the server, once connected.
     pub peer: Option<std::net::SocketAddr>,
-    /// Its name, if it was never reached.
+    /// Name of the server, for a server that was never reached.
     pub name: Box<str>,
     /// Status of its answer, if there was one.
     pub status: Option<u16>,
 }
 
-/// What became of a request.
+/// How a request ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Result code.
     pub tag: Tag,
-    /// The request shared another's fetch.
+    /// The request shared the fetch of another request.
     pub collapsed: bool,
     /// Status sent; 0 for none.
     pub status: u16,
-    /// Bytes sent to the client beside those that its exchange has counted.
+    /// Bytes sent to the client that its exchange has not counted.
     pub bytes_out: u64,
     /// Why the connection was cut off, if it was.
     pub cut: Option<Cut>,
-    /// There was nothing to be cut off: the connection ended instead of an answer.
+    /// The connection ended instead of an answer, so no answer was cut off.
     pub without_answer: bool,
     /// The server, if one was asked.
     pub route: Option<RouteTaken>,
-    /// What went wrong, if anything did.
+    /// The error, if there was one.
     pub fault: Option<Box<Fault>>,
-    /// Where the media type of the answer is found.
+    /// Source of the answer's media type.
     pub content: Content,
 }
 
-/// Where the media type of an answer is found.
+/// Source of an answer's media type.
 #[derive(Debug, Default)]
 pub(crate) enum Content {
-    /// There is none.
+    /// The answer has no media type.
     #[default]
     None,
-    /// In a stored answer.
+    /// The head of a stored answer.
     Held(Held),
-    /// In a head.
+    /// This head.
     Head(Arc<StoredHead>),
-    /// Here.
+    /// This media type.
     Type(Box<[u8]>),
 }
 
@@ -86,34 +86,34 @@ impl Content {
     }
 }
 
-/// What went wrong, for `%err_code` and `%err_detail`.
+/// An error, for `%err_code` and `%err_detail`.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    /// Name of the error page, or of what cut the connection off.
+    /// Name of the error page, or of the reason for cutting off the connection.
     pub(crate) code: &'static str,
-    /// The reason: that on the page, or the name of what cut the connection off.
+    /// The reason that the page gives, or the name of the [`Cut`].
     pub(crate) detail: Cow<'static, str>,
 }
 
 impl Fault {
-    /// An error page, and the reason that it gives.
+    /// The error that led to this page, with the reason that the page gives.
     pub(crate) fn of_page(page: ErrorPage, detail: &str) -> Box<Self> {
         Box::new(Self { code: page.name(), detail: detail.to_owned().into() })
     }
 
-    /// A connection that is cut off; `None` where that is no error.
+    /// The error that cut off a connection; `None` if the cut is no error.
     pub(crate) fn of_cut(cut: Cut) -> Option<Box<Self>> {
         cut.error().map(|code| Box::new(Self { code, detail: cut.name().into() }))
     }
 }
 
 impl Outcome {
-    /// An answer from memory.
+    /// An answer from the cache.
     pub(crate) fn hit(tag: Tag, status: u16) -> Self {
         Self::miss(tag, status, None)
     }
 
-    /// An answer of our own.
+    /// An answer that the proxy made.
     pub(crate) fn local(tag: Tag, status: u16) -> Self {
         Self::miss(tag, status, None)
     }
@@ -139,17 +139,17 @@ impl Outcome {
         self.cut = cut;
     }
 
-    /// The same, before anything of it was sent.
+    /// The same, if no byte of the answer was sent.
     pub(crate) fn unsent(self) -> Self {
         Self { status: 0, content: Content::None, ..self }
     }
 
-    /// The answer with this head.
+    /// The same, with the media type from this head.
     pub(crate) fn with_head(self, head: &Arc<StoredHead>) -> Self {
         Self { content: Content::Head(Arc::clone(head)), ..self }
     }
 
-    /// The same, cut off.
+    /// The same, with the answer cut off.
     pub(crate) fn cut_off(mut self, cut: Cut) -> Self {
         self.end(Some(cut));
         self
@@ -160,8 +160,8 @@ impl Outcome {
         Self { without_answer: true, ..self.cut_off(cut) }
     }
 
-    /// The answer did not reach the client whole. A tunnel that one side resets, or nobody uses any
-    /// more, has served its purpose.
+    /// Whether the client did not get its whole answer. Not so for a tunnel that one side resets or
+    /// leaves idle: it has served its purpose.
     pub(crate) fn is_aborted(&self) -> bool {
         !self.without_answer
             && self.cut.is_some_and(|cut| !matches!(cut, Cut::TunnelBroken | Cut::TunnelIdle))

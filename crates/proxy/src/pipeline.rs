@@ -4,8 +4,8 @@
 //! fetch in flight | miss → choose a way → connect → send } → decide storability → stream to
 //! subscribers → log
 //!
-//! [`admit`] is all that a hit in memory needs and never waits; [`proceed`] is everything else.
-//! Each way ends with an outcome, of which [`crate::transaction`] makes a line in access.log.
+//! [`admit`] has the steps that a hit in memory needs; it never waits. [`proceed`] has all other
+//! steps. Each path ends with an outcome, which [`crate::transaction`] writes to access.log.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -38,14 +38,13 @@ use crate::special::{tunnel, upload};
 use crate::storing::{deliver, invalidate};
 use crate::transaction::{Served, Transaction};
 
-/// Most times a request looks for its answer again after a fetch that it had joined came to
-/// nothing.
+/// Most times a request repeats its look-up after it joined a fetch that brought no answer.
 const JOINS_MAX: usize = 4;
 
-/// Longest time that a request waits each time for a directory to write what is complete.
+/// Longest time of one wait for a directory to write an answer that is complete.
 const COMMIT_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What [`admit`] decides.
+/// The decision of [`admit`].
 #[derive(Debug)]
 pub(crate) enum Admission {
     /// Serve this object.
@@ -54,15 +53,17 @@ pub(crate) enum Admission {
     Ranges(HitObject),
     /// Answer with an error.
     Refuse(ErrorPage, String),
-    /// A rule denies it.
+    /// An access rule denies the request.
     Deny(Refusal),
-    /// An access rule has to know something first.
+    /// An access rule needs a fact that is not known yet.
     Undecided,
-    /// It may go on; the rules that will be asked about its answer need the addresses of the host.
+    /// The access rules allow the request, but rules about its answer need the addresses of the
+    /// host.
     NeedsAddresses,
-    /// Not for the cache: CONNECT, manager pages, PURGE, TRACE, methods other than GET and HEAD.
+    /// The cache has no part in it: CONNECT, manager pages, PURGE, TRACE, methods other than GET
+    /// and HEAD.
     Special,
-    /// For the cache, but not answered from memory.
+    /// The cache has a part in it, but memory has no answer.
     Found(Found),
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn admit(core: &Core, request: &Request) -> Admission {
     admit_permitted(core, request)
 }
 
-/// What follows when the access rules have allowed the request.
+/// The steps of [`admit`] after the access rules have allowed the request.
 fn admit_permitted(core: &Core, request: &Request) -> Admission {
     match internal::objection_to_form(request) {
         None => {}
@@ -107,8 +108,9 @@ fn admit_permitted(core: &Core, request: &Request) -> Admission {
     }
 }
 
-/// The steps that may wait. Boxed by the caller: most requests never get here. What a common miss
-/// does not need is boxed again, as all of a future is moved when it begins.
+/// The steps that may wait. The caller boxes this future, since most requests never get here. The
+/// steps that a common miss does not need are boxed once more: a future is moved as a whole when it
+/// begins, so it should be small.
 pub(crate) async fn proceed(
     transaction: &mut Transaction<'_>,
     mut admission: Admission,
@@ -134,7 +136,8 @@ pub(crate) async fn proceed(
         }
         Admission::Refuse(page, detail) => local::error(transaction, page, &detail).await,
         Admission::Deny(refusal) => local::refused(transaction, refusal, None).await,
-        // Not after a look-up, good or bad; and without an answer of the rules nothing goes on.
+        // Neither is left after a look-up, whether it succeeded or failed. If one were, the rules
+        // would have no answer, and the request must not go on.
         Admission::Undecided | Admission::NeedsAddresses => {
             local::refused(transaction, Refusal::without_answer(), None).await
         }
@@ -156,7 +159,7 @@ async fn may_miss(transaction: &mut Transaction<'_>, gone: Tag) -> Result<(), Ou
     }
 }
 
-/// Requests in which the cache has no part.
+/// Answers a request in which the cache has no part.
 async fn special(transaction: &mut Transaction<'_>) -> Outcome {
     let (core, request) = (transaction.core, transaction.request);
     match transaction.while_it_stays(pin!(internal::answer(core, request))).await {
@@ -191,7 +194,8 @@ async fn special(transaction: &mut Transaction<'_>) -> Outcome {
     pass(transaction, Tag::Miss, Forward::Method, None).await
 }
 
-/// A request for the cache that memory did not answer: disk, others' fetches, or the server.
+/// Answers a request for which memory has no answer: from disk, from a fetch of another request, or
+/// from the server.
 async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Found) -> Outcome {
     if let Some((page, detail)) = internal::objection(transaction.request) {
         return local::error(transaction, page, &detail).await;
@@ -239,13 +243,13 @@ async fn from_cache_or_server(transaction: &mut Transaction<'_>, mut found: Foun
     pass(transaction, Tag::Miss, Forward::UriMiss, None).await
 }
 
-/// What one step of a request came to.
+/// The result of one step.
 enum Step {
-    /// It was answered.
+    /// The request was answered.
     Done(Outcome),
-    /// More is known now: begin again.
+    /// More is known now: repeat the look-up.
     LookAgain,
-    /// Nothing: the next step.
+    /// The step has no answer: take the next step.
     GoOn,
 }
 
@@ -271,8 +275,8 @@ async fn from_disk(transaction: &mut Transaction<'_>, found: &mut Found) -> Step
     }
 }
 
-/// Whether the fetch for this request may serve others too: not when its own conditions or range
-/// change the answer.
+/// Whether other requests may share the fetch for this one. They may not if its own conditions or
+/// range change the answer.
 fn may_share(request: &Request, found: &Found) -> bool {
     let own_terms = has_own_terms(request)
         && !parts::is_fetched_whole(request)
@@ -317,7 +321,7 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
         Begin::Join(reader) => {
             core.count(Counter::ClientCollapsed, 1);
             match follow(transaction, reader, None, Tag::Miss).await {
-                // The answer in flight may not be for us.
+                // The answer may be for another variant.
                 Served::LookAgain => look_again(transaction, found).await,
                 done => done,
             }
@@ -325,7 +329,7 @@ async fn share(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
     }
 }
 
-/// Memory may know more by now.
+/// Repeats the look-up in memory, which may have an answer by now.
 async fn look_again(transaction: &mut Transaction<'_>, found: &mut Found) -> Served {
     match look_up(transaction.core, transaction.request) {
         Ok(hit) => Served::Done(follow::object(transaction, hit).await),
@@ -336,8 +340,8 @@ async fn look_again(transaction: &mut Transaction<'_>, found: &mut Found) -> Ser
     }
 }
 
-/// Waits until a directory has written what is complete, though not long. `None`: the client has
-/// gone.
+/// Waits until a directory has written an answer that is complete, at most [`COMMIT_WAIT_MAX`].
+/// `None`: the client has gone.
 async fn until_on_disk(transaction: &Transaction<'_>, reader: &mut FlowReader) -> Option<()> {
     let patience = transaction.core.io.deadlines.slot();
     patience.arm(COMMIT_WAIT_MAX);
@@ -348,13 +352,13 @@ async fn until_on_disk(transaction: &Transaction<'_>, reader: &mut FlowReader) -
     transaction.while_it_stays(pin!(written)).await
 }
 
-/// Whether the client asked for a reload. What is in flight may have left the server before it
-/// asked, so it waits for no one else's fetch, also where nothing is stored yet.
+/// Whether the client asked for a reload. A fetch in flight may have been answered by the server
+/// before the client asked. So a reload never joins a fetch, even if nothing is stored yet.
 fn wants_the_server(request: &Request) -> bool {
     request.cc.no_cache() && !request.snapshot().refresh_rule(request.url.as_bytes()).ignore_reload
 }
 
-/// Fetches for this request alone, as it asks.
+/// Fetches for this request alone, with the client's own conditions and ranges.
 async fn pass(
     transaction: &mut Transaction<'_>,
     tag: Tag,

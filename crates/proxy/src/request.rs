@@ -1,4 +1,4 @@
-//! One request as the pipeline knows it, whatever protocol brought it.
+//! One request in the form that the pipeline uses, independent of the protocol that brought it.
 
 use std::cell::{OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::client_counts::Connections;
 use crate::config::snapshot::Snapshot;
 use crate::errors::ErrorPage;
 
-/// What is known of the connection a request came on.
+/// Facts about the connection that brought a request.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnFacts {
     /// The client's address.
@@ -26,11 +26,11 @@ pub(crate) struct ConnFacts {
     pub local: SocketAddr,
     /// The `http_port` that accepted it.
     pub port: Arc<HttpPort>,
-    /// Open connections of the client, where a rule asks for them.
+    /// Number of open connections of the client, if a rule asks for it.
     pub(crate) connections: Option<Connections>,
 }
 
-/// One request. Kept in reusable buffers: see [`Request::reuse`].
+/// One request. Its buffers are reused: see [`Request::reuse`].
 pub(crate) struct Request {
     /// The head as parsed.
     pub head: RequestHead,
@@ -46,15 +46,15 @@ pub(crate) struct Request {
     pub received: UnixMillis,
     /// The client behind trusted proxies (`follow_x_forwarded_for`), if there is one.
     pub indirect_client: Option<IpAddr>,
-    /// The addresses of the URL's host, or why there are none, once they were needed. They are
-    /// looked up once: the addresses that rules judged are those that are connected to, however
-    /// long that takes and however often it is tried.
+    /// The addresses of the URL's host, or why there are none; empty before the first look-up.
+    /// There is only one look-up per request: the proxy must connect to the same addresses that the
+    /// rules judged, however long that takes and however often it is tried.
     pub(crate) addresses: OnceCell<Answer>,
-    /// Those of `addresses` that rules permit one by one; `None`: all of them.
+    /// Those of `addresses` that the rules permit, each judged alone; `None`: all of them.
     pub(crate) permitted: RefCell<Option<Arc<[IpAddr]>>>,
-    /// The connection it came on.
+    /// The connection that brought it.
     facts: Rc<ConnFacts>,
-    /// The configuration it is served under.
+    /// The configuration under which it is served.
     snapshot: Arc<Snapshot>,
 }
 
@@ -110,7 +110,7 @@ impl Request {
         Ok(())
     }
 
-    /// `normalize_accept_encoding`: what is asked for and what answers vary by are the same.
+    /// `normalize_accept_encoding`: the same normal form is sent to servers and selects variants.
     fn normalize_encoding(&mut self) {
         let fields = &mut self.head.fields;
         if !fields.has(FieldName::AcceptEncoding) {
@@ -143,7 +143,7 @@ impl Request {
         }
     }
 
-    /// `vport`: the URL has this port, whatever the client called.
+    /// `vport`: sets the port of the URL, whichever port the client named.
     fn set_url_port(&mut self, port: u16) -> Result<(), ErrorPage> {
         let (scheme, path) = (self.url.scheme().to_vec(), self.url.path_and_query().to_vec());
         if scheme.is_empty() {
@@ -155,8 +155,8 @@ impl Request {
         self.url.set_parts(&scheme, authority.as_bytes(), &path).map_err(|_| ErrorPage::InvalidUrl)
     }
 
-    /// The same request for the bytes from `first` on, up to `last` if there is one, if the
-    /// validator still holds.
+    /// A copy of the request for the bytes from `first` on, up to `last` if given. With a
+    /// `validator`, the range applies only while that still holds (If-Range).
     pub(crate) fn for_range(
         &self,
         first: u64,
@@ -192,17 +192,17 @@ impl Request {
         }
     }
 
-    /// What pages and logs call it: the URL, or the target as it came where that makes no URL.
+    /// The name in pages and logs: the URL, or the target as received if it does not form a URL.
     pub(crate) fn shown_url(&self) -> &[u8] {
         if self.url.as_bytes().is_empty() { self.head.target_bytes() } else { self.url.as_bytes() }
     }
 
-    /// The configuration the request is served under.
+    /// The configuration under which the request is served.
     pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// The connection it came on.
+    /// The connection that brought it.
     pub(crate) fn facts(&self) -> &ConnFacts {
         &self.facts
     }
@@ -212,13 +212,13 @@ impl Request {
         self.facts().client.ip()
     }
 
-    /// Whether an answer to it may come from the cache or wait for another's fetch.
+    /// Whether the cache, or the fetch of another request, may answer it.
     pub(crate) fn is_cachable_method(&self) -> bool {
         matches!(self.head.method, Method::Get | Method::Head) && !self.has_body()
     }
 
-    /// Whether it can be sent again without harm (RFC 9110 9.2.2) and has no body that would be
-    /// gone.
+    /// Whether it can be sent again: the method must allow it (RFC 9110 9.2.2), and there must be
+    /// no body, which could be sent only once.
     pub(crate) fn is_retriable(&self) -> bool {
         self.head.method.is_idempotent() && !self.has_body()
     }
@@ -239,7 +239,7 @@ impl Request {
     }
 }
 
-/// What the target asks for where there is one site only, whatever host the client names.
+/// The path that the target asks for on a port with a fixed site, where the host does not count.
 fn path_at_site(head: &RequestHead) -> Option<&[u8]> {
     let target = head.target_bytes();
     match head.target {
@@ -255,13 +255,13 @@ fn path_at_site(head: &RequestHead) -> Option<&[u8]> {
     }
 }
 
-/// The address without the form that IPv4 has on a socket for both families.
+/// The address, with IPv4 in its own form: a socket for both families gives it mapped into IPv6.
 pub(crate) fn unmapped(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// The host where it is an address. Names never have a colon, and their last label is not of digits
-/// only.
+/// The host, if it is an address. A name never contains a colon, and its last label never has
+/// digits only, so most names are rejected without parsing.
 pub(crate) fn host_ip(host: &[u8]) -> Option<IpAddr> {
     let last = host.last()?;
     if !last.is_ascii_digit() && !host.contains(&b':') {

@@ -1,4 +1,4 @@
-//! Connections of clients: each has a task, which answers one request after the other.
+//! Connections of clients. Each has one task, which answers its requests one after the other.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::rules::indirect;
 use crate::special::unparsed;
 use crate::transaction::Transaction;
 
-/// The meaning of `tcpkeepalive` where it gives no value: Linux's own defaults.
+/// `tcpkeepalive` without values uses Linux's own defaults.
 const KEEPALIVE_IDLE_S: u32 = 7200;
 const KEEPALIVE_INTERVAL_S: u32 = 75;
 const KEEPALIVE_PROBES: u32 = 9;
@@ -40,7 +40,7 @@ pub async fn serve_connection(
     humboldt_exchange::serve(&core.io, stream, &connection).await;
 }
 
-/// `tcpkeepalive=` of the port.
+/// Sets `tcpkeepalive=` of the port.
 fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
     let Some(probes) = port.tcpkeepalive else { return };
     let or = |value_s: u32, default_s: u32| if value_s == 0 { default_s } else { value_s };
@@ -48,18 +48,18 @@ fn keep_alive_probes(stream: &Stream, port: &HttpPort) {
         (or(probes.idle_s, KEEPALIVE_IDLE_S), or(probes.interval_s, KEEPALIVE_INTERVAL_S));
     let count = or(probes.timeout_s / interval_s.max(1), KEEPALIVE_PROBES);
     let seconds = |value_s: u32| Duration::from_secs(value_s.into());
-    // Without probes a dead client is noticed by the timeouts.
+    // If this fails, the timeouts still notice a dead client.
     _ = humboldt_sys::tcp::set_keepalive(stream, seconds(idle_s), seconds(interval_s), count);
 }
 
-/// A connection of a client in the figures of its core, and the answers to its requests.
+/// A client's connection: it is counted in the figures of its core, and its requests are answered.
 ///
-/// It leaves the figures however its task ends: by a panic, too, or because the core ends.
+/// However its task ends, also by a panic or because the core ends, it is removed from the figures.
 pub(crate) struct Connection {
     core: Rc<Core>,
     facts: Rc<ConnFacts>,
     _counted: Option<Counted>,
-    /// It has come to its end in order.
+    /// It has ended in order.
     is_closed: Cell<bool>,
 }
 
@@ -172,7 +172,7 @@ impl Service for Connection {
     }
 }
 
-/// Fills in everything that follows from the head.
+/// Fills in everything that follows from the request head.
 fn complete(
     core: &Core,
     client: &ClientExchange,

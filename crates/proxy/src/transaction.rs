@@ -1,7 +1,7 @@
-//! One request that is being answered: for whom, by whom, and its line in access.log.
+//! One request that is being answered: its core, its client, and its line in access.log.
 //!
-//! A handler gets the transaction and returns an [`Outcome`]; the line is written in one place,
-//! exactly once, whatever happens: the type sees to it.
+//! A handler gets the transaction and returns an [`Outcome`]. The line is written in one place and
+//! exactly once: by [`Transaction::end`], or on drop if the transaction has not ended.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -26,16 +26,16 @@ pub(crate) struct Transaction<'a> {
     pub client: &'a mut ClientExchange,
     /// The request.
     pub request: &'a Rc<Request>,
-    /// It has its line, or somebody else is going to write it.
+    /// The line has been written, or another transaction is going to write it.
     is_over: bool,
 }
 
-/// What became of a request, or that nothing did.
+/// Whether a request was answered.
 #[derive(Debug)]
 pub(crate) enum Served {
-    /// It was answered.
+    /// The request was answered.
     Done(Outcome),
-    /// The answer that was found is of no use, and nothing was sent: look again.
+    /// The answer that was found is unusable, and nothing was sent: repeat the look-up.
     LookAgain,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Transaction<'a> {
         Self { core, client, request, is_over: false }
     }
 
-    /// Ends it: counts and logs.
+    /// Ends the transaction: counts and logs it.
     pub(crate) fn end(mut self, outcome: Outcome) {
         if let Some(cut) = outcome.cut {
             self.client.reset(cut.reset_reason());
@@ -58,13 +58,14 @@ impl<'a> Transaction<'a> {
         self.log(outcome);
     }
 
-    /// The answer goes on in a transaction that follows.
+    /// Ends the transaction without a line: another one continues the answer.
     pub(crate) fn suspend(mut self) {
         self.is_over = true;
     }
 
-    /// The result of `work`; `None` when the client goes before. Whatever is waited for is waited
-    /// for in here. The caller pins the work: moved in here, it would have its place twice.
+    /// The result of `work`; `None` when the client leaves first. Every wait of a handler goes
+    /// through this function. The caller pins the work, because a future that is moved in here
+    /// would take its space twice.
     pub(crate) async fn while_it_stays<T>(
         &self,
         work: impl Future<Output = T> + Unpin,
@@ -72,8 +73,7 @@ impl<'a> Transaction<'a> {
         self.client.while_it_stays(work).await
     }
 
-    /// The end of a request whose client has left, or has been there for too long, before it got
-    /// anything.
+    /// The end of a request whose client left, or reached its time limit, before it got anything.
     pub(crate) fn client_gone(&self, outcome: Outcome) -> Outcome {
         outcome.cut_off(self.client.lost().into())
     }
@@ -86,8 +86,8 @@ impl<'a> Transaction<'a> {
 }
 
 impl Drop for Transaction<'_> {
-    /// The task did not come to its end: by a panic, or because the core ends. Its connection is
-    /// counted as cut off when it is dropped.
+    /// Logs a task that was dropped before its end: by a panic, or because the core ends. The
+    /// connection is counted as cut off when it is dropped.
     fn drop(&mut self) {
         if !self.is_over {
             self.log(Outcome::local(Tag::None, 0).cut_off(Cut::of_a_dropped_task()));
@@ -145,9 +145,9 @@ fn finish(core: &Core, request: &Request, outcome: &Outcome) {
     }
 }
 
-/// Whether the conditions of a log hold. Of the answer they may ask for its status and its media
-/// type. A request that they cannot be answered for, because it was refused before anything was
-/// looked up, or the look-up failed, is logged.
+/// Whether the conditions of a log hold. Conditions on the answer see only its status and its media
+/// type. A request is also logged when its conditions have no answer: it was refused before any
+/// look-up, or the look-up failed.
 fn is_wanted(list: &RuleList, request: &Request, status: u16, content_type: Option<&[u8]>) -> bool {
     if !request.snapshot().rules_ask_answers {
         return access::says(list, request, None).unwrap_or(true);

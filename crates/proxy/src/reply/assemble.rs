@@ -1,6 +1,6 @@
 //! Answers that are put together: a range cut out of an answer that is fetched whole, several
-//! ranges in one answer, and ranges from several stored parts. The sources are fed one after the
-//! other into a flow of its own, which the client follows like any other.
+//! ranges in one answer, or ranges from several stored parts. A task feeds the sources one after
+//! the other into a new flow, which the client follows like any other.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -24,33 +24,33 @@ use crate::request::Request;
 use crate::rules::access;
 use crate::storing::deliver::while_wanted;
 
-/// Bytes read from disk, or handed on, at a time.
+/// Bytes that are read from disk, or passed on, in one step.
 const STEP_BYTES: usize = 64 * 1024;
 
-/// Where some bytes of an answer come from.
+/// The source of some bytes of an answer.
 pub(crate) enum Source {
-    /// Made here.
+    /// Bytes that the proxy made.
     Made(Vec<u8>),
     /// A range of an object in memory.
     Memory(Arc<Object>, Range<u64>),
     /// A range of one of [`Assembly::disk`].
     Disk(usize, Range<u64>),
-    /// A range of a body in flight, whose reader is at the first byte of the range, and how to go
-    /// on without it.
+    /// A range of a body in flight. Its reader stands at the first byte of the range. The client
+    /// may leave the fetch if a `Leave` is given.
     Flow(FlowReader, Range<u64>, Option<Box<Leave>>),
 }
 
 /// An answer that is to be put together.
 pub(crate) struct Assembly {
-    /// Its head, complete but for what each client gets added.
+    /// Its head, without the fields that are added for each client.
     pub head: StoredHead,
-    /// Its freshness, where it is known.
+    /// Its freshness, if known.
     pub times: Option<Times>,
-    /// Under which key the answer is that it is a part of.
+    /// Key of the answer that this is a part of.
     pub key: Key,
     /// Objects on disk that are read.
     pub disk: Vec<DiskHit>,
-    /// Its body, in order.
+    /// The body, in order.
     pub sources: Vec<Source>,
 }
 
@@ -66,7 +66,7 @@ impl Source {
 }
 
 impl Assembly {
-    /// Puts it together in a task of its own; the reader is for the client.
+    /// Starts the task that puts the answer together; the returned reader is for the client.
     pub(crate) fn start(self, core: &Rc<Core>, request: &Request) -> Option<FlowReader> {
         let writer = core.shared.cache.private(request.key, self.key);
         let reader = writer.subscribe(ReaderKind::Client);
@@ -97,8 +97,8 @@ impl Assembly {
 
 struct Feeder {
     writer: FlowWriter,
-    /// Goes out with the first bytes: an answer that cannot even be begun may be had in another
-    /// way.
+    /// The head, until it goes out with the first bytes. While nothing was sent, the request can
+    /// still be answered in another way.
     head: Option<(Arc<StoredHead>, FlowInfo)>,
     disk: Vec<DiskHit>,
 }
@@ -184,7 +184,7 @@ impl Feeder {
             for slice in slices.drain(..) {
                 has_left |= self.append_or_leave(&slice, &mut reader, &mut leave).await?;
             }
-            // Whoever has left the fetch goes on behind these bytes.
+            // A reader that has left the fetch already stands behind these bytes.
             if !has_left {
                 reader.advance(bytes);
             }
@@ -193,7 +193,7 @@ impl Feeder {
         Ok(())
     }
 
-    /// Appends bytes from a fetch that others may share. Says whether it was left meanwhile.
+    /// Appends bytes of a fetch that may be shared. Returns whether the client left it meanwhile.
     async fn append_or_leave(
         &mut self,
         mut bytes: &[u8],
@@ -223,8 +223,8 @@ impl Feeder {
     }
 }
 
-/// The head of a whole answer, or of the part of it that `content_range` names, made from one that
-/// may say something else.
+/// The head of a whole answer, or of the part that `content_range` names. It is made from `head`,
+/// which may describe the other one.
 pub(crate) fn head_of(mut head: ResponseHead, content_range: Option<ContentRange>) -> StoredHead {
     head.fields.remove(FieldName::ContentRange);
     match content_range {
@@ -239,9 +239,9 @@ pub(crate) fn head_of(mut head: ResponseHead, content_range: Option<ContentRange
     StoredHead::from_response(&head, |_, _| false)
 }
 
-/// The one range that the client wants of an answer that comes in whole, and is stored. Of any
-/// other answer the next range may be of another whole: it goes to the client as the server sent
-/// it.
+/// The range that the client wants of an answer that arrives whole and is stored. Only such an
+/// answer is cut: if it is not stored, the client's next range may come from a different answer, so
+/// it gets the answer as the server sent it.
 pub(crate) fn cut(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -268,8 +268,8 @@ pub(crate) fn cut(
     })
 }
 
-/// Several ranges of one answer as `multipart/byteranges` (RFC 9110 14.6). `sources_of` says where
-/// the bytes of a range are; it is asked for each in turn.
+/// Several ranges of one answer as `multipart/byteranges` (RFC 9110 14.6). `sources_of` returns the
+/// sources of one range; it is called for each range in order.
 pub(crate) fn multipart(
     mut head: ResponseHead,
     ranges: &[ByteRange],

@@ -1,4 +1,4 @@
-//! Answers in flight, for the client that asked for one or joined it.
+//! Answers in flight, sent to the client that began the fetch or to one that joined it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -24,7 +24,7 @@ use crate::request::Request;
 use crate::rules::reply;
 use crate::transaction::{Served, Transaction};
 
-/// Serves a request from a fetch in flight, its own (`report`) or another's.
+/// Serves a request from a fetch in flight: its own (with a `report`) or another request's.
 pub(crate) async fn follow(
     transaction: &mut Transaction<'_>,
     mut reader: FlowReader,
@@ -36,7 +36,7 @@ pub(crate) async fn follow(
         Err(Waited::ClientGone) => {
             return Served::Done(transaction.client_gone(waiting(tag, report)));
         }
-        // Nothing has been sent: as good as a miss.
+        // Nothing has been sent, so this is like a miss.
         Err(Waited::Aborted(AbortReason::DiskFailed | AbortReason::Outdated)) => {
             return Served::LookAgain;
         }
@@ -59,13 +59,13 @@ pub(crate) async fn follow(
     stream(transaction, reader, &head, report, tag).await
 }
 
-/// The outcome of a request that waits for a fetch: its own (`report`) or another's.
+/// The outcome of a request that waits for a fetch: its own (with a `report`) or another request's.
 fn waiting(tag: Tag, report: Option<&Report>) -> Outcome {
     let outcome = Outcome::miss(tag, 0, report.map(Report::route));
     Outcome { collapsed: report.is_none(), ..outcome }
 }
 
-/// A joined fetch failed. Another try of our own is due when only that fetch was at fault.
+/// Ends a request whose fetch failed. It may look again if the fault was in that fetch only.
 async fn give_up(transaction: &mut Transaction<'_>, reason: AbortReason) -> Served {
     let page = match reason {
         AbortReason::NotShareable | AbortReason::Cancelled | AbortReason::Outdated => {
@@ -83,8 +83,7 @@ async fn give_up(transaction: &mut Transaction<'_>, reason: AbortReason) -> Serv
     Served::Done(local::failed(transaction, failure, outcome).await)
 }
 
-/// Whether a fetch that was joined by URL turns out to be for the variant that this request
-/// selects.
+/// Whether a fetch that was joined by its URL is for the variant that this request selects.
 fn is_ours(request: &Request, head: &FlowHead) -> bool {
     match &head.info.vary {
         Some(marker) => variant_key(request, marker) == head.info.key,
@@ -97,7 +96,7 @@ enum Waited {
     Aborted(AbortReason),
 }
 
-/// Waits for the head, passing on interim responses.
+/// Waits for the head, and passes interim responses on.
 async fn await_head(
     transaction: &mut Transaction<'_>,
     reader: &mut FlowReader,
@@ -195,7 +194,7 @@ fn ended_with(mut outcome: Outcome, ended: Ended) -> Outcome {
     outcome
 }
 
-/// Goes on with an answer whose copy on disk cannot be read further.
+/// Continues an answer whose copy on disk cannot be read further.
 async fn from_elsewhere(
     transaction: &mut Transaction<'_>,
     head: &FlowHead,
@@ -213,13 +212,13 @@ async fn from_elsewhere(
     Served::Done(ended_with(outcome, ended))
 }
 
-/// How an answer in flight came to be in flight, for the fields that say how the cache was used.
+/// How an answer in flight began, for the fields that say how the cache was used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This request's own fetch, for this reason, and with which status it came if not with the one
-    /// that is sent. The last says whether it has been stored already.
+    /// This request's own fetch: the reason for it; the status that the server sent, if it is not
+    /// the one that is sent on; whether the answer is stored already.
     Fetched(Forward, Option<u16>, bool),
-    /// Another request's fetch.
+    /// The fetch of another request.
     Joined,
     /// A cache directory.
     Disk,

@@ -1,5 +1,5 @@
-//! Answers on disk that are too large for memory: through a flow that others can join, or only the
-//! part that is wanted.
+//! Answers on disk that are too large for memory. They are read through a flow that other requests
+//! can join, or only the wanted part is read.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -41,9 +41,9 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
     let key = hit.key;
     let reader = match cache.begin_or_join(request.key, key, &hit.url) {
         Begin::Join(reader) => Some(reader),
-        // It is on disk, and is being written anew.
+        // The answer is on disk, and a newer one is being written.
         Begin::Wait(_) => feed(core, hit, cache.private(request.key, key)),
-        // Whoever joins from now on takes it for as new as the flow.
+        // A request that joins would take this answer for as new as the flow.
         Begin::Lead(_) if hit.is_outdated() || cache.is_purged(&hit.times, &hit.url, &hit.head) => {
             None
         }
@@ -57,7 +57,7 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, hit: DiskHit) -> Se
     served
 }
 
-/// Reads a body into a flow, whose first reader this is.
+/// Reads a body into a flow and returns its first reader.
 fn feed(core: &Rc<Core>, hit: DiskHit, writer: FlowWriter) -> Option<FlowReader> {
     let reader = writer.subscribe(ReaderKind::Client)?;
     let core = Rc::clone(core);
@@ -126,8 +126,8 @@ async fn read_some(
     }
 }
 
-/// Sends bytes of a stored body, verified before they are sent; `buffer` has the beginning of
-/// `part`. Bytes that cannot be read come from the server, if it has the same answer.
+/// Sends bytes of a stored body. They are verified before they are sent; `buffer` has the beginning
+/// of `part`. Bytes that cannot be read come from the server, if it has the same answer.
 async fn send_part(
     transaction: &mut Transaction<'_>,
     hit: &mut DiskHit,

@@ -1,4 +1,4 @@
-//! Answers that are put together from stored parts, with what is missing from the server.
+//! Answers that are put together from stored parts; the server supplies the missing bytes.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -25,10 +25,10 @@ use crate::rules::{access, reply};
 use crate::storing::{deliver, parts};
 use crate::transaction::{Served, Transaction};
 
-/// Most pieces that one answer is put together from; an answer of more is fetched.
+/// Most pieces of one answer. An answer that would need more is fetched.
 const PIECES_MAX: usize = 64;
 
-/// Serves a request from stored parts, with what is missing from the server.
+/// Serves a request from stored parts; the server supplies the missing bytes.
 pub(crate) async fn serve(transaction: &mut Transaction<'_>, object: &Arc<Object>) -> Served {
     match put_together(transaction, object).await {
         Some(served) => served,
@@ -36,7 +36,7 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>, object: &Arc<Object
     }
 }
 
-/// `None`: not possible.
+/// `None`: the parts cannot answer the request.
 async fn put_together(transaction: &mut Transaction<'_>, object: &Arc<Object>) -> Option<Served> {
     let (core, request) = (transaction.core, transaction.request);
     let mut list = PartList::of(object)?;
@@ -85,7 +85,7 @@ async fn put_together(transaction: &mut Transaction<'_>, object: &Arc<Object>) -
     Some(follow::assembled(transaction, assembly, &report, tag).await)
 }
 
-/// What a request wants of an answer whose length is known.
+/// The bytes that a request wants of an answer whose length is known.
 enum Wanted {
     Whole(u64),
     One(ByteRange),
@@ -122,17 +122,17 @@ fn wanted(request: &Request, object: &Object, complete_bytes: u64) -> Option<Wan
     }
 }
 
-/// The stored pieces of an answer, opened. A gap has no source yet.
+/// The stored pieces of an answer, opened for reading. A gap has no source yet.
 struct Opened {
     disk: Vec<humboldt_store::DiskHit>,
-    /// For each piece.
+    /// The source of each piece.
     sources: Vec<Option<Source>>,
-    /// For each wanted range, how many pieces it has.
+    /// The number of pieces of each wanted range.
     counts: Vec<usize>,
 }
 
-/// Opens what is stored of the wanted ranges. A part that is not there any more is dropped from the
-/// list, and becomes a gap. `None` when nothing is there, or too many pieces.
+/// Opens the stored pieces of the wanted ranges. A part that has been removed is dropped from the
+/// list and becomes a gap. `None` if no piece is left, or there are too many.
 async fn open(
     core: &Rc<Core>,
     request: &Request,
@@ -194,7 +194,8 @@ async fn open_part(
     Some(Source::Disk(disk.len() - 1, range))
 }
 
-/// From the first missing byte to the last one; what is stored between them is fetched again.
+/// The bytes from the first missing byte to the last one. Stored bytes between them are fetched
+/// again, so that one request is enough.
 fn gap(pieces: &[Piece]) -> Option<Range<u64>> {
     let mut gaps = pieces.iter().filter_map(|piece| match piece {
         Piece::Gap(bytes) => Some(bytes),
@@ -205,7 +206,7 @@ fn gap(pieces: &[Piece]) -> Option<Range<u64>> {
 }
 
 impl Opened {
-    /// Puts what was fetched for the gap into its place.
+    /// Makes the fetched bytes of the gap the source of its pieces.
     fn fill(&mut self, pieces: &[Piece], gap: &Range<u64>, reader: FlowReader) {
         let mut reader = Some(reader);
         for (piece, source) in pieces.iter().zip(&mut self.sources) {
@@ -246,11 +247,11 @@ impl Opened {
 enum Fetched {
     /// Exactly the bytes that were missing.
     Gap(FlowReader),
-    /// The server has another answer by now, and sent it whole.
+    /// The server has a different answer by now, and sent it whole.
     Whole(FlowReader),
 }
 
-/// Fetches what is missing, and stores it as one more part.
+/// Fetches the missing bytes, and stores them as one more part.
 async fn fetch_gap(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -262,7 +263,7 @@ async fn fetch_gap(
 ) -> Option<Fetched> {
     let validator = validator(&object.head.to_response_head());
     let to_the_end = gap.end == complete_bytes;
-    // Without a validator no parts can be put together; but a server may answer with the whole.
+    // Without a validator no parts can be put together. A whole answer from the server would do.
     if validator.is_none() && !(matches!(wanted, Wanted::Whole(_)) && to_the_end) {
         return None;
     }

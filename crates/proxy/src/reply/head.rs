@@ -10,24 +10,24 @@ use crate::config::cache_status::Usage;
 use crate::request::Request;
 use crate::rules::header::{self, Ruled};
 
-/// A stored answer, or one in flight, as a client gets it.
+/// An answer, stored or in flight, in the form that one client gets.
 #[derive(Copy, Clone)]
 pub(crate) struct Reply<'a> {
-    /// For whom.
+    /// The request that it answers.
     pub request: &'a Request,
     /// The head as its server sent it.
     pub head: &'a StoredHead,
     /// The status that is sent: its own, 206, 304 or 416.
     pub status: u16,
-    /// Content-Range, of a 206 or a 416.
+    /// The values of Content-Range, for a 206 or a 416.
     pub range: Option<(Option<ByteRange>, u64)>,
     /// How the cache was used.
     pub usage: Usage,
-    /// Fields that are for this client alone.
+    /// Fields for this client alone.
     pub own: Option<&'a Fields>,
 }
 
-/// Begins an answer, as rules about header fields let the client have it.
+/// Begins an answer, with the rules about header fields applied.
 pub(crate) fn send(
     client: &mut ClientExchange,
     request: &Request,
@@ -48,7 +48,7 @@ pub(crate) fn send_interim(client: &mut ClientExchange, request: &Request, head:
     }
 }
 
-/// Age in seconds.
+/// Age of the answer in seconds.
 pub(crate) fn age_s(request: &Request, times: &Times) -> u32 {
     freshness::age(times, request.received.secs())
 }
@@ -58,7 +58,7 @@ pub(crate) fn ttl_s(request: &Request, times: &Times) -> i64 {
     freshness::ttl(times, request.received.secs())
 }
 
-/// The cache was used for all of the answer.
+/// The usage of an answer that the cache has served whole.
 pub(crate) fn from_cache(request: &Request, times: &Times) -> Usage {
     Usage::Hit { age_s: age_s(request, times), ttl_s: ttl_s(request, times) }
 }
@@ -84,7 +84,7 @@ impl ReplyHead for Reply<'_> {
     }
 }
 
-/// Content-Range, without an allocation.
+/// Writes Content-Range without an allocation.
 fn write_range(sink: &mut impl FieldSink, range: Option<ByteRange>, complete_bytes: u64) {
     let (mut first, mut last, mut complete) =
         (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
@@ -100,7 +100,7 @@ fn write_range(sink: &mut impl FieldSink, range: Option<ByteRange>, complete_byt
 }
 
 impl Reply<'_> {
-    /// A status of its own, and those stored fields that go with it.
+    /// Writes another status than the stored one, with the stored fields that belong to it.
     fn write_changed<S: ReplySink>(&self, sink: &mut S) {
         sink.status(self.status, reason(self.status).as_bytes());
         let stays: fn(&[u8]) -> bool = match self.status {
@@ -114,8 +114,7 @@ impl Reply<'_> {
     }
 }
 
-/// The fields that a 304 carries (RFC 9110 15.4.5), and nothing that describes the body it does not
-/// have.
+/// Whether a field is in a 304 (RFC 9110 15.4.5): none that describes the body, which a 304 lacks.
 fn stays_in_304(name: &[u8]) -> bool {
     use FieldName as F;
     !matches!(

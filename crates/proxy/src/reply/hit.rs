@@ -1,5 +1,5 @@
-//! Serving a complete object from memory, or from where it was read to: one head, one vectored
-//! write, no allocation when the client takes it whole.
+//! Sends a complete object that is in memory, or was read into it. If the client takes it whole,
+//! that is one head and one vectored write, without an allocation.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -18,29 +18,29 @@ use crate::reply::head::{self, Reply};
 use crate::request::Request;
 use crate::transaction::Transaction;
 
-/// A body up to this size is copied behind its head, so that one plain `send` does: cheaper than a
-/// vectored write.
+/// Largest body that is copied behind its head. Both go out by one plain `send`, which is cheaper
+/// than a vectored write.
 const COPY_BYTES_MAX: u64 = 4096;
 
-/// What became of a hit at the first write.
+/// The result of the first write of a hit.
 pub(crate) enum Started {
-    /// Everything was sent, or nothing more can be.
+    /// Everything was sent, or the connection cannot take any more.
     Done(Outcome),
-    /// The rest has to wait for the client.
+    /// The rest must wait until the client takes more.
     Rest(Box<Sending>),
 }
 
 /// A hit whose bytes are partly sent.
 pub(crate) struct Sending {
     object: Held,
-    /// Next byte of the body.
+    /// The next byte of the body to send.
     at: u64,
-    /// End of the part of the body that is sent.
+    /// The end of the part of the body to send.
     to: u64,
     outcome: Outcome,
 }
 
-/// A complete stored answer, as far as choosing from it and telling its head go.
+/// The facts about a complete stored answer by which its part is selected and its head is written.
 #[derive(Copy, Clone)]
 pub(crate) struct Stored<'a> {
     /// Its head.
@@ -49,14 +49,14 @@ pub(crate) struct Stored<'a> {
     pub times: &'a Times,
     /// Length of its body.
     pub body_bytes: u64,
-    /// Result code, if the whole is sent.
+    /// Result code for the whole answer.
     pub tag: Tag,
     /// Whether it is served without asking its server.
     pub without_origin: bool,
 }
 
 impl<'a> Stored<'a> {
-    /// Its head for a client, and the length that goes with it.
+    /// The head for a client, and the length of the body that follows.
     pub(crate) fn reply(
         &self,
         request: &'a Request,
@@ -78,14 +78,14 @@ impl<'a> Stored<'a> {
             304 => BodyLength::None,
             status if is_bodiless_status(status) => BodyLength::None,
             206 | 416 => BodyLength::Known(selection.to - selection.from),
-            // HEAD gets the length that GET would have.
+            // HEAD gets the length of the body that GET would get.
             _ => BodyLength::Known(self.body_bytes),
         };
         (reply, length)
     }
 }
 
-/// The answer as far as choosing from it and telling its head go.
+/// The facts about `hit` by which its part is selected and its head is written.
 fn stored(hit: &HitObject) -> Stored<'_> {
     let object = &hit.object;
     Stored {
@@ -138,7 +138,7 @@ pub(crate) async fn finish(
     }
 }
 
-/// The part of a body that was not sent.
+/// The part of a body that has not been sent.
 struct Rest<'a> {
     object: &'a Held,
     at: u64,
@@ -152,7 +152,7 @@ impl BodySlices for Rest<'_> {
 }
 
 impl Sending {
-    /// Lets a small body go out together with its head.
+    /// Keeps a small body back, so that it goes out together with its head.
     fn keep_small(&mut self, transaction: &mut Transaction<'_>) {
         if self.to - self.at > COPY_BYTES_MAX {
             return;
@@ -166,18 +166,18 @@ impl Sending {
         }
     }
 
-    /// Sends until everything is out (`true`) or the client takes no more now.
+    /// Sends until everything is out (`true`) or the client takes no more for now.
     fn try_send(&mut self, transaction: &mut Transaction<'_>) -> Result<bool, ClientLost> {
         let client = &mut *transaction.client;
         while self.at < self.to {
             match client.try_send(&Rest { object: &self.object, at: self.at, to: self.to })? {
-                // There is nothing where something should be: never an end of what was announced.
+                // Bytes are missing: the body must not end before its announced length.
                 Some(0) => return Err(ClientLost::Gone),
                 Some(bytes) => self.at += bytes,
                 None => return Ok(false),
             }
         }
-        // All of the body that was announced was sent.
+        // The whole announced body was sent.
         client.finish(None).map_err(|_| ClientLost::Gone)?;
         client.try_flush()
     }

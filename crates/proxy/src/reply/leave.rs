@@ -1,19 +1,18 @@
-//! A client that holds up a fetch it shares: how it goes on without it, and without losing or
-//! mixing a byte.
+//! A client that holds up a fetch it shares: how it continues without the fetch, and without losing
+//! or mixing a byte.
 //!
 //! Clients of one fetch are at most [`LAG_BYTES_MAX`](humboldt_store::flow::LAG_BYTES_MAX) apart,
-//! or less where memory is short, so that a slow one can hold up all others. Whoever does so for
-//! half of a [`LOOK_EVERY`] looks for the rest elsewhere, in this order:
+//! or less if memory is short. So a slow client can hold up all others. A client that does so for
+//! half of a [`LOOK_EVERY`] searches for the rest of the answer elsewhere, in this order:
 //!
-//! 1. from the server by a range request, where a strong validator says that the answer is the
-//!    same;
-//! 2. from the server, all of it once more: what the client has is skipped if it is the same (by an
-//!    unkeyed 64-bit hash), so that the client has the new answer whole.
+//! 1. from the server by a range request, if a strong validator says that the answer is the same;
+//! 2. from the server by a request for the whole answer. The bytes that the client has are skipped
+//!    if they are the same (by an unkeyed 64-bit hash), so the client has the new answer whole.
 //!
-//! It stays with the fetch, and keeps its pages, until it has found something: the copy on disk
-//! would be no promise, as a newer answer may replace it before it is complete. Where nothing is
-//! found, the others wait as long as it takes bytes. If it takes nothing at all for [`HELD_UP_MAX`]
-//! while they wait, it is cut off.
+//! The client stays with the fetch, and keeps its pages, until it has found the rest. The copy on
+//! disk is not used: a newer answer may replace it before it is complete. If no search succeeds,
+//! the others keep waiting for this client as long as it takes bytes. If it takes none for
+//! [`HELD_UP_MAX`] while they wait, it is cut off.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -37,75 +36,75 @@ use crate::request::Request;
 use crate::rules::access;
 use crate::storing::deliver;
 
-/// How often a client that does not take all at once is asked whether it holds up others. It does
-/// if they waited for it half of the time.
+/// Interval of the check whether a client that does not take all bytes at once holds up others. It
+/// does if they waited for it half of the time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long others wait for a client that takes nothing at all, before it is cut off; and how long
-/// a search for the rest may bring no head: a server that takes one request at a time does not
-/// answer before the shared fetch goes on.
+/// Two limits. Others wait this long for a client that takes no bytes at all; then it is cut off.
+/// And a search for the rest may take this long to bring a head: a server that answers one request
+/// at a time does not answer before the shared fetch continues.
 const HELD_UP_MAX: Duration = Duration::from_secs(15);
 
-/// A search for the rest is dropped when nobody has waited for the client for so long.
+/// A search for the rest is dropped after this time in which nobody has waited for the client.
 const UNNEEDED_MAX: Duration = Duration::from_secs(5);
 
-/// Most searches begun for one client: each is a request to the server.
+/// Most searches for one client. Each of them is a request to the server.
 const SEARCHES_MAX: u32 = 4;
 
-/// A client that is to be cut off, because it held up others.
+/// A client that must be cut off, because it held up others.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldUp;
 
-/// Bytes compared at a time.
+/// Bytes compared in one step.
 const STEP_BYTES: u64 = 256 * 1024;
 
 type Search<T> = Pin<Box<dyn Future<Output = Option<T>>>>;
 
-/// What a client of a shared fetch remembers, so that it can leave.
+/// The state that lets a client leave a shared fetch.
 pub(crate) struct Leave {
     core: Rc<Core>,
     request: Rc<Request>,
     head: Arc<FlowHead>,
-    /// Hash of what was taken from the fetch so far, all of which the client gets.
+    /// Hash of all bytes taken from the fetch so far. The client gets all of them.
     taken: Xxh3,
-    /// What the client gets begins at the one offset, and what was not taken yet at the other.
+    /// Offset of the first byte that the client gets, and of the next one to take from the fetch.
     start: u64,
     position: u64,
-    /// Armed from the first time that the client did not take all.
+    /// Armed when the client first did not take all bytes.
     timer: Option<DeadlineSlot>,
-    /// Since when it has been watched how long others wait.
+    /// Start of the period in which the waits of others are measured.
     watched_since: Instant,
-    /// How long they have waited since then.
+    /// How long others have waited in that period.
     held_up: Duration,
     waits_since: Option<Instant>,
-    /// Since when it has taken nothing while others waited for it.
+    /// Since when the client has taken no bytes while others waited for it.
     idle_since: Option<Instant>,
-    /// What its connection had not taken yet when it was last looked at.
+    /// Bytes that its connection had not taken at the last check.
     unacknowledged: Option<usize>,
-    /// When it was last seen to hold up others.
+    /// The last time that it was seen to hold up others.
     needed_at: Instant,
-    /// How many more searches may be begun, and when the last one was.
+    /// Searches that may still begin, and the start of the last one.
     searches_left: u32,
     search_began: Instant,
     stage: Stage,
 }
 
 enum Stage {
-    /// It stays.
+    /// The client stays with the fetch.
     Stays,
-    /// Asks for a range, from this byte on.
+    /// Asks the server for the range from this byte on.
     Searching(Search<FlowReader>, u64),
-    /// Waits for the head of the answer to the same request.
+    /// Waits for the head of a new answer to the same request.
     Asking(Search<FlowReader>),
-    /// Compares that answer with what the client has.
+    /// Compares that answer with the bytes that the client has.
     Comparing(FlowReader, Box<Xxh3>),
-    /// It has left.
+    /// The client has left the fetch.
     Over,
 }
 
 impl Leave {
-    /// For a client that is going to read this answer from the reader's position on. `None` where
-    /// nobody can be held up: the fetch is not shared, or so short that it waits for nobody.
+    /// For a client that reads this answer from the reader's position on. `None` if it cannot hold
+    /// up anyone: the fetch is not shared, or so short that it waits for no reader.
     pub(crate) fn new(
         core: &Rc<Core>,
         request: &Rc<Request>,
@@ -136,7 +135,7 @@ impl Leave {
         }))
     }
 
-    /// Notes what the client is going to get next.
+    /// Notes the bytes that the client gets next.
     pub(crate) fn take(&mut self, slices: &[BodySlice]) {
         for slice in slices {
             self.taken.update(slice);
@@ -144,7 +143,7 @@ impl Leave {
         }
     }
 
-    /// The client does not take more now.
+    /// Notes that the client takes no more bytes for now.
     pub(crate) fn begin_wait(&mut self) {
         self.waits_since.get_or_insert_with(Instant::now);
         if self.timer.is_none() {
@@ -155,7 +154,7 @@ impl Leave {
         }
     }
 
-    /// It takes more.
+    /// Notes that the client takes bytes again.
     pub(crate) fn end_wait(&mut self, reader: &FlowReader) {
         let Some(since) = self.waits_since.take() else { return };
         self.idle_since = None;
@@ -165,12 +164,12 @@ impl Leave {
         }
     }
 
-    /// Ready when the client has left the fetch: `reader`, which was at what it [took](Leave::take)
-    /// last or before, begins behind that now. `client` is the one that has not taken all; `None`
-    /// where it is not known, or waits for nothing.
+    /// Ready when the client has left the fetch. `reader` was at most as far as the bytes that were
+    /// [taken](Leave::take) last; it now continues behind them. `client` is the client that has not
+    /// taken all bytes; `None` if it is not known, or waits for nothing.
     ///
     /// # Errors
-    /// [`HeldUp`]: it has taken nothing for [`HELD_UP_MAX`], and others wait for it.
+    /// [`HeldUp`]: the client has taken no bytes for [`HELD_UP_MAX`], and others wait for it.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -198,7 +197,7 @@ impl Leave {
         Poll::Ready(Ok(()))
     }
 
-    /// The rest, where it has been found. `None`: there is none.
+    /// The rest, once the search has ended. `None`: it found none.
     fn poll_search(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlowReader>> {
         if let Stage::Searching(search, from) = &mut self.stage {
             let skipped = self.position - *from;
@@ -214,14 +213,14 @@ impl Leave {
         }
         let rest = ready!(self.poll_again(cx));
         if rest.is_none() {
-            // It is another answer, or none for this client: it would be so again.
+            // A different answer, or none for this client: another search would end the same.
             (self.stage, self.searches_left) = (Stage::Stays, 0);
         }
         Poll::Ready(rest)
     }
 
-    /// Drops a search that has brought no head for too long, or that nobody needs any more. It may
-    /// be begun again.
+    /// Drops a search that has brought no head for too long, or that nobody needs any more. Another
+    /// search may begin later.
     fn drop_search(&mut self) {
         let is_over = match self.stage {
             Stage::Searching(..) | Stage::Asking(_) => self.search_began.elapsed() >= HELD_UP_MAX,
@@ -232,7 +231,7 @@ impl Leave {
         }
     }
 
-    /// Looks once in each [`LOOK_EVERY`] whether others wait. Says whether they have waited for
+    /// Checks once in each [`LOOK_EVERY`] whether others wait. Returns whether they have waited for
     /// this client half of the time.
     fn look(
         &mut self,
@@ -267,14 +266,14 @@ impl Leave {
         half_of_it
     }
 
-    /// Begins to fetch the answer once more.
+    /// Starts another fetch of the whole answer.
     pub(crate) fn ask_again(&mut self) {
         let again = again(Rc::clone(&self.core), Rc::clone(&self.request), Arc::clone(&self.head));
         self.stage = Stage::Asking(Box::pin(again));
     }
 
-    /// The rest of the answer that was [asked for again](Leave::ask_again), once it has turned out
-    /// to begin with what the client has. `None`: it is another one.
+    /// The rest of the answer that was [asked for again](Leave::ask_again), once its beginning
+    /// equals the bytes that the client has. `None`: it is a different answer.
     pub(crate) fn poll_again(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlowReader>> {
         let found = loop {
             match &mut self.stage {
@@ -308,10 +307,10 @@ impl Leave {
     }
 }
 
-/// The answer to the same request, fetched for this client alone. `None` when it is not what its
-/// head tells of the other.
+/// A new answer to the same request, fetched for this client alone. `None` if its head describes a
+/// different body than `head` does.
 async fn again(core: Rc<Core>, request: Rc<Request>, head: Arc<FlowHead>) -> Option<FlowReader> {
-    // Who was served from disk was not asked this yet.
+    // A client that is served from disk has not passed `miss_access` yet.
     access::may_miss(&core, &request).await.ok()?;
     let writer = core.shared.cache.private(request.key, request.key);
     let mut reader = writer.subscribe(ReaderKind::Client)?;

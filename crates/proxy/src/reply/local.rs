@@ -23,16 +23,16 @@ use crate::transaction::Transaction;
 pub(crate) struct Local {
     /// Status code.
     pub status: u16,
-    /// Its own fields.
+    /// Fields of this answer.
     pub fields: Fields,
     /// The body.
     pub body: Vec<u8>,
-    /// What went wrong, where it is an error page.
+    /// The error, if this is an error page.
     pub fault: Option<Box<Fault>>,
 }
 
 impl Local {
-    /// An answer with a body of this type that nobody is to store.
+    /// An answer with a body of this media type, which nobody may store.
     pub(crate) fn page(status: u16, media_type: &str, body: Vec<u8>) -> Self {
         let mut fields = Fields::new();
         fields.push(FieldName::ContentType, media_type.as_bytes());
@@ -41,10 +41,10 @@ impl Local {
     }
 }
 
-/// The head of one.
+/// The head of a local answer.
 struct LocalHead<'a> {
     local: &'a Local,
-    /// Under whose names.
+    /// The request, whose configuration has the proxy's names.
     request: &'a Request,
 }
 
@@ -74,8 +74,7 @@ pub(crate) async fn error(
     failed(transaction, Failure::new(page, detail), Outcome::local(tag, 0)).await
 }
 
-/// Answers a request that could not be fulfilled. `outcome` has all that is known of it but the
-/// status.
+/// Answers a request that could not be fulfilled. `outcome` has everything but the status.
 pub(crate) async fn failed(
     transaction: &mut Transaction<'_>,
     failure: Failure,
@@ -88,8 +87,8 @@ pub(crate) async fn failed(
     send(transaction, local, outcome).await
 }
 
-/// Answers a request that a rule denies, or whose answer it denies, as `deny_info` says. `route` is
-/// where the answer came from.
+/// Answers, as `deny_info` says, when a rule denies the request or its answer. `route` says where
+/// the answer came from.
 pub(crate) async fn refused(
     transaction: &mut Transaction<'_>,
     refusal: Refusal,
@@ -102,7 +101,7 @@ pub(crate) async fn refused(
     let outcome = |status| Outcome::miss(refusal.tag, status, route);
     let page = |page: ErrorPage, status: Option<u16>| {
         let answer = error_answer(core, request, page, &detail);
-        // The log says which rule it was; the client need not know.
+        // The log names the rule; the client need not know it.
         let of_acl = |acl| Fault::of_page(page, &format!("acl {acl}: {detail}"));
         let fault = refusal.unanswered.as_deref().map(of_acl).or(answer.fault);
         Local { status: status.unwrap_or(answer.status), fault, ..answer }
@@ -128,13 +127,13 @@ fn redirect(core: &Core, request: &Request, status: u16, url: &str) -> Local {
     Local { status, fields, ..Local::default() }
 }
 
-/// The page as an answer.
+/// The error page as an answer to `request`.
 pub(crate) fn error_answer(core: &Core, request: &Request, page: ErrorPage, detail: &str) -> Local {
     let html = errors::wants_html(request.head.fields.list(FieldName::Accept));
     error_page(core, request.shown_url(), page, detail, html)
 }
 
-/// The page, about this URL, as HTML or plain text.
+/// The error page about this URL, as HTML or plain text.
 pub(crate) fn error_page(
     core: &Core,
     url: &[u8],
@@ -173,7 +172,7 @@ pub(crate) async fn send(
     let whole = client.keep_body(&local.body).and_then(|()| client.finish(None));
     let sent = match whole {
         Ok(()) => client.flush().await.map_err(Cut::from),
-        // It is as long as was just said.
+        // The body has just the length that was announced.
         Err(_) => Err(Cut::FetchEnded),
     };
     outcome.fault = local.fault.take();

@@ -1,5 +1,5 @@
-//! The rest of an answer for a client that left a fetch it shared, or whose copy on disk turned out
-//! not to be readable: from the server. Never a mixture of two answers.
+//! The rest of an answer, fetched from the server. A client needs it if it left a fetch it shared,
+//! or if its copy on disk turned out to be unreadable. Two answers are never mixed.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -18,11 +18,11 @@ use crate::rules::access;
 use crate::storing::deliver;
 use crate::transaction::Transaction;
 
-/// How often an answer goes on from elsewhere.
+/// How often one answer may continue from the server.
 const RESUMES_MAX: usize = 3;
 
-/// Goes on with an answer whose copy on disk cannot be read further: the rest comes from the server
-/// by a range request, or all of it does once more, if it begins with the bytes that the client
+/// Continues an answer whose copy on disk cannot be read further. The server is asked for the rest
+/// by a range request, or for the whole answer, which must begin with the bytes that the client
 /// has. Ends when the client has gone.
 pub(crate) async fn resume(
     transaction: &mut Transaction<'_>,
@@ -49,8 +49,8 @@ pub(crate) async fn resume(
     ended
 }
 
-/// Fetches the rest of an answer from `position` on: only with a strong validator, so that no two
-/// answers are ever mixed (RFC 9110 14.3 and 13.1.5).
+/// Fetches the rest of an answer from `position` on. This needs a strong validator, so that two
+/// answers are never mixed (RFC 9110 14.3 and 13.1.5).
 pub(crate) async fn from_server(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -61,7 +61,7 @@ pub(crate) async fn from_server(
     let name = strong_validator(&stored)?;
     let validator = stored.fields.get(name)?;
     let total = head.info.body_bytes?;
-    // Who was served from disk was not asked this yet.
+    // A client that is served from disk has not passed `miss_access` yet.
     access::may_miss(core, request).await.ok()?;
     let mut again = request.for_range(position, None, Some(validator));
     again.received = core.now();
@@ -80,7 +80,7 @@ pub(crate) async fn from_server(
                         .range
                         .is_some_and(|part| part.first == position && part.last + 1 == total)
             }),
-        // The whole is the rest where nothing was sent; not every server knows ranges.
+        // A whole answer will do if nothing was sent: not every server supports ranges.
         200 => position == 0 && answer.body_bytes() == Some(total),
         _ => false,
     };

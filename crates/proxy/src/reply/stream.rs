@@ -1,4 +1,4 @@
-//! From an object in flight to a client: the head, then pages as they arrive.
+//! Sends an object in flight to a client: the head, then pages as they arrive.
 
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
@@ -20,7 +20,7 @@ use crate::reply::leave::Leave;
 use crate::request::Request;
 use crate::rules::header;
 
-/// Most bytes taken from a flow at a time.
+/// Most bytes taken from a flow in one step.
 const WRITE_BYTES_MAX: u64 = 256 * 1024;
 
 /// How the transfer to a client ended.
@@ -28,21 +28,21 @@ const WRITE_BYTES_MAX: u64 = 256 * 1024;
 pub(crate) enum Ended {
     /// The client has the whole answer.
     Complete,
-    /// Nothing more can be said to the client.
+    /// The connection cannot take any more.
     ClientLost(ClientLost),
-    /// The answer did not become complete.
+    /// The answer ended before it was complete.
     Aborted(AbortReason),
-    /// The client took nothing while others waited for it.
+    /// The client took no bytes while others waited for it.
     HeldUp,
 }
 
 impl Ended {
-    /// Whether the rest may be had in another way.
+    /// Whether the rest may come from elsewhere.
     pub(crate) fn is_lost(self) -> bool {
         matches!(self, Self::Aborted(AbortReason::DiskFailed))
     }
 
-    /// Why the connection is cut off; `None` where the client has everything.
+    /// Why the connection is cut off; `None` if the client has everything.
     pub(crate) fn cut(self) -> Option<Cut> {
         match self {
             Self::Complete => None,
@@ -71,11 +71,11 @@ pub(crate) struct Relay<'a> {
     slices: Vec<BodySlice>,
     /// How many more bytes of the body may be sent (`reply_body_max_size`).
     body_bytes_left: u64,
-    /// Bytes of the body that were taken from the reader, all of which the client gets.
+    /// Bytes of the body taken from the reader. The client gets all of them.
     body_bytes_taken: u64,
-    /// How to go on without the fetch, where that is shared.
+    /// Lets the client continue without the fetch, if that is shared.
     leave: Option<Box<Leave>>,
-    /// The request's body, where it is still on its way.
+    /// Sends the request's body, if it is still on its way.
     pump: Option<Box<BodyPump>>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Lets the request's body go on meanwhile.
+    /// Lets the request's body continue meanwhile.
     pub(crate) fn with_pump(mut self, pump: Option<Box<BodyPump>>) -> Self {
         self.pump = pump;
         self
@@ -122,22 +122,21 @@ impl<'a> Relay<'a> {
         self.leave = leave;
     }
 
-    /// Bytes of the body that the client has when a run has ended without an error of its
+    /// Bytes of the body that the client has, if the last run ended without an error of its
     /// connection.
     pub(crate) fn body_bytes_taken(&self) -> u64 {
         self.body_bytes_taken
     }
 
-    /// The rest from the server, which is asked for the whole answer. `None` when it is not the
-    /// same one.
+    /// The rest of the answer, from a new request for the whole. `None` if the new answer differs.
     pub(crate) async fn once_more(&mut self) -> Option<FlowReader> {
         let leave = self.leave.as_mut()?;
         leave.ask_again();
         poll_fn(|cx| leave.poll_again(cx)).await
     }
 
-    /// Sends the answer from the reader's position to its end. Where it ends lost, the caller tries
-    /// in another way, or cuts it off.
+    /// Sends the answer from the reader's position to its end. If the source is lost, the caller
+    /// continues from elsewhere or cuts the answer off.
     pub(crate) async fn run(
         &mut self,
         client: &mut ClientExchange,
@@ -151,7 +150,7 @@ impl<'a> Relay<'a> {
                 if client.is_flushed() {
                     return Ended::ClientLost(client.lost());
                 }
-                // Nothing has arrived: what is kept goes out alone.
+                // Nothing has arrived, so the bytes that were kept go out alone.
                 match self.send_slices(client, reader).await {
                     Ended::Complete => continue,
                     ended => return ended,
@@ -175,7 +174,7 @@ impl<'a> Relay<'a> {
                         ended => cut_off(client, ended).await,
                     };
                 }
-                // No client is left behind: only disk writers are.
+                // A flow leaves only disk writers behind, never a client.
                 Progress::Lagged { .. } => {
                     return cut_off(client, Ended::Aborted(AbortReason::Cancelled)).await;
                 }
@@ -183,8 +182,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// The next thing to do. `None`: the client has gone, or something is kept that can be sent
-    /// while nothing else has arrived.
+    /// The next event of the flow. `None`: the client has gone, or nothing has arrived and there
+    /// are kept bytes to send.
     async fn next_progress(
         &mut self,
         client: &mut ClientExchange,
@@ -192,7 +191,7 @@ impl<'a> Relay<'a> {
     ) -> Option<Progress> {
         let mut gone = pin!(client.gone());
         poll_fn(|cx| {
-            // It may have begun to look for the rest when it was slower.
+            // A search for the rest may have begun while the client was slower.
             if let Some(leave) = &mut self.leave {
                 _ = leave.poll(cx, reader, None);
             }
@@ -224,15 +223,15 @@ impl<'a> Relay<'a> {
         self.send_slices(client, reader).await
     }
 
-    /// Sends what is kept and the slices that were taken from the reader, which is behind them
-    /// afterwards.
+    /// Sends the bytes that were kept and the slices taken from the reader. Afterwards the reader
+    /// stands behind them.
     async fn send_slices(&mut self, client: &mut ClientExchange, reader: &mut FlowReader) -> Ended {
         let bytes: u64 = self.slices.iter().map(|slice| slice.len() as u64).sum();
         let (mut sent, mut has_left) = (0, false);
         loop {
             let taken = match sent < bytes {
                 true => client.try_send(&Rest { slices: &self.slices, skip: sent }),
-                // What is kept waits for more of the body, unless there is none.
+                // The bytes that were kept wait for more of the body, if there is more.
                 false if bytes > 0 => break,
                 false => client.try_flush().map(|is_flushed| is_flushed.then_some(0)),
             };
@@ -252,17 +251,17 @@ impl<'a> Relay<'a> {
             }
         }
         self.slices.clear();
-        // A client that has left the fetch goes on behind these bytes.
+        // A reader that has left the fetch already stands behind these bytes.
         if !has_left && bytes > 0 {
             reader.advance(bytes);
         }
         Ended::Complete
     }
 
-    /// Waits until the client takes more, and lets the request body go on meanwhile: a client may
-    /// send all of its body before it reads. A client that holds up others leaves the fetch
-    /// meanwhile, if it can: `true` then, and `reader` begins behind the bytes that were taken. It
-    /// is an error if it takes nothing meanwhile.
+    /// Waits until the client takes more bytes. The request body continues meanwhile, since a
+    /// client may send all of it before it reads. A client that holds up others leaves the fetch if
+    /// it can: then the result is `true`, and `reader` continues behind the bytes that were taken.
+    /// If the client takes no bytes meanwhile, that is an error.
     async fn writable(
         &mut self,
         client: &mut ClientExchange,
@@ -284,7 +283,7 @@ impl<'a> Relay<'a> {
                 }
             }
             if let Some(pump) = &mut self.pump {
-                // Its failure shows when the answer is sent.
+                // A failure of the request body shows when the answer is sent.
                 _ = pump.poll(cx, client);
             }
             client.poll_writable(cx).map_err(Ended::ClientLost)
@@ -325,7 +324,7 @@ impl<'a> Relay<'a> {
     }
 }
 
-/// Ends an answer that is not complete so that the client notices.
+/// Ends an incomplete answer in such a way that the client notices.
 pub(crate) async fn cut_off(client: &mut ClientExchange, ended: Ended) -> Ended {
     client.cut_off().await;
     ended
