@@ -14,18 +14,18 @@ pub(crate) struct ClientCounts {
     by_address: Mutex<HashMap<IpAddr, Arc<AtomicU32>>>,
 }
 
-/// How many connections one address has now.
+/// The current number of connections from one address.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections(Arc<AtomicU32>);
 
 impl Connections {
-    /// The number.
+    /// The number of connections.
     pub(crate) fn get(&self) -> u32 {
         self.0.load(Relaxed)
     }
 }
 
-/// One connection that is counted until this is dropped.
+/// One connection, counted until this is dropped.
 pub(crate) struct Counted {
     counts: Arc<ClientCounts>,
     address: IpAddr,
@@ -47,7 +47,7 @@ impl ClientCounts {
 }
 
 impl Counted {
-    /// How many connections this one's address has.
+    /// The number of connections from the same address.
     pub(crate) fn connections(&self) -> Connections {
         self.connections.clone()
     }

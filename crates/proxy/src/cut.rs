@@ -20,12 +20,12 @@ macro_rules! cuts {
                 match self { $(Cut::$variant => $name,)+ }
             }
 
-            /// What `%err_code` says: Squid's name where it has one. Nothing for what is as usual.
+            /// The value of `%err_code`: Squid's name if it has one; `None` if the cut is no error.
             pub const fn error(self) -> Option<&'static str> {
                 match self { $(Cut::$variant => $error,)+ }
             }
 
-            /// One line that explains it.
+            /// An explanation in one line, from the doc comment of the reason.
             pub fn help(self) -> &'static str {
                 match self { $(Cut::$variant => concat!($($doc,)+).trim_ascii(),)+ }
             }
@@ -73,7 +73,7 @@ cuts! {
 }
 
 impl Cut {
-    /// What the client is told, where its protocol can say why an answer ends.
+    /// The reason that the client gets, if its protocol can tell why an answer ends.
     pub(crate) fn reset_reason(self) -> ResetReason {
         match self {
             Self::ClientGone
@@ -96,7 +96,7 @@ impl Cut {
         }
     }
 
-    /// Why a task did not come to its end: asked while it is being dropped.
+    /// The reason why a task was dropped before its end. Call it while the task is being dropped.
     pub(crate) fn of_a_dropped_task() -> Self {
         if std::thread::panicking() { Self::Panicked } else { Self::ShutDown }
     }

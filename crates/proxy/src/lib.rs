@@ -1,17 +1,17 @@
 //! The request pipeline: from an accepted connection to a logged answer.
 //!
-//! Start reading at [`pipeline`]: it is the life of a request, step by step, and every step is a
+//! Start reading at [`pipeline`]: it shows the life of a request step by step, and each step is a
 //! folder. [`serve`] has the connections of clients, [`transaction`] one request and its line in
-//! access.log; [`config::snapshot`] is the compiled configuration that all share.
+//! access.log; [`config::snapshot`] is the compiled configuration that all requests share.
 //!
-//! An answer travels down this list, and no file imports one of a folder further down:
+//! An answer travels down this list. No file imports from a folder further down:
 //!
 //! 1. [`config`]: the configuration as tables;
-//! 2. [`rules`]: what it says about one request;
-//! 3. [`fetch`]: asking a server; it knows no client;
-//! 4. [`lookup`]: what is stored of an answer; it sends nothing;
-//! 5. [`storing`]: what becomes of an answer that comes;
-//! 6. [`reply`]: sending an answer;
+//! 2. [`rules`]: applies the tables to one request;
+//! 3. [`fetch`]: asks a server; it knows no client;
+//! 4. [`lookup`]: looks up stored answers; it sends nothing;
+//! 5. [`storing`]: decides whether an answer is stored, and stores it;
+//! 6. [`reply`]: sends an answer;
 //! 7. [`special`]: requests in which the cache has no part.
 
 pub mod config;

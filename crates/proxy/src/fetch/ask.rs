@@ -1,4 +1,5 @@
-//! The request as it goes to a server: always made anew, never passed on as bytes (RFC 9110 7.6).
+//! The request in the form that goes to a server. It is always made anew, and never passed on as
+//! bytes (RFC 9110 7.6).
 
 use std::net::IpAddr;
 
@@ -10,19 +11,19 @@ use humboldt_store::StoredHead;
 use crate::request::{Request, unmapped};
 use crate::rules::header::{self, Fate};
 
-/// How the request is sent on.
+/// The manner in which the request is sent on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Manner<'a> {
-    /// To another proxy: absolute-form target, credentials for it kept.
+    /// The next hop is a proxy: absolute-form target, and its credentials are kept.
     pub to_proxy: bool,
     /// Host field to send instead of the URL's (`forceddomain=`).
     pub forced_host: Option<&'a str>,
     /// Value of an Authorization (to a server) or Proxy-Authorization (to a proxy) field to add
     /// (`login=`).
     pub login: Option<&'a str>,
-    /// Ask only for what the stored answer does not say already.
+    /// Validate this stored answer: its validators become conditions.
     pub validate: Option<&'a StoredHead>,
-    /// The answer may be stored: leave out the client's own conditions and ranges.
+    /// The answer may be stored, so the client's own conditions and ranges are left out.
     pub whole: bool,
     /// Ask to switch to this protocol.
     pub upgrade: Option<&'a [u8]>,
@@ -32,7 +33,7 @@ pub(crate) struct Manner<'a> {
 pub(crate) struct Ask<'a> {
     /// The client's request.
     pub request: &'a Request,
-    /// How it is sent on.
+    /// The manner in which it is sent on.
     pub manner: Manner<'a>,
 }
 
@@ -77,7 +78,7 @@ impl AskHead for Ask<'_> {
     }
 }
 
-/// A request to a parent for a tunnel to the place that the client's CONNECT names.
+/// A request to a parent for a tunnel to the host and port of the client's CONNECT.
 pub(crate) struct AskTunnel<'a> {
     /// The client's request.
     pub request: &'a Request,
@@ -98,14 +99,14 @@ impl AskHead for AskTunnel<'_> {
     }
 }
 
-/// Copies the end-to-end fields that are not made anew.
+/// Copies the end-to-end fields. Fields that the proxy makes anew are left out.
 fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>) {
     let hops = HopByHop::of(&request.head.fields);
     for (id, name, value) in request.head.fields.iter() {
         let made_anew = match id {
             FieldName::Host | FieldName::ContentLength | FieldName::TransferEncoding => true,
             FieldName::Via | FieldName::XForwardedFor => true,
-            // Credentials for a proxy are for this one, unless it asks the next to check them.
+            // Credentials for a proxy are for this one, unless it lets the next one check them.
             FieldName::ProxyAuthorization => !manner.to_proxy || manner.login.is_some(),
             FieldName::Authorization => manner.login.is_some() && !manner.to_proxy,
             FieldName::IfNoneMatch | FieldName::IfModifiedSince => {
@@ -115,7 +116,7 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
             FieldName::Range | FieldName::IfRange => manner.whole,
             FieldName::MaxForwards => forwards_left(request).is_some(),
             FieldName::Expect => request.body == BodyLength::None,
-            // Our own word for it follows where it is wanted.
+            // The proxy writes its own Upgrade where it wants one.
             FieldName::Upgrade | FieldName::Http2Settings => true,
             _ => false,
         };
@@ -134,7 +135,7 @@ fn copy_fields(out: &mut impl FieldSink, request: &Request, manner: &Manner<'_>)
     }
 }
 
-/// Max-Forwards of a TRACE or OPTIONS request, where it counts (RFC 9110 7.6.2).
+/// Max-Forwards of the request, if it is TRACE or OPTIONS: only these obey it (RFC 9110 7.6.2).
 pub(crate) fn forwards_left(request: &Request) -> Option<u32> {
     if !matches!(request.head.method, Method::Trace | Method::Options) {
         return None;
@@ -155,7 +156,8 @@ fn write_via(out: &mut impl FieldSink, request: &Request) {
     }
 }
 
-/// Whether a field that we make goes on as it is made; its replacement, if any, is written.
+/// Whether a field that the proxy makes is written as made. If a rule replaces it, the replacement
+/// is written here.
 fn is_kept(out: &mut impl FieldSink, request: &Request, name: &[u8]) -> bool {
     match header::of_request(request, name) {
         Fate::Kept => return true,
@@ -201,7 +203,7 @@ struct AddressText {
 }
 
 impl AddressText {
-    /// The longest address of IPv6 has 45.
+    /// The longest text of an IPv6 address has 45 bytes.
     const BYTES: usize = 48;
 
     fn new() -> Self {
@@ -210,7 +212,7 @@ impl AddressText {
 
     fn write(&mut self, ip: IpAddr) -> &[u8] {
         match ip {
-            // Formatting costs several times as much.
+            // Written by hand, since the formatter costs several times as much.
             IpAddr::V4(ip) => {
                 for (at, number) in ip.octets().into_iter().enumerate() {
                     if at > 0 {

@@ -1,4 +1,4 @@
-//! Asking: a way, a connection, the request, and the head of the answer.
+//! Asks a server: finds a way and a connection, sends the request, reads the head of the answer.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -20,14 +20,14 @@ use crate::fetch::job::{Failure, Job};
 use crate::fetch::route::{Reached, Route};
 use crate::request::Request;
 
-/// An answer whose head is there.
+/// An answer whose head has arrived.
 pub(crate) struct Answer {
-    /// The exchange, with the body.
+    /// The exchange, which has the body.
     pub server: ServerExchange,
     to: Destination,
     /// The head.
     pub head: ResponseHead,
-    /// What it says about the body.
+    /// The facts that the head announces about the body.
     announced: Announced,
     /// When the request was sent, unix seconds.
     pub request_time: i64,
@@ -35,7 +35,7 @@ pub(crate) struct Answer {
     pub limit_bytes: u64,
 }
 
-/// Sends the request, by as many ways as it takes, and reads the final head.
+/// Sends the request, by as many ways as needed, and reads the final head.
 pub(crate) async fn converse(
     core: &Rc<Core>,
     job: &Job,
@@ -74,7 +74,7 @@ fn is_dead_connection(error: &ServerError) -> bool {
     matches!(error, ServerError::ClosedEarly | ServerError::Io(_))
 }
 
-/// One request without a body on one connection, up to the final head.
+/// Sends one request without a body on one connection, and reads the final head.
 async fn ask(
     core: &Rc<Core>,
     job: &Job,
@@ -90,7 +90,7 @@ async fn ask(
     loop {
         server.head(limits, core.head_read_bytes(), &mut head).await?;
         match head.status {
-            // A 101 that nobody asked for is an error.
+            // Nobody asked to switch protocols, so a 101 is an error.
             101 => {
                 return Err(ServerError::Head(HeadError::StatusLine));
             }
@@ -103,17 +103,17 @@ async fn ask(
     }
 }
 
-/// An interim head as it is passed on.
+/// An interim head in the form that is passed on.
 pub(crate) fn interim_head(head: &ResponseHead) -> StoredHead {
     let hops = HopByHop::of(&head.fields);
     StoredHead::from_response(head, |id, name| hops.is_hop(id, name))
 }
 
 impl Answer {
-    /// Boxed, as it is handed on often, and half a kilobyte.
+    /// Boxed, because an answer is moved often and has half a kilobyte.
     ///
     /// # Errors
-    /// The head says nothing about the end of its body that could be trusted.
+    /// The head says nothing reliable about the end of its body.
     pub(crate) fn new(
         mut server: ServerExchange,
         to: Destination,
@@ -134,7 +134,7 @@ impl Answer {
         Ok(Box::new(Self { server, to, head, announced, request_time, limit_bytes }))
     }
 
-    /// Length of the body, where known.
+    /// Length of the body, if known.
     pub(crate) fn body_bytes(&self) -> Option<u64> {
         self.announced.body_bytes
     }
@@ -144,8 +144,8 @@ impl Answer {
         self.announced.was_repaired
     }
 
-    /// Gives the connection back, if it can be used again, when the whole body has been used as
-    /// [`ServerExchange::whole_body`] gave it.
+    /// Gives the connection back, if it can be used again. Call it when the whole body of
+    /// [`ServerExchange::whole_body`] has been used.
     pub(crate) fn keep_after_whole_body(mut self: Box<Self>, core: &Core) {
         if self.server.skip_whole_body().is_ok() {
             self.keep(core);
@@ -159,8 +159,8 @@ impl Answer {
         }
     }
 
-    /// Whether it came from a peer whose answers are not to be stored (`proxy-only`), or had to be
-    /// repaired: what one client can live with is not for all.
+    /// Whether the answer must not be stored: it came from a peer with `proxy-only`, or its head
+    /// had to be repaired. One client may cope with a repaired answer, but it is not for all.
     pub(crate) fn is_not_to_be_stored(&self) -> bool {
         self.to.proxy_only || self.was_repaired()
     }

@@ -1,4 +1,4 @@
-//! Where a connection leads, and how the request is put there.
+//! The destination of a connection to a server, and the form of requests to it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,24 +9,24 @@ use crate::config::peers::Peer;
 use crate::request::Request;
 use crate::rules::access;
 
-/// Where a connection leads, and how to talk there.
+/// The destination of a connection, and the form of requests to it.
 pub(crate) struct Destination {
     host: Box<str>,
     pub port: u16,
-    /// From where.
+    /// Our own address on the connection.
     pub local: Local,
-    /// A proxy: absolute-form targets.
+    /// It is a proxy: targets have absolute form.
     pub is_proxy: bool,
     /// `forceddomain=`.
     pub forced_host: Option<Box<str>>,
     /// `login=`.
     pub login: Option<Box<str>>,
-    /// `proxy-only`: what comes from there is not stored.
+    /// `proxy-only`: answers of this peer are not stored.
     pub proxy_only: bool,
 }
 
 impl Destination {
-    /// How the pool files the connection.
+    /// The key under which the pool keeps the connection.
     pub(crate) fn server(&self) -> ServerRef<'_> {
         ServerRef { host: &self.host, port: self.port, local: self.local }
     }
@@ -47,7 +47,7 @@ impl Destination {
     pub(crate) fn peer(peer: &Peer, request: &Request) -> Self {
         let conf: &CachePeer = &peer.conf;
         Self {
-            // A peer is a server of its own even where an origin has the same address.
+            // A peer is a separate server, even if an origin has the same address.
             host: format!("peer:{}", conf.name).into(),
             port: conf.http_port,
             local: local(request),
@@ -59,8 +59,8 @@ impl Destination {
     }
 }
 
-/// The addresses that connections for this request come from (`tcp_outgoing_address`): the best of
-/// each family.
+/// Our own addresses for connections of this request (`tcp_outgoing_address`): the best one of each
+/// family.
 fn local(request: &Request) -> Local {
     let (mut v4, mut v6): (Option<Ipv4Addr>, Option<Ipv6Addr>) = (None, None);
     let rules = request.snapshot().outgoing.iter();

@@ -1,4 +1,4 @@
-//! What is to be fetched, for whom, and how it went.
+//! A fetch: its request, the use of its answer, and the report about it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -19,16 +19,16 @@ use crate::fetch::destination::Destination;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
 
-/// What is to be fetched, and what may become of it.
+/// The request to fetch for, and the permitted use of the answer.
 pub(crate) struct Job {
-    /// For which request.
+    /// The request.
     pub request: Rc<Request>,
     /// A stored answer to validate.
     pub stale: Option<Stale>,
-    /// A stored answer to GET about which an answer to HEAD may say something.
+    /// A stored answer to GET that an answer to HEAD may confirm or make void.
     pub to_learn_about: Option<Stale>,
-    /// A stored answer that the server did not know any more when it was to be validated: only for
-    /// when the server fails.
+    /// A stored answer that the server did not recognise when it was validated. It is served only
+    /// if the server fails.
     pub in_reserve: Option<Stale>,
     /// Whether the answer may be stored.
     pub may_store: bool,
@@ -36,14 +36,14 @@ pub(crate) struct Job {
     pub as_asked: bool,
     /// Nobody waits for it.
     pub in_background: bool,
-    /// Number of the newest purge by tag or prefix when it began. 0, the oldest, where no answer to
-    /// an unsafe method is to be stored.
+    /// Number of the newest purge by tag or prefix when the fetch began. It is 0, the oldest, for
+    /// an unsafe method whose answer must not be stored.
     pub purge_number: u64,
-    /// Where the one who asked finds out what happened.
+    /// The report for the request that began the fetch.
     pub report: Rc<Report>,
 }
 
-/// A stored answer that may not be served as it is.
+/// A stored answer that may not be served without validation.
 #[derive(Debug)]
 pub(crate) struct Stale {
     /// The answer.
@@ -52,7 +52,7 @@ pub(crate) struct Stale {
     pub may_serve_on_error: bool,
 }
 
-/// Where a stale answer is.
+/// The place of a stale answer.
 pub(crate) enum StaleBody {
     /// In memory.
     Memory(Arc<Object>),
@@ -61,12 +61,12 @@ pub(crate) enum StaleBody {
 }
 
 impl Stale {
-    /// One in memory.
+    /// A stale answer in memory.
     pub(crate) fn in_memory(object: Arc<Object>, may_serve_on_error: bool) -> Self {
         Self { body: StaleBody::Memory(object), may_serve_on_error }
     }
 
-    /// Length of its body, where known.
+    /// Length of its body, if known.
     pub(crate) fn body_bytes(&self) -> Option<u64> {
         match &self.body {
             StaleBody::Memory(object) => Some(object.body_bytes()),
@@ -108,7 +108,7 @@ impl std::fmt::Debug for StaleBody {
     }
 }
 
-/// How a fetch went, for the request that began it.
+/// The report about a fetch, for the request that began it.
 #[derive(Default)]
 pub(crate) struct Report {
     failure: RefCell<Option<Failure>>,
@@ -123,7 +123,7 @@ pub(crate) struct Report {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What the client is told.
+    /// The page for the client.
     pub page: ErrorPage,
     /// The reason in words.
     pub detail: String,
@@ -145,8 +145,8 @@ impl Report {
         self.forward.get()
     }
 
-    /// Fields of the answer that are for this request alone: neither stored nor given to those who
-    /// joined.
+    /// Fields of the answer that are for this request alone. They are neither stored nor sent to
+    /// clients that joined.
     pub(crate) fn take_own_fields(&self) -> Fields {
         self.own_fields.take()
     }
@@ -161,8 +161,7 @@ impl Report {
         self.failure.borrow_mut().take().unwrap_or_else(unknown)
     }
 
-    /// Result code of the failure; `tag` is that of a fetch for an answer of which nothing was
-    /// stored.
+    /// Result code of the failure; `tag` is the code for a fetch without a stored answer.
     pub(crate) fn tag_of_failure(&self, tag: Tag) -> Tag {
         if self.validating.get() { Tag::RefreshFailErr } else { tag }
     }
@@ -183,7 +182,7 @@ impl Report {
         RouteTaken { status: self.status.get(), ..self.route.borrow().clone().unwrap_or(none) }
     }
 
-    /// Result code when the flow gave a stored object.
+    /// Result code if the flow gave a stored object.
     pub(crate) fn object_tag(&self) -> Tag {
         self.object_tag.borrow().unwrap_or(Tag::RefreshUnmodified)
     }
@@ -212,7 +211,7 @@ impl Report {
 }
 
 impl Failure {
-    /// A failure with a reason of our own making.
+    /// A failure whose reason the proxy words itself.
     pub(crate) fn new(page: ErrorPage, detail: impl Into<String>) -> Self {
         Self { page, detail: detail.into() }
     }
@@ -272,12 +271,12 @@ impl Job {
         }
     }
 
-    /// A job for `request` with all that it says; what comes is stored if it may be.
+    /// A job for `request` with its own conditions and ranges; the answer is stored if it may be.
     pub(crate) fn as_asked(request: &Rc<Request>, report: &Rc<Report>) -> Self {
         Self { as_asked: true, ..Self::new(request, None, true, report) }
     }
 
-    /// How it is sent to `to`.
+    /// The manner in which it is sent to `to`.
     pub(crate) fn manner<'a>(&'a self, to: &'a Destination) -> Manner<'a> {
         Manner {
             to_proxy: to.is_proxy,

@@ -1,7 +1,8 @@
-//! The way to an answer: the server that the URL names, or a parent, one after the other.
+//! The ways to an answer: the server that the URL names, and parents, tried one after the other.
 //!
-//! Fetches, uploads, upgrades and CONNECT all take it, with the same number of tries, the same time
-//! limits and the same notes about failures. Only addresses are connected to that rules have
+//! Fetches, uploads, upgrades and CONNECT all use it, with the same number of tries, the same time
+//! limits and the same notes about failures. It connects only to addresses that the rules have
+//! judged.
 //! judged.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -40,31 +41,31 @@ pub(crate) struct Reached {
     pub server: ServerExchange,
     /// Where it leads.
     pub to: Destination,
-    /// It is a parent.
+    /// Whether it leads to a parent.
     pub is_peer: bool,
 }
 
-/// The ways of one request, and how far they were tried.
+/// The ways of one request, and how many of them have been tried.
 pub(crate) struct Route<'a> {
     core: &'a Rc<Core>,
     request: &'a Request,
     report: &'a Report,
-    /// The ways that are left; the first one is to be taken next.
+    /// The remaining ways; the first one is tried next.
     ways: std::iter::Peekable<std::vec::IntoIter<Way>>,
-    /// How many more connections may be tried (`forward_max_tries`).
+    /// Connections that may still be tried (`forward_max_tries`).
     tries_left: u32,
-    /// How long that may take (`forward_timeout`), beside the waits for answers.
+    /// The time left for that (`forward_timeout`), without the waits for answers.
     deadline: DeadlineSlot,
     time_left: Duration,
-    /// Pooled connections may be taken.
+    /// Whether pooled connections may be used.
     reuses: bool,
-    /// The same, for the next connection.
+    /// Whether the next connection may be a pooled one.
     may_reuse: bool,
     last: Option<Failure>,
 }
 
 impl<'a> Route<'a> {
-    /// The ways of `request`. `report` gets notes about those that are taken.
+    /// The ways of `request`. `report` gets notes about the ways that are tried.
     pub(crate) async fn new(core: &'a Rc<Core>, request: &'a Request, report: &'a Report) -> Self {
         let config = &request.snapshot().config;
         Self {
@@ -81,8 +82,8 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Lets pooled connections be taken, where the request can be sent again: such a connection may
-    /// turn out to be dead.
+    /// Allows pooled connections if the request can be sent again: a pooled connection may turn out
+    /// to be dead.
     pub(crate) fn reusing(self) -> Self {
         let reuses = self.request.is_retriable();
         Self { reuses, may_reuse: reuses, ..self }
@@ -91,7 +92,7 @@ impl<'a> Route<'a> {
     /// The next connection.
     ///
     /// # Errors
-    /// The reason why the last way led nowhere, when there is no other.
+    /// The reason why the last way failed, if no other is left.
     pub(crate) async fn next(&mut self) -> Result<Reached, Failure> {
         while let Some(way) = self.ways.peek().copied() {
             if self.tries_left == 0 {
@@ -111,7 +112,7 @@ impl<'a> Route<'a> {
                 Ok(reached) => {
                     self.note(way, Some(reached.server.peer()));
                     if reached.server.was_reused() {
-                        // If it is dead: the same way again, with a new connection.
+                        // If it is dead, the same way is tried again with a new connection.
                         self.may_reuse = false;
                     } else {
                         self.give_up_way();
@@ -119,7 +120,7 @@ impl<'a> Route<'a> {
                     return Ok(reached);
                 }
                 Err(failure) => {
-                    // Where no connection was tried, nobody was asked.
+                    // A peer failed only if a connection to it was tried.
                     if matches!(failure.page, ErrorPage::ConnectFailure | ErrorPage::ConnectTimeout)
                     {
                         self.note(way, None);
@@ -138,7 +139,7 @@ impl<'a> Route<'a> {
         self.may_reuse = self.reuses;
     }
 
-    /// The connection that [`Route::next`] gave led to no answer.
+    /// Notes that the connection of [`Route::next`] brought no answer.
     pub(crate) fn failed(&mut self, failure: Failure) {
         self.last = Some(failure);
     }
@@ -160,10 +161,10 @@ fn too_late() -> Failure {
     Failure::new(ErrorPage::ForwardTimeout, "no answer within forward_timeout")
 }
 
-/// The ways to an answer, best first; empty when the configuration allows none.
+/// The ways to an answer, best first; empty if the configuration allows none.
 ///
-/// Where rules cannot be answered, as the host has no addresses, they neither choose a parent nor
-/// the direct way.
+/// Rules that have no answer, because the host has no addresses, choose neither a parent nor the
+/// direct way.
 async fn ways(core: &Core, request: &Request) -> Vec<Way> {
     access::prepare_to_forward(core, request).await;
     let snapshot = request.snapshot();
@@ -196,7 +197,7 @@ fn parents(request: &Request) -> Vec<Way> {
     parents.into_iter().map(|(index, hierarchy)| Way::Peer(index, hierarchy)).collect()
 }
 
-/// Connects by one way; takes a pooled connection if `may_reuse` allows it.
+/// Connects by one way, with a pooled connection if `may_reuse` allows it.
 async fn reach(
     core: &Core,
     request: &Request,
@@ -218,7 +219,8 @@ async fn reach(
         }
     };
     let is_peer = peer.is_some();
-    // To a name that leads elsewhere now, or for others only, there may be connections still.
+    // A pooled connection may lead to an address that the name no longer has, or that the rules do
+    // not permit for this request.
     let may_use =
         |connected: &Connected| is_peer || access::may_reuse(request, connected.peer.ip());
     if may_reuse && let Some(connected) = core.pool.checkout(&to.server(), may_use) {
@@ -278,15 +280,15 @@ async fn connect_to(
     connecting.await.map_err(|error| Failure::from(&error))
 }
 
-/// Whether a connection to `ip` would be one to a port of this proxy. There the proxy would be the
-/// client, with rights that its own client may not have; and most requests would go round for ever.
+/// Whether a connection to `ip` would lead to a port of this proxy. The proxy would then be its own
+/// client, with rights that the real client may not have, and most requests would loop for ever.
 fn leads_to_ourselves(request: &Request, ip: IpAddr, port: u16) -> bool {
     let facts = request.facts();
     let target = destination(ip);
     let listens_at = |own: &HttpPort| match own.addr.map(unmapped) {
         Some(own) if !own.is_unspecified() => own == target,
-        // Where a name leads was found out when the port was opened; any address of the machine may
-        // be it.
+        // A port that was given by name was resolved when it was opened, so it may have any address
+        // of the machine.
         _ => humboldt_net::is_own_address(target),
     };
     let is_this_one = (unmapped(facts.local.ip()), facts.local.port()) == (target, port);
@@ -294,7 +296,7 @@ fn leads_to_ourselves(request: &Request, ip: IpAddr, port: u16) -> bool {
     is_this_one || ports.iter().any(|own| own.port == port && listens_at(own))
 }
 
-/// The address that a connection to `ip` comes to: the unspecified one means this machine.
+/// The real destination of a connection to `ip`: the unspecified address means this machine.
 fn destination(ip: IpAddr) -> IpAddr {
     match unmapped(ip) {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

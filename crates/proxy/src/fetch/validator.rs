@@ -1,9 +1,9 @@
-//! By what two answers are known to be the same to the last byte.
+//! Strong validators: they tell whether two answers are the same to the last byte.
 
 use humboldt_http::{FieldName, ResponseHead};
 
-/// The field by which two answers can be told to be the same to the last byte: a strong entity tag,
-/// or a modification at least a minute before the answer (RFC 9110 8.8.2.2).
+/// The field that tells whether two answers are the same to the last byte: a strong entity tag, or
+/// a Last-Modified at least a minute before the answer's date (RFC 9110 8.8.2.2).
 pub(crate) fn strong_validator(head: &ResponseHead) -> Option<FieldName> {
     if let Some(tag) = head.fields.get(FieldName::Etag) {
         return (!tag.starts_with(b"W/")).then_some(FieldName::Etag);
@@ -13,7 +13,7 @@ pub(crate) fn strong_validator(head: &ResponseHead) -> Option<FieldName> {
     (sent.saturating_sub(modified) >= 60).then_some(FieldName::LastModified)
 }
 
-/// By what two answers are known to be the same to the last byte.
+/// A strong validator: answers that share it are the same to the last byte.
 pub(crate) struct Validator {
     name: FieldName,
     /// The value of the field.
@@ -21,13 +21,13 @@ pub(crate) struct Validator {
 }
 
 impl Validator {
-    /// Whether it says so of this answer too.
+    /// Whether this answer has the same validator.
     pub(crate) fn is_of(&self, head: &ResponseHead) -> bool {
         strong_validator(head) == Some(self.name) && head.fields.get(self.name) == Some(&self.value)
     }
 }
 
-/// The strong validator of an answer, where it has one.
+/// The strong validator of an answer, if it has one.
 pub(crate) fn validator(head: &ResponseHead) -> Option<Validator> {
     let name = strong_validator(head)?;
     Some(Validator { name, value: head.fields.get(name)?.to_vec() })

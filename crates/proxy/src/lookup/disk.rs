@@ -1,4 +1,4 @@
-//! Answers that are on disk: what is found there, and what it means for a request.
+//! Looks up answers on disk, and decides whether they may be served.
 
 use std::rc::Rc;
 
@@ -17,17 +17,17 @@ use crate::lookup::parts;
 use crate::lookup::selection::has_several_ranges;
 use crate::request::Request;
 
-/// What was found on disk.
+/// The result of a look-up on disk.
 pub(crate) enum Stored {
-    /// Serve this.
+    /// An answer to serve.
     Object(HitObject),
-    /// Too large for memory: stream it.
+    /// An answer that is too large for memory, to be streamed.
     Stream(Box<DiskHit>),
-    /// Something that cannot be served as it is: `Found` says what to do.
+    /// An answer that may not be served as it is: `Found` says how to continue.
     Judged,
 }
 
-/// Looks a request up in the cache directories. `None`: not there.
+/// Looks a request up in the cache directories. `None`: nothing is stored there.
 pub(crate) async fn look_up(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -82,7 +82,7 @@ async fn judge(
     let disposition = judge_age(request, &hit.times);
     let body_bytes = hit.body_bytes().unwrap_or(0);
     let needs_pages = disposition != Disposition::Fresh || has_several_ranges(request);
-    // What memory has no room for on its way is streamed as a larger one is.
+    // An answer for which memory has no room now is streamed, like a larger one.
     let small = body_bytes <= core.shared.cache.memory_object_bytes_max()
         && hit.reserve(&core.shared.cache, needs_pages);
     core.count(Counter::SwapIns, 1);
@@ -123,7 +123,7 @@ async fn judge(
 /// The whole answer. `None`: it cannot be read, or memory is short.
 async fn hold(core: &Core, request: &Request, hit: DiskHit) -> Option<Held> {
     let cache = &core.shared.cache;
-    // Several ranges are put together from what is in memory.
+    // Several ranges can be put together only from an object in memory.
     match has_several_ranges(request) {
         true => hit.into_object(cache).await.map(Held::Memory),
         false => hit.hold(cache).await,
@@ -137,7 +137,7 @@ async fn stale(core: &Rc<Core>, hit: DiskHit, small: bool) -> Option<StaleBody> 
     }
 }
 
-/// Memory's answer after a Vary marker was read from disk.
+/// Repeats the look-up in memory after a Vary marker was read from disk.
 fn look_up_again(core: &Core, request: &Request, found: &mut Found) -> Stored {
     match memory::look_up(core, request) {
         Ok(hit) => Stored::Object(hit),

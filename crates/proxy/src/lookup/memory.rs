@@ -1,4 +1,4 @@
-//! What memory knows about a request: the answer, or what is to be done to get one.
+//! Looks a request up in memory: the result is an answer, or the way to get one.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::lookup::parts;
 use crate::outcome::RouteTaken;
 use crate::request::Request;
 
-/// How long a URL whose answer could not be stored is fetched without waiting for others, in
-/// seconds.
+/// After an answer that could not be stored, requests for its URL do not wait for each other's
+/// fetches for this time, in seconds.
 pub(crate) const HIT_FOR_MISS_S: i64 = 30;
 
-/// An object that is to be served, and how it came to be.
+/// An object to serve, and its origin.
 #[derive(Debug)]
 pub(crate) struct HitObject {
     /// The answer.
@@ -28,7 +28,7 @@ pub(crate) struct HitObject {
     pub tag: Tag,
     /// Whether the object was served without asking its server; `false` after a validation.
     pub without_origin: bool,
-    /// Who validated it, if this request asked for that.
+    /// The server that validated it, if this request asked for that.
     pub route: Option<Box<RouteTaken>>,
 }
 
@@ -39,33 +39,33 @@ impl HitObject {
     }
 }
 
-/// What memory knows about a request that it cannot answer.
+/// The result of a look-up for a request that memory cannot answer.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The key under which the answer would be: of the variant, where one is known.
+    /// The key of the answer: of the variant, if one is known.
     pub key: Option<Key>,
     /// A stored answer that needs validation.
     pub stale: Option<Stale>,
     /// The stored answer may be served while it is validated.
     pub serve_stale: bool,
-    /// Do not look at what is stored, and do not wait for others: the client asked for a reload.
+    /// The client asked for a reload: skip stored answers, and do not wait for other requests.
     pub reload: bool,
-    /// The last answer could not be stored: fetch without waiting for others.
+    /// The last answer could not be stored: fetch without waiting for other requests.
     pub pass: bool,
-    /// Only a stored answer will do, and this one does not.
+    /// The client accepts only a stored answer, and none may be served.
     pub refuse: bool,
-    /// It was on disk, but could not be read.
+    /// The answer was on disk but could not be read.
     pub swap_failed: bool,
-    /// A list of parts that are stored, and fresh.
+    /// A list of stored parts that are fresh.
     pub parts: Option<Arc<Object>>,
-    /// What is on disk is of no use.
+    /// Nothing on disk is usable.
     pub skip_disk: bool,
     /// Why the request is sent on, if it is.
     pub forward: Forward,
 }
 
 impl Found {
-    /// Whether nothing on disk could change what is to be done.
+    /// Whether a look-up on disk could not change anything.
     pub(crate) fn knows_enough(&self) -> bool {
         let Self { pass, reload, swap_failed, skip_disk, stale, parts, .. } = self;
         *pass || *reload || *swap_failed || *skip_disk || stale.is_some() || parts.is_some()
@@ -80,7 +80,7 @@ impl Found {
         }
     }
 
-    /// Result code of an answer that comes from the server.
+    /// Result code of an answer from the server.
     pub(crate) fn miss_tag(&self) -> Tag {
         match self {
             _ if self.reload => Tag::ClientRefreshMiss,
@@ -91,7 +91,7 @@ impl Found {
     }
 }
 
-/// Memory's answer.
+/// Looks a request up in memory.
 pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found> {
     let mut key = request.key;
     let cache = &core.shared.cache;
@@ -120,8 +120,8 @@ pub(crate) fn look_up(core: &Core, request: &Request) -> Result<HitObject, Found
     }
 }
 
-/// Whether a mark that counts `until` then counts now. One from a time when the clock was ahead
-/// does not.
+/// Whether a mark that is valid `until` then is valid now. If it lasts too long, it was made while
+/// the clock was ahead, and is ignored.
 fn is_marked(until: i64, now: i64) -> bool {
     (1..=HIT_FOR_MISS_S).contains(&until.saturating_sub(now))
 }
@@ -135,8 +135,8 @@ pub(crate) fn variant_key(request: &Request, marker: &VaryMarker) -> Key {
     marker.variant_key(request.key, &parts)
 }
 
-/// A variant that was selected by a request with other languages, and is in the one that this
-/// request wants most.
+/// A stored variant in the language that this request prefers, although a request with other
+/// languages selected it.
 fn other_in_language(
     core: &Core,
     request: &Request,
@@ -148,15 +148,15 @@ fn other_in_language(
         return None;
     };
     let Some(Entry::Object(object)) = cache.lookup(&key) else { return None };
-    // What is stored there may have been replaced since.
+    // The variant under that key may have been replaced since.
     let head = object.head.to_response_head();
     let is_right =
         languages::of_answer(&head.fields).is_some_and(|own| own.eq_ignore_ascii_case(language));
     is_right.then_some((key, object))
 }
 
-/// The key under which variants in this language are found by requests that agree in everything
-/// else; `None` where languages do not matter.
+/// The key of variants in this language, for requests that agree in all other fields; `None` if the
+/// answer does not vary by language.
 pub(crate) fn language_key(request: &Request, marker: &VaryMarker, language: &[u8]) -> Option<Key> {
     let mut parts = Vec::new();
     let spec = vary::Spec::from_bytes(&marker.fields)?;
@@ -189,7 +189,7 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
             Err(Found { stale: Some(Stale::in_memory(object, may_serve_stale_on_error)), ..found })
         }
         Disposition::Refetch => {
-            // HEAD fetches nothing, but may tell something about what is stored.
+            // HEAD fetches no body, but its answer may update the stored one.
             let stale =
                 (request.head.method == Method::Head).then(|| Stale::in_memory(object, false));
             Err(Found { reload: true, stale, ..found })
@@ -198,7 +198,7 @@ fn judge(request: &Request, key: Key, object: Arc<Object>) -> Result<HitObject, 
     }
 }
 
-/// Conditions that only the origin server may judge (RFC 9111 4.3.2).
+/// Whether the request has conditions that only the origin server may judge (RFC 9111 4.3.2).
 pub(crate) fn needs_origin(request: &Request) -> bool {
     request.head.fields.has(FieldName::IfMatch)
         || request.head.fields.has(FieldName::IfUnmodifiedSince)
@@ -209,7 +209,7 @@ pub(crate) fn has_own_terms(request: &Request) -> bool {
     needs_origin(request) || has_own_copy(request) || request.head.fields.has(FieldName::Range)
 }
 
-/// Whether the client has a copy, and asks whether it is still good.
+/// Whether the client has a copy and asks whether that is still good.
 pub(crate) fn has_own_copy(request: &Request) -> bool {
     let fields = &request.head.fields;
     fields.has(FieldName::IfNoneMatch) || fields.has(FieldName::IfModifiedSince)

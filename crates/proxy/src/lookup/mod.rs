@@ -1,4 +1,4 @@
-//! What is stored that may answer a request.
+//! Looks up stored answers for a request; sends nothing.
 
 pub(crate) mod disk;
 pub(crate) mod memory;
@@ -9,7 +9,7 @@ use humboldt_freshness::{self as freshness, Disposition, Times};
 
 use crate::request::Request;
 
-/// What a stored answer of this age is good for.
+/// The permitted use of a stored answer with these times.
 fn judge_age(request: &Request, times: &Times) -> Disposition {
     let snapshot = request.snapshot();
     let rule = || snapshot.refresh_rule(request.url.as_bytes());

@@ -1,5 +1,5 @@
-//! Answers of which only parts are stored (RFC 9111 3.3 and 3.4): what a list of parts means for a
-//! request.
+//! Answers of which only parts are stored (RFC 9111 3.3 and 3.4): decides whether a list of parts
+//! may answer a request.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::lookup::memory::{self, Found};
 use crate::request::Request;
 use crate::rules::access;
 
-/// Whether the whole answer is fetched for a request that asks for a range of it
+/// Whether the whole answer is fetched although the request asks for a range
 /// (`range_offset_limit`).
 pub(crate) fn is_fetched_whole(request: &Request) -> bool {
     let fields = &request.head.fields;
@@ -37,8 +37,8 @@ pub(crate) fn is_fetched_whole(request: &Request) -> bool {
     }
 }
 
-/// What a list of parts means for a request. Only fresh ones count: anything else is fetched as if
-/// there were none, and what comes may join the list then.
+/// Decides whether a list of parts may answer a request. Only a fresh list counts. Otherwise the
+/// request is fetched as if there were no parts, and the new part may join the list.
 pub(crate) fn judge(request: &Request, key: Key, object: Arc<Object>) -> Found {
     let found = Found { key: Some(key), ..Found::default() };
     match judge_age(request, &object.times) {

@@ -1,4 +1,4 @@
-//! Which part of a complete answer a request gets (RFC 9110 13 and 14).
+//! Selects the part of a complete answer that a request gets (RFC 9110 13 and 14).
 
 use humboldt_http::conditional;
 use humboldt_http::range::{self, ByteRange, Resolved};
@@ -8,7 +8,7 @@ use humboldt_store::StoredHead;
 
 use crate::request::Request;
 
-/// What part of a stored answer answers the request, and with which status.
+/// The part of a stored answer that a request gets, and the status.
 #[derive(Copy, Clone)]
 pub(crate) struct Selection {
     /// The status.
@@ -17,14 +17,14 @@ pub(crate) struct Selection {
     pub range: Option<ByteRange>,
     /// First byte of the body that is sent.
     pub from: u64,
-    /// The byte behind the last one.
+    /// The end of the body that is sent: one past its last byte.
     pub to: u64,
     /// Result code.
     pub tag: Tag,
 }
 
-/// Applies conditions and ranges to a complete answer of `body_bytes`, from `date`; `tag` is the
-/// result code if the whole is sent.
+/// Applies conditions and ranges to a complete answer with `body_bytes` and `date`. `tag` is the
+/// result code for the whole answer.
 pub(crate) fn select(
     request: &Request,
     head: &StoredHead,
@@ -54,8 +54,8 @@ pub(crate) fn select(
     if is_head || !fields.has(FieldName::Range) {
         return bodiless;
     }
-    // Several ranges: the whole content is an allowed answer (RFC 9110 14.2); those who can make a
-    // multipart answer have looked for them before.
+    // For several ranges, the whole content is an allowed answer (RFC 9110 14.2). Callers that can
+    // make a multipart answer have checked for several ranges before.
     match requested(request, head, date, body_bytes) {
         Resolved::Satisfiable(ranges) => match ranges.as_slice() {
             [one] => Selection {
@@ -72,7 +72,7 @@ pub(crate) fn select(
     }
 }
 
-/// The ranges that a request for a range gets of a body of `body_bytes`.
+/// The ranges of a body of `body_bytes` that the request asks for.
 fn requested(request: &Request, head: &StoredHead, date: i64, body_bytes: u64) -> Resolved {
     let fields = &request.head.fields;
     let set = fields.get(FieldName::Range).and_then(range::parse_range);
@@ -80,8 +80,8 @@ fn requested(request: &Request, head: &StoredHead, date: i64, body_bytes: u64) -
     set.map_or(Resolved::Whole, |set| range::resolve(&set, body_bytes))
 }
 
-/// The part that a request wants of an answer to GET with this head and `body_bytes`; `None` if its
-/// method or conditions want something else. `date` is the answer's.
+/// The part that a request wants of an answer to GET with this head, `date` and `body_bytes`.
+/// `None` if its method or conditions want something else.
 pub(crate) fn wanted(
     request: &Request,
     head: &StoredHead,
@@ -94,8 +94,8 @@ pub(crate) fn wanted(
     is_plain.then(|| requested(request, head, date, body_bytes))
 }
 
-/// The ranges that a request wants of a complete 200 answer of `body_bytes`; `None` if it gets the
-/// whole of it, or something else.
+/// The ranges that a request wants of a complete 200 answer of `body_bytes`. `None` if it gets the
+/// whole answer, or something else.
 pub(crate) fn wanted_ranges(
     request: &Request,
     head: &StoredHead,
@@ -111,14 +111,14 @@ pub(crate) fn wanted_ranges(
     }
 }
 
-/// Whether a request may be for several ranges.
+/// Whether a request may ask for several ranges.
 pub(crate) fn has_several_ranges(request: &Request) -> bool {
     let fields = &request.head.fields;
     fields.has(FieldName::Range)
         && fields.get(FieldName::Range).is_some_and(|value| value.contains(&b','))
 }
 
-/// The several ranges that a request wants of a complete answer; `None` for all other requests.
+/// The ranges that a request wants of a complete answer, if several; `None` for all other requests.
 pub(crate) fn several_ranges(
     request: &Request,
     head: &StoredHead,

@@ -1,8 +1,8 @@
-//! Asking the access rules about a request.
+//! Asks the access rules about a request.
 //!
-//! A list that may wait is asked by [`decide`], which gets what the list has to know first. All
-//! others are asked at once, by [`ask`]; what they may need is looked up before (`prepare_…`).
-//! Either way the caller gets a [`Decision`]: a list that cannot be answered never allows.
+//! A list that may wait is asked by [`decide`], which first gets the facts that the list needs. All
+//! other lists are asked at once, by [`ask`]; the `prepare_…` functions look up the facts they may
+//! need. Either way the caller gets a [`Decision`]: a list that has no answer never allows.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -20,17 +20,17 @@ use crate::request::{Request, host_ip, unmapped};
 use crate::rules::denial::Refusal;
 use crate::rules::own;
 
-/// Most questions that one list may ask about one request; beyond it, it counts as unanswered.
+/// Most questions of one list about one request; a list with more counts as unanswered.
 const QUESTIONS_MAX: usize = 64;
 
-/// What a list says about a request, or its answer.
+/// The answer of a list about a request or its answer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<'l> {
-    /// It allows.
+    /// The list allows.
     Allowed,
-    /// It denies; with the last ACL of the rule, if it was a rule.
+    /// The list denies. If a rule decided, this is the last ACL of the rule.
     Denied(Option<&'l str>),
-    /// Neither: what this ACL has to know is not known.
+    /// Neither: this ACL needs a fact that is not known.
     Unanswered(&'l str),
 }
 
@@ -39,12 +39,12 @@ impl<'l> Decision<'l> {
         self == Self::Allowed
     }
 
-    /// Whether it allows; `None` where that cannot be answered.
+    /// Whether it allows; `None` if the list has no answer.
     fn allows(self) -> Option<bool> {
         self.answered().ok()
     }
 
-    /// Whether it allows, or the ACL for which that cannot be answered.
+    /// Whether it allows, or the ACL that has no answer.
     fn answered(self) -> Result<bool, &'l str> {
         match self {
             Self::Unanswered(acl) => Err(acl),
@@ -52,7 +52,7 @@ impl<'l> Decision<'l> {
         }
     }
 
-    /// The decision where the list says what may be done: `denied` makes the refusal from the last
+    /// The decision as a permission. If the list denies, `denied` makes the refusal from the last
     /// ACL.
     fn permits(self, denied: impl FnOnce(Option<&'l str>) -> Refusal) -> Result<(), Refusal> {
         match self {
@@ -74,15 +74,15 @@ impl<'l> From<Verdict<'l>> for Decision<'l> {
     }
 }
 
-/// Asks a list, gets what it has to know first, and asks again, until it decides or there is no
-/// answer. Only for lists that may wait (`humboldt_conf::Supply::Waits`).
+/// Asks a list, gets the facts it needs, and asks again, until the list decides or a fact cannot be
+/// had. Only for lists that may wait (`humboldt_conf::Supply::Waits`).
 pub(crate) async fn decide<'l>(
     core: &Core,
     list: &'l RuleList,
     request: &Request,
     response: Option<&ResponseHead>,
 ) -> Decision<'l> {
-    // One subject for all rounds: a list that goes on finds the same random bits.
+    // One subject for all rounds, so that a list that is asked again finds the same random bits.
     let mut subject = Subject { response, ..subject(request) };
     let mut questions = 0;
     loop {
@@ -97,7 +97,7 @@ pub(crate) async fn decide<'l>(
     }
 }
 
-/// Gets the answer to a question. `false`: it was asked before, and there is none that helps.
+/// Gets the answer to a question. `false`: the answer is known already, and does not help.
 async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool {
     match question {
         Question::DstIps { .. } if request.addresses.get().is_some() => false,
@@ -108,14 +108,14 @@ async fn answer(core: &Core, request: &Request, question: Question<'_>) -> bool 
     }
 }
 
-/// What [`check`] finds without waiting.
+/// The result of [`check`].
 #[derive(Debug)]
 pub(crate) enum Access {
-    /// Go on.
+    /// The rules allow the request.
     Allowed,
-    /// Refuse.
+    /// The rules deny it.
     Denied(Refusal),
-    /// A rule has to know something first: see [`decide_permission`].
+    /// A rule needs a fact that is not known yet: see [`decide_permission`].
     Undecided,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn check(request: &Request) -> Access {
     }
 }
 
-/// Checks `http_access` and `adapted_http_access`, and waits for what they have to know.
+/// Checks `http_access` and `adapted_http_access`, and waits for the facts that they need.
 pub(crate) async fn decide_permission(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     for list in client_lists(snapshot) {
@@ -152,7 +152,7 @@ fn client_may(snapshot: &Snapshot, decision: Decision<'_>) -> Result<(), Refusal
     decision.permits(|last_acl| Refusal::of_request(snapshot.denials.find(last_acl)))
 }
 
-/// See [`permit`].
+/// Applies [`permit`] to the lists of a client's request.
 fn permit_client(request: &Request, subject: &Subject<'_>) -> Result<(), Refusal> {
     let allow = |one: &Subject<'_>| {
         client_lists(request.snapshot()).all(|list| list.check(one).is_allowed())
@@ -165,8 +165,8 @@ fn client_lists(snapshot: &Snapshot) -> impl Iterator<Item = &RuleList> {
     [Some(&snapshot.http_access), snapshot.adapted_access.as_ref()].into_iter().flatten()
 }
 
-/// Of several addresses leaves those that rules permit also if the host had no other: one that is
-/// allowed does not open the way to its neighbours. `false`: none is left.
+/// Of several addresses, keeps only those that the rules would permit if the host had no other.
+/// Otherwise one permitted address would open the way to the others. `false`: none is left.
 fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>) -> bool) -> bool {
     let Some(known @ [_, _, ..]) = subject.known.dst_ips else { return true };
     if !request.snapshot().asks_addresses.permission || subject.host_ip.is_some() {
@@ -186,8 +186,8 @@ fn permit(request: &Request, subject: &Subject<'_>, allow: impl Fn(&Subject<'_>)
     true
 }
 
-/// Looks up the addresses of the host, once for a request. Whoever stops waiting gives its place to
-/// others.
+/// Looks up the addresses of the host, once for each request. A request that stops waiting gives
+/// its place in the queue to others.
 pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer {
     if let Some(known) = request.addresses.get() {
         return known;
@@ -197,19 +197,20 @@ pub(crate) async fn look_up<'r>(core: &Core, request: &'r Request) -> &'r Answer
     request.addresses.get_or_init(|| answer)
 }
 
-/// For whom names are looked up: one client must not stop the look-ups of others.
+/// The client for which names are looked up: each has its own share, so that one client cannot
+/// block the look-ups of others.
 fn asker(request: &Request) -> Asker {
     Asker::Client(request.indirect_client.unwrap_or_else(|| request.client_ip()))
 }
 
-/// The addresses of the host that may be connected to.
+/// The addresses of the host to which the request may connect.
 pub(crate) async fn reachable(core: &Core, request: &Request) -> Answer {
     let known = look_up(core, request).await.clone()?;
     Ok(request.permitted.borrow().clone().unwrap_or(known))
 }
 
-/// Whether a connection to `ip` that was made for another request will do for this one: where rules
-/// have judged addresses, only if this is among them.
+/// Whether the request may use a connection to `ip` that was made for another request. If rules
+/// have judged the host's addresses, `ip` must be one that they permit.
 pub(crate) fn may_reuse(request: &Request, ip: IpAddr) -> bool {
     match request.permitted.borrow().as_deref().or(known(request).dst_ips) {
         Some(judged) => judged.contains(&ip),
@@ -217,20 +218,20 @@ pub(crate) fn may_reuse(request: &Request, ip: IpAddr) -> bool {
     }
 }
 
-/// Whether the rules that are asked about every answer can be asked.
+/// Whether the facts are known that rules about every answer need.
 pub(crate) fn knows_enough_for_answers(request: &Request) -> bool {
     !request.snapshot().asks_addresses.answers
         || known(request).dst_ips.is_some()
         || host_ip(request.url.host()).is_some()
 }
 
-/// Looks up what the rules may need that are asked before a server is.
+/// Looks up the facts for the rules that are asked before a server is.
 pub(crate) async fn prepare_to_forward(core: &Core, request: &Request) {
     look_up_if(request.snapshot().asks_addresses.forwarding, core, request).await;
 }
 
-/// Looks up what the rules may need that are asked before a server is, and for Upgrade those about
-/// tunnels too.
+/// Looks up the facts for the rules that are asked before a server is, and for the rules about
+/// tunnels, which Upgrade needs too.
 pub(crate) async fn prepare_to_switch(core: &Core, request: &Request) {
     let asks = request.snapshot().asks_addresses;
     look_up_if(asks.forwarding || asks.permission, core, request).await;
@@ -250,8 +251,8 @@ pub(crate) fn why_unanswered(request: &Request) -> String {
     }
 }
 
-/// Whether the client may open a tunnel to the server of its request with CONNECT. Not if that
-/// cannot be decided: [`prepare_to_switch`] comes first.
+/// Whether the client may open a tunnel to the server of its request with CONNECT; `false` if that
+/// cannot be decided. Call [`prepare_to_switch`] first.
 pub(crate) fn may_connect(request: &Request) -> bool {
     let snapshot = request.snapshot();
     let own = subject(request);
@@ -267,7 +268,8 @@ pub(crate) fn may_connect(request: &Request) -> bool {
     allow(&as_tunnel) && permit(request, &as_tunnel, allow)
 }
 
-/// Checks `miss_access`: whether the request may go to a server. Waits for what it has to know.
+/// Checks `miss_access`: whether the request may go to a server. Waits for the facts that the list
+/// needs.
 pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refusal> {
     let snapshot = request.snapshot();
     let Some(list) = &snapshot.miss_access else { return Ok(()) };
@@ -279,7 +281,7 @@ pub(crate) async fn may_miss(core: &Core, request: &Request) -> Result<(), Refus
     }
 }
 
-/// What a list that does not wait says about the request, or about its answer.
+/// The answer of a list that does not wait, about the request or its answer.
 pub(crate) fn ask<'l>(
     list: &'l RuleList,
     request: &Request,
@@ -298,8 +300,8 @@ pub(crate) fn may_reply(
     ask(list, request, Some(response)).permits(|last_acl| Refusal::of_reply(denials.find(last_acl)))
 }
 
-/// Whether an optional list that chooses a way allows the request: not if there is none,
-/// `unanswered` where it cannot be answered. Waits for what it has to know.
+/// Whether an optional list that chooses a way allows the request: `false` if there is no such
+/// list, `unanswered` if the list has no answer. Waits for the facts that the list needs.
 pub(crate) async fn chooses(
     core: &Core,
     list: Option<&RuleList>,
@@ -317,13 +319,12 @@ pub(crate) fn allows(list: Option<&RuleList>, request: &Request) -> bool {
     list.is_none_or(|list| matches(list, request))
 }
 
-/// Whether a list allows the request. Not if it cannot be answered.
+/// Whether a list allows the request; `false` if the list has no answer.
 pub(crate) fn matches(list: &RuleList, request: &Request) -> bool {
     ask(list, request, None).is_allowed()
 }
 
-/// Whether a list that does not wait allows the request, or its answer. `None`: it cannot be
-/// answered.
+/// Whether a list that does not wait allows the request, or its answer. `None`: it has no answer.
 pub(crate) fn says(
     list: &RuleList,
     request: &Request,
@@ -332,7 +333,7 @@ pub(crate) fn says(
     ask(list, request, response).allows()
 }
 
-/// The same where an answer is refused that a list cannot be answered for.
+/// As [`says`], but a list that has no answer refuses the answer of the server.
 pub(crate) fn says_or_refuses(
     list: &RuleList,
     request: &Request,
@@ -351,7 +352,7 @@ pub(crate) fn may_use_cache(request: &Request) -> bool {
     allows(request.snapshot().cache.as_ref(), request)
 }
 
-/// The answers to what rules have asked about the request.
+/// The facts about the request that were looked up for rules.
 fn known(request: &Request) -> Known<'_> {
     let addresses = request.addresses.get();
     Known { dst_ips: addresses.map(|answer| answer.as_deref().unwrap_or_default()) }
@@ -387,7 +388,8 @@ fn subject(request: &Request) -> Subject<'_> {
 }
 
 thread_local! {
-    /// One generator for each core. The standard library's hasher has its keys from the system.
+    /// One generator for each core. Its seed is random: the standard library's hasher gets its keys
+    /// from the system.
     static RANDOM: RefCell<Rng> = RefCell::new(Rng::new(RandomState::new().hash_one(0_u8)));
 }
 

@@ -1,4 +1,5 @@
-//! Requests and answers that a rule denies, and where `deny_info` sends their clients.
+//! Refusals: requests and answers that a rule denies, and the place to which `deny_info` redirects
+//! their clients.
 
 use humboldt_http::escape;
 use humboldt_logs::access::Tag;
@@ -9,13 +10,13 @@ use crate::request::{Request, unmapped};
 /// A request or an answer that a rule denies.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
-    /// The page, where `deny_info` names no other.
+    /// The page, if `deny_info` names no other.
     pub page: ErrorPage,
     /// Result code for the log.
     pub tag: Tag,
-    /// Which of [`Denials`](crate::config::denials::Denials) applies.
+    /// Index of the line in [`Denials`](crate::config::denials::Denials) that applies.
     pub info: Option<usize>,
-    /// The ACL that has no answer, where that is the reason.
+    /// The ACL that has no answer, if that is the reason.
     pub unanswered: Option<Box<str>>,
 }
 
@@ -39,12 +40,12 @@ impl Refusal {
         Self::new(ErrorPage::AccessDenied, Tag::DeniedReply, info)
     }
 
-    /// By a rule with this ACL, which is about addresses of a host whose look-up failed.
+    /// A rule with this ACL needs the host's addresses, and their look-up failed.
     pub(crate) fn unanswered(acl: &str) -> Self {
         Self { unanswered: Some(acl.into()), ..Self::without_answer() }
     }
 
-    /// The same where no rule has been asked.
+    /// As [`Refusal::unanswered`], if no rule has been asked.
     pub(crate) fn without_answer() -> Self {
         Self::new(ErrorPage::DnsFailure, Tag::None, None)
     }
@@ -55,10 +56,10 @@ impl Refusal {
     }
 }
 
-/// The URL to redirect to: `%u`, `%U`, `%s` and `%B` become the URL that was asked for, `%H` its
-/// host, `%p` its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address,
-/// `%h` our name, `%w` the administrator. All of it percent-encoded, so that nothing a client sends
-/// can end the field or start another part of the URL.
+/// The URL of a redirect. `%u`, `%U`, `%s` and `%B` become the requested URL, `%H` its host, `%p`
+/// its port, `%P` its scheme, `%R` its path, `%M` the method, `%i` the client's address, `%h` our
+/// name, `%w` the administrator. All values are percent-encoded, so that no text from a client can
+/// end the field or start another part of the URL.
 pub(crate) fn expand(template: &str, request: &Request) -> Vec<u8> {
     let names = &request.snapshot().names;
     let mut out = Vec::with_capacity(template.len() + request.url.as_bytes().len());

@@ -1,5 +1,5 @@
-//! Rules about header fields, asked about a request or an answer: `request_header_access`,
-//! `reply_header_access` and their companions.
+//! Applies the rules about header fields to a request or an answer: `request_header_access`,
+//! `reply_header_access` and related directives.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use crate::config::header_rules::{Addition, HeaderRules, Value};
 use crate::request::{Request, unmapped};
 use crate::rules::access;
 
-/// What becomes of a field.
+/// The decision of the rules about a field.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate<'a> {
     /// It goes on as it is.
@@ -25,7 +25,7 @@ pub(crate) enum Fate<'a> {
     Removed,
 }
 
-/// What becomes of a field of the request on its way to the server.
+/// The decision about a field of the request on its way to the server.
 pub(crate) fn of_request<'r>(request: &'r Request, name: &[u8]) -> Fate<'r> {
     let rules = &request.snapshot().header_rules;
     fate(&rules.request, &rules.request_replace, Asked { request, answer: None }, name)
@@ -36,16 +36,16 @@ pub(crate) fn add_to_request(out: &mut impl FieldSink, request: &Request) {
     add(&request.snapshot().header_rules.request_add, out, Asked { request, answer: None });
 }
 
-/// The head of an answer as rules let the client of `request` have it.
+/// The head of an answer with the rules applied for the client of `request`.
 ///
-/// Every answer to a request that could be read goes out like this, with what the proxy says of
-/// itself, so that what is stored can be what the server said.
+/// Every answer to a request that could be read goes out in this form. The rules apply when the
+/// proxy sends, also to its own fields, so the stored head can be the one that the server sent.
 pub(crate) struct Ruled<'a, H> {
     /// The head without rules.
     pub head: &'a H,
-    /// For whom.
+    /// The request of the client that gets it.
     pub request: &'a Request,
-    /// The length of the body, which rules may look at.
+    /// The length of the body, since rules may ask for it.
     pub length: BodyLength,
 }
 
@@ -70,7 +70,7 @@ impl<H: ReplyHead> ReplyHead for Ruled<'_, H> {
 }
 
 impl<H: ReplyHead> Ruled<'_, H> {
-    /// The whole head, for ACLs that look at it.
+    /// The whole head, for ACLs that need it.
     fn collect(&self) -> ResponseHead {
         let mut head = collect(self.head);
         match self.length {
@@ -85,12 +85,12 @@ impl<H: ReplyHead> Ruled<'_, H> {
     }
 }
 
-/// Passes on what rules let pass.
+/// Passes on the fields that the rules permit.
 struct Filter<'a, S> {
     rules: &'a HeaderRules,
     asked: Asked<'a>,
     out: &'a mut S,
-    /// Names of fields that were replaced: once each.
+    /// Names of replaced fields: each is written once.
     replaced: Vec<Vec<u8>>,
 }
 
@@ -118,8 +118,8 @@ impl<S: ReplySink> ReplySink for Filter<'_, S> {
     }
 }
 
-/// Leaves out the trailer fields that the client may not get as fields; `head` is the answer's.
-/// None is replaced.
+/// Removes the trailer fields that the rules do not let the client have. Trailer fields are never
+/// replaced. `head` is the head of the answer.
 pub(crate) fn apply_to_trailers(trailers: &mut Fields, head: &StoredHead, request: &Request) {
     let rules = &request.snapshot().header_rules;
     if rules.reply.is_empty() {
@@ -135,22 +135,23 @@ pub(crate) fn apply_to_trailers(trailers: &mut Fields, head: &StoredHead, reques
     }
 }
 
-/// What the conditions of rules are about.
+/// The messages that the conditions of rules are asked about.
 #[derive(Copy, Clone)]
 struct Asked<'a> {
     request: &'a Request,
-    /// The answer, where some ACL looks at it.
+    /// The answer, if an ACL needs it.
     answer: Option<&'a ResponseHead>,
 }
 
 impl Asked<'_> {
-    /// `None` where that cannot be answered.
+    /// Whether the list matches; `None` if it has no answer.
     fn matches(self, list: &RuleList) -> Option<bool> {
         access::says(list, self.request, self.answer)
     }
 }
 
-/// Fields without which a client would take bytes for what they are not: no rule touches them.
+/// Fields that frame the message. No rule touches them, since without them a client would misread
+/// the bytes that follow.
 fn is_framing(name: &[u8]) -> bool {
     use FieldName as F;
     matches!(
@@ -168,21 +169,21 @@ fn fate<'a>(
     if rules.is_empty() || keeps(rules, asked, name) {
         return Fate::Kept;
     }
-    // As in Squid the last line about a field counts.
+    // As in Squid, the last line about a field counts.
     let mut matching =
         replacements.iter().rev().filter(|rule| name.eq_ignore_ascii_case(rule.header.as_bytes()));
     matching.next().map_or(Fate::Removed, |rule| Fate::Replaced(rule.value.as_bytes()))
 }
 
-/// First match wins among the rules for the field's own name; then among those for `Other` (fields
-/// without a name of their own in the program) and `All`.
+/// The first match wins: first among the rules for the field's own name, then among those for
+/// `Other` (fields that the program has no name for) and `All`.
 fn keeps(rules: &[(HeaderRule, RuleList)], asked: Asked<'_>, name: &[u8]) -> bool {
     let is_other = FieldName::from_bytes(name) == FieldName::Other;
     let matching = |wanted: &str| {
         rules
             .iter()
             .filter(|(rule, _)| rule.header.eq_ignore_ascii_case(wanted))
-            // A rule that cannot be answered does not allow, and does deny.
+            // Without an answer, a rule that allows does not apply, and one that denies does.
             .find(|(rule, list)| asked.matches(list).unwrap_or(!rule.rule.allow))
             .map(|(rule, _)| rule.rule.allow)
     };
@@ -201,8 +202,8 @@ fn add(rules: &[Addition], out: &mut impl FieldSink, asked: Asked<'_>) {
     }
 }
 
-/// The value that a format gives for the request. What a client sent cannot end the field: control
-/// characters are left out.
+/// The value of a format for the request. Control characters are removed, so that no text from a
+/// client can end the field.
 fn formatted(format: &AccessFormat, request: &Request) -> Vec<u8> {
     let facts = request.facts();
     let client = SocketAddr::new(unmapped(request.client_ip()), facts.client.port());

@@ -1,4 +1,4 @@
-//! `follow_x_forwarded_for`: the client behind the proxies that are trusted to tell who asked them.
+//! `follow_x_forwarded_for`: finds the client behind proxies that are trusted to name it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,11 +8,11 @@ use humboldt_http::FieldName;
 use crate::request::{Request, unmapped};
 use crate::rules::access;
 
-/// Most addresses of X-Forwarded-For that are followed, as in Squid; the rest is not looked at.
+/// Most addresses of X-Forwarded-For that are followed, as in Squid. The rest is ignored.
 const HOPS_MAX: usize = 64;
 
-/// Walks X-Forwarded-For from its end for as long as `trusted` allows the address before. `None`:
-/// the client is who it seems to be, because it is not trusted or says nothing that can be read.
+/// Walks X-Forwarded-For from its end, as long as `trusted` allows the address before. `None`: the
+/// client is the peer of the connection, because it is not trusted or names no readable address.
 pub(crate) fn client(trusted: &RuleList, request: &Request) -> Option<IpAddr> {
     let hops: Vec<&[u8]> = request.head.fields.list(FieldName::XForwardedFor).collect();
     let mut found = None;
@@ -27,7 +27,7 @@ pub(crate) fn client(trusted: &RuleList, request: &Request) -> Option<IpAddr> {
     found
 }
 
-/// An address, perhaps in brackets or with a port, as some proxies write it.
+/// An address, with or without brackets and port, since some proxies write them.
 fn address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);

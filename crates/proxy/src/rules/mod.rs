@@ -1,4 +1,4 @@
-//! What the configuration says about one request.
+//! Applies the rules of the configuration to one request.
 
 pub(crate) mod access;
 pub(crate) mod denial;

@@ -7,18 +7,18 @@ use humboldt_http::Target;
 
 use crate::request::{Request, host_ip, unmapped};
 
-/// Path under which the manager pages are.
+/// Path of the manager pages.
 const MANAGER_PREFIX: &[u8] = b"/squid-internal-mgr/";
 
 /// Path of the metrics.
 const METRICS_PATH: &[u8] = b"/metrics";
 
-/// Whether the request is for the proxy itself: a manager page, or its metrics.
+/// Whether the request is for the proxy itself: a manager page or the metrics.
 pub(crate) fn is_internal(request: &Request) -> bool {
     page_name(request).is_some()
 }
 
-/// The name of the page asked for.
+/// The name of the requested page.
 pub(crate) fn page_name(request: &Request) -> Option<&str> {
     let path = request.url.path_and_query();
     let name = match path.strip_prefix(MANAGER_PREFIX) {
@@ -37,13 +37,14 @@ pub(crate) fn page_name(request: &Request) -> Option<&str> {
 
 /// Whether the URL names this proxy.
 ///
-/// To whom it is known as a proxy it answers by its names and its address, with the port that it
-/// listens on; a request that has no more than a path came directly, so it may have been another
-/// port on the way, and any address will do. A name that is not ours never does: a page can make
-/// its own name lead here (DNS rebinding).
+/// On a forward-proxy port, the proxy's names and address count, with the port of the connection. A
+/// request with only a path came directly. It may have had another port on its way, so any port and
+/// any address count for it. A foreign name never counts: a web page can make its own name lead to
+/// this address (DNS rebinding).
 ///
-/// Where it plays the origin, only names that the configuration gives it are ours: what a site has
-/// under the machine's address, `localhost` or its own name (`defaultsite`) belongs to the site.
+/// On other ports the proxy plays the origin, and only names that the configuration gives the proxy
+/// count. The machine's address, `localhost` and the site's own name (`defaultsite`) belong to the
+/// site.
 fn is_own(request: &Request) -> bool {
     let facts = request.facts();
     let (host, has_own_port) = (request.url.host(), request.url.port() == facts.local.port());

@@ -1,7 +1,7 @@
-//! What the rules say about an answer before it goes to a client: `reply_body_max_size` and
+//! The rules about an answer before it goes to a client: `reply_body_max_size` and
 //! `http_reply_access`.
 //!
-//! They are asked for every client anew, also for hits. Without such rules nothing is done at all.
+//! They are asked for each client, also for hits. Without such rules, this costs nothing.
 
 use humboldt_exchange::is_bodiless_status;
 use humboldt_http::{Method, ResponseHead};
@@ -12,15 +12,15 @@ use crate::request::Request;
 use crate::rules::access;
 use crate::rules::denial::Refusal;
 
-/// How many bytes the body of this answer may have for this request; none where that cannot be
-/// answered.
+/// Most bytes that the body of this answer may have for this request; 0 if the rules have no
+/// answer.
 pub(crate) fn limit_bytes(request: &Request, response: &ResponseHead) -> u64 {
     let rules = request.snapshot().reply_rules.as_ref();
     rules.map_or(UNLIMITED, |rules| limit(rules, request, response).unwrap_or(0))
 }
 
-/// Whether an answer may go to the client that asked, and how many bytes of it if its length is not
-/// known yet. Answers that cannot have a body always may, as in Squid.
+/// Whether an answer may go to the client, and how many bytes of it if its length is not known yet.
+/// Answers that cannot have a body always may, as in Squid.
 pub(crate) fn check(
     request: &Request,
     head: &StoredHead,
@@ -40,8 +40,8 @@ pub(crate) fn check(
     access::may_reply(list, request, &response).map(|()| limit)
 }
 
-/// The limit of the first line that matches, in bytes. A refusal: a line before it cannot be
-/// answered.
+/// The limit of the first line that matches, in bytes. If a line before it has no answer, the
+/// result is a refusal.
 fn limit(rules: &ReplyRules, request: &Request, response: &ResponseHead) -> Result<u64, Refusal> {
     for (limit, condition) in &rules.sizes {
         if access::says_or_refuses(condition, request, response)? {

@@ -1,5 +1,5 @@
-//! Which protocols a client may switch to with Upgrade (RFC 9110 7.8), and whether a 101 switches
-//! to one of them.
+//! Upgrade (RFC 9110 7.8): the protocols that a client may switch to, and the check that a 101
+//! switches to one of them.
 
 use humboldt_conf::PortMode;
 use humboldt_http::{FieldName, Method, ResponseHead, websocket};
@@ -7,10 +7,10 @@ use humboldt_http::{FieldName, Method, ResponseHead, websocket};
 use crate::request::Request;
 use crate::rules::access;
 
-/// A value of Upgrade with those protocols that the client asks for and may have, in its order;
-/// `None` when there are none, or there is a body. What is malformed is left out, and so is HTTP/2:
-/// a tunnel to it would hide requests from the access rules. WebSocket without a key is no
-/// WebSocket: nothing could be checked.
+/// A value of Upgrade with the protocols that the client asks for and may use, in its order. `None`
+/// if there are none, or the request has a body. Malformed names are left out. So is HTTP/2, since
+/// a tunnel to it would hide requests from the access rules, and WebSocket without a key, since the
+/// answer could not be checked.
 pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
     if request.has_body() {
         return None;
@@ -33,9 +33,9 @@ pub(crate) fn offer(request: &Request) -> Option<Vec<u8>> {
     (!offered.is_empty()).then_some(offered)
 }
 
-/// Whether the request may switch to `protocol`: what `http_upgrade_request_protocols` says.
-/// Where it says nothing, WebSocket, to clients that may open a tunnel there with CONNECT, too,
-/// and everybody where the proxy plays the origin.
+/// Whether the request may switch to `protocol`, by `http_upgrade_request_protocols`. Without any
+/// such line, only WebSocket is permitted, to clients that may open a tunnel to the server with
+/// CONNECT; on a port where the proxy plays the origin, to all clients.
 fn allows(request: &Request, protocol: &str) -> bool {
     let upgrades = &request.snapshot().upgrades;
     let named = |name: &str| {
@@ -51,14 +51,14 @@ fn allows(request: &Request, protocol: &str) -> bool {
     let applies =
         |name: &str| if is_named { named(name) } else { name.eq_ignore_ascii_case("OTHER") };
     let mut rules = upgrades.iter().filter(|(name, ..)| applies(name));
-    // A rule that cannot be answered does not allow, and does deny.
+    // Without an answer, a rule that allows does not apply, and one that denies does.
     let decides = |allow: bool, rule| access::says(rule, request, None).unwrap_or(!allow);
     rules.find(|(_, allow, rule)| decides(*allow, rule)).is_some_and(|(_, allow, _)| *allow)
 }
 
-/// Why a 101 does not switch to what was `offered`; `None` if it does. A server that only pretends
-/// to speak the protocol is not found out by this: who may have no tunnels may have no upgrades
-/// either.
+/// Why a 101 does not switch to a protocol that was `offered`; `None` if it does. This does not
+/// detect a server that only pretends to speak the protocol. So a client that may not open tunnels
+/// may not upgrade either.
 pub(crate) fn objection(
     request: &Request,
     offered: &[u8],
@@ -83,7 +83,7 @@ pub(crate) fn objection(
     None
 }
 
-/// Whether it is WebSocket, of whatever version: rules name it without one.
+/// Whether the protocol is WebSocket of any version: rules name it without one.
 fn is_websocket(protocol: &[u8]) -> bool {
     let base = protocol.split(|&byte| byte == b'/').next().unwrap_or(protocol);
     base.eq_ignore_ascii_case(b"websocket")
@@ -93,7 +93,7 @@ fn key(request: &Request) -> Option<&[u8]> {
     request.head.fields.get_by_name(b"Sec-WebSocket-Key").filter(|key| !key.is_empty())
 }
 
-/// `name` or `name/version`, both of them tokens.
+/// The name in `name` or `name/version`, if both are tokens.
 fn well_formed(protocol: &[u8]) -> Option<&str> {
     let mut parts = protocol.splitn(2, |&byte| byte == b'/');
     let is_token = |part: &[u8]| {

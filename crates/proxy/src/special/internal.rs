@@ -1,5 +1,5 @@
-//! Requests that the proxy answers itself, and requests that it will not forward: manager pages,
-//! PURGE, TRACE and OPTIONS at the end of their way, loops.
+//! Requests that the proxy answers itself, or refuses to forward: manager pages, PURGE, TRACE and
+//! OPTIONS at their last hop, loops.
 
 use std::rc::Rc;
 
@@ -18,12 +18,11 @@ use crate::rules::own::{is_internal, page_name};
 use crate::shared::closes_page;
 use crate::special::purge;
 
-/// An answer of our own, with its result code; `None` for requests that are not for the proxy
-/// itself.
+/// The proxy's own answer with its result code; `None` if the request is not for the proxy itself.
 pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Option<(Local, Tag)> {
     if let Some(name) = page_name(request) {
-        // Nobody gets a page by asking this proxy to fetch it: the rules would see the proxy as the
-        // client.
+        // A page must not be fetched through this proxy, because the rules would then see the proxy
+        // as the client.
         let page = match has_been_here(request) {
             true => error_answer(core, request, ErrorPage::ForwardLoop, ""),
             false => manager_page(core, request, name),
@@ -52,7 +51,7 @@ fn manager_page(core: &Core, request: &Request, name: &str) -> Local {
     }
 }
 
-/// A TRACE or OPTIONS request that may go no further (RFC 9110 7.6.2).
+/// Answers a TRACE or OPTIONS request that may go no further (RFC 9110 7.6.2).
 fn last_hop(request: &Request) -> Local {
     if request.head.method == Method::Options {
         let methods = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE, CONNECT";
@@ -60,7 +59,7 @@ fn last_hop(request: &Request) -> Local {
         fields.push_named(b"Allow", methods);
         return Local { status: 200, fields, ..Local::default() };
     }
-    // RFC 9110 9.3.8: the request as received, without what is nobody else's business.
+    // RFC 9110 9.3.8: the request as received, without its secrets.
     let mut body = Vec::new();
     humboldt_http::h1::write_request_line(
         &mut body,
@@ -82,7 +81,7 @@ fn last_hop(request: &Request) -> Local {
     Local { status: 200, fields, body, fault: None }
 }
 
-/// Why a request is refused that no rule can make right.
+/// Why a request is refused, whatever the rules say.
 #[derive(Debug)]
 pub(crate) enum Objection {
     /// With this page, for this reason.
@@ -91,13 +90,14 @@ pub(crate) enum Objection {
     Denied(Refusal),
 }
 
-/// Requests that no rule can make right: for another server than this one and without saying which,
-/// as servers get them; and PURGE where no ACL names that method, as in Squid.
+/// Refuses requests that no rule can permit: a request without the name of its server, in the form
+/// that servers get, on a port for other servers; and PURGE if no ACL names that method, as in
+/// Squid.
 pub(crate) fn objection_to_form(request: &Request) -> Option<Objection> {
     if request.head.method == Method::Purge && !request.snapshot().purge_is_enabled {
         return Some(Objection::Denied(Refusal::of_request(None)));
     }
-    // The method of the preface of HTTP/2, which is no request (RFC 9113 11.5): a server that knows
+    // The preface of HTTP/2 has this method but is no request (RFC 9113 11.5). A server that knows
     // it would change protocols.
     if request.head.method == Method::Other && request.head.method_bytes() == b"PRI" {
         return Some(Objection::Page(
@@ -112,7 +112,7 @@ pub(crate) fn objection_to_form(request: &Request) -> Option<Objection> {
     names_no_server.then(|| Objection::Page(ErrorPage::InvalidUrl, detail.into()))
 }
 
-/// Why a request is not forwarded, if so.
+/// Why a request is not forwarded; `None` if it is.
 pub(crate) fn objection(request: &Request) -> Option<(ErrorPage, String)> {
     if request.head.method == Method::Trace && request.has_body() {
         return Some((ErrorPage::InvalidRequest, "TRACE has no body".into()));
@@ -129,7 +129,7 @@ pub(crate) fn objection(request: &Request) -> Option<(ErrorPage, String)> {
     None
 }
 
-/// Whether Via names us already.
+/// Whether Via already has this proxy's name.
 fn has_been_here(request: &Request) -> bool {
     let unique = request.snapshot().names.unique.as_bytes();
     request.head.fields.list(FieldName::Via).any(|hop| {

@@ -1,5 +1,5 @@
 //! PURGE: one URL, everything with a tag, or everything below a prefix.
-//! [docs/purging.md](../../../docs/purging.md) is for its users.
+//! Its manual is [docs/purging.md](../../../docs/purging.md).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::storing::invalidate;
 /// Most tags of one request.
 const TAGS_MAX: usize = 256;
 
-/// What a request asks for.
+/// The subject of a PURGE.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     Url,
@@ -24,25 +24,25 @@ enum Wanted {
     Prefix(Purge),
 }
 
-/// For [`Purged::Owed`].
+/// The text for [`Purged::Owed`].
 const NOT_LASTING: &[u8] = b"Purged for now only: a cache_dir could not write it down, as cache.log says. It is not used until that has \
 been made up for; but after a restart it may have what was purged.\n";
 
 /// How long a PURGE waits for the cache directories.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// For one that does not answer in time.
+/// The text for a directory that does not answer in time.
 const NOT_WRITTEN: &[u8] = b"Purged for now only: a cache_dir did not answer in time. Nobody gets what was purged, and it is removed \
 from there as soon as that is possible; but if the proxy ends before, it may have it after a restart. Repeat the request to be sure.\n";
 
-/// Most purges that a core has under way. They wait for disks, and their clients need not.
+/// Most purges in progress on one core. They wait for disks, and continue if their clients leave.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// Carries out a PURGE, whether its client waits for the answer or leaves: half of it would be
-/// worse than none, and not every client reads what comes.
+/// Carries out a PURGE in a task of its own. It finishes even if the client leaves: half a purge
+/// would be worse than none, and not every client reads the answer.
 pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Local {
     let under_way = Rc::clone(&core.purges_under_way);
-    // Each has one, and so has the core.
+    // Each purge holds one reference, and the core holds one.
     if Rc::strong_count(&under_way) > UNDER_WAY_MAX + 1 {
         return text(503, b"Not purged: too many purges wait for a disk.\n".to_vec());
     }
@@ -55,9 +55,9 @@ pub(crate) async fn answer(core: &Rc<Core>, request: &Rc<Request>) -> Local {
     purge.await.unwrap_or_else(|_| text(500, b"Not purged: the proxy ends.\n".to_vec()))
 }
 
-/// Carries out a PURGE. One of a URL is answered with 200 when it was there, and 404 when not, as
-/// Squid does; with 500 when a crash could bring it back, and with 503 when a directory takes
-/// longer than [`WAIT_MAX`] to remove it.
+/// Carries out a PURGE. A PURGE of a URL gets 200 if the URL was stored and 404 if not, as in
+/// Squid; 500 if a crash could bring it back; 503 if a directory takes longer than [`WAIT_MAX`] to
+/// remove it.
 async fn carry_out(core: &Core, request: &Request) -> Local {
     let (purges, counter) = match wanted(request) {
         Ok(Wanted::Url) => {
@@ -105,7 +105,7 @@ fn line(purge: &Purge) -> Vec<u8> {
     [kind, bytes, b"\n"].concat()
 }
 
-/// What the fields of the request say; what is not clear is refused.
+/// The subject of a PURGE, from the fields of the request. An unclear one is refused.
 fn wanted(request: &Request) -> Result<Wanted, String> {
     let values = |wanted: &'static [u8]| {
         let named = move |name: &[u8]| name.eq_ignore_ascii_case(wanted);

@@ -1,4 +1,4 @@
-//! CONNECT, and connections that switch to another protocol.
+//! Tunnels: CONNECT, and connections that switch to another protocol.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -26,11 +26,11 @@ use crate::rules::upgrades;
 use crate::special::upload;
 use crate::transaction::Transaction;
 
-/// A tunnel in which nothing moves for this long is closed, unless `read_timeout` is longer.
+/// A tunnel without traffic is closed after this time, or after `read_timeout` if that is longer.
 const IDLE_MIN: Duration = Duration::from_secs(60);
 
-/// The same, when the client has sent its FIN: it may still read, or have closed both halves, which
-/// looks the same. Squid ends a tunnel at once then; HAProxy's `client-fin` is this limit.
+/// The limit after the client's FIN. The client may still read, or may have closed both halves; the
+/// two look the same. Squid ends a tunnel at once then; HAProxy's `client-fin` is this limit.
 const CLIENT_FIN: Duration = Duration::from_secs(10);
 
 /// Opens a tunnel to `host:port` (RFC 9110 9.3.6).
@@ -91,15 +91,15 @@ async fn serve(
     outcome
 }
 
-/// What came of CONNECT.
+/// The result of CONNECT.
 enum Opened {
     Tunnel(ServerExchange),
-    /// The answer of the parent instead, for the client.
+    /// The parent's answer, which goes to the client instead.
     Refused(Box<Answer>),
 }
 
-/// Connects for CONNECT: directly, or by asking a parent to. As in Squid, the answer of a parent
-/// that refuses goes to the client, but where its own server failed (502, 504) another way may do.
+/// Connects for CONNECT, directly or through a parent. As in Squid, a parent's refusal goes to the
+/// client. If only the parent's own server failed (502, 504), the next way is tried.
 async fn open(core: &Rc<Core>, job: &Job) -> Result<Opened, Failure> {
     let request = &*job.request;
     let mut route = Route::new(core, request, &job.report).await;
@@ -174,9 +174,9 @@ pub(crate) async fn upgrade(transaction: &mut Transaction<'_>, offered: &[u8]) -
 
 /// The answer to a request to switch.
 enum Switched {
-    /// The server goes on with another protocol.
+    /// The server continues with another protocol.
     Yes(ServerExchange, Box<ResponseHead>),
-    /// It answers as if nobody had asked.
+    /// The server answers as if the request had no Upgrade.
     No(Box<Answer>),
 }
 
@@ -209,7 +209,7 @@ async fn ask_to_switch(core: &Rc<Core>, job: &Job, offered: &[u8]) -> Result<Swi
     }
 }
 
-/// The 101 as the client gets it.
+/// The 101 in the form that the client gets.
 struct Switching<'a> {
     head: &'a ResponseHead,
     request: &'a Request,

@@ -1,5 +1,5 @@
-//! Requests whose heads could not be read: their answers, and what access.log calls them, like
-//! Squid, so that its tools find them.
+//! Requests whose heads could not be read: their answers, and their names in access.log, which are
+//! those of Squid, so that tools for its logs find them.
 
 use std::rc::Rc;
 
@@ -16,17 +16,17 @@ use crate::reply::local;
 use crate::request::{ConnFacts, Request};
 use crate::transaction::Transaction;
 
-/// The URL of a head that did not come to its end.
+/// The URL of a head that ended early.
 const UNFINISHED: &[u8] = b"error:transaction-end-before-headers";
 
 /// The URL of a request line that cannot be read.
 const INVALID: &[u8] = b"error:invalid-request";
 
-/// The URL of a head that is longer than it may be.
+/// The URL of a head that is too long.
 const TOO_LARGE: &[u8] = b"error:request-too-large";
 
-/// A request that stands for one that could not be read. Access rules may be asked about it, as
-/// logs have conditions.
+/// A request in place of one that could not be read. Access rules may be asked about it, since logs
+/// have conditions.
 pub(crate) fn request(core: &Core, facts: &Rc<ConnFacts>, refused: &Refused) -> Request {
     let mut request = Request::new(facts, &core.snapshot());
     request.received = core.now();
@@ -43,7 +43,7 @@ pub(crate) fn request(core: &Core, facts: &Rc<ConnFacts>, refused: &Refused) -> 
     request
 }
 
-/// Answers it, if somebody is there to read that.
+/// Answers the request, if the client may still read the answer.
 pub(crate) async fn answer(transaction: &mut Transaction<'_>, refused: Refused) -> Outcome {
     let (page, detail) = match refused {
         Refused::Head(error, _) => (page_for(error), error.to_string()),
@@ -53,7 +53,7 @@ pub(crate) async fn answer(transaction: &mut Transaction<'_>, refused: Refused) 
         }
     };
     transaction.core.count(Counter::ClientErrors, 1);
-    // The page does not repeat what could not be read.
+    // The page does not repeat the unreadable bytes.
     let local = local::error_page(transaction.core, b"", page, &detail, false);
     let outcome = Outcome::local(Tag::None, page.status());
     local::send(transaction, local, outcome).await
@@ -71,16 +71,16 @@ fn page_for(error: HeadError) -> ErrorPage {
     }
 }
 
-/// What the log wants to know of a head that is refused.
+/// The facts about a refused head that the log needs.
 struct Unread {
-    /// The method, as far as there is one.
+    /// The method, as far as it arrived.
     method: Vec<u8>,
-    /// The target, where the request line could be read.
+    /// The target, if the request line could be read.
     target: Option<Vec<u8>>,
 }
 
 impl Unread {
-    /// Keeps of `input` what the log wants.
+    /// Takes the facts for the log from `input`.
     fn new(error: HeadError, input: &[u8]) -> Self {
         let start =
             input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(input.len());
@@ -109,7 +109,7 @@ impl Unread {
         Self { method: method.unwrap_or_default().to_vec(), target }
     }
 
-    /// What stands for its URL when it is answered with `status`.
+    /// The text in place of its URL, if it is answered with `status`.
     fn target_for_the_log(&self, status: u16) -> &[u8] {
         match &self.target {
             Some(target) => target,

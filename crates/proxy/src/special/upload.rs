@@ -1,4 +1,5 @@
-//! Requests with a body: read from the client and sent on while the answer is awaited and relayed.
+//! Requests with a body: it is sent on while it is read from the client, and the answer is relayed
+//! meanwhile.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -31,7 +32,7 @@ use crate::transaction::Transaction;
 enum UploadEnd {
     /// The client has gone.
     ClientGone,
-    /// It did something wrong, or the server did.
+    /// The client or the server made an error.
     Failed(Failure),
 }
 
@@ -56,15 +57,15 @@ pub(crate) async fn serve(transaction: &mut Transaction<'_>) -> Outcome {
         Err(UploadEnd::ClientGone) => transaction.client_gone(outcome(Tag::Miss)),
         Err(UploadEnd::Failed(failure)) => {
             core.count(Counter::ServerErrors, 1);
-            // A client's fault has nothing to do with the cache.
+            // The client's error did not concern the cache.
             let tag = if failure.page.status() < 500 { Tag::None } else { Tag::Miss };
             local::failed(transaction, failure, outcome(tag)).await
         }
     }
 }
 
-/// Connects, then sends head and body until the final head of the answer is there. A body cannot be
-/// sent twice: only connecting is tried again.
+/// Connects, then sends head and body until the final head of the answer arrives. Only connecting
+/// is tried again, because a body cannot be sent twice.
 async fn send(
     transaction: &mut Transaction<'_>,
     job: &Job,
@@ -83,18 +84,18 @@ async fn send(
     Ok((answer.map_err(|error| Failure::from(&error))?, pump))
 }
 
-/// What happened while a body was sent and its answer awaited.
+/// An event while a body is sent and its answer awaited.
 enum Step {
-    /// A head has come.
+    /// A head has arrived.
     Head,
     /// The server failed.
     Server(ServerError),
-    /// The client sent something wrong, or too little in time.
+    /// The client sent something invalid, or sent too slowly.
     Refused(ErrorPage),
     ClientGone,
 }
 
-/// Sends until the final head of the answer is there, passing on interim responses.
+/// Sends until the final head of the answer arrives, and passes interim responses on.
 async fn until_head(
     transaction: &mut Transaction<'_>,
     pump: &mut BodyPump,
@@ -120,13 +121,13 @@ async fn until_head(
                     return Poll::Ready(Step::Refused(ErrorPage::RequestTimeout));
                 }
             }
-            // Also while the server does not take what was read, and when there is nothing more to
-            // read.
+            // Checked also while the server does not take the bytes that were read, and when the
+            // body has ended.
             if gone.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Step::ClientGone);
             }
             if progressed {
-                // The server's time to answer counts from the last bytes it was sent.
+                // The server's time limit for its answer starts at the last bytes sent to it.
                 server.start_waiting();
                 client.expect_body();
             }
@@ -173,8 +174,8 @@ fn explain(pump: &BodyPump, error: &ServerError) -> Failure {
     Failure::from(error)
 }
 
-/// Relays an answer to the one request it is for, whose body may still be on its way. It comes from
-/// a task of its own: a client that leaves does not wait for what becomes of the answer.
+/// Relays an answer to its one request, whose body may still be on its way. A task of its own
+/// delivers the answer, so that the end of a request whose client leaves does not wait for it.
 pub(crate) async fn deliver(
     transaction: &mut Transaction<'_>,
     mut job: Job,

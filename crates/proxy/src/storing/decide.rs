@@ -1,5 +1,5 @@
-//! What becomes of an answer: it confirms a stored object, replaces it, is stored, or only passes
-//! through.
+//! Decides the use of an answer: it confirms a stored object, replaces it, is stored, or only
+//! passes through.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::storing::invalidate::same_host;
 use crate::storing::parts::{self, NewPart};
 use crate::storing::publish::publish;
 
-/// What becomes of an answer.
+/// The use of an answer.
 pub(crate) enum Verdict {
     /// The stored answer is still good, with a new head.
     Confirmed(StaleBody),
-    /// The server confirmed another answer than the stored one: it is to be asked for the whole.
+    /// The server confirmed a different answer than the stored one: ask it for the whole.
     Again,
     /// Serve the stored object if that is allowed, or this failure.
     Failed(Failure),
@@ -36,14 +36,15 @@ pub(crate) enum Verdict {
     Stream {
         /// Whether it is being stored.
         stored: bool,
-        /// The directory that gets it when it is complete, if none is being written meanwhile.
+        /// The directory that gets the answer when it is complete; `None` if the answer is written
+        /// while it arrives, or not at all.
         at_end: Option<Arc<Dir>>,
-        /// It is a part of an answer, to be listed when it is complete.
+        /// Set for a part of an answer, which is listed when it is complete.
         part: Option<Box<NewPart>>,
     },
 }
 
-/// Decides, and publishes the head of an answer that is to be streamed.
+/// Decides the use of an answer, and publishes its head if it is to be streamed.
 pub(crate) async fn decide(
     core: &Rc<Core>,
     job: &mut Job,
@@ -55,7 +56,7 @@ pub(crate) async fn decide(
     let rule = snapshot.refresh_rule(request.url.as_bytes());
     let now = core.now().secs();
     if !answer.head.fields.has(FieldName::Date) {
-        // RFC 9110 6.6.1: who receives a message without Date adds one.
+        // RFC 9110 6.6.1: a recipient of a message without Date adds one.
         answer.head.fields.push(FieldName::Date, &date::format(now));
     }
     let date = answer.head.fields.get(FieldName::Date).and_then(date::parse);
@@ -84,19 +85,19 @@ pub(crate) async fn decide(
     }
     let cc = CacheControl::of_response(&answer.head.fields, &snapshot.freshness.target_list);
     let mut judged = without_void_expires(snapshot, &answer.head);
-    // A part that nobody asked for is an error of the server's.
+    // If nobody asked for a part, a 206 is the server's error.
     let range = request.head.fields.get(FieldName::Range).filter(|_| job.as_asked);
     let portion = range.and_then(|range| parts::portion(&answer.head, range, answer.body_bytes()));
     if portion.is_some() {
-        // A part may be stored where the whole may be, and is as fresh.
+        // A part may be stored if the whole may be, and it is as fresh.
         judged.to_mut().status = 200;
     }
     let times = freshness::times(answer.request_time, now, &judged, &cc, rule, &snapshot.freshness);
     let times =
         Times { purge_number: writer.flow().purge_number(), serial: next_serial(), ..times };
     answer.limit_bytes = reply::limit_bytes(&request, &answer.head);
-    // To conditions and ranges of the client's own, 412 and 416 are answers that nobody else is to
-    // get.
+    // If the client's own conditions and ranges were sent, a 412 or 416 answers only those, so no
+    // other client may get it.
     let is_for_all =
         !job.as_asked || matches!(answer.head.status, 200 | PARTIAL) || !has_own_terms(&request);
     let storable = job.may_store
@@ -111,8 +112,9 @@ pub(crate) async fn decide(
     publish(core, job, answer, writer, times, &cc, portion).await
 }
 
-/// Whether the answer depends on X-Forwarded-For where this proxy adds the client's address to it:
-/// the server saw another field than the client sent, and no other client's is the same.
+/// Whether the answer varies by X-Forwarded-For while this proxy adds the client's address to that
+/// field. The server then saw a different field than the client sent, and it differs for each
+/// client.
 fn varies_by_address(snapshot: &Snapshot, head: &ResponseHead) -> bool {
     let adds_address = !matches!(
         snapshot.config.forwarded_for,
@@ -147,14 +149,14 @@ fn may_store(
     verdict.is_ok()
 }
 
-/// Whether an answer to POST says that GET would give the same (RFC 9110 9.3.3).
+/// Whether an answer to POST says that GET would bring the same (RFC 9110 9.3.3).
 fn is_what_get_gives(request: &Request, head: &ResponseHead) -> bool {
     let location = head.fields.get(FieldName::ContentLocation);
     let url = location.and_then(|reference| same_host(&request.url, reference));
     url.is_some_and(|url| url.as_bytes() == request.url.as_bytes())
 }
 
-/// A 304 to our own condition.
+/// Handles a 304 to a condition of the proxy itself.
 async fn confirm(
     core: &Rc<Core>,
     job: &mut Job,
@@ -164,13 +166,14 @@ async fn confirm(
 ) -> Verdict {
     let request = Rc::clone(&job.request);
     if !freshness::freshens(&stale.head().to_response_head(), &answer.head) {
-        // It confirms something that we do not have, and says nothing about ours.
+        // It confirms an answer that is not stored, and says nothing about the stored one.
         job.in_reserve = Some(stale);
         return Verdict::Again;
     }
     job.report.set_object_tag(Tag::RefreshUnmodified);
     if answer.was_repaired() {
-        // It confirms for this request; its fields may be another's, and are for nobody.
+        // It confirms the stored answer for this request. Its fields may belong to another answer,
+        // so they are dropped.
         return Verdict::Confirmed(stale.body);
     }
     Verdict::Confirmed(freshen(core, &request, stale, answer, writer).await)

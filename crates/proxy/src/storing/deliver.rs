@@ -1,4 +1,5 @@
-//! An answer on its way from its server into a flow: fetched, decided upon, streamed, stored.
+//! Brings an answer from its server into a flow: fetches it, decides its use, streams and stores
+//! it.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -35,12 +36,12 @@ pub(crate) fn in_background(core: &Rc<Core>, request: &Rc<Request>, found: Found
 
 /// Fetches into `writer`, as a task of its own.
 pub(crate) fn start(core: &Rc<Core>, job: Job, writer: FlowWriter) {
-    // Kilobytes, which would be moved again and again otherwise.
+    // Boxed, since the future has kilobytes, which would otherwise be moved several times.
     tokio::task::spawn_local(Box::pin(run(Rc::clone(core), job, writer)));
 }
 
 async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
-    // Before there is a head, there is nothing that `quick_abort` could find worth finishing.
+    // Without a head, `quick_abort` has no reason to finish the fetch.
     let watched = (!job.in_background).then(|| Arc::clone(writer.flow()));
     let conversed = while_wanted(watched, pin!(converse(&core, &job, &mut writer))).await;
     match conversed {
@@ -54,9 +55,9 @@ async fn run(core: Rc<Core>, mut job: Job, mut writer: FlowWriter) {
     core.return_request(job.request);
 }
 
-/// What `work` for a flow gives; `None` when the last client that read it leaves before. Without a
-/// flow nobody needs to wait for it. The caller pins the work: moved in here, it would have its
-/// place twice.
+/// The result of `work` for a flow; `None` if the last client that read the flow leaves first.
+/// Without a flow, `work` always continues to its end. The caller pins the work, because a future
+/// that is moved in here would take its space twice.
 pub(crate) async fn while_wanted<T>(
     flow: Option<Arc<Flow>>,
     work: impl Future<Output = T> + Unpin,
@@ -74,8 +75,8 @@ pub(crate) async fn while_wanted<T>(
     .await
 }
 
-/// Ends a flow without an answer from the server: with the stored one if that is allowed (RFC 9111
-/// 4.2.4).
+/// Ends a flow to which the server gave no answer: with the stored answer if that is allowed (RFC
+/// 9111 4.2.4), otherwise with the failure.
 async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) {
     core.count(Counter::ServerErrors, 1);
     job.report.set_validating(job.stale.is_some());
@@ -92,7 +93,7 @@ async fn fail(core: &Core, job: &mut Job, failure: Failure, writer: FlowWriter) 
     writer.abort(reason);
 }
 
-/// Gives those who wait the stored answer.
+/// Sends the stored answer to the clients that wait.
 async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
     match body {
         StaleBody::Memory(object) => {
@@ -103,7 +104,7 @@ async fn serve_stored(core: &Core, body: StaleBody, writer: FlowWriter) {
     }
 }
 
-/// Decides what becomes of an answer, then streams it into the flow.
+/// Decides the use of an answer, then streams it into the flow.
 pub(crate) async fn deliver(
     core: &Rc<Core>,
     job: &mut Job,
@@ -148,11 +149,12 @@ pub(crate) async fn deliver(
     }
 }
 
-/// A directory that gets an answer in one piece when it is complete, or as it arrives if memory
-/// turns out to be too short for that.
+/// A directory that gets an answer in one piece when it is complete. If memory turns out to be too
+/// short for that, it gets the answer as it arrives.
 struct AtEnd {
     dir: Option<Arc<Dir>>,
-    /// Keeps what has arrived until the directory has it; not for what a flow may hold in any case.
+    /// Keeps the received bytes until the directory has them. Not needed for a body so short that a
+    /// flow may hold it in any case.
     reader: Option<FlowReader>,
 }
 
@@ -164,7 +166,7 @@ impl AtEnd {
         Self { dir, reader }
     }
 
-    /// Lets the directory follow from now on if the body cannot be kept whole.
+    /// Makes the directory follow the flow from now on if the body cannot be kept whole.
     fn follow_if_short(&mut self, core: &Rc<Core>, job: &Job, writer: &FlowWriter) {
         if self.reader.is_none() || writer.is_whole() {
             return;
@@ -179,8 +181,8 @@ impl AtEnd {
     }
 }
 
-/// Fetches without a condition what could not be validated. The stored answer, which nothing is
-/// known about, may still cover for an error.
+/// Fetches without a condition after a validation failed. Nothing is known about the stored answer
+/// then, but it may still be served if the server fails.
 async fn again(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
     match converse(core, job, &mut writer).await {
         Ok(answer) => deliver(core, job, answer, writer).await,
@@ -188,8 +190,8 @@ async fn again(core: &Rc<Core>, job: &mut Job, mut writer: FlowWriter) {
     }
 }
 
-/// Streams the body. Stops early when nobody wants it any more and `quick_abort` does not say
-/// otherwise.
+/// Streams the body. Stops early if no client wants it any more, unless `quick_abort` lets the
+/// fetch continue.
 async fn receive(
     core: &Rc<Core>,
     job: &Job,
@@ -224,7 +226,7 @@ async fn receive(
             Step::Body(Err(error)) => return Err(error.abort_reason()),
             Step::Nobody if stored && goes_on_alone(job, answer, writer.written()) => watch = false,
             Step::Nobody if writer.abort_unwanted() => return Err(AbortReason::Cancelled),
-            // Somebody has joined since.
+            // A client has joined since.
             Step::Nobody => {}
         }
     }

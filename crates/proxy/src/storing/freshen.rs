@@ -1,4 +1,4 @@
-//! Stored answers with heads that their servers have brought up to date.
+//! Stored answers whose heads are updated by newer answers of their servers.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,9 +17,8 @@ use crate::request::Request;
 use crate::storing::head::{skips_reply_field, without_void_expires};
 use crate::storing::invalidate::forget_all;
 
-/// What a 200 to HEAD says about the stored answer to GET (RFC 9111 4.3.5): the same validator
-/// makes it fresh again, a difference in validators or length makes it void. Without a validator
-/// nothing is known.
+/// Applies a 200 to HEAD to the stored answer to GET (RFC 9111 4.3.5). The same validator makes it
+/// fresh again; a different validator or length makes it void. Without a validator nothing changes.
 pub(crate) async fn learn_from_head(
     core: &Rc<Core>,
     request: &Request,
@@ -42,7 +41,7 @@ pub(crate) async fn learn_from_head(
     }
 }
 
-/// The stored answer with a head that the server has brought up to date, wherever it is stored.
+/// The stored answer with a head that the server has updated, in memory or on disk.
 pub(crate) async fn freshen(
     core: &Rc<Core>,
     request: &Request,
@@ -54,10 +53,10 @@ pub(crate) async fn freshen(
         StaleBody::Memory(object) => object.key,
         StaleBody::Disk(hit) => hit.key,
     };
-    // Where a newer answer has come, this one is only for those who wait for it.
+    // If a newer answer has come, only the clients that wait get this one.
     let is_newest = announce(core, request, writer, &[(key, 0)]).await;
     let updated = freshness::update_304(&stale.head().to_response_head(), &answer.head);
-    // The body is as old as it was: a purge that came before is not undone.
+    // The body is as old as before, so it keeps its purge number: an earlier purge stays in force.
     let purge_number = stale.times().purge_number;
     let (head, times) = to_store(core, request, answer.request_time, &updated, purge_number);
     match stale.body {
@@ -90,7 +89,7 @@ pub(crate) async fn freshen(
     }
 }
 
-/// What is stored of a head that was put together here, and how fresh it is.
+/// The head to store, and its freshness, for a head that was put together here.
 pub(crate) fn to_store(
     core: &Core,
     request: &Request,
@@ -116,7 +115,7 @@ pub(crate) fn to_store(
     (stored, Times { purge_number, serial: next_serial(), ..times })
 }
 
-/// Brings the record on disk up to date, without anybody waiting for it.
+/// Updates the record on disk in the background.
 fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirmed: Confirmed) {
     if core.shared.cache.on_disk(&record.key) {
         let cache = Arc::clone(&core.shared.cache);
@@ -127,9 +126,9 @@ fn update_on_disk(core: &Rc<Core>, writer: &FlowWriter, record: Record, confirme
     }
 }
 
-/// Makes an answer known that is going to be stored, or that confirms a stored one. Nothing of the
-/// URL is kept where nobody can say whether another answer, that was on its way at the same time,
-/// is newer. Returns whether this is the newest one.
+/// Announces an answer that will be stored, or that confirms a stored one. Another answer may have
+/// been on its way at the same time. If nobody can say which is newer, nothing of the URL is kept.
+/// Returns whether this answer is the newest.
 pub(crate) async fn announce(
     core: &Core,
     request: &Request,
@@ -147,7 +146,7 @@ pub(crate) fn record(key: Key, url: &[u8], head: &StoredHead, times: Times) -> R
     Record { key, kind: RecordKind::Object, url: url.into(), head: head.bytes().into(), times }
 }
 
-/// What a flow says about an object that is served as it is.
+/// The facts that a flow publishes about an object that is served unchanged.
 pub(crate) fn object_info(object: &Object) -> FlowInfo {
     FlowInfo {
         key: object.key,

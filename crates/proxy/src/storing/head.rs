@@ -1,4 +1,4 @@
-//! Heads as they are stored and passed on.
+//! Heads of answers in the form that is stored and passed on.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use humboldt_http::{FieldName, Fields, HopByHop, ResponseHead};
 use crate::config::snapshot::Snapshot;
 
 /// `vary_ignore_expire`: the head without an Expires that says "now" next to a Vary. Old servers
-/// sent it for the sake of HTTP/1.0 caches, which know no Vary.
+/// sent it to stop HTTP/1.0 caches, which do not know Vary.
 pub(crate) fn without_void_expires<'a>(
     snapshot: &Snapshot,
     head: &'a ResponseHead,
@@ -25,7 +25,7 @@ pub(crate) fn without_void_expires<'a>(
     Cow::Owned(without)
 }
 
-/// The head as this proxy passes it on: with itself in Via.
+/// The head in the form that this proxy passes on: with its own name in Via.
 pub(crate) fn with_via(snapshot: &Snapshot, head: &ResponseHead) -> ResponseHead {
     let mut received = head.roomy_clone();
     if let Some(via) = snapshot.names.via(head.version) {
@@ -34,7 +34,7 @@ pub(crate) fn with_via(snapshot: &Snapshot, head: &ResponseHead) -> ResponseHead
     received
 }
 
-/// Those fields of an answer for which `is_own` says yes.
+/// The fields of an answer for which `is_own` returns true.
 pub(crate) fn some_fields(
     head: &ResponseHead,
     is_own: impl Fn(FieldName, &[u8]) -> bool,
@@ -46,9 +46,9 @@ pub(crate) fn some_fields(
     fields
 }
 
-/// Whether a field of an answer is left out of what is stored and sent on: hop-by-hop fields, and
-/// those that are made anew for each client. What rules say of fields depends on the client that is
-/// answered: see [`Ruled`](crate::rules::header::Ruled).
+/// Whether a field of an answer is neither stored nor passed on. Such fields are hop-by-hop, or
+/// made anew for each client. Rules about fields depend on the client and are applied later: see
+/// [`Ruled`](crate::rules::header::Ruled).
 pub(crate) fn skips_reply_field(hops: &HopByHop<'_>, id: FieldName, name: &[u8]) -> bool {
     let made_anew = matches!(
         id,

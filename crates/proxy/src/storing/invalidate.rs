@@ -1,5 +1,5 @@
-//! Stored answers that are void: after unsafe methods, and after answers that show that they are of
-//! no use.
+//! Stored answers that become void: after unsafe methods, and after answers that show that they are
+//! unusable.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use humboldt_store::{FlowWriter, Key, Voiding};
 use crate::core::Core;
 use crate::fetch::job::{Job, Stale};
 
-/// After a successful unsafe method the stored answers of the URL, and of what Location and
-/// Content-Location name on the same host, are void (RFC 9111 4.4). The flow is for the answer
-/// itself, which may be stored in their place.
+/// Makes stored answers void after an unsafe method succeeded: those of the URL, and those that
+/// Location and Content-Location name on the same host (RFC 9111 4.4). The returned flow is for the
+/// answer itself, which may be stored in their place.
 pub(crate) async fn after_unsafe_method(
     core: &Core,
     job: &Job,
@@ -38,16 +38,16 @@ pub(crate) async fn after_unsafe_method(
     Some(writer)
 }
 
-/// What is stored of a URL turned out to be of no use. Nobody gets it any more.
+/// Makes all stored answers of a URL void, because they are unusable.
 pub(crate) async fn forget_all(core: &Core, key: Key) {
     remove_behind(core, core.shared.cache.void(key)).await;
 }
 
-/// Takes what is void out of all indexes now, and off the disks behind the answer: no answer waits
-/// for a disk.
+/// Removes void answers from all indexes now. Their removal from disk continues in the background,
+/// so that no answer waits for a disk.
 pub(crate) async fn remove_behind(core: &Core, voiding: Voiding) {
     let cache = Arc::clone(&core.shared.cache);
-    // Without a budget of turns, as the first poll must do its part.
+    // The first poll must finish its part, so tokio must not interrupt it for its budget.
     let removal = tokio::task::unconstrained(async move { cache.remove_void(voiding).await });
     let mut removal = Box::pin(removal);
     let is_pending =
@@ -57,7 +57,7 @@ pub(crate) async fn remove_behind(core: &Core, voiding: Voiding) {
     }
 }
 
-/// The URL that `reference` means, if it is on the same host.
+/// The URL of `reference`, if it is on the same host.
 pub(crate) fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
     let mut url = Url::default();
     if reference.starts_with(b"/") && !reference.starts_with(b"//") {
@@ -68,9 +68,9 @@ pub(crate) fn same_host(base: &Url, reference: &[u8]) -> Option<Url> {
     (url.authority() == base.authority() && url.scheme() == base.scheme()).then_some(url)
 }
 
-/// A stored answer that was to be validated or served, unless it has been purged by tag or prefix
-/// meanwhile. Ask when the flow that it is for exists: later purges are seen by whoever would join
-/// that.
+/// A stored answer that was to be validated or served; `None` if it has been purged by tag or
+/// prefix meanwhile. Call it when the flow for the answer exists: from then on, a request that
+/// would join the flow checks for later purges itself.
 pub(crate) fn unless_purged(core: &Core, stale: Option<Stale>) -> Option<Stale> {
     stale.filter(|stale| !core.shared.cache.is_purged(stale.times(), stale.url(), stale.head()))
 }

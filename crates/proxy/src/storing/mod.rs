@@ -1,4 +1,4 @@
-//! What becomes of an answer on its way from its server.
+//! The path of an answer from its server to memory, disk and clients.
 
 pub(crate) mod decide;
 pub(crate) mod deliver;

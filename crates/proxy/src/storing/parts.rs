@@ -1,5 +1,5 @@
-//! Parts of answers (RFC 9111 3.3 and 3.4): those that servers sent are kept, and listed. Parts are
-//! only put together when a strong validator says that they belong to the same answer.
+//! Parts of answers (RFC 9111 3.3 and 3.4), received in 206 answers, stored and listed. Parts are
+//! put together only if a strong validator says that they belong to the same answer.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -17,42 +17,42 @@ use crate::fetch::validator::{strong_validator, validator};
 use crate::request::Request;
 use crate::storing::freshen;
 
-/// Which bytes of an answer a 206 has.
+/// The bytes of an answer that a 206 has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Portion {
-    /// These, the last one excluded.
+    /// The bytes, without the end of the range.
     pub bytes: Range<u64>,
     /// Length of the whole.
     pub complete_bytes: u64,
-    /// Whether it may be put together with others.
+    /// Whether it may be put together with other parts.
     pub combinable: bool,
 }
 
 /// A part that is being stored.
 pub(crate) struct NewPart {
-    /// Key of the list that will lead to it.
+    /// Key of the list of parts.
     pub list: Key,
     /// Its own key.
     pub key: Key,
-    /// Which bytes it has.
+    /// The bytes that it has.
     pub portion: Portion,
     /// The head as it was received.
     pub received: ResponseHead,
 }
 
 impl NewPart {
-    /// Whether all its bytes have come.
+    /// Whether all its bytes have arrived.
     pub(crate) fn is_complete(&self, written: u64) -> bool {
         self.portion.bytes.end - self.portion.bytes.start == written
     }
 }
 
-/// What a 206 has, if that can be stored. `range` is the field that asked for it, `body_bytes` the
-/// length of its own body, where known.
+/// The part that a 206 has, if it can be stored. `range` is the field that asked for it;
+/// `body_bytes` is the length of its own body, if known.
 ///
-/// Where the last bytes were asked for and just as many came, the server may say a wrong number for
-/// the last one all the same. Its first byte and its framing are believed, since the body was
-/// framed by them; the whole ends where the part ends. Such a part stays alone.
+/// If the last N bytes were asked for and N bytes came, the server may still name a wrong last
+/// byte. Its first byte and its framing are trusted, since they framed the body, and the whole is
+/// taken to end where the part ends. Such a part is never put together with others.
 pub(crate) fn portion(
     head: &ResponseHead,
     range: &[u8],
@@ -84,8 +84,8 @@ pub(crate) fn portion(
     }
 }
 
-/// Puts a part that has been stored on the list, and the list on disk. Nothing happens where the
-/// whole is there already.
+/// Adds a stored part to its list, and writes the list to disk. Does nothing if the whole answer is
+/// stored already.
 pub(crate) fn add(
     core: &Rc<Core>,
     request: &Rc<Request>,
@@ -102,7 +102,7 @@ pub(crate) fn add(
         let cache = &core.shared.cache;
         match cache.open(request.key, &new.list, request.url.as_bytes()).await {
             Lookup::Found(DiskEntry::Object(hit)) if hit.head.status == PARTIAL => {
-                // From memory it gets longer.
+                // The list grows in memory.
                 drop(hit.into_object(cache).await);
             }
             Lookup::Found(DiskEntry::Object(hit)) => {
@@ -138,7 +138,7 @@ fn list_part(
             _ => received.clone(),
         };
         head.fields.remove(FieldName::ContentRange);
-        // A purge that concerns one part concerns the list.
+        // A purge of one part purges the list, so the list takes the oldest purge number.
         let listed =
             present.filter(|_| belongs).map_or(u64::MAX, |object| object.times.purge_number);
         let purge_number = flow.purge_number().min(listed);

@@ -1,4 +1,4 @@
-//! Publishing the head of an answer that is streamed, and what is stored of it meanwhile.
+//! Publishes the head of an answer that is streamed, and decides how the answer is stored.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::storing::invalidate::forget_all;
 use crate::storing::parts::{NewPart, Portion};
 use crate::storing::store;
 
-/// Publishes the head, under the key of its variant, and starts to write the object to disk.
+/// Publishes the head under the key of its variant, and may start to write the object to disk.
 pub(crate) async fn publish(
     core: &Rc<Core>,
     job: &Job,
@@ -94,7 +94,7 @@ pub(crate) async fn publish(
     }
 }
 
-/// What an answer takes the place of.
+/// The keys whose stored entries this answer replaces.
 fn claims(
     request: &Request,
     key: Key,
@@ -105,7 +105,7 @@ fn claims(
     [Some((key, 0)), marked, part.map(|part| (part.list, 0))].into_iter().flatten().collect()
 }
 
-/// The key under which an answer is stored, and what it varies by.
+/// The key under which an answer is stored, and the marker of the fields by which it varies.
 fn variant(
     core: &Core,
     request: &Request,
@@ -124,11 +124,12 @@ fn variant(
     (key, Some(marker))
 }
 
-/// An answer that is not stored: what is stored of its URL is older and was found wanting.
+/// Handles an answer that is not stored: the stored answers of its URL are older and were not good
+/// enough.
 async fn forget(core: &Core, job: &Job, answer: &Answer, writer: &FlowWriter, is_outdated: bool) {
     let request = &*job.request;
-    // An answer to the client's own conditions says nothing about the whole, and a server in
-    // trouble nothing about what is stored: it may confirm it later.
+    // An answer to the client's own conditions says nothing about the whole. A server error says
+    // nothing about the stored answer, which the server may confirm later.
     let status = answer.head.status;
     let was_stored = job.stale.is_some() || job.in_reserve.is_some();
     let says_nothing = job.as_asked && status != 200 || was_stored && status >= 500;

@@ -1,4 +1,4 @@
-//! Answers on their way to memory and to cache directories.
+//! Stores answers in memory and in cache directories.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use humboldt_store::{
 use crate::core::Core;
 use crate::fetch::job::Job;
 
-/// Follows a flow into a cache directory, from its first byte. Its Vary marker is written beside
-/// it: where that takes a while, the body must not wait, nor whoever reads it.
+/// Writes a flow to a cache directory, from its first byte. The Vary marker is written at the same
+/// time: if that takes long, neither the body nor its readers must wait.
 pub(crate) fn swap_out(
     core: &Rc<Core>,
     dir: Arc<Dir>,
@@ -53,8 +53,8 @@ fn count_swap_out(core: &Core, outcome: Result<u64, SwapOutError>) {
     }
 }
 
-/// Stores an answer whose whole body has come with its head, where its client can be served without
-/// a copy of it in memory. `false`: it is to be received.
+/// Stores an answer whose whole body arrived with its head, if its client can be served without a
+/// copy in memory. `false`: the answer must be received as usual.
 pub(crate) async fn store_lending(
     core: &Rc<Core>,
     job: &Job,
@@ -63,7 +63,7 @@ pub(crate) async fn store_lending(
     body: &[u8],
 ) -> bool {
     let (cache, url) = (&core.shared.cache, job.request.url.as_bytes());
-    // Ranges are cut out of a flow by a task that may take its time.
+    // A task cuts ranges out of a flow, and may take its time.
     if job.request.head.fields.has(FieldName::Range) {
         return false;
     }
@@ -74,22 +74,22 @@ pub(crate) async fn store_lending(
     true
 }
 
-/// Stores an answer whose body is complete: in memory, and in the directory that waits for the end.
+/// Stores an answer whose body is complete: in memory, and in the directory that waits for it.
 pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: Option<Arc<Dir>>) {
     let cache = &core.shared.cache;
     let Some(head) = writer.flow().published() else { return };
     let (epoch, key, writing) = (writer.epoch(), head.info.key, writer.writing());
     let is_for_memory = matches!(head.info.fate, Fate::Memory { .. });
     let is_newest = || cache.is_newest(epoch, &key);
-    // Until the directory has it, requests find it in flight.
+    // Until the directory has written it, requests find it in flight.
     let until_written = dir.as_ref().and_then(|_| writer.subscribe(ReaderKind::Disk));
     let stored = cache.store(writer, job.request.url.as_bytes(), dir.as_deref());
     if stored.as_ref().is_some_and(|stored| stored.in_memory) {
         core.count(Counter::MemoryStores, 1);
     }
     match (stored, dir) {
-        // No directory takes it: there is a newer answer than what they have, or will find when
-        // they have read their indexes.
+        // No directory takes it. Their stored answer is outdated now; so is one that they will find
+        // when they have read their indexes.
         (_, None) if cache.has_dirs() && is_newest() && is_for_memory => {
             if let (Some(marker), Some(times)) = (&head.info.vary, head.info.times) {
                 _ = cache.write_vary(epoch, marker, times).await;
@@ -109,7 +109,8 @@ pub(crate) async fn store(core: &Rc<Core>, job: &Job, writer: FlowWriter, dir: O
                 drop(until_written);
             });
         }
-        // Memory was too short to keep it whole: there is a newer answer than what is stored.
+        // Memory was too short to keep the answer whole. The answer on disk is outdated all the
+        // same.
         (None, Some(_)) if is_newest() => drop(cache.remove_from_disk(&key).await),
         (None, Some(_)) => {}
     }
